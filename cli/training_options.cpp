@@ -4,6 +4,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/nn/plan/gpu_prediction.hpp>
+
 namespace lockstep::cli {
 
 void add_switch(CLI::App& app, const std::string& name, nn::Switch& value, const std::string& text,
@@ -214,6 +216,11 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   add("--evaluate", o.evaluate, "only evaluate this checkpoint, .safetensors file or .pth on the test set")
       ->check(not_empty);
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
+  add("--describe-gpu", o.describe_gpu,
+      ("with --dry-run on the CPU: plan for this GPU and predict the time of a step; " + nn::known_gpu_names() +
+       ". --trace then takes a predicted timeline, which lockstep-scale reads")
+          .c_str())
+      ->check(not_empty);
 }
 
 }  // namespace

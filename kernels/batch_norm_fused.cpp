@@ -1,8 +1,12 @@
 #include <lockstep/kernels/batch_norm_fused.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include <lockstep/kernels/detail/batch_norm_checks.hpp>
+#include <lockstep/kernels/detail/batch_norm_tiling.hpp>
 #include <lockstep/kernels/operands.hpp>
 
 namespace lockstep::ops {
@@ -16,6 +20,19 @@ bool batch_norm_fits(const Context& context, const TensorView& x, NormPass pass)
   return ask(context, kOp, [&](const auto& c) -> decltype(backend::batch_norm_fits(c, x, pass)) {
     return backend::batch_norm_fits(c, x, pass);
   });
+}
+
+bool batch_norm_fits_chip(const ChipMemory& chip, const TensorView& x, NormPass pass) {
+  check_input("batch_norm_fits_chip", x);
+  const std::int64_t channels = x.shape.back();
+  const int per_column = 16 / static_cast<int>(size_of(x.dtype));
+  const Tiling tiling(x.numel() / channels, channels, channels % per_column == 0 ? per_column : 1);
+  const auto resident = [&](std::size_t bytes) {
+    constexpr std::size_t kOwn = std::size_t{25} * 1024;
+    return chip.multiprocessors *
+           static_cast<std::int64_t>(std::min<std::size_t>(2, chip.shared_bytes / (bytes + kOwn)));
+  };
+  return fused_residence(tiling, per_column, pass == NormPass::forward ? 1 : 2, resident).blocks > 0;
 }
 
 void batch_norm_fused_forward(Context& context, const TensorView& x, const TensorView& valid, const TensorView& weight,

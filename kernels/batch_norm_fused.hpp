@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+
 #include <lockstep/kernels/batch_norm.hpp>
 
 namespace lockstep::ops {
@@ -17,6 +19,15 @@ enum class NormPass : unsigned char { forward, backward };
 /// Whether a pass over x is one launch on this context's GPU. A context of the host answers for an H100, for plans that
 /// describe a GPU's work without one. False unless C is a multiple of 8.
 [[nodiscard]] bool batch_norm_fits(const Context& context, const TensorView& x, NormPass pass);
+
+/// The memory that a pass can use on a GPU that is not here; as given: an H100's.
+struct ChipMemory {
+  int multiprocessors = 132;
+  std::size_t shared_bytes = std::size_t{228} * 1024;  ///< of each
+};
+/// batch_norm_fits() for such a GPU. Registers allow two blocks a multiprocessor; of a block the driver takes 1 KB, and
+/// the kernels' own variables up to 24.
+[[nodiscard]] bool batch_norm_fits_chip(const ChipMemory& chip, const TensorView& x, NormPass pass);
 
 /// batch_norm_coefficients, then batch_norm_apply. y may be x or residual.
 void batch_norm_fused_forward(Context& context, const TensorView& x, const TensorView& valid, const TensorView& weight,

@@ -42,8 +42,11 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
 bool in_one_call(PlanBuilder& b, SlotId x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
-  return b.fuses() && options.cooperative && possible && !options.statistics.given() &&
-         ops::batch_norm_fits(b.context(), b.prototype(x), pass);
+  if (!b.fuses() || !options.cooperative || !possible || options.statistics.given()) {
+    return false;
+  }
+  return b.context().device().kind == DeviceKind::cpu ? ops::batch_norm_fits_chip(options.chip, b.prototype(x), pass)
+                                                      : ops::batch_norm_fits(b.context(), b.prototype(x), pass);
 }
 
 /// A norm whose backward is planned.

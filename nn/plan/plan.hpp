@@ -10,6 +10,7 @@
 #include <vector>
 
 #include <lockstep/kernels/augment.hpp>
+#include <lockstep/kernels/batch_norm_fused.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/plan/recompute.hpp>
 #include <lockstep/nn/step/step_state.hpp>
@@ -146,6 +147,9 @@ struct PlanOptions {
   /// In training: among the fusions are passes of batch norm as one cooperative launch each. TrainStep clears it where
   /// there are other ranks: such a launch would wait for a collective that holds the multiprocessors that it needs.
   bool cooperative = true;
+  /// On the host, with Fusions::on: plans what that GPU would run, of whose memory the fused passes of batch norm
+  /// depend.
+  ops::ChipMemory chip{};
   Recompute recompute = Recompute::off;  ///< in training
   Choices choices = {};                  ///< a call without one uses the provider's first guess
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first

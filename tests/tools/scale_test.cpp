@@ -203,6 +203,36 @@ TEST(Profile, RefusesOtherFiles) {
             "t.json: step 4 of rank 0 has other buckets than the first step, expected the same in all");
 }
 
+/// A step of a GPU that is not here, predicted on this machine, of two micro-batches; then of 64 such GPUs.
+TEST(Program, ReadsAPredictedTimeline) {
+  const testing::TemporaryFolder folder;
+  const auto plan = [&](const std::string& more) {
+    return testing::run_command(
+        concat(TRAIN_RESNET, " --devices cpu --model resnet20 --train-images 256 --dry-run ", more));
+  };
+  const testing::Ended planned =
+      plan("--batch-size 64 --accumulate 2 --describe-gpu h200 --trace " + (folder / "t.json"));
+  ASSERT_EQ(planned.code, 0) << planned.output;
+  testing::expect_holds(planned.output, "on one NVIDIA H200");
+  testing::expect_holds(planned.output, "one of 2 micro-batches");
+  const StepProfile profile = step_profile(read_json(folder / "t.json"), "t.json");
+  EXPECT_EQ(profile.ranks, 1);
+  EXPECT_GE(profile.steps, 2);
+  EXPECT_NEAR(profile.jitter_s, 0, 1e-6);
+  EXPECT_GT(profile.backward_s, 0);
+  EXPECT_GT(profile.compute_s, 2 * profile.backward_s) << "two forwards and two backwards";
+  EXPECT_EQ(profile.gradients.size(), 59U) << "19 convolutions, two of each of 19 norms, two of a linear layer";
+  EXPECT_NEAR(profile.gradients.back().ready_s, profile.backward_s, 1e-6);
+  const testing::Ended scaled =
+      testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 8,64"));
+  EXPECT_EQ(scaled.code, 0) << scaled.output;
+
+  const testing::Ended unknown = plan("--describe-gpu h300");
+  EXPECT_EQ(unknown.code, 2);
+  testing::expect_holds(unknown.output, "GPU 'h300' is not described, expected one of a100, ");
+  testing::expect_holds(plan("--trace " + (folder / "u.json")).output, "or --describe-gpu");
+}
+
 TEST(Program, WritesTableFileAndPlot) {
   const testing::TemporaryFolder folder;
   std::ofstream(folder / "t.json") << timeline(4);

@@ -12,6 +12,7 @@
 
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/nn/plan/gpu_prediction.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
@@ -57,6 +58,12 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
       }
     }
     options.plan.augment.seed = o_.seed;
+    if (!o_.describe_gpu.empty()) {
+      require<UsageError>(!place_.on_gpu(), "--describe-gpu is ", o_.describe_gpu,
+                          " on a GPU, for which its own plan is printed; expected --devices cpu");
+      options.plan.fusions = Fusions::on;
+      options.plan.chip = known_gpu(o_.describe_gpu).chip;
+    }
     if (!o_.evaluate.empty()) {
       options.average = {};
     }

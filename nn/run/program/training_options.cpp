@@ -11,6 +11,7 @@
 #include <lockstep/comm/gradients/power_sgd.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
+#include <lockstep/nn/plan/gpu_prediction.hpp>
 #include <lockstep/nn/plan/precision.hpp>
 #include <lockstep/nn/run/run_trace.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -257,8 +258,16 @@ void require_training_options(const TrainingOptions& o) {
   }
   require<UsageError>(o.trace_steps.empty() || !o.trace.empty(), "--trace-steps is ", o.trace_steps,
                       " without --trace, expected a file for the timeline");
-  require<UsageError>(o.trace.empty() || (o.evaluate.empty() && !o.dry_run), "--trace is ", o.trace, " beside ",
-                      o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains");
+  const bool predicts = o.dry_run && !o.describe_gpu.empty();
+  require<UsageError>(o.trace.empty() || (o.evaluate.empty() && (!o.dry_run || predicts)), "--trace is ", o.trace,
+                      " beside ", o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains",
+                      o.dry_run ? ", or --describe-gpu" : "");
+  if (!o.describe_gpu.empty()) {
+    require<UsageError>(o.dry_run, "--describe-gpu is ", o.describe_gpu, " without --dry-run, expected both");
+    require<UsageError>(o.trace_steps.empty(), "--trace-steps is ", o.trace_steps,
+                        " beside --describe-gpu, whose timeline has the same step several times");
+    (void)known_gpu(o.describe_gpu);
+  }
   require<UsageError>(!o.overwrite || o.resume.empty(), "--overwrite beside --resume, expected one of the two");
   require_optimizer(o);
   require_recipe(o);

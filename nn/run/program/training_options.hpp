@@ -109,6 +109,7 @@ struct TrainingOptions {
   bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`
   std::string evaluate;
   bool dry_run = false;
+  std::string describe_gpu;  ///< with dry_run: plans for that GPU and predicts its time (nn/plan/gpu_prediction.hpp)
 };
 
 /// A strategy as --strategy names it: ddp, zero1, single (ddp on one rank), or the name that other tools have for one

@@ -14,6 +14,7 @@
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/predicted_step.hpp>
 #include <lockstep/nn/run/program/evaluation_file.hpp>
 #include <lockstep/nn/run/program/found_checkpoints.hpp>
 #include <lockstep/nn/run/program/header.hpp>
@@ -202,7 +203,11 @@ struct TrainingProgram::Impl {
     }
     if (o.dry_run) {
       if (first) {
-        std::cout << '\n' << describe(trainer->train_plan()) << std::flush;
+        std::cout << '\n' << describe(trainer->train_plan());
+        if (!o.describe_gpu.empty()) {
+          std::cout << '\n' << predict_on_gpu(known_gpu(o.describe_gpu), *trainer, o.trace);
+        }
+        std::cout << std::flush;
       }
       require_printed();
       return exit_code::kFinished;

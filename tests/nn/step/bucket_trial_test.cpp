@@ -292,16 +292,24 @@ TEST(BucketTrial, OnAMachineOfTheModelTheSearchedPlanWins) {
     const BucketTrial trial = on_machine(ranks, machine, 1);
     EXPECT_GT(trial.tried.size(), 2U);
     EXPECT_GT(trial.exposed_s, 6e-3) << "the last sum";
-    EXPECT_NE(named(trial, "as given"), nullptr);
-    EXPECT_NE(named(trial, "PyTorch DDP, 1 and 25 MiB"), nullptr);
     const TriedPlan* chosen = named(trial, trial.name);
-    if (chosen == nullptr) {
-      ADD_FAILURE() << trial.name << " is not among " << text_of(trial);
+    const TriedPlan* given = named(trial, "as given");
+    const TriedPlan* one = named(trial, "PyTorch DDP, 1 and 25 MiB");
+    if (chosen == nullptr || given == nullptr || one == nullptr) {
+      ADD_FAILURE() << trial.name << ", as given and PyTorch's are not all among " << text_of(trial);
       return "";
     }
-    const bool least = std::all_of(trial.tried.begin(), trial.tried.end(),
-                                   [&](const TriedPlan& other) { return 1.01 * other.exposed_s >= chosen->exposed_s; });
-    return trial.name.substr(0, 6) == "search" && least ? "" : trial.name + ", " + text_of(trial);
+    EXPECT_EQ(one->ends, std::vector<int>{6});
+    double searched = given->exposed_s;  // the least of what was searched
+    double least = given->exposed_s;
+    for (const TriedPlan& plan : trial.tried) {
+      least = std::min(least, plan.exposed_s);
+      searched = plan.name.starts_with("search") ? std::min(searched, plan.exposed_s) : searched;
+    }
+    constexpr double kNear = 1.15;  // sleepers wake late by as much
+    const bool good = searched <= kNear * least && chosen->exposed_s <= kNear * least &&
+                      kNear * searched <= given->exposed_s && kNear * searched <= one->exposed_s;
+    return good ? "" : trial.name + ", " + text_of(trial);
   });
 }
 

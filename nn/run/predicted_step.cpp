@@ -1,0 +1,100 @@
+#include <lockstep/nn/run/predicted_step.hpp>
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include <lockstep/nn/run/timeline.hpp>
+#include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/stream/span_recorder.hpp>
+
+namespace lockstep::nn {
+namespace {
+
+/// What an update of this rank reads and writes: a gradient once, a value and each state twice, a 16-bit weight and the
+/// average of the weights.
+double update_bytes(const ParameterSet& parameters) {
+  const auto accurate = static_cast<double>(size_of(parameters.dtype()));
+  const auto states = static_cast<double>(parameters.state_names().size());
+  const double rounded = parameters.rounds() ? static_cast<double>(size_of(parameters.weight_dtype())) : 0;
+  const double average = parameters.averages() ? 3 * accurate : 0;
+  return static_cast<double>(parameters.trainable_numel()) / parameters.shard_ranks() *
+         (accurate * (3 + 2 * states) + rounded + average);
+}
+
+constexpr int kSteps = 4;  // lockstep-scale wants at least three in a row
+
+/// The steps, one after the other, from time 0.
+RankTimeline predicted_timeline(Trainer& trainer, const GpuPrediction& prediction, int micro_batches) {
+  using Lane = SpanRecorder::Lane;
+  RankTimeline part;
+  const std::vector<Call>& calls = trainer.train_plan().calls();
+  for (const Call& call : calls) {
+    part.names.push_back({concat(call.layer, ' ', call.op), call.backward ? SpanKind::backward : SpanKind::forward});
+  }
+  const auto first_ready = static_cast<int>(part.names.size());
+  const comm::GradientReducer& reducer = trainer.reducer();
+  const auto element_bytes = static_cast<std::int64_t>(size_of(reducer.sent_as()));
+  const std::vector<comm::GradientRange> gradients = reducer.gradients();
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    part.names.push_back({"gradient " + trainer.parameters().trainable()[i].spec.name, SpanKind::ready,
+                          static_cast<int>(i), (gradients[i].end - gradients[i].begin) * element_bytes});
+  }
+  const auto update = static_cast<int>(part.names.size());
+  part.names.push_back({"update", SpanKind::update});
+
+  double now_s = 0;
+  for (int step = 1; step <= kSteps; ++step) {
+    const auto take = [&](int name, double seconds) {
+      const std::int64_t begin = std::llround(1e9 * now_s);
+      now_s += seconds;
+      part.spans.push_back({name, Lane::compute, step, begin, std::llround(1e9 * now_s)});
+    };
+    for (int micro_batch = 1; micro_batch <= micro_batches; ++micro_batch) {
+      std::vector<int> missing(gradients.size());  // writes of each gradient
+      for (std::size_t i = 0; i < gradients.size(); ++i) {
+        missing[i] = gradients[i].expected_writes;
+      }
+      for (std::size_t i = 0; i < calls.size(); ++i) {
+        take(static_cast<int>(i), prediction.calls()[i].expected_s);
+        for (const int gradient : calls[i].gradients) {
+          if (--missing[static_cast<std::size_t>(gradient)] == 0 && micro_batch == micro_batches) {
+            take(first_ready + gradient, 0);
+          }
+        }
+      }
+    }
+    take(update, prediction.update().expected_s);
+  }
+  return part;
+}
+
+}  // namespace
+
+std::string predict_on_gpu(const GpuDescription& gpu, Trainer& trainer, const std::string& trace) {
+  const TrainerOptions& options = trainer.options();
+  const std::int64_t own = options.virtual_ranks > 0 ? options.virtual_ranks / trainer.ranks() : 1;
+  const auto micro_batches = static_cast<int>(options.accumulate * own);
+  const GpuPrediction prediction(
+      trainer.train_plan(), gpu,
+      {.tf32 = options.plan.tf32, .update_bytes = update_bytes(trainer.parameters()), .micro_batches = micro_batches});
+  std::string text = prediction.text(trainer.train_plan());
+  const auto needed = static_cast<double>(trainer.planned_bytes());
+  if (needed > gpu.memory_bytes) {
+    text += concat("this step needs ", digits(needed / 1e9, 1), " GB and this GPU has ",
+                   digits(gpu.memory_bytes / 1e9, 0), " GB: it does not fit\n");
+  }
+  if (!trace.empty()) {
+    TimelineFile::start(trace);
+    TimelineFile file(trace, 0);
+    file.add(predicted_timeline(trainer, prediction, micro_batches));
+    file.finish();
+    text += concat("timeline of this step, ", kSteps, " times: ", trace, '\n');
+  }
+  return text;
+}
+
+}  // namespace lockstep::nn
