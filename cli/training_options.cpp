@@ -79,12 +79,13 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
       "fp32 (or f32); tf32: fp32, on GPUs products round their factors; bf16, fp16: activations and weights in 16 "
       "bits, master weights and sums in fp32 (fp16 on GPUs only); f64 (host only)")
       ->check(CLI::IsMember({"fp32", "f32", "tf32", "bf16", "fp16", "f64"}));
-  add("--optimizer", o.optimizer, "sgd, adam, adamw (decoupled weight decay) or lars");
+  add("--optimizer", o.optimizer,
+      "sgd, adam, adamw (decoupled weight decay), lars, or muon (hidden matrices; adamw for the rest)");
   add("--lr", o.lr, "learning rate, or auto: by optimizer and model");
   add_schedule(app, o);
-  add("--momentum", o.momentum, "of sgd and lars");
+  add("--momentum", o.momentum, "of sgd, lars and muon");
   app.add_flag("--nesterov", o.nesterov, "Nesterov momentum")->group("Training");
-  add("--beta1", o.beta1, "decay of the mean of gradients, adam and adamw");
+  add("--beta1", o.beta1, "decay of the mean of gradients, adam, adamw and muon");
   add("--beta2", o.beta2, "decay of the mean of their squares, adam and adamw");
   add("--epsilon", o.epsilon, "added to the denominator; lars: to the norm of the gradients");
   add("--trust-coefficient", o.trust_coefficient, "lars: norm of an update relative to the norm of its tensor");

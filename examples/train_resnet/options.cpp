@@ -28,7 +28,7 @@ constexpr const char* kAbout =
 
 constexpr const char* kFooter =
     "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128 for mlp, 100\n"
-    "times that with lars; 0.001 with adam and adamw.\n"
+    "times that with lars; 0.001 with adam, adamw and muon.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), the\n"
     "checkpoints last/ and best/ (by test accuracy, with --ema by the average's; model.safetensors,\n"
     "optimizer.safetensors, state.json, with --ema ema.safetensors), and run.lock, which keeps other runs out.\n"
@@ -130,7 +130,7 @@ bool of_folder(const nn::DataOptions& data) {
 }
 
 nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {
-  if (optimizer.starts_with("adam")) {
+  if (optimizer.starts_with("adam") || optimizer == "muon") {
     return {1e-3, 0};
   }
   const double scale = optimizer == "lars" ? 100 : 1;

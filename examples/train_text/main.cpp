@@ -32,7 +32,7 @@ std::string bits_text(double bits) {
 nn::Recipe recipe_of(const Options& o, const nn::Model& model, const TextData& text) {
   const double histogram = train_text::histogram_bits(*text.train, *text.validation, text.vocabulary);
   nn::Recipe recipe{.model = model, .train = text.train, .test = text.validation};
-  if (o.training.optimizer.starts_with("adam")) {
+  if (o.training.optimizer.starts_with("adam") || o.training.optimizer == "muon") {
     recipe.rate = {2e-3, 0};
   }
   recipe.samples = "windows";

@@ -34,7 +34,8 @@ constexpr const char* kAbout =
 
 constexpr const char* kFooter =
     "The text is cut into windows of --length bytes, which do not overlap: an epoch reads each window once, in an\n"
-    "order drawn anew. --lr auto is 0.002 with adam and adamw. The rate rises over a twentieth of the run and then\n"
+    "order drawn anew. --lr auto is 0.002 with adam, adamw and muon. The rate rises over a twentieth of the run and "
+    "then\n"
     "falls along the schedule, so that --epochs and --steps are a part of the run: give --resume the same.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), the\n"
     "checkpoints last/ and best/ (the one with the fewest bits a byte or token; model.safetensors, "

@@ -29,7 +29,8 @@ std::vector<ParameterSpec> EmbeddingLayer::parameters(std::span<const Shape> inp
                          .axes = {0, 1},
                          .stored_last = width_,
                          .role = ParameterRole::weight,
-                         .init = {Initialiser::Kind::normal, 0.02}};
+                         .init = {Initialiser::Kind::normal, 0.02},
+                         .looked_up = true};
   };
   return {spec(name(), vocabulary_), spec(positions_, inputs[0][0])};
 }

@@ -38,6 +38,7 @@ struct ParameterSpec {
   Initialiser init;
   /// false: frozen (Model::freezing()). It has no gradient and no optimizer state, and no update changes it.
   bool trainable = true;
+  bool looked_up = false;  ///< its rows are looked up by number, as an embedding's: no matrix that multiplies
 
   [[nodiscard]] Shape stored_shape() const;
 };

@@ -12,6 +12,7 @@
 #include <lockstep/kernels/lars.hpp>
 #include <lockstep/kernels/loss_scale.hpp>
 #include <lockstep/kernels/momentum.hpp>
+#include <lockstep/kernels/muon.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/sgd.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
@@ -21,7 +22,8 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kNames{"sgd", "adam", "adamw", "lars"};  // in the order of OptimizerKind
+constexpr std::array<std::string_view, 5> kNames{"sgd", "adam", "adamw", "lars",
+                                                 "muon"};  // in the order of OptimizerKind
 
 bool is_adam(OptimizerKind kind) {
   return kind == OptimizerKind::adam || kind == OptimizerKind::adamw;
@@ -31,7 +33,7 @@ ops::AdamOptions adam_options(const OptimizerOptions& options) {
   return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,
-          .decoupled = options.kind == OptimizerKind::adamw};
+          .decoupled = options.kind != OptimizerKind::adam};
 }
 
 ops::LarsOptions lars_options(const OptimizerOptions& options) {
@@ -39,6 +41,16 @@ ops::LarsOptions lars_options(const OptimizerOptions& options) {
           .nesterov = options.nesterov,
           .trust_coefficient = options.trust_coefficient,
           .epsilon = options.epsilon};
+}
+
+ops::MuonOptions muon_options(const OptimizerOptions& options) {
+  return {.momentum = options.momentum, .nesterov = options.nesterov};
+}
+
+/// Whether muon orthogonalises the updates of a parameter. last: name of the last layer, with the point behind it.
+bool is_hidden_matrix(const ParameterSpec& spec, const std::string& last) {
+  return spec.trainable && spec.role == ParameterRole::weight && !spec.looked_up && spec.shape.rank() >= 2 &&
+         spec.axes.front() == 0 && spec.shape.numel() > 0 && !spec.name.starts_with(last);
 }
 
 }  // namespace
@@ -53,7 +65,7 @@ std::string name_of(const OptimizerOptions& options) {
 
 OptimizerKind parse_optimizer(std::string_view name) {
   const auto* found = std::find(kNames.begin(), kNames.end(), name);
-  require<UsageError>(found != kNames.end(), "optimizer is '", name, "', expected sgd, adam, adamw or lars");
+  require<UsageError>(found != kNames.end(), "optimizer is '", name, "', expected sgd, adam, adamw, lars or muon");
   return static_cast<OptimizerKind>(found - kNames.begin());
 }
 
@@ -87,6 +99,14 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     first_moment_ = parameters.add_state(context, "exp_avg");
     second_moment_ = parameters.add_state(context, "exp_avg_sq");
     step_ = parameters.add_counter(context, "step");
+  } else if (options.kind == OptimizerKind::muon) {
+    require<UsageError>(!divided, "optimizer: muon beside states that are divided over ranks (zero1), expected ddp");
+    ops::require_adam_options("optimizer", adam_options(options), parameters.dtype());
+    ops::require_muon_options("optimizer", muon_options(options));
+    first_moment_ = parameters.add_state(context, "exp_avg");
+    second_moment_ = parameters.add_state(context, "exp_avg_sq");
+    step_ = parameters.add_counter(context, "step");
+    prepare_muon(context);
   } else {
     ops::require_momentum("optimizer", {options.momentum, options.nesterov});
     if (options.kind == OptimizerKind::lars) {
@@ -124,6 +144,60 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
   }
   workspace_ = TensorView(memory_.data() + 5 * kSlot + squares, DType::u8, context.device(),
                           Shape{static_cast<std::int64_t>(workspace)});
+}
+
+void Optimizer::prepare_muon(Context& context) {
+  std::string last;
+  if (!parameters_.trainable().empty()) {
+    const std::string& name = parameters_.trainable().front().spec.name;
+    last = name.substr(0, name.rfind('.') + 1);
+  }
+  std::vector<Orthogonalizer::Matrix> matrices;
+  for (std::size_t i = 0; i < parameters_.parameters().size(); ++i) {
+    const ParameterInfo& info = parameters_.parameters()[i];
+    ops::ArenaSegment& matrix = matrix_segments_.emplace_back(parameters_.tensor_segments()[i]);
+    ops::ArenaSegment& other = other_segments_.emplace_back(matrix);
+    if (!is_hidden_matrix(info.spec, last)) {
+      matrix.trainable = false;
+      continue;
+    }
+    other.trainable = false;
+    const std::int64_t rows = info.spec.shape[0];
+    const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, info.spec.shape.numel() / rows)));
+    matrix.learning_rate_scale *= scale;
+    matrix.weight_decay /= scale;  // the update multiplies it by the rate
+    matrices.push_back({info.offset, rows, info.numel / rows});
+  }
+  const DType compute = parameters_.rounds() ? parameters_.weight_dtype() : parameters_.dtype();
+  orthogonalizer_.emplace(context, std::move(matrices), parameters_.dtype(), compute);
+  direction_ = Buffer(static_cast<std::size_t>(parameters_.trainable_numel()) * size_of(parameters_.dtype()), context);
+  ops::fill(context, 0,
+            TensorView(direction_.data(), parameters_.dtype(), context.device(), {parameters_.trainable_numel()}));
+}
+
+void Optimizer::update_muon(Context& context, const ops::ArenaUpdate& update) {
+  require<ShapeError>(update.begin == 0 && update.parameters.numel() == parameters_.trainable_numel(),
+                      "optimizer: muon updates elements from ", update.begin, " on, ", update.parameters.numel(),
+                      " of them, expected all ", parameters_.trainable_numel());
+  const TensorView direction(direction_.data(), parameters_.dtype(), context.device(), update.parameters.shape);
+  const auto own = [&](const TensorView& state) { return state.slice(0, 0, update.parameters.numel()); };
+  ops::ArenaUpdate of_matrices = update;
+  of_matrices.segments = matrix_segments_;
+  of_matrices.copy = {};
+  ops::muon_direction(context, muon_options(options_), of_matrices, own(first_moment_), direction);
+  orthogonalizer_->run(context, direction);
+  of_matrices.copy = update.copy;
+  of_matrices.gradients = direction;
+  of_matrices.factor = {};
+  of_matrices.clip_value = 0;
+  ops::sgd_update(context, {}, of_matrices, {});
+  ops::ArenaUpdate of_others = update;
+  of_others.segments = other_segments_;
+  ops::adam_update(context, adam_options(options_), of_others, step_, own(first_moment_), own(second_moment_));
+}
+
+std::size_t Optimizer::bytes() const {
+  return memory_.bytes() + direction_.bytes() + (orthogonalizer_ ? orthogonalizer_->bytes() : 0);
 }
 
 void Optimizer::measure(Context& context, const SumOverRanks& sum) {
@@ -200,6 +274,8 @@ void Optimizer::update(Context& context, const TensorView& learning_rate, std::i
   } else if (is_adam(options_.kind)) {
     ops::adam_update(context, adam_options(options_), update, step_, state_range(first_moment_),
                      state_range(second_moment_));
+  } else if (options_.kind == OptimizerKind::muon) {
+    update_muon(context, update);
   } else if (is_lars()) {
     require<StateError>(!tensor_squares_.given() || has_squares_,
                         "optimizer: update() of lars with divided states, expected update_shards()");

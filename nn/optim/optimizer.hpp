@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,24 +11,31 @@
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/optim/loss_scale.hpp>
+#include <lockstep/nn/optim/orthogonalizer.hpp>
 #include <lockstep/nn/optim/update_rule.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
 
 namespace lockstep::nn {
 
-enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars };
+enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
 
 [[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
 [[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of; UsageError otherwise
 
-/// For the rules and the ranges of the values see kernels/sgd.hpp, adam.hpp, lars.hpp.
+/// For the rules and the ranges of the values see kernels/sgd.hpp, adam.hpp, lars.hpp, muon.hpp.
+///
+/// muon updates hidden matrices by kernels/muon.hpp and nn/optim/orthogonalizer.hpp: weights of at least two axes,
+/// taken as (first axis, all others), except embeddings and those of the layer whose gradients are ready first, which
+/// is the last one. All other parameters are adamw's. So that one learning rate serves both, a matrix (rows, columns)
+/// takes 0.2 sqrt(max(rows, columns)) times it (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's
+/// "match_rms_adamw"); decay is decoupled for both and takes the rate itself. Products are in the type of the plan.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
-  double momentum = 0.9;             ///< sgd, lars
-  bool nesterov = false;             ///< sgd, lars
-  double beta1 = 0.9;                ///< adam, adamw
-  double beta2 = 0.999;              ///< adam, adamw
-  double epsilon = 1e-8;             ///< adam, adamw, lars
+  double momentum = 0.9;             ///< sgd, lars, muon
+  bool nesterov = false;             ///< sgd, lars, muon
+  double beta1 = 0.9;                ///< adam, adamw, muon
+  double beta2 = 0.999;              ///< adam, adamw, muon
+  double epsilon = 1e-8;             ///< adam, adamw, lars, muon
   double trust_coefficient = 0.001;  ///< lars
   double clip_norm = 0;              ///< largest norm of all gradients together; 0: no clipping
   double clip_value = 0;             ///< largest size of one gradient, behind clip_norm; 0: no clipping; not for lars
@@ -39,8 +47,9 @@ struct OptimizerOptions {
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
 
 /// Updates a ParameterSet's arena and, in the same pass, its 16-bit weights. The states are arenas of the set, named as
-/// in PyTorch: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw), and the
-/// counter "step" (adam, adamw: updates made). A rule of your own has its own states and that counter.
+/// in PyTorch: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw, muon, whose
+/// velocity is an "exp_avg", too), and the counter "step" (adam, adamw, muon: updates made). A rule of your own has its
+/// own states and that counter.
 ///
 /// With a loss scale (nn/optim/loss_scale.hpp) the updating pass divides the gradients by it, and the scale of the next
 /// step is decided, all on the device.
@@ -72,7 +81,8 @@ class Optimizer {
   void update_shards(Context& context, const TensorView& learning_rate, const SumOverRanks& sum,
                      const std::function<void(int range)>& updated);
   /// Updates arena elements [begin, end): the whole arena, a bucket or a shard. lars takes whole parameters only
-  /// (ShapeError), and with divided states update_shards() only (StateError). learning_rate: f64 scalar on the device.
+  /// (ShapeError), and with divided states update_shards() only (StateError); muon takes all that is trainable
+  /// (ShapeError). learning_rate: f64 scalar on the device.
   void update(Context& context, const TensorView& learning_rate, std::int64_t begin, std::int64_t end);
   /// begin(), then update() of all parameters that are not frozen.
   void update(Context& context, const TensorView& learning_rate) {
@@ -85,7 +95,7 @@ class Optimizer {
   [[nodiscard]] const TensorView& gradient_norm() const { return norm_; }
   /// Also with one of them: the updates skipped since the constructor because of that norm; i64 scalar on the device.
   [[nodiscard]] const TensorView& skipped() const { return skipped_; }
-  [[nodiscard]] std::size_t bytes() const { return memory_.bytes(); }  ///< beside the states
+  [[nodiscard]] std::size_t bytes() const;  ///< beside the states
 
  private:
   [[nodiscard]] bool counts() const { return step_.given(); }
@@ -95,6 +105,8 @@ class Optimizer {
   }
   void measure(Context& context, const SumOverRanks& sum);
   [[nodiscard]] bool is_lars() const { return options_.kind == OptimizerKind::lars && !options_.rule; }
+  void prepare_muon(Context& context);
+  void update_muon(Context& context, const ops::ArenaUpdate& update);
   /// The update of arena elements [begin, end), without states.
   [[nodiscard]] ops::ArenaUpdate update_of(const TensorView& learning_rate, std::int64_t begin, std::int64_t end) const;
   /// Calls f(begin, end, of_all) for this rank's part of a range and, with of_all, for the rest, which all ranks have;
@@ -109,7 +121,11 @@ class Optimizer {
   TensorView first_moment_;
   TensorView second_moment_;
   std::vector<TensorView> rule_states_;
-  std::vector<TensorView> rule_range_;  ///< of the current range
+  std::vector<TensorView> rule_range_;              ///< of the current range
+  std::optional<Orthogonalizer> orthogonalizer_;    ///< muon
+  Buffer direction_;                                ///< muon: an arena of what is orthogonalised
+  std::vector<ops::ArenaSegment> matrix_segments_;  ///< muon: those of tensor_segments(), the matrices trainable
+  std::vector<ops::ArenaSegment> other_segments_;   ///< muon: the same, the others trainable
   TensorView step_;
   Buffer memory_;  ///< of the scalars and the workspace below
   TensorView factor_;

@@ -198,6 +198,10 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   } else {
     texts["betas"] = text(optimizer.beta1, optimizer.beta2);
   }
+  if (optimizer.kind == OptimizerKind::muon) {
+    texts["momentum"] = text(optimizer.momentum);
+    texts["nesterov"] = text(optimizer.nesterov);
+  }
   if (optimizer.kind != OptimizerKind::sgd) {
     texts["epsilon"] = text(optimizer.epsilon);
   }

@@ -587,6 +587,16 @@ TEST_F(TrainResNet, OptimizersAreChosenByName) {
   EXPECT_NE(lars.output.find("optimizer  lars, "), std::string::npos) << lars.output;
   EXPECT_NE(lars.output.find("trust coefficient 0.001, steps that are not finite skipped"), std::string::npos)
       << lars.output;
+  const std::string muon = kTiny + "--optimizer muon --momentum 0.95 --nesterov" + out("muon");
+  const Ended two_steps = train_resnet(0, muon + "--steps 2");
+  EXPECT_EQ(two_steps.code, 0) << two_steps.output;
+  EXPECT_NE(two_steps.output.find("optimizer  muon, learning rate 0.001 "), std::string::npos) << two_steps.output;
+  EXPECT_NE(two_steps.output.find("momentum 0.95 (Nesterov) of hidden matrices, adamw's betas 0.9 0.999"),
+            std::string::npos)
+      << two_steps.output;
+  const Ended third = train_resnet(kMpi ? 2 : 0, muon + "--steps 3 --resume auto");
+  EXPECT_EQ(third.code, 0) << third.output;
+  expect_refused(train_resnet(0, "--strategy zero1 --optimizer muon"), {"muon", "zero1", "whole matrices"});
   expect_refused(train_resnet(kMpi ? 2 : 0, kTiny + "--steps 3 --resume " + path("adam/last") + out("other")),
                  {"adam/last", "the state of optimizer adam", "expected sgd"});
 }

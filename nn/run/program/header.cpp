@@ -39,6 +39,9 @@ std::string optimizer_text(const OptimizerOptions& o) {
   } else {
     out << "momentum " << o.momentum << (o.nesterov ? " (Nesterov)" : "");
   }
+  if (o.kind == OptimizerKind::muon && !o.rule) {
+    out << " of hidden matrices, adamw's betas " << o.beta1 << ' ' << o.beta2 << ", epsilon " << o.epsilon;
+  }
   if (o.kind == OptimizerKind::lars && !o.rule) {
     out << ", trust coefficient " << o.trust_coefficient;
   }

@@ -58,9 +58,9 @@ void at_most(const char* name, T value, T most) {
 void require_optimizer(const TrainingOptions& o) {
   const OptimizerKind optimizer = parse_optimizer(o.optimizer);
   require<UsageError>(o.momentum >= 0 && o.momentum < 1, "--momentum is ", o.momentum, ", expected 0 <= value < 1");
-  require<UsageError>(
-      !o.nesterov || ((optimizer == OptimizerKind::sgd || optimizer == OptimizerKind::lars) && o.momentum > 0),
-      "--nesterov needs --optimizer sgd or lars and a --momentum above 0");
+  const bool takes_momentum = optimizer != OptimizerKind::adam && optimizer != OptimizerKind::adamw;
+  require<UsageError>(!o.nesterov || (takes_momentum && o.momentum > 0),
+                      "--nesterov needs --optimizer sgd, lars or muon and a --momentum above 0");
   require<UsageError>(std::isfinite(o.trust_coefficient) && o.trust_coefficient > 0, "--trust-coefficient is ",
                       o.trust_coefficient, ", expected above 0");
   require<UsageError>(o.beta1 >= 0 && o.beta1 < 1, "--beta1 is ", o.beta1, ", expected 0 <= value < 1");
@@ -275,6 +275,9 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(o.reproducible == "run" || o.reproducible == "layout" || o.reproducible == "world",
                       "--reproducible is '", o.reproducible, "', expected run, layout or world");
   require_world(o, strategy);
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "muon",
+                      "--optimizer is muon beside --strategy ", o.strategy,
+                      ", expected ddp: muon needs whole matrices");
   require_compression(o, strategy);
   require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
                       " beside --dtype f64, expected none: gradients are f64 and sent as they are");

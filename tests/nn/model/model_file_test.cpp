@@ -481,7 +481,8 @@ std::vector<std::vector<double>> numbers_of(TrainStep& step, bool with_averages 
 }
 
 TEST_F(ModelFile, AStepGoesOnFromItsState) {
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars}) {
+  for (const OptimizerKind kind :
+       {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
     TrainStepOptions options = options_of(kind);
     options.optimizer.loss_scale = parse_loss_scale("dynamic");
     CpuContext context;

@@ -60,7 +60,7 @@ TEST(Optimizer, ItsStatesHaveTheNamesOfPyTorch) {
   EXPECT_EQ(Small({.momentum = 0}).set.state_names(), Names{});
   EXPECT_EQ(Small({}).set.counter_names(), Names{});
   EXPECT_EQ(Small({.kind = OptimizerKind::lars}).set.state_names(), Names{"momentum_buffer"});
-  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw}) {
+  for (const OptimizerKind kind : {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::muon}) {
     const Small small({.kind = kind});
     EXPECT_EQ(small.set.state_names(), (Names{"exp_avg", "exp_avg_sq"}));
     EXPECT_EQ(small.set.counter_names(), Names{"step"});
@@ -70,7 +70,7 @@ TEST(Optimizer, ItsStatesHaveTheNamesOfPyTorch) {
 
 TEST(Optimizer, NamesCanBeParsed) {
   for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
     EXPECT_EQ(parse_optimizer(name_of(kind)), kind);
   }
   EXPECT_THROW((void)parse_optimizer("Adam"), UsageError);
@@ -123,6 +123,217 @@ TEST(Optimizer, FiveStepsOfAdamAreThoseOfThePapers) {
     const std::vector<double> other = adam_by_hand(options, 1.0001);
     EXPECT_FALSE(testing::is_close(TensorView(std::span(other), shape), TensorView(std::span(expected), shape), 1e-14));
   }
+}
+
+/// M (rows, columns) becomes about U V^T: scaled to the Frobenius norm 1, five times M = 3.4445 M - 4.775 M M^T M +
+/// 2.0315 M M^T M M^T M. Plain loops, in double.
+std::vector<double> orthogonalised(std::vector<double> x, std::size_t rows, std::size_t columns) {
+  double squares = 0;
+  for (const double value : x) {
+    squares += value * value;
+  }
+  for (double& value : x) {
+    value /= std::max(std::sqrt(squares), 1e-7);
+  }
+  for (int iteration = 0; iteration < 5; ++iteration) {
+    const auto with_gram = [&](const std::vector<double>& m) {  // (x x^T) m
+      std::vector<double> result(m.size());
+      for (std::size_t i = 0; i < rows; ++i) {
+        for (std::size_t j = 0; j < rows; ++j) {
+          double gram = 0;
+          for (std::size_t c = 0; c < columns; ++c) {
+            gram += x[i * columns + c] * x[j * columns + c];
+          }
+          for (std::size_t c = 0; c < columns; ++c) {
+            result[i * columns + c] += gram * m[j * columns + c];
+          }
+        }
+      }
+      return result;
+    };
+    const std::vector<double> third = with_gram(x);
+    const std::vector<double> fifth = with_gram(third);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      x[i] = 3.4445 * x[i] - 4.775 * third[i] + 2.0315 * fifth[i];
+    }
+  }
+  return x;
+}
+
+/// A convolution (6, 3 x 3, 4), wide; a linear layer (40, 6), tall; a last one, which is adamw's as biases are.
+Model with_matrices() {
+  ModelBuilder builder("matrices", {4, 4, 4});
+  NodeId x = builder.conv2d("conv", builder.input(), 6, {.kernel = 3, .pad = 1, .bias = true});
+  x = builder.linear("fc1", builder.global_average_pool("pool", x), 40);
+  builder.linear("fc2", x, 3);
+  return builder.build();
+}
+
+TEST(Optimizer, FiveStepsOfMuonOrthogonaliseHiddenMatrices) {
+  CpuContext context;
+  const OptimizerOptions options{.kind = OptimizerKind::muon, .momentum = 0.8, .nesterov = true, .epsilon = 1e-6};
+  ParameterSet set(context, with_matrices(), DType::f64, {.weight_decay = 0.1});
+  Optimizer optimizer(context, set, options);
+  ParameterSet adamw_set(context, with_matrices(), DType::f64, {.weight_decay = 0.1});
+  Optimizer adamw(context, adamw_set, {.kind = OptimizerKind::adamw, .epsilon = 1e-6});
+  set.initialise(context, 3);
+  adamw_set.initialise(context, 3);
+  std::vector<std::vector<double>> values;
+  std::vector<std::vector<double>> velocity;
+  for (std::size_t i = 0; i < set.parameters().size(); ++i) {
+    values.push_back(testing::to_doubles(set.value(static_cast<int>(i))));
+    velocity.emplace_back(values.back().size());
+  }
+  double rate = 0.01;
+  const TensorView learning_rate(std::span(&rate, 1), Shape{});
+  for (int t = 1; t <= 5; ++t) {
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      std::vector<double> g(values[i].size());
+      for (std::size_t j = 0; j < g.size(); ++j) {
+        g[j] = std::sin(static_cast<double>(1 + 7 * i + 3 * j * j) * t);
+      }
+      testing::from_doubles(g, set.gradient(static_cast<int>(i)));
+      testing::from_doubles(g, adamw_set.gradient(static_cast<int>(i)));
+      const Shape& shape = set.parameters()[i].spec.shape;
+      const auto rows = static_cast<std::size_t>(shape[0]);
+      std::vector<double> direction(g.size());
+      for (std::size_t j = 0; j < g.size(); ++j) {
+        velocity[i][j] = 0.8 * velocity[i][j] + 0.2 * g[j];
+        direction[j] = 0.2 * g[j] + 0.8 * velocity[i][j];
+      }
+      const std::size_t columns = g.size() / rows;
+      direction = orthogonalised(direction, rows, columns);
+      const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
+      for (std::size_t j = 0; j < g.size(); ++j) {
+        values[i][j] -= rate * (scale * direction[j] + 0.1 * values[i][j]);
+      }
+    }
+    optimizer.update(context, learning_rate);
+    adamw.update(context, learning_rate);
+  }
+  int matrices = 0;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const std::string& name = set.parameters()[i].spec.name;
+    const TensorView now = set.value(static_cast<int>(i));
+    const TensorView by_hand(std::span(values[i]), now.shape);
+    if (name == "conv.weight" || name == "fc1.weight") {
+      ++matrices;
+      testing::expect_close(now, by_hand, 1e-12);
+    } else {
+      testing::expect_same_bits(now, adamw_set.value(static_cast<int>(i)), name);
+      EXPECT_FALSE(testing::is_close(now, by_hand, 1e-3)) << name;
+    }
+  }
+  EXPECT_EQ(matrices, 2);
+  EXPECT_THROW(optimizer.update(context, learning_rate, 0, 64), ShapeError);
+}
+
+/// Singular values go through the polynomial one by one; the vectors stay. M = H D H' with reflections H, H'.
+TEST(Optimizer, OrthogonalisedMatricesKeepTheirSingularVectors) {
+  CpuContext context;
+  struct Size {
+    std::int64_t rows, columns;
+  };
+  const Size sizes[] = {{1, 1}, {3, 3}, {2, 7}, {9, 4}, {2, 7}, {1, 5}, {20, 33}, {2, 7}};
+  const auto reflection = [](std::int64_t n, double seed) {
+    std::vector<double> h(static_cast<std::size_t>(n * n));
+    std::vector<double> v(static_cast<std::size_t>(n));
+    double length = 0;
+    for (std::int64_t i = 0; i < n; ++i) {
+      v[static_cast<std::size_t>(i)] = std::sin(seed + static_cast<double>(i));
+      length += v[static_cast<std::size_t>(i)] * v[static_cast<std::size_t>(i)];
+    }
+    for (std::int64_t i = 0; i < n; ++i) {
+      for (std::int64_t j = 0; j < n; ++j) {
+        h[static_cast<std::size_t>(i * n + j)] =
+            (i == j ? 1 : 0) - 2 * v[static_cast<std::size_t>(i)] * v[static_cast<std::size_t>(j)] / length;
+      }
+    }
+    return h;
+  };
+  const auto made_of = [&](const Size& size, double seed, const std::vector<double>& singular) {
+    const std::vector<double> left = reflection(size.rows, seed);
+    const std::vector<double> right = reflection(size.columns, seed + 0.5);
+    std::vector<double> m(static_cast<std::size_t>(size.rows * size.columns));
+    for (std::int64_t i = 0; i < size.rows; ++i) {
+      for (std::int64_t j = 0; j < size.columns; ++j) {
+        for (std::size_t s = 0; s < singular.size(); ++s) {
+          m[static_cast<std::size_t>(i * size.columns + j)] +=
+              left[static_cast<std::size_t>(i * size.rows) + s] * singular[s] *
+              right[s * static_cast<std::size_t>(size.columns) + static_cast<std::size_t>(j)];
+        }
+      }
+    }
+    return m;
+  };
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    for (const DType compute : {dtype, DType::bf16}) {
+      if (dtype == DType::f64 && compute == DType::bf16) {
+        continue;  // 16-bit weights are beside f32
+      }
+      std::vector<Orthogonalizer::Matrix> matrices;
+      std::vector<double> arena;
+      std::vector<double> expected;
+      double seed = 1;
+      for (const Size& size : sizes) {
+        std::vector<double> singular;
+        double squares = 0;
+        for (std::int64_t s = 0; s < std::min(size.rows, size.columns); ++s) {
+          singular.push_back(3 + static_cast<double>(s % 3));
+          squares += singular.back() * singular.back();
+        }
+        matrices.push_back({static_cast<std::int64_t>(arena.size()), size.rows, size.columns});
+        const std::vector<double> before = made_of(size, seed, singular);
+        for (double& s : singular) {
+          s /= std::sqrt(squares);
+          for (int iteration = 0; iteration < 5; ++iteration) {
+            s = 3.4445 * s - 4.775 * std::pow(s, 3) + 2.0315 * std::pow(s, 5);
+          }
+          EXPECT_GT(s, 0.65);
+          EXPECT_LT(s, 1.25);
+        }
+        const std::vector<double> after = made_of(size, seed, singular);
+        arena.insert(arena.end(), before.begin(), before.end());
+        expected.insert(expected.end(), after.begin(), after.end());
+        arena.insert(arena.end(), {7, 7, 7});  // between two matrices, and not touched
+        expected.insert(expected.end(), {7, 7, 7});
+        seed += 1;
+      }
+      Orthogonalizer orthogonalizer(context, matrices, dtype, compute);
+      testing::GuardedTensor memory(Shape{static_cast<std::int64_t>(arena.size())}, dtype);
+      memory.assign(arena);
+      orthogonalizer.run(context, memory);
+      const std::vector<double> found = memory.values();
+      const double tolerance = compute == DType::f64 ? 1e-12 : compute == DType::f32 ? 2e-5 : 0.1;
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        ASSERT_NEAR(found[i], expected[i], tolerance) << compute << ", element " << i;
+      }
+    }
+  }
+}
+
+/// Ranks with other numbers of threads compute the same update.
+TEST(Optimizer, OrthogonalisedMatricesHaveTheSameBitsForAnyNumberOfThreads) {
+  const auto bits = [](int threads) {
+    CpuContext context({.threads = threads});
+    Orthogonalizer orthogonalizer(context, {{0, 70, 130}, {9100, 130, 70}}, DType::f32, DType::f32);
+    testing::GuardedTensor memory(Shape{18200}, DType::f32);
+    memory.normal(5);
+    orthogonalizer.run(context, memory);
+    return memory.values();
+  };
+  const std::vector<double> one = bits(1);
+  EXPECT_EQ(bits(2), one);
+  EXPECT_EQ(bits(3), one);
+}
+
+TEST(Optimizer, AMatrixOfZerosStays) {
+  CpuContext context;
+  Orthogonalizer orthogonalizer(context, {{0, 2, 3}}, DType::f32, DType::f32);
+  testing::GuardedTensor zeros(Shape{6}, DType::f32);
+  zeros.constant(0);
+  orthogonalizer.run(context, zeros);
+  EXPECT_EQ(zeros.values(), std::vector<double>(6));
 }
 
 TEST(Optimizer, RangesOneAfterAnotherAreOneUpdate) {
@@ -188,7 +399,7 @@ TEST(Optimizer, ClipsGradientsByValue) {
 /// Steps with one bad gradient in the third are those without the third.
 void expect_left_out(double bad, double clip_norm) {
   for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars}) {
+       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
     const OptimizerOptions options{.kind = kind, .clip_norm = clip_norm, .skip_non_finite = clip_norm == 0};
     Small small(options, DType::f32);
     Small without(options, DType::f32);
@@ -212,7 +423,7 @@ void expect_left_out(double bad, double clip_norm) {
       testing::expect_same_bits(small.set.state(name), without.set.state(name), name);
       EXPECT_FALSE(testing::has_same_bits(small.set.state(name), before.set.state(name))) << name;
     }
-    if (kind == OptimizerKind::adam || kind == OptimizerKind::adamw) {
+    if (kind == OptimizerKind::adam || kind == OptimizerKind::adamw || kind == OptimizerKind::muon) {
       EXPECT_EQ(small.updates(), 3);
     }
   }

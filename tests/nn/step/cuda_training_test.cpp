@@ -945,6 +945,16 @@ TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
   EXPECT_TRUE(divided_lars[0].bits.at("values") == divided_lars[1].bits.at("values"));
   EXPECT_LT(distance(divided_lars[0].parameters, whole_lars[0].parameters), 1e-6);
   EXPECT_GT(distance(whole_lars[0].parameters, whole[0].parameters), 1e-3) << "the control";
+  RunSetup muon = setup;
+  muon.optimizer = {.kind = OptimizerKind::muon, .momentum = 0.95, .nesterov = true};
+  muon.strategy = Strategy::ddp;
+  Outcome orthogonal[2];
+  train_on_two_gpus(muon, 0, orthogonal);
+  EXPECT_TRUE(orthogonal[0].bits.at("values") == orthogonal[1].bits.at("values"));
+  Outcome orthogonal_again[2];
+  train_on_two_gpus(muon, 1, orthogonal_again);
+  EXPECT_TRUE(orthogonal[0].bits.at("values") == orthogonal_again[0].bits.at("values"));
+  EXPECT_GT(distance(orthogonal[0].parameters, whole[0].parameters), 1e-3) << "adamw";
   setup.optimizer.clip_norm = 1e-3;
   Outcome clipped[2];
   train_on_two_gpus(setup, 0, clipped);

@@ -1,0 +1,126 @@
+#include <lockstep/kernels/cuda/arena.hpp>
+#include <lockstep/kernels/muon.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+/// The rule (cuda/arena.hpp): 28 bytes per f32 element, of which 8 are the parameter's, read and written as it is.
+struct Direction {
+  static constexpr int kStates = 2;  // velocity, direction
+  struct Shared {};
+  struct Part {
+    float momentum;
+    float rest;
+    bool nesterov;
+  };
+  float momentum;
+  float rest;  ///< 1 - momentum
+  bool nesterov;
+
+  __device__ Shared share() const { return {}; }
+  __device__ Part part(const Shared&, double, const gpu::ArenaPart&, std::int64_t) const {
+    return {momentum, rest, nesterov};
+  }
+  static __device__ void update(const Part& k, float&, float g, float* states) {
+    const float v = fmaf(k.rest, g - states[0], states[0]);
+    states[0] = v;
+    states[1] = k.nesterov ? fmaf(k.momentum, v - g, g) : v;
+  }
+};
+
+constexpr int kBlock = 256;
+
+/// squares, factors (n). A thread a factor.
+template <class T>
+__global__ void factor_kernel(double epsilon, std::int64_t n, const double* squares, T* factors) {
+  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < n) {
+    factors[i] = static_cast<T>(1.0 / fmax(sqrt(squares[i]), epsilon));
+  }
+}
+
+/// Where an element of a batch of matrices (k, k) lies, for one division a piece instead of two an element.
+struct Place {
+  std::int64_t k;
+  std::int64_t in_matrix;  ///< from the matrix' first element
+  std::int64_t behind;     ///< elements behind the last diagonal one: 0 on the diagonal, at most k
+
+  __device__ void advance() {
+    ++in_matrix;
+    behind = behind == k || in_matrix == k * k ? 0 : behind + 1;
+    in_matrix = in_matrix == k * k ? 0 : in_matrix;
+  }
+};
+
+__device__ inline Place place_of(std::int64_t k, std::int64_t element) {
+  const std::int64_t in_matrix = element % (k * k);
+  return {k, in_matrix, in_matrix % (k + 1)};
+}
+
+/// x, y, z: `count` elements of matrices (k, k), one after another. Pieces of 16 bytes, then what is left, one by one;
+/// a thread reads a piece of both inputs before it writes it, as z may be one of them.
+template <class T>
+__global__ void polynomial_kernel(float a, float b, float c, std::int64_t k, std::int64_t count, std::int64_t vectors,
+                                  const T* x, const T* y, T* z) {
+  constexpr int kElements = gpu::kPerVector<T>;
+  const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+  const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+  const auto value = [=](const Place& place, T from_x, T from_y) {
+    const float sum = fmaf(b, gpu::to_float(from_x), c * gpu::to_float(from_y));
+    return gpu::from_float<T>(place.behind == 0 ? a + sum : sum);
+  };
+  for (std::int64_t v = thread; v < vectors; v += threads) {
+    const gpu::Vector<T> from_x = gpu::load_vector(x + v * kElements);
+    const gpu::Vector<T> from_y = gpu::load_vector(y + v * kElements);
+    gpu::Vector<T> result;
+    Place place = place_of(k, v * kElements);
+#pragma unroll
+    for (int j = 0; j < kElements; ++j) {
+      result.at[j] = value(place, from_x.at[j], from_y.at[j]);
+      place.advance();
+    }
+    gpu::store_vector(z + v * kElements, result);
+  }
+  for (std::int64_t e = vectors * kElements + thread; e < count; e += threads) {
+    z[e] = value(place_of(k, e), x[e], y[e]);
+  }
+}
+
+}  // namespace
+
+void muon_direction(CudaContext& context, const MuonOptions& options, const ArenaUpdate& update,
+                    const TensorView& velocity, const TensorView& direction) {
+  gpu::update_arena(
+      context, update,
+      Direction{static_cast<float>(options.momentum), static_cast<float>(1 - options.momentum), options.nesterov},
+      {velocity, direction});
+}
+
+void muon_factor(CudaContext& context, double epsilon, const TensorView& squares, const TensorView& factors) {
+  const std::int64_t n = squares.numel();
+  if (n == 0) {
+    return;
+  }
+  gpu::launch(factor_kernel<float>, dim3(gpu::blocks_for(n, kBlock)), dim3(kBlock), 0, context.stream(), epsilon, n,
+              gpu::data<const double>(squares), gpu::data<float>(factors));
+}
+
+void muon_polynomial(CudaContext& context, const MuonPolynomial& polynomial, const TensorView& x, const TensorView& y,
+                     const TensorView& z) {
+  gpu::visit_element(x.dtype, "muon_polynomial", [&]<class T>(std::type_identity<T>) {
+    const std::int64_t count = x.numel();
+    if (count == 0) {
+      return;
+    }
+    const T* from_x = gpu::data<const T>(x);
+    const T* from_y = gpu::data<const T>(y);
+    T* to = gpu::data<T>(z);
+    const std::int64_t vectors = gpu::aligned_to_vectors(from_x, from_y, to) ? count / gpu::kPerVector<T> : 0;
+    const std::int64_t rest = count - vectors * gpu::kPerVector<T>;
+    gpu::launch(polynomial_kernel<T>, dim3(gpu::blocks_for(vectors > rest ? vectors : rest, kBlock)), dim3(kBlock), 0,
+                context.stream(), static_cast<float>(polynomial.a), static_cast<float>(polynomial.b),
+                static_cast<float>(polynomial.c), x.shape[2], count, vectors, from_x, from_y, to);
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <lockstep/kernels/arena.hpp>
+#include <lockstep/kernels/backend.hpp>
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+// What Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks") needs beside matrix
+// products; nn/optim/orthogonalizer.hpp puts the ops together. All are deterministic and take no workspace.
+
+struct MuonOptions {
+  double momentum = 0.95;  ///< [0, 1)
+  bool nesterov = true;
+};
+
+/// UsageError when an option is out of range; `op` names the caller.
+void require_muon_options(std::string_view op, const MuonOptions& options);
+
+/// The direction that is then orthogonalised, as torch.optim.Muon has it:
+///   g = factor * grad;  v += (1 - momentum) * (g - v);  direction = nesterov ? g + momentum * (v - g) : v
+/// for the elements of trainable segments; others stay as they are. velocity, direction (n): of the type of the
+/// parameters. Parameters, learning rates and decay have no part in it, and `copy` is not given (UsageError). With skip
+/// nothing changes. Otherwise the errors of ArenaUpdate, and UsageError for options out of range and missing views.
+void muon_direction(Context& context, const MuonOptions& options, const ArenaUpdate& update, const TensorView& velocity,
+                    const TensorView& direction);
+
+/// factors[i] = 1 / max(sqrt(squares[i]), epsilon): scaled by it, a matrix with this sum of squares has the Frobenius
+/// norm 1, or less where all of it is small. squares (n) f64; factors (n) f32, on the host also f64; contiguous, n may
+/// be 0. UsageError: epsilon is not above 0.
+void muon_factor(Context& context, double epsilon, const TensorView& squares, const TensorView& factors);
+
+/// The polynomial a I + b x + c y of a matrix x and y = x x. The coefficients are those of Jordan et al., with which
+/// five iterations bring singular values between about 0.01 and 1 into 0.7 to 1.2.
+struct MuonPolynomial {
+  double a = 3.4445;
+  double b = -4.7750;
+  double c = 2.0315;
+};
+/// z = a I + b x + c y for each of a batch of matrices: x, y, z (batch, k, k), contiguous, of one type: f32, f64 or
+/// bf16 on the host, f32, bf16 or f16 on a GPU; computed in accumulation_dtype() and rounded once. z may be x or y.
+void muon_polynomial(Context& context, const MuonPolynomial& polynomial, const TensorView& x, const TensorView& y,
+                     const TensorView& z);
+
+namespace backend {  // called after the checks of muon.cpp
+OnContext<CpuContext, decltype(ops::muon_direction)> muon_direction;
+OnContext<CpuContext, decltype(ops::muon_factor)> muon_factor;
+OnContext<CpuContext, decltype(ops::muon_polynomial)> muon_polynomial;
+
+OnContext<CudaContext, decltype(ops::muon_direction)> muon_direction;
+OnContext<CudaContext, decltype(ops::muon_factor)> muon_factor;
+OnContext<CudaContext, decltype(ops::muon_polynomial)> muon_polynomial;
+}  // namespace backend
+
+}  // namespace lockstep::ops

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include <lockstep/kernels/matmul.hpp>
+#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::nn {
+
+/// Replaces matrices M = U S V^T by approximately U V^T, for Muon (kernels/muon.hpp): M is scaled to the Frobenius norm
+/// 1, then five Newton-Schulz iterations X = (a I + b A + c A A) X with A = X X^T (for more rows than columns X (..)
+/// with A = X^T X) bring its singular values near 1. Matrices of one shape are taken together, as batches.
+class Orthogonalizer {
+ public:
+  /// (rows, columns), row-major, from element `offset` of an arena on.
+  struct Matrix {
+    std::int64_t offset = 0;
+    std::int64_t rows = 1;
+    std::int64_t columns = 1;
+  };
+
+  /// Plans the products and allocates their memory. arena: type of the matrices, f32, on the host also f64. compute:
+  /// type of the products, the same, bf16 or f16.
+  Orthogonalizer(Context& context, std::vector<Matrix> matrices, DType arena, DType compute);
+  Orthogonalizer(Orthogonalizer&&) noexcept;
+  Orthogonalizer& operator=(Orthogonalizer&&) noexcept;
+  ~Orthogonalizer();
+
+  /// Enqueues it for all matrices of the arena, (n) and contiguous, which must hold finite numbers. A matrix of zeros
+  /// stays. Allocates nothing and does not wait. Deterministic; on the host the bits do not depend on the number of
+  /// threads.
+  void run(Context& context, const TensorView& arena);
+  [[nodiscard]] std::size_t bytes() const;  ///< that it has allocated
+
+ private:
+  struct Group;
+  std::vector<Group> groups_;
+  DType compute_;
+  Buffer memory_;
+};
+
+}  // namespace lockstep::nn
