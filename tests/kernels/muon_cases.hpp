@@ -1,5 +1,8 @@
 #pragma once
 
+#include <cmath>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include <lockstep/kernels/muon.hpp>
