@@ -83,10 +83,10 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
       "sgd, adam, adamw (decoupled weight decay), lars, or muon (hidden matrices; adamw for the rest)");
   add("--lr", o.lr, "learning rate, or auto: by optimizer and model");
   add_schedule(app, o);
-  add("--momentum", o.momentum, "of sgd, lars and muon");
+  add("--momentum", o.momentum, "of sgd, lars and muon (0.95 with --nesterov is usual for muon)");
   app.add_flag("--nesterov", o.nesterov, "Nesterov momentum")->group("Training");
   add("--beta1", o.beta1, "decay of the mean of gradients, adam, adamw and muon");
-  add("--beta2", o.beta2, "decay of the mean of their squares, adam and adamw");
+  add("--beta2", o.beta2, "decay of the mean of their squares, adam, adamw and muon");
   add("--epsilon", o.epsilon, "added to the denominator; lars: to the norm of the gradients");
   add("--trust-coefficient", o.trust_coefficient, "lars: norm of an update relative to the norm of its tensor");
   add("--clip-value", o.clip_value, "bring each gradient into [-value, value], behind --clip-norm; 0: off");

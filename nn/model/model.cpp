@@ -49,14 +49,19 @@ std::vector<Model::Parameter> Model::parameters() const {
     if (!node->layer) {
       continue;
     }
-    for (ParameterSpec& spec : node->layer->parameters(input_shapes(nodes_, *node))) {
+    std::vector<ParameterSpec> specs = node->layer->parameters(input_shapes(nodes_, *node));
+    const bool last = list.empty();
+    for (ParameterSpec& spec : specs) {
       Parameter parameter{.spec = std::move(spec), .writes = 1};
+      parameter.spec.last = last;
       const auto [place, first] = places.try_emplace(parameter.spec.name, list.size());
       if (!first) {
         Parameter& tied = list[place->second];
         require<ShapeError>(tied.spec.stored_shape() == parameter.spec.stored_shape(), "model ", name_, ": parameter ",
                             parameter.spec.name, " has shape ", tied.spec.shape, " in one layer and ",
                             parameter.spec.shape, " in another");
+        parameter.spec.looked_up |= tied.spec.looked_up;
+        parameter.spec.last |= tied.spec.last;
         parameter.writes = std::exchange(tied.writes, 0) + 1;
         place->second = list.size();
       }

@@ -47,10 +47,10 @@ ops::MuonOptions muon_options(const OptimizerOptions& options) {
   return {.momentum = options.momentum, .nesterov = options.nesterov};
 }
 
-/// Whether muon orthogonalises the updates of a parameter. last: name of the last layer, with the point behind it.
-bool is_hidden_matrix(const ParameterSpec& spec, const std::string& last) {
-  return spec.trainable && spec.role == ParameterRole::weight && !spec.looked_up && spec.shape.rank() >= 2 &&
-         spec.axes.front() == 0 && spec.shape.numel() > 0 && !spec.name.starts_with(last);
+/// Whether muon orthogonalises the updates of a parameter.
+bool is_hidden_matrix(const ParameterSpec& spec) {
+  return spec.trainable && spec.role == ParameterRole::weight && !spec.looked_up && !spec.last &&
+         spec.shape.rank() >= 2 && spec.axes.front() == 0 && spec.shape.numel() > 0;
 }
 
 }  // namespace
@@ -147,17 +147,12 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
 }
 
 void Optimizer::prepare_muon(Context& context) {
-  std::string last;
-  if (!parameters_.trainable().empty()) {
-    const std::string& name = parameters_.trainable().front().spec.name;
-    last = name.substr(0, name.rfind('.') + 1);
-  }
   std::vector<Orthogonalizer::Matrix> matrices;
   for (std::size_t i = 0; i < parameters_.parameters().size(); ++i) {
     const ParameterInfo& info = parameters_.parameters()[i];
     ops::ArenaSegment& matrix = matrix_segments_.emplace_back(parameters_.tensor_segments()[i]);
     ops::ArenaSegment& other = other_segments_.emplace_back(matrix);
-    if (!is_hidden_matrix(info.spec, last)) {
+    if (!is_hidden_matrix(info.spec)) {
       matrix.trainable = false;
       continue;
     }

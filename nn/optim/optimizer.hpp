@@ -28,7 +28,9 @@ enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
 /// taken as (first axis, all others), except embeddings and those of the layer whose gradients are ready first, which
 /// is the last one. All other parameters are adamw's. So that one learning rate serves both, a matrix (rows, columns)
 /// takes 0.2 sqrt(max(rows, columns)) times it (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's
-/// "match_rms_adamw"); decay is decoupled for both and takes the rate itself. Products are in the type of the plan.
+/// "match_rms_adamw"); decay is decoupled for both and takes the rate itself. Products are in the type of the plan (f32
+/// with tf32). torch.optim.Muon's momentum is 0.95 with nesterov, which are to be given here. Ranks compute the same
+/// update, each for itself: GPUs of one kind.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
   double momentum = 0.9;             ///< sgd, lars, muon

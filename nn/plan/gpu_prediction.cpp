@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kKilo = 1024;
 
 // NVIDIA's data sheets: A100 80GB (June 2021), H100 (SXM and PCIe), H200, GH200 (the part with 96 GB), B200 as in HGX
-// (half of a pair of dies' sparse figures). Shared memory a multiprocessor: CUDA C++ Programming Guide, "Technical
+// (dense figures, half of the sparse ones). Shared memory a multiprocessor: CUDA C++ Programming Guide, "Technical
 // Specifications per Compute Capability".
 constexpr GpuDescription kGpus[] = {
     {"a100", "NVIDIA A100 80GB (SXM)", 80e9, 2.039e12, 312e12, 156e12, 19.5e12, 19.5e12, {108, 164 * kKilo}},
@@ -46,8 +46,12 @@ constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::low_s, 0.68, 0.74, 0.55, 1.5e-6},
 };
 
+constexpr std::string_view kAgain = "again ";  // before the op of a call that backward repeats
+
 bool of_library(const Call& call) {
-  return call.op.starts_with("conv") || call.op.starts_with("matmul ");
+  std::string_view op = call.op;
+  op.remove_prefix(op.starts_with(kAgain) ? kAgain.size() : 0);
+  return op.starts_with("conv") || op.starts_with("matmul ");
 }
 
 /// Operations a second of a call: of a library's, as its narrowest floating tensor allows.
@@ -72,9 +76,9 @@ double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bo
   return narrowest < sizeof(float) ? gpu.flops_16 : tf32 ? gpu.flops_tf32 : gpu.flops_32;
 }
 
-/// "conv2d forward" of "conv2d forward onednn".
+/// "conv2d forward" of "conv2d forward onednn", "again conv2d forward" of that with "again" before it.
 std::string kind_of(const Call& call) {
-  const std::size_t first = call.op.find(' ');
+  const std::size_t first = call.op.find(' ', call.op.starts_with(kAgain) ? kAgain.size() : 0);
   return call.op.substr(0, first == std::string::npos ? first : call.op.find(' ', first + 1));
 }
 
@@ -212,8 +216,9 @@ std::string GpuPrediction::text(const Plan& plan) const {
     sum += update;
   }
   print(out, "step", sum);
-  const double samples = static_cast<double>(plan.batch() * options_.micro_batches);
-  out << std::left << std::setw(34) << "samples a second" << std::right << std::setw(6 + 10 + 10 + 11 + 11)
+  const double samples =
+      options_.samples > 0 ? options_.samples : static_cast<double>(plan.batch() * options_.micro_batches);
+  out << std::left << std::setw(34) << "samples a second, of one GPU" << std::right << std::setw(6 + 10 + 10 + 11 + 11)
       << digits(samples / sum.time.limit_s, 0) << std::setw(10) << digits(samples / sum.time.expected_s, 0)
       << std::setw(10) << digits(samples / sum.time.low_s, 0) << '\n';
   return out.str();

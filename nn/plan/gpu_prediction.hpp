@@ -43,6 +43,7 @@ struct GpuPredictionOptions {
   bool tf32 = false;        ///< PlanOptions::tf32 of the plan
   double update_bytes = 0;  ///< that the optimizer reads and writes in a step; 0: leaves it out
   int micro_batches = 1;    ///< of a step, each taken to cost what the plan costs
+  double samples = 0;       ///< of a step on this GPU; 0: as many as the micro-batches can hold
 };
 
 /// A training step or an evaluation of a batch on one GPU, call by call. A call takes the larger of bytes / bandwidth

@@ -147,8 +147,7 @@ struct PlanOptions {
   /// In training: among the fusions are passes of batch norm as one cooperative launch each. TrainStep clears it where
   /// there are other ranks: such a launch would wait for a collective that holds the multiprocessors that it needs.
   bool cooperative = true;
-  /// On the host, with Fusions::on: plans what that GPU would run, of whose memory the fused passes of batch norm
-  /// depend.
+  /// On the host, with Fusions::on: plans what that GPU would run. The fused passes of batch norm depend on its memory.
   ops::ChipMemory chip{};
   Recompute recompute = Recompute::off;  ///< in training
   Choices choices = {};                  ///< a call without one uses the provider's first guess

@@ -14,15 +14,16 @@
 namespace lockstep::nn {
 namespace {
 
-/// What an update of this rank reads and writes: a gradient once, a value and each state twice, a 16-bit weight and the
-/// average of the weights.
-double update_bytes(const ParameterSet& parameters) {
-  const auto accurate = static_cast<double>(size_of(parameters.dtype()));
-  const auto states = static_cast<double>(parameters.state_names().size());
+/// What an update of this rank reads and writes: a gradient, once more where their norm is taken, a value and each
+/// state twice, a 16-bit weight. The average of the weights, which is one of the states, is a pass of its own that
+/// reads the value again.
+double update_bytes(const ParameterSet& parameters, const OptimizerOptions& options) {
+  const bool norm = options.clip_norm > 0 || options.skip_non_finite || options.loss_scale.scales();
+  const double accesses = 3.0 + 2.0 * static_cast<double>(parameters.state_names().size()) + (norm ? 1.0 : 0.0) +
+                          (parameters.averages() ? 1.0 : 0.0);
   const double rounded = parameters.rounds() ? static_cast<double>(size_of(parameters.weight_dtype())) : 0;
-  const double average = parameters.averages() ? 3 * accurate : 0;
   return static_cast<double>(parameters.trainable_numel()) / parameters.shard_ranks() *
-         (accurate * (3 + 2 * states) + rounded + average);
+         (accesses * static_cast<double>(size_of(parameters.dtype())) + rounded);
 }
 
 constexpr int kSteps = 4;  // lockstep-scale wants at least three in a row
@@ -38,7 +39,8 @@ RankTimeline predicted_timeline(Trainer& trainer, const GpuPrediction& predictio
   const auto first_ready = static_cast<int>(part.names.size());
   const comm::GradientReducer& reducer = trainer.reducer();
   const auto element_bytes = static_cast<std::int64_t>(size_of(reducer.sent_as()));
-  const std::vector<comm::GradientRange> gradients = reducer.gradients();
+  std::vector<comm::GradientRange> gradients = reducer.gradients();
+  gradients.resize(trainer.parameters().trainable().size());  // without the sum of weights that may travel behind them
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     part.names.push_back({"gradient " + trainer.parameters().trainable()[i].spec.name, SpanKind::ready,
                           static_cast<int>(i), (gradients[i].end - gradients[i].begin) * element_bytes});
@@ -78,13 +80,18 @@ std::string predict_on_gpu(const GpuDescription& gpu, Trainer& trainer, const st
   const TrainerOptions& options = trainer.options();
   const std::int64_t own = options.virtual_ranks > 0 ? options.virtual_ranks / trainer.ranks() : 1;
   const auto micro_batches = static_cast<int>(options.accumulate * own);
-  const GpuPrediction prediction(
-      trainer.train_plan(), gpu,
-      {.tf32 = options.plan.tf32, .update_bytes = update_bytes(trainer.parameters()), .micro_batches = micro_batches});
+  const GpuPrediction prediction(trainer.train_plan(), gpu,
+                                 {.tf32 = options.plan.tf32,
+                                  .update_bytes = update_bytes(trainer.parameters(), options.optimizer),
+                                  .micro_batches = micro_batches,
+                                  .samples = static_cast<double>(options.global_batch) / trainer.ranks()});
   std::string text = prediction.text(trainer.train_plan());
+  if (options.optimizer.kind == OptimizerKind::muon && !options.optimizer.rule) {
+    text += "the products of muon are not in it\n";
+  }
   const auto needed = static_cast<double>(trainer.planned_bytes());
   if (needed > gpu.memory_bytes) {
-    text += concat("this step needs ", digits(needed / 1e9, 1), " GB and this GPU has ",
+    text += concat("this step needs about ", digits(needed / 1e9, 1), " GB and this GPU has ",
                    digits(gpu.memory_bytes / 1e9, 0), " GB: it does not fit\n");
   }
   if (!trace.empty()) {

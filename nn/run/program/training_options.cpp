@@ -265,7 +265,7 @@ void require_training_options(const TrainingOptions& o) {
   if (!o.describe_gpu.empty()) {
     require<UsageError>(o.dry_run, "--describe-gpu is ", o.describe_gpu, " without --dry-run, expected both");
     require<UsageError>(o.trace_steps.empty(), "--trace-steps is ", o.trace_steps,
-                        " beside --describe-gpu, whose timeline has the same step several times");
+                        " beside --describe-gpu, expected none: its timeline has one step several times");
     (void)known_gpu(o.describe_gpu);
   }
   require<UsageError>(!o.overwrite || o.resume.empty(), "--overwrite beside --resume, expected one of the two");

@@ -11,6 +11,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
@@ -160,9 +161,10 @@ std::vector<double> orthogonalised(std::vector<double> x, std::size_t rows, std:
   return x;
 }
 
-/// A convolution (6, 3 x 3, 4), wide; a linear layer (40, 6), tall; a last one, which is adamw's as biases are.
+/// A convolution (6, 3 x 3, 3), wide and stored with padding; a linear layer (40, 6), tall; a last one, which is
+/// adamw's as biases are.
 Model with_matrices() {
-  ModelBuilder builder("matrices", {4, 4, 4});
+  ModelBuilder builder("matrices", {4, 4, 3});
   NodeId x = builder.conv2d("conv", builder.input(), 6, {.kernel = 3, .pad = 1, .bias = true});
   x = builder.linear("fc1", builder.global_average_pool("pool", x), 40);
   builder.linear("fc2", x, 3);
@@ -172,9 +174,10 @@ Model with_matrices() {
 TEST(Optimizer, FiveStepsOfMuonOrthogonaliseHiddenMatrices) {
   CpuContext context;
   const OptimizerOptions options{.kind = OptimizerKind::muon, .momentum = 0.8, .nesterov = true, .epsilon = 1e-6};
-  ParameterSet set(context, with_matrices(), DType::f64, {.weight_decay = 0.1});
+  const ParameterSetOptions how{.weight_decay = 0.1, .groups = {.rates = {{"fc1.*", 0.5}}}};
+  ParameterSet set(context, with_matrices(), DType::f64, how);
   Optimizer optimizer(context, set, options);
-  ParameterSet adamw_set(context, with_matrices(), DType::f64, {.weight_decay = 0.1});
+  ParameterSet adamw_set(context, with_matrices(), DType::f64, how);
   Optimizer adamw(context, adamw_set, {.kind = OptimizerKind::adamw, .epsilon = 1e-6});
   set.initialise(context, 3);
   adamw_set.initialise(context, 3);
@@ -189,13 +192,15 @@ TEST(Optimizer, FiveStepsOfMuonOrthogonaliseHiddenMatrices) {
   for (int t = 1; t <= 5; ++t) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       std::vector<double> g(values[i].size());
+      const ParameterSpec& spec = set.parameters()[i].spec;
+      const auto stored = static_cast<std::size_t>(spec.stored_shape().back());
+      const auto used = static_cast<std::size_t>(spec.dims[spec.axes.back()]);
       for (std::size_t j = 0; j < g.size(); ++j) {
-        g[j] = std::sin(static_cast<double>(1 + 7 * i + 3 * j * j) * t);
+        g[j] = j % stored < used ? std::sin(static_cast<double>(1 + 7 * i + 3 * j * j) * t) : 0;
       }
       testing::from_doubles(g, set.gradient(static_cast<int>(i)));
       testing::from_doubles(g, adamw_set.gradient(static_cast<int>(i)));
-      const Shape& shape = set.parameters()[i].spec.shape;
-      const auto rows = static_cast<std::size_t>(shape[0]);
+      const auto rows = static_cast<std::size_t>(spec.shape[0]);
       std::vector<double> direction(g.size());
       for (std::size_t j = 0; j < g.size(); ++j) {
         velocity[i][j] = 0.8 * velocity[i][j] + 0.2 * g[j];
@@ -203,9 +208,10 @@ TEST(Optimizer, FiveStepsOfMuonOrthogonaliseHiddenMatrices) {
       }
       const std::size_t columns = g.size() / rows;
       direction = orthogonalised(direction, rows, columns);
-      const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, columns)));
+      const double longer = static_cast<double>(std::max(spec.shape[0], spec.shape.numel() / spec.shape[0]));
+      const double own_rate = rate * (spec.name.starts_with("fc1.") ? 0.5 : 1);
       for (std::size_t j = 0; j < g.size(); ++j) {
-        values[i][j] -= rate * (scale * direction[j] + 0.1 * values[i][j]);
+        values[i][j] -= own_rate * (0.2 * std::sqrt(longer) * direction[j] + 0.1 * values[i][j]);
       }
     }
     optimizer.update(context, learning_rate);
@@ -226,6 +232,47 @@ TEST(Optimizer, FiveStepsOfMuonOrthogonaliseHiddenMatrices) {
   }
   EXPECT_EQ(matrices, 2);
   EXPECT_THROW(optimizer.update(context, learning_rate, 0, 64), ShapeError);
+}
+
+/// The names of the parameters of which an update with muon differs from one with adamw.
+std::vector<std::string> orthogonal_of(const Model& model) {
+  CpuContext context;
+  ParameterSet sets[] = {{context, model, DType::f64}, {context, model, DType::f64}};
+  Optimizer optimizers[] = {{context, sets[0], {.kind = OptimizerKind::muon}},
+                            {context, sets[1], {.kind = OptimizerKind::adamw}}};
+  double rate = 0.01;
+  for (std::size_t k = 0; k < 2; ++k) {
+    sets[k].initialise(context, 3);
+    std::vector<double> g(static_cast<std::size_t>(sets[k].trainable_numel()));
+    for (std::size_t i = 0; i < g.size(); ++i) {
+      g[i] = std::sin(static_cast<double>(i));
+    }
+    testing::from_doubles(g, sets[k].gradients());
+    optimizers[k].update(context, TensorView(std::span(&rate, 1), Shape{}));
+  }
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < sets[0].parameters().size(); ++i) {
+    if (!testing::has_same_bits(sets[0].value(static_cast<int>(i)), sets[1].value(static_cast<int>(i)))) {
+      names.push_back(sets[0].parameters()[i].spec.name);
+    }
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+TEST(Optimizer, MuonTakesHiddenMatricesAlone) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(orthogonal_of(with_matrices()), (Names{"conv.weight", "fc1.weight"}));
+  EXPECT_EQ(orthogonal_of(with_matrices().freezing("fc2")), (Names{"conv.weight", "fc1.weight"}))
+      << "the last is frozen";
+  EXPECT_EQ(orthogonal_of(with_matrices().freezing("fc1")), (Names{"conv.weight"}));
+  EXPECT_EQ(orthogonal_of(mlp({4, 4, 3}, {}, 3)), Names{}) << "no layer is hidden";
+  const Names gpt = orthogonal_of(transformer({.vocabulary = 11, .length = 4, .width = 8, .heads = 1, .layers = 1}));
+  EXPECT_EQ(gpt.size(), 4U) << "queries, keys and values in one; their projection; two of the MLP";
+  for (const std::string& name : gpt) {
+    EXPECT_EQ(name.find("wte"), std::string::npos) << name;
+    EXPECT_EQ(name.find("wpe"), std::string::npos) << name;
+  }
 }
 
 /// Singular values go through the polynomial one by one; the vectors stay. M = H D H' with reflections H, H'.
@@ -316,8 +363,8 @@ TEST(Optimizer, OrthogonalisedMatricesKeepTheirSingularVectors) {
 TEST(Optimizer, OrthogonalisedMatricesHaveTheSameBitsForAnyNumberOfThreads) {
   const auto bits = [](int threads) {
     CpuContext context({.threads = threads});
-    Orthogonalizer orthogonalizer(context, {{0, 70, 130}, {9100, 130, 70}}, DType::f32, DType::f32);
-    testing::GuardedTensor memory(Shape{18200}, DType::f32);
+    Orthogonalizer orthogonalizer(context, {{0, 300, 500}, {150000, 500, 300}}, DType::f32, DType::f32);
+    testing::GuardedTensor memory(Shape{300000}, DType::f32);
     memory.normal(5);
     orthogonalizer.run(context, memory);
     return memory.values();

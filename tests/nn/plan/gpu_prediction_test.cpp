@@ -77,7 +77,7 @@ TEST(GpuPrediction, AStepIsItsCallsAndTheUpdate) {
   const std::string text = whole.text(plan);
   for (const char* word :
        {"NVIDIA H100 (SXM)", "predicted and not measured", "one of 3 micro-batches", "\nconv2d forward ",
-        "\nconv2d backward_weights ", "\nupdate ", "\nstep ", "\nsamples a second "}) {
+        "\nconv2d backward_weights ", "\nupdate ", "\nstep ", "\nsamples a second, of one GPU "}) {
     EXPECT_NE(text.find(word), std::string::npos) << word << " is not in\n" << text;
   }
 }
@@ -90,6 +90,27 @@ TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
   EXPECT_NEAR(256 / step.expected_s, 9610, 300);
   EXPECT_NEAR(256 / step.low_s, 8550, 300);
   EXPECT_LT(step.limit_s, 0.85 * step.expected_s);
+}
+
+/// What backward computes again costs what it cost before, in a line of its own.
+TEST(GpuPrediction, OfCallsThatAreMadeAgain) {
+  const Plan plan = planned(resnet(50), 8, {.dtype = DType::bf16, .recompute = Recompute::blocks});
+  const GpuPrediction prediction(plan, known_gpu("h200"));
+  int again = 0;
+  for (std::size_t i = 0; i < plan.calls().size(); ++i) {
+    if (!plan.calls()[i].op.starts_with("again conv2d forward")) {
+      continue;
+    }
+    ++again;
+    for (std::size_t j = 0; j < i; ++j) {
+      if (plan.calls()[j].layer == plan.calls()[i].layer && plan.calls()[j].op.starts_with("conv2d forward")) {
+        EXPECT_DOUBLE_EQ(prediction.calls()[i].limit_s, prediction.calls()[j].limit_s) << plan.calls()[i].layer;
+        EXPECT_DOUBLE_EQ(prediction.calls()[i].low_s, prediction.calls()[j].low_s) << plan.calls()[i].layer;
+      }
+    }
+  }
+  EXPECT_GT(again, 3);
+  EXPECT_NE(prediction.text(plan).find("\nagain conv2d forward "), std::string::npos);
 }
 
 /// What is planned as one launch depends on the memory of the GPU's multiprocessors.

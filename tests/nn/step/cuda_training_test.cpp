@@ -18,6 +18,7 @@
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/optim/orthogonalizer.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/bucket_trial.hpp>
@@ -401,6 +402,33 @@ TEST(CudaTraining, SamplesWithOneAndThreeAxesComeToWhatTheHostComesTo) {
       EXPECT_LT(distance(gradients_of(gpu, model, dtype, 1), expected), tolerance) << dtype;
       EXPECT_GT(distance(gradients_of(gpu, model, dtype, 2), expected), 3 * tolerance) << "the control";
     }
+  }
+}
+
+TEST(CudaTraining, MatricesAreOrthogonalisedAsOnTheHost) {
+  CpuContext host({.threads = 1});
+  CudaContext gpu(Device::cuda(0));
+  const std::vector<Orthogonalizer::Matrix> matrices{{0, 5, 9}, {45, 12, 4}, {93, 6, 6}, {129, 5, 9}};
+  std::vector<float> arena(174);
+  for (std::size_t i = 0; i < arena.size(); ++i) {
+    arena[i] = static_cast<float>(std::sin(1.0 + static_cast<double>(i * i)));
+  }
+  const auto orthogonal = [&](Context& context, DType compute) {
+    Orthogonalizer orthogonalizer(context, matrices, DType::f32, compute);
+    Buffer memory(arena.size() * sizeof(float), context);
+    const TensorView view(memory.data(), DType::f32, context.device(), {static_cast<std::int64_t>(arena.size())});
+    std::vector<float> values = arena;
+    copy_now(context, TensorView(std::span(values), view.shape), view);
+    orthogonalizer.run(context, view);
+    const Bytes bytes = bytes_of(context, view);
+    std::memcpy(values.data(), bytes.data(), bytes.size());
+    return values;
+  };
+  const std::vector<float> expected = orthogonal(host, DType::f32);
+  EXPECT_GT(distance(arena, expected), 0.1) << "the control";
+  for (const auto& [compute, tolerance] :
+       {std::pair{DType::f32, 1e-5}, std::pair{DType::bf16, 5e-2}, std::pair{DType::f16, 1e-2}}) {
+    EXPECT_LT(distance(orthogonal(gpu, compute), expected), tolerance) << compute;
   }
 }
 
