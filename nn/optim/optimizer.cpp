@@ -164,7 +164,7 @@ void Optimizer::prepare_muon(Context& context) {
     matrices.push_back({info.offset, rows, info.numel / rows});
   }
   const DType compute = parameters_.rounds() ? parameters_.weight_dtype() : parameters_.dtype();
-  orthogonalizer_.emplace(context, std::move(matrices), parameters_.dtype(), compute);
+  orthogonalizer_.emplace(context, matrices, parameters_.dtype(), compute);
   direction_ = Buffer(static_cast<std::size_t>(parameters_.trainable_numel()) * size_of(parameters_.dtype()), context);
   ops::fill(context, 0,
             TensorView(direction_.data(), parameters_.dtype(), context.device(), {parameters_.trainable_numel()}));

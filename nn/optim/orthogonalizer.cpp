@@ -58,7 +58,7 @@ Orthogonalizer::Orthogonalizer(Orthogonalizer&&) noexcept = default;
 Orthogonalizer& Orthogonalizer::operator=(Orthogonalizer&&) noexcept = default;
 Orthogonalizer::~Orthogonalizer() = default;
 
-Orthogonalizer::Orthogonalizer(Context& context, std::vector<Matrix> matrices, DType arena, DType compute)
+Orthogonalizer::Orthogonalizer(Context& context, const std::vector<Matrix>& matrices, DType arena, DType compute)
     : compute_(compute) {
   std::map<std::pair<std::int64_t, std::int64_t>, std::vector<Matrix>> by_shape;
   for (const Matrix& matrix : matrices) {

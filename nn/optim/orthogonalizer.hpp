@@ -26,7 +26,7 @@ class Orthogonalizer {
 
   /// Plans the products and allocates their memory. UnsupportedError where no deterministic product is to be had.
   /// arena: type of the matrices, f32, on the host also f64. compute: type of the products, the same, bf16 or f16.
-  Orthogonalizer(Context& context, std::vector<Matrix> matrices, DType arena, DType compute);
+  Orthogonalizer(Context& context, const std::vector<Matrix>& matrices, DType arena, DType compute);
   Orthogonalizer(Orthogonalizer&&) noexcept;
   Orthogonalizer& operator=(Orthogonalizer&&) noexcept;
   ~Orthogonalizer();
