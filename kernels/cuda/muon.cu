@@ -39,10 +39,10 @@ __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squa
   }
 }
 
-/// Where an element of a batch of matrices (k, k) lies, for one division a piece instead of two an element.
+/// Where an element of a batch of matrices (k, k) lies: two divisions a piece of 16 bytes instead of two an element.
 struct Place {
   std::int64_t k;
-  std::int64_t in_matrix;  ///< from the matrix' first element
+  std::int64_t in_matrix;  ///< counted from the first element of its matrix
   std::int64_t behind;     ///< elements behind the last diagonal one: 0 on the diagonal, at most k
 
   __device__ void advance() {

@@ -14,9 +14,9 @@
 namespace lockstep::nn {
 namespace {
 
-/// What an update of this rank reads and writes: a gradient, once more where their norm is taken, a value and each
-/// state twice, a 16-bit weight. The average of the weights, which is one of the states, is a pass of its own that
-/// reads the value again.
+/// Bytes that an update of this rank reads and writes. Of each parameter it reads the gradient, once more where the
+/// norm of all is taken; reads and writes the value and each state; and writes the 16-bit weight. The average of the
+/// weights is one of the states; a pass of its own reads the value for it once more.
 double update_bytes(const ParameterSet& parameters, const OptimizerOptions& options) {
   const bool norm = options.clip_norm > 0 || options.skip_non_finite || options.loss_scale.scales();
   const double accesses = 3.0 + 2.0 * static_cast<double>(parameters.state_names().size()) + (norm ? 1.0 : 0.0) +
