@@ -1,8 +1,10 @@
 #include <lockstep/kernels/conv2d.hpp>
 
+#include <algorithm>
 #include <exception>
 #include <string_view>
 
+#include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 
 namespace lockstep::ops {
@@ -44,6 +46,10 @@ void check_desc(const ConvDesc& desc, ConvPass pass) {
   require<DTypeError>(is_floating(desc.dtype), "conv2d: dtype is ", desc.dtype, ", expected a floating-point type");
   require<UsageError>(pass == ConvPass::forward || desc.grad_mode != GradMode::ignore,
                       "conv2d: grad_mode is ignore: a gradient that is not wanted needs no plan");
+  require<UsageError>(
+      !desc.norm.wanted || (pass == ConvPass::forward && !desc.bias && !desc.norm.addend && !desc.norm.pair) ||
+          (pass == ConvPass::backward_data && desc.grad_mode == GradMode::overwrite),
+      "conv2d ", pass_name(pass), ": a norm is served by forward without a bias, and by backward_data that overwrites");
   (void)desc.x_shape().numel();
   (void)desc.weights_shape().numel();
   (void)desc.y_shape().numel();
@@ -57,6 +63,77 @@ void check_operand(const TensorView& view, std::string_view name, const ConvPlan
                       ", expected ", dtype);
   require<ShapeError>(view.is_contiguous(), "conv2d ", pass_name(plan.pass()), ": ", name, " ", view.shape,
                       " with strides ", view.strides, " is not contiguous");
+}
+
+/// Checks everything but overlaps of the output.
+void check_operands(const Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
+                    const TensorView& bias, const TensorView& out, const TensorView& workspace) {
+  const ConvDesc& desc = plan.desc();
+  require<DeviceError>(context.device() == plan.device(), "conv2d: planned for ", plan.device(), ", run on ",
+                       context.device());
+  require_on(context.device(), "conv2d", {&a, &b, &bias, &out, &workspace});
+  switch (plan.pass()) {
+    case ConvPass::forward:
+      check_operand(a, "x", plan, desc.dtype, desc.x_shape());
+      check_operand(b, "weights", plan, desc.dtype, desc.weights_shape());
+      check_operand(out, "y", plan, desc.dtype, desc.y_shape());
+      break;
+    case ConvPass::backward_data:
+      check_operand(a, "dy", plan, desc.dtype, desc.y_shape());
+      check_operand(b, "weights", plan, desc.dtype, desc.weights_shape());
+      check_operand(out, "dx", plan, desc.dtype, desc.x_shape());
+      break;
+    case ConvPass::backward_weights:
+      check_operand(a, "x", plan, desc.dtype, desc.x_shape());
+      check_operand(b, "dy", plan, desc.dtype, desc.y_shape());
+      check_operand(out, "dweights", plan, accumulation_dtype(desc.dtype), desc.weights_shape());
+      break;
+  }
+  const bool with_bias = desc.bias && plan.pass() == ConvPass::forward;
+  require<ShapeError>(bias.given() == with_bias, "conv2d ", pass_name(plan.pass()), ": bias is ",
+                      bias.given() ? "given" : "missing", ", the plan says otherwise");
+  if (with_bias) {
+    check_operand(bias, "bias", plan, accumulation_dtype(desc.dtype), Shape{desc.out_channels});
+  }
+  const std::size_t bytes = plan.workspace_bytes();
+  if (bytes > 0) {
+    require<DTypeError>(workspace.dtype == DType::u8, "conv2d: workspace is ", workspace.dtype, ", expected u8");
+    require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, "conv2d: workspace is ",
+                        workspace.shape, ", expected ", bytes, " contiguous bytes");
+    require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % kWorkspaceAlignment == 0,
+                        "conv2d: workspace at ", workspace.data, ", expected an address aligned to ",
+                        kWorkspaceAlignment);
+    require<ShapeError>(!overlaps(workspace, a) && !overlaps(workspace, b) && !overlaps(workspace, out) &&
+                            !(with_bias && overlaps(workspace, bias)),
+                        "conv2d: workspace overlaps an operand");
+  }
+}
+
+/// Checks what a plan that serves a norm takes for it, but for overlaps with other operands.
+void check_norm(const Context& context, const ConvPlan& plan, const ConvNormOperands& norm, const TensorView& out) {
+  const ConvDesc& desc = plan.desc();
+  const bool forward = plan.pass() == ConvPass::forward;
+  const DType sums = accumulation_dtype(desc.dtype);
+  const std::int64_t channels = forward ? desc.out_channels : desc.in_channels;
+  require_on(
+      context.device(), "conv2d",
+      {&norm.sums, &norm.shift, &norm.addend, &norm.mask, &norm.x, &norm.coefficients, &norm.x2, &norm.coefficients2});
+  const auto check = [&](const TensorView& view, std::string_view name, bool wanted, DType dtype, const Shape& shape) {
+    require<UsageError>(view.given() == wanted, "conv2d ", pass_name(plan.pass()), ": ", name, " is ",
+                        view.given() ? "given" : "missing", ", the plan says otherwise");
+    if (wanted) {
+      check_operand(view, name, plan, dtype, shape);
+    }
+  };
+  const bool pair = desc.norm.pair;
+  check(norm.sums, "sums", true, sums, Shape{pair ? 3 : 2, channels});
+  check(norm.shift, "shift", forward, sums, Shape{channels});
+  check(norm.addend, "addend", desc.norm.addend, desc.dtype, out.shape);
+  check(norm.mask, "mask", !forward, DType::u8, Shape{static_cast<std::int64_t>(relu_mask_bytes(out.numel()))});
+  check(norm.x, "norm input", !forward, desc.dtype, out.shape);
+  check(norm.coefficients, "coefficients", !forward, sums, Shape{4, channels});
+  check(norm.x2, "second norm input", pair, desc.dtype, out.shape);
+  check(norm.coefficients2, "second coefficients", pair, sums, Shape{4, channels});
 }
 
 }  // namespace
@@ -100,6 +177,19 @@ double ConvDesc::flops() const {
          (static_cast<double>(weights_shape().numel()) / static_cast<double>(out_channels));
 }
 
+void ConvPlan::run_for_norm(Context& /*context*/, const TensorView& /*a*/, const TensorView& /*b*/,
+                            const TensorView& /*out*/, const TensorView& /*workspace*/,
+                            const ConvNormOperands& /*norm*/) const {
+  throw StateError(concat("conv2d ", pass_name(pass_), ": '", choice(), "' serves no norm"));
+}
+
+bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass) {
+  const auto axes = static_cast<std::ptrdiff_t>(desc.spatial_rank);
+  const bool strided = std::any_of(desc.stride.begin(), desc.stride.begin() + axes, [](auto s) { return s != 1; });
+  return desc.norm.wanted && size_of(desc.dtype) == 2 && desc.in_channels % 8 == 0 && desc.out_channels % 8 == 0 &&
+         desc.groups == 1 && desc.pad_mode == PadMode::zero && (pass == ConvPass::forward || !strided);
+}
+
 std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass) {
   check_desc(desc, pass);
   std::vector<std::string> all;
@@ -127,7 +217,9 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
       continue;
     }
     if (choice.empty()) {
-      auto made = first_planned(provider.choices(context, desc, pass), refusal,
+      ConvDesc bare = desc;
+      bare.norm = {};  // what serves a norm is no first guess
+      auto made = first_planned(provider.choices(context, bare, pass), refusal,
                                 [&](const std::string& one) { return provider.plan(context, desc, pass, one); });
       if (made != nullptr) {
         return made;
@@ -148,49 +240,30 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
 
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace) {
-  const ConvDesc& desc = plan.desc();
-  require<DeviceError>(context.device() == plan.device(), "conv2d: planned for ", plan.device(), ", run on ",
-                       context.device());
-  require_on(context.device(), "conv2d", {&a, &b, &bias, &out, &workspace});
-  switch (plan.pass()) {
-    case ConvPass::forward:
-      check_operand(a, "x", plan, desc.dtype, desc.x_shape());
-      check_operand(b, "weights", plan, desc.dtype, desc.weights_shape());
-      check_operand(out, "y", plan, desc.dtype, desc.y_shape());
-      break;
-    case ConvPass::backward_data:
-      check_operand(a, "dy", plan, desc.dtype, desc.y_shape());
-      check_operand(b, "weights", plan, desc.dtype, desc.weights_shape());
-      check_operand(out, "dx", plan, desc.dtype, desc.x_shape());
-      break;
-    case ConvPass::backward_weights:
-      check_operand(a, "x", plan, desc.dtype, desc.x_shape());
-      check_operand(b, "dy", plan, desc.dtype, desc.y_shape());
-      check_operand(out, "dweights", plan, accumulation_dtype(desc.dtype), desc.weights_shape());
-      break;
-  }
-  const bool with_bias = desc.bias && plan.pass() == ConvPass::forward;
-  require<ShapeError>(bias.given() == with_bias, "conv2d ", pass_name(plan.pass()), ": bias is ",
-                      bias.given() ? "given" : "missing", ", the plan says otherwise");
-  if (with_bias) {
-    check_operand(bias, "bias", plan, accumulation_dtype(desc.dtype), Shape{desc.out_channels});
-  }
-  const std::size_t bytes = plan.workspace_bytes();
-  if (bytes > 0) {
-    require<DTypeError>(workspace.dtype == DType::u8, "conv2d: workspace is ", workspace.dtype, ", expected u8");
-    require<ShapeError>(workspace.is_contiguous() && workspace.bytes() >= bytes, "conv2d: workspace is ",
-                        workspace.shape, ", expected ", bytes, " contiguous bytes");
-    require<ShapeError>(reinterpret_cast<std::uintptr_t>(workspace.data) % kWorkspaceAlignment == 0,
-                        "conv2d: workspace at ", workspace.data, ", expected an address aligned to ",
-                        kWorkspaceAlignment);
-    require<ShapeError>(!overlaps(workspace, a) && !overlaps(workspace, b) && !overlaps(workspace, out) &&
-                            !(with_bias && overlaps(workspace, bias)),
-                        "conv2d: workspace overlaps an operand");
-  }
-  require<ShapeError>(!overlaps(out, a) && !overlaps(out, b) && !(with_bias && overlaps(out, bias)), "conv2d ",
+  require<UsageError>(!plan.serves_norm(), "conv2d ", pass_name(plan.pass()), ": '", plan.choice(),
+                      "' serves a norm, whose operands are missing");
+  check_operands(context, plan, a, b, bias, out, workspace);
+  require<ShapeError>(!overlaps(out, a) && !overlaps(out, b) && !(bias.given() && overlaps(out, bias)), "conv2d ",
                       pass_name(plan.pass()), ": the output overlaps an input");
   dispatch(context, "conv2d", [&plan, a, b, bias, out, workspace](auto& concrete) -> void {
     plan.run(concrete, a, b, bias, out, workspace);
+  });
+}
+
+void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
+                     const TensorView& out, const TensorView& workspace, const ConvNormOperands& norm) {
+  require<UsageError>(plan.serves_norm(), "conv2d ", pass_name(plan.pass()), ": '", plan.choice(),
+                      "' serves no norm, whose operands are given");
+  check_operands(context, plan, a, b, {}, out, workspace);
+  check_norm(context, plan, norm, out);
+  for (const TensorView* read : {&a, &b, &norm.shift, &norm.addend, &norm.mask, &norm.x, &norm.coefficients, &norm.x2,
+                                 &norm.coefficients2, &norm.sums, &workspace}) {
+    require<ShapeError>(!overlaps(out, *read), "conv2d ", pass_name(plan.pass()), ": the output overlaps an operand");
+    require<ShapeError>(read == &norm.sums || !overlaps(norm.sums, *read), "conv2d ", pass_name(plan.pass()),
+                        ": sums overlap an operand");
+  }
+  dispatch(context, "conv2d", [&plan, a, b, out, workspace, norm](auto& concrete) -> void {
+    plan.run_for_norm(concrete, a, b, out, workspace, norm);
   });
 }
 

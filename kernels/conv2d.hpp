@@ -15,6 +15,18 @@ namespace lockstep::ops {
 enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
+/// What a pass may do on its way for a batch norm beside the convolution (kernels/batch_norm.hpp), so that the norm
+/// need not read the tensor for it. Only some plans do: ConvPlan::serves_norm().
+///   forward:        the norm reads y. Sums y - shift and (y - shift)^2 over all rows.
+///   backward_data:  x is the norm's output after a ReLU. out = g = (dx [+ addend]) masked by the ReLU, and sums g and
+///                   g * xhat over all rows, with xhat = (norm input - mean) * inv_std.
+struct ConvNorm {
+  bool wanted = false;
+  bool addend = false;  ///< backward_data: there is another gradient, which is added before the mask
+  bool pair = false;    ///< backward_data: two norms get g, whose outputs were added: also sums g * xhat of the second
+  bool operator==(const ConvNorm&) const = default;
+};
+
 /// A convolution (cross-correlation). Spatial arrays hold spatial_rank entries, outermost first.
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
@@ -37,11 +49,25 @@ struct ConvDesc {
   bool bias = false;                         ///< forward adds a bias (K)
   GradMode grad_mode = GradMode::overwrite;  ///< of the backward passes: replaces the output or adds to it
   bool tf32 = false;                         ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
+  ConvNorm norm{};                           ///< not of backward_weights, nor beside a bias or accumulate
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
   [[nodiscard]] Shape y_shape() const;  ///< ShapeError when the window does not fit
   [[nodiscard]] double flops() const;   ///< 2 * multiply-adds of one pass
+};
+
+/// What a plan that serves a norm reads and writes beside the tensors of conv2d(). C channels: those of y in forward,
+/// of x in backward_data. Contiguous and, but for mask, addend, x and x2, of accumulation_dtype(desc.dtype).
+struct ConvNormOperands {
+  TensorView sums{};          ///< out: (2, C) as in ConvNorm; with pair (3, C), the last row that of the second norm
+  TensorView shift{};         ///< forward: (C), any numbers; near the means they keep the sums' bits
+  TensorView addend{};        ///< backward_data: shape of x, desc.dtype; as mask, x and coefficients
+  TensorView mask{};          ///< u8, relu_mask_bytes(x), as batch_norm_apply() writes it
+  TensorView x{};             ///< the norm's input: shape of x, desc.dtype
+  TensorView coefficients{};  ///< (4, C), as batch_norm_coefficients() writes them
+  TensorView x2{};            ///< with pair: those of the second norm
+  TensorView coefficients2{};
 };
 
 /// One pass of one convolution, planned for one device and the context's thread count. Owns the library's descriptors,
@@ -57,9 +83,14 @@ class ConvPlan {
   [[nodiscard]] virtual bool deterministic() const = 0;
   /// Names provider and algorithm; plan_conv2d(.., choice) makes the same plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
+  /// Whether the plan does what desc().norm asks for; else it is the bare pass. False unless that is wanted.
+  [[nodiscard]] virtual bool serves_norm() const { return false; }
   /// The arguments are those of conv2d(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
                    const TensorView& out, const TensorView& workspace) const = 0;
+  /// Likewise, for a plan that serves a norm.
+  virtual void run_for_norm(Context& context, const TensorView& a, const TensorView& b, const TensorView& out,
+                            const TensorView& workspace, const ConvNormOperands& norm) const;
 
  protected:
   ConvPlan(Device device, const ConvDesc& desc, ConvPass pass) : device_(device), desc_(desc), pass_(pass) {}
@@ -70,8 +101,13 @@ class ConvPlan {
   ConvPass pass_;
 };
 
+/// Whether a pass may serve desc.norm on a GPU. cuDNN 9.19, asked for an H100, compiles such engines for 16-bit tensors
+/// with channels in multiples of 8, and in backward_data where the convolution has no stride.
+[[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
+
 /// Choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference", ... The part
-/// before the colon names the provider; a provider's name alone means its first choice.
+/// before the colon names the provider; a provider's name alone means its first choice. Those that serve desc.norm,
+/// "cudnn:norm:..", come last: whether one is faster than the bare pass and the norm's own, only a measurement tells.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass);
 /// Plans with the given choice, or with the first of conv2d_choices() when it is empty. UsageError for an unknown
 /// choice, UnsupportedError for one that does not support the pass, ShapeError for an invalid desc.
@@ -87,5 +123,8 @@ class ConvPlan {
 /// plan.workspace_bytes(), 64-byte aligned, not shared with work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
+/// The same for a plan that serves a norm; `norm` holds what desc.norm asks for. sums and out overlap no other tensor.
+void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
+                     const TensorView& out, const TensorView& workspace, const ConvNormOperands& norm);
 
 }  // namespace lockstep::ops

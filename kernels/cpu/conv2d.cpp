@@ -15,6 +15,7 @@
 namespace lockstep::ops::reference {
 namespace {
 
+constexpr const char* kForNorm = "reference:norm";
 constexpr std::int64_t kBlock = 64;     // channels that are summed together in one local array
 constexpr std::int64_t kRows = 4;       // output channels whose weight gradients are summed together
 constexpr std::int64_t kOutside = -1;   // a tap that reads zero padding
@@ -265,9 +266,48 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
   });
 }
 
+/// What ConvNorm says, after the bare pass has written `out`: for each channel one loop over the rows, in double.
+template <class T>
+void serve_norm(const CpuContext& context, const TensorView& out, bool forward, const ConvNormOperands& norm) {
+  const std::int64_t channels = out.shape.back();
+  const std::int64_t rows = out.numel() / channels;
+  T* const y = out.as<T>();
+  parallel_ranges(context, channels, 1 + kWork / rows, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      double sums[3] = {};
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const std::int64_t i = row * channels + c;
+        if (forward) {
+          const double off = static_cast<double>(value_of(y[i])) - static_cast<double>(norm.shift.as<Value<T>>()[c]);
+          sums[0] += off;
+          sums[1] += off * off;
+          continue;
+        }
+        const bool positive = (norm.mask.as<std::uint8_t>()[i / 8] >> (i % 8) & 1) != 0;
+        store(positive ? value_of(y[i]) + (norm.addend.given() ? value_of(norm.addend.as<T>()[i]) : 0) : 0, y[i]);
+        const auto g = static_cast<double>(value_of(y[i]));
+        const auto normalised = [&](const TensorView& x, const TensorView& coefficients) {
+          const Value<T>* const of = coefficients.as<Value<T>>();
+          return (static_cast<double>(value_of(x.as<T>()[i])) - static_cast<double>(of[2 * channels + c])) *
+                 static_cast<double>(of[3 * channels + c]);
+        };
+        sums[0] += g;
+        sums[1] += g * normalised(norm.x, norm.coefficients);
+        if (norm.x2.given()) {
+          sums[2] += g * normalised(norm.x2, norm.coefficients2);
+        }
+      }
+      for (std::int64_t row = 0; row < norm.sums.shape[0]; ++row) {
+        norm.sums.as<Value<T>>()[row * channels + c] = static_cast<Value<T>>(sums[row]);
+      }
+    }
+  });
+}
+
 class Plan final : public ConvPlan {
  public:
-  Plan(const ConvDesc& desc, ConvPass pass) : ConvPlan(Device::cpu(), desc, pass), geometry_(desc) {}
+  Plan(const ConvDesc& desc, ConvPass pass, bool serves_norm)
+      : ConvPlan(Device::cpu(), desc, pass), geometry_(desc), serves_norm_(serves_norm) {}
 
   std::size_t workspace_bytes() const override {
     if (pass() != ConvPass::forward) {
@@ -278,7 +318,16 @@ class Plan final : public ConvPlan {
     return align_up(bytes, kAlignment);
   }
   bool deterministic() const override { return true; }
-  std::string choice() const override { return std::string(kConv.name); }
+  bool serves_norm() const override { return serves_norm_; }
+  std::string choice() const override { return serves_norm_ ? kForNorm : std::string(kConv.name); }
+
+  void run_for_norm(Context& context, const TensorView& a, const TensorView& b, const TensorView& out,
+                    const TensorView& workspace, const ConvNormOperands& norm) const override {
+    run(context, a, b, {}, out, workspace);
+    visit_element(desc().dtype, "conv2d", [&]<class T>(std::type_identity<T>) {
+      serve_norm<T>(static_cast<const CpuContext&>(context), out, pass() == ConvPass::forward, norm);
+    });
+  }
 
   void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& out,
            const TensorView& workspace) const override {
@@ -302,6 +351,7 @@ class Plan final : public ConvPlan {
 
  private:
   Geometry geometry_;
+  bool serves_norm_;
 };
 
 bool supports(const ConvDesc& desc) {
@@ -309,13 +359,23 @@ bool supports(const ConvDesc& desc) {
 }
 
 std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, ConvPass /*pass*/) {
-  return supports(desc) ? std::vector<std::string>{std::string(kConv.name)} : std::vector<std::string>{};
+  std::vector<std::string> all;
+  if (supports(desc)) {
+    all.emplace_back(kConv.name);
+    if (desc.norm.wanted) {
+      all.emplace_back(kForNorm);
+    }
+  }
+  return all;
 }
 
 std::unique_ptr<ConvPlan> plan(Context& /*context*/, const ConvDesc& desc, ConvPass pass, const std::string& choice) {
-  require<UsageError>(choice == kConv.name, "conv2d: choice is '", choice, "', expected '", kConv.name, "'");
+  const bool for_norm = choice == kForNorm;
+  require<UsageError>(for_norm || choice == kConv.name, "conv2d: choice is '", choice, "', expected '", kConv.name,
+                      "' or '", kForNorm, "'");
   require<UnsupportedError>(supports(desc), "conv2d: reference takes f32, f64 and bf16, not ", desc.dtype);
-  return std::make_unique<Plan>(desc, pass);
+  require<UnsupportedError>(!for_norm || desc.norm.wanted, "conv2d: choice '", choice, "' without a norm");
+  return std::make_unique<Plan>(desc, pass, for_norm);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 // Choices: "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. In "cudnn:split:eng35:.." cuDNN does only the
 // convolution, and our kernels add the bias, add to the gradient, or store a 16-bit gradient of the weights as f32.
 // Some shapes and types have no engines for the first form, as a 16-bit convolution that adds to an f32 gradient.
+// "cudnn:norm:eng7" also does what ConvDesc::norm asks for, in the same graph.
 
 namespace lockstep::ops::cudnn {
 namespace {
@@ -36,8 +37,9 @@ std::string choice_of(const Algorithm& algorithm) {
 Algorithm parse(const std::string& choice) {
   const std::size_t prefix = std::min(choice.size(), kConv.name.size() + 1);
   const std::optional<Algorithm> algorithm = Algorithm::parse(std::string_view(choice).substr(prefix));
-  require<UsageError>(algorithm.has_value(), "conv2d: choice is '", choice,
-                      "', expected 'cudnn', 'cudnn:eng35:k2=1,k13=0' or 'cudnn:split:eng35:k2=1,k13=0'");
+  require<UsageError>(
+      algorithm.has_value(), "conv2d: choice is '", choice,
+      "', expected 'cudnn', 'cudnn:eng35:k2=1,k13=0', 'cudnn:split:eng35:k2=1,k13=0' or 'cudnn:norm:eng7'");
   return *algorithm;
 }
 
@@ -76,24 +78,50 @@ class Plan final : public ConvPlan {
 
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
   bool deterministic() const override { return deterministic_; }
+  bool serves_norm() const override { return algorithm_.form == Form::norm; }
   std::string choice() const override { return choice_of(algorithm_); }
 
   void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& out,
            const TensorView& workspace) const override {
-    std::byte* base = nullptr;
-    if (workspace_bytes_ > 0) {
-      base = reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kAlignment));
-    }
+    std::byte* const base = aligned(workspace);
     const bool split = algorithm_.form == Form::split;
     TensorView result = out;
     if (split && pass() != ConvPass::forward) {
       result = TensorView(base + result_offset_, desc().dtype, device(), out.shape);
     }
-    const bool with_bias = bias.given() && !split;
-    execute(context, {a.data, b.data, result.data, with_bias ? bias.data : nullptr, base});
+    Pointers pointers{.workspace = base};
+    pointers.at(Uid::a) = a.data;
+    pointers.at(Uid::b) = b.data;
+    pointers.at(Uid::out) = result.data;
+    pointers.at(Uid::bias) = bias.given() && !split ? bias.data : nullptr;
+    execute(context, pointers);
     if (split) {
       finish(static_cast<CudaContext&>(context), bias, result, out, base);
     }
+  }
+
+  void run_for_norm(Context& context, const TensorView& a, const TensorView& b, const TensorView& out,
+                    const TensorView& workspace, const ConvNormOperands& norm) const override {
+    const auto row = [](const TensorView& view, std::int64_t index) -> void* {
+      return view.given() ? view.as<float>() + index * view.shape[1] : nullptr;
+    };
+    Pointers pointers{.workspace = aligned(workspace)};
+    pointers.at(Uid::a) = a.data;
+    pointers.at(Uid::b) = b.data;
+    pointers.at(Uid::out) = out.data;
+    pointers.at(Uid::shift) = norm.shift.data;
+    pointers.at(Uid::sums) = row(norm.sums, 0);
+    pointers.at(Uid::squares) = row(norm.sums, 1);
+    pointers.at(Uid::sums2) = desc().norm.pair ? row(norm.sums, 2) : nullptr;
+    pointers.at(Uid::addend) = norm.addend.data;
+    pointers.at(Uid::mask) = norm.mask.data;
+    pointers.at(Uid::x) = norm.x.data;
+    pointers.at(Uid::mean) = row(norm.coefficients, 2);
+    pointers.at(Uid::inv_std) = row(norm.coefficients, 3);
+    pointers.at(Uid::x2) = norm.x2.data;
+    pointers.at(Uid::mean2) = row(norm.coefficients2, 2);
+    pointers.at(Uid::inv_std2) = row(norm.coefficients2, 3);
+    execute(context, pointers);
   }
 
  private:
@@ -122,12 +150,17 @@ class Plan final : public ConvPlan {
     backend::add(context, out, converted, out);
   }
 
+  std::byte* aligned(const TensorView& workspace) const {
+    return workspace_bytes_ == 0
+               ? nullptr
+               : reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kAlignment));
+  }
+
+  /// By Uid; nullptr: the graph has none.
   struct Pointers {
-    void* a = nullptr;
-    void* b = nullptr;
-    void* out = nullptr;
-    void* bias = nullptr;  ///< nullptr: the graph has none
+    std::array<void*, Uid::count> of{};
     void* workspace = nullptr;
+    void*& at(std::int64_t uid) { return of.at(static_cast<std::size_t>(uid)); }
     bool operator==(const Pointers&) const = default;
   };
 
@@ -144,17 +177,23 @@ class Plan final : public ConvPlan {
   }
 
   static Descriptor bind(const Pointers& pointers) {
-    const std::array<void*, 4> data{pointers.a, pointers.b, pointers.out, pointers.bias};
-    for (const void* address : data) {
+    std::array<void*, Uid::count> data{};
+    std::array<std::int64_t, Uid::count> uids{};
+    std::size_t count = 0;
+    for (std::size_t uid = 0; uid < pointers.of.size(); ++uid) {
+      void* const address = pointers.of.at(uid);
       require<ShapeError>(reinterpret_cast<std::uintptr_t>(address) % kOperandAlignment == 0,
                           "conv2d: cudnn: operand at ", address, ", expected an address aligned to ",
                           kOperandAlignment);
+      if (address != nullptr) {
+        data.at(count) = address;
+        uids.at(count++) = static_cast<std::int64_t>(uid);
+      }
     }
-    const std::array<std::int64_t, 4> uids{Uid::a, Uid::b, Uid::out, Uid::bias};
-    const std::int64_t count = pointers.bias != nullptr ? 4 : 3;
+    const auto values = static_cast<std::int64_t>(count);
     Descriptor pack(CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, count, uids.data());
-    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, count, data.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, CUDNN_TYPE_INT64, values, uids.data());
+    pack.set(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, CUDNN_TYPE_VOID_PTR, values, data.data());
     pack.set(CUDNN_ATTR_VARIANT_PACK_WORKSPACE, CUDNN_TYPE_VOID_PTR, pointers.workspace);
     pack.finalize();
     return pack;

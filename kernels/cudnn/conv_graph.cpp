@@ -11,6 +11,7 @@ namespace lockstep::ops::cudnn {
 namespace {
 
 constexpr std::string_view kSplit = "split:";
+constexpr std::string_view kNorm = "norm:";
 constexpr std::int64_t kAlignment = 16;  // bytes; conv2d.cpp refuses operands with other addresses
 
 cudnnDataType_t type_of(DType dtype) {
@@ -222,6 +223,10 @@ ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form) {
   graph.pad_after = spatial(desc, desc.pad_after, 0);
   graph.accumulate = !forward && fused && desc.grad_mode == GradMode::accumulate;
   graph.passes_on = to_weights && fused && !graph.accumulate && graph.weights.dtype != desc.dtype;
+  if (form == Form::norm) {
+    require<UnsupportedError>(conv_may_serve_norm(desc, pass), "conv2d: cudnn has no engine that serves a norm here");
+    graph.norm = desc.norm;
+  }
   return graph;
 }
 
@@ -258,129 +263,210 @@ std::optional<Engine> Engine::parse(std::string_view text) {
   return engine;
 }
 
-Descriptor OperationGraph::tensor(const GraphTensor& tensor, bool is_virtual) {
-  Descriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
-  made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, tensor.uid);
-  made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type_of(tensor.dtype));
-  made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, tensor.dims);
-  made.set(CUDNN_ATTR_TENSOR_STRIDES, tensor.strides);
-  made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kAlignment);
-  if (is_virtual) {
-    made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, true);
+/// What a graph is made of. Descriptors keep their addresses.
+struct OperationGraph::Parts {
+  std::deque<Descriptor>& kept;
+  std::vector<Descriptor> operations;
+  std::int64_t next_virtual = Uid::count;
+
+  const Descriptor& keep(Descriptor made) {
+    kept.push_back(std::move(made));
+    return kept.back();
   }
-  made.finalize();
-  return made;
-}
+
+  const Descriptor& tensor(const GraphTensor& tensor, cudnnDataType_t type, bool is_virtual) {
+    Descriptor made(CUDNN_BACKEND_TENSOR_DESCRIPTOR);
+    made.set(CUDNN_ATTR_TENSOR_UNIQUE_ID, tensor.uid);
+    made.set(CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, type);
+    made.set(CUDNN_ATTR_TENSOR_DIMENSIONS, tensor.dims);
+    made.set(CUDNN_ATTR_TENSOR_STRIDES, tensor.strides);
+    made.set(CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, kAlignment);
+    if (is_virtual) {
+      made.set(CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, true);
+    }
+    made.finalize();
+    return keep(std::move(made));
+  }
+  const Descriptor& tensor(const GraphTensor& of) { return tensor(of, type_of(of.dtype), false); }
+  /// An operand of that shape.
+  const Descriptor& operand(GraphTensor of, std::int64_t uid) {
+    of.uid = uid;
+    return tensor(of);
+  }
+  /// A tensor of that shape in f32 that is never stored.
+  const Descriptor& passing(GraphTensor of) {
+    of.uid = next_virtual++;
+    return tensor(of, CUDNN_DATA_FLOAT, true);
+  }
+  /// A number for each channel of a tensor of that shape, in f32.
+  const Descriptor& per_channel(const GraphTensor& of, std::int64_t uid) {
+    const std::int64_t channels = of.dims[1];
+    GraphTensor vector{uid, DType::f32, std::vector<std::int64_t>(of.dims.size(), 1),
+                       std::vector<std::int64_t>(of.dims.size(), channels)};
+    vector.dims[1] = channels;
+    vector.strides[1] = 1;
+    return tensor(vector);
+  }
+
+  /// to = x [mode b], in f32.
+  void pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b, const Descriptor& to) {
+    Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
+    function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
+    function.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    function.finalize();
+    Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, keep(std::move(function)));
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (b != nullptr) {
+      operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *b);
+    }
+    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
+    operation.finalize();
+    operations.push_back(std::move(operation));
+  }
+  /// to (channels) = sum of x over everything else.
+  void sum(const Descriptor& x, const Descriptor& to) {
+    Descriptor function(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
+    function.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, CUDNN_REDUCE_TENSOR_ADD);
+    function.set(CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    function.finalize();
+    Descriptor operation(CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_DESC, keep(std::move(function)));
+    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_XDESC, x);
+    operation.set(CUDNN_ATTR_OPERATION_REDUCTION_YDESC, to);
+    operation.finalize();
+    operations.push_back(std::move(operation));
+  }
+
+  /// ConvNorm of a forward pass: sums of y - shift and of its square.
+  void serve_forward(const GraphTensor& shape, const Descriptor& y) {
+    const Descriptor& off = passing(shape);
+    pointwise(CUDNN_POINTWISE_SUB, y, &per_channel(shape, Uid::shift), off);
+    sum(off, per_channel(shape, Uid::sums));
+    const Descriptor& square = passing(shape);
+    pointwise(CUDNN_POINTWISE_MUL, off, &off, square);
+    sum(square, per_channel(shape, Uid::squares));
+  }
+  /// ConvNorm of a backward pass: g, its sum, and that of its product with each norm's normalised input.
+  void serve_backward(const GraphTensor& shape, const ConvNorm& norm, const Descriptor* dx, const Descriptor& g) {
+    if (norm.addend) {
+      const Descriptor& both = passing(shape);
+      pointwise(CUDNN_POINTWISE_ADD, *dx, &operand(shape, Uid::addend), both);
+      dx = &both;
+    }
+    GraphTensor mask = shape;
+    mask.uid = Uid::mask;  // eight elements a byte, the first in the lowest bit
+    pointwise(CUDNN_POINTWISE_MUL, *dx, &tensor(mask, CUDNN_DATA_BOOLEAN, false), g);
+    sum(g, per_channel(shape, Uid::sums));
+    const auto sum_with = [&](std::int64_t x, std::int64_t mean, std::int64_t inv_std, std::int64_t to) {
+      const Descriptor& off = passing(shape);
+      pointwise(CUDNN_POINTWISE_SUB, operand(shape, x), &per_channel(shape, mean), off);
+      const Descriptor& normalised = passing(shape);
+      pointwise(CUDNN_POINTWISE_MUL, off, &per_channel(shape, inv_std), normalised);
+      const Descriptor& product = passing(shape);
+      pointwise(CUDNN_POINTWISE_MUL, g, &normalised, product);
+      sum(product, per_channel(shape, to));
+    };
+    sum_with(Uid::x, Uid::mean, Uid::inv_std, Uid::squares);
+    if (norm.pair) {
+      sum_with(Uid::x2, Uid::mean2, Uid::inv_std2, Uid::sums2);
+    }
+  }
+};
 
 OperationGraph::OperationGraph(const ConvGraph& graph, const Target& target)
     : graph_(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
-  Descriptor conv(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  conv.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, static_cast<std::int64_t>(graph.stride.size()));
-  conv.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  conv.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION);
-  conv.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, graph.pad_before);
-  conv.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, graph.pad_after);
-  conv.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, graph.dilation);
-  conv.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, graph.stride);
-  conv.finalize();
+  Parts parts{parts_, {}};
+  Descriptor description(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+  description.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, static_cast<std::int64_t>(graph.stride.size()));
+  description.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+  description.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION);
+  description.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, graph.pad_before);
+  description.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, graph.pad_after);
+  description.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, graph.dilation);
+  description.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, graph.stride);
+  description.finalize();
+  const Descriptor& conv = parts.keep(std::move(description));
 
-  Descriptor x = tensor(graph.x);
-  Descriptor weights = tensor(graph.weights);
-  Descriptor y = tensor(graph.y);
+  const Descriptor& x = parts.tensor(graph.x);
+  const Descriptor& weights = parts.tensor(graph.weights);
+  const Descriptor& y = parts.tensor(graph.y);
   const float alpha = 1.0F;
   const float beta = graph.accumulate ? 1.0F : 0.0F;
-  std::vector<Descriptor> operations;
   const auto convolution = [&](cudnnBackendDescriptorType_t type, cudnnBackendAttributeName_t conv_name,
                                cudnnBackendAttributeName_t alpha_name, cudnnBackendAttributeName_t beta_name,
                                cudnnBackendAttributeName_t x_name, cudnnBackendAttributeName_t w_name,
-                               cudnnBackendAttributeName_t y_name, const Descriptor& w, const Descriptor& to) {
+                               cudnnBackendAttributeName_t y_name, const Descriptor& of_x, const Descriptor& of_w,
+                               const Descriptor& of_y) {
     Descriptor operation(type);
     operation.set(conv_name, conv);
     operation.set(alpha_name, CUDNN_TYPE_FLOAT, alpha);
     operation.set(beta_name, CUDNN_TYPE_FLOAT, beta);
-    operation.set(x_name, x);
-    operation.set(w_name, w);
-    operation.set(y_name, to);
+    operation.set(x_name, of_x);
+    operation.set(w_name, of_w);
+    operation.set(y_name, of_y);
     operation.finalize();
-    operations.push_back(std::move(operation));
+    parts.operations.push_back(std::move(operation));
   };
   const auto forward = [&](const Descriptor& to) {
     convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
                 CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
                 CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, weights, to);
+                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, x, weights, to);
+  };
+  const auto to_data = [&](const Descriptor& to) {
+    convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, to, weights,
+                y);
   };
   const auto to_weights = [&](const Descriptor& to) {
     convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
                 CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, to, y);
-  };
-  /// to = sum [mode bias], in f32.
-  const auto pointwise = [&](cudnnPointwiseMode_t mode, const Descriptor& sum, const Descriptor* bias,
-                             const Descriptor& to) {
-    Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
-    function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
-    function.set(CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-    function.finalize();
-    Descriptor operation(CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, function);
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_XDESC, sum);
-    if (bias != nullptr) {
-      operation.set(CUDNN_ATTR_OPERATION_POINTWISE_BDESC, *bias);
-    }
-    operation.set(CUDNN_ATTR_OPERATION_POINTWISE_YDESC, to);
-    operation.finalize();
-    operations.push_back(std::move(operation));
-    parts_.push_back(std::move(function));
-  };
-  const auto sums_of = [&](GraphTensor sums) {
-    sums.uid = Uid::sum;
-    sums.dtype = DType::f32;
-    return tensor(sums, true);
+                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, x, to, y);
   };
   switch (graph.pass) {
     case ConvPass::forward:
       if (graph.bias) {
-        Descriptor sum = sums_of(graph.y);
-        Descriptor bias = tensor(*graph.bias);
-        forward(sum);
-        pointwise(CUDNN_POINTWISE_ADD, sum, &bias, y);
-        parts_.push_back(std::move(sum));
-        parts_.push_back(std::move(bias));
+        const Descriptor& sums = parts.passing(graph.y);
+        forward(sums);
+        parts.pointwise(CUDNN_POINTWISE_ADD, sums, &parts.tensor(*graph.bias), y);
       } else {
         forward(y);
       }
+      if (graph.norm.wanted) {
+        parts.serve_forward(graph.y, y);
+      }
       break;
     case ConvPass::backward_data:
-      convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, weights,
-                  y);
+      if (graph.norm.wanted) {
+        const Descriptor& dx = parts.passing(graph.x);
+        to_data(dx);
+        parts.serve_backward(graph.x, graph.norm, &dx, x);
+      } else {
+        to_data(x);
+      }
       break;
     case ConvPass::backward_weights:
       if (graph.passes_on) {
-        Descriptor sum = sums_of(graph.weights);
-        to_weights(sum);
-        pointwise(CUDNN_POINTWISE_IDENTITY, sum, nullptr, weights);
-        parts_.push_back(std::move(sum));
+        const Descriptor& sums = parts.passing(graph.weights);
+        to_weights(sums);
+        parts.pointwise(CUDNN_POINTWISE_IDENTITY, sums, nullptr, weights);
       } else {
         to_weights(weights);
       }
       break;
   }
-  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, operations);
+  graph_.set(CUDNN_ATTR_OPERATIONGRAPH_OPS, parts.operations);
   if (target.handle != nullptr) {
     graph_.set(CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   }
   graph_.finalize();
-  for (Descriptor* part : {&conv, &x, &weights, &y}) {
-    parts_.push_back(std::move(*part));
-  }
-  for (Descriptor& operation : operations) {
-    parts_.push_back(std::move(operation));
+  for (Descriptor& operation : parts.operations) {
+    parts.keep(std::move(operation));
   }
 }
 
@@ -432,14 +518,16 @@ bool allowed(const EngineConfig& config, const ConvDesc& desc) {
 }
 
 std::string Algorithm::text() const {
-  return concat(form == Form::split ? kSplit : "", engine.text());
+  return concat(form == Form::split ? kSplit : form == Form::norm ? kNorm : "", engine.text());
 }
 
 std::optional<Algorithm> Algorithm::parse(std::string_view text) {
   Algorithm algorithm;
-  if (text.substr(0, kSplit.size()) == kSplit) {
-    algorithm.form = Form::split;
-    text.remove_prefix(kSplit.size());
+  for (const auto& [prefix, form] : {std::pair{kSplit, Form::split}, {kNorm, Form::norm}}) {
+    if (algorithm.form == Form::fused && text.starts_with(prefix)) {
+      algorithm.form = form;
+      text.remove_prefix(prefix.size());
+    }
   }
   std::optional<Engine> engine = Engine::parse(text);
   if (!engine) {
@@ -472,6 +560,14 @@ std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, Co
     add_recommended({4, 2, 1}, *fused, target, desc, Form::fused, found);
   } else if (fused && !know_fused && !split_last) {
     add_untuned(4, *fused, target, desc, found);
+  }
+  if (conv_may_serve_norm(desc, pass)) {
+    Found serving;
+    if (const auto graph = make_graph(desc, pass, Form::norm, target)) {
+      add_recommended({4, 0, 2}, *graph, target, desc, Form::norm, serving);
+    }
+    found.last.insert(found.last.end(), serving.first.begin(), serving.first.end());
+    found.last.insert(found.last.end(), serving.last.begin(), serving.last.end());
   }
   found.first.insert(found.first.end(), found.last.begin(), found.last.end());
   return std::move(found.first);

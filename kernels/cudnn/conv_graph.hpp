@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ enum class Form : unsigned char {
   /// The whole pass: adds the bias to the sums, writes the output in its own type, adds gradients to existing ones.
   fused,
   split,  ///< only the convolution, in desc.dtype; our kernels do the rest
+  norm,   ///< the whole pass and what desc.norm asks for
 };
 
 /// In cuDNN's logical order: (N, C, spatial...), for weights (K, C / groups, taps...). The strides make it channels
@@ -28,9 +30,14 @@ struct GraphTensor {
   std::vector<std::int64_t> dims, strides;
 };
 
-/// The ids of a plan's operands in a graph.
+/// The ids of a plan's operands in a graph: those of conv2d() and of ConvNormOperands, by whose rows sums and
+/// coefficients come one by one.
 struct Uid {
-  static constexpr std::int64_t a = 1, b = 2, bias = 3, out = 4, sum = 5;
+  static constexpr std::int64_t a = 1, b = 2, bias = 3, out = 4;
+  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // squares: of y, or sum g * xhat
+  static constexpr std::int64_t addend = 9, mask = 10, x = 11, mean = 12, inv_std = 13, x2 = 14, mean2 = 15,
+                                inv_std2 = 16;
+  static constexpr std::int64_t count = 17;  ///< ids above are of tensors that are never stored
 };
 
 /// A convolution in cuDNN's terms. An image with one axis gets a second one of extent 1 in front.
@@ -43,6 +50,7 @@ struct ConvGraph {
   /// backward_weights beside 16-bit tensors: the sums pass through an operation that changes nothing to an output in
   /// f32, which no engine of the bare convolution writes.
   bool passes_on = false;
+  ConvNorm norm{};  ///< of Form::norm
 };
 
 /// UnsupportedError for what cuDNN lacks: f64, circular padding.
@@ -69,8 +77,8 @@ class OperationGraph {
   [[nodiscard]] const Descriptor& descriptor() const { return graph_; }
 
  private:
-  Descriptor tensor(const GraphTensor& tensor, bool is_virtual = false);
-  std::vector<Descriptor> parts_;
+  struct Parts;
+  std::deque<Descriptor> parts_;
   Descriptor graph_;
 };
 
@@ -91,7 +99,7 @@ class EngineConfig {
 /// Winograd, whose errors are of another kind, are not allowed: a choice made by timing must not change the results.
 [[nodiscard]] bool allowed(const EngineConfig& config, const ConvDesc& desc);
 
-/// One way to do a whole pass. As text "eng35:k2=1" or "split:eng35:k2=1".
+/// One way to do a whole pass. As text "eng35:k2=1", "split:eng35:k2=1" or "norm:eng35:k2=1".
 struct Algorithm {
   Form form = Form::fused;
   Engine engine;
@@ -106,8 +114,8 @@ struct Algorithm {
 /// before split ones; within each, the first few of mode A, then of mode B, then of the fallback list. When the
 /// heuristics have no fused algorithm, engines that support fused with default settings come after the split ones; they
 /// come before them where split would pass f32 values through f16. A bf16 gradient of the weights has fused ones last,
-/// because these are compiled at run time. Engines that cuDNN calls nondeterministic come last.
-/// About 25 at most. UnsupportedError as describe().
+/// because these are compiled at run time. Engines that cuDNN calls nondeterministic come last, and behind them, where
+/// desc.norm is wanted, those that serve it. About 25 at most, and 8 for a norm. UnsupportedError as describe().
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass);
 
 }  // namespace lockstep::ops::cudnn

@@ -1,5 +1,6 @@
 #include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/kernels/batch_norm_fused.hpp>
+#include <lockstep/kernels/batch_norm_given.hpp>
 #include <lockstep/kernels/batch_norm_pool.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/nn/layers/layers.hpp>
@@ -39,14 +40,20 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
 
 /// Whether a pass over x is planned as one call, which on a GPU is one cooperative launch. Such a forward call could
 /// not be computed again, because it changes running statistics.
-bool in_one_call(PlanBuilder& b, SlotId x, ops::NormPass pass) {
+bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
   if (!b.fuses() || !options.cooperative || !possible || options.statistics.given()) {
     return false;
   }
-  return b.context().device().kind == DeviceKind::cpu ? ops::batch_norm_fits_chip(options.chip, b.prototype(x), pass)
-                                                      : ops::batch_norm_fits(b.context(), b.prototype(x), pass);
+  return b.context().device().kind == DeviceKind::cpu ? ops::batch_norm_fits_chip(options.chip, x, pass)
+                                                      : ops::batch_norm_fits(b.context(), x, pass);
+}
+
+/// Whether a convolution may take the norm's sums on its way: those of the rank's own batch, and in calls that are made
+/// once.
+bool takes_given_sums(PlanBuilder& b) {
+  return b.training() && b.fuses() && !b.options().statistics.given() && b.options().recompute == Recompute::off;
 }
 
 /// A norm whose backward is planned.
@@ -77,6 +84,58 @@ bool takes_backward_of_shortcut(PlanBuilder& b) {
   return wanted;
 }
 
+/// Appends the pass that computes dx of a block's last norm, in the memory of `reuse` when it is given, and of its
+/// shortcut's, in that of g.
+void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, SlotId reuse, SlotId stats,
+                     SlotId valid) {
+  norm.dx = b.input_gradient(0, reuse, false);
+  b.as_input(1, [&] { other.dx = b.input_gradient(0, g, false); });
+  b.call("batch_norm backward_apply_pair",
+         {g, norm.x, other.x, norm.coefficients, other.coefficients, norm.sums, other.sums, stats, valid},
+         {norm.dx.slot, other.dx.slot}, 0, [=](Context& context, const Frame& frame) {
+           ops::batch_norm_backward_apply_pair(context, frame[g], norm.views(frame), other.views(frame), frame[stats],
+                                               frame[valid]);
+         });
+}
+
+/// Appends what makes the norm's sums and its gradients of row 0 and row `row` of the sums that a convolution left.
+void plan_given_gradients(PlanBuilder& b, SlotId given, std::int64_t row, const NormSlots& norm) {
+  b.call("batch_norm gradients_given", {given}, {norm.sums, norm.dweight.slot, norm.dbias.slot}, 0,
+         [=](Context& context, const Frame& frame) {
+           const std::int64_t channels = frame[given].shape[1];
+           const auto vector = [&](std::int64_t i) { return frame[given].slice(0, i, i + 1).reshape({channels}); };
+           ops::batch_norm_gradients_given(context, vector(0), vector(row), norm.dweight.mode, frame[norm.sums],
+                                           frame[norm.dweight.slot], frame[norm.dbias.slot]);
+         });
+}
+
+/// Appends the backward of a norm whose masked gradient a convolution has computed, with its sums: here or, with
+/// `pair`, together with that of the block's shortcut. Where there is a residual, its gradient is g.
+void plan_masked_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats,
+                          SlotId valid, bool has_residual, bool pair) {
+  const auto [g, given] = b.masked_gradient();
+  NormSlots norm = norm_backward(b, name, x, coefficients, stats);
+  plan_given_gradients(b, given, 1, norm);
+  if (pair) {
+    const LeftNorm& shortcut = b.left_norm(1);
+    const SlotId x2 = b.input(1);
+    NormSlots other;
+    b.as_input(1, [&] { other = norm_backward(b, shortcut.name, x2, shortcut.coefficients, shortcut.stats); });
+    plan_given_gradients(b, given, 2, other);
+    plan_pair_apply(b, norm, other, g, {}, stats, valid);
+    return;
+  }
+  if (has_residual) {
+    b.pass_gradient(1, g);
+  }
+  norm.dx = b.input_gradient(0, has_residual ? SlotId{} : g, false);
+  b.call("batch_norm backward_apply", {g, x, coefficients, norm.sums, stats, valid}, {norm.dx.slot}, 0,
+         [=, g = g](Context& context, const Frame& frame) {
+           ops::batch_norm_backward_apply(context, frame[g], {}, {}, frame[x], frame[coefficients], frame[norm.sums],
+                                          frame[stats], frame[valid], frame[norm.dx.slot], {});
+         });
+}
+
 /// Appends the backward of a block's last norm and of its shortcut's: the gradient g of both is stored and then read
 /// once, by the pass that computes both dx. g takes the memory of dy2, and then one dx that of g.
 void plan_pair_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats,
@@ -96,14 +155,7 @@ void plan_pair_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotI
            ops::batch_norm_backward_reduce_pair(context, frame[dy], frame[dy2], frame[mask], norm.views(frame),
                                                 other.views(frame), frame[valid], frame[g], frame[scratch]);
          });
-  norm.dx = b.input_gradient(0, dy2.valid() ? dy : SlotId{}, false);
-  b.as_input(1, [&] { other.dx = b.input_gradient(0, g, false); });
-  b.call("batch_norm backward_apply_pair",
-         {g, x, x2, coefficients, other.coefficients, norm.sums, other.sums, stats, valid},
-         {norm.dx.slot, other.dx.slot}, 0, [=](Context& context, const Frame& frame) {
-           ops::batch_norm_backward_apply_pair(context, frame[g], norm.views(frame), other.views(frame), frame[stats],
-                                               frame[valid]);
-         });
+  plan_pair_apply(b, norm, other, g, dy2.valid() ? dy : SlotId{}, stats, valid);
 }
 
 /// Appends the backward of a norm whose output, after a ReLU, only a max pool has read
@@ -168,6 +220,11 @@ std::vector<BufferSpec> BatchNormLayer::buffers(std::span<const Shape> inputs) c
            .values = options_.running_var}};
 }
 
+std::string BatchNormLayer::sums_wanted_near(PlanBuilder& builder, const TensorView& input) const {
+  return takes_given_sums(builder) && !in_one_call(builder, input, ops::NormPass::forward) ? name() + ".running_mean"
+                                                                                           : std::string();
+}
+
 std::string BatchNormLayer::settings() const {
   return concat("epsilon ", exact_text(options_.epsilon), ", momentum ", exact_text(options_.momentum),
                 options_.relu ? ", relu" : "");
@@ -193,7 +250,8 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   const bool leaves = !has_residual && builder.may_leave_norm(relu);  // the reader's pass computes y on its way
 
   const SlotId added = has_residual ? builder.left_norm(1).coefficients : SlotId{};  // of a residual that is a norm's x
-  const bool fused = builder.training() && !leaves && !added.valid() && in_one_call(builder, x, ops::NormPass::forward);
+  const bool fused = builder.training() && !leaves && !added.valid() && !builder.input_sums().valid() &&
+                     in_one_call(builder, builder.prototype(x), ops::NormPass::forward);
 
   SlotId stats;
   SlotId valid;
@@ -218,6 +276,16 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                      ops::batch_norm_finalize(context, frame[stats], frame[weight], frame[bias], epsilon, momentum,
                                               frame[running_mean], frame[running_var], frame[coefficients]);
                    });
+    } else if (const SlotId sums = builder.input_sums(); sums.valid()) {
+      builder.call("batch_norm coefficients_given", {x, valid, sums, weight, bias, running_mean, running_var},
+                   {stats, coefficients, running_mean, running_var, sums_scratch}, 0,
+                   [=](Context& context, const Frame& frame) {
+                     ops::batch_norm_coefficients_given(context, frame[x], frame[valid], frame[sums],
+                                                        frame[running_mean], frame[weight], frame[bias], epsilon,
+                                                        momentum, frame[stats], frame[running_mean], frame[running_var],
+                                                        frame[coefficients], frame[sums_scratch]);
+                   });
+      builder.seldom_read(x);
     } else if (!fused) {
       builder.call("batch_norm coefficients", {x, valid, weight, bias, running_mean, running_var},
                    {stats, coefficients, running_mean, running_var, sums_scratch}, 0,
@@ -269,7 +337,16 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     builder.set_output(y);
   }
 
+  const bool pair = relu && has_residual && takes_backward_of_shortcut(builder);
+  if (relu && !leaves && takes_given_sums(builder) && builder.wants_input_gradient(0) && pair == added.valid() &&
+      !in_one_call(builder, builder.prototype(x), ops::NormPass::backward)) {
+    builder.offer_norm({mask, x, coefficients, pair ? residual : SlotId{}, pair ? added : SlotId{}});
+  }
   builder.on_backward([=, this](PlanBuilder& b) {
+    if (b.masked_gradient().g.valid()) {
+      plan_masked_backward(b, name(), x, coefficients, stats, valid, has_residual, pair);
+      return;
+    }
     if (b.pooled_gradient().dy.valid()) {
       plan_pool_backward(b, name(), x, coefficients, stats, valid);
       return;
@@ -289,7 +366,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     GradientTarget dresidual = stores ? b.input_gradient(1, dy2, false) : GradientTarget{};
     const SlotId masked = dresidual.slot;
     if ((stores || (!has_residual && !dy2.valid())) && b.wants_input_gradient(0) &&
-        in_one_call(b, x, ops::NormPass::backward)) {
+        in_one_call(b, b.prototype(x), ops::NormPass::backward)) {
       const GradientTarget dx = b.input_gradient(0, dy, false);
       b.call("batch_norm fused_backward", {dy, dy2, mask, x, coefficients, stats, valid},
              {own, dweight.slot, dbias.slot, masked, dx.slot, scratch}, 0,

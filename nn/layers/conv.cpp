@@ -15,8 +15,10 @@ const char* sample_text(int axes) {
 
 std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
                                                     const ops::ConvDesc& desc, ops::ConvPass pass) {
-  return builder.planned(
-      key, [&](const std::string& choice) { return ops::plan_conv2d(builder.context(), desc, pass, choice); });
+  const bool for_norm = builder.options().norms_in_convolutions && ops::conv_may_serve_norm(desc, pass);
+  return builder.planned(key, [&](const std::string& choice) {
+    return ops::plan_conv2d(builder.context(), desc, pass, for_norm ? "reference:norm" : choice);
+  });
 }
 
 std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t first, std::int64_t second,
@@ -112,6 +114,33 @@ std::string ConvLayer::settings() const {
   return text;
 }
 
+namespace {
+
+/// Appends the data gradient of a convolution that does what the norm of its input offers.
+void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& name,
+                   const std::shared_ptr<const ops::ConvPlan>& plan, SlotId dy, SlotId weight, const OfferedNorm& norm,
+                   SlotId addend) {
+  const ops::ConvDesc& desc = plan->desc();
+  const SlotId g = b.activation("masked d(input) of " + name, desc.x_shape());
+  const SlotId sums = b.statistics("sums of d(input) of " + name, {desc.norm.pair ? 3 : 2, desc.in_channels});
+  const SlotId scratch = b.scratch(plan->workspace_bytes());
+  b.call(kind + " backward_data_for_norm " + plan->choice(),
+         {dy, weight, addend, norm.mask, norm.x, norm.coefficients, norm.x2, norm.coefficients2}, {g, sums, scratch},
+         desc.flops(), [=, n = norm](Context& context, const Frame& frame) {
+           ops::conv2d_for_norm(context, *plan, frame[dy], frame[weight], frame[g], frame[scratch],
+                                {.sums = frame[sums],
+                                 .addend = frame[addend],
+                                 .mask = frame[n.mask],
+                                 .x = frame[n.x],
+                                 .coefficients = frame[n.coefficients],
+                                 .x2 = frame[n.x2],
+                                 .coefficients2 = frame[n.coefficients2]});
+         });
+  b.pass_masked_gradient({g, sums});
+}
+
+}  // namespace
+
 void ConvLayer::plan(PlanBuilder& builder) const {
   ops::ConvDesc desc = describe_conv(axes_, builder.input_shape(), channels_, options_);
   desc.batch = builder.batch();
@@ -125,12 +154,24 @@ void ConvLayer::plan(PlanBuilder& builder) const {
   {
     ops::ConvDesc forward = desc;
     forward.bias = options_.bias;
+    const SlotId shift = options_.bias ? SlotId{} : builder.sums_wanted_near(y);
+    forward.norm.wanted = shift.valid();
     const auto plan = plan_conv_pass(builder, name() + " forward", forward, ops::ConvPass::forward);
     const SlotId scratch = builder.scratch(plan->workspace_bytes());
-    builder.call(kind() + " forward " + plan->choice(), {x, weight, bias}, {y, scratch}, desc.flops(),
-                 [=](Context& context, const Frame& frame) {
-                   ops::conv2d(context, *plan, frame[x], frame[weight], frame[bias], frame[y], frame[scratch]);
-                 });
+    if (plan->serves_norm()) {
+      const SlotId sums = builder.statistics(name() + ".sums", {2, desc.out_channels});
+      builder.call(kind() + " forward_with_sums " + plan->choice(), {x, weight, shift}, {y, sums, scratch},
+                   desc.flops(), [=](Context& context, const Frame& frame) {
+                     ops::conv2d_for_norm(context, *plan, frame[x], frame[weight], frame[y], frame[scratch],
+                                          {.sums = frame[sums], .shift = frame[shift]});
+                   });
+      builder.leave_sums(sums);
+    } else {
+      builder.call(kind() + " forward " + plan->choice(), {x, weight, bias}, {y, scratch}, desc.flops(),
+                   [=](Context& context, const Frame& frame) {
+                     ops::conv2d(context, *plan, frame[x], frame[weight], frame[bias], frame[y], frame[scratch]);
+                   });
+    }
   }
   builder.set_output(y);
 
@@ -155,10 +196,24 @@ void ConvLayer::plan(PlanBuilder& builder) const {
       const Shape rows{desc.y_shape().numel() / channels_, channels_};
       b.reduce_rows(dy, rows, dbias);
     }
+    SlotId addend;
+    const OfferedNorm* const norm = b.offered_norm(addend);
+    std::shared_ptr<const ops::ConvPlan> data_plan;
+    if (norm != nullptr) {  // which takes every gradient apart: this pass overwrites
+      pass_desc.grad_mode = ops::GradMode::overwrite;
+      pass_desc.norm = {.wanted = true, .addend = addend.valid(), .pair = norm->x2.valid()};
+      data_plan = plan_conv_pass(b, name() + " backward_data", pass_desc, ops::ConvPass::backward_data);
+      if (data_plan->serves_norm()) {
+        plan_for_norm(b, kind(), name(), data_plan, dy, weight, *norm, addend);
+        return;
+      }
+    }
     const GradientTarget dx = b.input_gradient(0);
     if (dx.wanted()) {
       pass_desc.grad_mode = dx.mode;
-      const auto data_plan = plan_conv_pass(b, name() + " backward_data", pass_desc, ops::ConvPass::backward_data);
+      if (data_plan == nullptr) {
+        data_plan = plan_conv_pass(b, name() + " backward_data", pass_desc, ops::ConvPass::backward_data);
+      }
       const SlotId data_scratch = b.scratch(data_plan->workspace_bytes());
       const SlotId before = dx.mode == ops::GradMode::accumulate ? dx.slot : SlotId{};
       b.call(kind() + " backward_data " + data_plan->choice(), {dy, weight, before}, {dx.slot, data_scratch},

@@ -27,6 +27,7 @@ class BatchNormLayer final : public Layer {
   [[nodiscard]] std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const override;
   [[nodiscard]] int gradients_taken() const override { return 2; }
   [[nodiscard]] bool takes_norm(int i, bool relu) const override { return i == 1 && !relu; }
+  [[nodiscard]] std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const override;
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
 

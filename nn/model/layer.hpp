@@ -92,6 +92,14 @@ class Layer {
     (void)relu;
     return false;
   }
+  /// The layer's buffer near which the values of its input lie, a number for each channel, when it wants to get their
+  /// sums from the layer that computes the input (ConvNorm in kernels/conv2d.hpp); empty: it does not. input: without
+  /// memory.
+  [[nodiscard]] virtual std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const {
+    (void)builder;
+    (void)input;
+    return {};
+  }
   /// False when backward never reads the layer's output, so that the next layer may overwrite it.
   [[nodiscard]] virtual bool backward_reads_output() const { return true; }
   /// Appends the forward calls to the plan and leaves behind (PlanBuilder::on_backward) what appends the backward

@@ -1,6 +1,7 @@
 #include <lockstep/nn/models/resnet.hpp>
 
 #include <array>
+#include <functional>
 
 #include <lockstep/runtime/base/error.hpp>
 
@@ -8,18 +9,22 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Two 3x3 convolutions. `shortcut` is the other branch's output.
-NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, NodeId shortcut, std::int64_t channels,
-                   std::int64_t stride, bool zero_init) {
+/// Appends a block's other branch and returns its output. A block does so after its convolutions: in backward the
+/// shortcut's gradient then comes first, and the block's first convolution, which has no stride, joins both.
+using Shortcut = std::function<NodeId()>;
+
+/// Two 3x3 convolutions.
+NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, const Shortcut& shortcut,
+                   std::int64_t channels, std::int64_t stride, bool zero_init) {
   NodeId y = builder.conv2d(name + ".conv1", x, channels, {.kernel = 3, .stride = stride, .pad = 1});
   y = builder.batch_norm(name + ".bn1", y, {.relu = true});
   y = builder.conv2d(name + ".conv2", y, channels, {.kernel = 3, .stride = 1, .pad = 1});
   return builder.batch_norm(name + ".bn2", y,
-                            {.relu = true, .residual = shortcut, .initial_weight = zero_init ? 0.0 : 1.0});
+                            {.relu = true, .residual = shortcut(), .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
 /// 1x1, 3x3 with the stride and the groups, 1x1 to four times the channels of a plain ResNet.
-NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, NodeId shortcut,
+NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, const Shortcut& shortcut,
                         std::int64_t channels, std::int64_t stride, const BottleneckWidth& width, bool zero_init) {
   const std::int64_t inner = channels / 64 * width.group_width * width.groups;
   NodeId y = builder.conv2d(name + ".conv1", x, inner, {.kernel = 1});
@@ -28,7 +33,7 @@ NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x
   y = builder.batch_norm(name + ".bn2", y, {.relu = true});
   y = builder.conv2d(name + ".conv3", y, 4 * channels, {.kernel = 1});
   return builder.batch_norm(name + ".bn3", y,
-                            {.relu = true, .residual = shortcut, .initial_weight = zero_init ? 0.0 : 1.0});
+                            {.relu = true, .residual = shortcut(), .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
 /// torchvision's: resnext50_32x4d, wide_resnet50_2; of other widths in the same manner.
@@ -94,11 +99,13 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image, const Bottlene
     for (int i = 0; i < kind->blocks[static_cast<std::size_t>(stage)]; ++i) {
       const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i);
       const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-      NodeId shortcut = x;
-      if (stride != 1 || builder.shape(x).back() != out) {
-        shortcut = builder.conv2d(name + ".downsample.0", x, out, {.kernel = 1, .stride = stride});
-        shortcut = builder.batch_norm(name + ".downsample.1", shortcut);
-      }
+      const Shortcut shortcut = [&, x] {
+        if (stride == 1 && builder.shape(x).back() == out) {
+          return x;
+        }
+        const NodeId y = builder.conv2d(name + ".downsample.0", x, out, {.kernel = 1, .stride = stride});
+        return builder.batch_norm(name + ".downsample.1", y);
+      };
       x = kind->bottleneck ? bottleneck_block(builder, name, x, shortcut, channels, stride, width, zero_init_residual)
                            : basic_block(builder, name, x, shortcut, channels, stride, zero_init_residual);
     }
@@ -120,7 +127,9 @@ Model cifar_resnet(int depth, std::int64_t classes, std::int64_t height, std::in
     for (int i = 0; i < blocks; ++i) {
       const std::string name = "layer" + std::to_string(stage + 1) + "." + std::to_string(i);
       const std::int64_t stride = stage > 0 && i == 0 ? 2 : 1;
-      const NodeId shortcut = stride == 1 ? x : builder.subsample_pad(name + ".shortcut", x, channels, stride);
+      const Shortcut shortcut = [&, x] {
+        return stride == 1 ? x : builder.subsample_pad(name + ".shortcut", x, channels, stride);
+      };
       x = basic_block(builder, name, x, shortcut, channels, stride, zero_init_residual);
     }
   }

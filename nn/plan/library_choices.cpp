@@ -12,6 +12,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/library_versions.hpp>
+#include <lockstep/nn/plan/norm_trial.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -57,7 +58,8 @@ std::string describe(const ConvCall& call) {
                 extents(d.in_size, rank), 'x', d.in_channels, " kernel ", extents(d.kernel, rank), 'x', d.out_channels,
                 " stride ", extents(d.stride, rank), " pad ", extents(d.pad_before, rank), '+',
                 extents(d.pad_after, rank), d.pad_mode == ops::PadMode::circular ? " circular" : "", " dilation ",
-                extents(d.dilation, rank), " groups ", d.groups, d.bias ? " bias" : "", grad_text(d.grad_mode));
+                extents(d.dilation, rank), " groups ", d.groups, d.bias ? " bias" : "", grad_text(d.grad_mode),
+                d.norm.wanted ? " beside a norm" : "", d.norm.addend ? " addend" : "", d.norm.pair ? " pair" : "");
 }
 
 std::string describe(const ops::MatmulDesc& d) {
@@ -110,16 +112,7 @@ class Arena {
 
   /// Random numbers in [0, 1) of a 16-bit type: their bits are finite and small in the wider types, too.
   void fill(Context& context, std::uint64_t seed) {
-    constexpr std::size_t kBlock = std::size_t{1} << 20;
-    const auto count = static_cast<std::int64_t>((bytes_ + 7) / 8 * 4);
-    memory_ = Tensor::zeros(context, Shape{count}, DType::bf16);
-    const auto block = std::min<std::int64_t>(count, kBlock);
-    const Tensor random = Tensor::rand(context, Shape{block}, DType::bf16, seed);
-    for (std::int64_t at = 0; at < count; at += block) {
-      const std::int64_t size = std::min(block, count - at);
-      copy(context, random.view().slice(0, 0, size), memory_.view().slice(0, at, size));
-    }
-    context.synchronize();
+    memory_ = small_random_numbers(context, static_cast<std::int64_t>((bytes_ + 7) / 8 * 4), seed);
   }
 
   [[nodiscard]] TensorView at(const TensorView& prototype) const {
@@ -151,28 +144,43 @@ struct Candidate {
   std::size_t workspace_bytes = 0;
   bool deterministic = false;
   std::function<void(const Operands&, const TensorView& workspace)> run;
+  /// Of a convolution beside a norm: compares what it gives (NormTrial::check()).
+  std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 
 template <class Plan, class Run>
-Candidate candidate_of(std::unique_ptr<Plan> made, Run run) {
-  std::shared_ptr<const Plan> plan = std::move(made);
+Candidate candidate_of(std::shared_ptr<const Plan> plan, Run run) {
   return {.choice = plan->choice(),
           .workspace_bytes = plan->workspace_bytes(),
           .deterministic = plan->deterministic(),
           .run = [plan, run](const Operands& o, const TensorView& workspace) { run(*plan, o, workspace); }};
 }
 
-Candidate plan_candidate(Context& context, const LibraryCall& call, const std::string& choice) {
+Candidate plan_candidate(Context& context, const LibraryCall& call, const std::string& choice, NormTrial* norm) {
   if (const auto* conv = std::get_if<ConvCall>(&call)) {
-    return candidate_of(ops::plan_conv2d(context, conv->desc, conv->pass, choice),
+    if (norm != nullptr) {
+      std::shared_ptr<const ops::ConvPlan> plan = ops::plan_conv2d(context, conv->desc, conv->pass, choice);
+      Candidate candidate =
+          candidate_of(plan, [norm](const ops::ConvPlan& one, const Operands& o, const TensorView& workspace) {
+            norm->run(one, {o.a, o.b, o.out, workspace});
+          });
+      if (plan->serves_norm() || !norm->checks()) {
+        candidate.check = [norm, plan](const Operands& o, const TensorView& workspace) {
+          norm->check(*plan, {o.a, o.b, o.out, workspace});
+        };
+      }
+      return candidate;
+    }
+    return candidate_of(std::shared_ptr<const ops::ConvPlan>(ops::plan_conv2d(context, conv->desc, conv->pass, choice)),
                         [&context](const ops::ConvPlan& plan, const Operands& o, const TensorView& workspace) {
                           ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
                         });
   }
-  return candidate_of(ops::plan_matmul(context, std::get<ops::MatmulDesc>(call), choice),
-                      [&context](const ops::MatmulPlan& plan, const Operands& o, const TensorView& workspace) {
-                        ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
-                      });
+  return candidate_of(
+      std::shared_ptr<const ops::MatmulPlan>(ops::plan_matmul(context, std::get<ops::MatmulDesc>(call), choice)),
+      [&context](const ops::MatmulPlan& plan, const Operands& o, const TensorView& workspace) {
+        ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
+      });
 }
 
 /// The median of a candidate's runs; empty when it was too slow to time.
@@ -186,6 +194,9 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
   const std::function<void()> run = [&] { candidate.run(operands, workspace_view); };
   std::vector<double> seconds;
   try {
+    if (candidate.check) {
+      candidate.check(operands, workspace_view);
+    }
     const double first = options.timer(context, candidate.choice, run);
     if (first <= best * options.give_up) {
       for (int i = 0; i < options.runs; ++i) {
@@ -211,9 +222,13 @@ TimedChoice choose(Context& context, const LibraryCall& call, const Operands& op
   std::size_t least = std::numeric_limits<std::size_t>::max();
   bool any_deterministic = false;
   std::string refusal;
+  std::optional<NormTrial> norm;
+  if (const auto* conv = std::get_if<ConvCall>(&call); conv != nullptr && conv->desc.norm.wanted) {
+    norm.emplace(context, conv->desc, conv->pass);
+  }
   for (const std::string& choice : candidates(context, call)) {
     try {
-      const Candidate candidate = plan_candidate(context, call, choice);
+      const Candidate candidate = plan_candidate(context, call, choice, norm ? &*norm : nullptr);
       if (options.deterministic && !candidate.deterministic) {
         continue;
       }

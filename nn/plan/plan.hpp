@@ -149,6 +149,9 @@ struct PlanOptions {
   bool cooperative = true;
   /// On the host, with Fusions::on: plans what that GPU would run. The fused passes of batch norm depend on its memory.
   ops::ChipMemory chip{};
+  /// On the host, with `chip`: convolutions take the sums of batch norms on their way wherever cuDNN may do so
+  /// (ops::conv_may_serve_norm()). Without this, and on a GPU, their choices decide.
+  bool norms_in_convolutions = false;
   Recompute recompute = Recompute::off;  ///< in training
   Choices choices = {};                  ///< a call without one uses the provider's first guess
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first

@@ -82,7 +82,8 @@ PlanContents PlanBuilder::build() {
     backward_phase_ = true;
     for (std::size_t i = nodes.size(); i-- > 1;) {
       current_ = static_cast<int>(i);
-      if (nodes_[i].backward && (!nodes_[i].gradients.empty() || nodes_[i].pooled.dy.valid())) {
+      const NodeState& node = nodes_[i];
+      if (node.backward && (!node.gradients.empty() || node.pooled.dy.valid() || node.masked.g.valid())) {
         const std::size_t first_call = contents_.calls.size();
         nodes_[i].backward(*this);
         require_gradients_read(first_call);
@@ -178,18 +179,62 @@ void PlanBuilder::set_output(SlotId slot) {
   state.output = slot;
 }
 
-bool PlanBuilder::may_leave_norm(bool relu) const {
-  if (!fuses() || !training() || nodes_[static_cast<std::size_t>(current_)].uses != 1) {
-    return false;
+const Layer* PlanBuilder::only_reader(int& input) const {
+  if (nodes_[static_cast<std::size_t>(current_)].uses != 1) {
+    return nullptr;
   }
   for (const Node& reader : model_.nodes()) {
     for (std::size_t i = 0; i < reader.inputs.size(); ++i) {
       if (reader.inputs[i].index == current_) {
-        return reader.layer->takes_norm(static_cast<int>(i), relu);
+        input = static_cast<int>(i);
+        return reader.layer.get();
       }
     }
   }
-  return false;
+  return nullptr;
+}
+
+bool PlanBuilder::may_leave_norm(bool relu) const {
+  int i = 0;
+  const Layer* const reader = fuses() && training() ? only_reader(i) : nullptr;
+  return reader != nullptr && reader->takes_norm(i, relu);
+}
+
+SlotId PlanBuilder::sums_wanted_near(SlotId output) {
+  int i = 0;
+  const Layer* const reader = training() ? only_reader(i) : nullptr;
+  const std::string name = reader != nullptr && i == 0 ? reader->sums_wanted_near(*this, prototype(output)) : "";
+  return name.empty() ? SlotId{} : buffer(name);
+}
+
+void PlanBuilder::leave_sums(SlotId sums) {
+  nodes_[static_cast<std::size_t>(current_)].sums = sums;
+}
+
+SlotId PlanBuilder::input_sums() const {
+  return producer(0).sums;
+}
+
+void PlanBuilder::offer_norm(const OfferedNorm& norm) {
+  nodes_[static_cast<std::size_t>(current_)].offered = norm;
+}
+
+const OfferedNorm* PlanBuilder::offered_norm(SlotId& addend) const {
+  const NodeState& norm = producer(0);
+  if (!norm.offered.x.valid() || !norm.trains || norm.gradients.size() > 1 ||
+      static_cast<int>(norm.gradients.size()) + 1 != norm.uses) {
+    return nullptr;
+  }
+  addend = norm.gradients.empty() ? SlotId{} : norm.gradients[0];
+  return &norm.offered;
+}
+
+void PlanBuilder::pass_masked_gradient(const MaskedGradient& gradient) {
+  producer(0).masked = gradient;
+}
+
+const MaskedGradient& PlanBuilder::masked_gradient() const {
+  return nodes_[static_cast<std::size_t>(current_)].masked;
 }
 
 void PlanBuilder::leave_norm(LeftNorm norm) {
@@ -294,6 +339,10 @@ void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget
                          frame[workspace]);
       },
       rows[0] <= ops::backend::kReduceRowsChunk ? 1 : 2);
+}
+
+void PlanBuilder::seldom_read(SlotId slot) {
+  contents_.calls.back().bytes -= static_cast<double>(contents_.slots[static_cast<std::size_t>(slot.index)].bytes);
 }
 
 void PlanBuilder::merge_pending() {

@@ -31,6 +31,18 @@ struct LeftNorm {
   std::string name;  ///< of the layer
 };
 
+/// A batch norm that can take its gradient after its ReLU's mask, with sums, from the convolution that reads its output
+/// (ConvNorm in kernels/conv2d.hpp). With x2 its shortcut's norm gets the same gradient.
+struct OfferedNorm {
+  SlotId mask, x, coefficients;
+  SlotId x2{}, coefficients2{};
+};
+
+/// That gradient, and sums (2, C), with x2 (3, C).
+struct MaskedGradient {
+  SlotId g, sums;
+};
+
 /// The gradient of a max pool's output beside the winners: what batch_norm_pool.hpp computes the norm's gradient from.
 struct PooledGradient {
   SlotId dy, index;
@@ -82,6 +94,12 @@ class PlanBuilder {
   /// What the node of the i-th input left; without coefficients when the input is its output.
   [[nodiscard]] const LeftNorm& left_norm(int i) const;
 
+  /// Where the only reader of `output`, the node's output, wants sums of its channels (Layer::sums_wanted_near()): the
+  /// buffer to take deviations from. Then the node may call leave_sums() with (2, C).
+  [[nodiscard]] SlotId sums_wanted_near(SlotId output);
+  void leave_sums(SlotId sums);
+  [[nodiscard]] SlotId input_sums() const;  ///< what the node of the input left; or invalid
+
   // --- slots
   [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< of the plan's dtype
   [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< of statistics_dtype()
@@ -100,6 +118,9 @@ class PlanBuilder {
   /// communicates, counts, or does anything else beside writing `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
+
+  /// The last call reads `slot` only in rare cases, as of a batch that is not full: its bytes are not counted.
+  void seldom_read(SlotId slot);
 
   /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias; does nothing where that is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
@@ -148,6 +169,13 @@ class PlanBuilder {
   void pass_pooled_gradient(const PooledGradient& gradient);
   /// What was handed to this node; without dy when nothing was.
   [[nodiscard]] const PooledGradient& pooled_gradient() const;
+  /// In forward: the node's backward takes a MaskedGradient.
+  void offer_norm(const OfferedNorm& norm);
+  /// The offer of the input's node, when this node's gradient is the only one that it still waits for, and one other at
+  /// most has come (`addend`). Then the node may call pass_masked_gradient(), with all of them in g.
+  [[nodiscard]] const OfferedNorm* offered_norm(SlotId& addend) const;
+  void pass_masked_gradient(const MaskedGradient& gradient);
+  [[nodiscard]] const MaskedGradient& masked_gradient() const;  ///< handed to this node; without g when none was
   /// Where the gradient of a parameter goes; the next call() counts as a write of it. wanted() is false when the
   /// parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
@@ -161,11 +189,22 @@ class PlanBuilder {
     SlotId output;
     LeftNorm left;          ///< with coefficients: the output is batch_norm_apply() of `output` and these
     PooledGradient pooled;  ///< with dy: the node has no gradients of its output
+    SlotId sums;            ///< of `output`
+    OfferedNorm offered;    ///< with x: an offer
+    MaskedGradient masked;  ///< with g: all gradients of its output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;
     bool trains = false;  ///< this node, or one before it, has parameters that are not frozen
   };
+  [[nodiscard]] NodeState& producer(int i) {
+    return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)];
+  }
+  [[nodiscard]] const NodeState& producer(int i) const {
+    return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)];
+  }
+  /// The layer that alone reads the node's output, and as which input; nullptr when there are others, or none.
+  [[nodiscard]] const Layer* only_reader(int& input) const;
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
   template <class Plan>
   static std::shared_ptr<const Plan> shared(std::unique_ptr<Plan> plan) {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 
@@ -525,6 +526,149 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   d.bias = false;
   const auto without_bias = ops::plan_conv2d(context, d, ConvPass::forward, "reference");
   EXPECT_THROW(ops::conv2d(context, *without_bias, x, w, bias, y, workspace), ShapeError);
+}
+
+/// What a plan that serves a norm takes, in f64.
+struct NormTensors {
+  GuardedTensor shift, addend, mask, x, coefficients, x2, coefficients2, sums;
+
+  NormTensors(const Shape& of, const ops::ConvNorm& norm)
+      : shift(Shape{of.back()}, DType::f64),
+        addend(of, DType::f64),
+        mask(Shape{static_cast<std::int64_t>(ops::relu_mask_bytes(of.numel()))}, DType::u8),
+        x(of, DType::f64),
+        coefficients(Shape{4, of.back()}, DType::f64),
+        x2(of, DType::f64),
+        coefficients2(Shape{4, of.back()}, DType::f64),
+        sums(Shape{norm.pair ? 3 : 2, of.back()}, DType::f64) {
+    std::uint64_t seed = 10;
+    for (GuardedTensor* tensor : {&shift, &addend, &x, &coefficients, &x2, &coefficients2}) {
+      tensor->normal(seed++);
+    }
+    mask.integers(seed, 0, 255);
+  }
+  [[nodiscard]] ops::ConvNormOperands forward() const { return {.sums = sums, .shift = shift}; }
+  [[nodiscard]] ops::ConvNormOperands backward(const ops::ConvNorm& norm) const {
+    return {.sums = sums,
+            .addend = norm.addend ? addend.view() : TensorView(),
+            .mask = mask,
+            .x = x,
+            .coefficients = coefficients,
+            .x2 = norm.pair ? x2.view() : TensorView(),
+            .coefficients2 = norm.pair ? coefficients2.view() : TensorView()};
+  }
+};
+
+/// In plain loops over what the bare pass gives.
+TEST(Conv2d, ServesANorm) {
+  CpuContext context({.threads = 2});
+  for (const ops::ConvNorm norm : {ops::ConvNorm{true}, ops::ConvNorm{true, true}, ops::ConvNorm{true, false, true},
+                                   ops::ConvNorm{true, true, true}}) {
+    for (const ConvPass pass : {ConvPass::forward, ConvPass::backward_data}) {
+      const bool forward = pass == ConvPass::forward;
+      if (forward && (norm.addend || norm.pair)) {
+        continue;
+      }
+      ConvDesc d = testing::square(3, 7, 5, 6, 3, 2, 1);
+      d.dtype = DType::f64;
+      d.norm = norm;
+      const auto bare = ops::plan_conv2d(context, d, pass, "reference");
+      const auto serving = ops::plan_conv2d(context, d, pass, "reference:norm");
+      EXPECT_FALSE(bare->serves_norm());
+      EXPECT_TRUE(serving->serves_norm());
+      EXPECT_EQ(ops::plan_conv2d(context, d, pass)->serves_norm(), false) << "it is no first guess";
+      GuardedTensor a(forward ? d.x_shape() : d.y_shape(), DType::f64), b(d.weights_shape(), DType::f64),
+          out(forward ? d.y_shape() : d.x_shape(), DType::f64), plain(Shape(out.view().shape), DType::f64);
+      a.normal(1);
+      b.normal(2);
+      const GuardedTensor workspace(Shape{static_cast<std::int64_t>(serving->workspace_bytes()) + 64}, DType::u8);
+      NormTensors tensors(out.view().shape, norm);
+      ops::conv2d(context, *bare, a, b, {}, plain, workspace);
+      ops::conv2d_for_norm(context, *serving, a, b, out, workspace,
+                           forward ? tensors.forward() : tensors.backward(norm));
+      std::vector<double> g = plain.values();
+      const std::size_t channels = static_cast<std::size_t>(out.view().shape.back());
+      std::vector<double> sums(static_cast<std::size_t>(tensors.sums.view().numel()), 0.0);
+      const std::vector<double> shift = tensors.shift.values();
+      const std::vector<double> more = tensors.addend.values();
+      for (std::size_t i = 0; i < g.size(); ++i) {
+        const std::size_t c = i % channels;
+        if (forward) {
+          sums[c] += g[i] - shift[c];
+          sums[channels + c] += (g[i] - shift[c]) * (g[i] - shift[c]);
+          continue;
+        }
+        const bool kept = (tensors.mask.span<std::uint8_t>()[i >> 3] >> (i & 7) & 1) != 0;
+        g[i] = kept ? g[i] + (norm.addend ? more[i] : 0) : 0;
+        sums[c] += g[i];
+        for (std::size_t row = 1; row < sums.size() / channels; ++row) {
+          const std::vector<double> k = (row == 1 ? tensors.coefficients : tensors.coefficients2).values();
+          const double x = (row == 1 ? tensors.x : tensors.x2).values()[i];
+          sums[row * channels + c] += g[i] * (x - k[2 * channels + c]) * k[3 * channels + c];
+        }
+      }
+      GuardedTensor expected(Shape(tensors.sums.view().shape), DType::f64);
+      expected.assign(sums);
+      plain.assign(g);
+      EXPECT_LE(testing::relative_error(out, plain), 1e-14);
+      EXPECT_LE(testing::relative_error(tensors.sums, expected), 1e-13);
+    }
+  }
+}
+
+TEST(Conv2d, RefusesANormThatDoesNotFit) {
+  CpuContext context;
+  ConvDesc d = testing::square(2, 4, 8, 8, 3, 1, 1);
+  d.dtype = DType::f64;
+  EXPECT_THROW((void)ops::plan_conv2d(context, d, ConvPass::forward, "reference:norm"), UnsupportedError);
+  d.norm = {.wanted = true, .addend = true};
+  EXPECT_THROW((void)ops::plan_conv2d(context, d, ConvPass::forward), UsageError);
+  EXPECT_THROW((void)ops::plan_conv2d(context, d, ConvPass::backward_weights), UsageError);
+  d.grad_mode = ops::GradMode::accumulate;
+  EXPECT_THROW((void)ops::plan_conv2d(context, d, ConvPass::backward_data), UsageError);
+  d.grad_mode = ops::GradMode::overwrite;
+  const auto bare = ops::plan_conv2d(context, d, ConvPass::backward_data, "reference");
+  const auto serving = ops::plan_conv2d(context, d, ConvPass::backward_data, "reference:norm");
+  GuardedTensor dy(d.y_shape(), DType::f64), weights(d.weights_shape(), DType::f64), dx(d.x_shape(), DType::f64);
+  dy.normal(1);
+  weights.normal(2);
+  const NormTensors tensors(d.x_shape(), d.norm);
+  const ops::ConvNormOperands good = tensors.backward(d.norm);
+  const auto call = [&](const ops::ConvNormOperands& norm) {
+    ops::conv2d_for_norm(context, *serving, dy, weights, dx, {}, norm);
+  };
+  EXPECT_NO_THROW(call(good));
+  EXPECT_THROW(ops::conv2d(context, *serving, dy, weights, {}, dx, {}), UsageError) << "nothing for the norm";
+  EXPECT_THROW(ops::conv2d_for_norm(context, *bare, dy, weights, dx, {}, good), UsageError)
+      << "a plan that serves none";
+  using Member = TensorView ops::ConvNormOperands::*;
+  for (const Member member :
+       {&ops::ConvNormOperands::sums, &ops::ConvNormOperands::addend, &ops::ConvNormOperands::mask,
+        &ops::ConvNormOperands::x, &ops::ConvNormOperands::coefficients}) {
+    ops::ConvNormOperands other = good;
+    other.*member = TensorView();
+    EXPECT_THROW(call(other), UsageError);
+    other.*member = (good.*member).slice(0, 0, (good.*member).shape[0] - 1);
+    EXPECT_THROW(call(other), ShapeError);
+    other.*member = good.*member;
+    (other.*member).dtype = DType::f32;
+    EXPECT_THROW(call(other), DTypeError);
+    other.*member = good.*member;
+    (other.*member).device = Device::cuda(0);
+    EXPECT_THROW(call(other), DeviceError);
+  }
+  ops::ConvNormOperands other = good;
+  other.shift = tensors.shift;
+  EXPECT_THROW(call(other), UsageError) << "shift is of forward";
+  other = good;
+  other.x2 = tensors.x2;
+  EXPECT_THROW(call(other), UsageError) << "no pair";
+  other = good;
+  other.addend = dx;
+  EXPECT_THROW(call(other), ShapeError) << "the output on the addend";
+  other = good;
+  other.sums = tensors.coefficients.view().slice(0, 0, 2);
+  EXPECT_THROW(call(other), ShapeError) << "sums on the coefficients";
 }
 
 }  // namespace

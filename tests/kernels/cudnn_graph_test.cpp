@@ -10,6 +10,7 @@
 
 #include "tests/kernels/conv2d_cases.hpp"
 #include "tests/kernels/conv2d_networks.hpp"
+#include "tests/kernels/cudnn_h100.hpp"
 
 namespace lockstep::ops::cudnn {
 namespace {
@@ -18,15 +19,6 @@ using Extents = std::vector<std::int64_t>;
 using testing::ConvCase;
 using testing::kConvPasses;
 using testing::square;
-
-/// An H100 (SXM, 80 GB), as cuDNN writes the properties of a device. The names are those of CUDA's attributes.
-constexpr const char* kH100 = R"({"deviceName": "NVIDIA H100 80GB HBM3", "cudaDeviceId": 0, "deviceVer": 900,
-  "multiProcessorCount": 132, "driverVer": 13000, "maxSharedMemoryPerBlockOptin": 232448,
-  "totalGlobalMem": 85024112640, "maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64],
-  "regsPerBlock": 65536, "smClockRateKHz": 1980000, "memClockRateKHz": 2619000, "l2CacheSize": 52428800,
-  "warpSize": 32, "maxSharedMemoryPerBlock": 49152, "reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536,
-  "pciDeviceId": 590352606, "maxCtasPerSM": 32, "maxThreadsPerBlock": 1024, "maxThreadsPerSM": 2048,
-  "isTccDriver": 0, "supportCoopLaunch": 1})";
 
 struct Type {
   DType dtype;
@@ -137,6 +129,26 @@ TEST(CudnnGraph, WhatASplitPassLeavesToDo) {
   EXPECT_FALSE(can_split(d, ConvPass::backward_data));
 }
 
+TEST(CudnnGraph, WhatServesANorm) {
+  ConvDesc d = square(2, 9, 8, 16, 3, 1, 1);
+  d.dtype = DType::bf16;
+  EXPECT_FALSE(conv_may_serve_norm(d, ConvPass::forward)) << "nobody wants it";
+  d.norm.wanted = true;
+  EXPECT_TRUE(conv_may_serve_norm(d, ConvPass::forward));
+  EXPECT_TRUE(conv_may_serve_norm(d, ConvPass::backward_data));
+  EXPECT_TRUE(describe(d, ConvPass::forward, Form::norm).norm.wanted);
+  EXPECT_FALSE(describe(d, ConvPass::forward, Form::fused).norm.wanted);
+  d.stride = {2, 2, 1};
+  EXPECT_TRUE(conv_may_serve_norm(d, ConvPass::forward));
+  EXPECT_FALSE(conv_may_serve_norm(d, ConvPass::backward_data));
+  EXPECT_THROW((void)describe(d, ConvPass::backward_data, Form::norm), UnsupportedError);
+  d.in_channels = 12;
+  EXPECT_FALSE(conv_may_serve_norm(d, ConvPass::forward));
+  d = square(2, 9, 8, 16, 3, 1, 1);
+  d.norm.wanted = true;
+  EXPECT_FALSE(conv_may_serve_norm(d, ConvPass::forward)) << "f32";
+}
+
 TEST(CudnnGraph, RefusesWhatCudnnDoesNotHave) {
   ConvDesc d = square(1, 8, 8, 8, 3, 1, 1);
   d.dtype = DType::f64;
@@ -151,6 +163,9 @@ TEST(CudnnGraph, AlgorithmsAreTheirText) {
   EXPECT_EQ(plain.text(), "eng35:k2=1,k13=-4");
   EXPECT_EQ(Algorithm::parse("eng35:k2=1,k13=-4"), plain);
   EXPECT_EQ(Algorithm::parse("split:eng0"), (Algorithm{Form::split, {0, {}}}));
+  const Algorithm serving{Form::norm, {7, {{2, 1}}}};
+  EXPECT_EQ(serving.text(), "norm:eng7:k2=1");
+  EXPECT_EQ(Algorithm::parse("norm:eng7:k2=1"), serving);
   for (const char* wrong : {"",
                             "eng",
                             "eng-",
@@ -170,6 +185,10 @@ TEST(CudnnGraph, AlgorithmsAreTheirText) {
                             "split:",
                             "split",
                             "split:split:eng1",
+                            "norm:split:eng1",
+                            "split:norm:eng1",
+                            "norm:norm:eng1",
+                            "norm:",
                             "eng99999999999999999999",
                             "Eng1"}) {
     EXPECT_EQ(Algorithm::parse(wrong), std::nullopt) << wrong;
@@ -193,7 +212,7 @@ class CudnnH100 : public ::testing::Test {
     if (!unusable().empty()) {
       GTEST_SKIP() << unusable();
     }
-    properties_ = std::make_unique<Descriptor>(describe_device(kH100));
+    properties_ = std::make_unique<Descriptor>(describe_device(testing::kH100));
   }
   [[nodiscard]] Target target() const { return {nullptr, properties_.get()}; }
 

@@ -61,6 +61,21 @@ TEST(Traffic, OfResNet20) {
   EXPECT_NEAR(megabytes_a_sample(plan), 5.42, 0.02);
 }
 
+/// What cuDNN may take into its convolutions. Forward: the sums of 53 norms but the stem's, whose image has 3 channels,
+/// and 16 that fit on the chip. Backward: of 52 data gradients not those of 7 convolutions with a stride or of a
+/// block's shortcut, of the first two that read the pool, and of the 5 norms that fit.
+TEST(Traffic, OfResNet50WithNormsInConvolutions) {
+  CpuContext context;
+  PlanOptions options{.dtype = DType::bf16, .fusions = Fusions::on, .norms_in_convolutions = true};
+  const Plan plan(context, resnet(50), Mode::train, 256, options);
+  EXPECT_LE(megabytes_a_sample(plan), 285);
+  EXPECT_NEAR(megabytes_a_sample(plan), 281.4, 0.2);
+  EXPECT_EQ(calls_of(plan, "batch_norm fused_forward"), 16);
+  EXPECT_EQ(calls_of(plan, "conv2d forward_with_sums reference:norm"), 36);
+  EXPECT_EQ(calls_of(plan, "conv2d backward_data_for_norm reference:norm"), 39);
+  EXPECT_LE(plan.launches(), 390);
+}
+
 /// A stem with a pool; blocks with every kind of shortcut: the input itself, subsampled, through a convolution, where
 /// one gradient comes and where two do; and a residual of three blocks, whose producer takes two gradients.
 Model residual_model() {
@@ -96,6 +111,35 @@ std::vector<double> gradients(DType dtype, Fusions fusions, double& loss, const 
   return testing::to_doubles(net.parameters().gradients());
 }
 
+/// A block with a shortcut of its own norm, whose gradient a convolution may mask for both norms, and one without.
+Model two_blocks_model() {
+  ModelBuilder builder("two blocks", {9, 7, 4});
+  NodeId x =
+      builder.batch_norm("bn1", builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1}), {.relu = true});
+  NodeId y = builder.conv2d("conv2", x, 12, {.kernel = 3, .pad = 1});
+  y = builder.batch_norm(
+      "bn2", y, {.relu = true, .residual = builder.batch_norm("bn3", builder.conv2d("conv3", x, 12, {.kernel = 1}))});
+  x = builder.batch_norm("bn4", builder.conv2d("conv4", y, 8, {.kernel = 3, .pad = 1}), {.relu = true});
+  x = builder.batch_norm("bn5", builder.conv2d("conv5", x, 12, {.kernel = 1}), {.relu = true, .residual = y});
+  builder.linear("fc", builder.global_average_pool("pool", x), 3);
+  return builder.build();
+}
+
+/// Choices of convolutions that serve a norm wherever one may be served.
+PlanOptions serving_norms(const Model& model) {
+  PlanOptions options;
+  for (const Node& node : model.nodes()) {
+    if (node.layer != nullptr && node.layer->kind() == "conv2d") {
+      for (const char* pass : {" forward", " backward_data"}) {
+        options.choices[node.layer->name() + pass] = "reference:norm";
+      }
+    }
+  }
+  options.choices_required = false;
+  options.cooperative = false;  // these norms are small: they would fit on a chip
+  return options;
+}
+
 /// |a - b| / |b|.
 double distance(const std::vector<double>& a, const std::vector<double>& b) {
   double difference = 0;
@@ -105,6 +149,33 @@ double distance(const std::vector<double>& a, const std::vector<double>& b) {
     size += b[i] * b[i];
   }
   return std::sqrt(difference / size);
+}
+
+/// The last batch is not full. In the residual model the convolutions serve 5 norms in backward: those whose output a
+/// convolution is the last to read, but not bn5's, which takes four gradients. In the other they serve 3, of which one
+/// is a pair.
+TEST(Traffic, NormsInConvolutionsHaveTheSameGradient) {
+  const std::pair<Model, std::pair<int, int>> models[] = {{residual_model(), {10, 5}}, {two_blocks_model(), {5, 3}}};
+  for (const auto& [model, served_calls] : models) {
+    PlanOptions options = serving_norms(model);
+    options.fusions = Fusions::on;
+    CpuContext context;
+    const Plan plan(context, model, Mode::train, 6, options);
+    EXPECT_EQ(calls_of(plan, "conv2d forward_with_sums reference:norm"), served_calls.first);
+    EXPECT_EQ(calls_of(plan, "batch_norm coefficients_given"), served_calls.first);
+    EXPECT_EQ(calls_of(plan, "conv2d backward_data_for_norm reference:norm"), served_calls.second);
+    double loss = 0;
+    double other = 0;
+    for (const DType dtype : {DType::f32, DType::f64}) {
+      const std::vector<double> apart = gradients(dtype, Fusions::off, loss, model);
+      const std::vector<double> served = gradients(dtype, Fusions::on, other, model, options);
+      EXPECT_LT(distance(served, apart), dtype == DType::f64 ? 1e-12 : 1e-5);
+      EXPECT_NEAR(loss, other, dtype == DType::f64 ? 1e-13 : 1e-6);
+    }
+    const std::vector<double> exact = gradients(DType::f64, Fusions::off, loss, model);
+    EXPECT_LT(distance(gradients(DType::bf16, Fusions::on, other, model, options), exact),
+              1.1 * distance(gradients(DType::bf16, Fusions::off, loss, model), exact));
+  }
 }
 
 TEST(Traffic, WhatIsStoredLessIsTheSameGradient) {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <lockstep/kernels/batch_norm.hpp>
+
+namespace lockstep::ops {
+
+// Batch norm with sums that another op has taken on its way, a convolution that serves the norm (ConvNorm in
+// conv2d.hpp). Views, and what holds of bits and of the first op of a context, as in batch_norm.hpp.
+
+/// batch_norm_coefficients() from sums (2, C) = sum (x - shift), sum (x - shift)^2 over all N rows of samples; shift
+/// (C) may be running_mean, which is read before it is written. Where valid < N the sums have padding rows in them:
+/// then this op takes the statistics from x. A sum of squares too small for its sum, by rounding, gives a variance of
+/// 0.
+void batch_norm_coefficients_given(Context& context, const TensorView& x, const TensorView& valid,
+                                   const TensorView& sums, const TensorView& shift, const TensorView& weight,
+                                   const TensorView& bias, double epsilon, double momentum, const TensorView& stats,
+                                   const TensorView& running_mean, const TensorView& running_var,
+                                   const TensorView& coefficients, const TensorView& workspace);
+
+/// What batch_norm_backward_reduce() makes of its sums, from given ones: sums (2, C) = sum_g, sum_gx (C each: sum g,
+/// sum g * xhat), and dweight (C) is set to sum_gx, dbias (C) to sum_g, or these are added; with ignore both may be
+/// missing.
+void batch_norm_gradients_given(Context& context, const TensorView& sum_g, const TensorView& sum_gx, GradMode mode,
+                                const TensorView& sums, const TensorView& dweight, const TensorView& dbias);
+
+namespace backend {  // called after the checks of batch_norm_given.cpp
+OnContext<CpuContext, decltype(ops::batch_norm_coefficients_given)> batch_norm_coefficients_given;
+OnContext<CpuContext, decltype(ops::batch_norm_gradients_given)> batch_norm_gradients_given;
+
+OnContext<CudaContext, decltype(ops::batch_norm_coefficients_given)> batch_norm_coefficients_given;
+OnContext<CudaContext, decltype(ops::batch_norm_gradients_given)> batch_norm_gradients_given;
+}  // namespace backend
+
+}  // namespace lockstep::ops

@@ -1,0 +1,99 @@
+#include <lockstep/kernels/batch_norm_given.hpp>
+
+#include <cstdint>
+#include <type_traits>
+
+#include <lockstep/kernels/cuda/batch_norm_steps.hpp>
+#include <lockstep/kernels/cuda/element.hpp>
+#include <lockstep/kernels/cuda/tickets.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+using namespace batch_norm;
+
+/// Sums (2, C) of another op over all rows, and what they are sums of deviations from (C); may be to.running_mean.
+struct GivenSums {
+  const float* sums;
+  const float* shift;
+};
+
+/// x: (rows, C); the rest as stats_kernel of batch_norm.cu. A full batch reads 32 bytes per channel, a thread each, and
+/// not x; else all blocks read the valid rows of x once. `valid` is in device memory: only the kernel can tell.
+template <class T, int kCount>
+__global__ void __launch_bounds__(kBlock, 2)
+    coefficients_given_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, GivenSums given,
+                              double* means, float* squares, unsigned* tickets, float* stats, Finalize to) {
+  const int64_t rows = batch.samples * batch.per_sample;
+  if (rows == 0 || valid_rows(batch, valid) != rows) {
+    sum_moments<kCount>(tiling, batch, x, valid, means, squares, tickets, stats, to,
+                        [](int64_t, int, const Pack<T, kCount>&) {});
+    return;
+  }
+  const int64_t channels = tiling.channels;
+  const double count = static_cast<double>(rows);
+  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
+       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    const double sum = static_cast<double>(given.sums[c]);
+    const double deviations = static_cast<double>(given.sums[channels + c]) - sum * (sum / count);
+    const float mean = static_cast<float>(static_cast<double>(given.shift[c]) + sum / count);
+    const float square = static_cast<float>(deviations < 0.0 ? 0.0 : deviations);  // NaN stays NaN
+    stats[c] = mean;
+    stats[channels + c] = square;
+    if (c == 0) {
+      stats[2 * channels] = static_cast<float>(rows);
+    }
+    finalize(to, mean, square, static_cast<float>(rows), channels, c);
+  }
+}
+
+/// All (C), sums (2, C); dweight and dbias null when they are ignored. 24 bytes per channel, a thread each.
+__global__ void __launch_bounds__(kBlock)
+    gradients_given_kernel(int64_t channels, const float* sum_g, const float* sum_gx, bool add, float* sums,
+                           float* dweight, float* dbias) {
+  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
+       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+    const float g = sum_g[c];
+    const float gx = sum_gx[c];
+    sums[c] = g;
+    sums[channels + c] = gx;
+    if (dweight != nullptr) {
+      dbias[c] = add ? dbias[c] + g : g;
+      dweight[c] = add ? dweight[c] + gx : gx;
+    }
+  }
+}
+
+}  // namespace
+
+void batch_norm_coefficients_given(CudaContext& context, const TensorView& x, const TensorView& valid,
+                                   const TensorView& sums, const TensorView& shift, const TensorView& weight,
+                                   const TensorView& bias, double epsilon, double momentum, const TensorView& stats,
+                                   const TensorView& running_mean, const TensorView& running_var,
+                                   const TensorView& coefficients, const TensorView& workspace) {
+  gpu::visit_element(x.dtype, "batch_norm_coefficients_given", [&]<class T>(std::type_identity<T>) {
+    const bool aligned = gpu::aligned_to_vectors(gpu::data<const T>(x));
+    gpu::visit_pieces<T>(aligned, x.shape.back(), [&]<int kCount>(std::integral_constant<int, kCount>) {
+      const Tiling tiling = tiling_of(x, kCount);
+      auto* means = static_cast<double*>(workspace.data);
+      auto* squares = reinterpret_cast<float*>(means + tiling.chunks * tiling.channels);
+      gpu::launch(coefficients_given_kernel<T, kCount>, dim3(blocks_of(tiling)), dim3(kBlock), 0, context.stream(),
+                  tiling, batch_of(x), gpu::data<const T>(x), pointer<const int64_t>(valid),
+                  GivenSums{gpu::data<const float>(sums), gpu::data<const float>(shift)}, means, squares,
+                  gpu::tickets(context), gpu::data<float>(stats),
+                  finalize_to(weight, bias, epsilon, momentum, running_mean, running_var, coefficients));
+    });
+  });
+}
+
+void batch_norm_gradients_given(CudaContext& context, const TensorView& sum_g, const TensorView& sum_gx, GradMode mode,
+                                const TensorView& sums, const TensorView& dweight, const TensorView& dbias) {
+  const int64_t channels = sum_g.shape[0];
+  const bool wanted = mode != GradMode::ignore;
+  gpu::launch(gradients_given_kernel, dim3(gpu::blocks_for(channels, kBlock)), dim3(kBlock), 0, context.stream(),
+              channels, gpu::data<const float>(sum_g), gpu::data<const float>(sum_gx), mode == GradMode::accumulate,
+              gpu::data<float>(sums), wanted ? gpu::data<float>(dweight) : nullptr,
+              wanted ? gpu::data<float>(dbias) : nullptr);
+}
+
+}  // namespace lockstep::ops::backend

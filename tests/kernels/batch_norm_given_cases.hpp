@@ -1,0 +1,158 @@
+#pragma once
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include <lockstep/kernels/batch_norm_given.hpp>
+
+#include "tests/kernels/batch_norm_calls.hpp"
+
+namespace lockstep::testing {
+
+/// (2, C): sums of `rows` deviations and of their squares. They have nothing to do with x: an op that reads x instead
+/// shows. The first channel's squares are too small for its sum.
+inline Generator given_sums(std::int64_t channels, std::int64_t rows) {
+  return [=](GuardedTensor& t) {
+    t.normal(8);
+    std::vector<double> values = t.values();
+    const auto n = static_cast<double>(rows);
+    for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
+      const double mean = values[c];
+      double& squares = values[static_cast<std::size_t>(channels) + c];
+      squares = n * (mean * mean + (c == 0 ? -0.25 * mean * mean : 0.5 + std::abs(squares)));
+      values[c] = n * mean;
+    }
+    t.assign(values);
+  };
+}
+
+/// inputs: x, valid, sums, weight, bias, and shift unless it is running_mean (p.relu); outputs: stats, coefficients,
+/// running_mean, running_var (p.residual or p.relu: kept).
+inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p) {
+  OpCase item = batch_norm_coefficients_case(p);
+  item.name = name_of_case("coefficients_given", p);
+  const std::int64_t channels = p.shape.back();
+  const std::int64_t rows = rows_of(p.shape);
+  const bool keeps = p.residual || p.relu;
+  item.inputs.push_back({"sums", Shape{2, channels}, parameters_of(p), given_sums(channels, rows)});
+  if (!p.relu) {
+    item.inputs.push_back({"shift", Shape{channels}, parameters_of(p), normal(9)});
+  }
+  const auto shift = [=](Views in, Views out) { return p.relu ? out[2] : in[5]; };
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    ops::batch_norm_coefficients_given(context, in[0], p.valid >= 0 ? in[1] : TensorView(), in[4], shift(in, out),
+                                       in[2], in[3], 1e-1, 0.1, out[0], keeps ? out[2] : TensorView(),
+                                       keeps ? out[3] : TensorView(), out[1], workspace);
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    if (rows == 0 || (p.valid >= 0 && p.valid != p.shape[0])) {
+      plain::batch_norm_stats(in[0], p.valid >= 0 ? in[1] : TensorView(), out[0]);
+    } else {
+      const std::vector<double> sums = to_doubles(in[4]);
+      const std::vector<double> from = to_doubles(shift(in, out));
+      std::vector<double> stats(2 * from.size() + 1, static_cast<double>(rows));
+      for (std::size_t c = 0; c < from.size(); ++c) {
+        const double offset = sums[c] / static_cast<double>(rows);
+        stats[c] = from[c] + offset;
+        stats[from.size() + c] = std::max(0.0, sums[from.size() + c] - sums[c] * offset);
+      }
+      from_doubles(stats, out[0]);
+    }
+    plain::batch_norm_finalize(out[0], in[2], in[3], 1e-1, 0.1, keeps ? out[2] : TensorView(),
+                               keeps ? out[3] : TensorView(), out[1]);
+  };
+  // A full batch does not read x; what it does read.
+  item.bytes = tensor_bytes(item) - static_cast<double>(p.shape.numel()) * static_cast<double>(size_of(p.dtype));
+  item.flops = 20.0 * static_cast<double>(channels);
+  return item;
+}
+
+/// inputs: sum_g, sum_gx; outputs: sums, dweight and dbias when they are wanted.
+inline OpCase batch_norm_gradients_given_case(std::int64_t channels, DType dtype, ops::GradMode mode) {
+  const Shape shape{channels};
+  const bool wanted = mode != ops::GradMode::ignore;
+  OpCase item;
+  item.name = concat("batch_norm_gradients_given ", dtype, " (", channels, ") mode ", static_cast<int>(mode));
+  item.dtype = dtype;
+  item.inputs = {{"sum_g", shape, dtype, normal(1)}, {"sum_gx", shape, dtype, normal(2)}};
+  item.outputs = {{"sums", Shape{2, channels}, dtype, {}}};
+  if (wanted) {
+    const bool starts = mode == ops::GradMode::accumulate;
+    item.outputs.push_back({"dweight", shape, dtype, starts ? normal(3) : Generator()});
+    item.outputs.push_back({"dbias", shape, dtype, starts ? normal(4) : Generator()});
+  }
+  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
+    ops::batch_norm_gradients_given(context, in[0], in[1], mode, out[0], wanted ? out[1] : TensorView(),
+                                    wanted ? out[2] : TensorView());
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
+    const std::vector<double> sums[] = {to_doubles(in[0]), to_doubles(in[1])};
+    std::vector<double> both = sums[0];
+    both.insert(both.end(), sums[1].begin(), sums[1].end());
+    from_doubles(both, out[0]);
+    for (std::size_t i = 1; i < out.size(); ++i) {
+      std::vector<double> values = sums[i == 1 ? 1 : 0];
+      const std::vector<double> before = to_doubles(out[i]);
+      for (std::size_t c = 0; c < values.size(); ++c) {
+        values[c] += mode == ops::GradMode::accumulate ? before[c] : 0;
+      }
+      from_doubles(values, out[i]);
+    }
+  };
+  item.bytes = tensor_bytes(item);
+  item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
+  return item;
+}
+
+/// Full batches, which take the sums, and others, which take x; tensors of one chunk and of several, with and without
+/// 16-byte accesses; none at all.
+inline std::vector<BatchNormParams> batch_norm_given_params() {
+  std::vector<BatchNormParams> all;
+  int bits = 0;
+  for (const Shape& shape : {Shape{0, 8}, Shape{1, 8}, Shape{7, 31, 16}, Shape{4, 17}, Shape{9, 40, 56}, Shape{2, 1000},
+                             Shape{11, 60, 5, 8}}) {
+    for (const std::int64_t valid : {std::int64_t{-1}, shape[0], shape[0] / 2}) {
+      all.push_back({shape, DType::f32, valid, (bits & 1) != 0, (bits & 2) != 0});
+      bits += 3;
+    }
+  }
+  return all;
+}
+
+constexpr std::int64_t kGivenChannels[] = {1, 64, 300, 2048};
+
+inline std::vector<OpCase> batch_norm_given_cases() {
+  std::vector<OpCase> items;
+  for (const DType dtype : {DType::f32, DType::f64}) {
+    for (BatchNormParams p : batch_norm_given_params()) {
+      p.dtype = dtype;
+      items.push_back(batch_norm_coefficients_given_case(p));
+    }
+    for (const std::int64_t channels : kGivenChannels) {
+      for (const auto mode : {ops::GradMode::ignore, ops::GradMode::overwrite, ops::GradMode::accumulate}) {
+        items.push_back(batch_norm_gradients_given_case(channels, dtype, mode));
+      }
+    }
+  }
+  return items;
+}
+
+inline std::vector<DeviceCase> batch_norm_given_device_cases() {
+  std::vector<DeviceCase> items;
+  for (BatchNormParams p : batch_norm_given_params()) {
+    append(items, device_cases([&](DType dtype) {
+             p.dtype = dtype;
+             return batch_norm_coefficients_given_case(p);
+           }));
+  }
+  for (const std::int64_t channels : kGivenChannels) {
+    for (const auto mode : {ops::GradMode::ignore, ops::GradMode::overwrite, ops::GradMode::accumulate}) {
+      const OpCase item = batch_norm_gradients_given_case(channels, DType::f32, mode);
+      items.push_back(device_case(item, item));
+    }
+  }
+  return items;
+}
+
+}  // namespace lockstep::testing
