@@ -222,6 +222,9 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
        ". --trace then takes a predicted timeline, which lockstep-scale reads")
           .c_str())
       ->check(not_empty);
+  app.add_flag("--fused-norms", o.fused_norms,
+               "with --describe-gpu: plan as if cuDNN's convolutions took the sums of batch norms wherever they can")
+      ->group("Results");
 }
 
 }  // namespace

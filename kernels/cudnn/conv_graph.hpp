@@ -115,7 +115,7 @@ struct Algorithm {
 /// heuristics have no fused algorithm, engines that support fused with default settings come after the split ones; they
 /// come before them where split would pass f32 values through f16. A bf16 gradient of the weights has fused ones last,
 /// because these are compiled at run time. Engines that cuDNN calls nondeterministic come last, and behind them, where
-/// desc.norm is wanted, those that serve it. About 25 at most, and 8 for a norm. UnsupportedError as describe().
+/// desc.norm is wanted, those that serve it. About 25 at most, and 4 for a norm. UnsupportedError as describe().
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass);
 
 }  // namespace lockstep::ops::cudnn

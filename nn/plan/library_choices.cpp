@@ -224,7 +224,10 @@ TimedChoice choose(Context& context, const LibraryCall& call, const Operands& op
   std::string refusal;
   std::optional<NormTrial> norm;
   if (const auto* conv = std::get_if<ConvCall>(&call); conv != nullptr && conv->desc.norm.wanted) {
-    norm.emplace(context, conv->desc, conv->pass);
+    try {
+      norm.emplace(context, conv->desc, conv->pass);
+    } catch (const OutOfMemory&) {  // then those that serve the norm cannot be compared, and are refused
+    }
   }
   for (const std::string& choice : candidates(context, call)) {
     try {

@@ -63,6 +63,7 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
                           " on a GPU, for which its own plan is printed; expected --devices cpu");
       options.plan.fusions = Fusions::on;
       options.plan.chip = known_gpu(o_.describe_gpu).chip;
+      options.plan.norms_in_convolutions = o_.fused_norms;
     }
     if (!o_.evaluate.empty()) {
       options.average = {};

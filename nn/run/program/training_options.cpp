@@ -262,6 +262,8 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(o.trace.empty() || (o.evaluate.empty() && (!o.dry_run || predicts)), "--trace is ", o.trace,
                       " beside ", o.dry_run ? "--dry-run" : "--evaluate", ", expected a run that trains",
                       o.dry_run ? ", or --describe-gpu" : "");
+  require<UsageError>(!o.fused_norms || !o.describe_gpu.empty(),
+                      "--fused-norms without --describe-gpu: on a GPU the choices of convolutions decide (--tune)");
   if (!o.describe_gpu.empty()) {
     require<UsageError>(o.dry_run, "--describe-gpu is ", o.describe_gpu, " without --dry-run, expected both");
     require<UsageError>(o.trace_steps.empty(), "--trace-steps is ", o.trace_steps,

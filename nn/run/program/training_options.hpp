@@ -109,6 +109,7 @@ struct TrainingOptions {
   bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`
   std::string evaluate;
   bool dry_run = false;
+  bool fused_norms = false;  ///< with describe_gpu: PlanOptions::norms_in_convolutions
   std::string describe_gpu;  ///< with dry_run: plans for that GPU and predicts its time (nn/plan/gpu_prediction.hpp)
 };
 
