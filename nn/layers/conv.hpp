@@ -16,7 +16,8 @@ namespace lockstep::nn {
 /// How errors name a sample with so many axes of space: "(H, W, C)".
 [[nodiscard]] const char* sample_text(int axes);
 
-/// builder.planned() of one pass. key: the layer's name and the pass.
+/// builder.planned() of one pass. key: the layer's name and the pass; a pass that may serve a norm has a key of its
+/// own.
 [[nodiscard]] std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
                                                                   const ops::ConvDesc& desc, ops::ConvPass pass);
 

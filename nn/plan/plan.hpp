@@ -85,7 +85,8 @@ struct Call {
   std::function<void(Context&, const Frame&)> run;
 };
 
-/// Library choices by "layer pass" ("layer1.0.conv1 backward_data"), kept in checkpoints and reused on resume.
+/// Library choices by "layer pass" ("layer1.0.conv1 backward_data", "layer1.0.conv1 forward beside a norm"), kept in
+/// checkpoints and reused on resume.
 using Choices = std::map<std::string, std::string>;
 
 /// cross_entropy: softmax over the last axis of the output against StateField::labels, mean over the positions of a

@@ -130,7 +130,7 @@ PlanOptions serving_norms(const Model& model) {
   PlanOptions options;
   for (const Node& node : model.nodes()) {
     if (node.layer != nullptr && node.layer->kind() == "conv2d") {
-      for (const char* pass : {" forward", " backward_data"}) {
+      for (const char* pass : {" forward beside a norm", " backward_data beside a norm"}) {
         options.choices[node.layer->name() + pass] = "reference:norm";
       }
     }
