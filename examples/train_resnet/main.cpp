@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/nn/models/whitening.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
@@ -63,6 +64,13 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     std::copy_n(o.std.begin(), 3, recipe.augment.std.begin());
     recipe.statistics_given = true;
   }
+  const bool whitens = request.name == "airbench94" && program.evaluated() == nullptr;
+  if (whitens) {
+    session.agree([&] {  // a checkpoint that is read has its own
+      const nn::ChannelStatistics normalised{recipe.augment.mean, recipe.augment.std};
+      recipe.model = recipe.model.beginning_with("whiten.weight", nn::whitening_filters(train, normalised));
+    });
+  }
   const nn::AugmentationOptions augmentation =
       train_resnet::augmentation_of(o.augmentation, folder, recipe.augment, o.training.seed);
   if (augmentation.any()) {
@@ -83,6 +91,10 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   }
   if (folder && !recipe.statistics_given && o.training.evaluate.empty()) {
     recipe.about.emplace_back("", "normalised by ImageNet's mean and standard deviation (--mean, --std)");
+  }
+  if (whitens) {
+    recipe.about.emplace_back("", concat("first filters: whitening of the patches of ",
+                                         std::min(nn::WhiteningOptions{}.images, train.size()), " training images"));
   }
   if (!damaged.empty()) {
     train_resnet::add_damaged(damaged, recipe);

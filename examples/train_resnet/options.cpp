@@ -27,8 +27,9 @@ constexpr const char* kAbout =
     "  train_resnet --data folder:DIR --model resnet50       JPEG and PNG files DIR/train/CLASS/*, DIR/val/CLASS/*\n";
 
 constexpr const char* kFooter =
-    "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128 for mlp, 100\n"
-    "times that with lars; 0.001 with adam, adamw and muon.\n"
+    "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128 for mlp, 1.5 "
+    "x\n"
+    "batch / 1024 for airbench94, 100 times that with lars; 0.001 with adam, adamw and muon.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), the\n"
     "checkpoints last/ and best/ (by test accuracy, with --ema by the average's; model.safetensors,\n"
     "optimizer.safetensors, state.json, with --ema ema.safetensors), and run.lock, which keeps other runs out.\n"
@@ -45,7 +46,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   CLI::App app(kAbout, "train_resnet");
   cli::prepare(app, kFooter);
   app.add_option("--model", o.model,
-                 "resnet20, 32, 44, 56, 110 (small images), resnet18, 34, 50, 101, 152, resnext50_32x4d, "
+                 "resnet20, 32, 44, 56, 110, airbench94 (small images), resnet18, 34, 50, 101, 152, resnext50_32x4d, "
                  "resnext101_32x8d, wide_resnet50_2, wide_resnet101_2, mlp")
       ->group("Model");
   app.add_option("--hidden", o.hidden, "hidden layer sizes of mlp, e.g. 256,128; none: a linear classifier")
@@ -136,6 +137,9 @@ nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {
   const double scale = optimizer == "lars" ? 100 : 1;
   if (model == "mlp") {
     return {0.02 * scale, 128};
+  }
+  if (model == "airbench94") {
+    return {1.5 * scale, 1024};
   }
   const bool small_images =
       model == "resnet20" || model == "resnet32" || model == "resnet44" || model == "resnet56" || model == "resnet110";
