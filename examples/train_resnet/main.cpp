@@ -57,8 +57,15 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   const bool prepared = folder && o.data.folder.random_crops;
   recipe.augment = {.pad = o.pad >= 0 ? o.pad : (photos && !prepared ? 4 : 0),
                     .flip = !prepared && (o.flip == nn::Switch::automatic ? photos : o.flip == nn::Switch::on),
+                    .alternate = o.alternate,
+                    .reflect = o.reflect,
                     .mean = data.statistics.mean,
                     .std = data.statistics.std};
+  session.agree([&] {
+    require<UsageError>(!o.reflect || (recipe.augment.pad < train.height() && recipe.augment.pad < train.width()),
+                        "--pad is ", recipe.augment.pad, " and --pad-mode reflect, images are ", train.height(), " x ",
+                        train.width(), ", expected a pad below both sides of an image");
+  });
   if (!o.mean.empty()) {
     std::copy_n(o.mean.begin(), 3, recipe.augment.mean.begin());
     std::copy_n(o.std.begin(), 3, recipe.augment.std.begin());
@@ -75,7 +82,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
       train_resnet::augmentation_of(o.augmentation, folder, recipe.augment, o.training.seed);
   if (augmentation.any()) {
     recipe.augment.pad = 0;
-    recipe.augment.flip = false;
+    recipe.augment.flip = recipe.augment.alternate = recipe.augment.reflect = false;
     recipe.options["pictures"] = text_of(augmentation);
     recipe.two_labels = augmentation.mixes();
   }

@@ -38,6 +38,21 @@ constexpr const char* kFooter =
     "As root, with few slots or in a container mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1,\n"
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 and --oversubscribe (scripts/train.sh does this).";
 
+void add_flip(CLI::App& app, Options& o) {
+  app.add_option_function<std::string>(
+         "--flip",
+         [&o](const std::string& given) {
+           o.alternate = given == "alternate";
+           o.flip = given == "auto" ? nn::Switch::automatic : given == "off" ? nn::Switch::off : nn::Switch::on;
+         },
+         "mirror images at random; auto: not for idx; alternate: at random in the first epoch, then each image the "
+         "other way round from epoch to epoch")
+      ->check(CLI::IsMember({"on", "off", "auto", "alternate"}))
+      ->type_name("on|off|auto|alternate")
+      ->default_str("auto")
+      ->group("Data");
+}
+
 }  // namespace
 
 cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
@@ -79,7 +94,14 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
                  "random crops after padding by N pixels; -1: 4, for idx 0. folder, packed: instead of random parts "
                  "of 8 to 100 % of the picture (-1)")
       ->group("Data");
-  cli::add_switch(app, "--flip", o.flip, "mirror images at random; auto: not for idx", "Data");
+  app.add_option_function<std::string>(
+         "--pad-mode", [&o](const std::string& given) { o.reflect = given == "reflect"; },
+         "what --pad adds: black pixels, or the image reflected about its edge pixels")
+      ->check(CLI::IsMember({"black", "reflect"}))
+      ->type_name("black|reflect")
+      ->default_str("black")
+      ->group("Data");
+  add_flip(app, o);
   const auto add_channels = [&app](const char* name, std::vector<float>& values, const std::string& what) {
     app.add_option(
            name, values,
@@ -112,6 +134,12 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
                                           of_folder(o.data) ? "; lockstep-pack has this option" : "");
   lockstep::require<lockstep::UsageError>(of_folder(o.data) || o.data.folder.resize == 0, "--resize beside --data ",
                                           o.data.spec, ", expected --data folder:DIR or packed:FILE");
+  const char* const unpadded = o.alternate ? "--flip is alternate" : "--pad-mode is reflect";
+  lockstep::require<lockstep::UsageError>(!of_folder(o.data) || o.pad >= 0 || (!o.alternate && !o.reflect), unpadded,
+                                          " beside random parts of the pictures of --data ", o.data.spec,
+                                          ", expected --pad N instead of these");
+  lockstep::require<lockstep::UsageError>(!o.reflect || o.augmentation.crop_scale.empty(),
+                                          "--pad-mode is reflect beside --crop-scale, expected one of the two");
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);
   require_augmentation_flags(o.augmentation, of_folder(o.data), o.pad, o.training);

@@ -22,7 +22,9 @@ struct Options {
   std::optional<std::int64_t> image_size;  ///< of synthetic images and of those of a folder
   bool skip_damaged = false;
   std::int64_t pad = -1;  ///< -1: the default of the data set
+  bool reflect = false;   ///< padding shows the image reflected; false: it is black
   lockstep::nn::Switch flip = lockstep::nn::Switch::automatic;
+  bool alternate = false;  ///< with flip on: in every other epoch
   AugmentationFlags augmentation;
   std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
   std::vector<float> std;

@@ -58,16 +58,30 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   images::resample(picture, view.x, view.y, size, false, scratch.resample, image);
 }
 
+/// The place in [0, extent) that `at` shows when the image is reflected about its edge pixels.
+std::int64_t reflected(std::int64_t at, std::int64_t extent) {
+  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
+}
+
 /// As ops::augment places the image, with its draws.
-void place(const images::Extent& size, std::int64_t pad, bool flip, Random& random, Image image) {
+void place(const images::Extent& size, const AugmentationOptions& options, std::int64_t epoch, std::int64_t index,
+           Image image) {
+  constexpr std::int64_t kNoEpoch = -1;
+  Random random = random_for(options.seed, Draw::placement, epoch, index);
   std::int64_t row = 0;
   std::int64_t column = 0;
-  if (pad > 0) {
-    const auto offsets = static_cast<std::uint32_t>(2 * pad + 1);
-    row = static_cast<std::int64_t>(random.below(offsets)) - pad;
-    column = static_cast<std::int64_t>(random.below(offsets)) - pad;
+  if (options.pad > 0) {
+    const auto offsets = static_cast<std::uint32_t>(2 * options.pad + 1);
+    row = static_cast<std::int64_t>(random.below(offsets)) - options.pad;
+    column = static_cast<std::int64_t>(random.below(offsets)) - options.pad;
   }
-  const bool mirror = flip && random.below(2) == 1;
+  bool mirror = false;
+  if (options.flip && options.alternate) {
+    Random own = random_for(options.seed, Draw::placement, kNoEpoch, index);
+    mirror = (own.below(2) == 1) != (epoch % 2 != 0);
+  } else if (options.flip) {
+    mirror = random.below(2) == 1;
+  }
   if (row == 0 && column == 0 && !mirror) {
     return;
   }
@@ -75,9 +89,10 @@ void place(const images::Extent& size, std::int64_t pad, bool flip, Random& rand
   from.assign(image.begin(), image.end());
   std::uint8_t* to = image.data();
   for (std::int64_t h = 0; h < size.height; ++h) {
-    const std::int64_t y = h + row;
+    const std::int64_t y = options.reflect ? reflected(h + row, size.height) : h + row;
     for (std::int64_t w = 0; w < size.width; ++w, to += 3) {
-      const std::int64_t x = (mirror ? size.width - 1 - w : w) + column;
+      const std::int64_t shown = (mirror ? size.width - 1 - w : w) + column;
+      const std::int64_t x = options.reflect ? reflected(shown, size.width) : shown;
       if (y >= 0 && y < size.height && x >= 0 && x < size.width) {
         std::memcpy(to, from.data() + (y * size.width + x) * 3, 3);
       } else {
@@ -222,10 +237,10 @@ std::string text_of(const AugmentationOptions& o) {
     add("random parts of ", images::text_of(*o.crop));
   }
   if (o.pad > 0) {
-    add("padded by ", o.pad, " and cropped");
+    add("padded by ", o.pad, o.reflect ? " reflected pixels and cropped" : " and cropped");
   }
   if (o.flip) {
-    add("mirrored");
+    add(o.alternate ? "mirrored in every other epoch" : "mirrored");
   }
   if (o.automatic != AutoAugment::none) {
     add(o.automatic == AutoAugment::trivial ? "TrivialAugmentWide" : "RandAugment of 2 operations, magnitude 9");
@@ -252,6 +267,9 @@ AugmentedImages::AugmentedImages(std::unique_ptr<ImageDataset> images, const Aug
       images_(std::move(images)),
       options_(options) {
   require_augmentation(options_);
+  require<UsageError>(!options_.reflect || (options_.pad < images_->height() && options_.pad < images_->width()),
+                      "pad is ", options_.pad, " and reflects, images are ", images_->height(), " x ", images_->width(),
+                      ", expected a pad below both sides of an image");
   detail::Hash hash;
   hash.add(images_->fingerprint());
   hash.add(options_.seed);
@@ -270,8 +288,7 @@ void AugmentedImages::read_unmixed(std::int64_t epoch, std::int64_t index, Image
     resized_part(size, *options_.crop, draws, image);
   }
   if (options_.pad > 0 || options_.flip) {
-    Random draws = random(Draw::placement);
-    place(size, options_.pad, options_.flip, draws, image);
+    place(size, options_, epoch, index, image);
   }
   if (options_.automatic != AutoAugment::none) {
     Random draws = random(Draw::automatic);

@@ -184,6 +184,12 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.plan.weights != LossWeights::none) {
     texts["loss_weights"] = text(name_of(options.plan.weights));
   }
+  if (augment.flip && augment.alternate) {
+    texts["flip"] = "alternate";
+  }
+  if (augment.pad > 0 && augment.reflect) {
+    texts["pad"] = text(augment.pad, "reflected");
+  }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);
   }

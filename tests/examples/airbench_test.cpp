@@ -86,6 +86,38 @@ TEST_F(Airbench, BeginsWithWhiteningFiltersAndKeepsThem) {
   }
 }
 
+TEST_F(Airbench, FlipsAlternateAndPaddingReflects) {
+  const std::string tiny = "--model mlp --hidden 4 --epochs 2 --pad 2 ";
+  const auto weights = [&](const std::string& name, const std::string& options) {
+    const Ended ended = run(0, tiny + options + out(name));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return tensor(name, "layers.0.weight");
+  };
+  const std::vector<float> plain = weights("plain", "");
+  EXPECT_EQ(weights("plainly", "--flip on --pad-mode black"), plain) << "the defaults";
+  const std::vector<float> alternating = weights("alternating", "--flip alternate");
+  const std::vector<float> reflected = weights("reflected", "--pad-mode reflect");
+  EXPECT_NE(alternating, plain);
+  EXPECT_NE(reflected, plain);
+  EXPECT_NE(weights("both", "--flip alternate --pad-mode reflect"), reflected);
+  // On the host, where something else is asked for beside them.
+  const Ended host = run(0, tiny + "--flip alternate --pad-mode reflect --random-erase 1 --dry-run");
+  EXPECT_EQ(host.count("padded by 2 reflected pixels and cropped, mirrored in every other epoch, erased"), 1)
+      << host.output;
+  const Ended resumed =
+      run(0, tiny + "--epochs 3 --resume " + path("plain") + " --flip alternate --pad-mode reflect" + out("resumed"));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.count("options 'flip': checkpoint \"1\", now \"alternate\""), 1) << resumed.output;
+  EXPECT_EQ(resumed.count("options 'pad': checkpoint \"2\", now \"2 reflected\""), 1) << resumed.output;
+
+  expect_refused(run(0, "--flip sometimes"), {"--flip", "sometimes"});
+  expect_refused(run(0, "--pad-mode white"), {"--pad-mode", "white"});
+  expect_refused(run(0, "--pad 25 --pad-mode reflect" + out("far")), {"--pad is 25", "25 x 25", "below both sides"});
+  expect_refused(run(0, "--data folder:here --flip alternate"), {"--flip is alternate", "folder:here", "--pad N"});
+  expect_refused(run(0, "--data packed:here --pad-mode reflect"), {"--pad-mode is reflect", "packed:here", "--pad N"});
+  expect_refused(run(0, "--crop-scale 0.5,1 --pad-mode reflect"), {"--pad-mode is reflect", "--crop-scale"});
+}
+
 TEST_F(Airbench, RefusesWhatTheModelCannotBe) {
   expect_refused(run(0, "--image-size 24" + out("small")), {"airbench94: images are 24 x 24", "at least 25 pixels"});
   expect_refused(run(0, "--zero-init-residual" + out("zero")), {"zero_init_residual", "airbench94"});
