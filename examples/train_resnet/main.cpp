@@ -103,6 +103,11 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     recipe.about.emplace_back("", concat("first filters: whitening of the patches of ",
                                          std::min(nn::WhiteningOptions{}.images, train.size()), " training images"));
   }
+  if (o.test_views != nn::TestViews::none) {
+    recipe.about.emplace_back("", concat("test images: the mean of the outputs for ",
+                                         nn::test_views(o.test_views).size(), " views (", name_of(o.test_views), ')'));
+    recipe.change = [views = o.test_views](nn::TrainerOptions& options) { options.test_views = views; };
+  }
   if (!damaged.empty()) {
     train_resnet::add_damaged(damaged, recipe);
   }

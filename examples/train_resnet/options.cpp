@@ -114,6 +114,14 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   };
   add_channels("--mean", o.mean, "mean");
   add_channels("--std", o.std, "standard deviation");
+  app.add_option_function<std::string>(
+         "--tta", [&o](const std::string& given) { o.test_views = nn::parse_test_views(given); },
+         "tests take the mean of the outputs for an image and its mirror image, or also for both moved by a pixel up "
+         "and left and down and right, half of the weight")
+      ->check(CLI::IsMember({"none", "mirror", "mirror-translate"}))
+      ->type_name("none|mirror|mirror-translate")
+      ->default_str("none")
+      ->group("Data");
   add_augmentation_options(app, o.augmentation);
   cli::add_launch_options(app, o.launch, "Ranks");
   cli::add_restart_options(app, o.launch, "Ranks");

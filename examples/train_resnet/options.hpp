@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/run/evaluation/test_views.hpp>
 #include <lockstep/nn/run/program/training_options.hpp>
 
 #include "augmentation.hpp"
@@ -26,6 +27,7 @@ struct Options {
   lockstep::nn::Switch flip = lockstep::nn::Switch::automatic;
   bool alternate = false;  ///< with flip on: in every other epoch
   AugmentationFlags augmentation;
+  lockstep::nn::TestViews test_views = lockstep::nn::TestViews::none;
   std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
   std::vector<float> std;
   lockstep::cli::LaunchOptions launch;

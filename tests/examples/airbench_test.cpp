@@ -118,6 +118,31 @@ TEST_F(Airbench, FlipsAlternateAndPaddingReflects) {
   expect_refused(run(0, "--crop-scale 0.5,1 --pad-mode reflect"), {"--pad-mode is reflect", "--crop-scale"});
 }
 
+TEST_F(Airbench, TestsTakeTheMeanOfViews) {
+  const std::string tiny = "--model mlp --hidden 4 --top-k 2 ";
+  const Ended ended = run(0, tiny + "--tta mirror-translate" + out("viewed"));
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("test images: the mean of the outputs for 6 views (mirror-translate)"), 1) << ended.output;
+  ASSERT_EQ(run(0, tiny + "--tta none" + out("plain")).code, 0);
+  EXPECT_EQ(tensor("viewed", "layers.0.weight"), tensor("plain", "layers.0.weight")) << "training does not know them";
+  const auto loss = [&](const std::string& options) {
+    const Ended evaluated = run(0, "--top-k 2 --evaluate " + path("viewed") + options);
+    EXPECT_EQ(evaluated.code, 0) << evaluated.output;
+    const std::size_t at = evaluated.output.find("\ntest loss ");
+    return at == std::string::npos ? std::string() : evaluated.output.substr(at, evaluated.output.find("calib") - at);
+  };
+  const std::string none = loss("");
+  EXPECT_NE(none, "");
+  EXPECT_EQ(loss(" --tta none"), none);
+  EXPECT_NE(loss(" --tta mirror"), none);
+  EXPECT_NE(loss(" --tta mirror-translate"), loss(" --tta mirror"));
+  const Ended resumed = run(0, tiny + "--epochs 2 --tta mirror --resume " + path("viewed") + out("resumed"));
+  EXPECT_EQ(resumed.code, 0) << resumed.output;
+  EXPECT_EQ(resumed.count("options 'test_views': checkpoint \"mirror-translate\", now \"mirror\""), 1)
+      << resumed.output;
+  expect_refused(run(0, "--tta flip"), {"--tta", "flip", "mirror-translate"});
+}
+
 TEST_F(Airbench, RefusesWhatTheModelCannotBe) {
   expect_refused(run(0, "--image-size 24" + out("small")), {"airbench94: images are 24 x 24", "at least 25 pixels"});
   expect_refused(run(0, "--zero-init-residual" + out("zero")), {"zero_init_residual", "airbench94"});
