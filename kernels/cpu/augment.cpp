@@ -59,17 +59,17 @@ std::int64_t reflected(std::int64_t at, std::int64_t extent) {
 }
 
 /// image: (H, W, 3), out: (H, W, kChannels). One pass over out; pixels from outside the image are bytes of 0, or with
-/// `reflect` of the image.
-template <int kChannels, class T>
-void one_sample(const Table<T>& table, const Placement& at, bool reflect, std::int64_t height, std::int64_t width,
+/// kReflect of the image.
+template <int kChannels, bool kReflect, class T>
+void one_sample(const Table<T>& table, const Placement& at, std::int64_t height, std::int64_t width,
                 const std::uint8_t* image, T* out) {
   static constexpr std::array<std::uint8_t, 3> kPadding{};
   for (std::int64_t h = 0; h < height; ++h) {
-    const std::int64_t row = reflect ? reflected(h + at.row, height) : h + at.row;
+    const std::int64_t row = kReflect ? reflected(h + at.row, height) : h + at.row;
     const bool row_inside = row >= 0 && row < height;
     for (std::int64_t w = 0; w < width; ++w) {
       const std::int64_t shown = (at.flip ? width - 1 - w : w) + at.column;
-      const std::int64_t column = reflect ? reflected(shown, width) : shown;
+      const std::int64_t column = kReflect ? reflected(shown, width) : shown;
       const bool inside = row_inside && column >= 0 && column < width;
       const std::uint8_t* pixel = inside ? image + (row * width + column) * 3 : kPadding.data();
       T* to = out + (h * width + w) * kChannels;
@@ -107,11 +107,9 @@ void augment(CpuContext& context, const AugmentDesc& desc, const TensorView& ima
         }
         const Placement at = draw(desc, now, ids[n]);
         const std::uint8_t* image = from + n * height * width * 3;
-        if (channels == 4) {
-          one_sample<4>(table, at, desc.reflect, height, width, image, sample);
-        } else {
-          one_sample<3>(table, at, desc.reflect, height, width, image, sample);
-        }
+        const auto place = desc.reflect ? (channels == 4 ? one_sample<4, true, T> : one_sample<3, true, T>)
+                                        : (channels == 4 ? one_sample<4, false, T> : one_sample<3, false, T>);
+        place(table, at, height, width, image, sample);
       }
     });
   });
