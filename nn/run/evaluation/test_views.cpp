@@ -77,6 +77,7 @@ void show_view(const TestView& view, const TensorView& images, const TensorView&
   require<ShapeError>(images.is_contiguous() && out.is_contiguous(), "test views: expected contiguous tensors");
   require<DeviceError>(images.device == Device::cpu() && out.device == Device::cpu(),
                        "test views: expected host memory");
+  require<ShapeError>(!overlaps(images, out), "test views: images and out overlap");
   const std::int64_t height = images.shape[1];
   const std::int64_t width = images.shape[2];
   const std::int64_t channels = images.shape[3];

@@ -36,8 +36,8 @@ struct TestView {
 /// any shape will do.
 void require_views_fit(TestViews views, const Shape& image);
 
-/// images, out: (N, H, W, C), u8, contiguous, on the host; `out` takes no memory of `images`. ShapeError,
-/// DTypeError and DeviceError otherwise; UsageError when H or W is not above the shift.
+/// images, out: (N, H, W, C), u8, contiguous, on the host, without overlap: ShapeError, DTypeError or
+/// DeviceError otherwise; UsageError when H or W is not above the shift.
 void show_view(const TestView& view, const TensorView& images, const TensorView& out);
 
 /// What the mean of the outputs of all views says of the samples of a micro-batch. Computed on the host in f64.

@@ -104,6 +104,7 @@ TEST(ShowView, RefusesWhatTheContractExcludes) {
   other = out;
   other.strides = Strides{12, 12, 1, 4};
   EXPECT_THROW(show_view({}, images, other), ShapeError);
+  EXPECT_THROW(show_view({}, images, images), ShapeError) << "overlap";
   EXPECT_NO_THROW(require_views_fit(TestViews::mirror, Shape{1, 1, 3}));
   expect_holds(error_of<UsageError>([] {
                  require_views_fit(TestViews::mirror_translate, Shape{8, 1, 3});
