@@ -231,8 +231,8 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
 
 void add_training_options(CLI::App& app, nn::TrainingOptions& options) {
   app.add_option("--recipe", options.recipe,
-                 "options of a run that others have described: resnet50-v1, resnet50-v2, resnet50-lars or "
-                 "cifar-resnet20 (share/lockstep/recipes), or ./FILE.toml; what is given here wins")
+                 "options of a run that others have described: resnet50-v1, resnet50-v2, resnet50-lars, "
+                 "cifar-resnet20 or cifar-airbench94 (share/lockstep/recipes), or ./FILE.toml; what is given here wins")
       ->check([](const std::string& name) { return name.empty() ? "is empty, expected a name or a path" : ""; })
       ->type_name("NAME")
       ->group("Training");

@@ -40,6 +40,10 @@ void augment(Context& context, const AugmentDesc& desc, const TensorView& images
                       kOp, ": out is ", out.shape, ", images are ", images.shape,
                       ", expected (N, H, W, 3) or (N, H, W, 4)");
   require_compute_dtype(kOp, "out", out);
+  require<UsageError>(!desc.reflect || desc.pad == 0 || images.shape.numel() == 0 ||
+                          (desc.pad < images.shape[1] && desc.pad < images.shape[2]),
+                      kOp, ": pad is ", desc.pad, " and reflects, images are ", images.shape,
+                      ", expected a pad below both sides of an image");
   for (const TensorView* view : {&images, &sample_ids, &out}) {
     require<ShapeError>(view->is_contiguous(), kOp, ": a tensor ", view->shape, " with strides ", view->strides,
                         ", expected contiguous tensors");

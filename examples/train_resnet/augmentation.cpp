@@ -84,7 +84,9 @@ nn::AugmentationOptions augmentation_of(const AugmentationFlags& flags, bool of_
     options.crop = crop_of(flags);
   }
   options.pad = options.crop ? 0 : on_device.pad;
+  options.reflect = on_device.reflect;
   options.flip = on_device.flip;
+  options.alternate = on_device.alternate;
   if (!flags.color_jitter.empty()) {
     options.jitter = {flags.color_jitter[0], flags.color_jitter[1], flags.color_jitter[2], flags.color_jitter[3]};
   }

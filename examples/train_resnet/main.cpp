@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/nn/models/whitening.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
@@ -56,18 +57,32 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   const bool prepared = folder && o.data.folder.random_crops;
   recipe.augment = {.pad = o.pad >= 0 ? o.pad : (photos && !prepared ? 4 : 0),
                     .flip = !prepared && (o.flip == nn::Switch::automatic ? photos : o.flip == nn::Switch::on),
+                    .alternate = o.alternate,
+                    .reflect = o.reflect,
                     .mean = data.statistics.mean,
                     .std = data.statistics.std};
+  session.agree([&] {
+    require<UsageError>(!o.reflect || (recipe.augment.pad < train.height() && recipe.augment.pad < train.width()),
+                        "--pad is ", recipe.augment.pad, " and --pad-mode reflect, images are ", train.height(), " x ",
+                        train.width(), ", expected a pad below both sides of an image");
+  });
   if (!o.mean.empty()) {
     std::copy_n(o.mean.begin(), 3, recipe.augment.mean.begin());
     std::copy_n(o.std.begin(), 3, recipe.augment.std.begin());
     recipe.statistics_given = true;
   }
+  const bool whitens = request.name == "airbench94" && program.evaluated() == nullptr;
+  if (whitens) {
+    session.agree([&] {  // a checkpoint that is read has its own
+      const nn::ChannelStatistics normalised{recipe.augment.mean, recipe.augment.std};
+      recipe.model = recipe.model.beginning_with("whiten.weight", nn::whitening_filters(train, normalised));
+    });
+  }
   const nn::AugmentationOptions augmentation =
       train_resnet::augmentation_of(o.augmentation, folder, recipe.augment, o.training.seed);
   if (augmentation.any()) {
     recipe.augment.pad = 0;
-    recipe.augment.flip = false;
+    recipe.augment.flip = recipe.augment.alternate = recipe.augment.reflect = false;
     recipe.options["pictures"] = text_of(augmentation);
     recipe.two_labels = augmentation.mixes();
   }
@@ -83,6 +98,15 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   }
   if (folder && !recipe.statistics_given && o.training.evaluate.empty()) {
     recipe.about.emplace_back("", "normalised by ImageNet's mean and standard deviation (--mean, --std)");
+  }
+  if (whitens) {
+    recipe.about.emplace_back("", concat("first filters: whitening of the patches of ",
+                                         std::min(nn::WhiteningOptions{}.images, train.size()), " training images"));
+  }
+  if (o.test_views != nn::TestViews::none) {
+    recipe.about.emplace_back("", concat("test images: the mean of the outputs for ",
+                                         nn::test_views(o.test_views).size(), " views (", name_of(o.test_views), ')'));
+    recipe.change = [views = o.test_views](nn::TrainerOptions& options) { options.test_views = views; };
   }
   if (!damaged.empty()) {
     train_resnet::add_damaged(damaged, recipe);

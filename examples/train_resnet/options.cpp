@@ -27,8 +27,9 @@ constexpr const char* kAbout =
     "  train_resnet --data folder:DIR --model resnet50       JPEG and PNG files DIR/train/CLASS/*, DIR/val/CLASS/*\n";
 
 constexpr const char* kFooter =
-    "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128 for mlp, 100\n"
-    "times that with lars; 0.001 with adam, adamw and muon.\n"
+    "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128 for mlp, 1.5 "
+    "x\n"
+    "batch / 1024 for airbench94, 100 times that with lars; 0.001 with adam, adamw and muon.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end), the\n"
     "checkpoints last/ and best/ (by test accuracy, with --ema by the average's; model.safetensors,\n"
     "optimizer.safetensors, state.json, with --ema ema.safetensors), and run.lock, which keeps other runs out.\n"
@@ -36,6 +37,21 @@ constexpr const char* kFooter =
     "(--resume auto goes on from there), 76 no progress (--watchdog).\n"
     "As root, with few slots or in a container mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1,\n"
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 and --oversubscribe (scripts/train.sh does this).";
+
+void add_flip(CLI::App& app, Options& o) {
+  app.add_option_function<std::string>(
+         "--flip",
+         [&o](const std::string& given) {
+           o.alternate = given == "alternate";
+           o.flip = given == "auto" ? nn::Switch::automatic : given == "off" ? nn::Switch::off : nn::Switch::on;
+         },
+         "mirror images at random; auto: not for idx; alternate: at random in the first epoch, then each image the "
+         "other way round from epoch to epoch")
+      ->check(CLI::IsMember({"on", "off", "auto", "alternate"}))
+      ->type_name("on|off|auto|alternate")
+      ->default_str("auto")
+      ->group("Data");
+}
 
 }  // namespace
 
@@ -45,7 +61,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   CLI::App app(kAbout, "train_resnet");
   cli::prepare(app, kFooter);
   app.add_option("--model", o.model,
-                 "resnet20, 32, 44, 56, 110 (small images), resnet18, 34, 50, 101, 152, resnext50_32x4d, "
+                 "resnet20, 32, 44, 56, 110, airbench94 (small images), resnet18, 34, 50, 101, 152, resnext50_32x4d, "
                  "resnext101_32x8d, wide_resnet50_2, wide_resnet101_2, mlp")
       ->group("Model");
   app.add_option("--hidden", o.hidden, "hidden layer sizes of mlp, e.g. 256,128; none: a linear classifier")
@@ -78,7 +94,14 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
                  "random crops after padding by N pixels; -1: 4, for idx 0. folder, packed: instead of random parts "
                  "of 8 to 100 % of the picture (-1)")
       ->group("Data");
-  cli::add_switch(app, "--flip", o.flip, "mirror images at random; auto: not for idx", "Data");
+  app.add_option_function<std::string>(
+         "--pad-mode", [&o](const std::string& given) { o.reflect = given == "reflect"; },
+         "what --pad adds: black pixels, or the image reflected about its edge pixels")
+      ->check(CLI::IsMember({"black", "reflect"}))
+      ->type_name("black|reflect")
+      ->default_str("black")
+      ->group("Data");
+  add_flip(app, o);
   const auto add_channels = [&app](const char* name, std::vector<float>& values, const std::string& what) {
     app.add_option(
            name, values,
@@ -91,6 +114,14 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   };
   add_channels("--mean", o.mean, "mean");
   add_channels("--std", o.std, "standard deviation");
+  app.add_option_function<std::string>(
+         "--tta", [&o](const std::string& given) { o.test_views = nn::parse_test_views(given); },
+         "tests take the mean of the outputs for an image and its mirror image, or also for both moved by a pixel up "
+         "and left and down and right, half of the weight")
+      ->check(CLI::IsMember({"none", "mirror", "mirror-translate"}))
+      ->type_name("none|mirror|mirror-translate")
+      ->default_str("none")
+      ->group("Data");
   add_augmentation_options(app, o.augmentation);
   cli::add_launch_options(app, o.launch, "Ranks");
   cli::add_restart_options(app, o.launch, "Ranks");
@@ -111,6 +142,12 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
                                           of_folder(o.data) ? "; lockstep-pack has this option" : "");
   lockstep::require<lockstep::UsageError>(of_folder(o.data) || o.data.folder.resize == 0, "--resize beside --data ",
                                           o.data.spec, ", expected --data folder:DIR or packed:FILE");
+  const char* const unpadded = o.alternate ? "--flip is alternate" : "--pad-mode is reflect";
+  lockstep::require<lockstep::UsageError>(!of_folder(o.data) || o.pad >= 0 || (!o.alternate && !o.reflect), unpadded,
+                                          " beside random parts of the pictures of --data ", o.data.spec,
+                                          ", expected --pad N instead of these");
+  lockstep::require<lockstep::UsageError>(!o.reflect || o.augmentation.crop_scale.empty(),
+                                          "--pad-mode is reflect beside --crop-scale, expected one of the two");
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);
   require_augmentation_flags(o.augmentation, of_folder(o.data), o.pad, o.training);
@@ -136,6 +173,9 @@ nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {
   const double scale = optimizer == "lars" ? 100 : 1;
   if (model == "mlp") {
     return {0.02 * scale, 128};
+  }
+  if (model == "airbench94") {
+    return {1.5 * scale, 1024};
   }
   const bool small_images =
       model == "resnet20" || model == "resnet32" || model == "resnet44" || model == "resnet56" || model == "resnet110";

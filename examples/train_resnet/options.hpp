@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/run/evaluation/test_views.hpp>
 #include <lockstep/nn/run/program/training_options.hpp>
 
 #include "augmentation.hpp"
@@ -22,8 +23,11 @@ struct Options {
   std::optional<std::int64_t> image_size;  ///< of synthetic images and of those of a folder
   bool skip_damaged = false;
   std::int64_t pad = -1;  ///< -1: the default of the data set
+  bool reflect = false;   ///< padding shows the image reflected; false: it is black
   lockstep::nn::Switch flip = lockstep::nn::Switch::automatic;
+  bool alternate = false;  ///< with flip on: in every other epoch
   AugmentationFlags augmentation;
+  lockstep::nn::TestViews test_views = lockstep::nn::TestViews::none;
   std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
   std::vector<float> std;
   lockstep::cli::LaunchOptions launch;
@@ -38,8 +42,8 @@ struct Options {
                                                    const lockstep::cli::ConfigFile& config);
 
 /// The learning rate that "auto" begins with: 0.1 at 128 for small images (He et al. 2015), 0.1 at 256 for large ones
-/// (Goyal et al. 2017), 0.02 at 128 for mlp; 100 times that with LARS, whose trust ratios are small; 0.001 at any batch
-/// with Adam and AdamW.
+/// (Goyal et al. 2017), 0.02 at 128 for mlp, 1.5 at 1024 for airbench94 (Jordan 2024); 100 times that with LARS, whose
+/// trust ratios are small; 0.001 at any batch with Adam, AdamW and Muon.
 [[nodiscard]] lockstep::nn::BaseRate base_rate(const std::string& model, const std::string& optimizer);
 
 }  // namespace train_resnet

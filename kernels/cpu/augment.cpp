@@ -32,6 +32,13 @@ struct Placement {
   bool flip = false;
 };
 
+/// Of an alternating flip: the sample's own bit, the other way round in odd epochs.
+bool alternating_flip(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_id) {
+  constexpr std::uint64_t kNoEpoch = ~std::uint64_t{0};
+  Random random(desc.seed, RandomUse::augment, kNoEpoch, static_cast<std::uint64_t>(sample_id));
+  return (random.below(2) == 1) != ((epoch & 1) == 1);
+}
+
 Placement draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_id) {
   Random random(desc.seed, RandomUse::augment, static_cast<std::uint64_t>(epoch),
                 static_cast<std::uint64_t>(sample_id));
@@ -41,20 +48,28 @@ Placement draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_
     placement.row = static_cast<std::int64_t>(random.below(offsets)) - desc.pad;
     placement.column = static_cast<std::int64_t>(random.below(offsets)) - desc.pad;
   }
-  placement.flip = desc.flip && random.below(2) == 1;
+  placement.flip = desc.flip && (desc.alternate ? alternating_flip(desc, epoch, sample_id) : random.below(2) == 1);
   return placement;
 }
 
-/// image: (H, W, 3), out: (H, W, kChannels). One pass over out; pixels from outside the image are bytes of 0.
-template <int kChannels, class T>
+/// The place in [0, extent) that `at` shows when the image is mirrored about its edge pixels; -extent < at < 2 extent -
+/// 1.
+std::int64_t reflected(std::int64_t at, std::int64_t extent) {
+  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
+}
+
+/// image: (H, W, 3), out: (H, W, kChannels). One pass over out; pixels from outside the image are bytes of 0, or with
+/// kReflect of the image.
+template <int kChannels, bool kReflect, class T>
 void one_sample(const Table<T>& table, const Placement& at, std::int64_t height, std::int64_t width,
                 const std::uint8_t* image, T* out) {
   static constexpr std::array<std::uint8_t, 3> kPadding{};
   for (std::int64_t h = 0; h < height; ++h) {
-    const std::int64_t row = h + at.row;
+    const std::int64_t row = kReflect ? reflected(h + at.row, height) : h + at.row;
     const bool row_inside = row >= 0 && row < height;
     for (std::int64_t w = 0; w < width; ++w) {
-      const std::int64_t column = (at.flip ? width - 1 - w : w) + at.column;
+      const std::int64_t shown = (at.flip ? width - 1 - w : w) + at.column;
+      const std::int64_t column = kReflect ? reflected(shown, width) : shown;
       const bool inside = row_inside && column >= 0 && column < width;
       const std::uint8_t* pixel = inside ? image + (row * width + column) * 3 : kPadding.data();
       T* to = out + (h * width + w) * kChannels;
@@ -92,11 +107,9 @@ void augment(CpuContext& context, const AugmentDesc& desc, const TensorView& ima
         }
         const Placement at = draw(desc, now, ids[n]);
         const std::uint8_t* image = from + n * height * width * 3;
-        if (channels == 4) {
-          one_sample<4>(table, at, height, width, image, sample);
-        } else {
-          one_sample<3>(table, at, height, width, image, sample);
-        }
+        const auto place = desc.reflect ? (channels == 4 ? one_sample<4, true, T> : one_sample<3, true, T>)
+                                        : (channels == 4 ? one_sample<4, false, T> : one_sample<3, false, T>);
+        place(table, at, height, width, image, sample);
       }
     });
   });

@@ -14,6 +14,8 @@ struct Settings {
   std::uint64_t seed;
   std::int64_t pad;
   bool flip;
+  bool alternate;
+  bool reflect;
   float mean[3];
   float std[3];
 };
@@ -24,6 +26,19 @@ struct Placement {
   bool flip = false;
 };
 
+/// Of an alternating flip: the sample's own bit, the other way round in odd epochs.
+__device__ bool alternating_flip(const Settings& settings, std::int64_t epoch, std::int64_t sample_id) {
+  constexpr std::uint64_t kNoEpoch = ~std::uint64_t{0};
+  gpu::Random random(settings.seed, RandomUse::augment, kNoEpoch, static_cast<std::uint64_t>(sample_id));
+  return (random.below(2) == 1) != ((epoch & 1) == 1);
+}
+
+/// The place in [0, extent) that `at` shows when the image is mirrored about its edge pixels; -extent < at < 2 extent -
+/// 1.
+__device__ std::int64_t reflected(std::int64_t at, std::int64_t extent) {
+  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
+}
+
 __device__ Placement draw(const Settings& settings, std::int64_t epoch, std::int64_t sample_id) {
   gpu::Random random(settings.seed, RandomUse::augment, static_cast<std::uint64_t>(epoch),
                      static_cast<std::uint64_t>(sample_id));
@@ -33,7 +48,8 @@ __device__ Placement draw(const Settings& settings, std::int64_t epoch, std::int
     placement.row = static_cast<std::int64_t>(random.below(offsets)) - settings.pad;
     placement.column = static_cast<std::int64_t>(random.below(offsets)) - settings.pad;
   }
-  placement.flip = settings.flip && random.below(2) == 1;
+  placement.flip =
+      settings.flip && (settings.alternate ? alternating_flip(settings, epoch, sample_id) : random.below(2) == 1);
   return placement;
 }
 
@@ -78,8 +94,12 @@ __global__ void __launch_bounds__(kBlock)
     for (std::uint32_t i = static_cast<std::uint32_t>(first) + threadIdx.x; i < end; i += kBlock) {
       const std::int64_t h = i / static_cast<std::uint32_t>(width);
       const std::int64_t w = i % static_cast<std::uint32_t>(width);
-      const std::int64_t row = h + at.row;
-      const std::int64_t column = (at.flip ? width - 1 - w : w) + at.column;
+      std::int64_t row = h + at.row;
+      std::int64_t column = (at.flip ? width - 1 - w : w) + at.column;
+      if (settings.reflect) {
+        row = reflected(row, height);
+        column = reflected(column, width);
+      }
       const bool inside = row >= 0 && row < height && column >= 0 && column < width;
       const std::uint8_t* from = images + (n * pixels + (inside ? row * width + column : 0)) * 3;
       T pixel[4];
@@ -119,6 +139,8 @@ void augment(CudaContext& context, const AugmentDesc& desc, const TensorView& im
   const Settings settings{desc.seed,
                           desc.pad,
                           desc.flip,
+                          desc.alternate,
+                          desc.reflect,
                           {desc.mean[0], desc.mean[1], desc.mean[2]},
                           {desc.std[0], desc.std[1], desc.std[2]}};
   gpu::visit_element(out.dtype, "augment", [&]<class T>(std::type_identity<T>) {

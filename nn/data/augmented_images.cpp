@@ -58,33 +58,59 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   images::resample(picture, view.x, view.y, size, false, scratch.resample, image);
 }
 
-/// As ops::augment places the image, with its draws.
-void place(const images::Extent& size, std::int64_t pad, bool flip, Random& random, Image image) {
+/// The place in [0, extent) that `at` shows when the image is reflected about its edge pixels.
+std::int64_t reflected(std::int64_t at, std::int64_t extent) {
+  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
+}
+
+/// Where an image is placed: pixel (h, w) of the result shows (h + row, w + column), with w counted from the right when
+/// it is mirrored.
+struct Placement {
   std::int64_t row = 0;
   std::int64_t column = 0;
-  if (pad > 0) {
-    const auto offsets = static_cast<std::uint32_t>(2 * pad + 1);
-    row = static_cast<std::int64_t>(random.below(offsets)) - pad;
-    column = static_cast<std::int64_t>(random.below(offsets)) - pad;
-  }
-  const bool mirror = flip && random.below(2) == 1;
-  if (row == 0 && column == 0 && !mirror) {
-    return;
-  }
-  std::vector<std::uint8_t>& from = own_scratch().bytes;
-  from.assign(image.begin(), image.end());
-  std::uint8_t* to = image.data();
+  bool mirror = false;
+};
+
+/// from, to: (H, W, 3). What lies outside is black, or with kReflect the image reflected.
+template <bool kReflect>
+void show(images::Extent size, Placement at, const std::uint8_t* from, std::uint8_t* to) {
   for (std::int64_t h = 0; h < size.height; ++h) {
-    const std::int64_t y = h + row;
+    const std::int64_t y = kReflect ? reflected(h + at.row, size.height) : h + at.row;
     for (std::int64_t w = 0; w < size.width; ++w, to += 3) {
-      const std::int64_t x = (mirror ? size.width - 1 - w : w) + column;
-      if (y >= 0 && y < size.height && x >= 0 && x < size.width) {
-        std::memcpy(to, from.data() + (y * size.width + x) * 3, 3);
+      const std::int64_t shown = (at.mirror ? size.width - 1 - w : w) + at.column;
+      const std::int64_t x = kReflect ? reflected(shown, size.width) : shown;
+      if (kReflect || (y >= 0 && y < size.height && x >= 0 && x < size.width)) {
+        std::memcpy(to, from + (y * size.width + x) * 3, 3);
       } else {
         std::memset(to, 0, 3);
       }
     }
   }
+}
+
+/// As ops::augment places the image, with its draws.
+void place(const images::Extent& size, const AugmentationOptions& options, std::int64_t epoch, std::int64_t index,
+           Image image) {
+  constexpr std::int64_t kNoEpoch = -1;
+  Random random = random_for(options.seed, Draw::placement, epoch, index);
+  Placement at;
+  if (options.pad > 0) {
+    const auto offsets = static_cast<std::uint32_t>(2 * options.pad + 1);
+    at.row = static_cast<std::int64_t>(random.below(offsets)) - options.pad;
+    at.column = static_cast<std::int64_t>(random.below(offsets)) - options.pad;
+  }
+  if (options.flip && options.alternate) {
+    Random own = random_for(options.seed, Draw::placement, kNoEpoch, index);
+    at.mirror = (own.below(2) == 1) != (epoch % 2 != 0);
+  } else if (options.flip) {
+    at.mirror = random.below(2) == 1;
+  }
+  if (at.row == 0 && at.column == 0 && !at.mirror) {
+    return;
+  }
+  std::vector<std::uint8_t>& from = own_scratch().bytes;
+  from.assign(image.begin(), image.end());
+  (options.reflect ? show<true> : show<false>)(size, at, from.data(), image.data());
 }
 
 void jitter(const JitterOptions& options, Random& random, Image image) {
@@ -222,10 +248,10 @@ std::string text_of(const AugmentationOptions& o) {
     add("random parts of ", images::text_of(*o.crop));
   }
   if (o.pad > 0) {
-    add("padded by ", o.pad, " and cropped");
+    add("padded by ", o.pad, o.reflect ? " reflected pixels and cropped" : " and cropped");
   }
   if (o.flip) {
-    add("mirrored");
+    add(o.alternate ? "mirrored in every other epoch" : "mirrored");
   }
   if (o.automatic != AutoAugment::none) {
     add(o.automatic == AutoAugment::trivial ? "TrivialAugmentWide" : "RandAugment of 2 operations, magnitude 9");
@@ -252,6 +278,9 @@ AugmentedImages::AugmentedImages(std::unique_ptr<ImageDataset> images, const Aug
       images_(std::move(images)),
       options_(options) {
   require_augmentation(options_);
+  require<UsageError>(!options_.reflect || (options_.pad < images_->height() && options_.pad < images_->width()),
+                      "pad is ", options_.pad, " and reflects, images are ", images_->height(), " x ", images_->width(),
+                      ", expected a pad below both sides of an image");
   detail::Hash hash;
   hash.add(images_->fingerprint());
   hash.add(options_.seed);
@@ -270,8 +299,7 @@ void AugmentedImages::read_unmixed(std::int64_t epoch, std::int64_t index, Image
     resized_part(size, *options_.crop, draws, image);
   }
   if (options_.pad > 0 || options_.flip) {
-    Random draws = random(Draw::placement);
-    place(size, options_.pad, options_.flip, draws, image);
+    place(size, options_, epoch, index, image);
   }
   if (options_.automatic != AutoAugment::none) {
     Random draws = random(Draw::automatic);

@@ -52,8 +52,10 @@ struct JitterOptions {
 
 struct AugmentationOptions {
   std::optional<CropOptions> crop{};  ///< resized to the size of the image; not beside `pad`
-  std::int64_t pad = 0;               ///< black pixels on each side before a crop of the same size
-  bool flip = false;                  ///< mirrored left to right with probability 1/2
+  std::int64_t pad = 0;               ///< pixels on each side before a crop of the same size: black, or
+  bool reflect = false;               ///< the image reflected about its edge pixels
+  bool flip = false;                  ///< mirrored left to right with probability 1/2, or
+  bool alternate = false;             ///< in every other epoch: ops::AugmentDesc::alternate
   AutoAugment automatic = AutoAugment::none;
   JitterOptions jitter{};
   /// The probability of torchvision's RandomErasing: a rectangle of 2 to 33 % of the area, sides 3:10 to 10:3.
@@ -83,7 +85,7 @@ void require_augmentation(const AugmentationOptions& options);
 /// little per thread, once.
 class AugmentedImages final : public Dataset {
  public:
-  /// UsageError for bad options, or no images.
+  /// UsageError for bad options, no images, and a reflected padding of an image's side or more.
   AugmentedImages(std::unique_ptr<ImageDataset> images, const AugmentationOptions& options);
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;

@@ -100,8 +100,14 @@ Shape ConvLayer::output_shape(std::span<const Shape> inputs) const {
 }
 
 std::vector<ParameterSpec> ConvLayer::parameters(std::span<const Shape> inputs) const {
-  return conv_parameters(name(), channels_, in_channels_ / options_.groups, inputs[0].back() / options_.groups, axes_,
-                         options_.kernel, channels_, options_.bias);
+  std::vector<ParameterSpec> specs =
+      conv_parameters(name(), channels_, in_channels_ / options_.groups, inputs[0].back() / options_.groups, axes_,
+                      options_.kernel, channels_, options_.bias);
+  if (options_.init == ConvInit::identity) {  // the builder has the identity put over it
+    const std::int64_t fan_in = specs[0].shape.numel() / channels_;
+    specs[0].init = {Initialiser::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
+  }
+  return specs;
 }
 
 std::string ConvLayer::settings() const {

@@ -28,7 +28,7 @@ namespace lockstep::nn {
                                                          std::int64_t kernel, std::int64_t channels, bool bias);
 
 /// Weight (K, C / groups, R), (K, C / groups, R, S) or (K, C / groups, Q, R, S), no activation. He initialisation:
-/// normal with std sqrt(2 / (K * R * S)) ("fan out").
+/// normal with std sqrt(2 / (K * R * S)) ("fan out"), unless ConvOptions::init says otherwise.
 class ConvLayer final : public Layer {
  public:
   ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,

@@ -1,7 +1,11 @@
+#include <cmath>
+
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/dropout.hpp>
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/relu.hpp>
+#include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/subsample_pad.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
@@ -51,6 +55,37 @@ void ActivationLayer::plan(PlanBuilder& builder) const {
       b.call(kind() + " backward", {x, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
         ops::activation_backward(context, function, frame[x], frame[dy], frame[dx.slot]);
       });
+    }
+  });
+}
+
+ScaleLayer::ScaleLayer(std::string name, double factor) : Layer(std::move(name)), factor_(factor) {
+  require<UsageError>(std::isfinite(factor), this->name(), ": factor is ", factor, ", expected a finite number");
+}
+
+std::string ScaleLayer::settings() const {
+  return concat("factor ", exact_text(factor_));
+}
+
+void ScaleLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape shape = builder.batched(builder.input_shape());
+  const SlotId y = builder.may_overwrite_input() ? builder.alias(x, name(), shape) : builder.activation(name(), shape);
+  const SlotId factor = builder.statistics(name() + ".factor", Shape{});
+  const auto scaled = [=, value = factor_](SlotId by, SlotId from, SlotId to) {
+    return [=](Context& context, const Frame& frame) {
+      ops::fill(context, value, frame[by]);  // ops::scale() reads it where the tensors are
+      ops::scale(context, frame[by], frame[from], frame[to]);
+    };
+  };
+  builder.call("scale forward", {x}, {y, factor}, 0, scaled(factor, x, y), 2);
+  builder.set_output(y);
+  builder.on_backward([=, this](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, dy, false);
+    if (dx.wanted()) {
+      const SlotId again = b.statistics("d(" + name() + ").factor", Shape{});
+      b.call("scale backward", {dy}, {dx.slot, again}, 0, scaled(again, dy, dx.slot), 2);
     }
   });
 }

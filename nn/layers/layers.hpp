@@ -72,6 +72,20 @@ class ActivationLayer final : public Layer {
   ops::Activation function_;
 };
 
+/// A constant times its input.
+class ScaleLayer final : public Layer {
+ public:
+  ScaleLayer(std::string name, double factor);
+  [[nodiscard]] std::string kind() const override { return "scale"; }
+  [[nodiscard]] std::string settings() const override;
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  double factor_;
+};
+
 /// Pools over `axes` axes of space, 1 to 3.
 class MaxPoolLayer final : public Layer {
  public:

@@ -1,6 +1,7 @@
 #include <lockstep/nn/model/model.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -79,6 +80,9 @@ std::vector<Model::Parameter> Model::parameters() const {
   const std::unordered_set<std::string> frozen(frozen_.begin(), frozen_.end());
   for (Parameter& parameter : list) {
     parameter.spec.trainable = frozen.count(parameter.spec.name) == 0;
+    if (const auto beginning = beginnings_.find(parameter.spec.name); beginning != beginnings_.end()) {
+      parameter.beginning = beginning->second;
+    }
   }
   std::stable_partition(list.begin(), list.end(), [](const Parameter& parameter) { return parameter.spec.trainable; });
   return list;
@@ -109,6 +113,25 @@ Model Model::freezing(const std::string& prefix) const {
   Model model = *this;
   model.freeze(prefix);
   model.require_training();
+  return model;
+}
+
+Model Model::beginning_with(const std::string& parameter, std::vector<double> values) const {
+  const std::vector<Parameter> all = parameters();
+  const auto found =
+      std::find_if(all.begin(), all.end(), [&](const Parameter& one) { return one.spec.name == parameter; });
+  require<UsageError>(found != all.end(), "model ", name_, ": there is no parameter '", parameter,
+                      "' to begin with given values, expected a parameter's name");
+  const std::int64_t expected = found->spec.shape.numel();
+  require<UsageError>(static_cast<std::int64_t>(values.size()) == expected, "model ", name_, ": ", values.size(),
+                      " values are given for parameter ", parameter, " of shape ", found->spec.shape, ", expected ",
+                      expected);
+  for (const double value : values) {
+    require<UsageError>(std::isfinite(value), "model ", name_, ": a value given for parameter ", parameter, " is ",
+                        value, ", expected finite numbers");
+  }
+  Model model = *this;
+  model.beginnings_[parameter] = {.values = std::make_shared<const std::vector<double>>(std::move(values))};
   return model;
 }
 
@@ -263,7 +286,13 @@ NodeId ModelBuilder::add_conv(int axes, const std::string& name, NodeId x, std::
   if (options.groups != 1) {
     require_all_channels(name, x);  // the padding would be channels of the last group
   }
-  return add_stored(std::make_shared<ConvLayer>(axes, name, this->channels(x), channels, options), {x});
+  const NodeId y = add_stored(std::make_shared<ConvLayer>(axes, name, this->channels(x), channels, options), {x});
+  if (options.init == ConvInit::identity) {
+    require<UsageError>(options.groups == 1, "model ", model_.name_, ": layer ", name, " has ", options.groups,
+                        " groups and begins as the identity, expected 1 group");
+    model_.beginnings_[name + ".weight"] = {.identity = true};
+  }
+  return y;
 }
 
 NodeId ModelBuilder::conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
@@ -320,6 +349,10 @@ NodeId ModelBuilder::activation(const std::string& name, NodeId x, ops::Activati
     require_all_channels(name, x);  // it makes 1/2 of a zero
   }
   return add_channelwise(std::make_shared<ActivationLayer>(name, function), {x});
+}
+
+NodeId ModelBuilder::scale(const std::string& name, NodeId x, double factor) {
+  return add_channelwise(std::make_shared<ScaleLayer>(name, factor), {x});
 }
 
 NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,

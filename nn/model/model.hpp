@@ -27,6 +27,12 @@ struct Node {
   std::int64_t channels = 0;           ///< of the last axis; those that are stored beyond them are zero
 };
 
+/// What a parameter begins with instead of what ParameterSpec::init draws, or in a part of it.
+struct Beginning {
+  bool identity = false;                                ///< the first filters are the identity, ConvInit::identity
+  std::shared_ptr<const std::vector<double>> values{};  ///< all of it, in the order of `dims`; null: not given
+};
+
 /// An immutable graph of layers from one input to one output. Knows no device, batch size or dtype; made by a
 /// ModelBuilder, shared freely.
 class Model {
@@ -48,6 +54,7 @@ class Model {
   struct Parameter {
     ParameterSpec spec;
     int writes = 1;
+    Beginning beginning{};
   };
   /// In the order in which their gradients become ready: layers from last to first, a layer's own in its order; a tied
   /// parameter stands where its last write is. Frozen ones come behind the others, in the same order.
@@ -58,6 +65,10 @@ class Model {
   /// stored, and the optimizer leaves its bits alone; backward ends at the first layer that trains. Running statistics
   /// go on following the batches. UsageError when there is no such parameter, or when none would train any more.
   [[nodiscard]] Model freezing(const std::string& prefix) const;
+  /// The same model with a parameter that begins with these values, as when they were computed from data: in the order
+  /// of the logical shape. A checkpoint that is read has its own. UsageError when there is no such parameter, for
+  /// another number of values than it has, and for one that is not finite.
+  [[nodiscard]] Model beginning_with(const std::string& parameter, std::vector<double> values) const;
   [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< in the order of the layers
   /// Kind, inputs and settings of each layer by its name, "conv2d of input: stride 2, pad 1". Models with equal
   /// parameters and equal texts compute the same function. A name that several layers have is numbered from the second
@@ -72,7 +83,8 @@ class Model {
   Shape input_shape_;
   InputKind input_kind_ = InputKind::values;
   std::vector<Node> nodes_;
-  std::vector<std::string> frozen_;  ///< names of parameters
+  std::vector<std::string> frozen_;              ///< names of parameters
+  std::map<std::string, Beginning> beginnings_;  ///< by the names of parameters
 };
 
 struct BatchNormOptions {
@@ -119,7 +131,8 @@ class ModelBuilder {
   [[nodiscard]] static ModelBuilder for_tokens(std::string name, std::int64_t length);
 
   [[nodiscard]] NodeId input() const { return {0}; }
-  /// On (T, C), (H, W, C) and (D, H, W, C). The weight is PyTorch's: (channels, C / groups, kernel...).
+  /// On (T, C), (H, W, C) and (D, H, W, C). The weight is PyTorch's: (channels, C / groups, kernel...). UsageError for
+  /// ConvInit::identity beside several groups.
   NodeId conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
   NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
   NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
@@ -135,6 +148,8 @@ class ModelBuilder {
   NodeId layer_norm(const std::string& name, NodeId x, double epsilon = 1e-5);
   NodeId relu(const std::string& name, NodeId x);
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
+  /// factor * x: a constant, which does not train. UsageError unless it is finite.
+  NodeId scale(const std::string& name, NodeId x, double factor);
   NodeId max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
   NodeId max_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
   NodeId max_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);

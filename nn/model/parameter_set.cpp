@@ -57,6 +57,24 @@ void require_separate(std::initializer_list<std::pair<std::string_view, TensorVi
   }
 }
 
+/// Sets the first filters of a weight (K, C, R, ...) to the identity, as many as there are channels C: 1 in the middle
+/// of channel k of filter k, r / 2 of each extent r, and 0 elsewhere.
+void put_identity(const Shape& dims, std::span<double> values) {
+  const std::int64_t filters = std::min(dims[0], dims[1]);
+  std::int64_t positions = 1;
+  std::int64_t middle = 0;
+  for (int i = 2; i < dims.rank(); ++i) {
+    positions *= dims[i];
+    middle = middle * dims[i] + dims[i] / 2;
+  }
+  for (std::int64_t k = 0; k < filters; ++k) {
+    const std::span<double> filter = values.subspan(static_cast<std::size_t>(k * dims[1] * positions),
+                                                    static_cast<std::size_t>(dims[1] * positions));
+    std::fill(filter.begin(), filter.end(), 0.0);
+    filter[static_cast<std::size_t>(k * positions + middle)] = 1;
+  }
+}
+
 double decay_of(const ParameterSetOptions& options, ParameterRole role) {
   const double common = options.decay_all || role == ParameterRole::weight ? options.weight_decay : 0;
   return role == ParameterRole::weight ? common
@@ -95,7 +113,11 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
       buffer_specs_(model.buffers()),
       statistics_rows_(options.statistics_rows) {
   for (Model::Parameter& parameter : model.parameters()) {
-    ParameterInfo info{.spec = std::move(parameter.spec), .offset = numel_, .numel = 0, .writes = parameter.writes};
+    ParameterInfo info{.spec = std::move(parameter.spec),
+                       .offset = numel_,
+                       .numel = 0,
+                       .writes = parameter.writes,
+                       .beginning = std::move(parameter.beginning)};
     info.numel = info.spec.stored_shape().numel();
     numel_ += align_up(info.numel, kArenaStep);
     if (info.spec.trainable) {
@@ -540,7 +562,10 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   std::vector<double> drawn;
   for (std::size_t i = 0; i < infos_.size(); ++i) {
     const ParameterSpec& spec = infos_[i].spec;
-    if (spec.init.kind == Initialiser::Kind::constant) {
+    const Beginning& beginning = infos_[i].beginning;
+    if (beginning.values != nullptr) {
+      drawn = *beginning.values;
+    } else if (spec.init.kind == Initialiser::Kind::constant) {
       drawn.assign(static_cast<std::size_t>(spec.dims.numel()), spec.init.value);
     } else {
       Random random(seed, RandomUse::initialise, hash_name(spec.name));
@@ -549,6 +574,9 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
         value = spec.init.kind == Initialiser::Kind::normal ? random.normal() * spec.init.value
                                                             : (2 * random.uniform() - 1) * spec.init.value;
       }
+    }
+    if (beginning.identity) {
+      put_identity(spec.dims, drawn);
     }
     copy_now(context, TensorView(std::span<double>(drawn), spec.dims), logical(static_cast<int>(i), values()));
   }

@@ -20,6 +20,7 @@ struct ParameterInfo {
   std::int64_t offset = 0;  ///< first element: a multiple of kArenaStep for every type
   std::int64_t numel = 0;   ///< stored elements, without the padding up to the next parameter
   int writes = 1;           ///< gradient writes per step, if trainable
+  Beginning beginning{};
 };
 
 /// Parameters begin at multiples of this many elements, as parts of divided ranges do.
@@ -208,8 +209,9 @@ class ParameterSet {
   };
   [[nodiscard]] std::vector<Persistent> persistent() const;
 
-  /// Sets initial values from (seed, parameter name), buffers and loss scale to their initial values, and states,
-  /// counters, gradients and the state of a compression to zero (its factors are comm::PowerSgd's to begin).
+  /// Sets initial values from (seed, parameter name) or as Model::beginning_with() gave them, buffers and loss scale to
+  /// their initial values, and states, counters, gradients and the state of a compression to zero (its factors are
+  /// comm::PowerSgd's to begin).
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;        ///< of all arenas and counters
   [[nodiscard]] std::size_t state_bytes() const;  ///< of the optimizer's states on this rank

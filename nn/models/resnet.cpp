@@ -3,6 +3,7 @@
 #include <array>
 #include <functional>
 
+#include <lockstep/nn/models/airbench.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
@@ -163,6 +164,11 @@ Model make_model(const ModelRequest& request) {
     return mlp({request.height, request.width, 3}, request.hidden, request.classes);
   }
   require<UsageError>(request.hidden.empty(), "model ", request.name, " takes no hidden sizes, only mlp does");
+  if (request.name == "airbench94") {
+    require<UsageError>(!request.zero_init_residual,
+                        "zero_init_residual is on for airbench94, which has no residual blocks");
+    return airbench94({.classes = request.classes, .height = request.height, .width = request.width});
+  }
   for (const int depth : {20, 32, 44, 56, 110}) {
     if (request.name == "resnet" + std::to_string(depth)) {
       return cifar_resnet(depth, request.classes, request.height, request.width, request.zero_init_residual);
@@ -177,7 +183,7 @@ Model make_model(const ModelRequest& request) {
   }
   throw UsageError("unknown model '" + request.name +
                    "', expected resnet18, 34, 50, 101, 152, resnext50_32x4d, resnext101_32x8d, wide_resnet50_2, "
-                   "wide_resnet101_2 (large images), resnet20, 32, 44, 56, 110 (small images) or mlp");
+                   "wide_resnet101_2 (large images), resnet20, 32, 44, 56, 110, airbench94 (small images) or mlp");
 }
 
 }  // namespace lockstep::nn

@@ -33,15 +33,15 @@ struct BottleneckWidth {
 /// linear classifier. UsageError for a size outside of 1 to 2^24, and for more than 10,000 hidden layers.
 [[nodiscard]] Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes);
 
-/// A model by name: "resnet18", "resnext50_32x4d", "resnet20", ..., "mlp" (with hidden sizes). UsageError listing the
-/// names otherwise.
+/// A model by name: "resnet18", "resnext50_32x4d", "resnet20", ..., "airbench94" (models/airbench.hpp), "mlp" (with
+/// hidden sizes). UsageError listing the names otherwise.
 struct ModelRequest {
   std::string name = "resnet20";
   std::int64_t classes = 10;
   std::int64_t height = 32;
   std::int64_t width = 32;
   std::vector<std::int64_t> hidden{};  ///< mlp only
-  bool zero_init_residual = false;     ///< not mlp
+  bool zero_init_residual = false;     ///< not mlp and airbench94
 };
 [[nodiscard]] Model make_model(const ModelRequest& request);
 

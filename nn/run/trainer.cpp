@@ -184,6 +184,15 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.plan.weights != LossWeights::none) {
     texts["loss_weights"] = text(name_of(options.plan.weights));
   }
+  if (options.test_views != TestViews::none) {
+    texts["test_views"] = text(name_of(options.test_views));
+  }
+  if (augment.flip && augment.alternate) {
+    texts["flip"] = "alternate";
+  }
+  if (augment.pad > 0 && augment.reflect) {
+    texts["pad"] = text(augment.pad, "reflected");
+  }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);
   }
@@ -228,6 +237,7 @@ struct Trainer::Impl {
         step(ctx, {r.grad, r.comm_stream, r.watchdog, r.statistics}, m, step_options(o, capacity)),
         contract(nn::contract(m, layers, d, o, step.choices())),
         samples_seen(static_cast<std::size_t>(step.parameters().statistics_rows())),
+        viewed(o.plan.top_k),
         idle(ctx.stream()) {}
 
   static TrainStepOptions step_options(const TrainerOptions& o, std::int64_t capacity) {
@@ -330,6 +340,28 @@ struct Trainer::Impl {
     return microbatch;
   }
 
+  /// The sums over a micro-batch of the mean of its outputs in all views, which takes the place of the plan's output.
+  Metrics evaluate_views(const Batch& batch) {
+    const Plan& plan = step.evaluation_plan();
+    const TensorView images = batch.view(StateField::images);
+    viewed.begin(plan.batch(), batch.valid);
+    Batch seen = batch;
+    view_bytes.resize(static_cast<std::size_t>(images.numel()));
+    for (const TestView& view : test_views(options.test_views)) {
+      for (FieldView& field : seen.fields) {
+        if (field.field == StateField::images) {
+          field.view = TensorView(std::span(view_bytes), images.shape);
+        }
+      }
+      show_view(view, images, TensorView(std::span(view_bytes), images.shape));
+      step.evaluate(seen);
+      step.synchronize();  // before the copy, as in skipped_updates()
+      viewed.add(context, view.weight, plan.output());
+    }
+    viewed.write(context, plan.output());
+    return viewed.metrics(batch.view(StateField::labels));
+  }
+
   Context& context;
   Ranks ranks;
   TrainingData data;
@@ -347,6 +379,8 @@ struct Trainer::Impl {
   std::string contract;
   Position position;
   std::vector<double> samples_seen;  ///< one, or one for each virtual rank
+  ViewedBatch viewed;
+  std::vector<std::uint8_t> view_bytes;  ///< images of a micro-batch in a view
   SpanRecorder* recorder = nullptr;
   int batch_name = 0;  ///< of the recorder
   SyncGuard idle;      ///< goes first: the loader's memory is read by queued work
@@ -361,6 +395,12 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
   require<UsageError>(!options.plan.accumulate,
                       "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate micro-batches");
   require_schedule(options.schedule);
+  require<UsageError>(options.test_views == TestViews::none ||
+                          (model.input_kind() == InputKind::images && options.plan.loss == Loss::cross_entropy &&
+                           options.plan.weights == LossWeights::none && model.output_shape().rank() == 1),
+                      "trainer: test_views is ", name_of(options.test_views), " for model ", model.name(),
+                      ", expected a classifier of u8 images with one label each and no weights of the loss");
+  require_views_fit(options.test_views, model.input_shape());
   for (const Dataset* set : {&data.train, &data.test}) {
     try {
       StepLayout layout = step_layout(model, options.plan);
@@ -557,19 +597,26 @@ Metrics Trainer::evaluate_test_set(const EvaluationHook& each) {
   (void)s.step.take_evaluated();
   Loader loader(s.data.test, s.test_sampler, s.step.host_memory(), s.loader_options());
   const SyncGuard idle(s.context.stream());  // it waits for the copies
+  const bool views = s.options.test_views != TestViews::none;
+  std::vector<Metrics> viewed(s.samples_seen.size());  // as the step adds them: one, or one for each virtual rank
   for (std::int64_t i = 0; i < s.test_sampler.batches(); ++i) {
     s.doing("evaluating batch", i + 1);
     const Batch& batch = loader.next();
     for (std::int64_t j = 0; j < s.microbatches; ++j) {
       const Batch& microbatch = s.microbatch_of(batch, j);
-      s.step.evaluate(microbatch);
+      if (views) {
+        viewed[static_cast<std::size_t>(j) % viewed.size()] += s.evaluate_views(microbatch);
+      } else {
+        s.step.evaluate(microbatch);
+      }
       if (each) {
         each(microbatch, s.step.evaluation_plan().output());
       }
     }
   }
   s.doing("waiting for the device at the end of the evaluation after step", s.position.step);
-  const Metrics own = s.step.take_evaluated();
+  const Metrics of_views = s.step.take_evaluated();  // with a DataError where a label was wrong
+  const Metrics own = views ? sum_in_tree(viewed) : of_views;
   s.doing("adding up metrics of all ranks after step", s.position.step);
   return nn::sum_over_ranks(s.ranks.control, own, s.options.virtual_ranks > 0);
 }

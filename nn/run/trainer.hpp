@@ -18,6 +18,7 @@
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/optim/schedule.hpp>
 #include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/run/evaluation/test_views.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
 namespace lockstep::nn {
@@ -64,6 +65,9 @@ struct TrainerOptions {
   int loader_workers = 1;
   int prefetch = 3;                             ///< batches that wait ready
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be
+  /// Of u8 images that a classifier with one label a sample reads: evaluations take the mean of its outputs for several
+  /// views of an image. UsageError for other models and losses, and beside weights of the loss.
+  TestViews test_views = TestViews::none;
 };
 
 /// Where a run stands: the batch that comes next.

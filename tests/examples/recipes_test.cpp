@@ -55,12 +55,28 @@ struct Expected {
   std::int64_t side = 0;                       ///< of images
   std::int64_t top_k = 0;                      ///< of config.json
   std::map<std::string, std::string> options;  ///< of config.json, among others
+  std::string for_mlp{};                       ///< in place of what mlp has no parameters for
 };
 
 // 16 steps an epoch. All values are those of the sources that the recipes name.
 TEST_F(Recipes, EachOneIsWhatTrains) {
   const std::string tenth = "0.10000000000000001";  // with 17 digits
   const std::map<std::string, Expected> expected{
+      {"cifar-airbench94",
+       {{"airbench94, 1972792 parameters", "10 epochs, 160 steps",
+         "sgd, learning rate 1.5 (polynomial of power 1 to 0.105, warm-up 36 steps from 0.2), momentum 0.85",
+         "weight decay 0.00133043\n             norm decay 2.0788", "rates group*.norm*=64", "first filters: whitening",
+         "the mean of the outputs for 6 views (mirror-translate)"},
+        32,
+        0,
+        {{"keep_last", "0"},
+         {"label_smoothing", "0.20000000000000001"},
+         {"decay_norm_and_bias", "1"},
+         {"nesterov", "1"},
+         {"pad", "2 reflected"},
+         {"flip", "alternate"},
+         {"test_views", "mirror-translate"}},
+        " --rate-scale '*=1'"}},
       {"cifar-resnet20",
        {{"resnet20, ", "164 epochs, 2624 steps", "sgd, learning rate 0.1 (step, warm-up 0 steps), momentum 0.9",
          "weight decay 0.0001"},
@@ -112,7 +128,8 @@ TEST_F(Recipes, EachOneIsWhatTrains) {
     expect_words(ended, one.header);
     expect_words(ended, {"  recipe     " + name + "\n"});
     // The rest, of a run with a model that needs no time.
-    const Ended trained = run("--recipe " + name + " --model mlp --steps 1 --batch-size 4 --out " + path(name));
+    const Ended trained =
+        run("--recipe " + name + " --model mlp --steps 1 --batch-size 4 --out " + path(name) + one.for_mlp);
     ASSERT_EQ(trained.code, 0) << trained.output;
     const std::string file = path(name) + "/config.json";
     const Json config = read_json(file);
@@ -178,8 +195,8 @@ TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
   expect_refused(run("--dry-run --recipe " + file("no.toml", "epochs : 3\n")), {"no.toml:1: "});
   expect_refused(run("--dry-run --recipe ''"), {"--recipe", "is empty, expected a name or a path"});
   expect_refused(run("--dry-run --recipe ./not-there.toml"), {"--recipe ./not-there.toml", "cannot be read"});
-  expect_refused(run("--dry-run --recipe resnet51"),
-                 {"--recipe is 'resnet51', expected cifar-resnet20, resnet50-lars, resnet50-v1, resnet50-v2, or"});
+  expect_refused(run("--dry-run --recipe resnet51"), {"--recipe is 'resnet51', expected cifar-airbench94, "
+                                                      "cifar-resnet20, resnet50-lars, resnet50-v1, resnet50-v2, or"});
   expect_refused(run("--dry-run --batch-size 16 --rate-scale 'layer9.*=0.1'"),
                  {"no parameter has a name like 'layer9.*'"});
   expect_refused(run("--dry-run --rate-scale fc"), {"a rate of parameters is 'fc'"});

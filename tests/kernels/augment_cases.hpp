@@ -15,21 +15,32 @@ struct AugmentParams {
   std::int64_t pad = 0;
   bool flip = false;
   std::int64_t valid = -1;  ///< -1: not given
+  bool alternate = false;
+  bool reflect = false;
+  std::int64_t epoch = 3;
 };
 
 inline ops::AugmentDesc augment_desc(const AugmentParams& p) {
-  return {.pad = p.pad, .flip = p.flip, .mean = {0.49F, 0.48F, 0.45F}, .std = {0.25F, 0.24F, 0.26F}, .seed = 42};
+  return {.pad = p.pad,
+          .flip = p.flip,
+          .alternate = p.alternate,
+          .reflect = p.reflect,
+          .mean = {0.49F, 0.48F, 0.45F},
+          .std = {0.25F, 0.24F, 0.26F},
+          .seed = 42};
 }
 
 /// inputs: images, sample ids, epoch, valid; output: out.
 inline OpCase augment_case(const AugmentParams& p) {
   OpCase item;
-  item.name = concat("augment ", p.dtype, ' ', p.out, " pad ", p.pad, p.flip ? " flip" : "",
-                     p.valid >= 0 ? concat(" valid ", p.valid) : std::string());
+  item.name =
+      concat("augment ", p.dtype, ' ', p.out, " pad ", p.pad, p.flip ? " flip" : "",
+             p.valid >= 0 ? concat(" valid ", p.valid) : std::string(),
+             p.alternate ? concat(" alternate in epoch ", p.epoch) : std::string(), p.reflect ? " reflect" : "");
   item.dtype = p.dtype;
   item.inputs = {{"images", Shape{p.out[0], p.out[1], p.out[2], 3}, DType::u8, integers(1, 0, 255)},
                  {"sample_ids", Shape{p.out[0]}, DType::i64, integers(2, 0, 50000)},
-                 {"epoch", Shape{}, DType::i64, constant(3)},
+                 {"epoch", Shape{}, DType::i64, constant(static_cast<double>(p.epoch))},
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
   item.outputs = {{"out", p.out, p.dtype, {}}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
@@ -41,7 +52,7 @@ inline OpCase augment_case(const AugmentParams& p) {
 }
 
 /// One pixel, odd and prime sizes, images of several tiles, padding beyond the image, partial batches, three and four
-/// channels.
+/// channels; flips that alternate, in even and odd epochs, and reflections of up to all of an image but its edge.
 inline std::vector<AugmentParams> augment_params() {
   std::vector<AugmentParams> all;
   for (const DType dtype : {DType::f32, DType::f64}) {
@@ -54,6 +65,14 @@ inline std::vector<AugmentParams> augment_params() {
         all.push_back({Shape{29, 32, 32, channels}, dtype, pad, flip, 40});
         all.push_back({Shape{3, 61, 83, channels}, dtype, pad, flip, -1});
       }
+      for (const std::int64_t epoch : {0, 3}) {
+        all.push_back({Shape{13, 2, 3, channels}, dtype, 1, true, -1, true, true, epoch});
+        all.push_back({Shape{19, 5, 7, channels}, dtype, 4, true, 17, true, false, epoch});
+      }
+      all.push_back({Shape{1, 1, 1, channels}, dtype, 0, true, -1, true, true});
+      all.push_back({Shape{0, 5, 5, channels}, dtype, 9, false, -1, false, true});
+      all.push_back({Shape{11, 32, 32, channels}, dtype, 2, false, -1, false, true});
+      all.push_back({Shape{5, 61, 83, channels}, dtype, 60, true, -1, false, true});
     }
   }
   return all;

@@ -1,10 +1,12 @@
 #include "tests/kernels/augment_cases.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include <lockstep/runtime/base/random.hpp>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/op_checks.hpp"
 
 namespace lockstep {
@@ -29,10 +31,28 @@ Draw draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t id) {
     result.row = random.below(static_cast<std::uint32_t>(2 * desc.pad + 1));
     result.column = random.below(static_cast<std::uint32_t>(2 * desc.pad + 1));
   }
-  if (desc.flip) {
+  if (desc.flip && !desc.alternate) {
     result.flip = random.below(2) == 1;
   }
+  if (desc.flip && desc.alternate) {
+    Random own(desc.seed, RandomUse::augment, static_cast<std::uint64_t>(-1), static_cast<std::uint64_t>(id));
+    result.flip = (own.below(2) + static_cast<std::uint64_t>(epoch)) % 2 == 1;
+  }
   return result;
+}
+
+/// The pixel of 0 .. extent - 1 at a place of the endless row 0 1 .. e .. 1 0 1 .. that reflection makes; -1 outside of
+/// the image without it.
+std::int64_t shown(std::int64_t place, std::int64_t extent, bool reflect) {
+  if (place >= 0 && place < extent) {
+    return place;
+  }
+  if (!reflect) {
+    return -1;
+  }
+  const std::int64_t period = 2 * (extent - 1);
+  const std::int64_t in_period = (place % period + period) % period;
+  return in_period < extent ? in_period : period - in_period;
 }
 
 /// In steps: pad into a larger image, crop, mirror, normalise.
@@ -47,10 +67,14 @@ void oracle(const AugmentParams& p, std::span<const GuardedTensor> in, std::span
   for (std::int64_t n = 0; n < p.out[0] && (p.valid < 0 || n < p.valid); ++n) {
     const Draw at = draw(desc, epoch, in[1].span<std::int64_t>()[static_cast<std::size_t>(n)]);
     std::vector<double> padded(static_cast<std::size_t>((height + 2 * p.pad) * padded_width * 3), 0.0);
-    for (std::int64_t h = 0; h < height; ++h) {
-      for (std::int64_t i = 0; i < width * 3; ++i) {
-        padded[static_cast<std::size_t>(((h + p.pad) * padded_width + p.pad) * 3 + i)] =
-            images[static_cast<std::size_t>((n * height + h) * width * 3 + i)];
+    for (std::int64_t h = -p.pad; h < height + p.pad; ++h) {
+      for (std::int64_t w = -p.pad; w < width + p.pad; ++w) {
+        const std::int64_t y = shown(h, height, p.reflect);
+        const std::int64_t x = shown(w, width, p.reflect);
+        for (std::int64_t c = 0; c < 3 && y >= 0 && x >= 0; ++c) {
+          padded[static_cast<std::size_t>(((h + p.pad) * padded_width + p.pad + w) * 3 + c)] =
+              images[static_cast<std::size_t>(((n * height + y) * width + x) * 3 + c)];
+        }
       }
     }
     for (std::int64_t h = 0; h < height; ++h) {
@@ -131,6 +155,50 @@ TEST(Augment, PixelsByHand) {
   EXPECT_EQ(small_image(shifted, sample_with(desc, 0, 0, false), 3)[0], -2);
   // Switched off, nothing is drawn.
   EXPECT_EQ(small_image({}, 12345, 3)[0], 1);
+}
+
+TEST(Augment, ReflectedPixelsByHand) {
+  const AugmentDesc desc{.pad = 1, .flip = true, .reflect = true, .seed = 7};
+  // The window one row up and one column left: row 1 above row 0, and column 1 left of column 0.
+  EXPECT_EQ(small_image(desc, sample_with(desc, 0, 0, false), 3),
+            (std::vector<double>{13, 14, 15, 10, 11, 12, 13, 14, 15, 4, 5, 6, 1, 2, 3, 4, 5, 6}));
+  // One row down and one column right, then mirrored.
+  EXPECT_EQ(small_image(desc, sample_with(desc, 2, 2, true), 3),
+            (std::vector<double>{13, 14, 15, 16, 17, 18, 13, 14, 15, 4, 5, 6, 7, 8, 9, 4, 5, 6}));
+}
+
+TEST(Augment, AnAlternatingFlipShowsBothSidesInTwoEpochs) {
+  CpuContext context({.threads = 2});
+  const AugmentDesc desc{.flip = true, .alternate = true, .seed = 3};
+  constexpr std::int64_t kSamples = 400;
+  GuardedTensor images(Shape{kSamples, 1, 2, 3}, DType::u8);
+  GuardedTensor ids(Shape{kSamples}, DType::i64);
+  images.constant(0);
+  for (std::int64_t n = 0; n < kSamples; ++n) {
+    ids.span<std::int64_t>()[static_cast<std::size_t>(n)] = n;
+    std::fill_n(images.span<std::uint8_t>().data() + n * 6, 3, std::uint8_t{255});  // the left pixel is white
+  }
+  const auto mirrored_in = [&](std::int64_t epoch_number) {
+    GuardedTensor epoch(Shape{}, DType::i64);
+    epoch.constant(static_cast<double>(epoch_number));
+    GuardedTensor out(Shape{kSamples, 1, 2, 3}, DType::f32);
+    ops::augment(context, desc, images, ids, epoch, {}, out);
+    std::vector<bool> mirrored;
+    for (std::int64_t n = 0; n < kSamples; ++n) {
+      const float left = out.span<float>()[static_cast<std::size_t>(n * 6)];
+      EXPECT_EQ(out.span<float>()[static_cast<std::size_t>(n * 6 + 3)], 1 - left);
+      mirrored.push_back(left == 0);
+    }
+    return mirrored;
+  };
+  const std::vector<bool> first = mirrored_in(0);
+  const auto count = std::count(first.begin(), first.end(), true);
+  EXPECT_TRUE(count > 150 && count < 250) << count << " of 400, five deviations from the half";
+  std::vector<bool> other = first;
+  other.flip();
+  for (const std::int64_t epoch : {1, 2, 3, 8, 13}) {
+    EXPECT_EQ(mirrored_in(epoch), epoch % 2 == 0 ? first : other) << epoch;
+  }
 }
 
 TEST(Augment, ASampleLooksTheSameAtEveryPlaceOfTheBatch) {
@@ -226,6 +294,14 @@ TEST(Augment, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.out.data = a.epoch.data; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.desc.pad = -1; }), UsageError);
   EXPECT_THROW(call([](Arguments& a) { a.desc.pad = (std::int64_t{1} << 30) + 1; }), UsageError);
+  EXPECT_NO_THROW(call([](Arguments& a) { a.desc.reflect = true; }));
+  testing::expect_holds(testing::error_of<UsageError>([&] {
+                          call([](Arguments& a) {
+                            a.desc.pad = 3;
+                            a.desc.reflect = true;
+                          });
+                        }),
+                        "pad is 3 and reflects, images are (2, 4, 3, 3), expected a pad below both sides");
   for (const float value : {0.0F, -1.0F, std::nanf(""), HUGE_VALF}) {
     EXPECT_THROW(call([=](Arguments& a) { a.desc.std[1] = value; }), UsageError) << value;
   }

@@ -159,23 +159,39 @@ AugmentationOptions everything() {
 
 TEST(AugmentedImages, ArePlacedAsTheDeviceDoesIt) {
   constexpr std::int64_t kSamples = 40;
-  for (const auto& [pad, flip] : {std::pair(3, true), std::pair(0, true), std::pair(2, false)}) {
-    const AugmentedImages set(images_of(kSamples, 7, 10), {.pad = pad, .flip = flip, .seed = 5});
+  struct Case {
+    std::int64_t pad;
+    bool flip, alternate, reflect;
+    std::int64_t epoch;
+  };
+  for (const auto& [pad, flip, alternate, reflect, epoch_number] :
+       {Case{3, true, false, false, 4}, Case{0, true, false, false, 4}, Case{2, false, false, false, 4},
+        Case{3, true, true, false, 0}, Case{0, true, true, false, 5}, Case{6, true, false, true, 4},
+        Case{2, true, true, true, 7}}) {
+    const AugmentedImages set(images_of(kSamples, 7, 10),
+                              {.pad = pad, .reflect = reflect, .flip = flip, .alternate = alternate, .seed = 5});
     const auto raw = images_of(kSamples, 7, 10);
     CpuContext context({.threads = 1});
     for (std::int64_t id = 0; id < kSamples; ++id) {
       Bytes image(7 * 10 * 3);
       raw->read(id, image);
       std::vector<float> out(image.size());
-      std::int64_t epoch = 4;
-      ops::augment(context, {.pad = pad, .flip = flip, .seed = 5}, TensorView(std::span(image), {1, 7, 10, 3}),
-                   TensorView(std::span(&id, 1), {1}), TensorView(std::span(&epoch, 1), Shape{}), {},
-                   TensorView(std::span(out), {1, 7, 10, 3}));
+      std::int64_t epoch = epoch_number;
+      ops::augment(context, {.pad = pad, .flip = flip, .alternate = alternate, .reflect = reflect, .seed = 5},
+                   TensorView(std::span(image), {1, 7, 10, 3}), TensorView(std::span(&id, 1), {1}),
+                   TensorView(std::span(&epoch, 1), Shape{}), {}, TensorView(std::span(out), {1, 7, 10, 3}));
       Bytes expected(out.size());
       std::transform(out.begin(), out.end(), expected.begin(), images::byte_of);
-      ASSERT_EQ(image_of(set, 4, id), expected) << id;
+      ASSERT_EQ(image_of(set, epoch, id), expected) << id << " in epoch " << epoch;
     }
   }
+}
+
+TEST(AugmentedImages, ReflectedPaddingIsLessThanASide) {
+  EXPECT_NO_THROW(AugmentedImages(images_of(3, 7, 10), {.pad = 6, .reflect = true}));
+  testing::expect_holds(testing::error_of<UsageError>(
+                            [] { const AugmentedImages set(images_of(3, 7, 10), {.pad = 7, .reflect = true}); }),
+                        "pad is 7 and reflects, images are 7 x 10, expected a pad below both sides");
 }
 
 TEST(AugmentedImages, RandomPartsAreResized) {

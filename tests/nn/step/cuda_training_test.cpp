@@ -71,6 +71,22 @@ Model cnn() {
   return builder.build();
 }
 
+/// What airbench94 has beside: frozen filters in front, a norm without a scale of its own, gelu, convolutions that
+/// begin as the identity, logits times a constant.
+Model speed_run() {
+  ModelBuilder builder = ModelBuilder::for_images("speed run", {8, 8, 3});
+  NodeId x = builder.conv2d("whiten", builder.input(), 6, {.kernel = 2, .bias = true});
+  builder.freeze("whiten.weight");
+  x = builder.activation("gelu", x, ops::Activation::gelu);
+  x = builder.conv2d("conv1", x, 8, {.kernel = 3, .pad = 1, .init = ConvInit::identity});
+  x = builder.batch_norm("norm1", builder.max_pool("pool", x, 2, 2, 0), {.epsilon = 1e-12, .momentum = 0.4});
+  builder.freeze("norm1.weight");
+  x = builder.activation("gelu1", x, ops::Activation::gelu);
+  x = builder.linear("head", builder.max_pool("last", x, 3, 3, 0), kClasses, {.bias = false});
+  builder.scale("scale", x, 1.0 / 9);
+  return builder.build();
+}
+
 /// 3 batches an epoch, the last image left over; 7 test images.
 DataSplit small_data() {
   DataOptions options;
@@ -96,6 +112,7 @@ struct RunSetup {
   int power_sgd_rank = 0;
   MovingAverageOptions average{};
   bool mixtures = false;  ///< training samples have two labels
+  bool views = false;     ///< images alternate and reflect; tests see them in six views
   bool check_gradients = false;
   bool trial = false;    ///< trial steps plan the buckets, on two GPUs
   bool watched = false;  ///< on two GPUs by a watchdog, which is told at the end that the device has done it all
@@ -112,6 +129,8 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.plan.dtype = setup.dtype;
   options.plan.augment = {
       .pad = 1, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = setup.seed};
+  options.plan.augment.alternate = options.plan.augment.reflect = setup.views;
+  options.test_views = setup.views ? TestViews::mirror_translate : TestViews::none;
   options.optimizer = setup.optimizer;
   options.schedule.base = setup.optimizer.kind == OptimizerKind::sgd ? 0.1 : 1e-2;
   options.schedule.total_steps = 8;
@@ -307,6 +326,8 @@ std::vector<Case> cases() {
           {"cnn, sgd, mixtures", {.mixtures = true}, 1e-4, 1e-4},
           {"cnn, sgd, powersgd", {.power_sgd_rank = 1}, 1e-3, 1e-3},
           {"cnn, sgd, moving average", {.average = {.decay = 0.5, .every = 2}}, 1e-4, 1e-4},
+          {"speed run, views", {.model = speed_run, .views = true}, 1e-4, 1e-4},
+          {"speed run, views, bf16", {.model = speed_run, .dtype = DType::bf16, .views = true}, 3e-2, 3e-2},
           {"cnn, sgd, bf16", {.dtype = DType::bf16}, 3e-2, 3e-2},
           {"cnn, sgd, fp16", {.optimizer = scaled(1024), .dtype = DType::f16}, 5e-3, 5e-3}};
 }
@@ -453,8 +474,8 @@ Model residual_network() {
 }
 
 TEST(CudaTraining, LaunchesAsManyKernelsAsThePlanSays) {
-  const Model model = residual_network();
-  for (const DType dtype : {DType::f32, DType::bf16}) {
+  for (const auto& [model, dtype] : {std::pair(residual_network(), DType::f32),
+                                     std::pair(residual_network(), DType::bf16), std::pair(speed_run(), DType::f32)}) {
     PlanOptions options{.dtype = dtype};
     CpuContext host;
     options.choices = Plan(host, model, Mode::train, 4, {.dtype = DType::f32}).choices();

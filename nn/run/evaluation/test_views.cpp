@@ -1,0 +1,149 @@
+#include <lockstep/nn/run/evaluation/test_views.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <string>
+
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+constexpr std::array<TestViews, 3> kAll{TestViews::none, TestViews::mirror, TestViews::mirror_translate};
+
+/// The place in [0, extent) that `at` shows when the image is reflected about its edge pixels.
+std::int64_t reflected(std::int64_t at, std::int64_t extent) {
+  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
+}
+
+}  // namespace
+
+std::string_view name_of(TestViews views) {
+  switch (views) {
+    case TestViews::none:
+      return "none";
+    case TestViews::mirror:
+      return "mirror";
+    case TestViews::mirror_translate:
+      return "mirror-translate";
+  }
+  throw UsageError("test views: an unknown value");
+}
+
+TestViews parse_test_views(std::string_view name) {
+  for (const TestViews views : kAll) {
+    if (name_of(views) == name) {
+      return views;
+    }
+  }
+  throw UsageError("test views are " + printable(std::string(name)) + ", expected none, mirror or mirror-translate");
+}
+
+std::span<const TestView> test_views(TestViews views) {
+  static constexpr std::array<TestView, 1> kNone{{{false, 0, 1}}};
+  static constexpr std::array<TestView, 2> kMirror{{{false, 0, 0.5}, {true, 0, 0.5}}};
+  static constexpr std::array<TestView, 6> kTranslate{
+      {{false, 0, 0.25}, {true, 0, 0.25}, {false, -1, 0.125}, {true, -1, 0.125}, {false, 1, 0.125}, {true, 1, 0.125}}};
+  switch (views) {
+    case TestViews::none:
+      return kNone;
+    case TestViews::mirror:
+      return kMirror;
+    case TestViews::mirror_translate:
+      return kTranslate;
+  }
+  throw UsageError("test views: an unknown value");
+}
+
+void require_views_fit(TestViews views, const Shape& image) {
+  for (const TestView& view : test_views(views)) {
+    const std::int64_t reach = std::abs(view.shift);
+    require<UsageError>(reach == 0 || (image.rank() == 3 && image[0] > reach && image[1] > reach), "test views are ",
+                        name_of(views), " for images ", image, ", expected more than ", reach, " pixel a side");
+  }
+}
+
+void show_view(const TestView& view, const TensorView& images, const TensorView& out) {
+  require<ShapeError>(images.shape.rank() == 4 && out.shape == images.shape, "test views: images are ", images.shape,
+                      " and out is ", out.shape, ", expected (N, H, W, C), both");
+  require<DTypeError>(images.dtype == DType::u8 && out.dtype == DType::u8, "test views: images are ", images.dtype,
+                      " and out is ", out.dtype, ", expected u8");
+  require<ShapeError>(images.is_contiguous() && out.is_contiguous(), "test views: expected contiguous tensors");
+  require<DeviceError>(images.device == Device::cpu() && out.device == Device::cpu(),
+                       "test views: expected host memory");
+  require<ShapeError>(!overlaps(images, out), "test views: images and out overlap");
+  const std::int64_t height = images.shape[1];
+  const std::int64_t width = images.shape[2];
+  const std::int64_t channels = images.shape[3];
+  const std::int64_t reach = std::abs(view.shift);
+  require<UsageError>(images.shape.numel() == 0 || (height > reach && width > reach), "test views: images are ", height,
+                      " x ", width, " and move by ", reach, ", expected more pixels a side");
+  const auto* from = images.as<std::uint8_t>();
+  auto* to = out.as<std::uint8_t>();
+  for (std::int64_t n = 0; n < images.shape[0]; ++n) {
+    for (std::int64_t h = 0; h < height; ++h) {
+      const std::uint8_t* row = from + (n * height + reflected(h + view.shift, height)) * width * channels;
+      for (std::int64_t w = 0; w < width; ++w, to += channels) {
+        const std::int64_t shown = reflected((view.mirror ? width - 1 - w : w) + view.shift, width);
+        std::memcpy(to, row + shown * channels, static_cast<std::size_t>(channels));
+      }
+    }
+  }
+}
+
+void ViewedBatch::begin(std::int64_t rows, std::int64_t valid) {
+  rows_ = rows;
+  valid_ = valid;
+  std::fill(mean_.begin(), mean_.end(), 0.0);
+}
+
+void ViewedBatch::add(Context& context, double weight, const TensorView& output) {
+  require<ShapeError>(output.shape.rank() == 2 && output.shape[0] == rows_ && valid_ <= rows_,
+                      "test views: an output is ", output.shape, ", expected (", rows_, ", classes)");
+  classes_ = output.shape[1];
+  mean_.resize(static_cast<std::size_t>(output.numel()));
+  given_.resize(mean_.size());
+  copy_now(context, output, TensorView(std::span(given_), output.shape));
+  for (std::size_t i = 0; i < mean_.size(); ++i) {
+    mean_[i] += weight * given_[i];
+  }
+}
+
+void ViewedBatch::write(Context& context, const TensorView& output) const {
+  std::vector<double> values = mean_;
+  copy_now(context, TensorView(std::span(values), {rows_, classes_}), output);
+}
+
+Metrics ViewedBatch::metrics(const TensorView& labels) const {
+  Metrics sums;
+  sums.samples = sums.weight = static_cast<double>(valid_);
+  const auto* label = labels.as<std::int32_t>();
+  for (std::int64_t n = 0; n < valid_; ++n) {
+    if (label[n] < 0 || label[n] >= classes_) {
+      continue;
+    }
+    const std::span row =
+        std::span(mean_).subspan(static_cast<std::size_t>(n * classes_), static_cast<std::size_t>(classes_));
+    const auto own = static_cast<std::size_t>(label[n]);
+    const double largest = *std::max_element(row.begin(), row.end());
+    double sum = 0;
+    int before = 0;  // classes that are ahead of the label's: NaN is ahead of all numbers
+    for (std::size_t k = 0; k < row.size(); ++k) {
+      sum += std::exp(row[k] - largest);
+      before += k != own && (!(row[k] <= row[own]) || (row[k] == row[own] && k < own)) ? 1 : 0;
+    }
+    sums.loss_sum += std::log(sum) + largest - row[own];
+    const bool a_number = !std::isnan(row[own]);
+    sums.correct += a_number && before < 1 ? 1 : 0;
+    sums.top_k_correct += a_number && before < top_k_ ? 1 : 0;
+  }
+  return sums;
+}
+
+}  // namespace lockstep::nn

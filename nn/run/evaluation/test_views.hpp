@@ -1,0 +1,67 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include <lockstep/nn/step/batch.hpp>
+#include <lockstep/nn/step/metrics.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+/// Test-time augmentation: an evaluation that sees each image in several views and takes the mean of the outputs
+/// (Krizhevsky, Sutskever, Hinton 2012, section 4.1; as here Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single
+/// GPU", section 3.5).
+namespace lockstep::nn {
+
+enum class TestViews : unsigned char {
+  none,             ///< the image as it is
+  mirror,           ///< and mirrored left to right, half each
+  mirror_translate  ///< both also one pixel up and left and one down and right: 1/4 each as they are, 1/8 each moved
+};
+[[nodiscard]] std::string_view name_of(TestViews views);          ///< "none", "mirror", "mirror-translate"
+[[nodiscard]] TestViews parse_test_views(std::string_view name);  ///< UsageError for other names
+
+/// One of the views: out[h, w] = image[h + shift, w' + shift], with w' = W - 1 - w when mirrored; what lies outside is
+/// reflected about the edge pixels. weights add up to 1.
+struct TestView {
+  bool mirror = false;
+  std::int64_t shift = 0;
+  double weight = 1;
+};
+[[nodiscard]] std::span<const TestView> test_views(TestViews views);  ///< the first is the image as it is
+
+/// UsageError naming the extents unless images (H, W, C) have more pixels a side than a view moves them; with `none`
+/// any shape will do.
+void require_views_fit(TestViews views, const Shape& image);
+
+/// images, out: (N, H, W, C), u8, contiguous, on the host, without overlap: ShapeError, DTypeError or
+/// DeviceError otherwise; UsageError when H or W is not above the shift.
+void show_view(const TestView& view, const TensorView& images, const TensorView& out);
+
+/// What the mean of the outputs of all views says of the samples of a micro-batch. Computed on the host in f64.
+class ViewedBatch {
+ public:
+  /// top_k: PlanOptions::top_k.
+  explicit ViewedBatch(int top_k) : top_k_(top_k) {}
+  /// Begins with the batch of `rows` outputs, of which `valid` count.
+  void begin(std::int64_t rows, std::int64_t valid);
+  /// Adds weight * output, (rows, classes) on the device; waits for it.
+  void add(Context& context, double weight, const TensorView& output);
+  /// Writes the mean to a tensor on the device like those of add(); waits.
+  void write(Context& context, const TensorView& output) const;
+  /// Cross entropy and correct predictions of the mean, which ops::softmax_cross_entropy and ops::top_k_correct define;
+  /// a label that is none of the classes is left out. labels: i32 (rows) on the host.
+  [[nodiscard]] Metrics metrics(const TensorView& labels) const;
+
+ private:
+  int top_k_;
+  std::int64_t rows_ = 0;
+  std::int64_t valid_ = 0;
+  std::int64_t classes_ = 0;
+  std::vector<double> mean_;   ///< (rows, classes)
+  std::vector<double> given_;  ///< likewise
+};
+
+}  // namespace lockstep::nn
