@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <string_view>
+#include <utility>
 
 #include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
@@ -46,10 +47,17 @@ void check_desc(const ConvDesc& desc, ConvPass pass) {
   require<DTypeError>(is_floating(desc.dtype), "conv2d: dtype is ", desc.dtype, ", expected a floating-point type");
   require<UsageError>(pass == ConvPass::forward || desc.grad_mode != GradMode::ignore,
                       "conv2d: grad_mode is ignore: a gradient that is not wanted needs no plan");
-  require<UsageError>(
-      !desc.norm.wanted || (pass == ConvPass::forward && !desc.bias && !desc.norm.addend && !desc.norm.pair) ||
-          (pass == ConvPass::backward_data && desc.grad_mode == GradMode::overwrite),
-      "conv2d ", pass_name(pass), ": a norm is served by forward without a bias, and by backward_data that overwrites");
+  const ConvNorm& norm = desc.norm;
+  const bool served = pass == ConvPass::forward
+                          ? !desc.bias && !norm.addend && !norm.pair
+                          : pass == ConvPass::backward_data && desc.grad_mode == GradMode::overwrite;
+  require<UsageError>(norm.wanted || (!norm.addend && !norm.pair), "conv2d ", pass_name(pass), ": ",
+                      norm.addend ? "an addend" : "a pair", " without a norm, expected norm.wanted");
+  require<UsageError>(!norm.wanted || served, "conv2d ", pass_name(pass), ": a norm is wanted",
+                      norm.addend ? " with an addend" : "", norm.pair ? " with a pair" : "",
+                      desc.bias ? " beside a bias" : "",
+                      desc.grad_mode == GradMode::accumulate ? " in mode accumulate" : "",
+                      ", expected forward alone, without a bias, or backward_data that overwrites");
   (void)desc.x_shape().numel();
   (void)desc.weights_shape().numel();
   (void)desc.y_shape().numel();
@@ -256,11 +264,21 @@ void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a
                       "' serves no norm, whose operands are given");
   check_operands(context, plan, a, b, {}, out, workspace);
   check_norm(context, plan, norm, out);
-  for (const TensorView* read : {&a, &b, &norm.shift, &norm.addend, &norm.mask, &norm.x, &norm.coefficients, &norm.x2,
-                                 &norm.coefficients2, &norm.sums, &workspace}) {
-    require<ShapeError>(!overlaps(out, *read), "conv2d ", pass_name(plan.pass()), ": the output overlaps an operand");
-    require<ShapeError>(read == &norm.sums || !overlaps(norm.sums, *read), "conv2d ", pass_name(plan.pass()),
-                        ": sums overlap an operand");
+  const std::pair<const TensorView*, const char*> operands[] = {{&a, "the first operand"},
+                                                                {&b, "the second operand"},
+                                                                {&norm.shift, "shift"},
+                                                                {&norm.addend, "addend"},
+                                                                {&norm.mask, "mask"},
+                                                                {&norm.x, "norm input"},
+                                                                {&norm.coefficients, "coefficients"},
+                                                                {&norm.x2, "second norm input"},
+                                                                {&norm.coefficients2, "second coefficients"},
+                                                                {&workspace, "workspace"},
+                                                                {&norm.sums, "sums"}};
+  for (const auto& [view, name] : operands) {
+    require<ShapeError>(!overlaps(out, *view), "conv2d ", pass_name(plan.pass()), ": the output overlaps ", name);
+    require<ShapeError>(view == &norm.sums || !overlaps(norm.sums, *view), "conv2d ", pass_name(plan.pass()),
+                        ": sums overlap ", name);
   }
   dispatch(context, "conv2d", [&plan, a, b, out, workspace, norm](auto& concrete) -> void {
     plan.run_for_norm(concrete, a, b, out, workspace, norm);

@@ -19,7 +19,8 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 /// need not read the tensor for it. Only some plans do: ConvPlan::serves_norm().
 ///   forward:        the norm reads y. Sums y - shift and (y - shift)^2 over all rows.
 ///   backward_data:  x is the norm's output after a ReLU. out = g = (dx [+ addend]) masked by the ReLU, and sums g and
-///                   g * xhat over all rows, with xhat = (norm input - mean) * inv_std.
+///                   g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element that is not
+///                   finite may become NaN instead of 0: cuDNN multiplies by the mask.
 struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: there is another gradient, which is added before the mask

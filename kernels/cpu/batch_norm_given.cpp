@@ -1,36 +1,57 @@
 #include <lockstep/kernels/batch_norm_given.hpp>
 
-#include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include <lockstep/kernels/cpu/batch_norm_periods.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
 
 namespace lockstep::ops::backend {
+namespace {
 
 using namespace batch_norm;
+
+/// Whether the sums of every channel can be used. sums: (2, C).
+template <class T>
+bool sums_hold(const T* sums, std::int64_t channels, double rows) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    const auto sum = static_cast<double>(sums[c]);
+    const auto squares = static_cast<double>(sums[channels + c]);
+    if (!std::isfinite(squares) || !(squares - sum * (sum / rows) >= squares * kGivenLeft)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
 
 void batch_norm_coefficients_given(CpuContext& context, const TensorView& x, const TensorView& valid,
                                    const TensorView& sums, const TensorView& shift, const TensorView& weight,
                                    const TensorView& bias, double epsilon, double momentum, const TensorView& stats,
                                    const TensorView& running_mean, const TensorView& running_var,
                                    const TensorView& coefficients, const TensorView& workspace) {
-  if (x.shape[0] == 0 || (valid.given() && *valid.as<std::int64_t>() != x.shape[0])) {
-    batch_norm_coefficients(context, x, valid, weight, bias, epsilon, momentum, stats, running_mean, running_var,
-                            coefficients, workspace);
-    return;
-  }
+  bool hold = x.shape[0] > 0 && (!valid.given() || *valid.as<std::int64_t>() == x.shape[0]);
   visit_compute(stats.dtype, "batch_norm_coefficients_given", [&]<class T>(std::type_identity<T>) {
     const std::int64_t channels = x.shape.back();
     const auto rows = static_cast<double>(x.numel() / channels);
+    hold = hold && sums_hold(sums.as<T>(), channels, rows);
+    if (!hold) {
+      return;
+    }
     for (std::int64_t c = 0; c < channels; ++c) {
       const auto sum = static_cast<double>(sums.as<T>()[c]);
       const double squares = static_cast<double>(sums.as<T>()[channels + c]) - sum * (sum / rows);
       stats.as<T>()[c] = static_cast<T>(static_cast<double>(shift.as<T>()[c]) + sum / rows);
-      stats.as<T>()[channels + c] = static_cast<T>(squares < 0 ? 0 : squares);  // NaN stays NaN
+      stats.as<T>()[channels + c] = static_cast<T>(squares);
     }
     stats.as<T>()[2 * channels] = static_cast<T>(rows);
   });
+  if (!hold) {
+    batch_norm_coefficients(context, x, valid, weight, bias, epsilon, momentum, stats, running_mean, running_var,
+                            coefficients, workspace);
+    return;
+  }
   batch_norm_finalize(context, stats, weight, bias, epsilon, momentum, running_mean, running_var, coefficients);
 }
 

@@ -18,26 +18,38 @@ struct GivenSums {
   const float* shift;
 };
 
-/// x: (rows, C); the rest as stats_kernel of batch_norm.cu. A full batch reads 32 bytes per channel, a thread each, and
-/// not x; else all blocks read the valid rows of x once. `valid` is in device memory: only the kernel can tell.
+/// Whether a channel's sums can be used.
+__device__ bool sum_holds(const float* sums, int64_t channels, int64_t c, double rows) {
+  const double sum = static_cast<double>(sums[c]);
+  const double squares = static_cast<double>(sums[channels + c]);
+  return isfinite(squares) && squares - sum * (sum / rows) >= squares * kGivenLeft;
+}
+
+/// x: (rows, C); the rest as stats_kernel of batch_norm.cu. Each block reads the sums, and all come to the same answer:
+/// the sums hold, then a thread takes a channel, with 32 bytes, and x is not read; or all blocks read the valid rows of
+/// x once. What decides is in device memory, so only the kernel can tell.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     coefficients_given_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, GivenSums given,
                               double* means, float* squares, unsigned* tickets, float* stats, Finalize to) {
   const int64_t rows = batch.samples * batch.per_sample;
-  if (rows == 0 || valid_rows(batch, valid) != rows) {
+  const int64_t channels = tiling.channels;
+  const double count = static_cast<double>(rows);
+  bool hold = rows > 0 && valid_rows(batch, valid) == rows;
+  for (int64_t c = threadIdx.x; c < channels && hold; c += blockDim.x) {
+    hold = sum_holds(given.sums, channels, c, count);
+  }
+  if (__syncthreads_and(hold ? 1 : 0) == 0) {
     sum_moments<kCount>(tiling, batch, x, valid, means, squares, tickets, stats, to,
                         [](int64_t, int, const Pack<T, kCount>&) {});
     return;
   }
-  const int64_t channels = tiling.channels;
-  const double count = static_cast<double>(rows);
   for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
        c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     const double sum = static_cast<double>(given.sums[c]);
     const double deviations = static_cast<double>(given.sums[channels + c]) - sum * (sum / count);
     const float mean = static_cast<float>(static_cast<double>(given.shift[c]) + sum / count);
-    const float square = static_cast<float>(deviations < 0.0 ? 0.0 : deviations);  // NaN stays NaN
+    const float square = static_cast<float>(deviations);
     stats[c] = mean;
     stats[channels + c] = square;
     if (c == 0) {

@@ -123,6 +123,11 @@ std::string ConvLayer::settings() const {
 
 namespace {
 
+/// Whether a plan may serve the desc's norm: on the host any of the reference's may.
+bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass) {
+  return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
+}
+
 /// Appends the data gradient of a convolution that does what the norm of its input offers.
 void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& name,
                    const std::shared_ptr<const ops::ConvPlan>& plan, SlotId dy, SlotId weight, const OfferedNorm& norm,
@@ -163,6 +168,9 @@ void ConvLayer::plan(PlanBuilder& builder) const {
     forward.bias = options_.bias;
     const SlotId shift = options_.bias ? SlotId{} : builder.sums_wanted_near(y);
     forward.norm.wanted = shift.valid();
+    if (!may_be_served(builder, forward, ops::ConvPass::forward)) {
+      forward.norm = {};
+    }
     const auto plan = plan_conv_pass(builder, name() + " forward", forward, ops::ConvPass::forward);
     const SlotId scratch = builder.scratch(plan->workspace_bytes());
     if (plan->serves_norm()) {
@@ -209,6 +217,9 @@ void ConvLayer::plan(PlanBuilder& builder) const {
     if (norm != nullptr) {  // which takes every gradient apart: this pass overwrites
       pass_desc.grad_mode = ops::GradMode::overwrite;
       pass_desc.norm = {.wanted = true, .addend = addend.valid(), .pair = norm->x2.valid()};
+      if (!may_be_served(b, pass_desc, ops::ConvPass::backward_data)) {
+        pass_desc.norm = {};
+      }
       data_plan = plan_conv_pass(b, name() + " backward_data", pass_desc, ops::ConvPass::backward_data);
       if (data_plan->serves_norm()) {
         plan_for_norm(b, kind(), name(), data_plan, dy, weight, *norm, addend);

@@ -226,10 +226,14 @@ TimedChoice choose(Context& context, const LibraryCall& call, const Operands& op
   if (const auto* conv = std::get_if<ConvCall>(&call); conv != nullptr && conv->desc.norm.wanted) {
     try {
       norm.emplace(context, conv->desc, conv->pass);
-    } catch (const OutOfMemory&) {  // then those that serve the norm cannot be compared, and are refused
+    } catch (const OutOfMemory& error) {
+      refused.push_back(concat(nn::describe(call), ": what serves the norm cannot be compared: ", error.what()));
     }
   }
   for (const std::string& choice : candidates(context, call)) {
+    if (!norm && choice.find(":norm") != std::string::npos) {
+      continue;
+    }
     try {
       const Candidate candidate = plan_candidate(context, call, choice, norm ? &*norm : nullptr);
       if (options.deterministic && !candidate.deterministic) {

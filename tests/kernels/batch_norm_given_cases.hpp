@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cmath>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -10,9 +11,12 @@
 
 namespace lockstep::testing {
 
+/// What is wrong with the last channel's sums: nothing; they cancel; they are infinite, or not numbers.
+enum class GivenSums : unsigned char { good, cancel, infinite, nan };
+
 /// (2, C): sums of `rows` deviations and of their squares. They have nothing to do with x: an op that reads x instead
-/// shows. The first channel's squares are too small for its sum.
-inline Generator given_sums(std::int64_t channels, std::int64_t rows) {
+/// shows.
+inline Generator given_sums(std::int64_t channels, std::int64_t rows, GivenSums kind) {
   return [=](GuardedTensor& t) {
     t.normal(8);
     std::vector<double> values = t.values();
@@ -20,8 +24,17 @@ inline Generator given_sums(std::int64_t channels, std::int64_t rows) {
     for (std::size_t c = 0; c < static_cast<std::size_t>(channels); ++c) {
       const double mean = values[c];
       double& squares = values[static_cast<std::size_t>(channels) + c];
-      squares = n * (mean * mean + (c == 0 ? -0.25 * mean * mean : 0.5 + std::abs(squares)));
+      squares = n * (mean * mean + 0.5 + std::abs(squares));
       values[c] = n * mean;
+    }
+    const auto last = static_cast<std::size_t>(channels) - 1;
+    if (kind == GivenSums::cancel) {
+      values[last] = 40 * n;
+      values.back() = n * (1600 + 1);
+    } else if (kind == GivenSums::infinite) {
+      values.back() = std::numeric_limits<double>::infinity();
+    } else if (kind == GivenSums::nan) {
+      values[last] = std::numeric_limits<double>::quiet_NaN();
     }
     t.assign(values);
   };
@@ -29,13 +42,16 @@ inline Generator given_sums(std::int64_t channels, std::int64_t rows) {
 
 /// inputs: x, valid, sums, weight, bias, and shift unless it is running_mean (p.relu); outputs: stats, coefficients,
 /// running_mean, running_var (p.residual or p.relu: kept).
-inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p) {
+inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, GivenSums kind = GivenSums::good) {
   OpCase item = batch_norm_coefficients_case(p);
-  item.name = name_of_case("coefficients_given", p);
+  item.name = name_of_case("coefficients_given", p) + (kind == GivenSums::good       ? ""
+                                                       : kind == GivenSums::cancel   ? " that cancel"
+                                                       : kind == GivenSums::infinite ? " infinite"
+                                                                                     : " nan");
   const std::int64_t channels = p.shape.back();
   const std::int64_t rows = rows_of(p.shape);
   const bool keeps = p.residual || p.relu;
-  item.inputs.push_back({"sums", Shape{2, channels}, parameters_of(p), given_sums(channels, rows)});
+  item.inputs.push_back({"sums", Shape{2, channels}, parameters_of(p), given_sums(channels, rows, kind)});
   if (!p.relu) {
     item.inputs.push_back({"shift", Shape{channels}, parameters_of(p), normal(9)});
   }
@@ -46,7 +62,7 @@ inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p) {
                                        keeps ? out[3] : TensorView(), out[1], workspace);
   };
   item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    if (rows == 0 || (p.valid >= 0 && p.valid != p.shape[0])) {
+    if (rows == 0 || (p.valid >= 0 && p.valid != p.shape[0]) || kind != GivenSums::good) {
       plain::batch_norm_stats(in[0], p.valid >= 0 ? in[1] : TensorView(), out[0]);
     } else {
       const std::vector<double> sums = to_doubles(in[4]);
@@ -55,7 +71,7 @@ inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p) {
       for (std::size_t c = 0; c < from.size(); ++c) {
         const double offset = sums[c] / static_cast<double>(rows);
         stats[c] = from[c] + offset;
-        stats[from.size() + c] = std::max(0.0, sums[from.size() + c] - sums[c] * offset);
+        stats[from.size() + c] = sums[from.size() + c] - sums[c] * offset;
       }
       from_doubles(stats, out[0]);
     }
@@ -129,6 +145,9 @@ inline std::vector<OpCase> batch_norm_given_cases() {
       p.dtype = dtype;
       items.push_back(batch_norm_coefficients_given_case(p));
     }
+    for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
+      items.push_back(batch_norm_coefficients_given_case({{9, 40, 56}, dtype, 9, true}, kind));
+    }
     for (const std::int64_t channels : kGivenChannels) {
       for (const auto mode : {ops::GradMode::ignore, ops::GradMode::overwrite, ops::GradMode::accumulate}) {
         items.push_back(batch_norm_gradients_given_case(channels, dtype, mode));
@@ -145,6 +164,13 @@ inline std::vector<DeviceCase> batch_norm_given_device_cases() {
              p.dtype = dtype;
              return batch_norm_coefficients_given_case(p);
            }));
+  }
+  for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
+    for (const std::int64_t channels : {56, 300}) {  // in one round of a block's threads, and in the second
+      append(items, device_cases([&](DType dtype) {
+               return batch_norm_coefficients_given_case({{9, 40, channels}, dtype, 9, true}, kind);
+             }));
+    }
   }
   for (const std::int64_t channels : kGivenChannels) {
     for (const auto mode : {ops::GradMode::ignore, ops::GradMode::overwrite, ops::GradMode::accumulate}) {
