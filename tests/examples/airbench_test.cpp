@@ -107,8 +107,8 @@ TEST_F(Airbench, FlipsAlternateAndPaddingReflects) {
   const Ended resumed =
       run(0, tiny + "--epochs 3 --resume " + path("plain") + " --flip alternate --pad-mode reflect" + out("resumed"));
   EXPECT_EQ(resumed.code, 0) << resumed.output;
-  EXPECT_EQ(resumed.count("options 'flip': checkpoint \"1\", now \"alternate\""), 1) << resumed.output;
-  EXPECT_EQ(resumed.count("options 'pad': checkpoint \"2\", now \"2 reflected\""), 1) << resumed.output;
+  EXPECT_EQ(resumed.count("options 'flip_mode': checkpoint nothing, now \"alternate\""), 1) << resumed.output;
+  EXPECT_EQ(resumed.count("options 'pad_mode': checkpoint nothing, now \"reflect\""), 1) << resumed.output;
 
   expect_refused(run(0, "--flip sometimes"), {"--flip", "sometimes"});
   expect_refused(run(0, "--pad-mode white"), {"--pad-mode", "white"});
