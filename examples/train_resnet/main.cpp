@@ -71,11 +71,13 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     std::copy_n(o.std.begin(), 3, recipe.augment.std.begin());
     recipe.statistics_given = true;
   }
-  const bool whitens = request.name == "airbench94" && program.evaluated() == nullptr;
+  const bool whitens = request.name == "airbench94" && !program.takes_parameters();
   if (whitens) {
-    session.agree([&] {  // a checkpoint that is read has its own
-      const nn::ChannelStatistics normalised{recipe.augment.mean, recipe.augment.std};
-      recipe.model = recipe.model.beginning_with("whiten.weight", nn::whitening_filters(train, normalised));
+    session.agree([&] {
+      if (session.rank() == 0) {  // all begin with its parameters
+        const nn::ChannelStatistics normalised{recipe.augment.mean, recipe.augment.std};
+        recipe.model = recipe.model.beginning_with("whiten.weight", nn::whitening_filters(train, normalised));
+      }
     });
   }
   const nn::AugmentationOptions augmentation =

@@ -188,10 +188,10 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
     texts["test_views"] = text(name_of(options.test_views));
   }
   if (augment.flip && augment.alternate) {
-    texts["flip"] = "alternate";
+    texts["flip_mode"] = "alternate";
   }
   if (augment.pad > 0 && augment.reflect) {
-    texts["pad"] = text(augment.pad, "reflected");
+    texts["pad_mode"] = "reflect";
   }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);

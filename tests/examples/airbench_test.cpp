@@ -73,17 +73,40 @@ TEST_F(Airbench, BeginsWithWhiteningFiltersAndKeepsThem) {
   const Ended resumed = run(0, "--epochs 2 --mean 0.2,0.3,0.4 --std 0.5,0.5,0.5 --resume auto" + out("one"));
   ASSERT_EQ(resumed.code, 0) << resumed.output;
   EXPECT_EQ(tensor("one", "whiten.weight"), filters);
+  EXPECT_EQ(resumed.count("first filters"), 0) << resumed.output;
+  const Ended goes_on = run(0, "--mean 0.2,0.3,0.4 --std 0.5,0.5,0.5 --init " + path("one/last") + out("init"));
+  ASSERT_EQ(goes_on.code, 0) << goes_on.output;
+  EXPECT_EQ(tensor("init", "whiten.weight"), filters);
+  EXPECT_EQ(goes_on.count("first filters"), 0) << goes_on.output;
   // The control: a new run with these numbers has others.
-  ASSERT_EQ(run(0, "--mean 0.2,0.3,0.4 --std 0.5,0.5,0.5" + out("other")).code, 0);
+  const Ended anew = run(0, "--mean 0.2,0.3,0.4 --std 0.5,0.5,0.5 --resume auto" + out("other"));
+  ASSERT_EQ(anew.code, 0) << anew.output;
+  EXPECT_EQ(anew.count("first filters"), 1) << anew.output << "nothing is there to go on from";
   EXPECT_NE(tensor("other", "whiten.weight"), filters);
   const Ended evaluated = run(0, "--evaluate " + path("one"));
   EXPECT_EQ(evaluated.code, 0) << evaluated.output;
   EXPECT_EQ(evaluated.count("first filters"), 0) << evaluated.output;
+  const Ended file = run(0, "--evaluate " + path("one") + "/last/model.safetensors");
+  EXPECT_EQ(file.code, 0) << file.output;
+  EXPECT_EQ(file.count("first filters"), 0) << file.output;
   if (LOCKSTEP_HAS_MPI != 0) {
     const Ended two = run(2, "--check-replicas 1" + out("two"));
     ASSERT_EQ(two.code, 0) << two.output;
+    EXPECT_EQ(two.count("first filters"), 1) << two.output;
     EXPECT_EQ(tensor("two", "whiten.weight"), filters);
   }
+}
+
+TEST_F(Airbench, TheBiasOfTheWhiteningDecaysLikeWeights) {
+  const auto biases = [&](const std::string& name, const std::string& options) {
+    const Ended ended = run(0, "--lr 0.1 --weight-decay 0.5 --norm-weight-decay 0.1 " + options + out(name));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    return tensor(name, "whiten.bias");
+  };
+  const std::vector<float> plain = biases("plain", "");
+  EXPECT_EQ(biases("same", "--bias-weight-decay 0.5"), plain);
+  EXPECT_NE(biases("none", "--bias-weight-decay 0"), plain);
+  EXPECT_NE(biases("norms", "--bias-weight-decay 0.1"), plain) << "the decay of norms is another";
 }
 
 TEST_F(Airbench, FlipsAlternateAndPaddingReflects) {
@@ -107,8 +130,8 @@ TEST_F(Airbench, FlipsAlternateAndPaddingReflects) {
   const Ended resumed =
       run(0, tiny + "--epochs 3 --resume " + path("plain") + " --flip alternate --pad-mode reflect" + out("resumed"));
   EXPECT_EQ(resumed.code, 0) << resumed.output;
-  EXPECT_EQ(resumed.count("options 'flip': checkpoint \"1\", now \"alternate\""), 1) << resumed.output;
-  EXPECT_EQ(resumed.count("options 'pad': checkpoint \"2\", now \"2 reflected\""), 1) << resumed.output;
+  EXPECT_EQ(resumed.count("options 'flip_mode': checkpoint nothing, now \"alternate\""), 1) << resumed.output;
+  EXPECT_EQ(resumed.count("options 'pad_mode': checkpoint nothing, now \"reflect\""), 1) << resumed.output;
 
   expect_refused(run(0, "--flip sometimes"), {"--flip", "sometimes"});
   expect_refused(run(0, "--pad-mode white"), {"--pad-mode", "white"});

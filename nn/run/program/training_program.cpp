@@ -583,6 +583,9 @@ TrainingProgram::~TrainingProgram() = default;
 const RunIdentity* TrainingProgram::evaluated() const {
   return impl_->saved && !impl_->o.evaluate.empty() ? &impl_->saved->identity : nullptr;
 }
+bool TrainingProgram::takes_parameters() const {
+  return !impl_->o.evaluate.empty() || !impl_->o.init.empty() || !impl_->resume_from.empty();
+}
 int TrainingProgram::run(Recipe recipe, RunObserver* observer) {
   return impl_->run(std::move(recipe), observer);
 }

@@ -62,6 +62,9 @@ class TrainingProgram {
   /// The run whose checkpoint is only to be evaluated: it says which model that is. nullptr: none, or a file of
   /// parameters that does not say.
   [[nodiscard]] const RunIdentity* evaluated() const;
+  /// Whether run() takes all parameters, but for the last layer's with --init, from a checkpoint or a file: what the
+  /// model begins with does not matter then. The same on every rank.
+  [[nodiscard]] bool takes_parameters() const;
 
   /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. The recipe is kept
   /// as long as the trainer. `observer`, if there is one, follows the run on every rank, after the console.

@@ -371,6 +371,23 @@ TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
   EXPECT_EQ(option_texts(options, data).at("dtype"), "bf16");
 }
 
+// `pad` and `flip` stay numbers; how it is done has keys of its own where it is not the plain way.
+TEST_F(TrainerTest, OptionTextsNameHowImagesArePaddedAndMirrored) {
+  const DataSplit data = small_data();
+  TrainerOptions options;
+  ops::AugmentDesc& augment = options.plan.augment;
+  augment = {.alternate = true, .reflect = true};  // of no padding and no flip
+  EXPECT_EQ(option_texts(options, data).count("pad_mode") + option_texts(options, data).count("flip_mode"), 0U);
+  augment = {.pad = 2, .flip = true};
+  auto plain = option_texts(options, data);
+  EXPECT_EQ(plain.at("pad"), "2");
+  EXPECT_EQ(plain.at("flip"), "1");
+  augment.alternate = augment.reflect = true;
+  const auto texts = option_texts(options, data);
+  plain.insert({{"pad_mode", "reflect"}, {"flip_mode", "alternate"}});
+  EXPECT_EQ(texts, plain);
+}
+
 TEST(CudaGraphOption, SaysWhyStepsAreNotCaptured) {
   const std::unique_ptr<comm::Communicator> alone = comm::LocalGroup(1).communicator(0);
   comm::LocalGroup pair(2);
