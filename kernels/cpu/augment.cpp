@@ -4,11 +4,14 @@
 #include <array>
 
 #include <lockstep/kernels/cpu/element.hpp>
+#include <lockstep/kernels/detail/image_placement.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::ops::backend {
 namespace {
+
+using placement::reflected;
 
 /// The value of each byte in each channel.
 template <class T>
@@ -32,30 +35,23 @@ struct Placement {
   bool flip = false;
 };
 
-/// Of an alternating flip: the sample's own bit, the other way round in odd epochs.
 bool alternating_flip(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_id) {
-  constexpr std::uint64_t kNoEpoch = ~std::uint64_t{0};
-  Random random(desc.seed, RandomUse::augment, kNoEpoch, static_cast<std::uint64_t>(sample_id));
-  return (random.below(2) == 1) != ((epoch & 1) == 1);
+  Random random(desc.seed, RandomUse::augment, static_cast<std::uint64_t>(placement::kNoEpoch),
+                static_cast<std::uint64_t>(sample_id));
+  return placement::alternating(random.below(2) == 1, epoch);
 }
 
 Placement draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_id) {
   Random random(desc.seed, RandomUse::augment, static_cast<std::uint64_t>(epoch),
                 static_cast<std::uint64_t>(sample_id));
-  Placement placement;
+  Placement at;
   if (desc.pad > 0) {
     const auto offsets = static_cast<std::uint32_t>(2 * desc.pad + 1);
-    placement.row = static_cast<std::int64_t>(random.below(offsets)) - desc.pad;
-    placement.column = static_cast<std::int64_t>(random.below(offsets)) - desc.pad;
+    at.row = static_cast<std::int64_t>(random.below(offsets)) - desc.pad;
+    at.column = static_cast<std::int64_t>(random.below(offsets)) - desc.pad;
   }
-  placement.flip = desc.flip && (desc.alternate ? alternating_flip(desc, epoch, sample_id) : random.below(2) == 1);
-  return placement;
-}
-
-/// The place in [0, extent) that `at` shows when the image is mirrored about its edge pixels; -extent < at < 2 extent -
-/// 1.
-std::int64_t reflected(std::int64_t at, std::int64_t extent) {
-  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
+  at.flip = desc.flip && (desc.alternate ? alternating_flip(desc, epoch, sample_id) : random.below(2) == 1);
+  return at;
 }
 
 /// image: (H, W, 3), out: (H, W, kChannels). One pass over out; pixels from outside the image are bytes of 0, or with

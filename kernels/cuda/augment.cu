@@ -1,9 +1,12 @@
 #include <lockstep/kernels/augment.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/philox.hpp>
+#include <lockstep/kernels/detail/image_placement.hpp>
 
 namespace lockstep::ops::backend {
 namespace {
+
+using placement::reflected;
 
 constexpr int kBlock = 256;
 constexpr std::int64_t kTile = 2048;  // pixels of one image that a block takes at a time
@@ -26,31 +29,23 @@ struct Placement {
   bool flip = false;
 };
 
-/// Of an alternating flip: the sample's own bit, the other way round in odd epochs.
 __device__ bool alternating_flip(const Settings& settings, std::int64_t epoch, std::int64_t sample_id) {
-  constexpr std::uint64_t kNoEpoch = ~std::uint64_t{0};
-  gpu::Random random(settings.seed, RandomUse::augment, kNoEpoch, static_cast<std::uint64_t>(sample_id));
-  return (random.below(2) == 1) != ((epoch & 1) == 1);
-}
-
-/// The place in [0, extent) that `at` shows when the image is mirrored about its edge pixels; -extent < at < 2 extent -
-/// 1.
-__device__ std::int64_t reflected(std::int64_t at, std::int64_t extent) {
-  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
+  gpu::Random random(settings.seed, RandomUse::augment, static_cast<std::uint64_t>(placement::kNoEpoch),
+                     static_cast<std::uint64_t>(sample_id));
+  return placement::alternating(random.below(2) == 1, epoch);
 }
 
 __device__ Placement draw(const Settings& settings, std::int64_t epoch, std::int64_t sample_id) {
   gpu::Random random(settings.seed, RandomUse::augment, static_cast<std::uint64_t>(epoch),
                      static_cast<std::uint64_t>(sample_id));
-  Placement placement;
+  Placement at;
   if (settings.pad > 0) {
     const auto offsets = static_cast<std::uint32_t>(2 * settings.pad + 1);
-    placement.row = static_cast<std::int64_t>(random.below(offsets)) - settings.pad;
-    placement.column = static_cast<std::int64_t>(random.below(offsets)) - settings.pad;
+    at.row = static_cast<std::int64_t>(random.below(offsets)) - settings.pad;
+    at.column = static_cast<std::int64_t>(random.below(offsets)) - settings.pad;
   }
-  placement.flip =
-      settings.flip && (settings.alternate ? alternating_flip(settings, epoch, sample_id) : random.below(2) == 1);
-  return placement;
+  at.flip = settings.flip && (settings.alternate ? alternating_flip(settings, epoch, sample_id) : random.below(2) == 1);
+  return at;
 }
 
 /// A pixel of four channels in one store. to: aligned to it.

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/kernels/detail/image_placement.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/images/auto_augment.hpp>
 #include <lockstep/nn/data/images/colour.hpp>
 #include <lockstep/nn/data/images/crop.hpp>
+#include <lockstep/nn/data/images/placement.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -58,50 +60,19 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   images::resample(picture, view.x, view.y, size, false, scratch.resample, image);
 }
 
-/// The place in [0, extent) that `at` shows when the image is reflected about its edge pixels.
-std::int64_t reflected(std::int64_t at, std::int64_t extent) {
-  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
-}
-
-/// Where an image is placed: pixel (h, w) of the result shows (h + row, w + column), with w counted from the right when
-/// it is mirrored.
-struct Placement {
-  std::int64_t row = 0;
-  std::int64_t column = 0;
-  bool mirror = false;
-};
-
-/// from, to: (H, W, 3). What lies outside is black, or with kReflect the image reflected.
-template <bool kReflect>
-void show(images::Extent size, Placement at, const std::uint8_t* from, std::uint8_t* to) {
-  for (std::int64_t h = 0; h < size.height; ++h) {
-    const std::int64_t y = kReflect ? reflected(h + at.row, size.height) : h + at.row;
-    for (std::int64_t w = 0; w < size.width; ++w, to += 3) {
-      const std::int64_t shown = (at.mirror ? size.width - 1 - w : w) + at.column;
-      const std::int64_t x = kReflect ? reflected(shown, size.width) : shown;
-      if (kReflect || (y >= 0 && y < size.height && x >= 0 && x < size.width)) {
-        std::memcpy(to, from + (y * size.width + x) * 3, 3);
-      } else {
-        std::memset(to, 0, 3);
-      }
-    }
-  }
-}
-
 /// As ops::augment places the image, with its draws.
 void place(const images::Extent& size, const AugmentationOptions& options, std::int64_t epoch, std::int64_t index,
            Image image) {
-  constexpr std::int64_t kNoEpoch = -1;
   Random random = random_for(options.seed, Draw::placement, epoch, index);
-  Placement at;
+  images::Placement at;
   if (options.pad > 0) {
     const auto offsets = static_cast<std::uint32_t>(2 * options.pad + 1);
     at.row = static_cast<std::int64_t>(random.below(offsets)) - options.pad;
     at.column = static_cast<std::int64_t>(random.below(offsets)) - options.pad;
   }
   if (options.flip && options.alternate) {
-    Random own = random_for(options.seed, Draw::placement, kNoEpoch, index);
-    at.mirror = (own.below(2) == 1) != (epoch % 2 != 0);
+    Random own = random_for(options.seed, Draw::placement, ops::placement::kNoEpoch, index);
+    at.mirror = ops::placement::alternating(own.below(2) == 1, epoch);
   } else if (options.flip) {
     at.mirror = random.below(2) == 1;
   }
@@ -110,7 +81,8 @@ void place(const images::Extent& size, const AugmentationOptions& options, std::
   }
   std::vector<std::uint8_t>& from = own_scratch().bytes;
   from.assign(image.begin(), image.end());
-  (options.reflect ? show<true> : show<false>)(size, at, from.data(), image.data());
+  images::show(size, 3, at, options.reflect ? images::Outside::reflected : images::Outside::black, from.data(),
+               image.data());
 }
 
 void jitter(const JitterOptions& options, Random& random, Image image) {

@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <string>
 
+#include <lockstep/nn/data/images/placement.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -16,11 +16,6 @@ namespace lockstep::nn {
 namespace {
 
 constexpr std::array<TestViews, 3> kAll{TestViews::none, TestViews::mirror, TestViews::mirror_translate};
-
-/// The place in [0, extent) that `at` shows when the image is reflected about its edge pixels.
-std::int64_t reflected(std::int64_t at, std::int64_t extent) {
-  return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
-}
 
 }  // namespace
 
@@ -86,14 +81,10 @@ void show_view(const TestView& view, const TensorView& images, const TensorView&
                       " x ", width, " and move by ", reach, ", expected more pixels a side");
   const auto* from = images.as<std::uint8_t>();
   auto* to = out.as<std::uint8_t>();
+  const std::int64_t pixels = height * width * channels;
   for (std::int64_t n = 0; n < images.shape[0]; ++n) {
-    for (std::int64_t h = 0; h < height; ++h) {
-      const std::uint8_t* row = from + (n * height + reflected(h + view.shift, height)) * width * channels;
-      for (std::int64_t w = 0; w < width; ++w, to += channels) {
-        const std::int64_t shown = reflected((view.mirror ? width - 1 - w : w) + view.shift, width);
-        std::memcpy(to, row + shown * channels, static_cast<std::size_t>(channels));
-      }
-    }
+    images::show({width, height}, channels, {view.shift, view.shift, view.mirror}, images::Outside::reflected,
+                 from + n * pixels, to + n * pixels);
   }
 }
 
