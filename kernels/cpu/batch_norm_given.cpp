@@ -34,7 +34,8 @@ void batch_norm_coefficients_given(CpuContext& context, const TensorView& x, con
   bool hold = x.shape[0] > 0 && (!valid.given() || *valid.as<std::int64_t>() == x.shape[0]);
   visit_compute(stats.dtype, "batch_norm_coefficients_given", [&]<class T>(std::type_identity<T>) {
     const std::int64_t channels = x.shape.back();
-    const auto rows = static_cast<double>(x.numel() / channels);
+    const std::int64_t count = x.numel() / channels;
+    const auto rows = static_cast<double>(count);
     hold = hold && sums_hold(sums.as<T>(), channels, rows);
     if (!hold) {
       return;

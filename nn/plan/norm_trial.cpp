@@ -178,6 +178,7 @@ void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
     return;
   }
   const auto channels = static_cast<std::size_t>(channels_);
+  const std::int64_t rows = operands.out.numel() / channels_;
   double largest = 0;
   for (std::size_t i = 4 * channels; i < expected_.size(); ++i) {
     largest = std::max(largest, std::abs(expected_[i]));
@@ -188,7 +189,7 @@ void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
     double scale = largest;
     if (pass_ == ops::ConvPass::forward) {
       const double squares = expected_[channels + i % channels];
-      scale = i < channels ? std::sqrt(squares * static_cast<double>(operands.out.numel() / channels_)) : squares;
+      scale = i < channels ? std::sqrt(squares * static_cast<double>(rows)) : squares;
     } else if (i < 4 * channels) {
       scale = std::abs(expected_[i % channels]);
     }
