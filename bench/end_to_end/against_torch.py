@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Training throughput of train_resnet against PyTorch, interleaved in rounds: ours, theirs NHWC, theirs NCHW, ours, ...
 
-  against_torch.py --peer torch_resnet.py [--program build/bin/train_resnet] [--ranks 1] [--pairs 9] [--out report.json]
+  against_torch.py --peer torch_resnet.py [--program build/bin/train_resnet] [--before OLDER/train_resnet] [--ranks 1]
+                   [--model resnet20] [--dtype fp32] [--pairs 9] [--out report.json]
 
---peer is a program that takes --model, --batch (per rank), --steps, --warmup, --threads and --layout and prints one JSON line
-with images_per_second; with --ranks 2 it is started twice over gloo. Both of its layouts run in every round; the one with the
+--peer is a program that takes --model, --batch (per rank), --steps, --warmup, --threads, --dtype and --layout and prints one
+JSON line with images_per_second; with --ranks 2 it is started twice over gloo. --before: our program of an earlier version,
+which runs in every round, too. Both of its layouts run in every round; the one with the
 higher median over all rounds counts. Ours runs with loader, augmentation and updates on; its figure is the median over the
 reports after the first two. Each round gives a ratio ours / theirs; the median of the ratios is the result.
 """
@@ -18,10 +20,11 @@ import tempfile
 import time
 
 
-def ours(a, environment):
+def ours(a, program, environment):
+    size = ["--image-size", "224", "--classes", "1000"] if a.model in ("resnet18", "resnet34", "resnet50") else []
     with tempfile.TemporaryDirectory() as out:
-        command = [a.program, "--devices", "cpu", "--model", a.model, "--batch-size", str(a.batch), "--threads", str(a.threads), "--data", "synthetic",
-                   "--train-images", "4096", "--test-images", "16", "--pad", "4", "--flip", "on", "--steps", str(a.steps),
+        command = [program, "--devices", "cpu", "--dtype", a.dtype, *size, "--model", a.model, "--batch-size", str(a.batch), "--threads", str(a.threads), "--data", "synthetic",
+                   "--train-images", str(a.batch * 32), "--test-images", "16", "--pad", "4", "--flip", "on", "--steps", str(a.steps),
                    "--log-every", "3", "--out", out]
         if a.ranks > 1:
             command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(a.ranks)] + command
@@ -33,7 +36,7 @@ def ours(a, environment):
 
 def theirs(a, layout, environment, port):
     command = [a.python, a.peer, "--model", a.model, "--batch", str(a.batch // a.ranks), "--steps", str(a.steps - 6), "--warmup", "4",
-               "--threads", str(a.threads), "--layout", layout]
+               "--threads", str(a.threads), "--dtype", a.dtype, "--layout", layout]
     processes = []
     for rank in range(a.ranks):
         env = dict(environment)
@@ -49,6 +52,8 @@ def theirs(a, layout, environment, port):
 p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 p.add_argument("--peer", required=True)
 p.add_argument("--program", default="build/bin/train_resnet")
+p.add_argument("--before")
+p.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
 p.add_argument("--python", default="/usr/bin/python3")
 p.add_argument("--model", default="resnet20")
 p.add_argument("--batch", type=int, default=128, help="of all ranks together")
@@ -64,12 +69,14 @@ LAYOUTS = ("nhwc", "nchw")
 port = 29500
 rounds = []
 for i in range(a.pairs):
-    figures = {"ours": ours(a, environment)}
+    figures = {"ours": ours(a, a.program, environment)}
+    if a.before:
+        figures["before"] = ours(a, a.before, environment)
     for layout in LAYOUTS:
         port += 1
         figures[layout] = theirs(a, layout, environment, port)
     rounds.append(figures)
-    print(f"round {i + 1}: ours {figures['ours']:.1f}, " + ", ".join(f"theirs {x} {figures[x]:.1f}" for x in LAYOUTS) + " images/s",
+    print(f"round {i + 1}: ours {figures['ours']:.1f}, " + (f"before {figures['before']:.1f}, " if a.before else "") + ", ".join(f"theirs {x} {figures[x]:.1f}" for x in LAYOUTS) + " images/s",
           flush=True)
 
 
@@ -79,9 +86,9 @@ def summary(layout):
             "min_ratio": min(ratios), "max_ratio": max(ratios)}
 
 
-against = {layout: summary(layout) for layout in LAYOUTS}
+against = {other: summary(other) for other in (*LAYOUTS, *(["before"] if a.before else []))}
 faster = max(LAYOUTS, key=lambda layout: against[layout]["theirs_median"])
-report = {"date": time.strftime("%Y-%m-%d"), "model": a.model, "batch": a.batch, "ranks": a.ranks, "threads_per_rank": a.threads,
+report = {"date": time.strftime("%Y-%m-%d"), "model": a.model, "dtype": a.dtype, "batch": a.batch, "ranks": a.ranks, "threads_per_rank": a.threads,
           "rounds": rounds, "against": against, "faster_layout_of_peer": faster}
 for layout, x in against.items():
     print(f"ratio ours / theirs {layout}: median {x['median_ratio']:.3f}, {x['min_ratio']:.3f} to {x['max_ratio']:.3f}"
