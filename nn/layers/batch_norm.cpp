@@ -84,6 +84,15 @@ bool takes_backward_of_shortcut(PlanBuilder& b) {
   return wanted;
 }
 
+/// The same of the block's shortcut, whose norm this node has computed.
+NormSlots shortcut_backward(PlanBuilder& b) {
+  const LeftNorm& shortcut = b.left_norm(1);
+  const SlotId x2 = b.input(1);
+  NormSlots norm;
+  b.as_input(1, [&] { norm = norm_backward(b, shortcut.name, x2, shortcut.coefficients, shortcut.stats); });
+  return norm;
+}
+
 /// Appends the pass that computes dx of a block's last norm, in the memory of `reuse` when it is given, and of its
 /// shortcut's, in that of g.
 void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, SlotId reuse, SlotId stats,
@@ -117,10 +126,7 @@ void plan_masked_backward(PlanBuilder& b, const std::string& name, SlotId x, Slo
   NormSlots norm = norm_backward(b, name, x, coefficients, stats);
   plan_given_gradients(b, given, 1, norm);
   if (pair) {
-    const LeftNorm& shortcut = b.left_norm(1);
-    const SlotId x2 = b.input(1);
-    NormSlots other;
-    b.as_input(1, [&] { other = norm_backward(b, shortcut.name, x2, shortcut.coefficients, shortcut.stats); });
+    const NormSlots other = shortcut_backward(b);
     plan_given_gradients(b, given, 2, other);
     plan_pair_apply(b, norm, other, g, {}, stats, valid);
     return;
@@ -142,14 +148,11 @@ void plan_pair_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotI
                         SlotId mask, SlotId valid) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
-  const LeftNorm& shortcut = b.left_norm(1);
-  const SlotId x2 = b.input(1);
-  NormSlots norm = norm_backward(b, name, x, coefficients, stats);
-  NormSlots other;
-  b.as_input(1, [&] { other = norm_backward(b, shortcut.name, x2, shortcut.coefficients, shortcut.stats); });
-  const SlotId g = b.overwrite_gradient(dy2.valid() ? dy2 : dy, "d(" + shortcut.name + ")");
+  const NormSlots norm = norm_backward(b, name, x, coefficients, stats);
+  const NormSlots other = shortcut_backward(b);
+  const SlotId g = b.overwrite_gradient(dy2.valid() ? dy2 : dy, "d(" + b.left_norm(1).name + ")");
   const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
-  b.call("batch_norm backward_reduce_pair", {dy, dy2, mask, x, x2, coefficients, other.coefficients, valid},
+  b.call("batch_norm backward_reduce_pair", {dy, dy2, mask, x, other.x, coefficients, other.coefficients, valid},
          {norm.sums, other.sums, norm.dweight.slot, norm.dbias.slot, other.dweight.slot, other.dbias.slot, g, scratch},
          0, [=](Context& context, const Frame& frame) {
            ops::batch_norm_backward_reduce_pair(context, frame[dy], frame[dy2], frame[mask], norm.views(frame),

@@ -231,7 +231,7 @@ TimedChoice choose(Context& context, const LibraryCall& call, const Operands& op
     }
   }
   for (const std::string& choice : candidates(context, call)) {
-    if (!norm && choice.find(":norm") != std::string::npos) {
+    if (!norm && choice.find(":norm") != std::string::npos) {  // "cudnn:norm:..": not to be compared
       continue;
     }
     try {

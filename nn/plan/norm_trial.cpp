@@ -92,8 +92,8 @@ void NormTrial::enqueue(const ops::ConvPlan& plan, const Operands& o, bool store
     return;
   }
   const TensorView& dx = o.out;
-  const auto like_dx = [&](const Tensor& memory, bool given_too) {
-    return given_too ? view_of(memory, desc_.dtype, dx.shape) : TensorView();
+  const auto like_dx = [&](const Tensor& memory, bool wanted) {
+    return wanted ? view_of(memory, desc_.dtype, dx.shape) : TensorView();
   };
   const TensorView x = like_dx(x_, true);
   const TensorView addend = like_dx(addend_, desc_.norm.addend);
