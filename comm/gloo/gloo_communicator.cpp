@@ -635,6 +635,7 @@ class GlooCommunicator final : public Communicator {
       if (group.size() == 1) {
         static_cast<void>(exchange(""));  // the others exchange theirs
       }
+      comm::barrier(link);  // none closes its ends while another still connects
     });
     return std::make_unique<GlooCommunicator>(std::move(child));
   }
@@ -690,11 +691,13 @@ std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous>
                       pieces.block_bytes, " and segments of ", pieces.segment_bytes, " bytes, expected at least 8");
   const int rank = rendezvous->rank();
   const int size = rendezvous->size();
+  std::shared_ptr<Link> link;
+  std::string problem;
   try {
     const NoSigpipe no_sigpipe;
     const GlooDevice device = size > 1 ? make_device(*rendezvous) : nullptr;
     const auto exchange = [&](const std::string& mine) { return rendezvous->all_gather(mine); };
-    return std::make_unique<GlooCommunicator>(std::make_shared<Link>(rendezvous, rank, size, device, pieces, exchange));
+    link = std::make_shared<Link>(rendezvous, rank, size, device, pieces, exchange);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -702,9 +705,13 @@ std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous>
   } catch (const std::exception& e) {
     const std::string who = rendezvous->why_lost(kToLearnWhoS);
     require<PeerError>(who.empty(), "gloo communicator: ", who);
-    throw RendezvousError(
-        concat("rank ", rank, " (", rendezvous->address(), ") cannot connect to all ranks: ", e.what()));
+    problem = concat("rank ", rank, " (", rendezvous->address(), ") cannot connect to all ranks: ", e.what());
   }
+  // Nobody goes on before all have connected: a rank that has could close its ends while another still connects.
+  for (const std::string& of_rank : rendezvous->all_gather(problem)) {
+    require<CollectiveError<RendezvousError>>(of_rank.empty(), of_rank);
+  }
+  return std::make_unique<GlooCommunicator>(std::move(link));
 }
 
 }  // namespace detail

@@ -243,6 +243,15 @@ TEST(GlooCommunicator, AMessageOfAnotherSizeFailsBothRanks) {
   comm->barrier(stream);
 }
 
+// A rank that is done early must not close connections that another is still making.
+TEST(GlooCommunicator, MayEndAtOnce) {
+  for (int round = 0; round < 50; ++round) {
+    const auto comm = world();
+    const auto half = comm->split(comm->rank() % 2, 0);
+    ASSERT_EQ(half->size(), (comm->size() + 1 - comm->rank() % 2) / 2);
+  }
+}
+
 TEST(GlooCommunicator, LeavesSigpipeAlone) {
   struct sigaction action {};
   ASSERT_EQ(::sigaction(SIGPIPE, nullptr, &action), 0);
