@@ -158,6 +158,9 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       ->group("Ranks");
   add_switch(app, "--cuda-graph", o.cuda_graph, "on a GPU: run each step as one CUDA graph; auto: where it can be",
              "Ranks");
+  app.add_flag("--weights-beside", o.weights_beside,
+               "on a GPU: weight gradients on a second stream, beside passes over memory; more memory, the same bits")
+      ->group("Ranks");
   add_switch(app, "--overlap", o.overlap,
              "reduce gradients during backward; auto: on GPUs, and on hosts with a processor to spare", "Ranks");
   add_switch(app, "--tune", o.tune,

@@ -197,14 +197,14 @@ void ConvLayer::plan(PlanBuilder& builder) const {
     ops::ConvDesc pass_desc = desc;
     if (dweight.wanted()) {
       pass_desc.grad_mode = dweight.mode;
-      const auto weights_plan =
-          plan_conv_pass(b, name() + " backward_weights", pass_desc, ops::ConvPass::backward_weights);
-      const SlotId weights_scratch = b.scratch(weights_plan->workspace_bytes());
-      b.call(kind() + " backward_weights " + weights_plan->choice(), {x, dy}, {dweight.slot, weights_scratch},
-             desc.flops(), [=](Context& context, const Frame& frame) {
-               ops::conv2d(context, *weights_plan, frame[x], frame[dy], {}, frame[dweight.slot],
-                           frame[weights_scratch]);
-             });
+      b.beside([&] {
+        const auto plan = plan_conv_pass(b, name() + " backward_weights", pass_desc, ops::ConvPass::backward_weights);
+        const SlotId scratch = b.scratch(plan->workspace_bytes());
+        b.call(kind() + " backward_weights " + plan->choice(), {x, dy}, {dweight.slot, scratch}, desc.flops(),
+               [=](Context& context, const Frame& frame) {
+                 ops::conv2d(context, *plan, frame[x], frame[dy], {}, frame[dweight.slot], frame[scratch]);
+               });
+      });
     }
     if (options_.bias) {
       const GradientTarget dbias = b.parameter_gradient(name() + ".bias");

@@ -105,12 +105,14 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
     if (dweight.wanted()) {
       ops::ConvDesc weights = desc;
       weights.grad_mode = dweight.mode;
-      const auto plan = plan_conv_pass(b, name() + " backward_weights", weights, ops::ConvPass::backward_weights);
-      const SlotId scratch = b.scratch(plan->workspace_bytes());
-      b.call(kind() + " backward_weights " + plan->choice(), {dy, x}, {dweight.slot, scratch}, desc.flops(),
-             [=](Context& context, const Frame& frame) {
-               ops::conv2d(context, *plan, frame[dy], frame[x], {}, frame[dweight.slot], frame[scratch]);
-             });
+      b.beside([&] {
+        const auto plan = plan_conv_pass(b, name() + " backward_weights", weights, ops::ConvPass::backward_weights);
+        const SlotId scratch = b.scratch(plan->workspace_bytes());
+        b.call(kind() + " backward_weights " + plan->choice(), {dy, x}, {dweight.slot, scratch}, desc.flops(),
+               [=](Context& context, const Frame& frame) {
+                 ops::conv2d(context, *plan, frame[dy], frame[x], {}, frame[dweight.slot], frame[scratch]);
+               });
+      });
     }
     if (options_.bias) {
       b.reduce_rows(dy, {shape.numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));

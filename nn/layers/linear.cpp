@@ -144,13 +144,15 @@ void LinearLayer::plan(PlanBuilder& builder) const {
                                     .transpose_a = true,
                                     .grad_mode = dweight.mode,
                                     .accumulator_output = true};
-      const auto weights_plan = b.matmul(name() + " backward_weights", weights);
-      const SlotId weights_scratch = b.scratch(weights_plan->workspace_bytes());
-      b.call("matmul backward_weights " + weights_plan->choice(), {dy, x}, {dweight.slot, weights_scratch},
-             weights.flops(), [=](Context& context, const Frame& frame) {
-               ops::matmul(context, *weights_plan, frame[dy].reshape({rows, out}), frame[x].reshape({rows, in}), {},
-                           frame[dweight.slot].reshape({out, in}), frame[weights_scratch]);
-             });
+      b.beside([&] {
+        const auto plan = b.matmul(name() + " backward_weights", weights);
+        const SlotId scratch = b.scratch(plan->workspace_bytes());
+        b.call("matmul backward_weights " + plan->choice(), {dy, x}, {dweight.slot, scratch}, weights.flops(),
+               [=](Context& context, const Frame& frame) {
+                 ops::matmul(context, *plan, frame[dy].reshape({rows, out}), frame[x].reshape({rows, in}), {},
+                             frame[dweight.slot].reshape({out, in}), frame[scratch]);
+               });
+      });
     }
     const GradientTarget dx = b.input_gradient(0);
     if (dx.wanted()) {

@@ -60,7 +60,8 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
       batch_(batch),
       top_k_(mode == Mode::evaluate ? options.top_k : 0),
       layout_(step_layout(model, options)),
-      scaled_loss_(options.scaled_loss) {
+      scaled_loss_(options.scaled_loss),
+      beside_(options.beside) {
   require<UsageError>(options.top_k >= 0, "plan: top_k is ", options.top_k, ", expected at least 0");
   require<UsageError>(options.top_k == 0 || options.loss == Loss::cross_entropy, "plan: top_k is ", options.top_k,
                       ", the loss ", name_of(options.loss), "; expected 0 or a loss over classes");
@@ -78,7 +79,15 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
       "', expected a loss over classes, and none");
   layout_.two_labels = options.two_labels && mode == Mode::train;
   require_computed_on(context.device(), options.dtype);
+  require<UsageError>(beside_ != &context && (beside_ == nullptr || beside_->device() == context.device()),
+                      "plan: beside is ",
+                      beside_ == &context ? "the plan's own context" : "a context of another device",
+                      ", expected another one on ", context.device());
   contents_ = PlanBuilder(context, model, mode, batch, options).build();
+  meetings_.reserve(contents_.joins.size());
+  for (std::size_t i = 0; i < contents_.joins.size(); ++i) {
+    meetings_.emplace_back(context.device());
+  }
 }
 
 double Plan::flops() const {
@@ -210,13 +219,38 @@ const TensorView& Plan::output() const {
   return frame_[contents_.output];
 }
 
-void Plan::run_one(Context& context, const Call& call) const {
+void Plan::run_one(Context& context, const Call& call, const CallRecord& record, int index) {
+  using Lane = SpanRecorder::Lane;
+  SpanRecorder* const recorder = record.recorder;
+  const int span = recorder == nullptr ? -1
+                                       : recorder->begin(context.stream(), call.beside ? Lane::beside : Lane::compute,
+                                                         record.first_name + index);
   try {
     call.run(context, call.backward && !again_.views_.empty() ? again_ : frame_);
   } catch (Error& error) {
     error.annotate(call.layer + " " + call.op);
     throw;
   }
+  if (span >= 0) {
+    recorder->end(context.stream(), span);
+  }
+}
+
+void Plan::run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index) {
+  context.stream().record(meeting.begin);
+  beside_->stream().wait(meeting.begin);
+  run_one(*beside_, call, record, index);
+  beside_->stream().record(meeting.end);
+}
+
+void Plan::run_call(Context& context, int index) {
+  const Call& call = contents_.calls[static_cast<std::size_t>(index)];
+  if (!call.beside) {
+    run_one(context, call, {}, index);
+    return;
+  }
+  run_beside(context, call, meetings_.front(), {}, index);
+  context.stream().wait(meetings_.front().end);
 }
 
 CallRecord Plan::name_calls(SpanRecorder& recorder) const {
@@ -229,20 +263,40 @@ CallRecord Plan::name_calls(SpanRecorder& recorder) const {
 
 void Plan::run(Context& context, const std::function<void(int)>& written, const CallRecord& record) {
   require<StateError>(bound_, "plan: run before bind");
-  int name = record.first_name;
-  for (const Call& call : contents_.calls) {
-    const int span =
-        record.recorder != nullptr ? record.recorder->begin(context.stream(), SpanRecorder::Lane::compute, name++) : -1;
-    run_one(context, call);
-    if (span >= 0) {
-      record.recorder->end(context.stream(), span);
-    }
+  const auto tell = [&](const Call& call) {
     if (written) {
       for (const int parameter : call.gradients) {
         written(parameter);
       }
     }
+  };
+  const int calls = static_cast<int>(contents_.calls.size());
+  std::size_t begun = 0;
+  std::size_t joined = 0;
+  const auto join = [&](int before) {
+    std::size_t end = joined;
+    while (end < begun && contents_.joins[end].before == before) {
+      ++end;
+    }
+    if (end == joined) {
+      return;
+    }
+    context.stream().wait(meetings_[end - 1].end);  // which comes after the others
+    for (; joined < end; ++joined) {
+      tell(contents_.calls[static_cast<std::size_t>(contents_.joins[joined].call)]);
+    }
+  };
+  for (int i = 0; i < calls; ++i) {
+    const Call& call = contents_.calls[static_cast<std::size_t>(i)];
+    join(i);
+    if (call.beside) {
+      run_beside(context, call, meetings_[begun++], record, i);
+    } else {
+      run_one(context, call, record, i);
+      tell(call);
+    }
   }
+  join(calls);
 }
 
 std::string describe(const Plan& plan) {
@@ -263,6 +317,9 @@ std::string describe(const Plan& plan) {
   double saved = 0;
   for (const SlotInfo& slot : plan.slots()) {
     saved += slot.saved && slot.alias_of < 0 ? static_cast<double>(slot.bytes) : 0;
+  }
+  if (!plan.joins().empty()) {
+    out << plan.joins().size() << " calls run beside those that follow them\n";
   }
   out << name_of(plan.mode()) << " plan, batch " << plan.batch() << ": " << plan.calls().size() << " calls, "
       << plan.launches() << " launches on a GPU, " << std::setprecision(2) << plan.flops() / 1e9 << " GFLOP, "

@@ -16,6 +16,7 @@
 #include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {
@@ -46,10 +47,10 @@ struct SlotInfo {
   SlotKind kind = SlotKind::workspace;
   DType dtype = DType::f32;
   Shape shape{};
-  int source = -1;    ///< parameter, buffer or StateField number for the kinds that are not workspace
-  int alias_of = -1;  ///< the slot whose memory this one reuses, or -1
-  int first = -1;     ///< first and last call that touches it
-  int last = -1;
+  int source = -1;     ///< parameter, buffer or StateField number for the kinds that are not workspace
+  int alias_of = -1;   ///< the slot whose memory this one reuses, or -1
+  int first = -1;      ///< the first call that touches it
+  int last = -1;       ///< the last call that touches it, or during which a call beside may still do so
   bool saved = false;  ///< written by a forward call and read by a backward call
   int again = -1;      ///< the slot that backward calls have in its place, computed again; or -1
   std::size_t bytes = 0;
@@ -74,7 +75,8 @@ struct Call {
   std::string layer;  ///< "layer1.0.conv1"
   std::string op;     ///< "conv2d forward onednn"
   bool backward = false;
-  bool once = false;  ///< PlanBuilder::call_once()
+  bool once = false;    ///< PlanBuilder::call_once()
+  bool beside = false;  ///< PlanBuilder::beside(): may still run while the calls behind it do
   std::vector<SlotId> reads;
   std::vector<SlotId> writes;
   double flops = 0;
@@ -140,6 +142,11 @@ struct PlanOptions {
   bool two_labels = false;
   int top_k = 0;  ///< cross_entropy, in evaluation: also counts labels among this many largest logits; 0: does not
   std::uint64_t dropout_seed = 0;
+  /// In training: the gradients of the weights of convolutions and products are computed on the stream of this context,
+  /// beside the backward calls that follow, which do not need them. The numbers are the same. Up to two are under way,
+  /// and what they read lives longer. Another context of the plan's device, which must outlive the plan and whose
+  /// stream has no other work during a run; nullptr: all calls run on one stream.
+  Context* beside = nullptr;
   /// In training: adds parameter gradients to their arena instead of overwriting it. For a batch in several
   /// micro-batches, the first one's plan has this off and the others' plan has it on.
   bool accumulate = false;
@@ -168,10 +175,18 @@ struct LibraryPlan {
   std::variant<std::shared_ptr<const ops::ConvPlan>, std::shared_ptr<const ops::MatmulPlan>> plan;
 };
 
+/// The stream of a plan waits before call `before` (or, if that is their number, at the end) for call `call`, which
+/// runs beside.
+struct Join {
+  int call = 0;
+  int before = 0;
+};
+
 struct PlanContents {
   std::vector<SlotInfo> slots;
   std::vector<Call> calls;
-  int backward_begin = 0;  ///< index of the first backward call
+  std::vector<Join> joins;  ///< of the calls that run beside, in their order; none waits for less than the one before
+  int backward_begin = 0;   ///< index of the first backward call
   SlotId output;
   Choices choices;  ///< as planned
   std::vector<LibraryPlan> library_plans;
@@ -201,6 +216,7 @@ class Plan {
   [[nodiscard]] const StepLayout& layout() const { return layout_; }
   [[nodiscard]] const std::vector<SlotInfo>& slots() const { return contents_.slots; }
   [[nodiscard]] const std::vector<Call>& calls() const { return contents_.calls; }
+  [[nodiscard]] const std::vector<Join>& joins() const { return contents_.joins; }
   [[nodiscard]] const Choices& choices() const { return contents_.choices; }
   [[nodiscard]] const std::vector<LibraryPlan>& library_plans() const { return contents_.library_plans; }
   [[nodiscard]] int backward_begin() const { return contents_.backward_begin; }
@@ -227,19 +243,27 @@ class Plan {
   /// From the next run on, reads and writes another state, like the one of bind(), from sample `first` on.
   void use(const StepState& state, std::int64_t first = 0);
 
-  /// Enqueues all calls in order. After each backward call that writes gradients, calls written(parameter) for each of
-  /// them (index in ready order); `written` may be empty.
+  /// Enqueues all calls in order. After each backward call that writes gradients, or after the wait for it where it
+  /// runs beside, calls written(parameter) for each of them (index in ready order); `written` may be empty. At the end
+  /// the stream of `context` has waited for all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
   /// Gives the calls names in a recorder.
   [[nodiscard]] CallRecord name_calls(SpanRecorder& recorder) const;
-  void run_call(Context& context, int index) { run_one(context, contents_.calls[static_cast<std::size_t>(index)]); }
+  /// Enqueues one call; the stream of `context` waits for it.
+  void run_call(Context& context, int index);
 
   /// (batch, output shape): the model's output. StateError before bind().
   [[nodiscard]] const TensorView& output() const;
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }  ///< in forward
 
  private:
-  void run_one(Context& context, const Call& call) const;
+  /// What two streams tell each other about a call beside.
+  struct Meeting {
+    explicit Meeting(Device device) : begin(device), end(device) {}
+    Event begin, end;
+  };
+  void run_one(Context& context, const Call& call, const CallRecord& record, int index);
+  void run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index);
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
   void bind_again();
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
@@ -251,6 +275,8 @@ class Plan {
   PlanContents contents_;
   Frame frame_;
   Frame again_;  ///< of backward calls, where some slots are computed again; else empty
+  Context* beside_;
+  std::vector<Meeting> meetings_;  ///< by Join
   bool bound_ = false;
 };
 

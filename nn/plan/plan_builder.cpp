@@ -5,6 +5,7 @@
 
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/reduce.hpp>
+#include <lockstep/nn/plan/detail/joins.hpp>
 #include <lockstep/nn/plan/detail/loss.hpp>
 #include <lockstep/nn/plan/detail/place_slots.hpp>
 #include <lockstep/nn/plan/detail/recomputation.hpp>
@@ -25,7 +26,7 @@ Shape with_batch(std::int64_t batch, const Shape& sample) {
 
 PlanBuilder::PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch,
                          const PlanOptions& options)
-    : context_(context),
+    : context_(&context),
       model_(model),
       parameters_(model.parameters()),
       buffers_(model.buffers()),
@@ -94,6 +95,7 @@ PlanContents PlanBuilder::build() {
     contents_.slots[static_cast<std::size_t>(contents_.output.index)].last =
         static_cast<int>(contents_.calls.size()) - 1;
   }
+  plan_joins(contents_);
   place_slots(contents_, options_.reuse_memory);
   return std::move(contents_);
 }
@@ -279,7 +281,7 @@ TensorView PlanBuilder::prototype(SlotId slot) const {
     return {};
   }
   const SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
-  return {nullptr, info.dtype, context_.device(), info.shape};
+  return {nullptr, info.dtype, context_->device(), info.shape};
 }
 
 void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
@@ -291,6 +293,7 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
             .op = op,
             .backward = backward_phase_,
             .once = std::exchange(once_, false),
+            .beside = context_ == options_.beside,
             .reads = std::move(reads),
             .writes = std::move(writes),
             .flops = flops,
@@ -323,7 +326,7 @@ void PlanBuilder::call_once(const std::string& op, std::vector<SlotId> reads, st
 
 std::shared_ptr<const ops::MatmulPlan> PlanBuilder::matmul(const std::string& key, ops::MatmulDesc desc) {
   desc.tf32 = options_.tf32;
-  return planned(key, [&](const std::string& choice) { return ops::plan_matmul(context_, desc, choice); });
+  return planned(key, [&](const std::string& choice) { return ops::plan_matmul(*context_, desc, choice); });
 }
 
 void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias) {
@@ -331,7 +334,7 @@ void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget
     return;
   }
   const SlotId workspace = scratch(
-      ops::reduce_rows_workspace_bytes(context_, TensorView(nullptr, prototype(dy).dtype, context_.device(), rows)));
+      ops::reduce_rows_workspace_bytes(*context_, TensorView(nullptr, prototype(dy).dtype, context_->device(), rows)));
   call(
       "reduce_rows", {dy}, {dbias.slot, workspace}, 0,
       [=](Context& context, const Frame& frame) {

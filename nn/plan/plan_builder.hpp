@@ -58,11 +58,11 @@ class PlanBuilder {
   /// Plans input, layers, loss and backward, and places every slot in the workspace. Once.
   [[nodiscard]] PlanContents build();
 
-  [[nodiscard]] Context& context() { return context_; }
+  [[nodiscard]] Context& context() { return *context_; }  ///< within beside() that one
   [[nodiscard]] Mode mode() const { return mode_; }
   [[nodiscard]] bool fuses() const {  ///< PlanOptions::fusions
     return options_.fusions == Fusions::on ||
-           (options_.fusions == Fusions::automatic && context_.device().kind == DeviceKind::cuda);
+           (options_.fusions == Fusions::automatic && context_->device().kind == DeviceKind::cuda);
   }
   [[nodiscard]] bool training() const { return mode_ == Mode::train; }
   [[nodiscard]] DType dtype() const { return options_.dtype; }
@@ -118,6 +118,15 @@ class PlanBuilder {
   /// communicates, counts, or does anything else beside writing `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
+
+  /// Runs plan(), which plans and appends backward calls for the gradients of weights. Where PlanOptions::beside gives
+  /// a second context these may still run while the calls behind them do; what they read and write is kept apart.
+  template <class F>
+  void beside(F&& plan) {
+    Context* const own = std::exchange(context_, options_.beside != nullptr ? options_.beside : context_);
+    plan();
+    context_ = own;
+  }
 
   /// The last call reads `slot` only in rare cases, as of a batch that is not full: its bytes are not counted.
   void seldom_read(SlotId slot);
@@ -235,7 +244,7 @@ class PlanBuilder {
   void require_gradients_read(std::size_t first_call) const;
   void add_gradients(SlotId a, SlotId b, SlotId out);
 
-  Context& context_;
+  Context* context_;
   const Model& model_;
   std::vector<Model::Parameter> parameters_;  ///< the model's
   std::vector<BufferSpec> buffers_;

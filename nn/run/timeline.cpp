@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::string_view kBegin = "{\"traceEvents\":[";
 constexpr std::string_view kEnd = "\n],\"displayTimeUnit\":\"ms\"}\n";
-constexpr std::array<const char*, 3> kThreads{"compute", "communication", "host"};  // by lane; ids from 1
+// By lane; ids from 1.
+constexpr std::array<const char*, 4> kThreads{"compute", "communication", "host", "weight gradients beside"};
 
 struct Interval {
   std::int64_t begin = 0;
@@ -235,7 +236,9 @@ void TimelineFile::name(const char* what, int rank, int thread, const std::strin
 
 void TimelineFile::add(const RankTimeline& part) {
   name("process_name", part.rank, 0, concat("rank ", part.rank));
-  for (std::size_t lane = 0; lane < kThreads.size(); ++lane) {
+  const bool beside = std::any_of(part.spans.begin(), part.spans.end(),
+                                  [](const auto& span) { return span.lane == SpanRecorder::Lane::beside; });
+  for (std::size_t lane = 0; lane < kThreads.size() - (beside ? 0 : 1); ++lane) {
     name("thread_name", part.rank, static_cast<int>(lane) + 1, kThreads[lane]);
   }
   std::vector<std::string> heads;  // of the events of a name

@@ -260,6 +260,7 @@ struct Trainer::Impl {
             .power_sgd_rank = o.power_sgd_rank,
             .hook = o.hook,
             .cuda_graph = o.cuda_graph,
+            .weights_beside = o.weights_beside,
             .check_gradients = o.check_gradients};
   }
 

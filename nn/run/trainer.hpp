@@ -65,6 +65,7 @@ struct TrainerOptions {
   int loader_workers = 1;
   int prefetch = 3;                             ///< batches that wait ready
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be
+  bool weights_beside = false;                  ///< TrainStepOptions: weight gradients on a second stream
   /// Of u8 images that a classifier with one label a sample reads: evaluations take the mean of its outputs for several
   /// views of an image. UsageError for other models and losses, and beside weights of the loss.
   TestViews test_views = TestViews::none;

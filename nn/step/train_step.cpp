@@ -97,6 +97,8 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
                       "divisor");
   require<UsageError>(!o.plan.accumulate,
                       "train step: PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
+  require<UsageError>(o.plan.beside == nullptr,
+                      "train step: PlanOptions::beside is given, expected TrainStepOptions::weights_beside");
   require<UsageError>(!o.plan.statistics.given(),
                       "train step: PlanOptions::statistics is given, expected TrainStepOptions::sync_batch_norm");
   return o.max_batch;
@@ -131,6 +133,16 @@ std::int64_t virtual_ranks_of(const TrainStepOptions& o, int ranks) {
 /// How many micro-batches of a step are under way on this rank.
 std::int64_t microbatches_of(const TrainStepOptions& o, int ranks) {
   return std::max<std::int64_t>({o.microbatches, virtual_ranks_of(o, ranks), 1});
+}
+
+/// A second context on the device of a step: for weight gradients (TrainStepOptions::weights_beside).
+std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>& worker) {
+  if (context.device().kind == DeviceKind::cuda) {
+    return std::make_unique<CudaContext>(context.device(), CudaContextOptions{.memory = &context.memory()});
+  }
+  worker = context.stream().is_inline() ? Stream::host_inline() : Stream::host_worker("weights");
+  return std::make_unique<CpuContext>(
+      CpuContextOptions{.threads = static_cast<CpuContext&>(context).threads(), .stream = &*worker});
 }
 
 /// The buckets of the gradients, and how the ranks divide them.
@@ -260,6 +272,7 @@ struct TrainStep::Impl {
         hook(hook_of(ctx, parameters, o)),
         optimizer(ctx, parameters, optimizer_options(o), o.count_samples ? parameters.weight_sum() : TensorView()),
         pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan), 2 * microbatches_of(o, ranks.grad.size())),
+        beside(o.weights_beside ? context_beside(ctx, beside_worker) : nullptr),
         plans(ctx, model, o.max_batch,
               virtual_ranks > 0     ? 1
               : o.microbatches == 0 ? 2
@@ -285,7 +298,8 @@ struct TrainStep::Impl {
         trained(static_cast<std::size_t>(std::max<std::int64_t>(virtual_ranks, 1))),
         evaluated(trained.size()),
         drained(ctx.device()),
-        idle(ctx.stream()) {
+        idle(ctx.stream()),
+        idle_beside(beside != nullptr ? beside->stream() : ctx.stream()) {
     if (virtual_ranks > 0) {
       tree.emplace(ctx, parameters.gradients_and_weight_sum(), virtual_ranks);
     }
@@ -366,6 +380,7 @@ struct TrainStep::Impl {
     PlanOptions plan = options.plan;
     plan.scaled_loss = options.optimizer.loss_scale.scales();
     plan.cooperative = plan.cooperative && ranks.grad.size() == 1;
+    plan.beside = beside.get();
     if (options.sync_batch_norm && ranks.grad.size() > 1) {
       const comm::Communicator* own = ranks.statistics;
       require<UsageError>(own == nullptr || (own->size() == ranks.grad.size() && own->rank() == ranks.grad.rank()),
@@ -818,6 +833,8 @@ struct TrainStep::Impl {
   std::shared_ptr<comm::GradientHook> hook;  ///< of the reducer; may be none
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
+  std::optional<Stream> beside_worker;  ///< of the context beside, on a host
+  std::unique_ptr<Context> beside;      ///< TrainStepOptions::weights_beside, else nullptr
   MicrobatchPlans plans;
   Buffer workspace;
   std::optional<comm::BucketMarks> marks;  ///< of a GPU's steps, for a watchdog
@@ -852,9 +869,10 @@ struct TrainStep::Impl {
     int update = 0;
     int average = 0;
     int graph = 0;
-  } record;        ///< nothing is recorded unless train has a recorder
-  Event drained;   ///< of synchronize()
-  SyncGuard idle;  ///< destroyed first
+  } record;       ///< nothing is recorded unless train has a recorder
+  Event drained;  ///< of synchronize()
+  SyncGuard idle;
+  SyncGuard idle_beside;  ///< destroyed first
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)

@@ -104,6 +104,10 @@ struct TrainStepOptions {
   /// 16-bit reduce_dtype and virtual ranks; power_sgd_rank beside a loss scale, too.
   std::shared_ptr<comm::GradientHook> hook{};
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where possible
+  /// The gradients of weights are computed on a second stream of the step's own (PlanOptions::beside, which stays
+  /// empty here): beside passes over memory, which leave a GPU's arithmetic idle. Takes more memory; changes no number.
+  /// On a host nothing runs at once unless the context's stream has a worker.
+  bool weights_beside = false;
   /// Looks at each gradient of each rank before the ranks sum them, on the device, so that non_finite_gradients() can
   /// name those that are not finite. The optimizer then skips such updates (OptimizerOptions::skip_non_finite):
   /// parameters and its states stay. Running statistics of batch norms are forward's and have moved; they stay NaN when

@@ -38,7 +38,8 @@ enum class SpanKind : unsigned char {
 class SpanRecorder {
  public:
   /// Where spans lie one after the other.
-  enum class Lane : unsigned char { compute, communication, host };
+  /// beside: calls of a layer that run while others of Lane::compute do.
+  enum class Lane : unsigned char { compute, communication, host, beside };
 
   struct Name {
     std::string text;

@@ -214,9 +214,10 @@ same_bits() {
   reason=$no_gpu
 }
 
-# The same bits with and without the graph of a step, in f32 and in bf16; with two ranks, which exchange gradients in the
-# graph, in bf16. Equal choices of the libraries are what equal bits need: all runs of a type share a file of them. That
-# two runs call by call are equal comes first: where they are not, the graph is not the reason.
+# The same bits with and without the graph of a step, and with weight gradients on a second stream, in f32 and in bf16;
+# with two ranks, which exchange gradients in the graph, in bf16. Equal choices of the libraries are what equal bits need:
+# all runs of a type share a file of them. That two runs call by call are equal comes first: where they are not, the graph
+# is not the reason.
 captured() {
   local dtype options
   for dtype in fp32 bf16; do
@@ -227,6 +228,8 @@ captured() {
     train "captured-$dtype" 20 60 1 "${options[@]}" --cuda-graph on || true
     same_bits "uncaptured run twice = the same bits, $dtype" "uncaptured-$dtype" "uncaptured-again-$dtype"
     same_bits "captured = uncaptured, $dtype" "captured-$dtype" "uncaptured-$dtype"
+    train "beside-$dtype" 20 60 1 "${options[@]}" --cuda-graph on --weights-beside || true
+    same_bits "weights beside = captured, $dtype" "beside-$dtype" "captured-$dtype"
   done
   train "uncaptured-2-ranks" 20 90 2 "${options[@]}" --cuda-graph off || true
   train "captured-2-ranks" 20 90 2 "${options[@]}" --cuda-graph on || true

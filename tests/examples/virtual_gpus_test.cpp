@@ -183,7 +183,8 @@ class VirtualGpus : public ::testing::Test {
   testing::TemporaryFolder folder_;
 };
 
-/// A captured step is one span; without graphs layers and buckets are seen, at times that events tell.
+/// A captured step is one span; without graphs layers and buckets are seen, at times that events tell, and weight
+/// gradients that run beside in a thread of their own.
 TEST_F(VirtualGpus, TimelineOfTrainText) {
   std::string words;
   for (int i = 0; words.size() < 2000; ++i) {
@@ -198,7 +199,7 @@ TEST_F(VirtualGpus, TimelineOfTrainText) {
                                       " --data text.txt --layers 1 --heads 2 --width 16 --length 16 --batch-size 16 "
                                       "--steps 5 --sample 0 --threads 1 --devices gpu --overwrite --trace t.json "
                                       "--trace-steps 4:5 --cuda-graph " +
-                                      (graph ? "on" : "off"));
+                                      (graph ? "on" : "off --weights-beside"));
     ASSERT_EQ(ended.code, 0) << ended.output;
     EXPECT_EQ(ended.count("steps ran as a CUDA graph, one span each"), graph ? 1 : 0) << ended.output;
     EXPECT_EQ(ended.count(" exposed"), graph ? 0 : 1) << ended.output;
@@ -214,12 +215,16 @@ TEST_F(VirtualGpus, TimelineOfTrainText) {
       const double length = event.get<double>("dur", text);
       EXPECT_GE(length, 0) << text;
       EXPECT_LT(length, 60e6) << "the host's clock and the device's are one: " << text;
-      if (event.get<int>("tid", text) < 3) {
-        double& end = ends[text.substr(text.find("\"pid\""), 20) + std::to_string(event.get<int>("tid", text))];
+      const int thread = event.get<int>("tid", text);
+      counts["beside"] += thread == 4 ? 1 : 0;
+      if (thread != 3) {
+        double& end = ends[text.substr(text.find("\"pid\""), 20) + std::to_string(thread)];
         EXPECT_GE(begin, end - 1) << "spans of a stream come in turn: " << text;
         end = begin + length;
       }
     }
+    EXPECT_EQ(ended.count("weight gradients on a second stream"), graph ? 0 : 1) << ended.output;
+    EXPECT_EQ(counts["beside"], graph ? 0 : 2 * ranks * 5) << "of four products in the block, and the logits";
     EXPECT_EQ(counts["graph"], graph ? 2 * ranks : 0);
     EXPECT_EQ(counts["update"], graph ? 0 : 2 * ranks);
     EXPECT_EQ(counts["forward"] > 20 * ranks, !graph) << counts["forward"];

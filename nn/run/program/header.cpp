@@ -214,6 +214,12 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
     out << "             " << to_string(*memory) << '\n';
   }
   print_recomputed(out, plan, options.plan.recompute);
+  if (!plan.joins().empty()) {
+    out << "  beside     " << counted(static_cast<std::int64_t>(plan.joins().size()), "weight gradient")
+        << (trainer.context().device().kind == DeviceKind::cuda
+                ? " on a second stream\n"
+                : ", which a host computes one after the other (--weights-beside)\n");
+  }
   out << "  gradients  " << reducer.buckets().size() << " bucket(s):";
   for (const comm::Bucket& bucket : reducer.buckets()) {
     out << ' '

@@ -356,6 +356,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.cuda_graph = o.cuda_graph == Switch::automatic ? CudaGraph::automatic
                  : o.cuda_graph == Switch::on      ? CudaGraph::on
                                                    : CudaGraph::off;
+  t.weights_beside = o.weights_beside;
   t.loader_workers = rules.workers;
   t.prefetch = rules.prefetch;
   const NamedCompression compression = compression_named(o.compress);

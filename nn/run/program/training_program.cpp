@@ -363,6 +363,7 @@ struct TrainingProgram::Impl {
                         {"options", options},
                         {"overlap", place.overlap_reason()},
                         {"recompute", o.recompute},
+                        {"weights_beside", o.weights_beside},
                         {"bucket_mb", o.bucket_mb},
                         {"cost", o.cost},
                         {"library_choices", made.tuned ? json_of(*made.tuned) : Json()},

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -114,6 +115,7 @@ struct RunSetup {
   bool mixtures = false;  ///< training samples have two labels
   bool views = false;     ///< images alternate and reflect; tests see them in six views
   bool check_gradients = false;
+  bool weights_beside = false;
   bool trial = false;    ///< trial steps plan the buckets, on two GPUs
   bool watched = false;  ///< on two GPUs by a watchdog, which is told at the end that the device has done it all
   std::vector<int> ends{};
@@ -142,6 +144,7 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.average = setup.average;
   options.plan.two_labels = setup.mixtures;
   options.check_gradients = setup.check_gradients;
+  options.weights_beside = setup.weights_beside;
   if (device.kind == DeviceKind::cuda) {
     options.cuda_graph = setup.graph;
     // The libraries of a GPU are no part of this: our own kernels.
@@ -687,6 +690,76 @@ TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
     }
     EXPECT_GT(seen, 0) << "wait " << forgotten;
   }
+  new_machine(0);
+}
+
+/// On a stream of their own weight gradients have the same bits, whatever the order of the work, also where activations
+/// are computed again.
+TEST(CudaTraining, WeightGradientsBesideChangeNoBit) {
+  for (const std::int64_t accumulate : {1, 2}) {
+    for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+      for (const bool check : {false, true}) {
+        RunSetup setup{.steps = 3, .graph = graph, .accumulate = accumulate, .check_gradients = check};
+        const Outcome first = train_on_gpu(setup);
+        setup.weights_beside = true;
+        for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+          EXPECT_EQ(standin::violations(), Texts{}) << "before seed " << seed;
+          new_machine(seed);
+          EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
+        }
+      }
+    }
+  }
+  const RunSetup bf16{.model = speed_run, .steps = 3, .graph = CudaGraph::on, .dtype = DType::bf16};
+  RunSetup beside = bf16;
+  beside.weights_beside = true;
+  EXPECT_EQ(differences(train_on_gpu(beside), train_on_gpu(bf16)), Texts{});
+}
+
+/// The control: what a weight gradient's stream waits for, and the wait for it at the end, are seen when left out. The
+/// gradients of fc, conv2 and conv1 run beside. The wait for fc's, before conv1's begins, keeps memory short and may be
+/// left out here. The reducer's waits are no part of this, as above.
+TEST(CudaTraining, EveryWaitForAWeightGradientIsNeeded) {
+  RunSetup setup{.graph = CudaGraph::off};
+  const Outcome whole = train_on_gpu(setup);
+  const auto waits_of_a_step = [&] {
+    std::int64_t waits = 0;
+    CudaContext context(Device::cuda(0));
+    with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+      steps(trainer, 2);
+      const std::int64_t before = standin::calls("cudaStreamWaitEvent");
+      trainer.step();
+      waits = standin::calls("cudaStreamWaitEvent") - before;
+    });
+    return waits;
+  };
+  const std::int64_t without = waits_of_a_step();
+  setup.weights_beside = true;
+  ASSERT_EQ(waits_of_a_step(), without + 5);
+  std::set<std::int64_t> needed;
+  for (std::int64_t forgotten = 1; forgotten <= without + 5; ++forgotten) {
+    for (std::uint64_t seed = 0; seed < 8 && !needed.contains(forgotten); ++seed) {
+      new_machine(seed);
+      Outcome outcome;
+      std::string failure;
+      {
+        CudaContext context(Device::cuda(0));
+        failure =
+            try_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+              steps(trainer, 2);
+              standin::forget_wait(forgotten, "cudaStreamWaitEvent");
+              trainer.step();
+              EXPECT_TRUE(standin::wait_forgotten());
+              trainer.step();
+              outcome = outcome_of(trainer);
+            });
+      }
+      if (!failure.empty() || !standin::violations().empty() || !differences(outcome, whole).empty()) {
+        needed.insert(forgotten);
+      }
+    }
+  }
+  EXPECT_EQ(needed.size(), 5U) << "the batch, three gradients that begin, the end";
   new_machine(0);
 }
 

@@ -1,0 +1,346 @@
+// Weight gradients on a stream of their own: PlanOptions::beside, TrainStepOptions::weights_beside.
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/models/transformer.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/step/train_step.hpp>
+
+#include "tests/nn/net.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+constexpr std::int64_t kBatch = 3;
+
+/// A block with a shortcut of its own, a bias, groups, a transposed convolution, a pooled stem.
+Model block() {
+  ModelBuilder b("block", {12, 12, 3});
+  NodeId x = b.conv2d("conv1", b.input(), 6, {.kernel = 5, .stride = 2, .pad = 2});
+  x = b.max_pool("maxpool", b.batch_norm("bn1", x, {.relu = true}), 3, 2, 1);
+  const NodeId shortcut = b.batch_norm("d1", b.conv2d("d0", x, 8, {.kernel = 1, .stride = 2}));
+  NodeId y = b.batch_norm("b1", b.conv2d("c1", x, 4, {.kernel = 1}), {.relu = true});
+  y = b.batch_norm("b2", b.conv2d("c2", y, 4, {.kernel = 3, .stride = 2, .pad = 1, .groups = 2}), {.relu = true});
+  y = b.batch_norm("b3", b.conv2d("c3", y, 8, {.kernel = 1, .bias = true}), {.relu = true, .residual = shortcut});
+  y = b.conv_transpose2d("up", y, 4, {.kernel = 2, .stride = 2, .bias = true});
+  b.linear("fc", b.global_average_pool("avgpool", y), 3);
+  return b.build();
+}
+
+Model text() {
+  return transformer({.vocabulary = 11, .length = 6, .width = 16, .heads = 2, .layers = 3, .dropout = 0.2});
+}
+
+/// y = x, with twice the gradient, which takes the place of what a gradient beside has read just before.
+class Doubled final : public Layer {
+ public:
+  using Layer::Layer;
+  [[nodiscard]] std::string kind() const override { return "doubled"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return Shape(inputs[0]); }
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override {
+    const Shape shape{inputs[0].back()};
+    return {{.name = name() + ".weight", .shape = shape, .dims = shape, .axes = {0}, .stored_last = shape[0]}};
+  }
+  void plan(PlanBuilder& builder) const override {
+    builder.set_output(builder.input());
+    builder.on_backward([this](PlanBuilder& b) {
+      const SlotId dy = b.output_gradients()[0];
+      const std::int64_t channels = b.input_shape().back();
+      const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
+      b.beside([&] { b.reduce_rows(dy, {b.prototype(dy).numel() / channels, channels}, dweight); });
+      const SlotId dx = b.overwrite_gradient(dy, "doubled");
+      b.call("double", {dy}, {dx}, 0, [=](Context& context, const Frame& frame) {
+        context.stream().enqueue([from = frame[dy], to = frame[dx]] {
+          for (std::size_t i = 0; i < static_cast<std::size_t>(to.numel()); ++i) {
+            to.span<float>()[i] = 2 * from.span<float>()[i];
+          }
+        });
+      });
+      b.pass_gradient(0, dx);
+    });
+  }
+};
+
+Model in_place() {
+  ModelBuilder b("in place", {40});
+  NodeId x = b.linear("fc1", b.input(), 50);
+  x = b.linear("fc2", b.add(std::make_shared<Doubled>("doubled1"), {x}), 50);
+  b.linear("fc3", b.add(std::make_shared<Doubled>("doubled2"), {x}), 3);
+  return b.build();
+}
+
+std::vector<Model> models() {
+  return {in_place(), block(), cifar_resnet(20, 10, 16, 16), block().freezing("c2"), text(), text().freezing("h.0")};
+}
+
+std::vector<PlanOptions> all_options() {
+  std::vector<PlanOptions> all;
+  for (const Fusions fusions : {Fusions::off, Fusions::on}) {
+    for (const Recompute recompute : {Recompute::off, Recompute::cheap, Recompute::blocks}) {
+      PlanOptions options;
+      options.fusions = fusions;
+      options.recompute = recompute;
+      all.push_back(options);
+    }
+  }
+  return all;
+}
+
+bool of_weights(const Call& call) {
+  return (call.op.find("backward_weights") != std::string::npos || call.layer.starts_with("doubled")) &&
+         !call.gradients.empty();
+}
+
+bool overlap(const TensorView& a, const TensorView& b) {
+  const auto* const begin_a = static_cast<const std::byte*>(a.data);
+  const auto* const begin_b = static_cast<const std::byte*>(b.data);
+  return begin_a < begin_b + b.bytes() && begin_b < begin_a + a.bytes();
+}
+
+bool overlap(const Plan& plan, const std::vector<SlotId>& a, const std::vector<SlotId>& b) {
+  return std::any_of(a.begin(), a.end(), [&](SlotId of_a) {
+    return std::any_of(b.begin(), b.end(), [&](SlotId of_b) { return overlap(plan.view(of_a), plan.view(of_b)); });
+  });
+}
+
+/// The first call that may run at the same time as one beside it and touches memory that this one writes, or writes
+/// memory that this one reads, by addresses; or "".
+std::string first_clash(const Plan& plan) {
+  const std::vector<Call>& calls = plan.calls();
+  for (const Join& join : plan.joins()) {
+    const Call& beside = calls[static_cast<std::size_t>(join.call)];
+    for (int j = join.call + 1; j < join.before; ++j) {
+      const Call& other = calls[static_cast<std::size_t>(j)];
+      if (!other.beside && (overlap(plan, beside.writes, other.writes) || overlap(plan, beside.writes, other.reads) ||
+                            overlap(plan, beside.reads, other.writes))) {
+        return beside.layer + " " + beside.op + " and " + other.layer + " " + other.op;
+      }
+    }
+  }
+  return {};
+}
+
+TEST(Beside, NothingTouchesTheMemoryOfAWeightGradientBeforeItIsWaitedFor) {
+  int beyond = 0;
+  for (const Model& model : models()) {
+    for (PlanOptions options : all_options()) {
+      CpuContext second;
+      options.beside = &second;
+      testing::Net net(model, Mode::train, kBatch, DType::f32, 1, options);
+      const Plan& plan = net.plan();
+      SCOPED_TRACE(concat(model.name(), ", ", name_of(options.recompute)));
+      EXPECT_EQ(first_clash(plan), "");
+      std::size_t next = 0;
+      for (std::size_t i = 0; i < plan.calls().size(); ++i) {
+        EXPECT_EQ(plan.calls()[i].beside, of_weights(plan.calls()[i])) << plan.calls()[i].op;
+        if (plan.calls()[i].beside) {
+          ASSERT_LT(next, plan.joins().size());
+          EXPECT_EQ(plan.joins()[next].call, static_cast<int>(i));
+          EXPECT_GT(plan.joins()[next].before, static_cast<int>(i));
+          beyond += plan.joins()[next].before > static_cast<int>(i) + 1 ? 1 : 0;
+          ++next;
+        }
+      }
+      EXPECT_EQ(next, plan.joins().size());
+      EXPECT_TRUE(std::is_sorted(plan.joins().begin(), plan.joins().end(),
+                                 [](const Join& a, const Join& b) { return a.before < b.before; }));
+    }
+  }
+  EXPECT_GT(beyond, 300) << "calls run beside others";
+}
+
+TEST(Beside, WhatIsOverwrittenIsWaitedFor) {
+  CpuContext context;
+  CpuContext second;
+  const Plan plan(context, in_place(), Mode::train, kBatch, {.beside = &second});
+  int found = 0;
+  for (const Join& join : plan.joins()) {
+    if (plan.calls()[static_cast<std::size_t>(join.call)].layer.starts_with("doubled")) {
+      ASSERT_LT(join.before, static_cast<int>(plan.calls().size()));
+      EXPECT_EQ(plan.calls()[static_cast<std::size_t>(join.before)].op, "double");
+      ++found;
+    }
+  }
+  EXPECT_EQ(found, 2);
+}
+
+/// The control: with the memory of the plan that runs on one stream, calls would clash.
+TEST(Beside, TensorsLiveLonger) {
+  int clashes = 0;
+  for (const Model& model : models()) {
+    CpuContext context;
+    CpuContext second;
+    const Plan alone(context, testing::on_values(model), Mode::train, kBatch);
+    const Plan plan(context, testing::on_values(model), Mode::train, kBatch, {.beside = &second});
+    EXPECT_GE(plan.workspace_bytes(), alone.workspace_bytes());
+    EXPECT_LE(static_cast<double>(plan.workspace_bytes()), 2 * static_cast<double>(alone.workspace_bytes()));
+    for (std::size_t i = 0; i < plan.slots().size(); ++i) {
+      clashes += plan.slots()[i].last != alone.slots()[i].last ? 1 : 0;
+    }
+  }
+  EXPECT_GT(clashes, 20);
+}
+
+/// Its parameters after some steps of two micro-batches, and the loss.
+struct Trained {
+  std::vector<std::byte> values;
+  double loss = 0;
+  friend bool operator==(const Trained&, const Trained&) = default;
+};
+
+Trained train(const Model& model, bool beside, bool worker, const PlanOptions& plan, std::uint64_t seed = 1) {
+  constexpr int kSteps = 3;
+  Stream stream = worker ? Stream::host_worker("main") : Stream::host_inline();
+  CpuContext context({.threads = 1, .stream = &stream});
+  TrainStepOptions options{.max_batch = kBatch, .microbatches = 2, .seed = seed};
+  options.plan = plan;
+  options.weights_beside = beside;
+  options.buckets.bucket_bytes = 1000;
+  const Model read = testing::on_values(model);
+  TrainStep step(context, read, options);
+  const bool tokens = read.input_kind() == InputKind::tokens;
+  Shape shape{kBatch};
+  for (const std::int64_t extent : read.input_shape()) {
+    shape.push_back(extent);
+  }
+  const auto inputs = static_cast<std::size_t>(shape.numel());
+  const auto targets = tokens ? inputs : static_cast<std::size_t>(kBatch);
+  constexpr std::size_t kBatches = 2 * kSteps;
+  std::vector<float> values(inputs * kBatches);  // steps are under way together
+  std::vector<std::int32_t> numbers(inputs * kBatches);
+  std::vector<std::int32_t> labels(targets * kBatches);
+  for (std::size_t k = 0; k < values.size(); ++k) {
+    values[k] = static_cast<float>(k * 37 % 61) / 32 - 1;
+    numbers[k] = static_cast<std::int32_t>(k * 5 % 11);
+  }
+  for (std::size_t k = 0; k < labels.size(); ++k) {
+    labels[k] = static_cast<std::int32_t>(k % 3);
+  }
+  for (std::size_t i = 0; i < kBatches; ++i) {
+    const FieldView input =
+        tokens ? FieldView{StateField::tokens, TensorView(std::span(numbers).subspan(i * inputs, inputs), shape)}
+               : FieldView{StateField::values, TensorView(std::span(values).subspan(i * inputs, inputs), shape)};
+    step.add({input,
+              {StateField::labels,
+               TensorView(std::span(labels).subspan(i * targets, targets), tokens ? Shape(shape) : Shape{kBatch})}});
+    if (i % 2 == 1) {
+      step.update(0.05);
+    }
+  }
+  step.synchronize();
+  const TensorView all = step.parameters().values();
+  Trained result{.loss = step.wait_loss().value};
+  result.values.resize(all.bytes());
+  std::memcpy(result.values.data(), all.data, all.bytes());
+  return result;
+}
+
+TEST(Beside, TheBitsAreThoseOfOneStream) {
+  for (const Model& model : models()) {
+    for (const PlanOptions& options : all_options()) {
+      SCOPED_TRACE(concat(model.name(), ", ", name_of(options.recompute)));
+      const Trained alone = train(model, false, false, options);
+      EXPECT_EQ(train(model, false, true, options), alone) << "one worker";
+      EXPECT_EQ(train(model, true, false, options), alone) << "one after the other";
+      for (int i = 0; i < 3; ++i) {
+        EXPECT_EQ(train(model, true, true, options), alone) << "at the same time";
+      }
+    }
+    EXPECT_FALSE(train(model, true, true, {}, 2) == train(model, true, true, {})) << "the control";
+  }
+}
+
+TEST(Beside, ATimelineShowsItsCallsInALaneOfTheirOwn) {
+  CpuContext context({.threads = 1});
+  TrainStep step(context, in_place(), {.max_batch = 2, .microbatches = 1, .weights_beside = true});
+  SpanRecorder recorder(Device::cpu(), 1, 1, 1000);
+  step.record_into(&recorder);
+  std::vector<float> values(80, 0.5F);
+  std::vector<std::int32_t> labels{0, 1};
+  recorder.begin_step(1);
+  step.update({{StateField::values, TensorView(std::span(values), {2, 40})},
+               {StateField::labels, TensorView(std::span(labels), {2})}},
+              0.1);
+  step.synchronize();
+  std::vector<std::string> beside;
+  for (const SpanRecorder::Span& span : recorder.take(context.stream())) {
+    if (span.lane == SpanRecorder::Lane::beside) {
+      beside.push_back(recorder.names()[static_cast<std::size_t>(span.name)].text);
+    }
+  }
+  ASSERT_EQ(beside.size(), 5U);
+  EXPECT_EQ(beside[0].substr(0, 27), "fc3 matmul backward_weights");
+  EXPECT_EQ(beside[1], "doubled2 reduce_rows");
+  step.record_into(nullptr);
+}
+
+TEST(Beside, AFailureBesideIsTheStepsFailure) {
+  /// Its weight gradient fails.
+  class Failing final : public Layer {
+   public:
+    explicit Failing(bool* fails) : Layer("failing"), fails_(fails) {}
+    [[nodiscard]] std::string kind() const override { return "failing"; }
+    [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return Shape(inputs[0]); }
+    void plan(PlanBuilder& builder) const override {
+      builder.set_output(builder.input());
+      builder.on_backward([this](PlanBuilder& b) {
+        const SlotId dy = b.output_gradients()[0];
+        b.beside([&] {
+          b.call("backward_weights", {dy}, {}, 0, [fails = fails_](Context& context, const Frame&) {
+            context.stream().enqueue([fails] { require<UsageError>(!*fails, "no weights today"); });
+          });
+        });
+        b.pass_gradient(0, dy);
+      });
+    }
+
+   private:
+    bool* fails_;
+  };
+  for (const bool worker : {false, true}) {
+    bool fails = true;
+    ModelBuilder b("model", {4});
+    NodeId x = b.linear("fc1", b.input(), 5);
+    x = b.add(std::make_unique<Failing>(&fails), {x});
+    b.linear("fc2", x, 3);
+    Stream stream = worker ? Stream::host_worker("main") : Stream::host_inline();
+    CpuContext context({.threads = 1, .stream = &stream});
+    TrainStep step(context, b.build(), {.max_batch = 2, .microbatches = 1, .weights_beside = true});
+    std::vector<float> values(8, 0.5F);
+    std::vector<std::int32_t> labels{0, 1};
+    std::string text;
+    try {
+      step.update({{StateField::values, TensorView(std::span(values), {2, 4})},
+                   {StateField::labels, TensorView(std::span(labels), {2})}},
+                  0.1);
+      step.synchronize();
+    } catch (const Error& e) {
+      text = e.what();
+    }
+    EXPECT_NE(text.find("no weights today"), std::string::npos) << text;
+  }
+}
+
+TEST(Beside, WhatCannotBeIsRefused) {
+  CpuContext context;
+  const Model model = testing::on_values(block());
+  EXPECT_THROW((void)Plan(context, model, Mode::train, kBatch, {.beside = &context}), UsageError);
+  CpuContext second;
+  TrainStepOptions options{.max_batch = kBatch};
+  options.plan.beside = &second;
+  EXPECT_THROW((void)TrainStep(context, model, options), UsageError);
+  const Plan evaluation(context, model, Mode::evaluate, kBatch, {.beside = &second});
+  EXPECT_TRUE(evaluation.joins().empty());
+}
+
+}  // namespace
+}  // namespace lockstep::nn
