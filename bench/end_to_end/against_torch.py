@@ -2,17 +2,20 @@
 """Training throughput of train_resnet against PyTorch, interleaved in rounds: ours, theirs NHWC, theirs NCHW, ours, ...
 
   against_torch.py --peer torch_resnet.py [--program build/bin/train_resnet] [--before OLDER/train_resnet] [--ranks 1]
-                   [--model resnet20] [--dtype fp32] [--pairs 9] [--out report.json]
+                   [--limits build/bin/bench_kernels] [--model resnet20] [--dtype fp32] [--pairs 9] [--out report.json]
 
 --peer is a program that takes --model, --batch (per rank), --steps, --warmup, --threads, --dtype and --layout and prints one
 JSON line with images_per_second; with --ranks 2 it is started twice over gloo. --before: our program of an earlier version,
 which runs in every round, too. Both of its layouts run in every round; the one with the
 higher median over all rounds counts. Ours runs with loader, augmentation and updates on; its figure is the median over the
 reports after the first two. Each round gives a ratio ours / theirs; the median of the ratios is the result.
+--limits: what the processor's multiply-adds reach in f32, and a copy in its memory, before each round; the report says which
+part of the former a step reaches (its planned operations, those of convolutions and products).
 """
 import argparse
 import json
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -21,10 +24,8 @@ import time
 
 
 def ours(a, program, environment):
-    size = ["--image-size", "224", "--classes", "1000"] if a.model in ("resnet18", "resnet34", "resnet50") else []
     with tempfile.TemporaryDirectory() as out:
-        command = [program, "--devices", "cpu", "--dtype", a.dtype, *size, "--model", a.model, "--batch-size", str(a.batch), "--threads", str(a.threads), "--data", "synthetic",
-                   "--train-images", str(a.batch * 32), "--test-images", "16", "--pad", "4", "--flip", "on", "--steps", str(a.steps),
+        command = [program, *options_of(a), "--batch-size", str(a.batch), "--train-images", str(a.batch * 32), "--test-images", "16", "--pad", "4", "--flip", "on", "--steps", str(a.steps),
                    "--log-every", "3", "--out", out]
         if a.ranks > 1:
             command = ["mpirun", "--bind-to", "none", "--oversubscribe", "-np", str(a.ranks)] + command
@@ -32,6 +33,27 @@ def ours(a, program, environment):
         with open(os.path.join(out, "metrics.jsonl")) as lines:
             rates = [e["images_per_second"] for e in map(json.loads, lines) if e["event"] == "step"]
         return statistics.median(rates[2:])
+
+
+def options_of(a):
+    return ["--devices", "cpu", "--dtype", a.dtype, "--model", a.model, "--threads", str(a.threads), "--data", "synthetic",
+            *(["--image-size", "224", "--classes", "1000"] if a.model in ("resnet18", "resnet34", "resnet50") else [])]
+
+
+def limits(a, environment):
+    with tempfile.TemporaryDirectory() as out:
+        file = os.path.join(out, "limits.json")
+        subprocess.run([a.limits, "--devices", "cpu", "--threads", str(a.threads * a.ranks), "--benchmark_filter", "^relu_forward",
+                        "--iterations", "1", "--benchmark_out", file], check=True, stdout=subprocess.DEVNULL, env=environment)
+        with open(file) as text:
+            context = json.load(text)["context"]
+    return {"fma_flop_per_second": float(context["fma_flop_per_second"]), "copy_bytes_per_second": float(context["copy_bytes_per_second"])}
+
+
+def flops_of_an_image(a, environment):
+    text = subprocess.run([a.program, *options_of(a), "--batch-size", "16", "--train-images", "64", "--test-images", "16", "--dry-run"],
+                          check=True, stdout=subprocess.PIPE, env=environment, text=True).stdout
+    return float(re.search(r"train plan, batch 16: .*?([0-9.]+) GFLOP", text).group(1)) * 1e9 / 16
 
 
 def theirs(a, layout, environment, port):
@@ -53,6 +75,7 @@ p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDes
 p.add_argument("--peer", required=True)
 p.add_argument("--program", default="build/bin/train_resnet")
 p.add_argument("--before")
+p.add_argument("--limits")
 p.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
 p.add_argument("--python", default="/usr/bin/python3")
 p.add_argument("--model", default="resnet20")
@@ -68,7 +91,10 @@ environment = dict(os.environ, OMP_WAIT_POLICY="passive")
 LAYOUTS = ("nhwc", "nchw")
 port = 29500
 rounds = []
+of_processor = []
 for i in range(a.pairs):
+    if a.limits:
+        of_processor.append(limits(a, environment))
     figures = {"ours": ours(a, a.program, environment)}
     if a.before:
         figures["before"] = ours(a, a.before, environment)
@@ -93,6 +119,13 @@ report = {"date": time.strftime("%Y-%m-%d"), "model": a.model, "dtype": a.dtype,
 for layout, x in against.items():
     print(f"ratio ours / theirs {layout}: median {x['median_ratio']:.3f}, {x['min_ratio']:.3f} to {x['max_ratio']:.3f}"
           + (" (the peer's faster layout)" if layout == faster else ""))
+if a.limits:
+    flops = flops_of_an_image(a, environment)
+    reached = statistics.median(r["ours"] for r in rounds) * flops
+    most = {name: statistics.median(x[name] for x in of_processor) for name in of_processor[0]}
+    report["limits"] = {**most, "rounds": of_processor, "flop_of_an_image": flops, "flop_per_second": reached}
+    print(f"ours: {reached / 1e9:.0f} GFLOP/s of the {most['fma_flop_per_second'] / 1e9:.0f} of f32 multiply-adds "
+          f"({100 * reached / most['fma_flop_per_second']:.0f} %); a copy moves {most['copy_bytes_per_second'] / 1e9:.1f} GB/s")
 if a.out:
     with open(a.out, "w") as out:
         json.dump(report, out, indent=1, sort_keys=True)

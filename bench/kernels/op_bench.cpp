@@ -11,6 +11,7 @@
 
 #include "bench/support/gpus.hpp"
 #include "bench/support/runner.hpp"
+#include "measure/arithmetic.hpp"
 #include "measure/timing.hpp"
 
 namespace lockstep::bench {
@@ -18,22 +19,31 @@ namespace {
 
 constexpr double kDoesNotApply = std::numeric_limits<double>::quiet_NaN();
 
-/// Memory of an op, and what is timed. bandwidth: of a copy on the same device, bytes read and written.
-Timed timed(const testing::OpCase& item, Context& context, double bandwidth) {
+/// What the device can do at most.
+struct Limits {
+  double bandwidth = kDoesNotApply;  ///< of a copy, bytes read and written a second
+  double fma = kDoesNotApply;        ///< f32 operations a second in registers, on the host
+};
+
+/// Memory of an op, and what is timed.
+Timed timed(const testing::OpCase& item, Context& context, const Limits& limits) {
   constexpr double kSampleSeconds = 1e-3;
   const auto instance = std::make_shared<testing::OpInstance>(item, context);
   return {.work = {.start = [instance] { instance->enqueue(); }, .wait = [&context] { context.synchronize(); }},
           .sample_seconds = kSampleSeconds,
           .per_call = {{"bytes_per_second", item.bytes},
-                       {"percent_of_copy", 100 * item.bytes / bandwidth, /*rate=*/false},
-                       {"flop_per_second", item.flops > 0 ? item.flops : kDoesNotApply}},
+                       {"percent_of_copy", 100 * item.bytes / limits.bandwidth, /*rate=*/false},
+                       {"flop_per_second", item.flops > 0 ? item.flops : kDoesNotApply},
+                       {"percent_of_fma",
+                        item.flops > 0 && item.dtype == DType::f32 ? 100 * item.flops / limits.fma : kDoesNotApply,
+                        /*rate=*/false}},
           .counters = {{"bytes", item.bytes}},
           .label = std::string(name_of(item.dtype))};
 }
 
 int run(comm::Session& session, const DeviceRequest& devices, const RunOptions& options, int threads,
         const std::vector<testing::OpCase>& items) {
-  constexpr double kCopySeconds = 0.3;
+  constexpr double kLimitSeconds = 0.3;
   const ProcessGpus mine = gpus_of_process(session, devices);
   std::unique_ptr<Context> context;
   session.agree([&] {
@@ -44,22 +54,27 @@ int run(comm::Session& session, const DeviceRequest& devices, const RunOptions& 
           CpuContext::Options{.threads = threads > 0 ? threads : comm::cpu_share(session).threads()});
     }
   });
-  double bandwidth = kDoesNotApply;
+  Limits limits;
   RunContext about{{"device", to_string(context->device())}};
-  if (const auto* cpu = dynamic_cast<const CpuContext*>(context.get())) {
+  const auto* const cpu = dynamic_cast<const CpuContext*>(context.get());
+  if (cpu != nullptr) {
     about.emplace_back("threads", concat(cpu->threads()));
   }
   if (!options.list_tests) {
-    bandwidth = measure::copy_bandwidth(*context, kCopySeconds);
-    about.emplace_back("copy_bytes_per_second", concat(bandwidth));
+    limits.bandwidth = measure::copy_bandwidth(*context, kLimitSeconds);
+    about.emplace_back("copy_bytes_per_second", concat(limits.bandwidth));
+    if (cpu != nullptr) {
+      limits.fma = measure::fma_flop_per_second(*cpu, kLimitSeconds);
+      about.emplace_back("fma_flop_per_second", concat(limits.fma));
+    }
   }
   std::vector<Case> cases;
   for (const testing::OpCase& item : items) {
-    cases.push_back({item.name, [&item, &session, &context, bandwidth] {
+    cases.push_back({item.name, [&item, &session, &context, limits] {
                        Timed made;
                        session.agree([&] {
                          try {
-                           made = timed(item, *context, bandwidth);
+                           made = timed(item, *context, limits);
                          } catch (const UnsupportedError& error) {
                            made.skipped = error.what();
                          }
@@ -80,7 +95,8 @@ int op_bench_main(int argc, char** argv, const std::vector<testing::OpCase>& cas
        .description =
            "Single calls of ops, at the shapes of real networks, on the first GPU of --devices or on the host.\n"
            "percent_of_copy holds the bytes that a call must move against a large copy in the same memory\n"
-           "(bytes read + bytes written); a case that fits a cache can pass 100.",
+           "(bytes read + bytes written); a case that fits a cache can pass 100. percent_of_fma, on the host, holds\n"
+           "operations in f32 against multiply-adds in registers.",
        .add_options = [&](CLI::App& app) { add_threads_option(app, threads); },
        .ranks = host_ranks,
        .run = [&](comm::Session& session, const DeviceRequest& devices,

@@ -232,9 +232,28 @@ TEST(BenchKernels, OneRank) {
     EXPECT_EQ(line.at("label"), "f32");
     EXPECT_GT(line.at("percent_of_copy"), 0) << line;
     EXPECT_FALSE(line.contains("flop_per_second")) << "nobody counts those of relu: " << line;
+    EXPECT_FALSE(line.contains("percent_of_fma")) << line;
   }
   EXPECT_EQ(root["context"]["threads"], "1");
   EXPECT_GT(std::stod(root["context"]["copy_bytes_per_second"].get<std::string>()), 1e8);
+  const double limit = std::stod(root["context"]["fma_flop_per_second"].get<std::string>());
+  EXPECT_GT(limit, 1e9);
+  ASSERT_EQ(run(0, "bench_kernels",
+                "--devices cpu --threads 1 --benchmark_filter=^matmul --iterations 1 --benchmark_out=" +
+                    folder / "matmul.json")
+                .code,
+            0);
+  const nlohmann::json products = read(folder / "matmul.json");
+  int counted = 0;
+  for (const std::string& name : expect_results(products, 1)) {
+    const auto& line = entry(products, name);
+    if (!line.contains("flop_per_second")) {
+      continue;
+    }
+    EXPECT_EQ(line.contains("percent_of_fma"), line.at("label") == "f32") << line;
+    counted += line.contains("percent_of_fma") ? 1 : 0;
+  }
+  EXPECT_GT(counted, 0);
 
   // Too late for all: the file says so, and can still be read.
   ASSERT_EQ(run(0, "bench_kernels", options + folder / "late.json" + " --max-seconds 1e-9").code, 0);

@@ -1,3 +1,4 @@
+#include "measure/arithmetic.hpp"
 #include "measure/measure.hpp"
 
 #include <chrono>
@@ -149,6 +150,13 @@ TEST(Measure, RefusesWhatMakesNoSense) {
   EXPECT_THROW((void)measure({.sample_seconds = std::nan("")}, work), UsageError);
   EXPECT_THROW((void)measure({.calls = -1}, work), UsageError);
   EXPECT_THROW((void)measure(MeasureOptions{}, Work{}), UsageError);
+}
+
+TEST(Measure, MultiplyAddsOfAProcessor) {
+  const double one = fma_flop_per_second(CpuContext({.threads = 1}), 0);
+  EXPECT_GT(one, 1e9);  // under a sanitizer, too
+  EXPECT_LT(one, 1e12) << "no processor does that on one thread";
+  EXPECT_GT(fma_flop_per_second(CpuContext({.threads = 2}), 0), 1e9);
 }
 
 TEST(Measurement, BandwidthsAreOverTheMedian) {
