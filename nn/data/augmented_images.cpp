@@ -41,6 +41,7 @@ struct Scratch {
   images::ResampleMemory resample;
   std::vector<std::uint8_t> bytes;
   std::vector<std::uint8_t> other;
+  std::vector<images::ColourChange> changes;
   std::vector<float> values;
 };
 Scratch& own_scratch() {
@@ -95,22 +96,20 @@ void jitter(const JitterOptions& options, Random& random, Image image) {
   const double contrast = factor(options.contrast);
   const double saturation = factor(options.saturation);
   const double hue = between(random, -options.hue, options.hue);
-  std::vector<float>& values = own_scratch().values;
-  values.resize(image.size());
-  std::transform(image.begin(), image.end(), values.begin(),
-                 [](std::uint8_t byte) { return static_cast<float>(byte) / 255.0F; });
+  std::vector<images::ColourChange>& changes = own_scratch().changes;
+  changes.clear();
   for (const int change : order) {
     if (change == 0 && options.brightness > 0) {
-      images::adjust_brightness(values, brightness);
+      changes.push_back({images::Colour::brightness, brightness});
     } else if (change == 1 && options.contrast > 0) {
-      images::adjust_contrast(values, contrast);
+      changes.push_back({images::Colour::contrast, contrast});
     } else if (change == 2 && options.saturation > 0) {
-      images::adjust_saturation(values, saturation);
+      changes.push_back({images::Colour::saturation, saturation});
     } else if (change == 3 && options.hue > 0) {
-      images::adjust_hue(values, hue);
+      changes.push_back({images::Colour::hue, hue});
     }
   }
-  std::transform(values.begin(), values.end(), image.begin(), images::byte_of);
+  images::adjust_colours(changes, image, own_scratch().values);
 }
 
 void erase(const images::Extent& size, double probability, const std::array<std::uint8_t, 3>& fill, Random& random,

@@ -2,113 +2,247 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cstring>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+#include <lockstep/nn/data/images/four.hpp>
 
 namespace lockstep::nn::images {
 namespace {
 
-float clamped(float value) {
-  return std::clamp(value, 0.0F, 1.0F);
+constexpr Four k0{};
+constexpr Four k1 = {1, 1, 1, 1};
+constexpr Four k2 = {2, 2, 2, 2};
+constexpr Four k4 = {4, 4, 4, 4};
+
+/// Pixels, a plane for each channel. They stay in the first cache while changes are made to them. Behind the last pixel
+/// of an image there is black, which the changes take as a pixel.
+constexpr std::size_t kPixels = 256;
+using Plane = std::array<float, kPixels>;
+using Block = std::array<Plane, 3>;
+
+Four four_at(const Plane& plane, std::size_t at) {
+  return four(plane.data() + at);
+}
+
+void put(Plane& plane, std::size_t at, Four value) {
+  std::memcpy(plane.data() + at, &value, sizeof value);
+}
+
+// One instruction, of which g++ 12 makes five where one of the two is a constant.
+Four smaller(Four a, Four b) {
+#if defined(__SSE__)
+  return _mm_min_ps(a, b);
+#else
+  return a < b ? a : b;
+#endif
+}
+
+Four larger(Four a, Four b) {
+#if defined(__SSE__)
+  return _mm_max_ps(a, b);
+#else
+  return a > b ? a : b;
+#endif
+}
+
+Four clamped(Four value) {
+  return smaller(larger(value, k0), k1);
 }
 
 /// ITU-R 601, with the digits of torchvision.
-float grey(const float* pixel) {
-  return 0.2989F * pixel[0] + 0.587F * pixel[1] + 0.114F * pixel[2];
+Four grey(const Block& block, std::size_t at) {
+  return 0.2989F * four_at(block[0], at) + 0.587F * four_at(block[1], at) + 0.114F * four_at(block[2], at);
 }
 
 /// factor * value + (1 - factor) * other
 struct Blend {
   explicit Blend(double factor) : part(static_cast<float>(factor)), rest(static_cast<float>(1 - factor)) {}
-  [[nodiscard]] float operator()(float value, float other) const { return clamped(part * value + rest * other); }
+  [[nodiscard]] Four operator()(Four value, Four other) const { return clamped(part * value + rest * other); }
   float part;
   float rest;
 };
 
-struct Hsv {
-  float hue = 0;  ///< in [0, 1)
-  float saturation = 0;
-  float value = 0;
-};
-
-Hsv hsv_of(float r, float g, float b) {
-  const float most = std::max({r, g, b});
-  const float range = most - std::min({r, g, b});
-  if (range == 0) {
-    return {0, 0, most};
+void blend_with(Block& block, const Blend& blend, float other) {
+  for (Plane& plane : block) {
+    for (std::size_t i = 0; i < kPixels; i += 4) {
+      put(plane, i, blend(four_at(plane, i), k0 + other));
+    }
   }
-  const float from_red = (most - r) / range;
-  const float from_green = (most - g) / range;
-  const float from_blue = (most - b) / range;
-  const float sixths = most == r   ? from_blue - from_green
-                       : most == g ? 2 + from_red - from_blue
-                                   : 4 + from_green - from_red;
-  const float turns = sixths / 6 + 1;  // 5/6 to 11/6
-  return {turns >= 1 ? turns - 1 : turns, range / most, most};
 }
 
-std::array<float, 3> rgb_of(const Hsv& hsv) {
-  const float sixths = hsv.hue * 6;
-  const int whole = static_cast<int>(sixths);
-  const float rest = sixths - static_cast<float>(whole);
-  const float v = hsv.value;
-  const float p = clamped(v * (1 - hsv.saturation));
-  const float q = clamped(v * (1 - hsv.saturation * rest));
-  const float t = clamped(v * (1 - hsv.saturation * (1 - rest)));
-  switch (whole % 6) {
-    case 0:
-      return {v, t, p};
-    case 1:
-      return {q, v, p};
-    case 2:
-      return {p, v, t};
-    case 3:
-      return {p, q, v};
-    case 4:
-      return {t, p, v};
-    default:
-      return {v, p, q};
+void saturate(Block& block, const Blend& blend) {
+  for (std::size_t i = 0; i < kPixels; i += 4) {
+    const Four other = grey(block, i);
+    for (Plane& plane : block) {
+      put(plane, i, blend(four_at(plane, i), other));
+    }
+  }
+}
+
+/// To hue, saturation and value, and back.
+void turn_hue(Block& block, float by) {
+  for (std::size_t i = 0; i < kPixels; i += 4) {
+    const Four r = four_at(block[0], i);
+    const Four g = four_at(block[1], i);
+    const Four b = four_at(block[2], i);
+    const Four most = larger(larger(r, g), b);
+    const Four range = most - smaller(smaller(r, g), b);
+    // A grey has saturation 0, with any hue; it divides 0, by another number than 0.
+    const Four one_if_grey = range > k0 ? k0 : k1;
+    const Four divisor = range + one_if_grey;
+    // Where red is most, (from blue) - (from green); green: 2 + (from red) - (from blue); else 4 + (from green) - (from
+    // red).
+    const Whole red = most == r;
+    const Whole green = most == g;
+    const Four begin = red ? k0 : (green ? k2 : k4);
+    const Four plus = red ? b : (green ? r : g);
+    const Four minus = red ? g : (green ? b : r);
+    const Four turns = (begin + (most - plus) / divisor - (most - minus) / divisor) / 6.0F + 1.0F;  // 5/6 to 11/6
+    Four hue = turns - (turns >= k1 ? k1 : k0) + by;                                                // -0.5 to 1.5
+    hue += hue < k0 ? k1 : (hue >= k1 ? -k1 : k0);
+    const Four saturation = range / (most + one_if_grey);
+    // A channel's way from the most (0) to the least (1): each for two sixths of the circle, with lines in between.
+    // Where a line is seen, its difference is the one of hue's sixth and the sixth's own begin or end, to the bit.
+    const Four sixths = hue * 6.0F;
+    put(block[0], i, most * (1.0F - saturation * clamped(smaller(sixths - 1.0F, 5.0F - sixths))));
+    put(block[1], i, most * (1.0F - saturation * clamped(larger(1.0F - sixths, sixths - 3.0F))));
+    put(block[2], i, most * (1.0F - saturation * clamped(larger(3.0F - sixths, sixths - 5.0F))));
+  }
+}
+
+/// mean: of the greys of the whole image, where the change is one of contrast.
+void apply(Block& block, const ColourChange& change, float mean) {
+  switch (change.colour) {
+    case Colour::brightness:
+      return blend_with(block, Blend(change.factor), 0);
+    case Colour::contrast:
+      return blend_with(block, Blend(change.factor), mean);
+    case Colour::saturation:
+      return saturate(block, Blend(change.factor));
+    case Colour::hue:
+      return turn_hue(block, static_cast<float>(change.factor));
+  }
+}
+
+/// In the order of the pixels, on which the last bit of the sum depends.
+void add_greys(const Block& block, std::size_t pixels, double& sum) {
+  Plane greys;
+  for (std::size_t i = 0; i < kPixels; i += 4) {
+    put(greys, i, grey(block, i));
+  }
+  for (std::size_t i = 0; i < pixels; ++i) {
+    sum += static_cast<double>(greys[i]);
+  }
+}
+
+constexpr std::array<float, 256> kValues = [] {
+  std::array<float, 256> values{};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i) / 255.0F;
+  }
+  return values;
+}();
+
+float value_of(std::uint8_t byte) {
+  return kValues[byte];
+}
+
+float value_of(float value) {
+  return value;
+}
+
+template <class T>
+void load(const T* from, std::size_t pixels, Block& block) {
+  if (pixels < kPixels) {
+    block = {};
+  }
+  for (std::size_t i = 0; i < pixels; ++i) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      block[c][i] = value_of(from[3 * i + c]);
+    }
+  }
+}
+
+void store(const Block& block, std::size_t pixels, float* to) {
+  for (std::size_t i = 0; i < pixels; ++i) {
+    for (std::size_t c = 0; c < 3; ++c) {
+      to[3 * i + c] = block[c][i];
+    }
+  }
+}
+
+/// As byte_of().
+Whole bytes_of(Four value) {
+  return __builtin_convertvector(value * 255.0F + 0.5F, Whole);
+}
+
+void store(const Block& block, std::size_t pixels, std::uint8_t* to) {
+  std::array<std::int32_t, kPixels> words;  // a pixel each
+  for (std::size_t i = 0; i < kPixels; i += 4) {
+    const Whole word =
+        bytes_of(four_at(block[0], i)) | bytes_of(four_at(block[1], i)) << 8 | bytes_of(four_at(block[2], i)) << 16;
+    std::memcpy(&words[i], &word, sizeof word);
+  }
+  static_assert(std::endian::native == std::endian::little);
+  // Four bytes are one store; the next pixel overwrites the fourth.
+  for (std::size_t i = 0; i + 1 < pixels; ++i) {
+    std::memcpy(to + 3 * i, &words[i], 4);
+  }
+  std::memcpy(to + 3 * (pixels - 1), &words[pixels - 1], 3);
+}
+
+/// One pass, and one more for each contrast: its mean must be known first, `memory` keeps the pixels until then.
+template <class T>
+void adjust(std::span<const ColourChange> changes, std::span<T> image, std::vector<float>& memory) {
+  const std::size_t all = image.size() / 3;
+  float mean = 0;
+  for (bool kept = false;; kept = true) {
+    const auto contrast = [](const ColourChange& change) { return change.colour == Colour::contrast; };
+    const auto next = std::find_if(changes.begin() + (kept ? 1 : 0), changes.end(), contrast);
+    const bool last = next == changes.end();
+    if (!last) {
+      memory.resize((all + kPixels - 1) / kPixels * 3 * kPixels);
+    }
+    double sum = 0;
+    for (std::size_t first = 0; first < all; first += kPixels) {
+      Block block;
+      const std::size_t pixels = std::min(kPixels, all - first);
+      if (kept) {
+        std::memcpy(&block, memory.data() + 3 * first, sizeof block);
+      } else {
+        load(image.data() + 3 * first, pixels, block);
+      }
+      for (const ColourChange& change : std::span(changes.begin(), next)) {
+        apply(block, change, mean);
+      }
+      if (last) {
+        store(block, pixels, image.data() + 3 * first);
+      } else {
+        add_greys(block, pixels, sum);
+        std::memcpy(memory.data() + 3 * first, &block, sizeof block);
+      }
+    }
+    if (last) {
+      return;
+    }
+    mean = static_cast<float>(sum / static_cast<double>(std::max<std::size_t>(all, 1)));
+    changes = {next, changes.end()};
   }
 }
 
 }  // namespace
 
-void adjust_brightness(std::span<float> pixels, double factor) {
-  const Blend blend(factor);
-  for (float& value : pixels) {
-    value = blend(value, 0);
-  }
+void adjust_colours(std::span<const ColourChange> changes, std::span<float> pixels, std::vector<float>& memory) {
+  adjust(changes, pixels, memory);
 }
 
-void adjust_contrast(std::span<float> pixels, double factor) {
-  double sum = 0;
-  for (std::size_t i = 0; i < pixels.size(); i += 3) {
-    sum += static_cast<double>(grey(&pixels[i]));
-  }
-  const auto mean = static_cast<float>(sum / static_cast<double>(std::max<std::size_t>(pixels.size() / 3, 1)));
-  const Blend blend(factor);
-  for (float& value : pixels) {
-    value = blend(value, mean);
-  }
-}
-
-void adjust_saturation(std::span<float> pixels, double factor) {
-  const Blend blend(factor);
-  for (std::size_t i = 0; i < pixels.size(); i += 3) {
-    const float other = grey(&pixels[i]);
-    for (std::size_t c = 0; c < 3; ++c) {
-      pixels[i + c] = blend(pixels[i + c], other);
-    }
-  }
-}
-
-void adjust_hue(std::span<float> pixels, double turn) {
-  const auto by = static_cast<float>(turn);
-  for (std::size_t i = 0; i < pixels.size(); i += 3) {
-    Hsv hsv = hsv_of(pixels[i], pixels[i + 1], pixels[i + 2]);
-    hsv.hue += by;  // -0.5 to 1.5
-    hsv.hue += hsv.hue < 0 ? 1.0F : (hsv.hue >= 1 ? -1.0F : 0.0F);
-    const std::array<float, 3> rgb = rgb_of(hsv);
-    std::copy(rgb.begin(), rgb.end(), &pixels[i]);
-  }
+void adjust_colours(std::span<const ColourChange> changes, std::span<std::uint8_t> pixels, std::vector<float>& memory) {
+  adjust(changes, pixels, memory);
 }
 
 }  // namespace lockstep::nn::images

@@ -3,16 +3,28 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
-/// torchvision.transforms.functional's changes of colour, as it makes them to tensors of floating-point numbers: values
-/// of pixels in [0, 1], (pixels, 3) red, green, blue, changed in place and clamped to [0, 1]. The bits are the same on
-/// every machine. A factor is finite and at least 0; 1 changes nothing.
 namespace lockstep::nn::images {
 
-void adjust_brightness(std::span<float> pixels, double factor);  ///< between black (0) and the image
-void adjust_contrast(std::span<float> pixels, double factor);    ///< between the mean of its greys (0) and the image
-void adjust_saturation(std::span<float> pixels, double factor);  ///< between its greys (0) and the image
-void adjust_hue(std::span<float> pixels, double turn);           ///< by part of the circle of hues, -0.5 to 0.5
+enum class Colour {
+  brightness,  ///< between black (0) and the image
+  contrast,    ///< between the mean of its greys (0) and the image
+  saturation,  ///< between its greys (0) and the image
+  hue          ///< by part of the circle of hues
+};
+
+struct ColourChange {
+  Colour colour = Colour::brightness;
+  double factor = 1;  ///< finite, at least 0; 1 changes nothing. Of hue: -0.5 to 0.5, and 0 changes nothing
+};
+
+/// torchvision.transforms.functional's changes of colour, one after the other, as it makes them to tensors of
+/// floating-point numbers: values of pixels in [0, 1], (pixels, 3) red, green, blue, changed in place and clamped to
+/// [0, 1] by each. The bits are the same on every machine. `memory` stays for the next image.
+void adjust_colours(std::span<const ColourChange> changes, std::span<float> pixels, std::vector<float>& memory);
+/// The same of byte / 255, then the nearest bytes.
+void adjust_colours(std::span<const ColourChange> changes, std::span<std::uint8_t> pixels, std::vector<float>& memory);
 
 /// The nearest byte of a value in [0, 1].
 [[nodiscard]] inline std::uint8_t byte_of(float value) {

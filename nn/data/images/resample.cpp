@@ -7,6 +7,8 @@
 #include <limits>
 #include <utility>
 
+#include <lockstep/nn/data/images/four.hpp>
+
 namespace lockstep::nn::images {
 namespace {
 
@@ -51,16 +53,6 @@ std::pair<std::int64_t, std::int64_t> pixels_of(const std::vector<Taps>& all) {
     high = std::max(high, taps.first + static_cast<std::int64_t>(taps.count));
   }
   return {low, high};
-}
-
-/// Four floats of a vector register, which every processor that this is built for has.
-using Four = float __attribute__((vector_size(16)));
-using Whole = std::int32_t __attribute__((vector_size(16)));
-
-Four four(const float* from) {
-  Four value;
-  std::memcpy(&value, from, sizeof value);
-  return value;
 }
 
 /// The weights of all sums, of as many each as the longest has, which is returned.

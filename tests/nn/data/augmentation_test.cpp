@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <span>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -52,15 +53,13 @@ TEST(Colours, AreTorchvisions) {
     for (const std::uint8_t byte : kColours) {
       values.push_back(static_cast<float>(byte) / 255.0F);
     }
-    if (item.change == "brightness") {
-      images::adjust_brightness(values, item.factor);
-    } else if (item.change == "contrast") {
-      images::adjust_contrast(values, item.factor);
-    } else if (item.change == "saturation") {
-      images::adjust_saturation(values, item.factor);
-    } else {
-      images::adjust_hue(values, item.factor);
-    }
+    const images::Colour colour = item.change == "brightness"   ? images::Colour::brightness
+                                  : item.change == "contrast"   ? images::Colour::contrast
+                                  : item.change == "saturation" ? images::Colour::saturation
+                                                                : images::Colour::hue;
+    const images::ColourChange change{colour, item.factor};
+    std::vector<float> memory;
+    images::adjust_colours(std::span(&change, 1), std::span(values), memory);
     ASSERT_EQ(values.size(), item.expected.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       EXPECT_FALSE(!(std::abs(values[i] - item.expected[i]) <= 2e-6F))

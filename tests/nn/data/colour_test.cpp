@@ -1,0 +1,230 @@
+// Changes of colour beside plain loops, a pixel and a change at a time, to the bit.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/data/images/colour.hpp>
+#include <lockstep/runtime/base/random.hpp>
+
+namespace lockstep::nn::images {
+namespace {
+
+using Values = std::vector<float>;
+using Bytes = std::vector<std::uint8_t>;
+using Changes = std::vector<ColourChange>;
+
+/// Of products and sums that are rounded one by one: no compiler may join what it must store.
+float rounded(float value) {
+  volatile float stored = value;
+  return stored;
+}
+
+float plain_grey(const float* pixel) {
+  const float red_and_green = rounded(rounded(0.2989F * pixel[0]) + rounded(0.587F * pixel[1]));
+  return rounded(red_and_green + rounded(0.114F * pixel[2]));
+}
+
+float plain_blend(double factor, float value, float other) {
+  const float sum =
+      rounded(rounded(static_cast<float>(factor) * value) + rounded(static_cast<float>(1 - factor) * other));
+  return std::clamp(sum, 0.0F, 1.0F);
+}
+
+void plain_hue(float* pixel, double turn) {
+  const float r = pixel[0];
+  const float g = pixel[1];
+  const float b = pixel[2];
+  const float v = std::max({r, g, b});
+  const float range = v - std::min({r, g, b});
+  float hue = 0;
+  float saturation = 0;
+  if (range > 0) {
+    const float from_red = (v - r) / range;
+    const float from_green = (v - g) / range;
+    const float from_blue = (v - b) / range;
+    const float sixths = v == r   ? from_blue - from_green
+                         : v == g ? 2 + from_red - from_blue
+                                  : 4 + from_green - from_red;
+    hue = rounded(sixths / 6) + 1;
+    hue = hue >= 1 ? hue - 1 : hue;
+    saturation = range / v;
+  }
+  hue += static_cast<float>(turn);
+  hue += hue < 0 ? 1.0F : (hue >= 1 ? -1.0F : 0.0F);
+  const float sixths = rounded(hue * 6);
+  const int whole = static_cast<int>(sixths);
+  const float rest = sixths - static_cast<float>(whole);
+  const auto lowered = [&](float part) { return rounded(v * rounded(1 - rounded(saturation * part))); };
+  const float p = lowered(1);
+  const float q = lowered(rest);
+  const float t = lowered(rounded(1 - rest));
+  constexpr int kSixths = 6;
+  const std::array<std::array<float, 3>, kSixths> all{
+      {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}}};
+  std::copy_n(all[static_cast<std::size_t>(whole % kSixths)].begin(), 3, pixel);
+}
+
+void plain_change(const ColourChange& change, Values& values) {
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); i += 3) {
+    sum += static_cast<double>(plain_grey(&values[i]));
+  }
+  const auto mean = static_cast<float>(sum / static_cast<double>(values.size() / 3));
+  for (std::size_t i = 0; i < values.size(); i += 3) {
+    const float grey = plain_grey(&values[i]);
+    for (std::size_t c = 0; c < 3 && change.colour != Colour::hue; ++c) {
+      const float other = change.colour == Colour::brightness ? 0 : change.colour == Colour::contrast ? mean : grey;
+      values[i + c] = plain_blend(change.factor, values[i + c], other);
+    }
+    if (change.colour == Colour::hue) {
+      plain_hue(&values[i], change.factor);
+    }
+  }
+}
+
+Values plain(const Changes& changes, Values values) {
+  for (const ColourChange& change : changes) {
+    plain_change(change, values);
+  }
+  return values;
+}
+
+Values values_of(const Bytes& bytes) {
+  Values values;
+  for (const std::uint8_t byte : bytes) {
+    values.push_back(static_cast<float>(byte) / 255.0F);
+  }
+  return values;
+}
+
+/// Floats and bytes.
+::testing::AssertionResult as_plain(const Changes& changes, const Bytes& image, Values& memory) {
+  const Values expected = plain(changes, values_of(image));
+  Values values = values_of(image);
+  adjust_colours(changes, std::span(values), memory);
+  Bytes bytes = image;
+  adjust_colours(changes, std::span(bytes), memory);
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    if (!(values[i] == expected[i]) || bytes[i] != byte_of(expected[i])) {
+      return ::testing::AssertionFailure() << "value " << i << ": " << values[i] << " and " << int{bytes[i]}
+                                           << ", expected " << expected[i] << ", from " << int{image[i]};
+    }
+  }
+  return ::testing::AssertionSuccess();
+}
+
+Bytes random_image(std::size_t pixels, std::uint64_t seed, std::uint32_t below = 256) {
+  Random random(seed, RandomUse::test);
+  Bytes image(3 * pixels);
+  for (std::uint8_t& byte : image) {
+    byte = static_cast<std::uint8_t>(random.below(below));
+  }
+  return image;
+}
+
+// 1, odd, a block of the implementation and one pixel less and more, several.
+constexpr std::array<std::size_t, 10> kPixels{1, 2, 3, 5, 15, 17, 255, 256, 257, 1021};
+
+TEST(Colour, AllOrdersOfChangesAreThoseOfPlainLoops) {
+  Values memory;  // of images of any size before
+  for (const std::size_t pixels : kPixels) {
+    for (const double strength : {0.9, 1.4}) {
+      Changes changes{{Colour::brightness, strength},
+                      {Colour::contrast, 2.1 - strength},
+                      {Colour::saturation, strength * 0.8},
+                      {Colour::hue, strength - 1.1}};
+      std::array<std::size_t, 4> order{0, 1, 2, 3};
+      do {
+        Changes ordered;
+        for (const std::size_t i : order) {
+          ordered.push_back(changes[i]);
+        }
+        EXPECT_TRUE(as_plain(ordered, random_image(pixels, pixels), memory))
+            << pixels << " pixels, order " << order[0] << order[1] << order[2] << order[3];
+      } while (std::next_permutation(order.begin(), order.end()));
+    }
+  }
+}
+
+TEST(Colour, AnyListOfChangesIsThatOfPlainLoops) {
+  Values memory;
+  Random random(3, RandomUse::test);
+  for (int i = 0; i < 200; ++i) {
+    Changes changes(random.below(6));
+    for (ColourChange& change : changes) {
+      change.colour = static_cast<Colour>(random.below(4));
+      change.factor = change.colour == Colour::hue ? random.uniform() - 0.5 : 3 * random.uniform();
+    }
+    EXPECT_TRUE(
+        as_plain(changes, random_image(kPixels[random.below(kPixels.size())], 4, random.below(256) + 1), memory))
+        << "list " << i;
+  }
+}
+
+TEST(Colour, ExtremeFactorsAreThoseOfPlainLoops) {
+  Values memory;
+  const Bytes image = random_image(300, 5);
+  for (const double factor : {0.0, 1e-30, 1e-3, 1.0, 1.0 + 1e-7, 7.5, 100.0, 1e30}) {
+    for (const Colour colour : {Colour::brightness, Colour::contrast, Colour::saturation}) {
+      for (const double hue : {-0.5, -0.25, -1e-9, 0.0, 1e-9, 1.0 / 6, 0.5}) {
+        EXPECT_TRUE(as_plain({{colour, factor}, {Colour::hue, hue}}, image, memory)) << factor << ' ' << hue;
+        EXPECT_TRUE(as_plain({{Colour::hue, hue}, {colour, factor}}, image, memory)) << factor << ' ' << hue;
+      }
+    }
+  }
+}
+
+TEST(Colour, HuesOfAGridOfColoursAreThoseOfPlainLoops) {
+  Values memory;
+  Bytes image;
+  for (int r = 0; r < 256; r += 5) {
+    for (int g = 0; g < 256; g += 5) {
+      for (int b = 0; b < 256; b += 5) {
+        for (const int value : {r, g, b}) {
+          image.push_back(static_cast<std::uint8_t>(value));
+        }
+      }
+    }
+  }
+  for (const double turn : {-0.5, -0.37, -1.0 / 6, -0.01, 0.0, 0.01, 1.0 / 3, 0.5}) {
+    EXPECT_TRUE(as_plain({{Colour::hue, turn}}, image, memory)) << turn;
+  }
+}
+
+TEST(Colour, TheLastBitIsSeen) {
+  const Bytes image = random_image(17, 6);
+  Values values = values_of(image);
+  Values memory;
+  const ColourChange turn{Colour::hue, 0.1};
+  adjust_colours(std::span(&turn, 1), std::span(values), memory);
+  EXPECT_EQ(values, plain({turn}, values_of(image)));
+  EXPECT_NE(values, plain({{Colour::hue, 0.1 + 1e-7}}, values_of(image)));
+}
+
+TEST(Colour, NothingBehindTheImageIsWritten) {
+  Values memory;
+  for (const std::size_t pixels : kPixels) {
+    Bytes image = random_image(pixels + 2, 7);
+    const Bytes before = image;
+    const ColourChange change{Colour::contrast, 1.7};
+    adjust_colours(std::span(&change, 1), std::span(image).subspan(3, 3 * pixels), memory);
+    EXPECT_TRUE(std::equal(image.begin(), image.begin() + 3, before.begin())) << pixels;
+    EXPECT_TRUE(std::equal(image.end() - 3, image.end(), before.end() - 3)) << pixels;
+  }
+}
+
+TEST(Colour, AnImageWithoutPixelsStaysOne) {
+  Values memory;
+  const ColourChange change{Colour::contrast, 1.7};
+  adjust_colours(std::span(&change, 1), std::span<std::uint8_t>(), memory);
+  adjust_colours(std::span(&change, 1), std::span<float>(), memory);
+  EXPECT_TRUE(memory.empty());
+}
+
+}  // namespace
+}  // namespace lockstep::nn::images
