@@ -239,7 +239,7 @@ TEST(BenchKernels, OneRank) {
   const double limit = std::stod(root["context"]["fma_flop_per_second"].get<std::string>());
   EXPECT_GT(limit, 1e9);
   ASSERT_EQ(run(0, "bench_kernels",
-                "--devices cpu --threads 1 --benchmark_filter=^matmul --iterations 1 --benchmark_out=" +
+                "--devices cpu --threads 1 --benchmark_filter=128x10x64 --iterations 3 --benchmark_out=" +
                     folder / "matmul.json")
                 .code,
             0);
