@@ -1,5 +1,5 @@
-#include "measure/arithmetic.hpp"
 #include "measure/measure.hpp"
+#include "measure/arithmetic.hpp"
 
 #include <chrono>
 #include <cmath>
