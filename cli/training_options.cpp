@@ -161,6 +161,10 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
   app.add_flag("--weights-beside", o.weights_beside,
                "on a GPU: weight gradients on a second stream, beside passes over memory; more memory, the same bits")
       ->group("Ranks");
+  app.add_flag(
+         "--dependent-launches", o.dependent_launches,
+         "on a GPU: a kernel may begin before the writes of the one before it can be seen, and waits for them itself")
+      ->group("Ranks");
   add_switch(app, "--overlap", o.overlap,
              "reduce gradients during backward; auto: on GPUs, and on hosts with a processor to spare", "Ranks");
   add_switch(app, "--tune", o.tune,

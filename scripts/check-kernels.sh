@@ -2,7 +2,8 @@
 # Looks at the machine code of the CUDA kernels, without a GPU: no kernel spills registers, and the bandwidth-bound ones
 # load and store 16 bytes at a time, some with several loads on their way (where there is nvdisasm, which is also in the
 # Python package nvidia-cuda-nvdisasm; else a line says that this was skipped). kernels/cuda/wide_access.txt says which those are; instances whose last template
-# argument is 1 take single elements, for addresses that are no multiple of 16, and are left out.
+# argument is 1 take single elements, for addresses that are no multiple of 16, and are left out. Every kernel waits for the
+# one before it (gpu::wait_for_earlier) before it touches memory.
 #   scripts/check-kernels.sh [ARCHITECTURE]      default sm_90; prints a table, and as its last line "N passed, N failed,
 #                                                N skipped", counted in kernels; exit status 1 when something is amiss
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -26,7 +27,8 @@ export -f compile
 export work architecture
 printf '%s\n' kernels/cuda/*.cu | xargs -P "$(jobs)" -I {} bash -c 'compile {}' || die "check-kernels.sh: a kernel does not compile"
 
-# One line a kernel: op, name, registers, bytes spilled, 16-byte loads, 16-byte stores.
+# One line a kernel: op, name, registers, bytes spilled, 16-byte loads, 16-byte stores, accesses before it waits (none; "all"
+# where it never waits).
 for log in "$work"/*.log; do
   name=$(basename "$log" .log)
   awk -v op="$name" '
@@ -35,9 +37,13 @@ for log in "$work"/*.log; do
     part == 1 && /spill stores/ { for (i = 1; i < NF; ++i) if ($(i + 2) == "spill") spill[entry] += $i }
     part == 1 && /Used [0-9]+ registers/ { match($0, /Used [0-9]+/); registers[entry] = substr($0, RSTART + 5, RLENGTH - 5) }
     part == 2 && /\.entry / { match($0, /\.entry [A-Za-z0-9_$]+/); entry = substr($0, RSTART + 7, RLENGTH - 7) }
+    part == 2 && /griddepcontrol\.wait/ { waits[entry] = 1 }
+    part == 2 && !waits[entry] && /(ld|st|atom|red|cp\.async|prefetch)[.a-z0-9_:]*\.(global|L[12])|^[ \t]*(@%p[0-9]+ )?(ld|st|atom|red)\.[a-z]*[0-9]+ / { early[entry]++ }
     part == 2 && /ld\.global(\.nc)?(\.[A-Za-z0-9:_]+)*\.v(4\.[a-z]*32|2\.[a-z]*64)/ { loads[entry]++ }
     part == 2 && /st\.global(\.[A-Za-z0-9:_]+)*\.v(4\.[a-z]*32|2\.[a-z]*64)/ { stores[entry]++ }
-    END { for (e in spill) print op, e, registers[e] + 0, spill[e], loads[e] + 0, stores[e] + 0 }
+    END {
+      for (e in spill) print op, e, registers[e] + 0, spill[e], loads[e] + 0, stores[e] + 0, waits[e] ? early[e] + 0 : "all"
+    }
   ' "$log" "$work/$name.ptx"
 done | sort > "$work/table"
 # A line for each kernel of the ops that the fourth column is about: its name and the most loads on their way.
@@ -56,11 +62,12 @@ complain() {
   if [ "$amiss" != "$kernels" ]; then failures=$((failures + 1)) amiss=$kernels; fi
 }
 printf '%-22s %9s %7s %9s %9s  %s\n' op registers spilled 16B-loads 16B-stores kernel
-while read -r op entry registers spilled loads stores; do
+while read -r op entry registers spilled loads stores early; do
   kernels=$((kernels + 1))
   kernel=$(c++filt "$entry" | sed -E 's/\(anonymous namespace\):://g; s/lockstep::(ops::backend|gpu):://g; s/^void //; s/\([A-Za-z0-9_:]+\)([0-9]+)/\1/g; s/\(.*//')
   printf '%-22s %9s %7s %9s %9s  %s\n' "$op" "$registers" "$spilled" "$loads" "$stores" "$kernel"
   [ "$spilled" = 0 ] || complain "$op: $kernel spills $spilled bytes"
+  [ "$early" = 0 ] || complain "$op: $kernel touches memory before it waits for the kernel before it ($early)"
   wanted=$(awk -v op="$op" -v kernel="$kernel" '!/^#/ && NF && $1 == op && kernel ~ ("^" $2 "(<|$)") {print $3; exit}' \
     kernels/cuda/wide_access.txt)
   case "$wanted" in

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Training throughput of train_resnet against PyTorch, interleaved in rounds: ours, theirs NHWC, theirs NCHW, ours, ...
 
+--compile: in every round also the peer's --compile, in NHWC, whose compiled code is kept from round to round.
+
   against_torch.py --peer torch_resnet.py [--program build/bin/train_resnet] [--before OLDER/train_resnet] [--ranks 1]
                    [--limits build/bin/bench_kernels] [--model resnet20] [--dtype fp32] [--pairs 9] [--out report.json]
 
@@ -56,9 +58,9 @@ def flops_of_an_image(a, environment):
     return float(re.search(r"train plan, batch 16: .*?([0-9.]+) GFLOP", text).group(1)) * 1e9 / 16
 
 
-def theirs(a, layout, environment, port):
+def theirs(a, way, environment, port):
     command = [a.python, a.peer, "--model", a.model, "--batch", str(a.batch // a.ranks), "--steps", str(a.steps - 6), "--warmup", "4",
-               "--threads", str(a.threads), "--dtype", a.dtype, "--layout", layout]
+               "--threads", str(a.threads), "--dtype", a.dtype, *(["--layout", "nhwc", "--compile"] if way == "compiled" else ["--layout", way])]
     processes = []
     for rank in range(a.ranks):
         env = dict(environment)
@@ -76,6 +78,7 @@ p.add_argument("--peer", required=True)
 p.add_argument("--program", default="build/bin/train_resnet")
 p.add_argument("--before")
 p.add_argument("--limits")
+p.add_argument("--compile", action="store_true")
 p.add_argument("--dtype", default="fp32", choices=["fp32", "bf16"])
 p.add_argument("--python", default="/usr/bin/python3")
 p.add_argument("--model", default="resnet20")
@@ -88,7 +91,7 @@ p.add_argument("--out")
 a = p.parse_args()
 
 environment = dict(os.environ, OMP_WAIT_POLICY="passive")
-LAYOUTS = ("nhwc", "nchw")
+WAYS = ("nhwc", "nchw", *(["compiled"] if a.compile else []))  # of the peer
 port = 29500
 rounds = []
 of_processor = []
@@ -98,11 +101,11 @@ for i in range(a.pairs):
     figures = {"ours": ours(a, a.program, environment)}
     if a.before:
         figures["before"] = ours(a, a.before, environment)
-    for layout in LAYOUTS:
+    for way in WAYS:
         port += 1
-        figures[layout] = theirs(a, layout, environment, port)
+        figures[way] = theirs(a, way, environment, port)
     rounds.append(figures)
-    print(f"round {i + 1}: ours {figures['ours']:.1f}, " + (f"before {figures['before']:.1f}, " if a.before else "") + ", ".join(f"theirs {x} {figures[x]:.1f}" for x in LAYOUTS) + " images/s",
+    print(f"round {i + 1}: ours {figures['ours']:.1f}, " + (f"before {figures['before']:.1f}, " if a.before else "") + ", ".join(f"theirs {x} {figures[x]:.1f}" for x in WAYS) + " images/s",
           flush=True)
 
 
@@ -112,8 +115,8 @@ def summary(layout):
             "min_ratio": min(ratios), "max_ratio": max(ratios)}
 
 
-against = {other: summary(other) for other in (*LAYOUTS, *(["before"] if a.before else []))}
-faster = max(LAYOUTS, key=lambda layout: against[layout]["theirs_median"])
+against = {other: summary(other) for other in (*WAYS, *(["before"] if a.before else []))}
+faster = max(("nhwc", "nchw"), key=lambda layout: against[layout]["theirs_median"])
 report = {"date": time.strftime("%Y-%m-%d"), "model": a.model, "dtype": a.dtype, "batch": a.batch, "ranks": a.ranks, "threads_per_rank": a.threads,
           "rounds": rounds, "against": against, "faster_layout_of_peer": faster}
 for layout, x in against.items():

@@ -11,8 +11,8 @@ the median over its reports after the first two. The peer's images lie on the GP
 round 1 only: a file of choices for each setting is kept over the rounds. A run is one epoch, with --workers processors for
 the loader, so that neither an evaluation nor the loader is what is measured.
 
-Round 1 runs ours, ours with --weights-beside, and every mode of the peer for each setting (type and batch), later rounds
-ours in both ways and the mode that was fastest there. The ratio of a round is ours over the best of the peer in that round; the result is the median of the ratios.
+Round 1 runs ours, ours with --weights-beside and with --dependent-launches, and every mode of the peer for each setting (type
+and batch), later rounds ours in all ways and the mode that was fastest there. The ratio of a round is ours over the best of the peer in that round; the result is the median of the ratios.
 --seconds is the time for everything: a run that would not fit, by what runs like it have taken so far, is left out and
 listed. Without PyTorch ours runs alone, and the report says so.
 Exit status: 0, also when the peer fails; 1 when one of our runs fails, or none was made.
@@ -29,7 +29,7 @@ import time
 
 MODES = ("eager", "graph", "compile")  # of the peer, in the order of round 1
 OURS = "ours"
-BESIDE = "ours, weights beside"  # with weight gradients on a second stream
+WAYS = {"ours, weights beside": ["--weights-beside"], "ours, dependent launches": ["--dependent-launches"]}  # of ours, too
 FUSED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_fused.py")
 
 
@@ -38,10 +38,10 @@ class Failed(Exception):
 
 
 def contenders(first, best, modes):
-    """Who runs in a round of a setting: all in the first, then ours in both ways and the peer's best."""
+    """Who runs in a round of a setting: all in the first, then ours in all ways and the peer's best."""
     if first:
-        return (OURS, BESIDE, *modes)
-    return (OURS, BESIDE, best) if best else (OURS, BESIDE)
+        return (OURS, *WAYS, *modes)
+    return (OURS, *WAYS, best) if best else (OURS, *WAYS)
 
 
 def estimate(contender, setting, took, first_time):
@@ -54,7 +54,7 @@ def estimate(contender, setting, took, first_time):
 
 def best_of(figures):
     """The peer's fastest mode by the median of its figures, None without any."""
-    peer = {mode: statistics.median(x) for mode, x in figures.items() if mode not in (OURS, BESIDE) and x}
+    peer = {mode: statistics.median(x) for mode, x in figures.items() if mode not in (OURS, *WAYS) and x}
     return max(peer, key=peer.get) if peer else None
 
 
@@ -66,12 +66,12 @@ def summary(rounds):
             figures.setdefault(contender, []).append(rate)
     best = best_of(figures)
     # Within a round, so that a clock that drifts changes both sides.
-    peers = [(r, [rate for mode, rate in r.items() if mode not in (OURS, BESIDE)]) for r in rounds if OURS in r]
+    peers = [(r, [rate for mode, rate in r.items() if mode not in (OURS, *WAYS)]) for r in rounds if OURS in r]
     ratios = [r[OURS] / max(rates) for r, rates in peers if rates]
-    beside = [r[BESIDE] / r[OURS] for r in rounds if OURS in r and BESIDE in r]
+    ways = {way: [r[way] / r[OURS] for r in rounds if OURS in r and way in r] for way in WAYS}
     return {"median": {c: statistics.median(x) for c, x in figures.items()}, "best_of_peer": best, "rounds": rounds,
             "ratio": statistics.median(ratios) if ratios else None, "ratios": ratios,
-            "beside_ratio": statistics.median(beside) if beside else None}
+            "to_ours": {way: statistics.median(x) for way, x in ways.items() if x}}
 
 
 def run(command, environment, limit):
@@ -159,8 +159,8 @@ def measure(a, modes, now=time.monotonic):
                 start = now()
                 try:
                     limit = min(left, a.limit)
-                    if contender in (OURS, BESIDE):
-                        this[contender] = ours(a, *setting, limit, ["--weights-beside"] if contender == BESIDE else [])
+                    if contender == OURS or contender in WAYS:
+                        this[contender] = ours(a, *setting, limit, WAYS.get(contender, []))
                     else:
                         this[contender] = theirs(a, contender, *setting, limit)
                     print(f"round {number + 1}, {setting[0]}, batch {setting[1]}: {contender} {this[contender]:.1f} images/s", flush=True)
@@ -177,12 +177,12 @@ def measure(a, modes, now=time.monotonic):
 
 def markdown(results, left_out, why_no_peer, modes):
     lines = ["Images per second, medians over the rounds; the ratio is ours over the best of the peer, median of the rounds' ratios.",
-             "", f"| type | batch | ours | {BESIDE} | " + " | ".join(MODES) + " | ratio | of rounds |", "|" + "---|" * (6 + len(MODES))]
+             "", "| type | batch | " + " | ".join((OURS, *WAYS, *MODES)) + " | ratio | of rounds |", "|" + "---|" * (5 + len(WAYS) + len(MODES))]
     number = lambda x: "" if x is None else f"{x:.1f}"
     for r in results:
         ratio = "" if r["ratio"] is None else f"{r['ratio']:.3f} ({r['best_of_peer']})"
-        lines.append(f"| {r['dtype']} | {r['batch']} | {number(r['median'].get(OURS))} | {number(r['median'].get(BESIDE))} | " +
-                     " | ".join(number(r["median"].get(m)) for m in MODES) + f" | {ratio} | {len(r['ratios'])} |")
+        lines.append(f"| {r['dtype']} | {r['batch']} | " +
+                     " | ".join(number(r["median"].get(m)) for m in (OURS, *WAYS, *MODES)) + f" | {ratio} | {len(r['ratios'])} |")
     lines.append("")
     if why_no_peer:
         lines.append(f"- not compared: {why_no_peer}")
@@ -230,11 +230,11 @@ def main():
     if a.markdown:
         with open(a.markdown, "w") as out:
             out.write(markdown(results, left_out, why, modes))
-    broken = [x for x in left_out if x["run"] in (OURS, BESIDE) and x["kind"] == "failed"]
+    broken = [x for x in left_out if x["run"] in (OURS, *WAYS) and x["kind"] == "failed"]
     made = [r for r in results if OURS in r["median"]]
     said = [f"{r['dtype']} {r['batch']}: {r['median'][OURS]:.0f} images/s" +
             (f", {r['ratio']:.3f} x {r['best_of_peer']}" if r["ratio"] else "") +
-            (f"; weights beside {r['beside_ratio']:.3f} x" if r["beside_ratio"] else "") for r in made]
+            "".join(f"; {way.removeprefix('ours, ')} {x:.3f} x" for way, x in r["to_ours"].items()) for r in made]
     if broken:
         said.insert(0, f"error: {broken[0]['dtype']} {broken[0]['batch']}: {broken[0]['reason']}")
     if left_out:

@@ -19,7 +19,8 @@ Workplace::Workplace(Session& session, const DeviceRequest& devices, const Workp
     threads_ = options.threads > 0 ? options.threads : compute_threads(share_);
     resolve_overlap(options.overlap);
     if (on_gpu()) {
-      context_ = std::make_unique<CudaContext>(device_.device);
+      context_ = std::make_unique<CudaContext>(device_.device,
+                                               CudaContextOptions{.dependent_launches = options.dependent_launches});
       alone_ = LocalGroup(1).communicator(0);
     } else {
       context_ = std::make_unique<CpuContext>(CpuContextOptions{.threads = threads_});

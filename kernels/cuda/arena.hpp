@@ -93,6 +93,7 @@ template <class Rule, class G, class H>
 __global__ void __launch_bounds__(kArenaBlock)
     arena_kernel(const __grid_constant__ ArenaTable table, Rule rule, ArenaScalars scalars, bool vectors,
                  ArenaMemory<G, H, Rule::kStates> at) {
+  gpu::wait_for_earlier();
   constexpr int kWidth = kPerVector < G >> kPerVector<H> ? kPerVector<G> : kPerVector<H>;
   constexpr int kPieces = kArenaChunk / (kArenaBlock * kWidth);
   LOCKSTEP_SHARED(ArenaBlock<typename Rule::Shared>, block, [1]);

@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(kBlock)
     augment_kernel(Settings settings, std::int64_t samples, std::int64_t height, std::int64_t width, std::int64_t tiles,
                    bool whole, const std::uint8_t* images, const std::int64_t* ids, const std::int64_t* epoch,
                    const std::int64_t* valid, T* out) {
+  gpu::wait_for_earlier();
   LOCKSTEP_SHARED(T, table, [3][256]);
   for (int value = static_cast<int>(threadIdx.x); value < 256; value += kBlock) {
 #pragma unroll

@@ -23,6 +23,7 @@ __device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::
 /// x: (N, H, W, C), y: (N, P, Q, C). pieces: of y. window: as in divisor().
 template <class T, int kCount>
 __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* x, T* y) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = thread; i < pieces; i += threads) {
@@ -51,6 +52,7 @@ __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int6
 /// divisor().
 template <class T, int kCount>
 __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* dy, T* dx) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = thread; i < pieces; i += threads) {
@@ -76,6 +78,7 @@ constexpr int kLanes = 8;  // threads that share the pixels of one piece
 /// x: (N, pixels, C), y: (N, C).
 template <class T, int kCount>
 __global__ void global_forward_kernel(int64_t images, int64_t pixels, int64_t channels, const T* x, T* y) {
+  gpu::wait_for_earlier();
   const int64_t per_pixel = channels / kCount;
   const int64_t tiles = (per_pixel + gpu::kWarp - 1) / gpu::kWarp;
   for (int64_t task = blockIdx.x; task < images * tiles; task += gridDim.x) {
@@ -106,6 +109,7 @@ __global__ void global_forward_kernel(int64_t images, int64_t pixels, int64_t ch
 /// dy: (N, C), dx: (N, pixels, C). pieces: of dx.
 template <class T, int kCount>
 __global__ void global_backward_kernel(int64_t pieces, int64_t pixels, int64_t channels, const T* dy, T* dx) {
+  gpu::wait_for_earlier();
   const int64_t per_pixel = channels / kCount;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;

@@ -33,6 +33,7 @@ template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     stats_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
                  unsigned* tickets, float* stats, Finalize to) {
+  gpu::wait_for_earlier();
   sum_moments<kCount>(tiling, batch, x, valid, means, squares, tickets, stats, to,
                       [](int64_t, int, const Pack<T, kCount>&) {});
 }
@@ -41,6 +42,7 @@ __global__ void __launch_bounds__(kBlock, 2)
 /// takes a channel.
 __global__ void __launch_bounds__(kBlock)
     merge_parts_kernel(int64_t count, int64_t channels, const float* parts, float* stats) {
+  gpu::wait_for_earlier();
   const int64_t width = 2 * channels + 1;
   for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
        c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
@@ -70,6 +72,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask,
                          Summed<T> norm, Summed<T> other, const int64_t* valid, T* masked, float* partial,
                          unsigned* tickets) {
+  gpu::wait_for_earlier();
   sum_gradients<kSecond, kMask, kStore, kPair, kCount>(
       tiling, batch, dy, dy2, mask, norm, other, valid, masked, partial, tickets,
       [](int64_t, int64_t, const Pack<T, kCount>&, const Pack<float, kCount>&) {});
@@ -79,6 +82,7 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 /// stats: (2C + 1). 40 bytes per channel.
 __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize to) {
+  gpu::wait_for_earlier();
   for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
        c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     finalize(to, stats[c], stats[channels + c], stats[2 * channels], channels, c);
@@ -88,6 +92,7 @@ __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize t
 /// All (C); coefficients: (4, C).
 __global__ void finalize_inference_kernel(int64_t channels, const float* running_mean, const float* running_var,
                                           const float* weight, const float* bias, double epsilon, float* coefficients) {
+  gpu::wait_for_earlier();
   for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
        c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     write_coefficients(static_cast<double>(running_mean[c]), static_cast<double>(running_var[c]), epsilon, weight, bias,
@@ -206,6 +211,7 @@ template <class T, bool kResidual, bool kNorm>
 __global__ void __launch_bounds__(kBlock, kResidentForward)
     apply_kernel(Pieces pieces, const T* x, const float* coefficients, const T* residual,
                  const float* residual_coefficients, bool relu, T* y, std::uint8_t* mask) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   if (thread >= pieces.stride) {
     return;
@@ -284,6 +290,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Pieces pieces, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, const T* x,
                           const float* coefficients, const float* sums, const float* stats, const int64_t* valid, T* dx,
                           T* dresidual) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   if (thread >= pieces.stride) {
     return;
@@ -373,6 +380,7 @@ template <class T>
 __global__ void __launch_bounds__(kBlock, kResidentPair)
     backward_apply_pair_kernel(Pieces pieces, Batch batch, const T* g, Given<T> first, Given<T> second,
                                const float* stats, const int64_t* valid) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   if (thread >= pieces.stride) {
     return;

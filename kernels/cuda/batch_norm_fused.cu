@@ -90,6 +90,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     forward_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
                    unsigned* tickets, float* stats, Finalize to, const T* residual, bool relu, T* y,
                    std::uint8_t* mask) {
+  gpu::wait_for_earlier();
   LOCKSTEP_DYNAMIC_SHARED(T, kept);
   constexpr int kCount = gpu::kPerVector<T>;
   const int column = static_cast<int>(threadIdx.x) % tiling.tile * kCount;
@@ -157,6 +158,7 @@ __global__ void __launch_bounds__(kBlock, 2)
     backward_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, Summed<T> norm,
                     const float* stats, const int64_t* valid, T* masked, T* dx, float* partial, unsigned* tickets,
                     int64_t items) {
+  gpu::wait_for_earlier();
   static_assert(kStore || !kSecond);
   LOCKSTEP_DYNAMIC_SHARED(T, kept);
   constexpr int kCount = gpu::kPerVector<T>;

@@ -32,6 +32,7 @@ template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     coefficients_given_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, GivenSums given,
                               double* means, float* squares, unsigned* tickets, float* stats, Finalize to) {
+  gpu::wait_for_earlier();
   const int64_t rows = batch.samples * batch.per_sample;
   const int64_t channels = tiling.channels;
   const double count = static_cast<double>(rows);
@@ -63,6 +64,7 @@ __global__ void __launch_bounds__(kBlock, 2)
 __global__ void __launch_bounds__(kBlock)
     gradients_given_kernel(int64_t channels, const float* sum_g, const float* sum_gx, bool add, float* sums,
                            float* dweight, float* dbias) {
+  gpu::wait_for_earlier();
   for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
        c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
     const float g = sum_g[c];

@@ -153,6 +153,7 @@ struct Share {
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentForward)
     forward_kernel(Stem stem, Share share, const T* x, const float* coefficients, T* y, std::uint8_t* index) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   const int64_t c = thread % share.columns * kCount;
   int64_t pixel = thread / share.columns;
@@ -211,6 +212,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_sums_kernel(Stem stem, Tiling tiling, Batch batch, int rows, int along, const T* dy,
                          const std::uint8_t* index, const T* x, const float* coefficients, const int64_t* valid,
                          float* partial, unsigned* tickets, Gradients to) {
+  gpu::wait_for_earlier();
   const int64_t valid_row = valid_rows(batch, valid);
   const int64_t channels = tiling.channels;
   const int lane = static_cast<int>(threadIdx.x) / tiling.tile;
@@ -271,6 +273,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Stem stem, Share share, Batch batch, const T* dy, const std::uint8_t* index, const T* x,
                           const float* coefficients, const float* sums, const float* stats, const int64_t* valid,
                           T* dx) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   const int64_t channels = stem.channels;
   const int64_t c = thread % share.columns * kCount;

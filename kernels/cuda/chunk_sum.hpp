@@ -59,6 +59,7 @@ struct SumTerm {
 template <std::int64_t kChunk, int kWidth, bool kVectors, class Term>
 __global__ void __launch_bounds__(kSumBlock)
     chunk_sums_kernel(Term term, std::int64_t count, std::int64_t chunks, double* partial) {
+  gpu::wait_for_earlier();
   term.start();
   for (std::int64_t chunk = blockIdx.x; chunk < chunks; chunk += gridDim.x) {
     const double sum = block_sum<kSumBlock>(thread_sum<kChunk, kWidth>(term, chunk * kChunk, count, kVectors));
@@ -83,6 +84,7 @@ __device__ double joined_sum(const double* partial, std::int64_t chunks) {
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads)
     join_sums_kernel(const double* partial, std::int64_t chunks, double divisor, bool add, double* result) {
+  gpu::wait_for_earlier();
   const double sum = joined_sum<kThreads>(partial, chunks) / divisor;
   if (threadIdx.x == 0) {
     *result = (add ? *result : 0.0) + sum;

@@ -9,6 +9,7 @@ template <class T>
 __global__ void clip_kernel(double max_norm, const double* squared_norm, int squares, const T* loss_scale,
                             const T* divisor, T* factor, std::int32_t* skip, std::int64_t* step, std::int64_t* skipped,
                             double* norm) {
+  gpu::wait_for_earlier();
   const double by = divisor != nullptr ? static_cast<double>(*divisor) : 1.0;
   const bool weighs = by > 0 && by - by == 0;
   const double times = loss_scale != nullptr ? static_cast<double>(*loss_scale) : 1.0;

@@ -35,6 +35,7 @@ inline constexpr std::int64_t kMostSumChunks = 256;
 template <class F, int kSums, int kCount>
 __global__ void column_sums_kernel(F f, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
                                    std::int64_t chunks, float* partial) {
+  gpu::wait_for_earlier();
   const std::int64_t pieces = columns / kCount;
   const std::int64_t tiles = (pieces + kWarp - 1) / kWarp;
   for (std::int64_t task = blockIdx.x; task < chunks * tiles; task += gridDim.x) {
@@ -75,6 +76,7 @@ struct ColumnSums {
 template <int kSums>
 __global__ void join_columns_kernel(std::int64_t columns, std::int64_t chunks, bool add, const float* partial,
                                     ColumnSums<kSums> sums) {
+  gpu::wait_for_earlier();
   const std::int64_t tiles = (kSums * columns + kWarp - 1) / kWarp;
   for (std::int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
     const std::int64_t column = tile * kWarp + threadIdx.x;

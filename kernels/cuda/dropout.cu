@@ -27,6 +27,7 @@ template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     dropout_kernel(Settings settings, int64_t samples, int64_t extent, int64_t pieces, int64_t sample_stride,
                    int64_t piece_stride, const int64_t* ids, const int64_t* epoch, const T* x, T* y) {
+  gpu::wait_for_earlier();
   constexpr int kPiece = kCount == 1 ? kQuad : kCount;
   const uint2 key =
       gpu::random_key(settings.seed, RandomUse::dropout, static_cast<std::uint64_t>(*epoch), settings.layer);

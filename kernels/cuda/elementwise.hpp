@@ -13,6 +13,7 @@ inline constexpr int kElementwiseBlock = 256;
 /// of in.
 template <class F, class T, class... In>
 __global__ void elementwise_kernel(F f, std::int64_t count, std::int64_t vectors, T* out, const In*... in) {
+  gpu::wait_for_earlier();
   constexpr int kElements = kPerVector<T>;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;

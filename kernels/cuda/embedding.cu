@@ -22,6 +22,7 @@ template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     forward_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, int64_t length, const T* table,
                    const std::int32_t* ids, const T* positions, T* y) {
+  gpu::wait_for_earlier();
   constexpr int kWarps = kBlock / gpu::kWarp;
   const int lane = static_cast<int>(threadIdx.x) % gpu::kWarp;
   const int64_t width = pieces * kCount;
@@ -61,6 +62,7 @@ __global__ void __launch_bounds__(kBlock)
 /// One block, so that there are no partial results to join. ids: (samples, each), valid: scalar or null.
 __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* ids, int64_t samples, int64_t each,
                                                             const int64_t* valid, int64_t vocabulary, double* bad_ids) {
+  gpu::wait_for_earlier();
   const int64_t given = valid != nullptr ? *valid : samples;
   const int64_t tokens = (given <= 0 ? 0 : (given < samples ? given : samples)) * each;
   double bad = 0;
@@ -78,6 +80,7 @@ __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* 
 /// order of atomic operations does not affect a maximum. ids: (M), last, behind_first: (V).
 __global__ void __launch_bounds__(kBlock) mark_kernel(const std::int32_t* ids, int64_t tokens, int64_t vocabulary,
                                                       std::int32_t* last, std::int32_t* behind_first) {
+  gpu::wait_for_earlier();
   int64_t token = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   for (; token < tokens; token += static_cast<int64_t>(gridDim.x) * kBlock) {
     const std::int32_t id = ids[token];
@@ -131,6 +134,7 @@ template <class T, int kCount>
 __global__ void __launch_bounds__(kSumBlock)
     sum_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, bool accumulate, const T* dy,
                const std::int32_t* ids, const std::int32_t* last, const std::int32_t* behind_first, float* dtable) {
+  gpu::wait_for_earlier();
   LOCKSTEP_SHARED(int, counts, [kScan * kSumWarps]);
   LOCKSTEP_SHARED(std::int32_t, list, [kScan * kSumBlock]);
   const int64_t width = pieces * kCount;

@@ -16,6 +16,7 @@ constexpr std::int64_t kVector = 16;  // bytes of one store
 template <class T>
 __global__ void fill_kernel(T* out, std::int64_t count, std::int64_t head, std::int64_t vectors, T value,
                             uint4 pattern) {
+  gpu::wait_for_earlier();
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;
   uint4* body = reinterpret_cast<uint4*>(out + head);

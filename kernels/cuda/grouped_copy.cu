@@ -63,6 +63,7 @@ __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes
 
 // 6 blocks: with the 32 registers that ptxas would choose, it spills one.
 __global__ void __launch_bounds__(kBlock, 6) grouped_kernel(const __grid_constant__ Table table) {
+  gpu::wait_for_earlier();
   int at = 0;  // the part of the chunk; ascends
   for (int64_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     while (at + 1 < table.count && chunk >= table.parts[at + 1].first_chunk) {

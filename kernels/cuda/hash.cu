@@ -22,6 +22,7 @@ __device__ Word split_mix(Word seed, int64_t index) {
 
 /// Runs before sum_kernel adds to the result. One thread.
 __global__ void start_kernel(int64_t bytes, Word* result) {
+  gpu::wait_for_earlier();
   *result = split_mix(static_cast<Word>(bytes), 0);
 }
 
@@ -30,6 +31,7 @@ __global__ void start_kernel(int64_t bytes, Word* result) {
 /// (bytes), the first `vectors` * 16 of them aligned.
 __global__ void __launch_bounds__(kBlock)
     sum_kernel(int64_t bytes, int64_t vectors, const unsigned char* x, Word* result) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * kBlock;
   Word sum = 0;

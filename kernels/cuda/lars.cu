@@ -13,6 +13,7 @@ constexpr int kBlock = gpu::kArenaBlock;
 template <class G>
 __global__ void __launch_bounds__(kBlock) norms_kernel(const __grid_constant__ gpu::ArenaTable table, bool vectors,
                                                        const float* parameters, const G* gradients, double* partial) {
+  gpu::wait_for_earlier();
   int number = 0;
   for (std::int64_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     const gpu::ArenaPart& part = table.part_of(chunk, number);
@@ -48,6 +49,7 @@ __device__ void join(const gpu::ArenaTable& table, const gpu::ArenaPart& part, c
 __global__ void __launch_bounds__(kBlock)
     ratios_kernel(const __grid_constant__ gpu::ArenaTable table, double trust_coefficient, double epsilon,
                   const float* factor, const double* partial, const double* squares, double* ratios) {
+  gpu::wait_for_earlier();
   for (int number = static_cast<int>(blockIdx.x); number < table.count; number += static_cast<int>(gridDim.x)) {
     const gpu::ArenaPart& part = table.parts[number];
     const std::int64_t place = table.parts_before + number;
@@ -71,6 +73,7 @@ __global__ void __launch_bounds__(kBlock)
 /// One block per part. partial: (chunks of the call, 2), squares: (parts of the call, 2), to which they are added.
 __global__ void __launch_bounds__(kBlock)
     squares_kernel(const __grid_constant__ gpu::ArenaTable table, const double* partial, double* squares) {
+  gpu::wait_for_earlier();
   for (int number = static_cast<int>(blockIdx.x); number < table.count; number += static_cast<int>(gridDim.x)) {
     double sums[2];
     join(table, table.parts[number], partial, sums);

@@ -14,6 +14,7 @@ constexpr int kBlock = gpu::kRowBlock;
 template <class T, int kThreads, int kCount>
 __global__ void forward_kernel(int64_t rows, int64_t channels, float epsilon, const T* x, const float* weight,
                                const float* bias, T* y, float* mean, float* inv_std) {
+  gpu::wait_for_earlier();
   constexpr int kRows = kBlock / kThreads;  // of a block
   const int lane = static_cast<int>(threadIdx.x) % kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;
@@ -60,6 +61,7 @@ __global__ void forward_kernel(int64_t rows, int64_t channels, float epsilon, co
 template <class T, int kThreads, int kCount>
 __global__ void backward_kernel(int64_t rows, int64_t channels, const T* dy, const T* x, const float* weight,
                                 const float* mean, const float* inv_std, T* dx) {
+  gpu::wait_for_earlier();
   constexpr int kRows = kBlock / kThreads;
   const int lane = static_cast<int>(threadIdx.x) % kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;

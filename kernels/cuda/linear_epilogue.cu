@@ -15,6 +15,7 @@ constexpr int kBlock = 256;
 template <class T, class F, int kCount>
 __global__ void __launch_bounds__(kBlock) forward_kernel(F function, int64_t pieces, int64_t period, int64_t step,
                                                          const T* x, const float* bias, const T* residual, T* y) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * kBlock;
   int64_t column = thread % period;

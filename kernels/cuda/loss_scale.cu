@@ -8,6 +8,7 @@ namespace {
 template <class T>
 __global__ void loss_scale_kernel(double growth, double backoff, std::int64_t interval, double least, double most,
                                   const std::int32_t* skip, T* scale, std::int64_t* good) {
+  gpu::wait_for_earlier();
   const auto value = static_cast<double>(*scale);
   const std::int64_t count = *good + 1;
   const auto why = static_cast<Skip>(*skip);

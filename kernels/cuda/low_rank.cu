@@ -21,6 +21,7 @@ __device__ double product_of(const float* x, int64_t rows, int r, int i, int j) 
 /// One block. x: (rows, r); a thread reads and writes rows of its own, the sums are all that threads exchange.
 /// columns: (r).
 __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float* x, std::int32_t* columns) {
+  gpu::wait_for_earlier();
   double strange = 0;
   for (int64_t row = threadIdx.x; row < rows; row += kBlock) {
     for (int j = 0; j < r; ++j) {
@@ -55,6 +56,7 @@ __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float
 template <int kCount>
 __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, const float* p, const float* q,
                                 const std::int32_t* columns, float* error) {
+  gpu::wait_for_earlier();
   if (columns[0] == static_cast<std::int32_t>(Column::not_finite)) {
     return;
   }
@@ -77,6 +79,7 @@ __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, con
 
 /// from, to: (n, r).
 __global__ void keep_kernel(int64_t count, int r, const float* from, const std::int32_t* columns, float* to) {
+  gpu::wait_for_earlier();
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += threads) {
     if (columns[i % r] == static_cast<std::int32_t>(Column::kept)) {

@@ -12,6 +12,7 @@ constexpr int kBlock = 256;
 /// x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. pieces: of y.
 template <class T, int kCount>
 __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* x, T* y, std::int32_t* index) {
+  gpu::wait_for_earlier();
   const int64_t width = g.columns.extent;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -51,6 +52,7 @@ __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T*
 template <class T, int kCount>
 __global__ void max_backward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* dy, const std::int32_t* index,
                                     T* dx) {
+  gpu::wait_for_earlier();
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = thread; i < pieces; i += threads) {

@@ -33,6 +33,7 @@ constexpr int kBlock = 256;
 /// squares, factors (n). A thread a factor.
 template <class T>
 __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squares, T* factors) {
+  gpu::wait_for_earlier();
   const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   if (i < n) {
     factors[i] = static_cast<T>(1.0 / fmax(sqrt(squares[i]), epsilon));
@@ -62,6 +63,7 @@ __device__ inline Place place_of(std::int64_t k, std::int64_t element) {
 template <class T>
 __global__ void polynomial_kernel(float a, float b, float c, std::int64_t k, std::int64_t count, std::int64_t vectors,
                                   const T* x, const T* y, T* z) {
+  gpu::wait_for_earlier();
   constexpr int kElements = gpu::kPerVector<T>;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * blockDim.x;

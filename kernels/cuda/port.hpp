@@ -3,6 +3,7 @@
 // The only CUDA header that kernel files include. The same .cu file is compiled by nvcc and, with
 // LOCKSTEP_EMULATE_CUDA, by the host compiler against an emulation of blocks, warps and shared memory, so kernel files
 //   - launch through gpu::launch(), never <<<>>>;
+//   - begin every kernel with gpu::wait_for_earlier(), before it touches memory (scripts/check-kernels.sh looks);
 //   - name shared memory through the two macros below, at the top of a function;
 //   - give every warp collective an explicit mask and use gpu::kWarp for the warp size;
 //   - do not return before a barrier: put the condition around the work, not around the barrier.
@@ -37,13 +38,28 @@
 
 namespace lockstep::gpu::detail {
 
+/// dependent: see Stream::launch_dependently().
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
-                    std::tuple<Parameters...>& values) {
+                    bool dependent, std::tuple<Parameters...>& values) {
   return std::apply(
       [&](auto&... value) {
         void* pointers[] = {static_cast<void*>(&value)..., nullptr};
-        return cudaLaunchKernel(reinterpret_cast<const void*>(kernel), grid, block, pointers, shared_bytes, stream);
+        const auto* const function = reinterpret_cast<const void*>(kernel);
+        if (!dependent) {
+          return cudaLaunchKernel(function, grid, block, pointers, shared_bytes, stream);
+        }
+        cudaLaunchAttribute attribute{};
+        attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attribute.val.programmaticStreamSerializationAllowed = 1;
+        cudaLaunchConfig_t config{};
+        config.gridDim = grid;
+        config.blockDim = block;
+        config.dynamicSmemBytes = shared_bytes;
+        config.stream = stream;
+        config.attrs = &attribute;
+        config.numAttrs = 1;
+        return cudaLaunchKernelExC(&config, function, pointers);
       },
       values);
 }
@@ -67,7 +83,8 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
   const Device device = stream.device();
   const cuda::DeviceGuard guard(device);
   std::tuple<Parameters...> values(static_cast<Parameters>(std::forward<Arguments>(arguments))...);
-  LOCKSTEP_CUDA_CHECK(device, detail::enqueue(kernel, grid, block, shared_bytes, stream.cuda_handle(), values));
+  LOCKSTEP_CUDA_CHECK(device, detail::enqueue(kernel, grid, block, shared_bytes, stream.cuda_handle(),
+                                              stream.launches_dependently(), values));
 }
 
 }  // namespace lockstep::gpu
@@ -75,6 +92,15 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 namespace lockstep::gpu {
 
 inline constexpr int kWarp = 32;
+
+/// Waits until the kernel before this one on its stream has ended and its writes can be seen, where the two may overlap
+/// (Stream::launch_dependently()); else does nothing. A kernel that has waited has waited for all before it, as these
+/// have waited, too.
+__device__ inline void wait_for_earlier() {
+#if !defined(LOCKSTEP_EMULATE_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  cudaGridDependencySynchronize();
+#endif
+}
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 inline constexpr std::int64_t kMostBlocks = 6;  // small, so that the loops of small tests run several times

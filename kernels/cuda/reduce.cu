@@ -24,6 +24,7 @@ template <class T, bool kVectors>
 __global__ void __launch_bounds__(kBlock)
     sum_chunks(const T* x, std::int64_t rows, std::int64_t columns, std::int64_t tiles, std::int64_t chunks,
                bool accumulate, double* partial, float* sums) {
+  gpu::wait_for_earlier();
   constexpr int kWidth = gpu::kPerVector<T>;
   constexpr int kTile = kGroups * kWidth;
   LOCKSTEP_SHARED(float, lanes, [kLanes][kTile]);
@@ -82,6 +83,7 @@ __global__ void __launch_bounds__(kBlock)
 /// order. partial: (chunks, C), sums: (C).
 __global__ void __launch_bounds__(kBlock)
     join_chunks(const double* partial, std::int64_t columns, std::int64_t chunks, bool accumulate, float* sums) {
+  gpu::wait_for_earlier();
   LOCKSTEP_SHARED(double, lanes, [kLanes][kGroups]);
   const int group = static_cast<int>(threadIdx.x) % kGroups;
   const int lane = static_cast<int>(threadIdx.x) / kGroups;
@@ -115,6 +117,7 @@ __device__ bool is_finite(float value) {
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     finite_kernel(const T* x, std::int64_t count, std::int64_t vectors, std::int32_t* found) {
+  gpu::wait_for_earlier();
   constexpr int kWidth = gpu::kPerVector<T>;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * kBlock + threadIdx.x;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kBlock;

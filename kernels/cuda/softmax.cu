@@ -18,6 +18,7 @@ template <class T, int kThreads, int kCount>
 __global__ void __launch_bounds__(kBlock)
     forward_kernel(int64_t rows, int64_t columns, int64_t queries, int64_t first_seen, int64_t step, float scale,
                    const T* x, T* y) {
+  gpu::wait_for_earlier();
   constexpr int kRows = kBlock / kThreads;  // of a block
   const int lane = static_cast<int>(threadIdx.x) % kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;
@@ -61,6 +62,7 @@ __global__ void __launch_bounds__(kBlock)
 template <class T, int kThreads, int kCount>
 __global__ void __launch_bounds__(kBlock)
     backward_kernel(int64_t rows, int64_t columns, float scale, const T* y, const T* dy, T* dx) {
+  gpu::wait_for_earlier();
   constexpr int kRows = kBlock / kThreads;
   const int lane = static_cast<int>(threadIdx.x) % kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;

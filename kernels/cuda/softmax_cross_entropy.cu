@@ -18,6 +18,7 @@ __global__ void __launch_bounds__(kBlock)
     rows_kernel(const T* logits, const std::int32_t* labels, const float* weights, std::int64_t alike,
                 const std::int64_t* valid, const float* scale, std::int64_t samples, std::int64_t positions,
                 std::int64_t classes, float peak, float spread, T* dlogits, PositionLoss* losses) {
+  gpu::wait_for_earlier();
   const int lane = static_cast<int>(threadIdx.x) % gpu::kWarp;
   const std::int64_t warp = static_cast<std::int64_t>(blockIdx.x) * kRows + threadIdx.x / gpu::kWarp;
   const std::int64_t warps = static_cast<std::int64_t>(gridDim.x) * kRows;
@@ -87,6 +88,7 @@ __global__ void __launch_bounds__(kBlock)
 __global__ void __launch_bounds__(kJoinBlock)
     metrics_kernel(const PositionLoss* losses, const float* weights, std::int64_t alike, std::int64_t rows,
                    double positions, double* metrics) {
+  gpu::wait_for_earlier();
   double loss = 0;
   double right = 0;
   double bad = 0;

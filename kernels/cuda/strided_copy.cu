@@ -61,6 +61,7 @@ __device__ Place place_of(const CopyLoops& loops, int64_t index) {
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const __grid_constant__ CopyLoops loops, int64_t pieces, int64_t row, const Src* src, Dst* dst) {
+  gpu::wait_for_earlier();
   const int64_t threads = static_cast<int64_t>(gridDim.x) * kBlock;
   for (int64_t piece = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x; piece < pieces; piece += threads) {
     const Place place = place_of(loops, piece);
@@ -101,6 +102,7 @@ template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     tiles_kernel(const __grid_constant__ CopyLoops outer, int64_t tiles, const __grid_constant__ Planes planes,
                  const Src* src, Dst* dst) {
+  gpu::wait_for_earlier();
   constexpr int kTile = kSide<Src>;
   constexpr int kPieces = kTile / kCount;  // along one side
   constexpr int kPadding = sizeof(Src) >= 4 ? 1 : 4 / static_cast<int>(sizeof(Src));
@@ -230,6 +232,7 @@ __device__ void store_element(From value, DType type, void* memory, int64_t i) {
 
 __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ CopyLoops loops, int64_t count,
                                                        DType from, const void* src, DType to, void* dst) {
+  gpu::wait_for_earlier();
   const int64_t threads = static_cast<int64_t>(gridDim.x) * kBlock;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kBlock + threadIdx.x; i < count; i += threads) {
     const Place place = place_of(loops, i);

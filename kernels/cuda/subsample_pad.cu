@@ -33,6 +33,7 @@ void visit_channels(const TensorView& large, const TensorView& small, const Geom
 /// pieces: of y.
 template <class T, int kCount>
 __global__ void forward_kernel(Geometry g, int64_t pieces, const T* x, T* y) {  // x: (N, H, W, C), y: (N, P, Q, K)
+  gpu::wait_for_earlier();
   const int64_t per_pixel = g.out_channels / kCount;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -59,6 +60,7 @@ __global__ void forward_kernel(Geometry g, int64_t pieces, const T* x, T* y) {  
 /// Writes all of dx. pieces: of dx.
 template <class T, int kCount>
 __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {  // dy: (N, P, Q, K), dx: (N, H, W, C)
+  gpu::wait_for_earlier();
   const int64_t per_pixel = g.channels / kCount;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
@@ -86,6 +88,7 @@ __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) 
 /// Adds to the pixels of dx that forward took, and touches no others. pieces: of those pixels, (N, P, Q, C).
 template <class T, int kCount>
 __global__ void accumulate_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {
+  gpu::wait_for_earlier();
   const int64_t per_pixel = g.channels / kCount;
   const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;

@@ -116,6 +116,7 @@ class TileLoader {
 /// A task is a tile of one part of one product's sum; part s of product p is written as product s * products + p.
 template <class A, class B, class T, class F>
 __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s, A a, B b, ProductOutput<T, F> out) {
+  gpu::wait_for_earlier();
   LOCKSTEP_SHARED(float, a_tile, [kTileDepth][kTileSide + kTilePadding]);
   LOCKSTEP_SHARED(float, b_tile, [kTileDepth][kTileSide + kTilePadding]);
   const std::int64_t row_tiles = (s.rows + kTileSide - 1) / kTileSide;
@@ -166,6 +167,7 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
 template <class T, class F>
 __global__ void __launch_bounds__(kTileBlock)
     join_products_kernel(ProductSizes s, const float* partial, ProductOutput<T, F> out) {
+  gpu::wait_for_earlier();
   const std::int64_t elements = s.products * s.rows * s.columns;
   const std::int64_t threads = static_cast<std::int64_t>(gridDim.x) * kTileBlock;
   for (std::int64_t e = static_cast<std::int64_t>(blockIdx.x) * kTileBlock + threadIdx.x; e < elements; e += threads) {

@@ -15,6 +15,7 @@ template <class T>
 __global__ void __launch_bounds__(kBlock)
     rank_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, std::int64_t samples,
                 std::int64_t classes, int k, std::uint8_t* found) {
+  gpu::wait_for_earlier();
   constexpr int kWidth = gpu::kPerVector<T>;
   const std::int64_t counting = valid != nullptr ? *valid : samples;
   const int thread = static_cast<int>(threadIdx.x);
@@ -61,6 +62,7 @@ __global__ void __launch_bounds__(kBlock)
 /// One block, so that there are no partial results to join. found: (N); weights: (N) or null.
 __global__ void __launch_bounds__(kJoinBlock)
     count_kernel(const std::uint8_t* found, const float* weights, std::int64_t samples, double* result) {
+  gpu::wait_for_earlier();
   double sum = 0;
 #pragma unroll 4
   for (std::int64_t i = threadIdx.x; i < samples; i += kJoinBlock) {

@@ -37,6 +37,7 @@ struct Weights {
 __global__ void __launch_bounds__(gpu::kSumBlock)
     join_weights_kernel(const double* partial, std::int64_t chunks, double features, const float* scale,
                         bool accumulate, float* sum, double* total) {
+  gpu::wait_for_earlier();
   const double all = gpu::joined_sum<gpu::kSumBlock>(partial, chunks) / features;
   if (threadIdx.x == 0) {
     if (total != nullptr) {

@@ -138,7 +138,9 @@ std::int64_t microbatches_of(const TrainStepOptions& o, int ranks) {
 /// A second context on the device of a step: for weight gradients (TrainStepOptions::weights_beside).
 std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>& worker) {
   if (context.device().kind == DeviceKind::cuda) {
-    return std::make_unique<CudaContext>(context.device(), CudaContextOptions{.memory = &context.memory()});
+    return std::make_unique<CudaContext>(
+        context.device(),
+        CudaContextOptions{.memory = &context.memory(), .dependent_launches = context.stream().launches_dependently()});
   }
   worker = context.stream().is_inline() ? Stream::host_inline() : Stream::host_worker("weights");
   return std::make_unique<CpuContext>(

@@ -331,6 +331,15 @@ class CudaStreamState final : public StreamState {
     }
   }
 
+  void launch_dependently(bool on) override {
+    constexpr int kMajor = 9;
+    int major = 0;
+    LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
+    require<UnsupportedError>(!on || major >= kMajor, "launch_dependently: ", device, " has compute capability ", major,
+                              ".x, expected ", kMajor, ".0 or more");
+    dependent_launches = on;
+  }
+
   void synchronize() override {
     {
       const cuda::DeviceGuard guard(device);

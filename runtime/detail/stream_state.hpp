@@ -73,9 +73,11 @@ struct StreamState {
   /// event may be of any device. The wait is for event->point() at the time of the call, not for later records.
   virtual void wait(const std::shared_ptr<EventState>& event) = 0;
   virtual void synchronize() = 0;
+  virtual void launch_dependently(bool on);  ///< StateError unless overridden
 
   const Device device;
   const bool is_inline;
+  bool dependent_launches = false;
   SyncLog sync_log;
 };
 

@@ -59,7 +59,11 @@ CpuContext::CpuContext(const Options& options)
 // Braces: the arguments are evaluated from left to right.
 CudaContext::CudaContext(Device device, const Options& options)
     : Context{checked(device, options), nullptr, new_cuda_stream(device, options.stream), options.memory,
-              new_cuda_memory(device, options)} {}
+              new_cuda_memory(device, options)} {
+  if (options.dependent_launches) {
+    stream().launch_dependently(true);
+  }
+}
 
 std::unique_ptr<Context> make_context(Device device) {
   if (device.kind == DeviceKind::cuda) {

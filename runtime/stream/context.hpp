@@ -95,6 +95,7 @@ struct CudaContextOptions {
   MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a CudaPoolResource of its own
   /// Limit of bytes in use of the context's own resource; 0: none. UsageError together with a borrowed resource.
   std::size_t memory_limit = 0;
+  bool dependent_launches = false;  ///< Stream::launch_dependently(), which says when that is an error
 };
 
 /// Computes on one CUDA device. Never changes the calling thread's current device. Declared in every build. The

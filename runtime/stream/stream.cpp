@@ -18,6 +18,10 @@ CUstream_st* StreamState::cuda_handle() const {
   throw StateError(concat("cuda_handle: the stream is on ", device, ", expected a CUDA stream"));
 }
 
+void StreamState::launch_dependently(bool /*on*/) {
+  throw StateError(concat("launch_dependently: the stream is on ", device, ", expected a CUDA stream"));
+}
+
 }  // namespace detail
 
 namespace {
@@ -60,6 +64,12 @@ bool Stream::is_inline() const {
 }
 CUstream_st* Stream::cuda_handle() const {
   return used(state_.get(), "stream").cuda_handle();
+}
+void Stream::launch_dependently(bool on) {
+  used(state_.get(), "stream").launch_dependently(on);
+}
+bool Stream::launches_dependently() const {
+  return used(state_.get(), "stream").dependent_launches;
 }
 void* Stream::acquire_slot() {
   return used(state_.get(), "stream").acquire_slot();

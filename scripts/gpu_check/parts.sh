@@ -214,8 +214,8 @@ same_bits() {
   reason=$no_gpu
 }
 
-# The same bits with and without the graph of a step, and with weight gradients on a second stream, in f32 and in bf16;
-# with two ranks, which exchange gradients in the graph, in bf16. Equal choices of the libraries are what equal bits need:
+# The same bits with and without the graph of a step, with weight gradients on a second stream, and with dependent
+# launches, in f32 and in bf16; with two ranks, which exchange gradients in the graph, in bf16. Equal choices of the libraries are what equal bits need:
 # all runs of a type share a file of them. That two runs call by call are equal comes first: where they are not, the graph
 # is not the reason.
 captured() {
@@ -230,6 +230,8 @@ captured() {
     same_bits "captured = uncaptured, $dtype" "captured-$dtype" "uncaptured-$dtype"
     train "beside-$dtype" 20 60 1 "${options[@]}" --cuda-graph on --weights-beside || true
     same_bits "weights beside = captured, $dtype" "beside-$dtype" "captured-$dtype"
+    train "dependent-$dtype" 20 60 1 "${options[@]}" --cuda-graph on --weights-beside --dependent-launches || true
+    same_bits "dependent launches = captured, $dtype" "dependent-$dtype" "captured-$dtype"
   done
   train "uncaptured-2-ranks" 20 90 2 "${options[@]}" --cuda-graph off || true
   train "captured-2-ranks" 20 90 2 "${options[@]}" --cuda-graph on || true

@@ -236,6 +236,7 @@ if command -v python3 > /dev/null; then
   lines 1 '^passed   control: another seed, another gradient'
   lines 6 '^passed   captured = uncaptured'
   lines 4 '^passed   weights beside = captured'
+  lines 4 '^passed   dependent launches = captured'
   lines 4 '^passed   uncaptured run twice = the same bits'
   lines 0 'test_kernels_cuda'  # in the part smoke only
   lines 1 '^passed   control: another seed, other weights'
@@ -269,18 +270,19 @@ END
   run 0 "whole steps" "${steps[@]}"
   lines 6 '^round [123], (bf16|fp16), batch 64: ours 110\.0 images/s'
   lines 6 ': ours, weights beside 121\.0 images/s'
+  lines 6 ': ours, dependent launches 110\.0 images/s'
   lines 2 ': eager 55\.0 images/s'
   lines 6 ': graph 88\.0 images/s'
   lines 2 ': compile: exit status 1: no compiler'
-  lines 1 '^bf16 64: 110 images/s, 1\.250 x graph; weights beside 1\.100 x; fp16 64: 110 images/s, 1\.250 x graph; weights beside 1\.100 x; 2 runs left out$'
+  lines 1 '^bf16 64: 110 images/s, 1\.250 x graph; weights beside 1\.100 x; dependent launches 1\.000 x; fp16 64: 110 images/s, 1\.250 x graph; weights beside 1\.100 x; dependent launches 1\.000 x; 2 runs left out$'
   run 0 "  its JSON" json "$work/steps.json" 'results.0.dtype=bf16;results.0.best_of_peer=graph;results.0.ratio=1.25;left_out.0.kind=failed'
-  lines 1 '^\| bf16 \| 64 \| 110\.0 \| 121\.0 \| 55\.0 \| 88\.0 \|  \| 1\.250 \(graph\) \| 3 \|$' "$work/steps.md"
+  lines 1 '^\| bf16 \| 64 \| 110\.0 \| 121\.0 \| 110\.0 \| 55\.0 \| 88\.0 \|  \| 1\.250 \(graph\) \| 3 \|$' "$work/steps.md"
   NO_TORCH=1 run 0 "whole steps without PyTorch" "${steps[@]}" --rounds 1
   lines 1 '^no PyTorch with torchvision here'
-  lines 1 '^bf16 64: 110 images/s; weights beside 1\.100 x; fp16 64: 110 images/s; weights beside 1\.100 x$'
+  lines 1 '^bf16 64: 110 images/s; weights beside 1\.100 x; dependent launches 1\.000 x; fp16 64: 110 images/s; weights beside 1\.100 x; dependent launches 1\.000 x$'
   run 1 "whole steps without the time for one" "${steps[@]}" --seconds 5
-  lines 1 '^18 runs left out$'
-  lines 10 '^- left out: round 1, .* needs about 20 s, [45] s are left' "$work/steps.md"
+  lines 1 '^24 runs left out$'
+  lines 12 '^- left out: round 1, .* needs about 20 s, [45] s are left' "$work/steps.md"
   run 1 "whole steps with ours failing" "${steps[@]}" --program false --rounds 1
   lines 1 '^error: bf16 64: exit status 1: nothing said'
 

@@ -83,13 +83,14 @@ std::string schedule_text(const Schedule& schedule) {
 }
 
 /// On a GPU it has a second line about the host threads.
-std::string compute_text(const comm::Workplace& place, const Trainer& trainer) {
+std::string compute_text(const comm::Workplace& place, Trainer& trainer) {
   if (!place.on_gpu()) {
     return concat("cpu, ", counted(place.threads(), "thread"), " a rank; ", place.share().description());
   }
   const std::string& obstacle = trainer.graph_obstacle();
   return concat(to_string(*place.gpu()), "; steps as a CUDA graph ", obstacle.empty() ? "on" : "off: " + obstacle,
-                "\n             ", place.share().description(), "; ", place.binding());
+                trainer.context().stream().launches_dependently() ? "; dependent launches" : "", "\n             ",
+                place.share().description(), "; ", place.binding());
 }
 
 /// What is computed again in backward, and what that costs and saves; only where it was asked for.

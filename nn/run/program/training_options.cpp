@@ -303,6 +303,7 @@ comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bi
                      : options.overlap == Switch::automatic ? Overlap::automatic
                      : options.overlap == Switch::on        ? Overlap::on
                                                             : Overlap::off,
+          .dependent_launches = options.dependent_launches,
           .bind_near_gpu = bind_near_gpu};
 }
 

@@ -82,6 +82,7 @@ struct TrainingOptions {
   bool check_gradients = false;  ///< TrainerOptions::check_gradients
   Switch cuda_graph = Switch::automatic;
   bool weights_beside = false;       ///< TrainerOptions::weights_beside
+  bool dependent_launches = false;   ///< comm::WorkplaceOptions::dependent_launches
   Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
   std::string choices;               ///< file of timed choices; empty: none
   std::int64_t workspace_mb = 1024;  ///< limit of one library call, when tuning

@@ -364,6 +364,7 @@ struct TrainingProgram::Impl {
                         {"overlap", place.overlap_reason()},
                         {"recompute", o.recompute},
                         {"weights_beside", o.weights_beside},
+                        {"dependent_launches", o.dependent_launches},
                         {"bucket_mb", o.bucket_mb},
                         {"cost", o.cost},
                         {"library_choices", made.tuned ? json_of(*made.tuned) : Json()},

@@ -716,6 +716,30 @@ TEST(CudaTraining, WeightGradientsBesideChangeNoBit) {
   EXPECT_EQ(differences(train_on_gpu(beside), train_on_gpu(bf16)), Texts{});
 }
 
+/// Every launch of a step, on both streams, may begin early (but for cooperative ones, which this model has not), and
+/// the bits stay. Here none does: scripts/check-kernels.sh looks whether every kernel waits.
+TEST(CudaTraining, LaunchesMayDependOnTheStream) {
+  new_machine(1);
+  RunSetup setup{.model = mlp, .steps = 3, .graph = CudaGraph::off};
+  const Outcome plain = train_on_gpu(setup);
+  setup.weights_beside = true;
+  const std::int64_t none = emulation::dependent_launches();
+  CudaContext context(Device::cuda(0), {.dependent_launches = true});
+  EXPECT_TRUE(context.stream().launches_dependently());
+  Outcome outcome;
+  with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+    steps(trainer, 2);
+    const std::int64_t dependent = emulation::dependent_launches();
+    const std::int64_t all = emulation::launches();
+    steps(trainer, 1);
+    EXPECT_GT(emulation::launches(), all + 10);
+    EXPECT_EQ(emulation::dependent_launches() - dependent, emulation::launches() - all);
+    outcome = outcome_of(trainer);
+  });
+  EXPECT_GT(emulation::dependent_launches(), none);
+  EXPECT_EQ(differences(outcome, plain), Texts{});
+}
+
 /// The control: what a weight gradient's stream waits for, and the wait for it at the end, are seen when left out. The
 /// gradients of fc, conv2 and conv1 run beside. The wait for fc's, before conv1's begins, keeps memory short and may be
 /// left out here. The reducer's waits are no part of this, as above.

@@ -30,6 +30,14 @@ TEST_F(CudaContextTest, HasItsOwnStreamAndMemory) {
   EXPECT_EQ(make_context(Device::cuda(0))->device(), Device::cuda(0));
 }
 
+TEST_F(CudaContextTest, LaunchesDependentlyWhereItIsAsked) {
+  EXPECT_FALSE(CudaContext(Device::cuda(0)).stream().launches_dependently());
+  CudaContext context(Device::cuda(0), {.dependent_launches = true});
+  EXPECT_TRUE(context.stream().launches_dependently());
+  context.stream().launch_dependently(false);
+  EXPECT_FALSE(context.stream().launches_dependently());
+}
+
 TEST_F(CudaContextTest, HostTasksCannotBeEnqueued) {
   CudaContext context(Device::cuda(0));
   EXPECT_THROW(context.stream().enqueue([] {}), StateError);

@@ -79,6 +79,14 @@ TEST_F(CudaFailureTest, AContextSaysWhyTheDeviceCannotBeUsed) {
   EXPECT_EQ(standin::devices_in_use(), std::vector<int>{}) << "no context was made";
 }
 
+TEST_F(CudaFailureTest, DependentLaunchesNeedAGpuThatHasThem) {
+  standin::reset({.capability = 80});
+  Stream stream = Stream::cuda(Device::cuda(0));
+  const std::string text = error_text<UnsupportedError>([&] { stream.launch_dependently(true); });
+  EXPECT_EQ(text, "launch_dependently: cuda:0 has compute capability 8.x, expected 9.0 or more");
+  EXPECT_FALSE(stream.launches_dependently());
+}
+
 TEST_F(CudaFailureTest, ABorrowedResourceNeedsNoFreeMemory) {
   standin::reset({.bytes_per_device = 100000});
   CudaMemoryResource theirs(Device::cuda(0));

@@ -169,6 +169,13 @@ TEST(HostStream, CudaHandleIsRefused) {
   EXPECT_THROW(static_cast<void>(Stream::borrow_cuda(Device::cpu(), nullptr)), DeviceError);
 }
 
+TEST(HostStream, LaunchesNoKernels) {
+  Stream stream = Stream::host_worker("w");
+  EXPECT_FALSE(stream.launches_dependently());
+  EXPECT_THROW(stream.launch_dependently(true), StateError);
+  EXPECT_FALSE(stream.launches_dependently());
+}
+
 TEST(HostStream, CudaWithoutADeviceIsRefused) {
   const Device missing = Device::cuda(num_gpus());
   EXPECT_THROW(static_cast<void>(Stream::cuda(missing)), DeviceError);

@@ -20,7 +20,20 @@ std::atomic<std::int64_t>& launch_count() {
   return count;
 }
 
+std::atomic<std::int64_t>& dependent_count() {
+  static std::atomic<std::int64_t> count{0};
+  return count;
+}
+
 }  // namespace
+
+std::int64_t dependent_launches() {
+  return dependent_count();
+}
+
+void note_dependent(bool dependent) {
+  dependent_count() += dependent ? 1 : 0;
+}
 
 std::int64_t launches() {
   return launch_count();

@@ -22,6 +22,9 @@ void set_schedule(const Schedule& schedule);
 
 /// How many kernels were put on streams so far.
 [[nodiscard]] std::int64_t launches();
+/// How many of them may begin before those before them have ended (Stream::launch_dependently()); here none does.
+[[nodiscard]] std::int64_t dependent_launches();
+void note_dependent(bool dependent);
 
 /// Puts a launch on a stream of the stand-in for the CUDA runtime, which runs it in stream order. Kernel arguments that
 /// are pointers are passed in `pointers`: cudaErrorInvalidValue, and a violation, unless each is null or in device
@@ -51,7 +54,8 @@ cudaError_t enqueue(void (*kernel)(Parameters...), const emulation::Launch& laun
 
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
-                    const std::tuple<Parameters...>& values) {
+                    bool dependent, const std::tuple<Parameters...>& values) {
+  emulation::note_dependent(dependent);
   return enqueue(kernel, {.grid = grid, .block = block, .shared_bytes = shared_bytes}, stream, values);
 }
 

@@ -219,6 +219,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrComputeMode:
       *value = call.machine.others[device].mode;
       return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = call.machine.options.capability / 10;
+      return cudaSuccess;
     case cudaDevAttrMemoryPoolsSupported:
       *value = call.machine.options.pools ? 1 : 0;
       return cudaSuccess;
