@@ -618,7 +618,9 @@ class GlooCommunicator final : public Communicator {
         return of_ranks[static_cast<std::size_t>(a)][1] < of_ranks[static_cast<std::size_t>(b)][1];
       });
       const auto place = std::find(group.begin(), group.end(), link.rank) - group.begin();
+      bool exchanged = false;
       const auto exchange = [&](const std::string& addresses) {
+        exchanged = true;
         const std::size_t room = ::gloo::transport::Address::kMaxByteSize * static_cast<std::size_t>(link.size);
         std::string padded = addresses;
         padded.resize(room);
@@ -630,12 +632,25 @@ class GlooCommunicator final : public Communicator {
         }
         return of_group;
       };
-      child = std::make_shared<Link>(link.rendezvous(), static_cast<int>(place), static_cast<int>(group.size()),
-                                     link.device(), link.pieces, exchange);
-      if (group.size() == 1) {
-        static_cast<void>(exchange(""));  // the others exchange theirs
+      std::exception_ptr failure;
+      try {
+        child = std::make_shared<Link>(link.rendezvous(), static_cast<int>(place), static_cast<int>(group.size()),
+                                       link.device(), link.pieces, exchange);
+      } catch (const PeerError&) {
+        throw;
+      } catch (...) {
+        failure = std::current_exception();
       }
-      comm::barrier(link);  // none closes its ends while another still connects
+      if (!exchanged) {  // a group of one, or a failure before: the others exchange theirs
+        static_cast<void>(exchange(""));
+      }
+      // As for the whole communicator: none goes on, and could close its ends, while another still connects.
+      const std::string failed = gather_bytes(link, failure != nullptr ? "1" : "0");
+      if (failure != nullptr) {
+        std::rethrow_exception(failure);
+      }
+      const std::size_t first = failed.find('1');
+      require<PeerError>(first == std::string::npos, "rank ", first, " cannot connect to its new group");
     });
     return std::make_unique<GlooCommunicator>(std::move(child));
   }
@@ -682,6 +697,23 @@ GlooDevice make_device(Rendezvous& rendezvous) {
       ::gloo::transport::tcp::attr(addresses[static_cast<std::size_t>(rendezvous.rank())].c_str()));
 }
 
+/// What a text to all ranks begins with: it holds what is expected, or why this rank has failed.
+constexpr char kWell = '+';
+constexpr char kFailed = '-';
+
+/// Collective. Every rank's text without its first character, in rank order; the same CollectiveError<RendezvousError>
+/// on all ranks when one has failed.
+std::vector<std::string> all_or_none(Rendezvous& rendezvous, const std::string& mine) {
+  std::vector<std::string> all = rendezvous.all_gather(mine);
+  for (const std::string& of_rank : all) {
+    require<CollectiveError<RendezvousError>>(of_rank[0] != kFailed, of_rank.substr(1));
+  }
+  for (std::string& of_rank : all) {
+    of_rank.erase(0, 1);
+  }
+  return all;
+}
+
 }  // namespace
 
 namespace detail {
@@ -691,27 +723,26 @@ std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous>
                       pieces.block_bytes, " and segments of ", pieces.segment_bytes, " bytes, expected at least 8");
   const int rank = rendezvous->rank();
   const int size = rendezvous->size();
-  std::shared_ptr<Link> link;
-  std::string problem;
+  // The ranks exchange their addresses, and then whether they have connected. In either, one that has failed says why
+  // instead, and all fail with that; nobody goes on before all have connected, as it could close its ends meanwhile.
+  const auto exchange = [&](const std::string& mine) { return all_or_none(*rendezvous, kWell + mine); };
   try {
     const NoSigpipe no_sigpipe;
     const GlooDevice device = size > 1 ? make_device(*rendezvous) : nullptr;
-    const auto exchange = [&](const std::string& mine) { return rendezvous->all_gather(mine); };
-    link = std::make_shared<Link>(rendezvous, rank, size, device, pieces, exchange);
-  } catch (const Error&) {
+    auto link = std::make_shared<Link>(rendezvous, rank, size, device, pieces, exchange);
+    static_cast<void>(exchange({}));
+    return std::make_unique<GlooCommunicator>(std::move(link));
+  } catch (const PeerError&) {
     throw;
-  } catch (const std::bad_alloc&) {
+  } catch (const CollectiveError<RendezvousError>&) {
     throw;
   } catch (const std::exception& e) {
     const std::string who = rendezvous->why_lost(kToLearnWhoS);
     require<PeerError>(who.empty(), "gloo communicator: ", who);
-    problem = concat("rank ", rank, " (", rendezvous->address(), ") cannot connect to all ranks: ", e.what());
+    static_cast<void>(all_or_none(*rendezvous, concat(kFailed, "rank ", rank, " (", rendezvous->address(),
+                                                      ") cannot connect to all ranks: ", e.what())));
+    throw;
   }
-  // Nobody goes on before all have connected: a rank that has could close its ends while another still connects.
-  for (const std::string& of_rank : rendezvous->all_gather(problem)) {
-    require<CollectiveError<RendezvousError>>(of_rank.empty(), of_rank);
-  }
-  return std::make_unique<GlooCommunicator>(std::move(link));
 }
 
 }  // namespace detail

@@ -18,8 +18,9 @@ namespace lockstep::comm {
 /// also on communicators of split() to which that rank does not belong. An operation that fails ends its communicator:
 /// those after it throw PeerError.
 ///
-/// Destroying it tells no other rank. RendezvousError when ranks reach rank 0 over IPv4 and others over IPv6, and when
-/// they cannot connect to each other.
+/// Returns when all ranks have connected to each other. RendezvousError, the same on all ranks, when ranks reach rank 0
+/// over IPv4 and others over IPv6, and when one cannot connect to all. A split() in which a rank cannot connect ends
+/// its parent. Destroying it tells no other rank.
 [[nodiscard]] std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous> rendezvous);
 
 }  // namespace lockstep::comm

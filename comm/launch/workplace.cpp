@@ -23,6 +23,8 @@ Workplace::Workplace(Session& session, const DeviceRequest& devices, const Workp
                                                CudaContextOptions{.dependent_launches = options.dependent_launches});
       alone_ = LocalGroup(1).communicator(0);
     } else {
+      require<UsageError>(!options.dependent_launches,
+                          "workplace: dependent launches are on, expected off: this rank computes on the host");
       context_ = std::make_unique<CpuContext>(CpuContextOptions{.threads = threads_});
     }
   });

@@ -20,7 +20,7 @@ struct WorkplaceOptions {
   /// Whether gradients may be reduced while backward computes. automatic: on GPUs, and on a host where a processor is
   /// free.
   Overlap overlap = Overlap::automatic;
-  bool dependent_launches = false;  ///< on a GPU: CudaContextOptions::dependent_launches
+  bool dependent_launches = false;  ///< CudaContextOptions::dependent_launches, with its errors; UsageError on a host
   bool bind_near_gpu = true;  ///< the calling thread, and those it starts later, run on the processors next to the GPU
 };
 

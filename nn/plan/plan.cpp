@@ -286,17 +286,33 @@ void Plan::run(Context& context, const std::function<void(int)>& written, const 
       tell(contents_.calls[static_cast<std::size_t>(contents_.joins[joined].call)]);
     }
   };
-  for (int i = 0; i < calls; ++i) {
-    const Call& call = contents_.calls[static_cast<std::size_t>(i)];
-    join(i);
-    if (call.beside) {
-      run_beside(context, call, meetings_[begun++], record, i);
-    } else {
-      run_one(context, call, record, i);
-      tell(call);
+  try {
+    for (int i = 0; i < calls; ++i) {
+      const Call& call = contents_.calls[static_cast<std::size_t>(i)];
+      join(i);
+      if (call.beside) {
+        run_beside(context, call, meetings_[begun++], record, i);
+      } else {
+        run_one(context, call, record, i);
+        tell(call);
+      }
     }
+    join(calls);
+  } catch (...) {
+    wait_for_beside(context, begun);
+    throw;
   }
-  join(calls);
+}
+
+void Plan::wait_for_beside(Context& context, std::size_t begun) noexcept {
+  if (begun == 0) {
+    return;
+  }
+  try {
+    beside_->stream().record(meetings_[begun - 1].end);
+    context.stream().wait(meetings_[begun - 1].end);
+  } catch (...) {  // the first error is what the caller gets
+  }
 }
 
 std::string describe(const Plan& plan) {

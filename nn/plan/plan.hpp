@@ -144,8 +144,8 @@ struct PlanOptions {
   std::uint64_t dropout_seed = 0;
   /// In training: the gradients of the weights of convolutions and products are computed on the stream of this context,
   /// beside the backward calls that follow, which do not need them. The numbers are the same. Up to two are under way,
-  /// and what they read lives longer. Another context of the plan's device, which must outlive the plan and whose
-  /// stream has no other work during a run; nullptr: all calls run on one stream.
+  /// and what they read lives longer. Another context of the plan's device (else UsageError), which must outlive the
+  /// plan and whose stream has no other work during a run; nullptr: all calls run on one stream.
   Context* beside = nullptr;
   /// In training: adds parameter gradients to their arena instead of overwriting it. For a batch in several
   /// micro-batches, the first one's plan has this off and the others' plan has it on.
@@ -249,7 +249,7 @@ class Plan {
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
   /// Gives the calls names in a recorder.
   [[nodiscard]] CallRecord name_calls(SpanRecorder& recorder) const;
-  /// Enqueues one call; the stream of `context` waits for it.
+  /// Enqueues one call; the stream of `context` waits for it. Not while a run is being enqueued.
   void run_call(Context& context, int index);
 
   /// (batch, output shape): the model's output. StateError before bind().
@@ -264,6 +264,8 @@ class Plan {
   };
   void run_one(Context& context, const Call& call, const CallRecord& record, int index);
   void run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index);
+  /// After an error: nothing that the caller enqueues next may overtake what still runs beside.
+  void wait_for_beside(Context& context, std::size_t begun) noexcept;
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
   void bind_again();
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);

@@ -119,13 +119,13 @@ class PlanBuilder {
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
 
-  /// Runs plan(), which plans and appends backward calls for the gradients of weights. Where PlanOptions::beside gives
-  /// a second context these may still run while the calls behind them do; what they read and write is kept apart.
+  /// Runs plan(), which plans and appends calls that take long and whose results nothing in the plan needs: the
+  /// gradients of weights. Where PlanOptions::beside gives a second context these may still run while the calls behind
+  /// them do; what they read and write is kept apart. context(), and the one that the calls get, are then that one.
   template <class F>
   void beside(F&& plan) {
-    Context* const own = std::exchange(context_, options_.beside != nullptr ? options_.beside : context_);
+    const Beside scope{*this, std::exchange(context_, options_.beside != nullptr ? options_.beside : context_)};
     plan();
-    context_ = own;
   }
 
   /// The last call reads `slot` only in rare cases, as of a batch that is not full: its bytes are not counted.
@@ -194,6 +194,12 @@ class PlanBuilder {
                                                                               const std::string& second);
 
  private:
+  /// Puts the plan's own context back.
+  struct Beside {
+    PlanBuilder& builder;
+    Context* own;
+    ~Beside() { builder.context_ = own; }
+  };
   struct NodeState {
     SlotId output;
     LeftNorm left;          ///< with coefficients: the output is batch_norm_apply() of `output` and these

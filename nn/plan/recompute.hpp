@@ -10,7 +10,8 @@ namespace lockstep::nn {
 /// computes (the output of norms, activations, pools, dropout, copies) from what is kept anyway; convolutions and
 /// products run once. blocks: forward is cut where little crosses, what crosses is kept, and the inside of a block is
 /// computed again before its backward (Chen et al. 2016, arXiv:1604.06174); where the cuts lie, and whether cheap or
-/// nothing does as well, is decided by the planned bytes. Neither takes more workspace than off.
+/// nothing does as well, is decided by the planned bytes. Neither takes more workspace than off (but for calls
+/// beside others, PlanOptions::beside, which make tensors live longer and come after the choice).
 enum class Recompute : unsigned char { off, cheap, blocks };
 [[nodiscard]] std::string_view name_of(Recompute recompute);
 [[nodiscard]] Recompute parse_recompute(std::string_view name);  ///< inverse of name_of; UsageError otherwise

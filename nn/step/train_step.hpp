@@ -106,7 +106,7 @@ struct TrainStepOptions {
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where possible
   /// The gradients of weights are computed on a second stream of the step's own (PlanOptions::beside, which stays
   /// empty here): beside passes over memory, which leave a GPU's arithmetic idle. Takes more memory; changes no number.
-  /// On a host nothing runs at once unless the context's stream has a worker.
+  /// On a host nothing runs at once unless the context's stream has a worker; then there are twice as many threads.
   bool weights_beside = false;
   /// Looks at each gradient of each rank before the ranks sum them, on the device, so that non_finite_gradients() can
   /// name those that are not finite. The optimizer then skips such updates (OptimizerOptions::skip_non_finite):

@@ -337,6 +337,10 @@ class CudaStreamState final : public StreamState {
     LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
     require<UnsupportedError>(!on || major >= kMajor, "launch_dependently: ", device, " has compute capability ", major,
                               ".x, expected ", kMajor, ".0 or more");
+    // Code for older ones does not wait, wherever it runs.
+    require<UnsupportedError>(!on || oldest_architecture(LOCKSTEP_BUILT_FOR) >= kMajor * 10,
+                              "launch_dependently: this build has code for ", LOCKSTEP_BUILT_FOR,
+                              " (LOCKSTEP_CUDA_ARCHITECTURES), expected for ", kMajor * 10, " and later alone");
     dependent_launches = on;
   }
 

@@ -1,6 +1,8 @@
 #include <lockstep/runtime/machine/gpu_check.hpp>
 
+#include <algorithm>
 #include <charconv>
+#include <limits>
 #include <optional>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -72,6 +74,17 @@ bool runs_on(std::string_view architectures, int major, int minor) {
     }
   }
   return architectures.empty();
+}
+
+int oldest_architecture(std::string_view architectures) {
+  int oldest = std::numeric_limits<int>::max();
+  for (std::string_view rest = architectures; !rest.empty();) {
+    const std::size_t comma = rest.find(',');
+    const std::optional<Architecture> built = architecture_of(rest.substr(0, comma));
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    oldest = std::min(oldest, built ? built->number : 0);
+  }
+  return architectures.empty() ? 0 : oldest;
 }
 
 std::string why_unusable(const GpuState& state, GpuMemory memory) {

@@ -41,6 +41,9 @@ enum class GpuMemory : bool { held, needed };
 /// architecture ("native", "all"). Pure.
 [[nodiscard]] bool runs_on(std::string_view architectures, int major, int minor);
 
+/// The oldest of `architectures`: 90 for "90,100-real"; 0 for lists that name none ("native", "all"). Pure.
+[[nodiscard]] int oldest_architecture(std::string_view architectures);
+
 /// Asks driver and device, and makes the device's context, which the caller is about to use. The thread's current
 /// device does not change. CudaError when the driver answers with an error that GpuState has no member for; DeviceError
 /// in a build without CUDA.

@@ -79,7 +79,8 @@ class Stream {
   /// Whether kernels of lockstep that are launched on this CUDA stream from now on may begin when the blocks of the
   /// kernel before them have ended, and wait themselves until its writes can be seen ("Programmatic Dependent Launch
   /// and Synchronization" in the CUDA C++ Programming Guide): the way from kernel to kernel is shorter. Off in a new
-  /// stream. StateError on a host stream, UnsupportedError on a GPU below compute capability 9.0.
+  /// stream. On a borrowed stream kernels of others must wait for those before them, too. StateError on a host stream,
+  /// UnsupportedError on a GPU below compute capability 9.0, and in a build that has code for older ones, too.
   void launch_dependently(bool on);
   [[nodiscard]] bool launches_dependently() const;
 

@@ -8,6 +8,9 @@
 #include <string>
 #include <type_traits>
 
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include "../communicator_cases.hpp"
 #include "../report_of_ranks.hpp"
 
@@ -250,6 +253,57 @@ TEST(GlooCommunicator, MayEndAtOnce) {
     const auto half = comm->split(comm->rank() % 2, 0);
     ASSERT_EQ(half->size(), (comm->size() + 1 - comm->rank() % 2) / 2);
   }
+}
+
+/// Of this process, while it lives: at most `more` further descriptors.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t more) {
+    const int next = ::dup(STDERR_FILENO);
+    ::close(next);
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = static_cast<rlim_t>(next) + more;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  FewDescriptors(const FewDescriptors&) = delete;
+  FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+// Before and behind the exchange of addresses.
+TEST(GlooCommunicator, WhereARankHasNoDescriptorsAllFailAlike) {
+  if (ranks->size() == 1) {
+    GTEST_SKIP() << "needs two ranks";
+  }
+  int failed = 0;
+  for (rlim_t more = 0; more < 8; more += 2) {
+    std::string outcome = "connected";
+    {
+      std::unique_ptr<FewDescriptors> few;
+      if (ranks->rank() == 1) {
+        few = std::make_unique<FewDescriptors>(more);
+      }
+      try {
+        const auto comm = world();
+      } catch (const RendezvousError& e) {
+        outcome = e.what();
+      }
+    }
+    for (const std::string& other : ranks->all_gather(outcome)) {
+      EXPECT_EQ(other, outcome);
+    }
+    if (outcome != "connected") {
+      EXPECT_NE(outcome.find(" cannot connect to all ranks: "), std::string::npos) << outcome;
+      ++failed;
+    }
+  }
+  EXPECT_GT(failed, 1);
+  Stream stream = Stream::host_inline();
+  cases::check_operations(*world(), stream, {5});
 }
 
 TEST(GlooCommunicator, LeavesSigpipeAlone) {

@@ -312,21 +312,33 @@ TEST(Beside, AFailureBesideIsTheStepsFailure) {
     NodeId x = b.linear("fc1", b.input(), 5);
     x = b.add(std::make_unique<Failing>(&fails), {x});
     b.linear("fc2", x, 3);
+    const Model model = b.build();
     Stream stream = worker ? Stream::host_worker("main") : Stream::host_inline();
     CpuContext context({.threads = 1, .stream = &stream});
-    TrainStep step(context, b.build(), {.max_batch = 2, .microbatches = 1, .weights_beside = true});
     std::vector<float> values(8, 0.5F);
     std::vector<std::int32_t> labels{0, 1};
-    std::string text;
-    try {
+    const auto update = [&](TrainStep& step) {
       step.update({{StateField::values, TensorView(std::span(values), {2, 4})},
                    {StateField::labels, TensorView(std::span(labels), {2})}},
                   0.1);
       step.synchronize();
+    };
+    TrainStep step(context, model, {.max_batch = 2, .microbatches = 1, .weights_beside = true});
+    std::string text;
+    try {
+      update(step);
     } catch (const Error& e) {
       text = e.what();
     }
     EXPECT_NE(text.find("no weights today"), std::string::npos) << text;
+    if (!worker) {  // a worker has had its failure for good
+      fails = false;
+      update(step);
+      CpuContext other({.threads = 1});
+      TrainStep expected(other, model, {.max_batch = 2, .microbatches = 1});
+      update(expected);
+      testing::expect_same_bits(step.parameters().values(), expected.parameters().values());
+    }
   }
 }
 

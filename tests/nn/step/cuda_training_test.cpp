@@ -20,6 +20,7 @@
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/optim/orthogonalizer.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/bucket_trial.hpp>
@@ -714,6 +715,72 @@ TEST(CudaTraining, WeightGradientsBesideChangeNoBit) {
   RunSetup beside = bf16;
   beside.weights_beside = true;
   EXPECT_EQ(differences(train_on_gpu(beside), train_on_gpu(bf16)), Texts{});
+}
+
+/// Does nothing but throw in backward, where it is asked.
+class Throwing final : public Layer {
+ public:
+  explicit Throwing(const bool* throws) : Layer("throwing"), throws_(throws) {}
+  [[nodiscard]] std::string kind() const override { return "throwing"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return Shape(inputs[0]); }
+  void plan(PlanBuilder& builder) const override {
+    builder.set_output(builder.input());
+    builder.on_backward([this](PlanBuilder& b) {
+      const SlotId dy = b.output_gradients()[0];
+      b.call("throw", {dy}, {dy}, 0, [throws = throws_](Context&, const Frame&) {
+        require<UsageError>(!*throws, "in the middle of backward");
+      });
+      b.pass_gradient(0, dy);
+    });
+  }
+
+ private:
+  const bool* throws_;
+};
+
+/// A step that fails while a weight gradient runs beside leaves nothing that the next one could meet.
+TEST(CudaTraining, AStepMayFollowOneThatFailedBesideAWeightGradient) {
+  bool throws = false;
+  ModelBuilder builder("throws", {6});
+  NodeId x = builder.linear("fc1", builder.input(), 40, {.activation = ops::Activation::relu});
+  x = builder.linear("fc2", x, 40);
+  builder.linear("fc3", builder.add(std::make_shared<Throwing>(&throws), {x}), kClasses);
+  const Model model = builder.build();
+  std::vector<float> values(12);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<float>(i * 37 % 61) / 32 - 1;
+  }
+  std::vector<std::int32_t> labels{0, 3};
+  const auto trained = [&](bool beside, bool fails) {
+    CudaContext context(Device::cuda(0));
+    TrainStepOptions options{.max_batch = 2, .microbatches = 1, .cuda_graph = CudaGraph::off, .weights_beside = beside};
+    CpuContext host;
+    options.plan.choices = Plan(host, model, Mode::train, 2).choices();
+    for (auto& [call, choice] : options.plan.choices) {
+      choice = "cuda";
+    }
+    TrainStep step(context, model, options);
+    const auto update = [&] {
+      step.update({{StateField::values, TensorView(std::span(values), {2, 6})},
+                   {StateField::labels, TensorView(std::span(labels), {2})}},
+                  0.1);
+    };
+    update();
+    if (fails) {
+      throws = true;
+      EXPECT_THROW(update(), UsageError);
+      throws = false;
+    }
+    update();
+    step.synchronize();
+    return bytes_of(context, step.parameters().values());
+  };
+  const Bytes expected = trained(false, false);
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    new_machine(seed);
+    EXPECT_EQ(trained(true, true), expected) << "seed " << seed;
+    EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed;
+  }
 }
 
 /// Every launch of a step, on both streams, may begin early (but for cooperative ones, which this model has not), and

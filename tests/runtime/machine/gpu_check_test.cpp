@@ -74,6 +74,11 @@ TEST(GpuCheck, NamesTheDeviceAndWhatToDo) {
 }
 
 TEST(GpuCheck, WhichGpusABuildRunsOn) {
+  EXPECT_EQ(oldest_architecture("90"), 90);
+  EXPECT_EQ(oldest_architecture("100a-real,90,120f"), 90);
+  EXPECT_EQ(oldest_architecture("90,80-virtual"), 80);
+  EXPECT_EQ(oldest_architecture("native"), 0);
+  EXPECT_EQ(oldest_architecture(""), 0);
   EXPECT_TRUE(runs_on("90", 9, 0));
   EXPECT_TRUE(runs_on("90", 10, 0)) << "by its PTX";
   EXPECT_FALSE(runs_on("90", 8, 9));
