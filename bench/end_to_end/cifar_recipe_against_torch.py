@@ -246,8 +246,12 @@ def read_safetensors(path):
     with open(path, "rb") as file:
         header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
         data = file.read()
-    return {name: torch.from_numpy(numpy.frombuffer(data[slice(*entry["data_offsets"])], DTYPES[entry["dtype"]]).reshape(entry["shape"]).copy())
-            for name, entry in header.items() if name != "__metadata__"}
+
+    def tensor(entry):
+        values = numpy.frombuffer(data[slice(*entry["data_offsets"])], DTYPES[entry["dtype"]])
+        return torch.from_numpy(values.reshape(entry["shape"]).copy())
+
+    return {name: tensor(entry) for name, entry in header.items() if name != "__metadata__"}
 
 
 def write_safetensors(path, tensors):
@@ -263,7 +267,8 @@ def write_safetensors(path, tensors):
 
 
 def write_cifar(folder, name, images, labels):
-    rows = numpy.concatenate([labels.numpy().astype(numpy.uint8)[:, None], images.permute(0, 3, 1, 2).reshape(len(images), -1).numpy()], 1)
+    pixels = images.permute(0, 3, 1, 2).reshape(len(images), -1).numpy()
+    rows = numpy.concatenate([labels.numpy().astype(numpy.uint8)[:, None], pixels], 1)
     os.makedirs(folder, exist_ok=True)
     rows.tofile(os.path.join(folder, name))
 
@@ -288,23 +293,27 @@ def check(a, recipe):
 
     with tempfile.TemporaryDirectory() as folder:
         def own(name, data, *options):
-            own_program(a, ["--recipe", a.recipe, "--data", f"cifar10:{os.path.join(folder, data)}", "--dtype", "f64", "--threads",
-                            str(a.threads), "--batch-size", str(count), "--out", os.path.join(folder, name), *options])
-            with open(os.path.join(folder, name, "config.json")) as file:
+            """A run of train_resnet: tensors, events of epochs, options as resolved."""
+            out = os.path.join(folder, name)
+            own_program(a, ["--recipe", a.recipe, "--data", f"cifar10:{os.path.join(folder, data)}", "--dtype", "f64",
+                            "--threads", str(a.threads), "--batch-size", str(count), "--out", out, *options])
+            with open(os.path.join(out, "config.json")) as file:
                 own_options = json.load(file)["options"]
-            return read_safetensors(os.path.join(folder, name, "last", "model.safetensors")), epochs_of(os.path.join(folder, name)), own_options
+            return read_safetensors(os.path.join(out, "last", "model.safetensors")), epochs_of(out), own_options
 
-        # First values: one update with a rate that changes nothing.
         # Pictures have equal neighbours, between which only roundings decide in a max pool; so updates take drawn pixels.
         drawn = torch.randint(0, 256, (count, 32, 32, 3), dtype=torch.uint8)
         for name, given in (("many", images), ("few", drawn)):
             write_cifar(os.path.join(folder, name), "data_batch_1.bin", given, labels[:len(given)])
             write_cifar(os.path.join(folder, name), "test_batch.bin", test_images, test_labels)
         many, few = Side(images, torch.float64), Side(drawn, torch.float64)
+        # First values: one update with a rate that changes nothing.
         first, _, options = own("first", "many", "--steps", "1", "--lr", "1e-30", "--lr-end", "0", "--tta", "none")
-        for what, own_numbers in (("mean", many.mean), ("std", many.std)):
-            compare(f"{what} of the training images", difference(torch.tensor([float(x) for x in options[what].split()]), own_numbers), 1e-6)
-        compare(f"whitening filters from {WHITENED_IMAGES} of 5200 images", difference(first["whiten.weight"], many.network.whiten.weight), 1e-6)
+        for what, value in (("mean", many.mean), ("std", many.std)):
+            own_value = torch.tensor([float(x) for x in options[what].split()])
+            compare(f"{what} of the training images", difference(own_value, value), 1e-6)
+        compare(f"whitening filters from {WHITENED_IMAGES} of {len(images)} images",
+                difference(first["whiten.weight"], many.network.whiten.weight), 1e-6)
         theirs = dict(many.network.named_parameters())
         same = set(theirs) == {name for name in first if "running" not in name}
         compare("names of parameters that differ", 0.0 if same else 1.0, 0)
@@ -316,7 +325,7 @@ def check(a, recipe):
                 own_value, value = own_value[width:], value[width:]
             if ".conv" in name or name == "head.weight":
                 if value.numel():
-                    bound = (first[name][0].numel()) ** -0.5
+                    bound = first[name][0].numel() ** -0.5
                     compare(f"{name}: drawn outside of its bound", (own_value.abs().max() / bound - 1).clamp(min=0).item(), 1e-6)
                     compare(f"{name}: deviation of what is drawn", abs(own_value.std() / value.std() - 1).item(), 0.05)
             elif name != "whiten.weight":
@@ -327,14 +336,14 @@ def check(a, recipe):
         write_safetensors(start, {name: value for name, value in few.network.state_dict().items() if "num_batches" not in name})
         runs = {}
         for tta in ("none", recipe["tta"]):
-            runs[tta] = own(f"trained {tta}", "few", "--init", start, "--epochs", str(updates), "--steps", str(updates), "--pad", "0", "--flip", "off",
-                            "--tta", tta)
+            runs[tta] = own(f"trained {tta}", "few", "--init", start, "--epochs", str(updates), "--steps", str(updates),
+                            "--pad", "0", "--flip", "off", "--tta", tta)
         weights, epochs, _ = runs["none"]
         optimizer, warmup = few.optimizer(recipe), round(recipe["warmup-epochs"])
-        losses = [few.update(optimizer, few.input(drawn), labels[:count], rate_of(recipe, step, updates, warmup), recipe["label-smoothing"])
-                  for step in range(updates)]
         for step in range(updates):
-            compare(f"loss of update {step + 1}", abs(epochs[step]["loss"] / losses[step] - 1), 1e-9)
+            rate = rate_of(recipe, step, updates, warmup)
+            loss = few.update(optimizer, few.input(drawn), labels[:count], rate, recipe["label-smoothing"])
+            compare(f"loss of update {step + 1}", abs(epochs[step]["loss"] / loss - 1), 1e-9)
         for name, value in few.network.state_dict().items():
             if "num_batches" not in name:
                 compare(f"{name} after {updates} updates", difference(weights[name], value), 1e-9)
@@ -343,10 +352,12 @@ def check(a, recipe):
         few.network.load_state_dict({name: value.double() for name, value in weights.items()}, strict=False)
         for tta, views in (("none", [(False, 0, 1)]), (recipe["tta"], VIEWS)):
             losses = functional.cross_entropy(few.test_outputs(test_images, views), test_labels, reduction="none")
-            compare(f"mean loss of {count} test images, views {tta}", abs(runs[tta][1][-1]["test_loss"] / losses.mean().item() - 1), 1e-9)
+            own_loss = runs[tta][1][-1]["test_loss"]
+            compare(f"mean loss of {count} test images, views {tta}", abs(own_loss / losses.mean().item() - 1), 1e-9)
             with open(os.path.join(folder, f"trained {tta}", "evaluation.json")) as file:
-                worst = torch.tensor([sample["loss"] for sample in json.load(file)["worst"]])
-            compare(f"loss of each of the {len(worst)} worst, views {tta}", difference(worst, losses.sort(descending=True).values[:len(worst)]), 1e-6)
+                worst = torch.tensor([sample["loss"] for sample in json.load(file)["worst"]], dtype=torch.float64)
+            losses = losses.sort(descending=True).values[:len(worst)]
+            compare(f"loss of each of the {len(worst)} worst, views {tta}", difference(worst, losses), 1e-9)
     return found
 
 
