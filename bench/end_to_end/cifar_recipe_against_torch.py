@@ -231,7 +231,7 @@ def own_run(a, recipe, plan, seed):
     result = {"test_accuracy": [100 * e["test_accuracy"] for e in epochs], "test_loss": [e["test_loss"] for e in epochs],
               "train_loss": [e["loss"] for e in epochs], "seconds": seconds,
               "cpu_seconds": after.ru_utime + after.ru_stime - cpu.ru_utime - cpu.ru_stime,
-              "test_accuracy_with_views": float(re.search(r"test loss \S+ accuracy (\S+) %", viewed).group(1))}
+              "test_accuracy_with_views": float(re.search(r"test loss \S+ +accuracy (\S+) %", viewed).group(1))}
     say(f"  train_resnet, seed {seed}: " + " ".join(f"{x:.2f}" for x in result["test_accuracy"]) + " %")
     return result
 
@@ -386,7 +386,7 @@ def main():
     epochs = a.epochs or recipe["epochs"]
     share = epochs / recipe["epochs"]
     batches = len(a.cifar[0][0]) // recipe["batch-size"]
-    plan = {"epochs": epochs, "steps": round(recipe["steps"] * share), "warmup_epochs": recipe["warmup-epochs"] * share}
+    plan = {"epochs": epochs, "steps": min(round(recipe["steps"] * share), epochs * batches), "warmup_epochs": recipe["warmup-epochs"] * share}
     plan["warmup"] = round(plan["warmup_epochs"] * batches)
     words = shlex.join(os.path.basename(x) if os.path.sep in x else x for x in sys.argv)
     version = own_program(a, ["--version"]).splitlines()[0]
