@@ -439,7 +439,7 @@ def main():
         print(" " * 26 + "".join(f"  seed {seed:<3}" for seed in a.seeds) + "    mean")
         for name, runs in report["runs"].items():
             values = [last(runs[str(seed)][key]) for seed in a.seeds]
-            print(f"{name:<12} {key[5:]:<13.13}" + "".join(f"  {x:8.2f}" for x in values) + f"  {report['mean'][name][key]:6.2f}")
+            print(f"{name:<12} {'with views' if key.endswith('views') else '':<13}" + "".join(f"  {x:8.2f}" for x in values) + f"  {report['mean'][name][key]:6.2f}")
         print(f"difference: {report['mean']['train_resnet'][key] - report['mean']['PyTorch'][key]:+.2f} points")
 
 
