@@ -46,7 +46,7 @@ def limits(a, environment):
     with tempfile.TemporaryDirectory() as out:
         file = os.path.join(out, "limits.json")
         subprocess.run([a.limits, "--devices", "cpu", "--threads", str(a.threads * a.ranks), "--benchmark_filter", "^relu_forward",
-                        "--iterations", "1", "--benchmark_out", file], check=True, stdout=subprocess.DEVNULL, env=environment)
+                        "--iterations", "1", "--benchmark_out", file], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
         with open(file) as text:
             context = json.load(text)["context"]
     return {"fma_flop_per_second": float(context["fma_flop_per_second"]), "copy_bytes_per_second": float(context["copy_bytes_per_second"])}
