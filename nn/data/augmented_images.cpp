@@ -58,7 +58,7 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   picture.height = size.height;
   picture.pixels.assign(image.begin(), image.end());
   const images::View view = images::random_crop(size, size, crop, random);
-  images::resample(picture, view.x, view.y, size, false, scratch.resample, image);
+  images::resample(images::view_of(picture), view.x, view.y, size, false, scratch.resample, image);
 }
 
 /// As ops::augment places the image, with its draws.

@@ -98,8 +98,8 @@ void PictureImages::read(std::int64_t index, std::optional<std::int64_t> epoch, 
   } else {
     images::Picture& picture = scratch.picture;
     images::decode(opened.bytes, opened.text, header, shrink_for(view.x.step, view.y.step), picture);
-    images::resample(picture, shrunk(x, picture.shrink, picture.width), shrunk(y, picture.shrink, picture.height), size,
-                     transposed, scratch.resample, image);
+    images::resample(images::view_of(picture), shrunk(x, picture.shrink, picture.width),
+                     shrunk(y, picture.shrink, picture.height), size, transposed, scratch.resample, image);
     keep_little(scratch.file);
     keep_little(picture.pixels);
   }

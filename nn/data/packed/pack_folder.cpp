@@ -42,8 +42,8 @@ void resize_to(std::int64_t shorter, const images::Picture& picture, const image
   };
   const images::Extent size{extent(header.width), extent(header.height)};
   out.bytes.resize(static_cast<std::size_t>(size.width * size.height * 3));
-  images::resample(picture, axis(header.width, picture.width), axis(header.height, picture.height), size, false, memory,
-                   out.bytes);
+  images::resample(images::view_of(picture), axis(header.width, picture.width), axis(header.height, picture.height),
+                   size, false, memory, out.bytes);
   out.sample.width = size.width;
   out.sample.height = size.height;
   out.resized = true;

@@ -37,8 +37,8 @@ void image(Input input) {
   };
   images::ResampleMemory memory;
   std::vector<std::uint8_t> out(kSize * kSize * 3);
-  resample(picture, whole(picture.width), images::mirrored(whole(picture.height), picture.height), {kSize, kSize}, true,
-           memory, out);
+  resample(view_of(picture), whole(picture.width), images::mirrored(whole(picture.height), picture.height),
+           {kSize, kSize}, true, memory, out);
 }
 
 }  // namespace lockstep::fuzz

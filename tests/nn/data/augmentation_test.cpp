@@ -87,8 +87,9 @@ TEST(ResizedParts, AreTorchvisions) {
                           begin + count};
     };
     std::vector<std::uint8_t> out(part.expected.size());
-    images::resample(picture, axis(part.left, part.width, part.out_width), axis(part.top, part.height, part.out_height),
-                     {part.out_width, part.out_height}, false, memory, out);
+    images::resample(images::view_of(picture), axis(part.left, part.width, part.out_width),
+                     axis(part.top, part.height, part.out_height), {part.out_width, part.out_height}, false, memory,
+                     out);
     for (std::size_t i = 0; i < out.size(); ++i) {
       EXPECT_FALSE(!(std::abs(static_cast<float>(out[i]) - part.expected[i]) <= 0.5F + 1e-3F))
           << part.out_height << " x " << part.out_width << ", value " << i << ": " << int{out[i]} << ", torchvision "

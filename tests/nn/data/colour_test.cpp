@@ -72,9 +72,9 @@ void plain_hue(float* pixel, double turn) {
 void plain_change(const ColourChange& change, Values& values) {
   double sum = 0;
   for (std::size_t i = 0; i < values.size(); i += 3) {
-    sum += static_cast<double>(plain_grey(&values[i]));
+    sum += std::floor(std::ldexp(static_cast<double>(plain_grey(&values[i])), 30));
   }
-  const auto mean = static_cast<float>(sum / static_cast<double>(values.size() / 3));
+  const auto mean = static_cast<float>(std::ldexp(sum, -30) / static_cast<double>(values.size() / 3));
   for (std::size_t i = 0; i < values.size(); i += 3) {
     const float grey = plain_grey(&values[i]);
     for (std::size_t c = 0; c < 3 && change.colour != Colour::hue; ++c) {

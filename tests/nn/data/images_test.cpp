@@ -287,7 +287,7 @@ TEST(Resample, IsAPlainLoopInDouble) {
       const Axis x = cases[i].x;
       const Axis y = cases[i].y;
       std::vector<std::uint8_t> out(kSize * kSize * 3);
-      resample(picture, x, y, {kSize, kSize}, transposed, memory, out);
+      resample(view_of(picture), x, y, {kSize, kSize}, transposed, memory, out);
       for (std::int64_t a = 0; a < kSize; ++a) {
         for (std::int64_t b = 0; b < kSize; ++b) {
           for (std::int64_t c = 0; c < 3; ++c) {
@@ -314,10 +314,10 @@ TEST(Resample, SameSizeIsTheSamePicture) {
   const Picture picture{kSize, kSize, 1, some.values};
   images::ResampleMemory memory;
   std::vector<std::uint8_t> out(some.values.size());
-  resample(picture, {0, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
+  resample(view_of(picture), {0, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
   EXPECT_EQ(out, some.values);
   // The control: half a pixel further.
-  resample(picture, {0.5, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
+  resample(view_of(picture), {0.5, 1, 0, kSize}, {0, 1, 0, kSize}, {kSize, kSize}, false, memory, out);
   EXPECT_NE(out, some.values);
 }
 

@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace lockstep::nn::images {
+namespace lockstep::ops::images {
 
 /// Four floats of a vector register, which every processor that this is built for has, and four whole numbers.
 using Four = float __attribute__((vector_size(16)));
@@ -16,4 +16,4 @@ using Whole = std::int32_t __attribute__((vector_size(16)));
   return value;
 }
 
-}  // namespace lockstep::nn::images
+}  // namespace lockstep::ops::images

@@ -1,4 +1,4 @@
-#include <lockstep/nn/data/images/resample.hpp>
+#include <lockstep/kernels/images/resample.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <limits>
 #include <utility>
 
-#include <lockstep/nn/data/images/four.hpp>
+#include <lockstep/kernels/images/four.hpp>
 
-namespace lockstep::nn::images {
+namespace lockstep::ops::images {
 namespace {
 
 constexpr std::size_t kSums = 16;  // that stay in registers
@@ -170,4 +170,4 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
   }
 }
 
-}  // namespace lockstep::nn::images
+}  // namespace lockstep::ops::images

@@ -1,4 +1,4 @@
-#include <lockstep/nn/data/images/colour.hpp>
+#include <lockstep/kernels/images/colour.hpp>
 
 #include <algorithm>
 #include <array>
@@ -9,9 +9,9 @@
 #include <xmmintrin.h>
 #endif
 
-#include <lockstep/nn/data/images/four.hpp>
+#include <lockstep/kernels/images/four.hpp>
 
-namespace lockstep::nn::images {
+namespace lockstep::ops::images {
 namespace {
 
 constexpr Four k0{};
@@ -129,14 +129,15 @@ void apply(Block& block, const ColourChange& change, float mean) {
   }
 }
 
-/// In the order of the pixels, on which the last bit of the sum depends.
-void add_greys(const Block& block, std::size_t pixels, double& sum) {
-  Plane greys;
+/// In whole parts of kGreyParts, so that the sum does not depend on its order.
+void add_greys(const Block& block, std::size_t pixels, std::int64_t& sum) {
+  std::array<std::int32_t, kPixels> greys;
   for (std::size_t i = 0; i < kPixels; i += 4) {
-    put(greys, i, grey(block, i));
+    const Whole parts = __builtin_convertvector(grey(block, i) * kGreyParts, Whole);
+    std::memcpy(&greys[i], &parts, sizeof parts);
   }
   for (std::size_t i = 0; i < pixels; ++i) {
-    sum += static_cast<double>(greys[i]);
+    sum += greys[i];
   }
 }
 
@@ -208,7 +209,7 @@ void adjust(std::span<const ColourChange> changes, std::span<T> image, std::vect
     if (!last) {
       memory.resize((all + kPixels - 1) / kPixels * 3 * kPixels);
     }
-    double sum = 0;
+    std::int64_t sum = 0;
     for (std::size_t first = 0; first < all; first += kPixels) {
       Block block;
       const std::size_t pixels = std::min(kPixels, all - first);
@@ -230,7 +231,7 @@ void adjust(std::span<const ColourChange> changes, std::span<T> image, std::vect
     if (last) {
       return;
     }
-    mean = static_cast<float>(sum / static_cast<double>(std::max<std::size_t>(all, 1)));
+    mean = mean_of_greys(sum, static_cast<std::int64_t>(std::max<std::size_t>(all, 1)));
     changes = {next, changes.end()};
   }
 }
@@ -245,4 +246,4 @@ void adjust_colours(std::span<const ColourChange> changes, std::span<std::uint8_
   adjust(changes, pixels, memory);
 }
 
-}  // namespace lockstep::nn::images
+}  // namespace lockstep::ops::images
