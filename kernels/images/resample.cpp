@@ -16,13 +16,27 @@ constexpr std::size_t kSums = 16;  // that stay in registers
 
 using Taps = ResampleMemory::Taps;
 
-/// The weights of one output, appended to `weights`; their sum is 1.
-Taps taps_of(const Axis& axis, std::int64_t output, std::vector<float>& weights) {
+/// The triangle of one output and the pixels under it.
+struct Triangle {
+  double middle;
+  double width;  ///< to each side
+  PixelRange pixels;
+};
+
+Triangle triangle_of(const Axis& axis, std::int64_t output) {
   const double width = std::max(1.0, std::abs(axis.step));
   const double middle = std::clamp(axis.begin + (static_cast<double>(output) + 0.5) * axis.step,
                                    static_cast<double>(axis.low), static_cast<double>(axis.high));
-  const std::int64_t first = std::max(axis.low, static_cast<std::int64_t>(std::floor(middle - width + 0.5)));
-  const std::int64_t end = std::min(axis.high, static_cast<std::int64_t>(std::floor(middle + width + 0.5)));
+  return {middle,
+          width,
+          {std::max(axis.low, static_cast<std::int64_t>(std::floor(middle - width + 0.5))),
+           std::min(axis.high, static_cast<std::int64_t>(std::floor(middle + width + 0.5)))}};
+}
+
+/// The weights of one output, appended to `weights`; their sum is 1.
+Taps taps_of(const Axis& axis, std::int64_t output, std::vector<float>& weights) {
+  const auto [middle, width, pixels] = triangle_of(axis, output);
+  const auto [first, end] = pixels;
   const std::size_t begin = weights.size();
   double sum = 0;
   const auto weight = [&](std::int64_t pixel) {
@@ -42,17 +56,6 @@ void all_taps(const Axis& axis, std::int64_t size, std::vector<Taps>& taps, std:
   for (std::int64_t i = 0; i < size; ++i) {
     taps.push_back(taps_of(axis, i, weights));
   }
-}
-
-/// The first pixel that taps read and the one behind the last; the taps of a mirrored axis come from the far end.
-std::pair<std::int64_t, std::int64_t> pixels_of(const std::vector<Taps>& all) {
-  std::int64_t low = std::numeric_limits<std::int64_t>::max();
-  std::int64_t high = 0;
-  for (const Taps& taps : all) {
-    low = std::min(low, taps.first);
-    high = std::max(high, taps.first + static_cast<std::int64_t>(taps.count));
-  }
-  return {low, high};
 }
 
 /// The weights of all sums, of as many each as the longest has, which is returned.
@@ -100,6 +103,12 @@ Whole rounded(Four sum) {
 
 }  // namespace
 
+PixelRange pixels_of(const Axis& axis, std::int64_t outputs) {
+  const PixelRange first = triangle_of(axis, 0).pixels;
+  const PixelRange last = triangle_of(axis, outputs - 1).pixels;  // the lower end of a mirrored axis
+  return {std::min(first.begin, last.begin), std::max(first.end, last.end)};
+}
+
 Axis mirrored(const Axis& axis, std::int64_t extent) {
   return {static_cast<double>(extent) - axis.begin, -axis.step, extent - axis.high, extent - axis.low};
 }
@@ -109,8 +118,8 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
   memory.weights.clear();
   all_taps(x, transposed ? size.height : size.width, memory.taps_x, memory.weights);
   all_taps(y, transposed ? size.width : size.height, memory.taps_y, memory.weights);
-  const auto [low, high] = pixels_of(memory.taps_y);
-  const auto [left, right] = pixels_of(memory.taps_x);
+  const auto [low, high] = pixels_of(y, transposed ? size.width : size.height);
+  const auto [left, right] = pixels_of(x, transposed ? size.height : size.width);
   const std::size_t across = memory.taps_x.size();
   const std::size_t down = memory.taps_y.size();
   const auto picture_row = static_cast<std::size_t>(picture.width) * 3;
@@ -123,8 +132,8 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
   memory.rows.resize(static_cast<std::size_t>(high - low) * across * 3 + kSums);
   float* to = memory.rows.data();
   for (std::int64_t row = low; row < high; ++row) {
-    const std::uint8_t* from =
-        picture.pixels + static_cast<std::size_t>(row) * picture_row + static_cast<std::size_t>(left) * 3;
+    const std::uint8_t* from = picture.pixels + static_cast<std::size_t>(row - picture.top) * picture_row +
+                               static_cast<std::size_t>(left - picture.left) * 3;
     float* line = memory.line.data();
     for (std::size_t i = 0; i < needed; ++i) {
       line[i] = static_cast<float>(from[i]);

@@ -22,12 +22,22 @@ struct Extent {
   std::int64_t height = 0;
 };
 
-/// Pixels of somebody else: (height, width, 3) u8.
+/// Pixels of somebody else, (height, width, 3) u8: a picture, or the part of one that begins at (top, left).
 struct PixelView {
   std::int64_t width = 0;
   std::int64_t height = 0;
   const std::uint8_t* pixels = nullptr;
+  std::int64_t left = 0;
+  std::int64_t top = 0;
 };
+
+/// Pixels [begin, end) of an axis.
+struct PixelRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
+/// The pixels that `outputs` outputs are the means of, at least one output.
+[[nodiscard]] PixelRange pixels_of(const Axis& axis, std::int64_t outputs);
 
 /// What an axis means seen from the other end of `extent` pixels.
 [[nodiscard]] Axis mirrored(const Axis& axis, std::int64_t extent);
@@ -50,7 +60,8 @@ struct ResampleMemory {
 
 /// Bilinear with antialiasing, as Pillow and torchvision (antialias=True) do it: the triangle is as wide as the step,
 /// at least one pixel to each side. out (size.height, size.width, 3): first index along y; with `transposed` along x.
-/// Rounded once, to the nearest. The bits are the same on every machine.
+/// Rounded once, to the nearest. The bits are the same on every machine. `picture` has at least the pixels_of() both
+/// axes, which count from the whole picture's first pixel.
 void resample(const PixelView& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
               ResampleMemory& memory, std::span<std::uint8_t> out);
 
