@@ -5,6 +5,8 @@
 //                                  cutmix: that alone; all: all but resized parts, trivial and rand
 //   loader/folder/224/middle       a JPEG file of 500 x 375 pixels: decoded, resized, the middle cut out
 //   loader/folder/224/part         a random part, mirrored; jitter, all: then that
+//   loader/folder/224/device       what is left of it for a loader where a device resizes (train_resnet --pictures
+//                                  device); nvjpeg: and decodes
 //   loader/packed/files/224/...    the same out of one file (lockstep-pack); packed/pixels: stored as pixels
 //
 // A rank's --workers threads each do as much. A call reads one image; files stay in the system's cache. For figures:
@@ -21,6 +23,7 @@
 #include <vector>
 
 #include <lockstep/nn/data/augmented_images.hpp>
+#include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
@@ -42,26 +45,31 @@ using bench::Timed;
 /// Reads the samples of epoch 0 one after the other, then those of epoch 1, and so on.
 class Reader {
  public:
-  explicit Reader(std::unique_ptr<nn::Dataset> set) : set_(std::move(set)) {
-    for (const nn::SampleField& field : set_->fields()) {
+  Reader(std::unique_ptr<nn::Dataset> set, nn::PicturesOn where)
+      : set_(std::move(set)),
+        deferred_(where == nn::PicturesOn::host ? nullptr : set_->deferred(where == nn::PicturesOn::nvjpeg)),
+        read_set_(deferred_ != nullptr ? *deferred_ : *set_) {
+    for (const nn::SampleField& field : read_set_.fields()) {
       memory_.emplace_back(field.bytes());
     }
     out_.assign(memory_.begin(), memory_.end());
   }
   void next() {
-    set_->read_sample_in(read_ / set_->size(), read_ % set_->size(), out_);
+    read_set_.read_sample_in(read_ / set_->size(), read_ % set_->size(), out_);
     ++read_;
   }
 
  private:
   std::unique_ptr<nn::Dataset> set_;
+  std::unique_ptr<nn::DeferredSamples> deferred_;
+  const nn::Dataset& read_set_;
   std::vector<std::vector<std::byte>> memory_;
   std::vector<std::span<std::byte>> out_;
   std::int64_t read_ = 0;
 };
 
-Timed timed(std::unique_ptr<nn::Dataset> set) {
-  const auto reader = std::make_shared<Reader>(std::move(set));
+Timed timed(std::unique_ptr<nn::Dataset> set, nn::PicturesOn where = nn::PicturesOn::host) {
+  const auto reader = std::make_shared<Reader>(std::move(set), where);
   Timed timed;
   timed.work.start = [reader] { reader->next(); };
   timed.work.start();  // what is made at first use
@@ -143,11 +151,24 @@ void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::Tempora
   }
 }
 
+/// What a device leaves to the loader.
+void add_deferred(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
+                  const std::string& kind, const std::string& spec, nn::PicturesOn where) {
+  all.push_back({concat("loader/", kind, "/224/", name_of(where)), [photos, spec, where] {
+                   return timed(nn::open_data({.spec = spec}).train, where);
+                 }});
+}
+
 void add_packed(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                 const std::string& folder, nn::PackedStore store) {
   const std::string file = *photos / nn::name_of(store);
   nn::FolderPack({.folder = folder, .out = file, .store = store}).write([](const nn::PackProgress&) {});
-  add_pictures(all, photos, concat("packed/", nn::name_of(store)), "packed:" + file);
+  const std::string kind = concat("packed/", nn::name_of(store));
+  add_pictures(all, photos, kind, "packed:" + file);
+  add_deferred(all, photos, kind, "packed:" + file, nn::PicturesOn::device);
+  if (store == nn::PackedStore::files) {
+    add_deferred(all, photos, kind, "packed:" + file, nn::PicturesOn::nvjpeg);
+  }
 }
 #endif
 
@@ -162,6 +183,8 @@ int run(comm::Session& session, const DeviceRequest&, const bench::RunOptions& o
   const std::string folder = *photos / "photos";
   put_photos(folder);
   add_pictures(all, photos, "folder", "folder:" + folder);
+  add_deferred(all, photos, "folder", "folder:" + folder, nn::PicturesOn::device);
+  add_deferred(all, photos, "folder", "folder:" + folder, nn::PicturesOn::nvjpeg);
   add_packed(all, photos, folder, nn::PackedStore::files);
   add_packed(all, photos, folder, nn::PackedStore::pixels);
 #else

@@ -38,6 +38,10 @@ void add_augmentation_options(CLI::App& app, AugmentationFlags& flags) {
   add("--mixup", flags.mixup,
       "alpha of Beta(alpha, alpha), the share of an image in the mixture with another one; 0: none");
   add("--cutmix", flags.cutmix, "likewise, of the area that a rectangle of another image leaves; with both half each");
+  add("--pictures", flags.pictures,
+      "where pictures are resized, recoloured, erased and mixed: host, in the loader's threads; device, by kernels, with "
+      "the same bits; nvjpeg: and the GPU decodes JPEG files, to pixels that differ a little")
+      ->type_name("host|device|nvjpeg");
   add("--show-batch", flags.show_batch,
       "write the first training images, as the network sees them, to this PNG file, and end");
 }
@@ -59,6 +63,8 @@ void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, 
   nn::AugmentationOptions options = augmentation_of(flags, false, {}, 0);
   options.crop = crop_of(flags);
   require_augmentation(options);
+  require<UsageError>(nn::parse_pictures_on(flags.pictures) != nn::PicturesOn::nvjpeg || of_folder,
+                      "--pictures is nvjpeg, and the data are no files, expected --data folder:DIR or packed:FILE");
   require<UsageError>(flags.show_batch.empty() || training.evaluate.empty(), "--show-batch is ", flags.show_batch,
                       " beside --evaluate, expected a run that trains");
   require<UsageError>(flags.show_batch.empty() || nn::images::available(), "--show-batch is ", flags.show_batch,

@@ -21,7 +21,8 @@ struct AugmentationFlags {
   double random_erase = 0;
   double mixup = 0;
   double cutmix = 0;
-  std::string show_batch;  ///< PNG file; empty: train
+  std::string pictures = "host";  ///< where pictures become images: nn::PicturesOn
+  std::string show_batch;         ///< PNG file; empty: train
 };
 
 void add_augmentation_options(CLI::App& app, AugmentationFlags& flags);

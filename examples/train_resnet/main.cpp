@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/kernels/jpeg_decoder.hpp>
 #include <lockstep/nn/models/whitening.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -105,10 +107,28 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     recipe.about.emplace_back("", concat("first filters: whitening of the patches of ",
                                          std::min(nn::WhiteningOptions{}.images, train.size()), " training images"));
   }
+  const nn::PicturesOn pictures = nn::parse_pictures_on(o.augmentation.pictures);
+  if (pictures == nn::PicturesOn::nvjpeg) {
+    session.agree([&] {
+      const std::string problem = ops::jpeg_decoder_problem(place.context().device());
+      require<UsageError>(problem.empty(), "--pictures is nvjpeg: ", problem, "; expected host or device");
+    });
+    recipe.options["jpeg"] = name_of(pictures);
+  }
+  if (pictures != nn::PicturesOn::host && o.training.evaluate.empty()) {
+    recipe.about.emplace_back("", pictures == nn::PicturesOn::nvjpeg
+                                      ? "training images: decoded by nvJPEG and finished on the device"
+                                      : "training images: finished on the device");
+  }
+  recipe.config["pictures_on"] = name_of(pictures);
+  recipe.change = [pictures](nn::TrainerOptions& options) { options.pictures = pictures; };
   if (o.test_views != nn::TestViews::none) {
     recipe.about.emplace_back("", concat("test images: the mean of the outputs for ",
                                          nn::test_views(o.test_views).size(), " views (", name_of(o.test_views), ')'));
-    recipe.change = [views = o.test_views](nn::TrainerOptions& options) { options.test_views = views; };
+    recipe.change = [pictures, views = o.test_views](nn::TrainerOptions& options) {
+      options.pictures = pictures;
+      options.test_views = views;
+    };
   }
   if (!damaged.empty()) {
     train_resnet::add_damaged(damaged, recipe);

@@ -10,6 +10,8 @@
 #include <vector>
 
 #include <lockstep/kernels/detail/image_placement.hpp>
+#include <lockstep/nn/data/detail/augmentation.hpp>
+#include <lockstep/nn/data/detail/deferred_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/images/auto_augment.hpp>
 #include <lockstep/nn/data/images/colour.hpp>
@@ -22,18 +24,8 @@
 namespace lockstep::nn {
 namespace {
 
-/// Parts of the key of an image's draws. Never renumber.
-enum class Draw : std::uint64_t { placement = 0, crop = 1, jitter = 2, erase = 3, mixture = 4, automatic = 5 };
-
-Random random_for(std::uint64_t seed, Draw draw, std::int64_t epoch, std::int64_t index) {
-  constexpr int kIndexBits = 60;
-  return {seed, RandomUse::augment, static_cast<std::uint64_t>(epoch),
-          static_cast<std::uint64_t>(index) | static_cast<std::uint64_t>(draw) << kIndexBits};
-}
-
-double between(Random& random, double low, double high) {
-  return low + (high - low) * random.uniform();
-}
+using detail::Draw;
+using detail::random_for;
 
 /// What a thread keeps between images.
 struct Scratch {
@@ -86,61 +78,6 @@ void place(const images::Extent& size, const AugmentationOptions& options, std::
                image.data());
 }
 
-void jitter(const JitterOptions& options, Random& random, Image image) {
-  std::array<int, 4> order{0, 1, 2, 3};
-  for (std::size_t i = order.size(); i-- > 1;) {
-    std::swap(order[i], order[random.below(static_cast<std::uint32_t>(i + 1))]);
-  }
-  const auto factor = [&](double most) { return between(random, std::max(0.0, 1 - most), 1 + most); };
-  const double brightness = factor(options.brightness);
-  const double contrast = factor(options.contrast);
-  const double saturation = factor(options.saturation);
-  const double hue = between(random, -options.hue, options.hue);
-  std::vector<images::ColourChange>& changes = own_scratch().changes;
-  changes.clear();
-  for (const int change : order) {
-    if (change == 0 && options.brightness > 0) {
-      changes.push_back({images::Colour::brightness, brightness});
-    } else if (change == 1 && options.contrast > 0) {
-      changes.push_back({images::Colour::contrast, contrast});
-    } else if (change == 2 && options.saturation > 0) {
-      changes.push_back({images::Colour::saturation, saturation});
-    } else if (change == 3 && options.hue > 0) {
-      changes.push_back({images::Colour::hue, hue});
-    }
-  }
-  images::adjust_colours(changes, image, own_scratch().values);
-}
-
-void erase(const images::Extent& size, double probability, const std::array<std::uint8_t, 3>& fill, Random& random,
-           Image image) {
-  constexpr int kTries = 10;
-  constexpr double kLeastArea = 0.02;
-  constexpr double kMostArea = 0.33;
-  const double widest = std::log(10.0 / 3);
-  if (!(random.uniform() < probability)) {
-    return;
-  }
-  const auto area = static_cast<double>(size.width * size.height);
-  for (int i = 0; i < kTries; ++i) {
-    const double part = area * between(random, kLeastArea, kMostArea);
-    const double ratio = std::exp(between(random, -widest, widest));
-    const std::int64_t h = std::llround(std::sqrt(part * ratio));
-    const std::int64_t w = std::llround(std::sqrt(part / ratio));
-    if (h < 1 || w < 1 || h >= size.height || w >= size.width) {
-      continue;
-    }
-    const std::int64_t top = random.below(static_cast<std::uint32_t>(size.height - h + 1));
-    const std::int64_t left = random.below(static_cast<std::uint32_t>(size.width - w + 1));
-    for (std::int64_t y = top; y < top + h; ++y) {
-      for (std::int64_t x = left; x < left + w; ++x) {
-        std::memcpy(image.data() + (y * size.width + x) * 3, fill.data(), 3);
-      }
-    }
-    return;
-  }
-}
-
 /// The logarithm of a number from Gamma(alpha, 1): Marsaglia and Tsang, "A simple method for generating gamma
 /// variables" (2000), with their step from alpha + 1 to alpha, which may be too small for a double.
 double log_gamma_draw(double alpha, Random& random) {
@@ -155,6 +92,15 @@ double log_gamma_draw(double alpha, Random& random) {
     const double v = root * root * root;
     if (std::log(1 - random.uniform()) < x * x / 2 + d - d * v + d * std::log(v)) {
       return std::log(d * v) + std::log(1 - random.uniform()) / alpha;
+    }
+  }
+}
+
+void fill(const images::Extent& size, const detail::Rectangle& part, const std::array<std::uint8_t, 3>& with,
+          Image image) {
+  for (std::int64_t y = part.top; y < part.bottom; ++y) {
+    for (std::int64_t x = part.left; x < part.right; ++x) {
+      std::memcpy(image.data() + (y * size.width + x) * 3, with.data(), 3);
     }
   }
 }
@@ -261,31 +207,60 @@ AugmentedImages::AugmentedImages(std::unique_ptr<ImageDataset> images, const Aug
   fingerprint_ = hash.value();
 }
 
-void AugmentedImages::read_unmixed(std::int64_t epoch, std::int64_t index, Image image) const {
+void AugmentedImages::read_placed(std::int64_t epoch, std::int64_t index, Image image) const {
   images_->read_in(epoch, index, image);
   const images::Extent size{images_->width(), images_->height()};
-  const auto random = [&](Draw draw) { return random_for(options_.seed, draw, epoch, index); };
   if (options_.crop) {
-    Random draws = random(Draw::crop);
+    Random draws = random_for(options_.seed, Draw::crop, epoch, index);
     resized_part(size, *options_.crop, draws, image);
   }
   if (options_.pad > 0 || options_.flip) {
     place(size, options_, epoch, index, image);
   }
   if (options_.automatic != AutoAugment::none) {
-    Random draws = random(Draw::automatic);
+    Random draws = random_for(options_.seed, Draw::automatic, epoch, index);
     for (const images::Chosen& one : images::choose(options_.automatic, size, draws)) {
       images::apply(one.op, one.magnitude, size, image, own_scratch().bytes);
     }
   }
+}
+
+void AugmentedImages::read_unmixed(std::int64_t epoch, std::int64_t index, Image image) const {
+  read_placed(epoch, index, image);
   if (options_.jitter.any()) {
-    Random draws = random(Draw::jitter);
-    jitter(options_.jitter, draws, image);
+    std::vector<images::ColourChange>& changes = own_scratch().changes;
+    detail::draw_changes(options_.jitter, random_for(options_.seed, Draw::jitter, epoch, index), changes);
+    images::adjust_colours(changes, image, own_scratch().values);
   }
   if (options_.erase > 0) {
-    Random draws = random(Draw::erase);
-    erase(size, options_.erase, options_.fill, draws, image);
+    const images::Extent size{images_->width(), images_->height()};
+    const Random draws = random_for(options_.seed, Draw::erase, epoch, index);
+    fill(size, detail::draw_erased(size, options_.erase, draws), options_.fill, image);
   }
+}
+
+PicturePart AugmentedImages::read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg, Image row) const {
+  const bool moved = options_.pad > 0 || options_.flip || options_.automatic != AutoAugment::none;
+  if (!moved && !options_.crop) {
+    return images_->read_part(epoch, index, keep_jpeg, row);
+  }
+  const Image image = row.first(static_cast<std::size_t>(images_->image_bytes()));
+  PicturePart part = detail::whole_image(images_->width(), images_->height());
+  if (moved) {
+    read_placed(epoch, index, image);
+    return part;
+  }
+  images_->read_in(epoch, index, image);
+  Random draws = random_for(options_.seed, Draw::crop, epoch, index);
+  const images::Extent size{images_->width(), images_->height()};
+  const images::View view = images::random_crop(size, size, *options_.crop, draws);
+  part.x = {view.x.begin, view.x.step, view.x.low, view.x.high};
+  part.y = {view.y.begin, view.y.step, view.y.low, view.y.high};
+  return part;
+}
+
+std::unique_ptr<DeferredSamples> AugmentedImages::deferred(bool keep_jpeg) const {
+  return std::make_unique<detail::DeferredImages>(*this, keep_jpeg);
 }
 
 AugmentedImages::Mixture AugmentedImages::mixture(std::int64_t epoch, std::int64_t index) const {

@@ -91,6 +91,10 @@ class AugmentedImages final : public Dataset {
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const override;
+
+  [[nodiscard]] const ImageDataset& images() const { return *images_; }
+  [[nodiscard]] const AugmentationOptions& options() const { return options_; }
 
   /// With which sample one is mixed in an epoch. share: of the sample itself. Of cutmix the part of the image that the
   /// other one covers, in pixels [left, right) and [top, bottom); all 0 of mixup.
@@ -103,8 +107,15 @@ class AugmentedImages final : public Dataset {
   [[nodiscard]] Mixture mixture(std::int64_t epoch, std::int64_t index) const;
   /// An image before it is mixed; `image` holds image_bytes() of the set.
   void read_unmixed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
+  /// For deferred(), as ImageDataset::read_part(): an image before its colours change. What a device does not do
+  /// (padding, mirrors, `automatic`) is done.
+  [[nodiscard]] PicturePart read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg,
+                                      std::span<std::uint8_t> row) const;
 
  private:
+  /// Before its colours change.
+  void read_placed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
+
   std::unique_ptr<ImageDataset> images_;
   AugmentationOptions options_;
   std::uint64_t fingerprint_ = 0;

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include <lockstep/nn/data/detail/deferred_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/context.hpp>
@@ -29,6 +30,23 @@ Dataset::Dataset(std::string name, std::int64_t size, std::vector<SampleField> f
 void Dataset::read_sample_in(std::int64_t /*epoch*/, std::int64_t index,
                              std::span<const std::span<std::byte>> out) const {
   read_sample(index, out);
+}
+
+std::unique_ptr<DeferredSamples> Dataset::deferred(bool /*keep_jpeg*/) const {
+  return nullptr;
+}
+
+const char* name_of(PicturesOn where) {
+  return where == PicturesOn::host ? "host" : where == PicturesOn::device ? "device" : "nvjpeg";
+}
+
+PicturesOn parse_pictures_on(const std::string& name) {
+  for (const PicturesOn where : {PicturesOn::host, PicturesOn::device, PicturesOn::nvjpeg}) {
+    if (name == name_of(where)) {
+      return where;
+    }
+  }
+  throw UsageError(concat("--pictures is '", name, "', expected host, device or nvjpeg"));
 }
 
 namespace {
@@ -120,6 +138,25 @@ void ImageDataset::read_sample(std::int64_t index, std::span<const std::span<std
 void ImageDataset::read_sample_in(std::int64_t epoch, std::int64_t index,
                                   std::span<const std::span<std::byte>> out) const {
   read_in(epoch, index, image_beside(label(index), out));
+}
+
+PicturePart ImageDataset::read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool /*keep_jpeg*/,
+                                    std::span<std::uint8_t> row) const {
+  const auto image = row.first(static_cast<std::size_t>(image_bytes()));
+  if (epoch) {
+    read_in(*epoch, index, image);
+  } else {
+    read(index, image);
+  }
+  return detail::whole_image(width(), height());
+}
+
+std::string ImageDataset::text_of(std::int64_t index) const {
+  return concat(name(), ": sample ", index);
+}
+
+std::unique_ptr<DeferredSamples> ImageDataset::deferred(bool keep_jpeg) const {
+  return std::make_unique<detail::DeferredImages>(*this, keep_jpeg);
 }
 
 ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples) {

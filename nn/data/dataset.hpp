@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -13,6 +14,18 @@
 #include <lockstep/nn/step/batch.hpp>
 
 namespace lockstep::nn {
+
+class DeferredSamples;  // nn/data/deferred.hpp
+
+/// Where pictures become images.
+enum class PicturesOn : unsigned char {
+  host,    ///< in the loader's threads
+  device,  ///< these read and decode; kernels resize, recolour, erase and mix. The same bits
+  nvjpeg   ///< and the GPU decodes JPEG files, to pixels that differ a little
+};
+[[nodiscard]] const char* name_of(PicturesOn where);
+/// Of the names above. UsageError for others.
+[[nodiscard]] PicturesOn parse_pictures_on(const std::string& name);
 
 /// A field of a sample, as the data set reads it.
 struct SampleField {
@@ -42,6 +55,9 @@ class Dataset {
   /// The sample as it is in one epoch, for sets that vary their samples (random crops): a function of epoch and index
   /// alone. This is what a loader reads. Here: read_sample().
   virtual void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const;
+  /// The same samples without what a device can do to them as well; this must outlive them. nullptr, as here: nothing.
+  /// keep_jpeg: JPEG files stay as they are, where nvJPEG reads them.
+  [[nodiscard]] virtual std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const;
   /// Hash of sizes and contents. Ranks that see the same data have the same value; the name is not part of it.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 
@@ -78,6 +94,25 @@ struct DatasetInfo {
   int classes = 0;
 };
 
+/// A picture that is not resized yet, and how it becomes an image.
+struct PicturePart {
+  /// As kernels/resized_crop.hpp says: an axis of the whole picture, as it is stored.
+  struct Axis {
+    double begin = 0;
+    double step = 1;
+    std::int64_t low = 0;
+    std::int64_t high = 0;
+  };
+  std::int64_t width = 0;  ///< pixels that are given: those from (top, left) of the picture on
+  std::int64_t height = 0;
+  std::int64_t left = 0;
+  std::int64_t top = 0;
+  bool transposed = false;  ///< the image's rows go along the picture's columns
+  Axis x{};
+  Axis y{};
+  std::int64_t file_bytes = 0;  ///< 0: pixels are given. Else a JPEG file of the whole picture
+};
+
 /// Labelled images by index: fields images (u8 (H, W, 3)) and labels (i32).
 class ImageDataset : public Dataset {
  public:
@@ -96,6 +131,15 @@ class ImageDataset : public Dataset {
   virtual void read_in(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
+
+  /// For deferred(): writes the pixels of a picture that the image is made of, or its file, to the beginning of `row`,
+  /// which holds part_bytes(). No epoch: as read() reads it. Here, and wherever it does not fit: the image itself.
+  [[nodiscard]] virtual PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
+                                              std::span<std::uint8_t> row) const;
+  [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< at least image_bytes()
+  /// For errors: the picture's file, where it has one.
+  [[nodiscard]] virtual std::string text_of(std::int64_t index) const;
+  [[nodiscard]] std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const final;
 
  private:
   std::int64_t height_;

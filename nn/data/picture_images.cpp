@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstring>
 #include <utility>
 
+#include <lockstep/nn/data/detail/deferred_images.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/images/crop.hpp>
@@ -29,6 +31,18 @@ void drop_much(std::vector<T>& memory) {
   if (memory.capacity() * sizeof(T) > kMostKept) {
     std::vector<T>().swap(memory);
   }
+}
+
+Scratch& own_scratch() {
+  thread_local Scratch scratch;
+  return scratch;
+}
+
+/// A large picture does not keep its memory.
+void keep_little(Scratch& scratch) {
+  drop_much(scratch.file);
+  drop_much(scratch.picture.pixels);
+  drop_much(scratch.resample.rows);
 }
 
 }  // namespace
@@ -66,20 +80,20 @@ PictureImages::PictureImages(const std::string& name, std::unique_ptr<const Pict
   fingerprint_ = hash.value();
 }
 
-void PictureImages::read(std::int64_t index, std::optional<std::int64_t> epoch, std::span<std::uint8_t> image) const {
-  thread_local Scratch scratch;
-  const Pictures::Opened opened = pictures_->open(index, scratch.file);
-  const images::Header& header = opened.header;
+PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, std::int64_t index,
+                                           std::vector<std::uint8_t>& memory) const {
+  Placed placed{.opened = pictures_->open(index, memory)};
+  const images::Header& header = placed.opened.header;
 
   // EXIF's orientation: rows and columns exchanged, then one or both mirrored.
   const int turn = header.orientation;
-  const bool transposed = turn >= 5;
+  placed.transposed = turn >= 5;
   const bool mirrored_x = turn == 2 || turn == 3 || turn == 7 || turn == 8;
   const bool mirrored_y = turn == 3 || turn == 4 || turn == 6 || turn == 7;
-  const std::int64_t width = transposed ? header.height : header.width;
-  const std::int64_t height = transposed ? header.width : header.height;
+  const std::int64_t width = placed.transposed ? header.height : header.width;
+  const std::int64_t height = placed.transposed ? header.width : header.height;
   images::View view = images::centre_crop({width, height}, resize_, this->height());
-  if (epoch) {
+  if (epoch && random_) {
     Random random(seed_, RandomUse::augment, static_cast<std::uint64_t>(*epoch), static_cast<std::uint64_t>(index));
     view = images::random_crop({width, height}, {this->width(), this->height()}, crop_, random);
     if (flip_ && random.below(2) == 1) {
@@ -87,23 +101,85 @@ void PictureImages::read(std::int64_t index, std::optional<std::int64_t> epoch, 
     }
   }
   // As stored.
-  images::Axis x = transposed ? view.y : view.x;
-  images::Axis y = transposed ? view.x : view.y;
-  x = mirrored_x ? images::mirrored(x, header.width) : x;
-  y = mirrored_y ? images::mirrored(y, header.height) : y;
-  const images::Extent size{this->width(), this->height()};
-  if (opened.decoded) {
-    images::resample({header.width, header.height, opened.bytes.data()}, x, y, size, transposed, scratch.resample,
-                     image);
-  } else {
-    images::Picture& picture = scratch.picture;
-    images::decode(opened.bytes, opened.text, header, shrink_for(view.x.step, view.y.step), picture);
-    images::resample(images::view_of(picture), shrunk(x, picture.shrink, picture.width),
-                     shrunk(y, picture.shrink, picture.height), size, transposed, scratch.resample, image);
-    keep_little(scratch.file);
-    keep_little(picture.pixels);
+  placed.x = placed.transposed ? view.y : view.x;
+  placed.y = placed.transposed ? view.x : view.y;
+  placed.x = mirrored_x ? images::mirrored(placed.x, header.width) : placed.x;
+  placed.y = mirrored_y ? images::mirrored(placed.y, header.height) : placed.y;
+  placed.shrink = placed.opened.decoded ? 1 : shrink_for(view.x.step, view.y.step);
+  return placed;
+}
+
+namespace {
+
+/// The pixels of a picture that was placed, decoded where it is a file; its axes then are those of the pixels.
+template <class Placed>
+images::PixelView pixels_of(Placed& placed, Scratch& scratch) {
+  const images::Header& header = placed.opened.header;
+  if (placed.opened.decoded) {
+    return {header.width, header.height, placed.opened.bytes.data()};
   }
-  keep_little(scratch.resample.rows);
+  images::Picture& picture = scratch.picture;
+  images::decode(placed.opened.bytes, placed.opened.text, header, placed.shrink, picture);
+  placed.x = shrunk(placed.x, picture.shrink, picture.width);
+  placed.y = shrunk(placed.y, picture.shrink, picture.height);
+  return images::view_of(picture);
+}
+
+}  // namespace
+
+void PictureImages::read(std::int64_t index, std::optional<std::int64_t> epoch, std::span<std::uint8_t> image) const {
+  Scratch& scratch = own_scratch();
+  Placed placed = place(epoch, index, scratch.file);
+  const images::PixelView pixels = pixels_of(placed, scratch);
+  images::resample(pixels, placed.x, placed.y, {width(), height()}, placed.transposed, scratch.resample, image);
+  keep_little(scratch);
+}
+
+PicturePart PictureImages::read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
+                                     std::span<std::uint8_t> row) const {
+  Scratch& scratch = own_scratch();
+  Placed placed = place(epoch, index, scratch.file);
+  const Pictures::Opened& opened = placed.opened;
+  const auto part_of = [&placed](const images::PixelView& given) {
+    return PicturePart{.width = given.width,
+                       .height = given.height,
+                       .left = given.left,
+                       .top = given.top,
+                       .transposed = placed.transposed,
+                       .x = {placed.x.begin, placed.x.step, placed.x.low, placed.x.high},
+                       .y = {placed.y.begin, placed.y.step, placed.y.low, placed.y.high}};
+  };
+  if (keep_jpeg && !opened.decoded && opened.header.format == images::Format::jpeg &&
+      opened.bytes.size() <= row.size() &&
+      opened.header.width * opened.header.height * 3 <= kDecodedParts * part_bytes() &&
+      images::plain_jpeg(opened.bytes, opened.text)) {
+    std::copy(opened.bytes.begin(), opened.bytes.end(), row.begin());
+    PicturePart part = part_of({opened.header.width, opened.header.height});
+    part.file_bytes = static_cast<std::int64_t>(opened.bytes.size());
+    return part;
+  }
+  const images::PixelView all = pixels_of(placed, scratch);
+  const images::PixelRange across = images::pixels_of(placed.x, placed.transposed ? height() : width());
+  const images::PixelRange down = images::pixels_of(placed.y, placed.transposed ? width() : height());
+  const images::PixelView part{across.end - across.begin, down.end - down.begin, row.data(), across.begin, down.begin};
+  const auto line = static_cast<std::size_t>(part.width * 3);
+  PicturePart result = part_of(part);
+  if (line * static_cast<std::size_t>(part.height) <= row.size()) {
+    for (std::int64_t y = 0; y < part.height; ++y) {
+      const std::uint8_t* from = all.pixels + ((part.top + y) * all.width + part.left) * 3;
+      std::memcpy(row.data() + static_cast<std::size_t>(y) * line, from, line);
+    }
+  } else {
+    images::resample(all, placed.x, placed.y, {width(), height()}, placed.transposed, scratch.resample,
+                     row.first(static_cast<std::size_t>(image_bytes())));
+    result = whole_image(width(), height());
+  }
+  keep_little(scratch);
+  return result;
+}
+
+std::string PictureImages::text_of(std::int64_t index) const {
+  return concat(name(), ": '", pictures_->name(index), '\'');
 }
 
 int shrink_for(double step_x, double step_y) {

@@ -9,6 +9,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/nn/step/state_file.hpp>
@@ -226,9 +227,10 @@ struct Trainer::Impl {
         ranks(r),
         data(d),
         options(o),
+        deferred(deferred_of(d.train, o.pictures)),
         train_sampler(sampler_of(d.train, true, r, o)),
         test_sampler(sampler_of(d.test, false, r, o)),
-        loader_bytes(Loader::memory_bytes(d.train, train_sampler, loader_options()) +
+        loader_bytes(Loader::memory_bytes(read_set(), train_sampler, loader_options()) +
                      Loader::memory_bytes(d.test, test_sampler, loader_options())),
         microbatches(o.virtual_ranks > 0 ? o.virtual_ranks / r.grad.size() : o.accumulate),
         capacity(o.virtual_ranks > 0 ? partition_of(o.global_batch, o.virtual_ranks, 0).count
@@ -239,6 +241,18 @@ struct Trainer::Impl {
         samples_seen(static_cast<std::size_t>(step.parameters().statistics_rows())),
         viewed(o.plan.top_k),
         idle(ctx.stream()) {}
+
+  static std::unique_ptr<DeferredSamples> deferred_of(const Dataset& set, PicturesOn where) {
+    if (where == PicturesOn::host) {
+      return nullptr;
+    }
+    std::unique_ptr<DeferredSamples> deferred = set.deferred(where == PicturesOn::nvjpeg);
+    require<UsageError>(deferred != nullptr, "trainer: pictures become images on '", name_of(where), "', and ",
+                        set.name(), " leaves nothing to a device, expected 'host'");
+    return deferred;
+  }
+  /// What the loader of the training set reads.
+  [[nodiscard]] const Dataset& read_set() const { return deferred != nullptr ? *deferred : data.train; }
 
   static TrainStepOptions step_options(const TrainerOptions& o, std::int64_t capacity) {
     return {.max_batch = capacity,
@@ -288,12 +302,17 @@ struct Trainer::Impl {
   /// The loader of the training set, from the current position on.
   void open_loader() {
     step.wait_for_copies();
+    if (finisher != nullptr) {
+      finisher->wait_for_copies();
+    } else if (deferred != nullptr) {
+      finisher = deferred->finisher(context, train_sampler.capacity());
+    }
     loader.reset();
     LoaderOptions from_here = loader_options();
     from_here.epoch = position.epoch;
     from_here.batch = position.batch;
     from_here.skipped = position.skipped;
-    loader = std::make_unique<Loader>(data.train, train_sampler, step.host_memory(), from_here);
+    loader = std::make_unique<Loader>(read_set(), train_sampler, step.host_memory(), from_here);
     behind = false;
   }
 
@@ -367,6 +386,7 @@ struct Trainer::Impl {
   Ranks ranks;
   TrainingData data;
   TrainerOptions options;
+  std::unique_ptr<DeferredSamples> deferred;  ///< of the training set, where a device finishes its batches
   Sampler train_sampler;
   Sampler test_sampler;
   std::size_t loader_bytes;
@@ -375,6 +395,7 @@ struct Trainer::Impl {
   std::map<std::string, std::string> layers;
   TrainStep step;
   std::unique_ptr<Loader> loader;
+  std::unique_ptr<BatchFinisher> finisher;  ///< of deferred; goes before the loader, whose memory it reads
   Batch microbatch;
   bool behind = false;  ///< a step failed, whose batch the loader has given out
   std::string contract;
@@ -440,9 +461,10 @@ void Trainer::step() {
   const double rate = learning_rate();
   s.step.average_behind(s.position.step, s.scheduled());
   s.doing("reading the batch of step", s.position.step + 1);
-  const Batch& batch = s.next_batch();
+  const Batch& loaded = s.next_batch();
   const std::int64_t last = s.microbatches - 1;
   try {
+    const Batch& batch = s.finisher != nullptr ? s.finisher->finish(loaded) : loaded;
     for (std::int64_t i = 0; i < last; ++i) {
       s.step.add(s.microbatch_of(batch, i));
     }
@@ -453,7 +475,7 @@ void Trainer::step() {
   }
   for (std::size_t i = 0; i < s.samples_seen.size(); ++i) {
     const bool one = s.options.virtual_ranks == 0;
-    s.samples_seen[i] += static_cast<double>(one ? batch.valid : s.rows_of(batch, static_cast<std::int64_t>(i)).count);
+    s.samples_seen[i] += static_cast<double>(one ? loaded.valid : s.rows_of(loaded, static_cast<std::int64_t>(i)).count);
   }
   ++s.position.step;
   if (++s.position.batch == s.train_sampler.batches(s.position.skipped)) {
@@ -705,7 +727,10 @@ const std::string& Trainer::graph_obstacle() const {
   return impl_->step.graph_obstacle();
 }
 std::size_t Trainer::planned_bytes() const {
-  return impl_->step.planned_bytes() + impl_->loader_bytes;
+  const Impl& s = *impl_;
+  const std::size_t finisher =
+      s.deferred != nullptr ? s.deferred->finisher_bytes(s.context.device(), s.train_sampler.capacity()) : 0;
+  return s.step.planned_bytes() + s.loader_bytes + finisher;
 }
 
 void Trainer::doing(const char* what) const noexcept {

@@ -64,6 +64,9 @@ struct TrainerOptions {
   bool keep_last = false;                              ///< train on the partial last batch of an epoch too
   int loader_workers = 1;
   int prefetch = 3;                             ///< batches that wait ready
+  /// UsageError for a training set that leaves nothing to a device (Dataset::deferred()), UnsupportedError in start()
+  /// where the device cannot do it. Evaluations read on the host.
+  PicturesOn pictures = PicturesOn::host;
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be
   bool weights_beside = false;                  ///< TrainStepOptions: weight gradients on a second stream
   /// Of u8 images that a classifier with one label a sample reads: evaluations take the mean of its outputs for several

@@ -34,7 +34,7 @@ std::string_view name_of(StateField field) {
   constexpr std::array<std::string_view, kStateFields> kNames{
       "learning_rate", "sample_weight", "valid",  "epoch",       "weight_sum", "metrics",
       "sample_ids",    "images",        "values", "tokens",      "labels",     "targets",
-      "weights",       "other_labels",  "shares", "other_shares"};
+      "weights",       "other_labels",  "shares", "other_shares", "pictures", "picture_work"};
   return kNames[static_cast<std::size_t>(field)];
 }
 
@@ -91,6 +91,9 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
     case StateField::shares:
     case StateField::other_shares:
       return {ops::accumulation_dtype(layout.dtype), batched(layout.two_labels, {})};
+    case StateField::pictures:
+    case StateField::picture_work:
+      return {DType::u8, {0}};
     case StateField::targets:
       break;
   }

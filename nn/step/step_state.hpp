@@ -31,8 +31,11 @@ enum class StateField : unsigned char {
   other_labels,  ///< like labels: of a mixture of two samples (StepLayout::two_labels)
   shares,        ///< like sample_weight, (N): of labels in the mixture
   other_shares,  ///< likewise: of other_labels
+  // Of batches that are not finished (nn/data/deferred.hpp); no plan reads them.
+  pictures,      ///< u8 (N, pictures of a sample, bytes)
+  picture_work,  ///< f64 (N, pictures of a sample, columns)
 };
-inline constexpr int kStateFields = 16;
+inline constexpr int kStateFields = 18;
 [[nodiscard]] std::string_view name_of(StateField field);
 
 /// What a model reads (Model::input_kind()): u8 images, which are decoded and augmented, numbers as they are, or token

@@ -47,7 +47,23 @@ class PictureImages final : public ImageDataset {
   }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
+  [[nodiscard]] PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
+                                      std::span<std::uint8_t> row) const override;
+  /// Most pictures of ImageNet have fewer than twice the image's side, once a JPEG file is decoded.
+  [[nodiscard]] std::int64_t part_bytes() const override { return 4 * image_bytes(); }
+  [[nodiscard]] std::string text_of(std::int64_t index) const override;
+
  private:
+  /// A picture, and the axes of the image on it as it is stored.
+  struct Placed {
+    Pictures::Opened opened;
+    bool transposed = false;
+    images::Axis x;
+    images::Axis y;
+    int shrink = 1;  ///< that decoding may take
+  };
+  [[nodiscard]] Placed place(std::optional<std::int64_t> epoch, std::int64_t index,
+                             std::vector<std::uint8_t>& memory) const;
   void read(std::int64_t index, std::optional<std::int64_t> epoch, std::span<std::uint8_t> image) const;
 
   std::unique_ptr<const Pictures> pictures_;

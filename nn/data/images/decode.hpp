@@ -29,6 +29,9 @@ struct Header {
 };
 [[nodiscard]] Header read_header(std::span<const std::uint8_t> file, const std::string& name);
 
+/// Whether a JPEG file is one that nvJPEG reads: 8 bits a colour, grey or YCbCr.
+[[nodiscard]] bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name);
+
 /// Decoded, as stored: (height, width, 3) u8. The memory stays for the next picture.
 struct Picture {
   std::int64_t width = 0;

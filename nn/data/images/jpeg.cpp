@@ -139,6 +139,12 @@ Header jpeg_header(std::span<const std::uint8_t> file, const std::string& name) 
   return {Format::jpeg, jpeg.info().image_width, jpeg.info().image_height, jpeg.orientation()};
 }
 
+bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name) {
+  Decompressor jpeg(file, name);
+  const jpeg_decompress_struct& info = jpeg.info();
+  return info.jpeg_color_space == JCS_GRAYSCALE || info.jpeg_color_space == JCS_YCbCr;
+}
+
 void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, int shrink, Picture& out) {
   Decompressor jpeg(file, name);
   jpeg_decompress_struct& info = jpeg.info();

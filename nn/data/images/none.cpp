@@ -21,6 +21,10 @@ Header read_header(std::span<const std::uint8_t> /*file*/, const std::string& na
   refuse(name);
 }
 
+bool plain_jpeg(std::span<const std::uint8_t> /*file*/, const std::string& name) {
+  refuse(name);
+}
+
 void decode(std::span<const std::uint8_t> /*file*/, const std::string& name, const Header& /*header*/, int /*shrink*/,
             Picture& /*out*/) {
   refuse(name);

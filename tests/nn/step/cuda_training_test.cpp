@@ -114,6 +114,7 @@ struct RunSetup {
   int power_sgd_rank = 0;
   MovingAverageOptions average{};
   bool mixtures = false;  ///< training samples have two labels
+  PicturesOn pictures = PicturesOn::host;  ///< with mixtures: who resizes, recolours, erases and mixes
   bool views = false;     ///< images alternate and reflect; tests see them in six views
   bool check_gradients = false;
   bool weights_beside = false;
@@ -144,6 +145,7 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.power_sgd_rank = setup.power_sgd_rank;
   options.average = setup.average;
   options.plan.two_labels = setup.mixtures;
+  options.pictures = setup.pictures;
   options.check_gradients = setup.check_gradients;
   options.weights_beside = setup.weights_beside;
   if (device.kind == DeviceKind::cuda) {
@@ -224,7 +226,12 @@ std::string try_trainer(Context& context, Stream communication, const RunSetup& 
   DataSplit data = small_data();
   std::unique_ptr<Dataset> mixtures;
   if (setup.mixtures) {
-    mixtures = std::make_unique<AugmentedImages>(std::move(data.train), AugmentationOptions{.mixup = 1, .cutmix = 1});
+    const AugmentationOptions all{.crop = CropOptions{},
+                                  .jitter = {.brightness = 0.4, .contrast = 0.4, .saturation = 0.4, .hue = 0.1},
+                                  .erase = 0.5,
+                                  .mixup = 1,
+                                  .cutmix = 1};
+    mixtures = std::make_unique<AugmentedImages>(std::move(data.train), all);
   }
   const Dataset& training_set = mixtures != nullptr ? *mixtures : *data.train;
   const Model model = setup.model();
@@ -700,6 +707,38 @@ TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
   new_machine(0);
 }
 
+/// Kernels make of pictures what the loader's threads make of them, whatever the order of the work.
+TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
+  for (const std::int64_t accumulate : {1, 2}) {
+    for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+      RunSetup setup{.model = mlp, .steps = 5, .graph = graph, .accumulate = accumulate, .mixtures = true};
+      const Outcome first = train_on_gpu(setup);
+      setup.pictures = PicturesOn::device;
+      for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+        EXPECT_EQ(standin::violations(), Texts{}) << "before seed " << seed;
+        new_machine(seed);
+        EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
+      }
+    }
+  }
+}
+
+/// The control: the picture stream's wait for images that a step still reads, and the step's for finished images.
+TEST(CudaTraining, EveryWaitForAPictureIsNeeded) {
+  const RunSetup setup{
+      .model = mlp, .steps = 4, .graph = CudaGraph::off, .mixtures = true, .pictures = PicturesOn::device};
+  const Outcome whole = train_on_gpu(setup);
+  EXPECT_EQ(standin::violations(), Texts{});
+  for (int forgotten = 1; forgotten <= 2; ++forgotten) {
+    int seen = 0;
+    for (std::uint64_t seed = 0; seed < 24 && seen == 0; ++seed) {
+      seen += is_seen_without_wait(setup, forgotten, seed, whole) ? 1 : 0;
+    }
+    EXPECT_GT(seen, 0) << "wait " << forgotten;
+  }
+  new_machine(0);
+}
+
 /// On a stream of their own weight gradients have the same bits, whatever the order of the work.
 TEST(CudaTraining, WeightGradientsBesideChangeNoBit) {
   for (const std::int64_t accumulate : {1, 2}) {
@@ -885,34 +924,43 @@ TEST(CudaTraining, GoesOnFromACheckpointBitForBit) {
   }
 }
 
-TEST(CudaTraining, StepsNeitherAllocateNorWaitForTheDevice) {
-  for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
-    CudaContext context(Device::cuda(0));
-    Texts waits;
-    const RunSetup setup{.graph = graph, .average = {.decay = 0.9}, .check_gradients = true};
-    with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
-      steps(trainer, 2);  // captures
-      context.on_synchronisation(
-          [&](const Synchronisation& wait) { waits.push_back(concat(wait.call, ": ", name_of(wait.reason))); });
-      const std::int64_t events = standin::calls("cudaEventSynchronize");
-      const std::size_t before = standin::call_log().size();
-      steps(trainer, 5);
-      const Texts log = standin::call_log();
-      for (std::size_t i = before; i < log.size(); ++i) {
-        const std::string& call = log[i];
-        for (const char* part : {"Malloc", "Free", "StreamSynchronize", "DeviceSynchronize", "Create", "Instantiate"}) {
-          EXPECT_EQ(call.find(part), std::string::npos) << call;
-        }
+class CudaSteps : public ::testing::TestWithParam<std::tuple<CudaGraph, PicturesOn>> {};
+INSTANTIATE_TEST_SUITE_P(All, CudaSteps,
+                         ::testing::Combine(::testing::Values(CudaGraph::off, CudaGraph::on),
+                                            ::testing::Values(PicturesOn::host, PicturesOn::device)));
+
+TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
+  const CudaGraph graph = std::get<0>(GetParam());
+  const PicturesOn pictures = std::get<1>(GetParam());
+  CudaContext context(Device::cuda(0));
+  Texts waits;
+  const RunSetup setup{.graph = graph,
+                       .average = {.decay = 0.9},
+                       .mixtures = pictures != PicturesOn::host,
+                       .pictures = pictures,
+                       .check_gradients = true};
+  with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+    steps(trainer, 2);  // captures
+    context.on_synchronisation(
+        [&](const Synchronisation& wait) { waits.push_back(concat(wait.call, ": ", name_of(wait.reason))); });
+    const std::int64_t events = standin::calls("cudaEventSynchronize");
+    const std::size_t before = standin::call_log().size();
+    steps(trainer, 5);
+    const Texts log = standin::call_log();
+    for (std::size_t i = before; i < log.size(); ++i) {
+      const std::string& call = log[i];
+      for (const char* part : {"Malloc", "Free", "StreamSynchronize", "DeviceSynchronize", "Create", "Instantiate"}) {
+        EXPECT_EQ(call.find(part), std::string::npos) << call;
       }
-      if (graph == CudaGraph::on) {  // otherwise the reducer reads the times of events that are complete
-        EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);  // for the step before the last one
-      }
-      EXPECT_EQ(waits, Texts{});
-      context.synchronize();  // the control
-      EXPECT_EQ(waits, Texts{"synchronize: requested"});
-      context.on_synchronisation({});
-    });
-  }
+    }
+    if (graph == CudaGraph::on) {  // otherwise the reducer reads the times of events that are complete
+      EXPECT_EQ(standin::calls("cudaEventSynchronize") - events, 5);  // for the step before the last one
+    }
+    EXPECT_EQ(waits, Texts{});
+    context.synchronize();  // the control
+    EXPECT_EQ(waits, Texts{"synchronize: requested"});
+    context.on_synchronisation({});
+  });
 }
 
 TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/step/batch.hpp>
+#include <lockstep/runtime/stream/context.hpp>
+
+/// Samples whose last part is done on the device: a loader's threads read them, kernels finish the batch.
+namespace lockstep::nn {
+
+/// Finishes batches, on a stream of its own on a GPU.
+class BatchFinisher {
+ public:
+  BatchFinisher() = default;
+  virtual ~BatchFinisher() = default;  ///< waits for the work that it has enqueued, and for that of the context
+  BatchFinisher(const BatchFinisher&) = delete;
+  BatchFinisher& operator=(const BatchFinisher&) = delete;
+
+  /// Enqueues what is left of a loader's batch. The batch that is returned has the fields of the data set and the ids;
+  /// work that is enqueued on the context's stream from now on may read them. They stay as they are until the next call
+  /// but one, those in host memory as long as the loader's. Allocates nothing. DataError where a file is damaged.
+  [[nodiscard]] virtual const Batch& finish(const Batch& batch) = 0;
+  /// Waits until batches that were given may be freed.
+  virtual void wait_for_copies() = 0;
+};
+
+/// What Dataset::deferred() returns. Its fields are those that a loader reads.
+class DeferredSamples : public Dataset {
+ public:
+  using Dataset::Dataset;
+  /// For batches of at most `capacity` samples, on the context's device. The context and this must outlive it.
+  /// UnsupportedError where the device cannot do it.
+  [[nodiscard]] virtual std::unique_ptr<BatchFinisher> finisher(Context& context, std::int64_t capacity) const = 0;
+  /// The bytes that a finisher allocates on the device.
+  [[nodiscard]] virtual std::size_t finisher_bytes(Device device, std::int64_t capacity) const = 0;
+};
+
+}  // namespace lockstep::nn

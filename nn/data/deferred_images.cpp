@@ -1,0 +1,155 @@
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include <lockstep/kernels/adjust_colours.hpp>
+#include <lockstep/kernels/erase_and_mix.hpp>
+#include <lockstep/kernels/resized_crop.hpp>
+#include <lockstep/nn/data/detail/augmentation.hpp>
+#include <lockstep/nn/data/detail/deferred_images.hpp>
+
+namespace lockstep::nn::detail {
+namespace {
+
+std::vector<SampleField> fields_of(const ImageDataset& images, bool mixes) {
+  const std::int64_t pictures = mixes ? 2 : 1;
+  std::vector<SampleField> fields{{StateField::pictures, DType::u8, {pictures, images.part_bytes()}},
+                                  {StateField::picture_work, DType::f64, {pictures, WorkColumns::kColumns}},
+                                  {StateField::labels, DType::i32, {}}};
+  if (mixes) {
+    fields.push_back({StateField::other_labels, DType::i32, {}});
+    fields.push_back({StateField::shares, DType::f32, {}});
+    fields.push_back({StateField::other_shares, DType::f32, {}});
+  }
+  return fields;
+}
+
+template <class T>
+void put(std::span<std::byte> out, T value) {
+  std::memcpy(out.data(), &value, sizeof value);
+}
+
+void put_axis(const PicturePart::Axis& axis, std::span<double> columns) {
+  columns[0] = axis.begin;
+  columns[1] = axis.step;
+  columns[2] = static_cast<double>(axis.low);
+  columns[3] = static_cast<double>(axis.high);
+}
+
+void put_part(const PicturePart& part, std::span<double> work) {
+  using ops::PartColumn;
+  const auto column = [work](PartColumn which) {
+    return work.subspan(WorkColumns::kPart + static_cast<std::size_t>(which));
+  };
+  column(PartColumn::width)[0] = static_cast<double>(part.width);
+  column(PartColumn::height)[0] = static_cast<double>(part.height);
+  column(PartColumn::left)[0] = static_cast<double>(part.left);
+  column(PartColumn::top)[0] = static_cast<double>(part.top);
+  column(PartColumn::transposed)[0] = part.transposed ? 1 : 0;
+  put_axis(part.x, column(PartColumn::x_begin));
+  put_axis(part.y, column(PartColumn::y_begin));
+  work[WorkColumns::kFile] = static_cast<double>(part.file_bytes);
+}
+
+ops::ColourKind kind_of(images::Colour colour) {
+  switch (colour) {
+    case images::Colour::brightness:
+      return ops::ColourKind::brightness;
+    case images::Colour::contrast:
+      return ops::ColourKind::contrast;
+    case images::Colour::saturation:
+      return ops::ColourKind::saturation;
+    case images::Colour::hue:
+      break;
+  }
+  return ops::ColourKind::hue;
+}
+
+void put_changes(std::span<const images::ColourChange> changes, std::span<double> work) {
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    work[WorkColumns::kChanges + 2 * i] = static_cast<double>(kind_of(changes[i].colour));
+    work[WorkColumns::kChanges + 2 * i + 1] = changes[i].factor;
+  }
+}
+
+}  // namespace
+
+PicturePart whole_image(std::int64_t width, std::int64_t height) {
+  return {.width = width, .height = height, .x = {0, 1, 0, width}, .y = {0, 1, 0, height}};
+}
+
+DeferredImages::DeferredImages(const ImageDataset& images, bool keep_jpeg)
+    : DeferredImages(images, images, nullptr, keep_jpeg) {}
+
+DeferredImages::DeferredImages(const AugmentedImages& images, bool keep_jpeg)
+    : DeferredImages(images, images.images(), &images, keep_jpeg) {}
+
+DeferredImages::DeferredImages(const Dataset& whole, const ImageDataset& images, const AugmentedImages* augmented,
+                               bool keep_jpeg)
+    : DeferredSamples(whole.name(), whole.size(),
+                      fields_of(images, augmented != nullptr && augmented->options().mixes())),
+      whole_(whole),
+      images_(images),
+      augmented_(augmented),
+      options_(augmented != nullptr ? augmented->options() : AugmentationOptions{}),
+      keep_jpeg_(keep_jpeg) {}
+
+void DeferredImages::read_picture(std::optional<std::int64_t> epoch, std::int64_t index, std::span<std::uint8_t> row,
+                                  std::span<double> work) const {
+  if (augmented_ == nullptr || !epoch) {
+    put_part(images_.read_part(epoch, index, keep_jpeg_, row), work);
+    return;
+  }
+  put_part(augmented_->read_part(*epoch, index, keep_jpeg_, row), work);
+  if (options_.jitter.any()) {
+    thread_local std::vector<images::ColourChange> changes;
+    draw_changes(options_.jitter, random_for(options_.seed, Draw::jitter, *epoch, index), changes);
+    put_changes(changes, work);
+  }
+  if (options_.erase > 0) {
+    const Rectangle erased = draw_erased({images_.width(), images_.height()}, options_.erase,
+                                         random_for(options_.seed, Draw::erase, *epoch, index));
+    const std::array<std::int64_t, 4> sides{erased.left, erased.top, erased.right, erased.bottom};
+    std::copy(sides.begin(), sides.end(), work.begin() + WorkColumns::kErased);
+  }
+}
+
+void DeferredImages::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
+  read(std::nullopt, index, out);
+}
+
+void DeferredImages::read_sample_in(std::int64_t epoch, std::int64_t index,
+                                    std::span<const std::span<std::byte>> out) const {
+  read(epoch, index, out);
+}
+
+void DeferredImages::read(std::optional<std::int64_t> epoch, std::int64_t index,
+                          std::span<const std::span<std::byte>> out) const {
+  const std::span rows(reinterpret_cast<std::uint8_t*>(out[0].data()), out[0].size());
+  const auto row = static_cast<std::size_t>(row_bytes());
+  std::array<double, 2 * std::size_t{WorkColumns::kColumns}> table{};
+  const std::span<double> work(table);
+  read_picture(epoch, index, rows.first(row), work.first(WorkColumns::kColumns));
+  put(out[2], images_.label(index));
+  if (options_.mixes()) {
+    AugmentedImages::Mixture mixture{.other = index};
+    if (epoch) {
+      mixture = augmented_->mixture(*epoch, index);
+      read_picture(epoch, mixture.other, rows.subspan(row, row), work.subspan(WorkColumns::kColumns));
+    }
+    const auto share = static_cast<float>(mixture.share);
+    const std::array<double, 6> columns{mixture.cut ? 1.0 : 0.0,
+                                        static_cast<double>(share),
+                                        static_cast<double>(mixture.left),
+                                        static_cast<double>(mixture.top),
+                                        static_cast<double>(mixture.right),
+                                        static_cast<double>(mixture.bottom)};
+    std::copy(columns.begin(), columns.end(), work.begin() + WorkColumns::kMixture);
+    put(out[3], images_.label(mixture.other));
+    put(out[4], share);
+    put(out[5], 1 - share);
+  }
+  std::memcpy(out[1].data(), table.data(), out[1].size());
+}
+
+}  // namespace lockstep::nn::detail
