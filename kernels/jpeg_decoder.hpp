@@ -51,8 +51,8 @@ class JpegDecoder {
   ~JpegDecoder();  ///< waits for the context's stream
 
   /// Enqueues the decoding of these files on the context's stream, behind the work that is there. The host reads the
-  /// headers and may decode entropy code; it waits until the files of the last call are decoded, and where nvJPEG gives
-  /// back pinned memory. No file at all is good, too.
+  /// headers and may decode entropy code; it waits until the files of the last call are decoded, and for all of the
+  /// stream where nvJPEG needs more memory than before. No file at all is good, too.
   ///
   /// UsageError for more files than `most`, an extent below 1 and an address that is null. DataError, which begins with
   /// "file INDEX of COUNT: " and has nvJPEG's status, for a file that nvJPEG refuses, that has another number of
