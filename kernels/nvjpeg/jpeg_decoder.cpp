@@ -45,24 +45,24 @@ struct Api {
 using Loaded = detail::LoadedApi<Api>;
 
 Loaded load() {
-  return detail::load_api<Api>("nvJPEG", {LOCKSTEP_NVJPEG_NAME, LOCKSTEP_NVJPEG_LIBRARY},
-                               [](const SharedLibrary& library, Api& api) -> std::string {
-                                 library.get(api.get_property, "nvjpegGetProperty");
-                                 library.get(api.create, "nvjpegCreateExV2");
-                                 library.get(api.destroy, "nvjpegDestroy");
-                                 library.get(api.state_create, "nvjpegJpegStateCreate");
-                                 library.get(api.state_destroy, "nvjpegJpegStateDestroy");
-                                 library.get(api.get_image_info, "nvjpegGetImageInfo");
-                                 library.get(api.decode_batched_initialize, "nvjpegDecodeBatchedInitialize");
-                                 library.get(api.decode_batched, "nvjpegDecodeBatched");
-                                 int major = 0;
-                                 if (api.get_property(MAJOR_VERSION, &major) != NVJPEG_STATUS_SUCCESS ||
-                                     major != NVJPEG_VER_MAJOR) {
-                                   return concat("nvJPEG is version ", major, ", this program was built with ",
-                                                 NVJPEG_VER_MAJOR, '.', NVJPEG_VER_MINOR);
-                                 }
-                                 return {};
-                               });
+  return detail::load_api<Api>(
+      "nvJPEG", {LOCKSTEP_NVJPEG_NAME, LOCKSTEP_NVJPEG_LIBRARY},
+      [](const SharedLibrary& library, Api& api) -> std::string {
+        library.get(api.get_property, "nvjpegGetProperty");
+        library.get(api.create, "nvjpegCreateExV2");
+        library.get(api.destroy, "nvjpegDestroy");
+        library.get(api.state_create, "nvjpegJpegStateCreate");
+        library.get(api.state_destroy, "nvjpegJpegStateDestroy");
+        library.get(api.get_image_info, "nvjpegGetImageInfo");
+        library.get(api.decode_batched_initialize, "nvjpegDecodeBatchedInitialize");
+        library.get(api.decode_batched, "nvjpegDecodeBatched");
+        int major = 0;
+        if (api.get_property(MAJOR_VERSION, &major) != NVJPEG_STATUS_SUCCESS || major != NVJPEG_VER_MAJOR) {
+          return concat("nvJPEG is version ", major, ", this program was built with ", NVJPEG_VER_MAJOR, '.',
+                        NVJPEG_VER_MINOR);
+        }
+        return {};
+      });
 }
 
 const Loaded& loaded() {
@@ -327,8 +327,8 @@ class JpegDecoder::State {
   nvjpegStatus_t enqueue(std::span<const File> files) {
     if (prepared_ != files.size()) {
       prepared_ = 0;
-      const nvjpegStatus_t status = api_.decode_batched_initialize(
-          handle_, jpeg_, static_cast<int>(files.size()), options_.host_threads, NVJPEG_OUTPUT_RGBI);
+      const nvjpegStatus_t status = api_.decode_batched_initialize(handle_, jpeg_, static_cast<int>(files.size()),
+                                                                   options_.host_threads, NVJPEG_OUTPUT_RGBI);
       if (status != NVJPEG_STATUS_SUCCESS) {
         return status;
       }
