@@ -267,12 +267,10 @@ class JpegDecoder::State {
       return;
     }
     // Which file it was, nvJPEG does not say.
-    prepared_ = 0;
     context_.synchronize();
     require_memory();
     for (std::size_t i = 0; is_of_file(status) && i < files.size(); ++i) {
       const nvjpegStatus_t alone = enqueue(files.subspan(i, 1));
-      prepared_ = alone == NVJPEG_STATUS_SUCCESS ? 1 : 0;
       context_.synchronize();
       require_memory();
       require<DataError>(alone == NVJPEG_STATUS_SUCCESS || !is_of_file(alone), "file ", i, " of ", files.size(),
@@ -324,15 +322,15 @@ class JpegDecoder::State {
                        " x ", file.height);
   }
 
+  /// The state's last files are decoded. It must be prepared for as many as these, and again after a failure.
   nvjpegStatus_t enqueue(std::span<const File> files) {
-    if (prepared_ != files.size()) {
-      prepared_ = 0;
-      const nvjpegStatus_t status = api_.decode_batched_initialize(handle_, jpeg_, static_cast<int>(files.size()),
-                                                                   options_.host_threads, NVJPEG_OUTPUT_RGBI);
+    nvjpegStatus_t status = NVJPEG_STATUS_SUCCESS;
+    if (std::exchange(prepared_, 0) != files.size()) {
+      status = api_.decode_batched_initialize(handle_, jpeg_, static_cast<int>(files.size()), options_.host_threads,
+                                              NVJPEG_OUTPUT_RGBI);
       if (status != NVJPEG_STATUS_SUCCESS) {
         return status;
       }
-      prepared_ = files.size();
     }
     data_.clear();
     lengths_.clear();
@@ -344,8 +342,12 @@ class JpegDecoder::State {
       image.channel[0] = file.pixels;
       image.pitch[0] = static_cast<std::size_t>(file.width) * 3;
     }
-    return api_.decode_batched(handle_, jpeg_, data_.data(), lengths_.data(), images_.data(),
-                               context_.stream().cuda_handle());
+    status = api_.decode_batched(handle_, jpeg_, data_.data(), lengths_.data(), images_.data(),
+                                 context_.stream().cuda_handle());
+    if (status == NVJPEG_STATUS_SUCCESS) {
+      prepared_ = files.size();
+    }
+    return status;
   }
 
   void close() noexcept {

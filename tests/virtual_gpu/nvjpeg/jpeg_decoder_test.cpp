@@ -200,8 +200,9 @@ TEST_F(JpegDecoderTest, ADamagedFileIsNamedByItsIndex) {
   Batch one(context, {contents[3]});
   EXPECT_EQ(error_of<DataError>([&] { decoder.decode(one.files()); }),
             "file 0 of 1: nvJPEG: NVJPEG_STATUS_BAD_JPEG (damaged)");
-  decoder.decode(good.files());
-  EXPECT_EQ(good.pixels(), good.expected());
+  Batch another(context, {contents[0]});
+  decoder.decode(another.files());
+  EXPECT_EQ(another.pixels(), another.expected());
 }
 
 TEST_F(JpegDecoderTest, AWrongHeaderIsRefusedBeforeAnythingIsDecoded) {

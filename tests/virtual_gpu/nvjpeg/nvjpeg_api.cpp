@@ -7,6 +7,8 @@
 #include <memory>
 #include <stdexcept>
 
+#include <cuda_runtime_api.h>
+
 #include "control.hpp"
 #include "nvjpeg_control.hpp"
 #include "plain_jpeg.hpp"
@@ -67,6 +69,12 @@ struct nvjpegHandle {
   nvjpegPinnedAllocatorV2_t pinned;
   Block tables;
 
+  /// On a stream that the caller knows nothing of.
+  void use_tables() const {
+    if (cudaMemsetAsync(tables.data, 0, tables.bytes, cudaStreamLegacy) != cudaSuccess) {
+      violate("nvJPEG cannot use the memory that it was given without a stream");
+    }
+  }
   bool resize(Block& block, std::size_t bytes, bool on_device, cudaStream_t stream) const {
     if (block.data != nullptr) {
       const int status = on_device ? device.dev_free(device.dev_ctx, block.data, block.bytes, stream)
@@ -171,6 +179,7 @@ nvjpegStatus_t nvjpegCreateExV2(nvjpegBackend_t backend, nvjpegDevAllocatorV2_t*
   if (!made->resize(made->tables, 4096, true, nullptr)) {
     return NVJPEG_STATUS_ALLOCATOR_FAILURE;
   }
+  made->use_tables();
   world().backends.push_back(backend);
   ++world().handles;
   *handle = made.release();
@@ -178,6 +187,7 @@ nvjpegStatus_t nvjpegCreateExV2(nvjpegBackend_t backend, nvjpegDevAllocatorV2_t*
 }
 
 nvjpegStatus_t nvjpegDestroy(nvjpegHandle_t handle) {
+  handle->use_tables();
   handle->resize(handle->tables, 0, true, nullptr);
   delete handle;
   --world().handles;
