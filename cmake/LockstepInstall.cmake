@@ -27,7 +27,7 @@ set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 # Not installed: the folders of backends and of CUDA, and detail/. What needs MPI goes with it.
 set(_internal
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
-  PATTERN "cublaslt" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "images" EXCLUDE)
+  PATTERN "cublaslt" EXCLUDE PATTERN "nvjpeg" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "images" EXCLUDE)
 if(NOT LOCKSTEP_HAS_MPI)
   list(APPEND _internal PATTERN "mpi" EXCLUDE)
 endif()
@@ -93,7 +93,7 @@ lockstep_of_python(_of_python)
 if(_of_python)
   foreach(_component Runtime Development)
     install(CODE "message(NOTICE \"lockstep: this installation uses ${_of_python} where a Python has put them. Another build: \
--DLOCKSTEP_SITE_PACKAGES=OFF, with NCCL_ROOT and CUDNN_ROOT.\")" COMPONENT ${_component})
+-DLOCKSTEP_SITE_PACKAGES=OFF, with NCCL_ROOT, CUDNN_ROOT and NVJPEG_ROOT.\")" COMPONENT ${_component})
   endforeach()
 endif()
 

@@ -22,7 +22,7 @@ if(NOT PROJECT_IS_TOP_LEVEL)
 endif()
 set(LOCKSTEP_BENCH ${_ours} CACHE STRING "Build the benchmarks: AUTO, ON or OFF")
 set(LOCKSTEP_FORTRAN ${_ours} CACHE STRING "Build the Fortran module: AUTO, ON or OFF")
-foreach(library CUDA NCCL CUDNN CUBLASLT MPI GLOO ONEDNN OPENMP IMAGES LIBDEFLATE FORTRAN BENCH)
+foreach(library CUDA NCCL CUDNN CUBLASLT NVJPEG MPI GLOO ONEDNN OPENMP IMAGES LIBDEFLATE FORTRAN BENCH)
   set(LOCKSTEP_${library} AUTO CACHE STRING "Use ${library}: AUTO, ON or OFF")
   set_property(CACHE LOCKSTEP_${library} PROPERTY STRINGS AUTO ON OFF)
   # Every spelling that CMake takes for a truth value: on, yes, 1, off, no, 0, ...
@@ -67,7 +67,7 @@ endif()
 set(LOCKSTEP_CPU_ARCH "${_lockstep_arch}" CACHE STRING
     "-march= for kernels/cpu: native, x86-64-v3, ...; empty: the compiler's default")
 set(LOCKSTEP_CUDA_ARCHITECTURES "90" CACHE STRING "GPU architectures, as in CMAKE_CUDA_ARCHITECTURES")
-option(LOCKSTEP_SITE_PACKAGES "Take NCCL and cuDNN from a Python's site-packages where nothing else has them"
+option(LOCKSTEP_SITE_PACKAGES "Take NCCL, cuDNN and nvJPEG from a Python's site-packages where nothing else has them"
   ${PROJECT_IS_TOP_LEVEL})
 
 # Compiled objects are kept by ccache when it is there (scripts/lib.sh lets build folders share them).
@@ -190,6 +190,18 @@ if(NOT LOCKSTEP_HAS_CUDA)
 endif()
 lockstep_want(CUBLASLT _found "of the toolkit" "${_hint}")
 
+# nvJPEG comes with most toolkits. Not linked: loaded when it is needed.
+set(_found FALSE)
+if(LOCKSTEP_HAS_CUDA AND NOT LOCKSTEP_NVJPEG STREQUAL "OFF")
+  find_package(NVJPEG 12 QUIET)
+  set(_found ${NVJPEG_FOUND})
+endif()
+set(_hint "Set NVJPEG_INCLUDE_DIR or NVJPEG_ROOT to nvJPEG 12 or newer, or pip install nvidia-nvjpeg.")
+if(NOT LOCKSTEP_HAS_CUDA)
+  set(_hint "It needs CUDA: -DLOCKSTEP_CUDA=ON.")
+endif()
+lockstep_want(NVJPEG _found "${NVJPEG_VERSION}" "${_hint}")
+
 set(_found FALSE)
 if(NOT LOCKSTEP_MPI STREQUAL "OFF")
   set(MPI_CXX_SKIP_MPICXX ON)
@@ -274,7 +286,7 @@ lockstep_want(BENCH _found "benchmark ${benchmark_VERSION}" "apt-get install lib
 # lockstep_of_python(RESULT): "NCCL (its file), CUDNN (its file)", those that this build has from a Python's site-packages.
 function(lockstep_of_python result)
   set(text "")
-  foreach(library NCCL CUDNN)
+  foreach(library NCCL CUDNN NVJPEG)
     if(LOCKSTEP_HAS_${library} AND ${library}_OF_PYTHON)
       list(APPEND text "${library} (${${library}_LIBRARY})")
     endif()

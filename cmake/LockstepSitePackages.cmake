@@ -21,14 +21,18 @@ function(lockstep_site_packages result)
   set(${result} "${folders}" PARENT_SCOPE)
 endfunction()
 
-# lockstep_find_nvidia(PREFIX header NAMES library names FOLDER name in site-packages): sets PREFIX_LIBRARY and
+# lockstep_find_nvidia(PREFIX header NAMES library names FOLDER names in site-packages): sets PREFIX_LIBRARY and
 # PREFIX_INCLUDE_DIR, and PREFIX_OF_PYTHON to whether they are a Python package's, not named by PREFIX_ROOT. Order:
 # PREFIX_ROOT, the CUDA toolkit, the system, Python's site-packages. The header is looked for beside the library first, so
 # that both are of one version.
 function(lockstep_find_nvidia prefix header)
-  cmake_parse_arguments(F "" "FOLDER" "NAMES" ${ARGN})
-  lockstep_site_packages(sites)
-  list(TRANSFORM sites APPEND /nvidia/${F_FOLDER})
+  cmake_parse_arguments(F "" "" "FOLDER;NAMES" ${ARGN})
+  lockstep_site_packages(folders)
+  set(sites "")
+  foreach(folder IN LISTS folders)
+    list(TRANSFORM F_FOLDER PREPEND ${folder}/nvidia/ OUTPUT_VARIABLE of_folder)
+    list(APPEND sites ${of_folder})
+  endforeach()
   set(of_python "/(site|dist)-packages/nvidia/")
   set(named FALSE)
   if(${prefix}_ROOT OR NOT "$ENV{${prefix}_ROOT}" STREQUAL "")

@@ -46,7 +46,7 @@ mkdir -p "$inside" "$folder/${help#"$prefix"/}"
 # glibc comes from there, since it must fit that machine's kernel and loader; so does the C++ library, since an older one in
 # front of it breaks that machine's cmake and Python. NVIDIA's libraries come from the toolkit or from Python there:
 # libcublasLt alone is larger than this bundle may be.
-elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvrtc.*|nvidia.*))\.so'
+elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvjpeg|nvrtc.*|nvidia.*))\.so'
 # take_libraries FILE...: the libraries that the files need and that are not taken yet, under the name they are asked for.
 take_libraries() {
   local name file

@@ -98,6 +98,25 @@ build_quietly() {
   fi
 }
 
+# nvjpeg_header: sets NVJPEG_ROOT, which CMake reads, where a toolkit without nvJPEG is: to Python's package of it, in a folder
+# of its own in build/.
+nvjpeg_header() {
+  local nvcc venv=$repository/build/nvjpeg header
+  nvcc=$(command -v nvcc) || return 0
+  if [ -n "${NVJPEG_ROOT:-}" ] || [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/nvjpeg.h" ]; then return 0; fi
+  header=$(find "$venv" -name nvjpeg.h -print -quit 2> /dev/null || true)
+  if [ -z "$header" ]; then
+    { python3 -m venv "$venv" && "$venv/bin/pip" -q install nvidia-nvjpeg; } || true
+    header=$(find "$venv" -name nvjpeg.h -print -quit 2> /dev/null || true)
+  fi
+  if [ -z "$header" ]; then
+    say "nvJPEG could not be installed: its decoder is not compiled"
+  else
+    NVJPEG_ROOT=$(dirname "$(dirname "$header")")
+    export NVJPEG_ROOT
+  fi
+}
+
 # The build folder of a preset, as in CMakePresets.json.
 build_folder() {
   if [ "$1" = release ]; then echo "$repository/build"; else echo "$repository/build/$1"; fi

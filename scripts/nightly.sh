@@ -27,6 +27,7 @@ for part in "${parts[@]}"; do
 done
 cd "$repository"
 "$repository/scripts/install-deps.sh" ci
+nvjpeg_header
 
 # The functions below run where a failing command does not end the script: they chain.
 # The kernels as machine code for three generations, and as PTX for what comes after them.

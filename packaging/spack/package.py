@@ -66,6 +66,7 @@ class Lockstep(CMakePackage, CudaPackage):
             self.define_from_variant("LOCKSTEP_FORTRAN", "fortran"),
             self.define_from_variant("LOCKSTEP_CUDA", "cuda"),
             self.define("LOCKSTEP_CUBLASLT", self.spec.satisfies("+cuda")),
+            self.define("LOCKSTEP_NVJPEG", self.spec.satisfies("+cuda")),
             self.define("LOCKSTEP_NCCL", self.spec.satisfies("+nccl")),
             self.define("LOCKSTEP_CUDNN", self.spec.satisfies("+cudnn")),
         ]

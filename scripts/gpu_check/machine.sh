@@ -62,7 +62,7 @@ find_libraries() {
   for folder in "${CUDA_HOME:-}" /usr/local/cuda /usr/local/cuda-13*; do
     if [ -n "$folder" ]; then folders+=("$folder/lib64" "$folder/lib" "$folder/targets/x86_64-linux/lib"); fi
   done
-  for name in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13; do
+  for name in libcublasLt.so.13 libcudnn.so.9 libnccl.so.2 libnvrtc.so.13 libnvjpeg.so.13; do
     found=
     for folder in "${folders[@]}"; do
       if [ -e "$folder/$name" ]; then

@@ -59,7 +59,7 @@ build_here() {
 cmake_minimum_required(VERSION 3.25)
 project(gpu_check LANGUAGES CXX)
 set(LOCKSTEP_CUDA ON CACHE STRING "")
-foreach(name NCCL CUDNN CUBLASLT MPI ONEDNN LIBDEFLATE)
+foreach(name NCCL CUDNN CUBLASLT NVJPEG MPI ONEDNN LIBDEFLATE)
   set(LOCKSTEP_\${name} OFF CACHE STRING "")
 endforeach()
 foreach(name TESTS BENCH EXAMPLES)

@@ -1,0 +1,31 @@
+// In builds without nvJPEG: the reason, and nothing else.
+#include <lockstep/kernels/jpeg_decoder.hpp>
+
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::ops {
+
+class JpegDecoder::State {};
+
+std::string jpeg_decoder_problem(Device device) {
+  if (device.kind != DeviceKind::cuda) {
+    return concat("nvJPEG decodes on GPUs, not on ", device);
+  }
+  return "this build has no nvJPEG (LOCKSTEP_NVJPEG)";
+}
+
+JpegDecoder::JpegDecoder(Context& context, const Options& /*options*/) {
+  throw UnsupportedError(concat("JPEG decoder: ", jpeg_decoder_problem(context.device())));
+}
+
+JpegDecoder::JpegDecoder(JpegDecoder&&) noexcept = default;
+JpegDecoder& JpegDecoder::operator=(JpegDecoder&&) noexcept = default;
+JpegDecoder::~JpegDecoder() = default;
+
+void JpegDecoder::decode(std::span<const File> /*files*/) {}
+
+std::int64_t JpegDecoder::most() const {
+  return 0;
+}
+
+}  // namespace lockstep::ops

@@ -1,0 +1,392 @@
+// Why nvjpegDecodeBatched(), and not the phases of the decoupled interface: it alone decodes the entropy code on the
+// GPU (nvjpeg.h, NVJPEG_BACKEND_GPU_HYBRID), which is half of the work that loader threads are to be rid of, and a call
+// a batch costs the host less than four a file.
+//
+// Why NVJPEG_BACKEND_GPU_HYBRID, and not the engines for JPEG that A100, H100 and others have
+// (NVJPEG_BACKEND_HARDWARE): what these write does not wait for the stream. With work on the stream,
+// nvjpegDecodeBatched() was seen to overwrite its outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2
+// (github.com/meta-pytorch/torchcodec, pull request 1634), where only a host that waits for the stream first is safe.
+// They take no progressive files, either.
+#include <lockstep/kernels/jpeg_decoder.hpp>
+
+#include <array>
+#include <cstddef>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <nvjpeg.h>
+
+#include <lockstep/kernels/detail/loaded_api.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/cuda/check.hpp>
+#include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/memory/cuda_memory.hpp>
+
+namespace lockstep::ops {
+namespace {
+
+/// The functions of libnvjpeg that are used. The library is loaded when a decoder is first asked for, so that programs
+/// start on machines without it.
+struct Api {
+  decltype(&::nvjpegGetProperty) get_property = nullptr;
+  decltype(&::nvjpegCreateExV2) create = nullptr;
+  decltype(&::nvjpegDestroy) destroy = nullptr;
+  decltype(&::nvjpegJpegStateCreate) state_create = nullptr;
+  decltype(&::nvjpegJpegStateDestroy) state_destroy = nullptr;
+  decltype(&::nvjpegGetImageInfo) get_image_info = nullptr;
+  decltype(&::nvjpegDecodeBatchedInitialize) decode_batched_initialize = nullptr;
+  decltype(&::nvjpegDecodeBatched) decode_batched = nullptr;
+};
+
+using Loaded = detail::LoadedApi<Api>;
+
+Loaded load() {
+  return detail::load_api<Api>(
+      "nvJPEG", {LOCKSTEP_NVJPEG_NAME, LOCKSTEP_NVJPEG_LIBRARY},
+      [](const SharedLibrary& library, Api& api) -> std::string {
+        library.get(api.get_property, "nvjpegGetProperty");
+        library.get(api.create, "nvjpegCreateExV2");
+        library.get(api.destroy, "nvjpegDestroy");
+        library.get(api.state_create, "nvjpegJpegStateCreate");
+        library.get(api.state_destroy, "nvjpegJpegStateDestroy");
+        library.get(api.get_image_info, "nvjpegGetImageInfo");
+        library.get(api.decode_batched_initialize, "nvjpegDecodeBatchedInitialize");
+        library.get(api.decode_batched, "nvjpegDecodeBatched");
+        int major = 0;
+        if (api.get_property(MAJOR_VERSION, &major) != NVJPEG_STATUS_SUCCESS || major != NVJPEG_VER_MAJOR) {
+          return concat("nvJPEG is version ", major, ", this program was built with ", NVJPEG_VER_MAJOR, '.',
+                        NVJPEG_VER_MINOR);
+        }
+        return {};
+      });
+}
+
+const Loaded& loaded() {
+  static const Loaded once = load();
+  return once;
+}
+
+/// nvJPEG has no function for this.
+std::string text_of(nvjpegStatus_t status) {
+  switch (status) {
+    case NVJPEG_STATUS_SUCCESS:
+      return "NVJPEG_STATUS_SUCCESS";
+    case NVJPEG_STATUS_NOT_INITIALIZED:
+      return "NVJPEG_STATUS_NOT_INITIALIZED";
+    case NVJPEG_STATUS_INVALID_PARAMETER:
+      return "NVJPEG_STATUS_INVALID_PARAMETER";
+    case NVJPEG_STATUS_BAD_JPEG:
+      return "NVJPEG_STATUS_BAD_JPEG (damaged)";
+    case NVJPEG_STATUS_JPEG_NOT_SUPPORTED:
+      return "NVJPEG_STATUS_JPEG_NOT_SUPPORTED (a kind of JPEG that nvJPEG lacks)";
+    case NVJPEG_STATUS_ALLOCATOR_FAILURE:
+      return "NVJPEG_STATUS_ALLOCATOR_FAILURE";
+    case NVJPEG_STATUS_EXECUTION_FAILED:
+      return "NVJPEG_STATUS_EXECUTION_FAILED";
+    case NVJPEG_STATUS_ARCH_MISMATCH:
+      return "NVJPEG_STATUS_ARCH_MISMATCH";
+    case NVJPEG_STATUS_INTERNAL_ERROR:
+      return "NVJPEG_STATUS_INTERNAL_ERROR";
+    case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED:
+      return "NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED";
+    case NVJPEG_STATUS_INCOMPLETE_BITSTREAM:
+      return "NVJPEG_STATUS_INCOMPLETE_BITSTREAM (cut off)";
+  }
+  return concat("status ", static_cast<int>(status));
+}
+
+/// Whether a status speaks of the file. nvJPEG answers with an internal error to some damaged files; where the device
+/// has failed, the file after it fails, too, and CUDA says so at the next call.
+bool is_of_file(nvjpegStatus_t status) {
+  switch (status) {
+    case NVJPEG_STATUS_INVALID_PARAMETER:
+    case NVJPEG_STATUS_BAD_JPEG:
+    case NVJPEG_STATUS_JPEG_NOT_SUPPORTED:
+    case NVJPEG_STATUS_INTERNAL_ERROR:
+    case NVJPEG_STATUS_INCOMPLETE_BITSTREAM:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// Gives nvJPEG memory of the context. Its second interface for that fits MemoryResource: a call names the stream on
+/// which the memory is used first, or was used last. That is the context's, or none (or one of nvJPEG's own): then both
+/// streams are waited for, as cudaFree() would do. What nvJPEG allocates stays until the decoder is gone, or until a
+/// larger batch needs more.
+class Memory {
+ public:
+  explicit Memory(Context& context) : context_(context), pinned_(context.device()) {}
+  Memory(const Memory&) = delete;
+  Memory& operator=(const Memory&) = delete;
+
+  nvjpegDevAllocatorV2_t* device_allocator() { return &device_allocator_; }
+  nvjpegPinnedAllocatorV2_t* pinned_allocator() { return &pinned_allocator_; }
+
+  /// The error of the last allocation that failed, if one did since the last call of this.
+  std::exception_ptr take_error() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(error_, nullptr);
+  }
+
+ private:
+  static int allocate_device(void* self, void** pointer, std::size_t bytes, cudaStream_t stream) noexcept {
+    auto& memory = *static_cast<Memory*>(self);
+    return memory.allocate(memory.context_.memory(), pointer, bytes, stream);
+  }
+  static int allocate_pinned(void* self, void** pointer, std::size_t bytes, cudaStream_t stream) noexcept {
+    auto& memory = *static_cast<Memory*>(self);
+    return memory.allocate(memory.pinned_, pointer, bytes, stream);
+  }
+  static int free_device(void* self, void* pointer, std::size_t /*bytes*/, cudaStream_t stream) noexcept {
+    auto& memory = *static_cast<Memory*>(self);
+    return memory.deallocate(memory.context_.memory(), pointer, stream);
+  }
+  static int free_pinned(void* self, void* pointer, std::size_t /*bytes*/, cudaStream_t stream) noexcept {
+    auto& memory = *static_cast<Memory*>(self);
+    return memory.deallocate(memory.pinned_, pointer, stream);
+  }
+
+  /// No exception may pass through nvJPEG, which may call from threads of its own.
+  int allocate(MemoryResource& resource, void** pointer, std::size_t bytes, cudaStream_t stream) noexcept {
+    const std::lock_guard lock(mutex_);
+    void* given = nullptr;
+    try {
+      given = resource.allocate(bytes, kAlignment, context_.stream());
+      if (!is_ours(stream)) {
+        context_.synchronize();
+      }
+      sizes_[given] = bytes;
+    } catch (...) {
+      error_ = std::current_exception();
+      resource.deallocate(given, bytes, kAlignment, context_.stream());
+      return cudaErrorMemoryAllocation;
+    }
+    *pointer = given;
+    return cudaSuccess;
+  }
+
+  int deallocate(MemoryResource& resource, void* pointer, cudaStream_t stream) noexcept {
+    const std::lock_guard lock(mutex_);
+    const auto found = sizes_.find(pointer);
+    if (found == sizes_.end()) {
+      return cudaErrorInvalidValue;
+    }
+    if (!is_ours(stream)) {
+      const cuda::DeviceGuard guard(context_.device(), std::nothrow);
+      cuda::ignore(cudaStreamSynchronize(stream != nullptr ? stream : cudaStreamLegacy));
+    }
+    resource.deallocate(pointer, found->second, kAlignment, context_.stream());
+    sizes_.erase(found);
+    return cudaSuccess;
+  }
+
+  [[nodiscard]] bool is_ours(cudaStream_t stream) const { return stream == context_.stream().cuda_handle(); }
+
+  Context& context_;
+  PinnedMemoryResource pinned_;
+  nvjpegDevAllocatorV2_t device_allocator_{allocate_device, free_device, this};
+  nvjpegPinnedAllocatorV2_t pinned_allocator_{allocate_pinned, free_pinned, this};
+  std::mutex mutex_;
+  std::unordered_map<void*, std::size_t> sizes_;
+  std::exception_ptr error_;
+};
+
+void require_usable(Device device) {
+  const std::string problem = jpeg_decoder_problem(device);
+  require<UnsupportedError>(problem.empty(), "JPEG decoder: ", problem);
+}
+
+}  // namespace
+
+std::string jpeg_decoder_problem(Device device) {
+  if (device.kind != DeviceKind::cuda) {
+    return concat("nvJPEG decodes on GPUs, not on ", device);
+  }
+  return loaded().problem;
+}
+
+class JpegDecoder::State {
+ public:
+  State(Context& context, const Options& options)
+      : context_(context), options_(options), memory_(context), decoded_(context.device()) {
+    require<UsageError>(options.most >= 1 && options.most <= kMost, "JPEG decoder: most is ", options.most,
+                        ", expected 1 to ", kMost);
+    require<UsageError>(options.host_threads >= 1, "JPEG decoder: host_threads is ", options.host_threads,
+                        ", expected 1 or more");
+    const auto count = static_cast<std::size_t>(options.most);
+    data_.reserve(count);
+    lengths_.reserve(count);
+    images_.reserve(count);
+    const cuda::DeviceGuard guard(context.device());
+    try {
+      start(api_.create(NVJPEG_BACKEND_GPU_HYBRID, memory_.device_allocator(), memory_.pinned_allocator(),
+                        NVJPEG_FLAGS_DEFAULT, &handle_));
+      start(api_.state_create(handle_, &jpeg_));
+    } catch (...) {
+      close();
+      throw;
+    }
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    try {
+      context_.synchronize();
+    } catch (...) {  // work of others has failed: they hear of it from the stream
+    }
+    const cuda::DeviceGuard guard(context_.device(), std::nothrow);
+    close();
+  }
+
+  void decode(std::span<const File> files) {
+    require<UsageError>(std::ssize(files) <= options_.most, "JPEG decoder: ", files.size(), " files, expected at most ",
+                        options_.most);
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      const File& file = files[i];
+      require<UsageError>(file.width >= 1 && file.height >= 1 && file.pixels != nullptr, "JPEG decoder: file ", i,
+                          " of ", files.size(), " has ", file.width, " x ", file.height, " pixels at ",
+                          static_cast<const void*>(file.pixels), ", expected an address and at least 1 x 1");
+    }
+    if (files.empty()) {
+      return;
+    }
+    const cuda::DeviceGuard guard(context_.device());
+    for (std::size_t i = 0; i < files.size(); ++i) {
+      check_header(files, i);
+    }
+    // nvJPEG goes on using the memory of its state after it has returned.
+    decoded_.synchronize();
+    const nvjpegStatus_t status = enqueue(files);
+    if (status == NVJPEG_STATUS_SUCCESS) {
+      context_.stream().record(decoded_);
+      return;
+    }
+    // Which file it was, nvJPEG does not say.
+    context_.synchronize();
+    require_memory();
+    for (std::size_t i = 0; is_of_file(status) && i < files.size(); ++i) {
+      const nvjpegStatus_t alone = enqueue(files.subspan(i, 1));
+      context_.synchronize();
+      require_memory();
+      require<DataError>(alone == NVJPEG_STATUS_SUCCESS || !is_of_file(alone), "file ", i, " of ", files.size(),
+                         ": nvJPEG: ", text_of(alone));
+      require<Error>(alone == NVJPEG_STATUS_SUCCESS, "nvJPEG: file ", i, " of ", files.size(), ": ", text_of(alone));
+    }
+    throw Error(concat("nvJPEG: ", files.size(), " files together: ", text_of(status)));
+  }
+
+  [[nodiscard]] std::int64_t most() const { return options_.most; }
+
+ private:
+  static constexpr std::int64_t kMost = 65536;  // files in a call: nvJPEG counts them in an int
+
+  /// UnsupportedError for what keeps nvJPEG from starting, or the error of an allocation.
+  void start(nvjpegStatus_t status) {
+    if (status != NVJPEG_STATUS_SUCCESS) {
+      require_memory();
+      throw UnsupportedError(
+          concat("JPEG decoder: nvJPEG does not start on ", context_.device(), ": ", text_of(status)));
+    }
+  }
+
+  /// Throws the error with which an allocation for nvJPEG has failed.
+  void require_memory() {
+    if (const std::exception_ptr error = memory_.take_error()) {
+      std::rethrow_exception(error);
+    }
+  }
+
+  /// The pixels must fit where they go, whatever the caller has read in the file.
+  void check_header(std::span<const File> files, std::size_t i) const {
+    const File& file = files[i];
+    int channels = 0;
+    nvjpegChromaSubsampling_t subsampling = NVJPEG_CSS_UNKNOWN;
+    std::array<int, NVJPEG_MAX_COMPONENT> widths{};
+    std::array<int, NVJPEG_MAX_COMPONENT> heights{};
+    nvjpegStatus_t status = NVJPEG_STATUS_INCOMPLETE_BITSTREAM;
+    if (!file.bytes.empty()) {
+      status = api_.get_image_info(handle_, file.bytes.data(), file.bytes.size(), &channels, &subsampling,
+                                   widths.data(), heights.data());
+    }
+    require<DataError>(status == NVJPEG_STATUS_SUCCESS, "file ", i, " of ", files.size(),
+                       ": nvJPEG cannot read the header: ", text_of(status));
+    require<DataError>(channels == 1 || channels == 3, "file ", i, " of ", files.size(), ": ", channels,
+                       " channels, expected 1 (grey) or 3 (YCbCr)");
+    require<DataError>(widths[0] == file.width && heights[0] == file.height, "file ", i, " of ", files.size(),
+                       ": nvJPEG reads ", widths[0], " x ", heights[0], " pixels in the header, expected ", file.width,
+                       " x ", file.height);
+  }
+
+  /// The state's last files are decoded. It must be prepared for as many as these, and again after a failure.
+  nvjpegStatus_t enqueue(std::span<const File> files) {
+    nvjpegStatus_t status = NVJPEG_STATUS_SUCCESS;
+    if (std::exchange(prepared_, 0) != files.size()) {
+      status = api_.decode_batched_initialize(handle_, jpeg_, static_cast<int>(files.size()), options_.host_threads,
+                                              NVJPEG_OUTPUT_RGBI);
+      if (status != NVJPEG_STATUS_SUCCESS) {
+        return status;
+      }
+    }
+    data_.clear();
+    lengths_.clear();
+    images_.clear();
+    for (const File& file : files) {
+      data_.push_back(file.bytes.data());
+      lengths_.push_back(file.bytes.size());
+      nvjpegImage_t& image = images_.emplace_back();
+      image.channel[0] = file.pixels;
+      image.pitch[0] = static_cast<std::size_t>(file.width) * 3;
+    }
+    status = api_.decode_batched(handle_, jpeg_, data_.data(), lengths_.data(), images_.data(),
+                                 context_.stream().cuda_handle());
+    if (status == NVJPEG_STATUS_SUCCESS) {
+      prepared_ = files.size();
+    }
+    return status;
+  }
+
+  void close() noexcept {
+    if (jpeg_ != nullptr) {
+      static_cast<void>(api_.state_destroy(jpeg_));
+    }
+    if (handle_ != nullptr) {
+      static_cast<void>(api_.destroy(handle_));
+    }
+  }
+
+  const Api& api_ = loaded().api;
+  Context& context_;
+  Options options_;
+  Memory memory_;
+  Event decoded_;             // the files of the last call
+  std::size_t prepared_ = 0;  // files for which nvJPEG's state is prepared; 0: none
+  nvjpegHandle_t handle_ = nullptr;
+  nvjpegJpegState_t jpeg_ = nullptr;
+  std::vector<const unsigned char*> data_;
+  std::vector<std::size_t> lengths_;
+  std::vector<nvjpegImage_t> images_;
+};
+
+JpegDecoder::JpegDecoder(Context& context, const Options& options) {
+  require_usable(context.device());
+  state_ = std::make_unique<State>(context, options);
+}
+
+JpegDecoder::JpegDecoder(JpegDecoder&&) noexcept = default;
+JpegDecoder& JpegDecoder::operator=(JpegDecoder&&) noexcept = default;
+JpegDecoder::~JpegDecoder() = default;
+
+void JpegDecoder::decode(std::span<const File> files) {
+  state_->decode(files);
+}
+
+std::int64_t JpegDecoder::most() const {
+  return state_->most();
+}
+
+}  // namespace lockstep::ops
