@@ -63,6 +63,8 @@ class JpegDecoder {
   void decode(std::span<const File> files);
 
   [[nodiscard]] std::int64_t most() const;
+  /// INDEX of the last DataError.
+  [[nodiscard]] std::int64_t failed() const;
 
  private:
   class State;

@@ -28,4 +28,8 @@ std::int64_t JpegDecoder::most() const {
   return 0;
 }
 
+std::int64_t JpegDecoder::failed() const {
+  return 0;
+}
+
 }  // namespace lockstep::ops

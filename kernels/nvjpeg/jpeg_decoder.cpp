@@ -257,6 +257,7 @@ class JpegDecoder::State {
     }
     const cuda::DeviceGuard guard(context_.device());
     for (std::size_t i = 0; i < files.size(); ++i) {
+      failed_ = static_cast<std::int64_t>(i);
       check_header(files, i);
     }
     // nvJPEG goes on using the memory of its state after it has returned.
@@ -270,6 +271,7 @@ class JpegDecoder::State {
     context_.synchronize();
     require_memory();
     for (std::size_t i = 0; is_of_file(status) && i < files.size(); ++i) {
+      failed_ = static_cast<std::int64_t>(i);
       const nvjpegStatus_t alone = enqueue(files.subspan(i, 1));
       context_.synchronize();
       require_memory();
@@ -281,6 +283,7 @@ class JpegDecoder::State {
   }
 
   [[nodiscard]] std::int64_t most() const { return options_.most; }
+  [[nodiscard]] std::int64_t failed() const { return failed_; }
 
  private:
   static constexpr std::int64_t kMost = 65536;  // files in a call: nvJPEG counts them in an int
@@ -364,6 +367,7 @@ class JpegDecoder::State {
   Options options_;
   Memory memory_;
   Event decoded_;             // the files of the last call
+  std::int64_t failed_ = 0;   // the file that was looked at last, by itself
   std::size_t prepared_ = 0;  // files for which nvJPEG's state is prepared; 0: none
   nvjpegHandle_t handle_ = nullptr;
   nvjpegJpegState_t jpeg_ = nullptr;
@@ -387,6 +391,10 @@ void JpegDecoder::decode(std::span<const File> files) {
 
 std::int64_t JpegDecoder::most() const {
   return state_->most();
+}
+
+std::int64_t JpegDecoder::failed() const {
+  return state_->failed();
 }
 
 }  // namespace lockstep::ops
