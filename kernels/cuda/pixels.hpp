@@ -1,0 +1,63 @@
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/kernels/cuda/element.hpp>
+
+/// Images of three bytes a pixel in 16-byte accesses, wherever in memory they begin.
+namespace lockstep::gpu {
+
+inline constexpr int kPiecePixels = 16;  // 48 bytes, three accesses
+inline constexpr int kPieceWords = 12;
+using Piece = Pack<std::uint32_t, kPieceWords>;
+
+/// An image in three parts: single pixels up to a 16-byte boundary, pieces, and single pixels behind them.
+struct PixelParts {
+  /// begin: of the image. 3 and 16 have no common divisor, so one of its first 16 pixels begins at a boundary: number
+  /// 5 * a where the image begins a bytes behind one, as a + 3 * 5 * a = 16 * a.
+  __device__ PixelParts(const std::uint8_t* begin, std::int64_t pixels) {
+    const auto to_boundary = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(begin) % 16 * 5 % 16);
+    head = to_boundary < pixels ? to_boundary : pixels;
+    pieces = (pixels - head) / kPiecePixels;
+    singles = pixels - pieces * kPiecePixels;
+  }
+  /// The first pixel of a piece.
+  __device__ std::int64_t piece(std::int64_t number) const { return head + number * kPiecePixels; }
+  /// The pixel of a number in [0, singles).
+  __device__ std::int64_t single(std::int64_t number) const {
+    return number < head ? number : number + pieces * kPiecePixels;
+  }
+
+  std::int64_t head;  ///< single pixels before the pieces
+  std::int64_t pieces;
+  std::int64_t singles;  ///< before and behind the pieces, at most 30
+};
+
+/// from, to: of the first pixel of a piece.
+__device__ inline Piece load_piece(const std::uint8_t* from) {
+  return load<kPieceWords>(reinterpret_cast<const std::uint32_t*>(from));
+}
+__device__ inline void store_piece(std::uint8_t* to, const Piece& piece) {
+  store(reinterpret_cast<std::uint32_t*>(to), piece);
+}
+
+/// A quad: four pixels, the first three words of a piece. number: of a byte in [0, 12), known when this is compiled.
+__device__ inline std::uint32_t quad_byte(const Piece& piece, int number) {
+  return piece.at[number / 4] >> 8 * (number % 4) & 255U;
+}
+
+/// Takes the first quad off a piece and appends another one: after four calls all are replaced. A loop with this
+/// in it needs the code of one quad, and no address in registers depends on its counter.
+__device__ inline void next_quad(Piece& piece, const std::uint32_t (&bytes)[12]) {
+#pragma unroll
+  for (int i = 0; i + 3 < kPieceWords; ++i) {
+    piece.at[i] = piece.at[i + 3];
+  }
+#pragma unroll
+  for (int i = 0; i < 3; ++i) {
+    piece.at[kPieceWords - 3 + i] =
+        bytes[4 * i] | bytes[4 * i + 1] << 8 | bytes[4 * i + 2] << 16 | bytes[4 * i + 3] << 24;
+  }
+}
+
+}  // namespace lockstep::gpu

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+
+#include <lockstep/kernels/operands.hpp>
+
+/// Tables of numbers on a device, whose rows are views into larger ones: f64, stride 1 on the last axis, any on the
+/// others.
+namespace lockstep::ops {
+
+/// The tensor is given, f64 and of this shape, with stride 1 on its last axis.
+inline void require_table(std::string_view op, const Operand& table, const Shape& shape) {
+  const auto& [view, name] = table;
+  require<ShapeError>(view.given(), op, ": ", name, " are not given, expected ", shape);
+  require<DTypeError>(view.dtype == DType::f64, op, ": ", name, " are ", view.dtype, ", expected f64");
+  require<ShapeError>(view.shape == shape, op, ": ", name, " are ", view.shape, ", expected ", shape);
+  require<ShapeError>(view.numel() == 0 || view.strides.back() == 1, op, ": ", name, ' ', view.shape, " have strides ",
+                      view.strides, ", expected stride 1 on the last axis");
+}
+
+/// ShapeError when the addresses from a table's first to its last element, whatever lies in between, have a byte of
+/// `out`, which is contiguous.
+inline void require_apart_from_table(std::string_view op, const Operand& out, const Operand& table) {
+  const TensorView& view = table.view;
+  if (!view.given() || view.numel() == 0) {
+    return;
+  }
+  std::int64_t first = 0;
+  std::int64_t last = 0;
+  for (int axis = 0; axis < view.shape.rank(); ++axis) {
+    const std::int64_t reach = (view.shape[axis] - 1) * view.strides[axis];
+    first += std::min<std::int64_t>(reach, 0);
+    last += std::max<std::int64_t>(reach, 0);
+  }
+  auto* const begin = static_cast<double*>(view.data) + first;
+  require_apart(op, out, {{TensorView(begin, DType::f64, view.device, Shape{last - first + 1}), table.name}});
+}
+
+}  // namespace lockstep::ops

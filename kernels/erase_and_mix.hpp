@@ -1,0 +1,40 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// Columns of a table of mixtures.
+enum class MixtureColumn : std::uint8_t { cut = 0, share = 1, left = 2, top = 3, right = 4, bottom = 5 };
+
+inline constexpr std::int64_t kErasureColumns = 4;  ///< of a table of erasures: left, top, right, bottom
+inline constexpr std::int64_t kMixtureColumns = 6;  ///< MixtureColumn
+
+/// Random erasing, mixup and cutmix, drawn by others: rectangles of pictures are filled, and two pictures are mixed.
+///
+///   images:   (N, P, H, W, 3) u8, contiguous; P is 1 or 2; at most 2^31 - 1 pixels an image
+///   erasures: (N, P, 4) f64: pixels [left, right) x [top, bottom) of a picture become `fill`; an empty rectangle is
+///   none mixtures: (N, 6) f64, with P = 2 alone, else not given out:      (N, H, W, 3) u8, contiguous; with P = 1 it
+///   may be `images`
+/// Tables have stride 1 within a row, any stride between rows. With P = 1 out is the erased picture. Of two pictures,
+/// both erased: where `cut` is 1, the mixture's rectangle shows picture 1 and the rest picture 0; else
+///   out = the byte below share * picture 0 + (1 - share) * picture 1 + 0.5
+/// in f32, each operation rounded by itself, share rounded to f32. The bits are the same on every device.
+/// Nobody looks at the tables' values: rectangles are cut at the image's edges, fractions of a pixel are dropped, a
+/// share is brought into [0, 1], and a NaN is 0. Other views do not overlap. No workspace; on the host each thread
+/// keeps a row of an image until it ends.
+void erase_and_mix(Context& context, const std::array<std::uint8_t, 3>& fill, const TensorView& images,
+                   const TensorView& erasures, const TensorView& mixtures, const TensorView& out);
+
+namespace backend {  // called after the checks of erase_and_mix.cpp
+void erase_and_mix(CpuContext&, const std::array<std::uint8_t, 3>& fill, const TensorView& images,
+                   const TensorView& erasures, const TensorView& mixtures, const TensorView& out);
+void erase_and_mix(CudaContext&, const std::array<std::uint8_t, 3>& fill, const TensorView& images,
+                   const TensorView& erasures, const TensorView& mixtures, const TensorView& out);
+}  // namespace backend
+
+}  // namespace lockstep::ops

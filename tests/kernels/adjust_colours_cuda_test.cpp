@@ -1,0 +1,100 @@
+// Changes of colour on a GPU beyond the cases that all ops share: a grid of all colours, factors out of range, calls
+// one after the other.
+#include <cmath>
+#include <limits>
+
+#include "tests/kernels/adjust_colours_cases.hpp"
+#include "tests/support/cuda_test.hpp"
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using testing::adjust_colours_case;
+using testing::AdjustColoursParams;
+using testing::OpCase;
+
+using CudaAdjustColours = testing::CudaTest;
+
+/// Each of 16 values a channel. Hues at the borders of the circle's sixths, too.
+TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
+  std::vector<double> grid;
+  for (int color = 0; color < 16 * 16 * 16; ++color) {
+    for (const int value : {color % 16, color / 16 % 16, color / 256}) {
+      grid.push_back(value * 17);
+    }
+  }
+  AdjustColoursParams p{Shape{0, 64, 64, 3}, {}, 0, "grid"};
+  for (const double turn : {-0.5, -0.37, -1.0 / 6, -1e-9, 0.0, 0.01, 1.0 / 3, 0.5}) {
+    p.lists.push_back({{4, turn}, {3, 1.7}});
+  }
+  p.images[0] = static_cast<std::int64_t>(p.lists.size());
+  std::vector<double> images;
+  for (std::size_t n = 0; n < p.lists.size(); ++n) {
+    images.insert(images.end(), grid.begin(), grid.end());
+  }
+  OpCase item = adjust_colours_case(p);
+  item.outputs[0].start = testing::values(images);
+  compare(item, cpu(), item, cuda(), 0);
+}
+
+/// All bytes, as greys and in one channel; factors that are very small and large, and halves, whose
+/// products lie between two bytes.
+TEST_F(CudaAdjustColours, AllBytesAreThoseOfTheHost) {
+  std::vector<double> bytes;
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes.insert(bytes.end(), {static_cast<double>(byte), static_cast<double>(byte), static_cast<double>(byte)});
+    bytes.insert(bytes.end(), {static_cast<double>(byte), 40.0, 200.0});
+  }
+  for (const double factor : {1e-30, 1e-3, 0.25, 0.5, 1.5, 1.0 - 1e-7, 1.0, 1.3, 100.0, 1e30}) {
+    for (const double kind : {1.0, 2.0, 3.0}) {
+      OpCase item = adjust_colours_case({Shape{1, 2, 256, 3}, {{{kind, factor}, {4, 0.1}}}, 0, "all bytes"});
+      item.outputs[0].start = testing::values(bytes);
+      compare(item, cpu(), item, cuda(), 0);
+    }
+  }
+}
+
+TEST_F(CudaAdjustColours, WhatIsNoKindCountsAsNone) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  AdjustColoursParams p{Shape{11, 5, 7, 3}, {}, 0, "no kinds"};
+  for (const double kind : {-0.0, -1.0, 5.0, 1.5, 3.9999, 1e300, std::nan(""), infinity, -infinity, 4294967297.0}) {
+    p.lists.push_back({{kind, 0.3}, {2, 0.4}, {kind, std::nan("")}, {2, 0.1}});
+  }
+  compare(adjust_colours_case(p), cpu(), adjust_colours_case(p), cuda(), 0);
+}
+
+TEST_F(CudaAdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double factor : {std::nan(""), infinity, -infinity, -3.0, 1e300}) {
+    for (const double kind : {1.0, 2.0, 3.0, 4.0}) {
+      AdjustColoursParams p{Shape{3, 3, 7, 3}, {{{1, 0.5}}, {{kind, factor}, {2, factor}}, {{2, 0.5}}}, 0, "any bytes"};
+      testing::OpInstance bad(adjust_colours_case(p), cuda());
+      testing::run_checked(bad);
+      p.lists[1] = {};
+      testing::OpInstance good(adjust_colours_case(p), cuda());
+      testing::run_checked(good);
+      for (const std::int64_t n : {0, 2}) {
+        testing::expect_same_bits(bad.output(0).view().slice(0, n, n + 1), good.output(0).view().slice(0, n, n + 1));
+      }
+    }
+  }
+}
+
+/// The sums of greys begin at 0 in each.
+TEST_F(CudaAdjustColours, TwoCallsWithOneWorkspaceAreThoseOfTheHost) {
+  OpCase item = adjust_colours_case({Shape{24, 9, 7, 3}, testing::colour_orders(0.7), 0, "twice"});
+  item.run = [run = item.run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+    run(context, in, out, workspace);
+    run(context, in, out, workspace);
+  };
+  compare(item, cpu(), item, cuda(), 0);
+}
+
+TEST_F(CudaAdjustColours, HasTheSameBitsEachTime) {
+  testing::expect_repeatable(adjust_colours_case({Shape{5, 47, 45, 3}, testing::colour_orders(0.7), 0, "again"}),
+                             cuda());
+}
+
+}  // namespace
+}  // namespace lockstep

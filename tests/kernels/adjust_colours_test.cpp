@@ -1,0 +1,314 @@
+#include "tests/kernels/adjust_colours_cases.hpp"
+
+#include <cmath>
+#include <limits>
+
+#include "tests/support/op_checks.hpp"
+
+namespace lockstep {
+namespace {
+
+using ops::ColourKind;
+using testing::adjust_colours_case;
+using testing::AdjustColoursParams;
+using testing::colour_change;
+using testing::ColourList;
+using testing::GuardedTensor;
+using testing::OpCase;
+
+using Bytes = std::vector<std::uint8_t>;
+
+/// Of products and sums that are rounded one by one: no compiler may join what it must store.
+float rounded(float value) {
+  volatile float stored = value;
+  return stored;
+}
+
+float plain_grey(const float* pixel) {
+  const float red_and_green = rounded(rounded(0.2989F * pixel[0]) + rounded(0.587F * pixel[1]));
+  return rounded(red_and_green + rounded(0.114F * pixel[2]));
+}
+
+/// To hue, saturation and value, and back, by the sixth of the circle that a hue is in.
+void plain_hue(float* pixel, double turn) {
+  const float r = pixel[0];
+  const float g = pixel[1];
+  const float b = pixel[2];
+  const float v = std::max({r, g, b});
+  const float range = v - std::min({r, g, b});
+  float hue = 0;
+  float saturation = 0;
+  if (range > 0) {
+    const float from_red = (v - r) / range;
+    const float from_green = (v - g) / range;
+    const float from_blue = (v - b) / range;
+    const float sixths = v == r   ? from_blue - from_green
+                         : v == g ? 2 + from_red - from_blue
+                                  : 4 + from_green - from_red;
+    hue = rounded(sixths / 6) + 1;
+    hue = hue >= 1 ? hue - 1 : hue;
+    saturation = range / v;
+  }
+  hue += static_cast<float>(turn);
+  hue += hue < 0 ? 1.0F : (hue >= 1 ? -1.0F : 0.0F);
+  const float sixths = rounded(hue * 6);
+  const int whole = static_cast<int>(sixths);
+  const float rest = sixths - static_cast<float>(whole);
+  const auto lowered = [&](float part) { return rounded(v * rounded(1 - rounded(saturation * part))); };
+  const float p = lowered(1);
+  const float q = lowered(rest);
+  const float t = lowered(rounded(1 - rest));
+  constexpr int kSixths = 6;
+  const std::array<std::array<float, 3>, kSixths> all{
+      {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}}};
+  std::copy_n(all[static_cast<std::size_t>(whole % kSixths)].begin(), 3, pixel);
+}
+
+void plain_change(double kind, double factor, std::vector<float>& values) {
+  double sum = 0;
+  for (std::size_t i = 0; i < values.size(); i += 3) {
+    sum += std::floor(std::ldexp(static_cast<double>(plain_grey(&values[i])), 30));
+  }
+  const auto mean = static_cast<float>(std::ldexp(sum, -30) / static_cast<double>(values.size() / 3));
+  for (std::size_t i = 0; i < values.size(); i += 3) {
+    const float grey = plain_grey(&values[i]);
+    if (kind == 4) {
+      plain_hue(&values[i], factor);
+      continue;
+    }
+    const float other = kind == 1 ? 0 : kind == 2 ? mean : grey;
+    for (std::size_t c = 0; c < 3; ++c) {
+      const float own = rounded(static_cast<float>(factor) * values[i + c]);
+      const float sum_of_both = rounded(own + rounded(static_cast<float>(1 - factor) * other));
+      values[i + c] = std::clamp(sum_of_both, 0.0F, 1.0F);
+    }
+  }
+}
+
+/// Plain loops, a pixel and a change at a time. image: (pixels, 3)
+Bytes plain(const ColourList& list, const Bytes& image) {
+  std::vector<float> values;
+  for (const std::uint8_t byte : image) {
+    values.push_back(static_cast<float>(byte) / 255.0F);
+  }
+  bool contrast = false;
+  for (const auto& [kind, factor] : list) {
+    if (kind != 1 && kind != 2 && kind != 3 && kind != 4) {
+      continue;
+    }
+    if (kind == 2 && contrast) {
+      continue;
+    }
+    contrast = contrast || kind == 2;
+    plain_change(kind, factor, values);
+  }
+  Bytes bytes;
+  for (const float value : values) {
+    bytes.push_back(static_cast<std::uint8_t>(rounded(rounded(value * 255) + 0.5F)));
+  }
+  return bytes;
+}
+
+void oracle(const AdjustColoursParams& p, std::span<GuardedTensor> images) {
+  const auto size = static_cast<std::size_t>(p.images[1] * p.images[2] * 3);
+  for (std::size_t n = 0; size > 0 && n < static_cast<std::size_t>(p.images[0]); ++n) {
+    const auto image = images[0].span<std::uint8_t>().subspan(n * size, size);
+    const Bytes changed = plain(p.lists[n % p.lists.size()], Bytes(image.begin(), image.end()));
+    std::copy(changed.begin(), changed.end(), image.begin());
+  }
+}
+
+TEST(AdjustColours, MatchesPlainLoops) {
+  CpuContext context({.threads = 2});
+  for (const AdjustColoursParams& p : testing::adjust_colours_params()) {
+    testing::expect_matches(adjust_colours_case(p), context,
+                            [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) { oracle(p, out); });
+  }
+}
+
+/// The image after its changes.
+Bytes changed(const ColourList& list, const Bytes& image) {
+  CpuContext context;
+  const AdjustColoursParams p{Shape{1, 1, static_cast<std::int64_t>(image.size() / 3), 3}, {list}, 0, ""};
+  OpCase item = adjust_colours_case(p);
+  item.outputs[0].start = testing::values({image.begin(), image.end()});
+  testing::OpInstance instance(item, context);
+  testing::run_checked(instance);
+  const auto bytes = instance.output(0).span<std::uint8_t>();
+  return {bytes.begin(), bytes.end()};
+}
+
+TEST(AdjustColours, ByHand) {
+  const auto brightness = [](double by) { return colour_change(ColourKind::brightness, by); };
+  const auto contrast = [](double by) { return colour_change(ColourKind::contrast, by); };
+  const auto saturation = [](double by) { return colour_change(ColourKind::saturation, by); };
+  const auto hue = [](double by) { return colour_change(ColourKind::hue, by); };
+  EXPECT_EQ(changed({brightness(2)}, {10, 100, 200}), (Bytes{20, 200, 255}));
+  EXPECT_EQ(changed({brightness(0)}, {10, 100, 200}), (Bytes{0, 0, 0}));
+  // 0.2989 * 255 = 76.2
+  EXPECT_EQ(changed({saturation(0)}, {255, 0, 0}), (Bytes{76, 76, 76}));
+  // The mean of black and white is 0.9999 / 2, times 255 127.49.
+  EXPECT_EQ(changed({contrast(0)}, {0, 0, 0, 255, 255, 255}), (Bytes{127, 127, 127, 127, 127, 127}));
+  EXPECT_EQ(changed({contrast(0.5)}, {0, 0, 0, 255, 255, 255}), (Bytes{64, 64, 64, 191, 191, 191}));
+  // Red becomes green, blue becomes red; half a circle is the opposite.
+  EXPECT_EQ(changed({hue(1.0 / 3)}, {200, 0, 0, 0, 0, 90}), (Bytes{0, 200, 0, 90, 0, 0}));
+  EXPECT_EQ(changed({hue(-0.5)}, {255, 0, 0, 0, 255, 0}), (Bytes{0, 255, 255, 255, 0, 255}));
+  EXPECT_EQ(changed({hue(0.3)}, {77, 77, 77, 0, 0, 0}), (Bytes{77, 77, 77, 0, 0, 0}));
+  // In order: 200 is cut to 255 before it is halved; then the other way round.
+  EXPECT_EQ(changed({brightness(2), brightness(0.5)}, {10, 100, 200}), (Bytes{10, 100, 128}));
+  EXPECT_EQ(changed({brightness(0.5), brightness(2)}, {10, 100, 200}), (Bytes{10, 100, 200}));
+  EXPECT_EQ(changed({}, {10, 100, 200}), (Bytes{10, 100, 200}));
+}
+
+TEST(AdjustColours, WhatIsNoKindCountsAsNone) {
+  Bytes image(17 * 3);
+  for (std::size_t i = 0; i < image.size(); ++i) {
+    image[i] = static_cast<std::uint8_t>(i * 37 % 256);
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double kind : {0.0, -0.0, -1.0, 5.0, 1.5, 3.9999, 1e300, std::nan(""), infinity, -infinity}) {
+    EXPECT_EQ(changed({{kind, 0.3}}, image), image) << kind;
+    EXPECT_EQ(changed({{kind, std::nan("")}, colour_change(ColourKind::hue, 0.2)}, image),
+              changed({colour_change(ColourKind::hue, 0.2)}, image))
+        << kind;
+  }
+  // The second contrast of a list.
+  const auto contrast = colour_change(ColourKind::contrast, 0.3);
+  const auto hue = colour_change(ColourKind::hue, 0.2);
+  EXPECT_EQ(changed({hue, contrast, hue, contrast}, image), changed({hue, contrast, hue}, image));
+  EXPECT_NE(changed({hue, contrast, hue}, image), changed({hue, hue}, image));
+}
+
+TEST(AdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
+  CpuContext context({.threads = 2});
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double factor : {std::nan(""), infinity, -infinity, -3.0, 1e300}) {
+    for (const double kind : {1.0, 2.0, 3.0, 4.0}) {
+      AdjustColoursParams p{Shape{3, 3, 7, 3}, {{{1, 0.5}}, {{kind, factor}, {2, factor}}, {{2, 0.5}}}, 0, "any bytes"};
+      testing::OpInstance bad(adjust_colours_case(p), context);
+      testing::run_checked(bad);
+      p.lists[1] = {};
+      testing::OpInstance good(adjust_colours_case(p), context);
+      testing::run_checked(good);
+      for (const std::int64_t n : {0, 2}) {
+        testing::expect_same_bits(bad.output(0).view().slice(0, n, n + 1), good.output(0).view().slice(0, n, n + 1));
+      }
+    }
+  }
+}
+
+TEST(AdjustColours, RowsOfATableMayLieAnywhere) {
+  CpuContext context;
+  const std::vector<ColourList> lists = testing::random_colour_lists(8, 5);
+  const AdjustColoursParams p{Shape{5, 3, 4, 3}, lists, 0, ""};
+  AdjustColoursParams turned = p;
+  std::reverse(turned.lists.begin(), turned.lists.end());
+  testing::OpInstance expected(adjust_colours_case(turned), context);
+  testing::run_checked(expected);
+  OpCase item = adjust_colours_case(p);
+  const GuardedTensor sums(Shape{5}, DType::i64);
+  // From the last row to the first.
+  item.run = [&](Context& c, testing::Views in, testing::Views out, const TensorView&) {
+    const TensorView changes(in[0].as<double>() + 4 * ops::kColourColumns, DType::f64, Device::cpu(), in[0].shape,
+                             Strides{-ops::kColourColumns, 1});
+    ops::adjust_colours(c, out[0], changes, sums);
+  };
+  testing::OpInstance backwards(item, context);
+  testing::run_checked(backwards);
+  testing::expect_same_bits(backwards.output(0), expected.output(0));
+  // One row for all.
+  AdjustColoursParams same = p;
+  same.lists = {testing::colour_orders(0.7)[9]};
+  testing::OpInstance alike(adjust_colours_case(same), context);
+  testing::run_checked(alike);
+  item = adjust_colours_case(same);
+  item.run = [&](Context& c, testing::Views in, testing::Views out, const TensorView&) {
+    ops::adjust_colours(c, out[0], TensorView(in[0].data, DType::f64, Device::cpu(), in[0].shape, Strides{0, 1}), sums);
+  };
+  testing::OpInstance one(item, context);
+  testing::run_checked(one);
+  testing::expect_same_bits(one.output(0), alike.output(0));
+}
+
+// What kernels/cuda/adjust_colours.cu does in the place of a division.
+TEST(AdjustColours, AByteIsDividedBy255InThreeSteps) {
+  constexpr float kPart = 1.0F / 255.0F;
+  int corrected = 0;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto whole = static_cast<float>(byte);
+    const float near = rounded(whole * kPart);
+    const float value = std::fma(std::fma(-255.0F, near, whole), kPart, near);
+    EXPECT_EQ(value, rounded(whole / 255.0F)) << byte;
+    corrected += value == near ? 0 : 1;
+  }
+  EXPECT_GT(corrected, 0) << "the product alone is enough";
+}
+
+TEST(AdjustColours, TheSameBitsForAnyNumberOfThreads) {
+  testing::expect_same_bits_for_threads(
+      adjust_colours_case({Shape{13, 17, 19, 3}, testing::random_colour_lists(5, 13), 2, "threads"}));
+  testing::expect_same_bits_for_threads(
+      adjust_colours_case({Shape{24, 9, 31, 3}, testing::colour_orders(0.6), 0, "threads"}));
+}
+
+TEST(AdjustColours, RefusesWhatTheContractExcludes) {
+  CpuContext context;
+  const GuardedTensor images(Shape{2, 4, 3, 3}, DType::u8);
+  GuardedTensor changes(Shape{2, 8}, DType::f64);
+  const GuardedTensor sums(Shape{2}, DType::i64);
+  changes.constant(0);
+  struct Arguments {
+    TensorView images, changes, sums;
+  };
+  const Arguments good{images, changes, sums};
+  const auto call = [&](auto&& change) {
+    Arguments a = good;
+    change(a);
+    ops::adjust_colours(context, a.images, a.changes, a.sums);
+  };
+  EXPECT_NO_THROW(call([](Arguments&) {}));
+  for (TensorView Arguments::*view : {&Arguments::images, &Arguments::changes, &Arguments::sums}) {
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).device = Device::cuda(0); }), DeviceError);
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).dtype = DType::f16; }), DTypeError);
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).shape = Shape{2, 4, 3}; }), ShapeError);
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).shape[0] = 1; }), ShapeError);
+    EXPECT_THROW(call([=](Arguments& a) { a.*view = {}; }), ShapeError) << "not given";
+  }
+  for (TensorView Arguments::*view : {&Arguments::changes, &Arguments::sums}) {
+    EXPECT_THROW(call([=](Arguments& a) { (a.*view).data = static_cast<std::byte*>((a.*view).data) + 1; }), ShapeError);
+  }
+  EXPECT_THROW(call([](Arguments& a) { a.images.shape = Shape{2, 3, 3, 4}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.images.strides = Strides{36, 3, 12, 1}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.changes.shape = Shape{2, 7}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.changes.strides = Strides{1, 2}; }), ShapeError);
+  EXPECT_THROW(call([](Arguments& a) { a.sums.strides = Strides{2}; }), ShapeError);
+  // Memory of one view in another.
+  GuardedTensor memory(Shape{100}, DType::f64);
+  memory.constant(0);
+  auto* const at = memory.span<double>().data();
+  const auto table = [&](double* from, const Strides& strides) {
+    return TensorView(from, DType::f64, Device::cpu(), Shape{2, 8}, strides);
+  };
+  const TensorView image(at + 30, DType::u8, Device::cpu(), images.view().shape);  // 9 numbers
+  const TensorView words(at + 30, DType::i64, Device::cpu(), Shape{2});
+  EXPECT_NO_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 14, {8, 1}); }));
+  EXPECT_NO_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 39, {30, 1}); }));
+  EXPECT_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 15, {8, 1}); }), ShapeError);
+  EXPECT_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 38, {8, 1}); }), ShapeError);
+  EXPECT_THROW(call([&](Arguments& a) { a.images = image, a.changes = table(at + 39, {-1, 1}); }), ShapeError);
+  EXPECT_THROW(call([&](Arguments& a) { a.sums = words, a.changes = table(at + 15, {8, 1}); }), ShapeError);
+  EXPECT_THROW(call([&](Arguments& a) { a.images = image, a.sums = words; }), ShapeError);
+  // Too many pixels; without images, so that no memory is needed.
+  const auto large = [&](std::int64_t width) {
+    call([=](Arguments& a) {
+      a.images = TensorView(a.images.data, DType::u8, Device::cpu(), Shape{0, std::int64_t{1} << 16, width, 3});
+      a.changes = TensorView(a.changes.data, DType::f64, Device::cpu(), Shape{0, 8});
+      a.sums = TensorView(a.sums.data, DType::i64, Device::cpu(), Shape{0});
+    });
+  };
+  EXPECT_NO_THROW(large((std::int64_t{1} << 15) - 1));
+  EXPECT_THROW(large(std::int64_t{1} << 15), ShapeError);
+}
+
+}  // namespace
+}  // namespace lockstep
