@@ -16,10 +16,10 @@ inline constexpr std::int64_t kMixtureColumns = 6;  ///< MixtureColumn
 
 /// Random erasing, mixup and cutmix, drawn by others: rectangles of pictures are filled, and two pictures are mixed.
 ///
-///   images:   (N, P, H, W, 3) u8, contiguous; P is 1 or 2; at most 2^31 - 1 pixels an image
-///   erasures: (N, P, 4) f64: pixels [left, right) x [top, bottom) of a picture become `fill`; an empty rectangle is
-///   none mixtures: (N, 6) f64, with P = 2 alone, else not given out:      (N, H, W, 3) u8, contiguous; with P = 1 it
-///   may be `images`
+///   images:     (N, P, H, W, 3) u8, contiguous; P is 1 or 2; at most 2^31 - 1 pixels an image
+///   erasures:   (N, P, 4) f64: pixels [left, right) x [top, bottom) of a picture become `fill`; may be empty
+///   mixtures:   (N, 6) f64, with P = 2 alone, else not given
+///   out:        (N, H, W, 3) u8, contiguous; with P = 1 it may be `images`
 /// Tables have stride 1 within a row, any stride between rows. With P = 1 out is the erased picture. Of two pictures,
 /// both erased: where `cut` is 1, the mixture's rectangle shows picture 1 and the rest picture 0; else
 ///   out = the byte below share * picture 0 + (1 - share) * picture 1 + 0.5

@@ -96,15 +96,6 @@ double log_gamma_draw(double alpha, Random& random) {
   }
 }
 
-void fill(const images::Extent& size, const detail::Rectangle& part, const std::array<std::uint8_t, 3>& with,
-          Image image) {
-  for (std::int64_t y = part.top; y < part.bottom; ++y) {
-    for (std::int64_t x = part.left; x < part.right; ++x) {
-      std::memcpy(image.data() + (y * size.width + x) * 3, with.data(), 3);
-    }
-  }
-}
-
 /// Beta(alpha, alpha).
 double beta_draw(double alpha, Random& random) {
   const double a = log_gamma_draw(alpha, random);
@@ -235,7 +226,8 @@ void AugmentedImages::read_unmixed(std::int64_t epoch, std::int64_t index, Image
   if (options_.erase > 0) {
     const images::Extent size{images_->width(), images_->height()};
     const Random draws = random_for(options_.seed, Draw::erase, epoch, index);
-    fill(size, detail::draw_erased(size, options_.erase, draws), options_.fill, image);
+    const ops::images::Rectangle erased = detail::draw_erased(size, options_.erase, draws);
+    ops::images::fill_rectangle(erased, size.width, options_.fill, image.data());
   }
 }
 
@@ -317,18 +309,11 @@ void AugmentedImages::read_sample_in(std::int64_t epoch, std::int64_t index,
   other.resize(image.size());
   read_unmixed(epoch, mix.other, other);
   if (mix.cut) {
-    const std::int64_t width = images_->width();
-    for (std::int64_t y = mix.top; y < mix.bottom; ++y) {
-      const std::int64_t begin = (y * width + mix.left) * 3;
-      std::memcpy(image.data() + begin, other.data() + begin, static_cast<std::size_t>((mix.right - mix.left) * 3));
-    }
-    return;
+    const ops::images::Rectangle shown{mix.left, mix.top, mix.right, mix.bottom};
+    ops::images::copy_rectangle(shown, images_->width(), other.data(), image.data());
+  } else {
+    ops::images::mix(share, image, other.data());
   }
-  const auto blend = [share](std::uint8_t own, std::uint8_t from) {
-    const float shifted = share * static_cast<float>(own) + (1 - share) * static_cast<float>(from) + 0.5F;
-    return static_cast<std::uint8_t>(shifted);
-  };
-  std::transform(image.begin(), image.end(), other.begin(), image.begin(), blend);
 }
 
 }  // namespace lockstep::nn

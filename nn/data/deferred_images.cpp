@@ -107,7 +107,7 @@ void DeferredImages::read_picture(std::optional<std::int64_t> epoch, std::int64_
     put_changes(changes, work);
   }
   if (options_.erase > 0) {
-    const Rectangle erased = draw_erased({images_.width(), images_.height()}, options_.erase,
+    const ops::images::Rectangle erased = draw_erased({images_.width(), images_.height()}, options_.erase,
                                          random_for(options_.seed, Draw::erase, *epoch, index));
     const std::array<std::int64_t, 4> sides{erased.left, erased.top, erased.right, erased.bottom};
     std::copy(sides.begin(), sides.end(), work.begin() + WorkColumns::kErased);

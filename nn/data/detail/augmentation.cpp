@@ -45,7 +45,7 @@ void draw_changes(const JitterOptions& options, Random random, std::vector<image
   }
 }
 
-Rectangle draw_erased(const images::Extent& size, double probability, Random random) {
+ops::images::Rectangle draw_erased(const images::Extent& size, double probability, Random random) {
   constexpr int kTries = 10;
   constexpr double kLeastArea = 0.02;
   constexpr double kMostArea = 0.33;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <lockstep/kernels/images/mix.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/images/colour.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
@@ -19,14 +20,7 @@ enum class Draw : std::uint64_t { placement = 0, crop = 1, jitter = 2, erase = 3
 /// In the order in which they are made; at most one of each colour.
 void draw_changes(const JitterOptions& options, Random random, std::vector<images::ColourChange>& changes);
 
-/// Pixels [left, right) and [top, bottom).
-struct Rectangle {
-  std::int64_t left = 0;
-  std::int64_t top = 0;
-  std::int64_t right = 0;
-  std::int64_t bottom = 0;
-};
 /// torchvision's RandomErasing; often none.
-[[nodiscard]] Rectangle draw_erased(const images::Extent& size, double probability, Random random);
+[[nodiscard]] ops::images::Rectangle draw_erased(const images::Extent& size, double probability, Random random);
 
 }  // namespace lockstep::nn::detail
