@@ -18,6 +18,7 @@
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/regression_loss.hpp>
 #include <lockstep/kernels/relu.hpp>
+#include <lockstep/kernels/resized_crop.hpp>
 #include <lockstep/kernels/scale.hpp>
 #include <lockstep/kernels/softmax.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
@@ -335,6 +336,28 @@ TEST_F(CudaLarge, Augment) {
     expect_last_alike("augment", {pixels, sample_ids}, {out}, [&](const Views& in, const Views& to) {
       ops::augment(cuda(), {.pad = 1, .flip = true, .seed = 5}, in[0], in[1], epoch, {}, to[0]);
     });
+  });
+}
+
+/// The bytes of the pictures, and those of the images. Only the last rows of the table show something.
+TEST_F(CudaLarge, ResizedCrop) {
+  run_large([&] {
+    constexpr std::int64_t kSide = 64;
+    constexpr std::int64_t kBytes = kSide * kSide * 3;
+    const std::int64_t images = kLarge / kBytes + 5;
+    const Tensor pictures = ending(Shape{images, kBytes}, DType::u8, 256);
+    const Tensor parts = Tensor::zeros(cuda(), Shape{images, ops::kPartColumns}, DType::f64);
+    const Tensor host = Tensor::empty(cpu(), Shape{kLast, ops::kPartColumns}, DType::f64);
+    std::vector<double> cells;
+    for (std::int64_t n = 0; n < kLast; ++n) {
+      cells.insert(cells.end(), {kSide, kSide, 0, 1, 0.75, 1, 49, 16, 0.75, 16, kSide});
+    }
+    testing::from_doubles(cells, host);
+    copy(cuda(), host, last(parts));
+    cuda().synchronize();
+    const Tensor out = Tensor::zeros(cuda(), Shape{images, kSide, kSide, 3}, DType::u8);
+    expect_last_alike("resized_crop", {pictures, parts}, {out},
+                      [&](const Views& in, const Views& to) { ops::resized_crop(cuda(), in[0], in[1], to[0]); });
   });
 }
 

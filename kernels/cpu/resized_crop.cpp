@@ -1,0 +1,80 @@
+#include <lockstep/kernels/resized_crop.hpp>
+
+#include <algorithm>
+#include <cmath>
+
+#include <lockstep/kernels/images/resample.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+constexpr double kMostPixels = 1 << 27;  // of a picture
+constexpr double kFurthest = 2147483648.0;
+
+/// A row of `parts`.
+struct Part {
+  const double* row;
+
+  [[nodiscard]] double at(PartColumn column) const { return row[static_cast<std::size_t>(column)]; }
+  [[nodiscard]] std::int64_t whole(PartColumn column) const { return static_cast<std::int64_t>(at(column)); }
+};
+
+bool is_whole(double value, double low, double high) {
+  return value >= low && value <= high && value == std::floor(value);
+}
+
+bool is_axis(const Part& part, PartColumn side, PartColumn begin, PartColumn step, PartColumn low, PartColumn high) {
+  const double extent = part.at(side);
+  return is_whole(part.at(high), 1, extent) && is_whole(part.at(low), 0, part.at(high) - 1) &&
+         std::abs(part.at(step)) <= extent && std::abs(part.at(begin)) <= kFurthest;
+}
+
+/// Whether the row shows a part of a picture of at most so many bytes.
+bool shows(const Part& part, std::int64_t bytes) {
+  using enum PartColumn;
+  if (!is_whole(part.at(width), 1, kMostPixels) || !is_whole(part.at(height), 1, kMostPixels)) {
+    return false;
+  }
+  const double pixels = part.at(width) * part.at(height);  // exact up to 2^53, and more is too much in any case
+  return pixels <= kMostPixels && part.whole(width) * part.whole(height) * 3 <= bytes &&
+         is_whole(part.at(transposed), 0, 1) && is_axis(part, width, x_begin, x_step, x_low, x_high) &&
+         is_axis(part, height, y_begin, y_step, y_low, y_high);
+}
+
+images::ResampleMemory& own_memory() {
+  thread_local images::ResampleMemory memory;
+  return memory;
+}
+
+}  // namespace
+
+void resized_crop(CpuContext& context, const TensorView& pictures, const TensorView& parts, const TensorView& out) {
+  using enum PartColumn;
+  const std::int64_t bytes = pictures.shape[1];
+  const images::Extent size{out.shape[2], out.shape[1]};
+  const std::int64_t image = size.height * size.width * 3;
+  if (image == 0) {
+    return;
+  }
+  const std::uint8_t* from = pictures.as<std::uint8_t>();  // (N, B)
+  const double* table = parts.as<double>();                // (N, kPartColumns)
+  const std::int64_t row = parts.strides[0];
+  std::uint8_t* to = out.as<std::uint8_t>();  // (N, H, W, 3)
+  parallel_ranges(context, pictures.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t n = begin; n < end; ++n) {
+      const std::span shown(to + n * image, static_cast<std::size_t>(image));
+      const Part part{table + n * row};
+      if (!shows(part, bytes)) {
+        std::fill(shown.begin(), shown.end(), std::uint8_t{0});
+        continue;
+      }
+      const images::Axis x{part.at(x_begin), part.at(x_step), part.whole(x_low), part.whole(x_high)};
+      const images::Axis y{part.at(y_begin), part.at(y_step), part.whole(y_low), part.whole(y_high)};
+      images::resample({part.whole(width), part.whole(height), from + n * bytes}, x, y, size, part.at(transposed) == 1,
+                       own_memory(), shown);
+    }
+  });
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,220 @@
+#include <lockstep/kernels/cuda/port.hpp>
+#include <lockstep/kernels/resized_crop.hpp>
+
+namespace lockstep::ops::backend {
+namespace {
+
+constexpr int kBlock = 256;
+constexpr int kTile = 32;                // pixels of an image along x and along y that a block takes at a time
+constexpr int kKept = 64;                // weights of a sum in shared memory: those of steps up to 31
+constexpr double kMostPixels = 1 << 27;  // of a picture: 32 bits hold an offset in it
+constexpr double kFurthest = 2147483648.0;
+
+/// images::Axis with pixels in 32 bits.
+struct Axis {
+  double begin;
+  double step;
+  int low;
+  int high;
+};
+
+struct Part {
+  bool shown;  // else nothing below is set
+  bool transposed;
+  int width;  // of the picture
+  Axis x;
+  Axis y;
+};
+
+/// The weights of one output of an axis.
+struct Triangle {
+  double middle;
+  double width;  // to each side
+  double sum;    // of the weights before they are divided by it
+};
+
+/// The columns or the rows of a tile. Each takes `count` pixels from `first` on, of which the first kKept have a weight
+/// here.
+struct Lines {
+  Triangle triangles[kTile];
+  int first[kTile];
+  int count[kTile];
+  float weights[kKept][kTile];
+};
+
+__device__ bool is_whole(double value, double low, double high) {
+  return value >= low && value <= high && value == floor(value);
+}
+
+/// cells: begin, step, low, high. False: no axis of a picture with such a side.
+__device__ bool read_axis(const double* cells, double side, Axis& axis) {
+  const double low = cells[2];
+  const double high = cells[3];
+  if (!is_whole(high, 1, side) || !is_whole(low, 0, high - 1) || !(fabs(cells[1]) <= side) ||
+      !(fabs(cells[0]) <= kFurthest)) {
+    return false;
+  }
+  axis = {cells[0], cells[1], static_cast<int>(low), static_cast<int>(high)};
+  return true;
+}
+
+/// row: of the table, one cell a PartColumn. False: it shows no part of a picture of at most so many bytes.
+__device__ bool read_part(const double* row, std::int64_t bytes, Part& part) {
+  const double width = row[static_cast<int>(PartColumn::width)];
+  const double height = row[static_cast<int>(PartColumn::height)];
+  const double transposed = row[static_cast<int>(PartColumn::transposed)];
+  if (!is_whole(width, 1, kMostPixels) || !is_whole(height, 1, kMostPixels) || !(width * height <= kMostPixels) ||
+      static_cast<std::int64_t>(width * height) * 3 > bytes || !is_whole(transposed, 0, 1)) {
+    return false;
+  }
+  part.width = static_cast<int>(width);
+  part.transposed = transposed == 1;
+  return read_axis(row + static_cast<int>(PartColumn::x_begin), width, part.x) &&
+         read_axis(row + static_cast<int>(PartColumn::y_begin), height, part.y);
+}
+
+__device__ double undivided(const Triangle& triangle, int pixel) {
+  const double weight = 1 - fabs(pixel + 0.5 - triangle.middle) / triangle.width;
+  return weight > 0 ? weight : 0;
+}
+
+/// Of a pixel, as the host rounds it.
+__device__ float weight_of(const Triangle& triangle, int pixel) {
+  return static_cast<float>(undivided(triangle, pixel) / triangle.sum);
+}
+
+/// Fills in one line, which is output `output` of the axis.
+__device__ void find_taps(const Axis& axis, int output, int line, Lines& lines) {
+  const double low = axis.low;
+  const double high = axis.high;
+  const double step = fabs(axis.step);
+  const double middle = __dadd_rn(axis.begin, __dmul_rn(output + 0.5, axis.step));
+  Triangle triangle;
+  triangle.width = step > 1 ? step : 1;
+  triangle.middle = middle < low ? low : middle > high ? high : middle;
+  triangle.sum = 0;
+  const double begin = floor(triangle.middle - triangle.width + 0.5);
+  const double end = floor(triangle.middle + triangle.width + 0.5);
+  const int first = static_cast<int>(begin > low ? begin : low);
+  const int count = static_cast<int>(end < high ? end : high) - first;
+  for (int tap = 0; tap < count; ++tap) {
+    triangle.sum += undivided(triangle, first + tap);
+  }
+  for (int tap = 0; tap < count && tap < kKept; ++tap) {
+    lines.weights[tap][line] = weight_of(triangle, first + tap);
+  }
+  lines.triangles[line] = triangle;
+  lines.first[line] = first;
+  lines.count[line] = count;
+}
+
+/// sum += weight * the three numbers at `from`, each product and each sum rounded by itself.
+template <class T>
+__device__ void add(float weight, const T* from, float (&sum)[3]) {
+#pragma unroll
+  for (int c = 0; c < 3; ++c) {
+    sum[c] = __fadd_rn(sum[c], __fmul_rn(weight, static_cast<float>(from[c])));
+  }
+}
+
+/// A row of the picture under the taps of one column. from: the first of these pixels.
+__device__ void add_across(const Lines& columns, int column, const std::uint8_t* from, float (&sum)[3]) {
+  const int count = columns.count[column];
+  const int kept = count < kKept ? count : kKept;
+#pragma unroll 4
+  for (int tap = 0; tap < kept; ++tap) {
+    add(columns.weights[tap][column], from + 3 * tap, sum);
+  }
+  for (int tap = kept; tap < count; ++tap) {
+    add(weight_of(columns.triangles[column], columns.first[column] + tap), from + 3 * tap, sum);
+  }
+}
+
+__device__ std::uint8_t rounded(float sum) {
+  const float up = __fadd_rn(sum, 0.5F);
+  return static_cast<std::uint8_t>(static_cast<int>(up < 255.0F ? up : 255.0F));
+}
+
+__host__ __device__ int tiles_of(int extent) {
+  return (extent + kTile - 1) / kTile;
+}
+
+/// A block takes tiles of kTile x kTile pixels of an image, along the picture's x and y, one after the other. A thread
+/// reads the row of the table; 64 threads find the taps of the tile's columns and rows and divide their weights, all in
+/// f64 like the host. Then a warp takes a row of the tile, a thread a pixel: a sum over the rows of the picture under
+/// it, each of them a sum over the pixels of that row. The host keeps the sums of rows, which several pixels share;
+/// here each pixel adds its own, the same numbers, and nothing lies between two passes. Neighbouring lanes read
+/// neighbouring pixels of the picture, and all lanes the same weight of a row; the eight warps read the same lines of
+/// the picture soon after each other, from the cache. Weights behind the first kKept are computed again for each pixel,
+/// so that any step works.
+/// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
+/// 3).
+__global__ void __launch_bounds__(kBlock)
+    crop_kernel(std::int64_t samples, std::int64_t bytes, int height, int width, const std::uint8_t* pictures,
+                std::int64_t stride, const double* parts, std::uint8_t* out) {
+  gpu::wait_for_earlier();
+  LOCKSTEP_SHARED(Part, part, [1]);
+  LOCKSTEP_SHARED(Lines, columns, [1]);
+  LOCKSTEP_SHARED(Lines, rows, [1]);
+  const int lane = static_cast<int>(threadIdx.x) % kTile;
+  const int warp = static_cast<int>(threadIdx.x) / kTile;
+  const int tiles = tiles_of(height) * tiles_of(width);
+  for (std::int64_t item = blockIdx.x; item < samples * tiles; item += gridDim.x) {
+    const std::int64_t n = item / tiles;
+    const int tile = static_cast<int>(item % tiles);
+    if (threadIdx.x == 0) {
+      part->shown = read_part(parts + n * stride, bytes, *part);
+    }
+    __syncthreads();
+    const bool shown = part->shown;
+    const bool transposed = shown && part->transposed;
+    const int across = transposed ? height : width;
+    const int down = transposed ? width : height;
+    const int left = tile % tiles_of(across) * kTile;
+    const int top = tile / tiles_of(across) * kTile;
+    if (shown && warp == 0) {
+      find_taps(part->x, left + lane, lane, *columns);
+    } else if (shown && warp == 1) {
+      find_taps(part->y, top + lane, lane, *rows);
+    }
+    __syncthreads();
+    const std::uint8_t* picture = pictures + n * bytes;
+    const int i = left + lane;
+    for (int line = warp; line < kTile; line += kBlock / kTile) {
+      const int j = top + line;
+      if (i < across && j < down) {
+        float sum[3] = {0.0F, 0.0F, 0.0F};  // black, where the row of the table shows nothing
+        const int count = shown ? rows->count[line] : 0;
+        for (int tap = 0; tap < count; ++tap) {
+          const int row = rows->first[line] + tap;
+          float along[3] = {0.0F, 0.0F, 0.0F};
+          add_across(*columns, lane, picture + 3 * (row * part->width + columns->first[lane]), along);
+          add(tap < kKept ? rows->weights[tap][line] : weight_of(rows->triangles[line], row), along, sum);
+        }
+        const int place = transposed ? i * down + j : j * across + i;
+        std::uint8_t* to = out + (n * height * width + place) * 3;
+#pragma unroll
+        for (int c = 0; c < 3; ++c) {
+          to[c] = rounded(sum[c]);
+        }
+      }
+    }
+    __syncthreads();  // the next tile's part and taps take the place of these
+  }
+}
+
+}  // namespace
+
+void resized_crop(CudaContext& context, const TensorView& pictures, const TensorView& parts, const TensorView& out) {
+  const std::int64_t samples = pictures.shape[0];
+  const auto height = static_cast<int>(out.shape[1]);
+  const auto width = static_cast<int>(out.shape[2]);
+  if (out.numel() == 0) {
+    return;
+  }
+  gpu::launch(crop_kernel, dim3(gpu::blocks_for(samples * tiles_of(height) * tiles_of(width), 1)), dim3(kBlock), 0,
+              context.stream(), samples, pictures.shape[1], height, width, pictures.as<std::uint8_t>(),
+              parts.strides[0], parts.as<double>(), out.as<std::uint8_t>());
+}
+
+}  // namespace lockstep::ops::backend

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cstdint>
+
+#include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
+
+namespace lockstep::ops {
+
+/// What a column of resized_crop()'s table holds: a picture and its two axes (images::Axis,
+/// kernels/images/resample.hpp).
+enum class PartColumn : unsigned char {
+  width,       ///< of the picture, in pixels
+  height,      ///< likewise
+  transposed,  ///< 1: the image's first index runs along x; else 0
+  x_begin,     ///< x runs along the picture's width
+  x_step,
+  x_low,
+  x_high,
+  y_begin,
+  y_step,
+  y_low,
+  y_high
+};
+inline constexpr std::int64_t kPartColumns = 11;
+
+/// out[n] = the part parts[n] of picture n, resized: images::resample() of each picture, with its bits on every device.
+///
+///   pictures:   (N, B) u8, contiguous: a row begins with the pixels of a picture, (height, width, 3)
+///   parts:      (N, 11) f64, a column for each PartColumn; rows may lie any distance apart
+///   out:        (N, H, W, 3) u8, contiguous; shares no byte with an input
+///
+/// An image is black where its row of `parts` shows no part of a picture: a table on a device cannot be refused. A row
+/// shows one when width and height are whole numbers above 0, with at most 2^27 pixels that fit into B; transposed is 0
+/// or 1; and for each axis low and high are whole numbers, 0 <= low < high <= side of the picture, -side <= step <=
+/// side and -2^31 <= begin <= 2^31. So a row of zeros is black. ShapeError: H or W is above 4096. No workspace; on the
+/// host a thread keeps memory for the largest picture that it has resized, until the thread ends.
+void resized_crop(Context& context, const TensorView& pictures, const TensorView& parts, const TensorView& out);
+
+namespace backend {  // called after the checks of resized_crop.cpp
+void resized_crop(CpuContext&, const TensorView& pictures, const TensorView& parts, const TensorView& out);
+void resized_crop(CudaContext&, const TensorView& pictures, const TensorView& parts, const TensorView& out);
+}  // namespace backend
+
+}  // namespace lockstep::ops
