@@ -10,10 +10,12 @@ namespace lockstep::ops {
 /// What a column of resized_crop()'s table holds: a picture and its two axes (images::Axis,
 /// kernels/images/resample.hpp).
 enum class PartColumn : unsigned char {
-  width,       ///< of the picture, in pixels
+  width,       ///< of what is given of the picture, in pixels
   height,      ///< likewise
+  left,        ///< where in the picture that begins
+  top,         ///< likewise
   transposed,  ///< 1: the image's first index runs along x; else 0
-  x_begin,     ///< x runs along the picture's width
+  x_begin,     ///< x runs along the picture's width, and counts from its first pixel, given or not
   x_step,
   x_low,
   x_high,
@@ -22,19 +24,20 @@ enum class PartColumn : unsigned char {
   y_low,
   y_high
 };
-inline constexpr std::int64_t kPartColumns = 11;
+inline constexpr std::int64_t kPartColumns = 13;
 
 /// out[n] = the part parts[n] of picture n, resized: images::resample() of each picture, with its bits on every device.
 ///
-///   pictures:   (N, B) u8, contiguous: a row begins with the pixels of a picture, (height, width, 3)
-///   parts:      (N, 11) f64, a column for each PartColumn; rows may lie any distance apart
+///   pictures:   (N, B) u8, contiguous: a row begins with pixels of a picture, (height, width, 3)
+///   parts:      (N, 13) f64, a column for each PartColumn; rows may lie any distance apart
 ///   out:        (N, H, W, 3) u8, contiguous; shares no byte with an input
 ///
 /// An image is black where its row of `parts` shows no part of a picture: a table on a device cannot be refused. A row
-/// shows one when width and height are whole numbers above 0, with at most 2^27 pixels that fit into B; transposed is 0
-/// or 1; and for each axis low and high are whole numbers, 0 <= low < high <= side of the picture, -side <= step <=
-/// side and -2^31 <= begin <= 2^31. So a row of zeros is black. ShapeError: H or W is above 4096. No workspace; on the
-/// host a thread keeps memory for the largest picture that it has resized, until the thread ends.
+/// shows one when width and height are whole numbers above 0, with at most 2^27 pixels that fit into B; left and top
+/// whole numbers from 0 to 2^27; transposed 0 or 1; and for each axis low and high are whole numbers, 0 <= low < high <=
+/// 2^27, -2^27 <= step <= 2^27, -2^31 <= begin <= 2^31, and the pixels under the image (images::pixels_of()) are given.
+/// So a row of zeros is black. ShapeError: H or W is above 4096. No workspace; on the host a thread keeps memory for the
+/// largest picture that it has resized, until the thread ends.
 void resized_crop(Context& context, const TensorView& pictures, const TensorView& parts, const TensorView& out);
 
 namespace backend {  // called after the checks of resized_crop.cpp

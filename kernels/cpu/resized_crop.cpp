@@ -24,22 +24,28 @@ bool is_whole(double value, double low, double high) {
   return value >= low && value <= high && value == std::floor(value);
 }
 
-bool is_axis(const Part& part, PartColumn side, PartColumn begin, PartColumn step, PartColumn low, PartColumn high) {
-  const double extent = part.at(side);
-  return is_whole(part.at(high), 1, extent) && is_whole(part.at(low), 0, part.at(high) - 1) &&
-         std::abs(part.at(step)) <= extent && std::abs(part.at(begin)) <= kFurthest;
+bool is_axis(const Part& part, PartColumn begin, PartColumn step, PartColumn low, PartColumn high) {
+  return is_whole(part.at(high), 1, kMostPixels) && is_whole(part.at(low), 0, part.at(high) - 1) &&
+         std::abs(part.at(step)) <= kMostPixels && std::abs(part.at(begin)) <= kFurthest;
 }
 
-/// Whether the row shows a part of a picture of at most so many bytes.
-bool shows(const Part& part, std::int64_t bytes) {
+/// Whether all numbers of the row are in their ranges, of pixels that fit into so many bytes.
+bool is_part(const Part& part, std::int64_t bytes) {
   using enum PartColumn;
   if (!is_whole(part.at(width), 1, kMostPixels) || !is_whole(part.at(height), 1, kMostPixels)) {
     return false;
   }
   const double pixels = part.at(width) * part.at(height);  // exact up to 2^53, and more is too much in any case
   return pixels <= kMostPixels && part.whole(width) * part.whole(height) * 3 <= bytes &&
-         is_whole(part.at(transposed), 0, 1) && is_axis(part, width, x_begin, x_step, x_low, x_high) &&
-         is_axis(part, height, y_begin, y_step, y_low, y_high);
+         is_whole(part.at(left), 0, kMostPixels) && is_whole(part.at(top), 0, kMostPixels) &&
+         is_whole(part.at(transposed), 0, 1) && is_axis(part, x_begin, x_step, x_low, x_high) &&
+         is_axis(part, y_begin, y_step, y_low, y_high);
+}
+
+/// Whether the pixels under so many outputs are those from `first` on, `count` at most.
+bool covers(const images::Axis& axis, std::int64_t outputs, std::int64_t first, std::int64_t count) {
+  const images::PixelRange needed = images::pixels_of(axis, outputs);
+  return needed.begin >= first && needed.end <= first + count;
 }
 
 images::ResampleMemory& own_memory() {
@@ -47,10 +53,28 @@ images::ResampleMemory& own_memory() {
   return memory;
 }
 
+/// False where the row shows nothing. given: so many bytes.
+bool show(const Part& part, const std::uint8_t* given, std::int64_t bytes, const images::Extent& size,
+          std::span<std::uint8_t> image) {
+  using enum PartColumn;
+  if (!is_part(part, bytes)) {
+    return false;
+  }
+  const images::Axis x{part.at(x_begin), part.at(x_step), part.whole(x_low), part.whole(x_high)};
+  const images::Axis y{part.at(y_begin), part.at(y_step), part.whole(y_low), part.whole(y_high)};
+  const bool turned = part.at(transposed) == 1;
+  if (!covers(x, turned ? size.height : size.width, part.whole(left), part.whole(width)) ||
+      !covers(y, turned ? size.width : size.height, part.whole(top), part.whole(height))) {
+    return false;
+  }
+  images::resample({part.whole(width), part.whole(height), given, part.whole(left), part.whole(top)}, x, y, size,
+                   turned, own_memory(), image);
+  return true;
+}
+
 }  // namespace
 
 void resized_crop(CpuContext& context, const TensorView& pictures, const TensorView& parts, const TensorView& out) {
-  using enum PartColumn;
   const std::int64_t bytes = pictures.shape[1];
   const images::Extent size{out.shape[2], out.shape[1]};
   const std::int64_t image = size.height * size.width * 3;
@@ -64,15 +88,9 @@ void resized_crop(CpuContext& context, const TensorView& pictures, const TensorV
   parallel_ranges(context, pictures.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       const std::span shown(to + n * image, static_cast<std::size_t>(image));
-      const Part part{table + n * row};
-      if (!shows(part, bytes)) {
+      if (!show(Part{table + n * row}, from + n * bytes, bytes, size, shown)) {
         std::fill(shown.begin(), shown.end(), std::uint8_t{0});
-        continue;
       }
-      const images::Axis x{part.at(x_begin), part.at(x_step), part.whole(x_low), part.whole(x_high)};
-      const images::Axis y{part.at(y_begin), part.at(y_step), part.whole(y_low), part.whole(y_high)};
-      images::resample({part.whole(width), part.whole(height), from + n * bytes}, x, y, size, part.at(transposed) == 1,
-                       own_memory(), shown);
     }
   });
 }

@@ -21,7 +21,9 @@ struct Axis {
 struct Part {
   bool shown;  // else nothing below is set
   bool transposed;
-  int width;  // of the picture
+  int width;  // of what is given
+  int left;   // where in the picture that begins
+  int top;
   Axis x;
   Axis y;
 };
@@ -46,33 +48,6 @@ __device__ bool is_whole(double value, double low, double high) {
   return value >= low && value <= high && value == floor(value);
 }
 
-/// cells: begin, step, low, high. False: no axis of a picture with such a side.
-__device__ bool read_axis(const double* cells, double side, Axis& axis) {
-  const double low = cells[2];
-  const double high = cells[3];
-  if (!is_whole(high, 1, side) || !is_whole(low, 0, high - 1) || !(fabs(cells[1]) <= side) ||
-      !(fabs(cells[0]) <= kFurthest)) {
-    return false;
-  }
-  axis = {cells[0], cells[1], static_cast<int>(low), static_cast<int>(high)};
-  return true;
-}
-
-/// row: of the table, one cell a PartColumn. False: it shows no part of a picture of at most so many bytes.
-__device__ bool read_part(const double* row, std::int64_t bytes, Part& part) {
-  const double width = row[static_cast<int>(PartColumn::width)];
-  const double height = row[static_cast<int>(PartColumn::height)];
-  const double transposed = row[static_cast<int>(PartColumn::transposed)];
-  if (!is_whole(width, 1, kMostPixels) || !is_whole(height, 1, kMostPixels) || !(width * height <= kMostPixels) ||
-      static_cast<std::int64_t>(width * height) * 3 > bytes || !is_whole(transposed, 0, 1)) {
-    return false;
-  }
-  part.width = static_cast<int>(width);
-  part.transposed = transposed == 1;
-  return read_axis(row + static_cast<int>(PartColumn::x_begin), width, part.x) &&
-         read_axis(row + static_cast<int>(PartColumn::y_begin), height, part.y);
-}
-
 __device__ double undivided(const Triangle& triangle, int pixel) {
   const double weight = 1 - fabs(pixel + 0.5 - triangle.middle) / triangle.width;
   return weight > 0 ? weight : 0;
@@ -83,29 +58,83 @@ __device__ float weight_of(const Triangle& triangle, int pixel) {
   return static_cast<float>(undivided(triangle, pixel) / triangle.sum);
 }
 
-/// Fills in one line, which is output `output` of the axis.
-__device__ void find_taps(const Axis& axis, int output, int line, Lines& lines) {
+/// The pixels under one output: from `first` on.
+struct Taps {
+  double middle;
+  double width;  // to each side
+  int first;
+  int end;
+};
+
+__device__ Taps taps_of(const Axis& axis, int output) {
   const double low = axis.low;
   const double high = axis.high;
   const double step = fabs(axis.step);
-  const double middle = __dadd_rn(axis.begin, __dmul_rn(output + 0.5, axis.step));
-  Triangle triangle;
-  triangle.width = step > 1 ? step : 1;
-  triangle.middle = middle < low ? low : middle > high ? high : middle;
-  triangle.sum = 0;
-  const double begin = floor(triangle.middle - triangle.width + 0.5);
-  const double end = floor(triangle.middle + triangle.width + 0.5);
-  const int first = static_cast<int>(begin > low ? begin : low);
-  const int count = static_cast<int>(end < high ? end : high) - first;
+  const double at = __dadd_rn(axis.begin, __dmul_rn(output + 0.5, axis.step));
+  const double middle = at < low ? low : at > high ? high : at;
+  const double width = step > 1 ? step : 1;
+  const double begin = floor(middle - width + 0.5);
+  const double end = floor(middle + width + 0.5);
+  return {middle, width, static_cast<int>(begin > low ? begin : low), static_cast<int>(end < high ? end : high)};
+}
+
+/// Fills in one line, which is output `output` of the axis.
+__device__ void find_taps(const Axis& axis, int output, int line, Lines& lines) {
+  const Taps taps = taps_of(axis, output);
+  const int count = taps.end - taps.first;
+  Triangle triangle{taps.middle, taps.width, 0};
   for (int tap = 0; tap < count; ++tap) {
-    triangle.sum += undivided(triangle, first + tap);
+    triangle.sum += undivided(triangle, taps.first + tap);
   }
   for (int tap = 0; tap < count && tap < kKept; ++tap) {
-    lines.weights[tap][line] = weight_of(triangle, first + tap);
+    lines.weights[tap][line] = weight_of(triangle, taps.first + tap);
   }
   lines.triangles[line] = triangle;
-  lines.first[line] = first;
+  lines.first[line] = taps.first;
   lines.count[line] = count;
+}
+
+/// cells: begin, step, low, high. False: a number is out of its range.
+__device__ bool read_axis(const double* cells, Axis& axis) {
+  const double low = cells[2];
+  const double high = cells[3];
+  if (!is_whole(high, 1, kMostPixels) || !is_whole(low, 0, high - 1) || !(fabs(cells[1]) <= kMostPixels) ||
+      !(fabs(cells[0]) <= kFurthest)) {
+    return false;
+  }
+  axis = {cells[0], cells[1], static_cast<int>(low), static_cast<int>(high)};
+  return true;
+}
+
+/// Whether the pixels under so many outputs are those from `first` on, `count` at most. Those of the outputs between
+/// the first and the last lie between theirs.
+__device__ bool covers(const Axis& axis, int outputs, int first, int count) {
+  const Taps one = taps_of(axis, 0);
+  const Taps other = taps_of(axis, outputs - 1);
+  return min(one.first, other.first) >= first && max(one.end, other.end) <= first + count;
+}
+
+/// row: of the table, one cell a PartColumn. False: it shows no part of a picture, of which so many bytes are given.
+__device__ bool read_part(const double* row, std::int64_t bytes, int image_height, int image_width, Part& part) {
+  const auto cell = [row](PartColumn column) { return row[static_cast<int>(column)]; };
+  const double width = cell(PartColumn::width);
+  const double height = cell(PartColumn::height);
+  const double left = cell(PartColumn::left);
+  const double top = cell(PartColumn::top);
+  const double transposed = cell(PartColumn::transposed);
+  if (!is_whole(width, 1, kMostPixels) || !is_whole(height, 1, kMostPixels) || !(width * height <= kMostPixels) ||
+      static_cast<std::int64_t>(width * height) * 3 > bytes || !is_whole(left, 0, kMostPixels) ||
+      !is_whole(top, 0, kMostPixels) || !is_whole(transposed, 0, 1)) {
+    return false;
+  }
+  part.width = static_cast<int>(width);
+  part.left = static_cast<int>(left);
+  part.top = static_cast<int>(top);
+  part.transposed = transposed == 1;
+  return read_axis(row + static_cast<int>(PartColumn::x_begin), part.x) &&
+         read_axis(row + static_cast<int>(PartColumn::y_begin), part.y) &&
+         covers(part.x, part.transposed ? image_height : image_width, part.left, part.width) &&
+         covers(part.y, part.transposed ? image_width : image_height, part.top, static_cast<int>(height));
 }
 
 /// sum += weight * the three numbers at `from`, each product and each sum rounded by itself.
@@ -163,7 +192,7 @@ __global__ void __launch_bounds__(kBlock)
     const std::int64_t n = item / tiles;
     const int tile = static_cast<int>(item % tiles);
     if (threadIdx.x == 0) {
-      part->shown = read_part(parts + n * stride, bytes, *part);
+      part->shown = read_part(parts + n * stride, bytes, height, width, *part);
     }
     __syncthreads();
     const bool shown = part->shown;
@@ -188,7 +217,8 @@ __global__ void __launch_bounds__(kBlock)
         for (int tap = 0; tap < count; ++tap) {
           const int row = rows->first[line] + tap;
           float along[3] = {0.0F, 0.0F, 0.0F};
-          add_across(*columns, lane, picture + 3 * (row * part->width + columns->first[lane]), along);
+          const int pixel = (row - part->top) * part->width + columns->first[lane] - part->left;
+          add_across(*columns, lane, picture + 3 * pixel, along);
           add(tap < kKept ? rows->weights[tap][line] : weight_of(rows->triangles[line], row), along, sum);
         }
         const int place = transposed ? i * down + j : j * across + i;

@@ -20,6 +20,8 @@ struct CropRow {
   ops::images::Axis x;
   ops::images::Axis y;
   bool transposed = false;
+  std::int64_t left = 0;
+  std::int64_t top = 0;
   std::vector<std::pair<ops::PartColumn, double>> spoiled{};  ///< cells that hold this instead
   bool black = false;
 };
@@ -27,6 +29,8 @@ struct CropRow {
 inline std::vector<double> cells_of(const CropRow& row) {
   std::vector<double> cells{static_cast<double>(row.width),
                             static_cast<double>(row.height),
+                            static_cast<double>(row.left),
+                            static_cast<double>(row.top),
                             row.transposed ? 1.0 : 0.0,
                             row.x.begin,
                             row.x.step,
@@ -104,6 +108,8 @@ inline std::vector<CropRow> doubtful_rows() {
   };
   for (const auto& [column, value] : {std::pair{width, 8.0},
                                       {height, 5.0},
+                                      {left, 0.0},
+                                      {left, 1.0},
                                       {transposed, 1.0},
                                       {x_begin, -2147483648.0},
                                       {y_begin, 2147483648.0},
@@ -113,6 +119,7 @@ inline std::vector<CropRow> doubtful_rows() {
                                       {x_low, 0.0},
                                       {x_low, 5.0},
                                       {x_high, 7.0},
+                                      {x_high, 8.0},
                                       {x_high, 2.0},
                                       {y_low, 4.0},
                                       {y_high, 1.0}}) {
@@ -129,20 +136,27 @@ inline std::vector<CropRow> doubtful_rows() {
                                       {height, 4.0},
                                       {height, 6.0},
                                       {height, 1e18},
+                                      {left, -1.0},
+                                      {left, 0.5},
+                                      {left, 2.0},
+                                      {left, 134217729.0},
+                                      {top, -1.0},
+                                      {top, 1.0},
+                                      {top, 1e300},
                                       {transposed, 0.5},
                                       {transposed, 2.0},
                                       {transposed, -1.0},
                                       {x_begin, -2147483649.0},
                                       {y_begin, 2147483649.0},
-                                      {x_step, -7.25},
-                                      {x_step, 7.25},
-                                      {y_step, 5.25},
+                                      {x_step, -134217729.0},
+                                      {x_step, 134217729.0},
+                                      {y_step, 1e300},
                                       {x_low, -1.0},
                                       {x_low, 6.0},
                                       {x_low, 0.5},
-                                      {x_high, 8.0},
                                       {x_high, 1.0},
                                       {x_high, 5.5},
+                                      {x_high, 134217729.0},
                                       {y_low, -1.0},
                                       {y_low, 5.0},
                                       {y_high, 6.0},
@@ -150,14 +164,14 @@ inline std::vector<CropRow> doubtful_rows() {
     add(true, column, value);
   }
   for (const ops::PartColumn column :
-       {width, height, transposed, x_begin, x_step, x_low, x_high, y_begin, y_step, y_low, y_high}) {
+       {width, height, left, top, transposed, x_begin, x_step, x_low, x_high, y_begin, y_step, y_low, y_high}) {
     for (const double value : {kNan, kInfinity, -kInfinity}) {
       add(true, column, value);
     }
   }
   rows.push_back(good);
   rows.back().black = true;
-  rows.back().spoiled = {{width, 0},  {height, 0},  {transposed, 0}, {x_begin, 0}, {x_step, 0}, {x_low, 0},
+  rows.back().spoiled = {{width, 0},  {height, 0},  {left, 0}, {top, 0}, {transposed, 0}, {x_begin, 0}, {x_step, 0}, {x_low, 0},
                          {x_high, 0}, {y_begin, 0}, {y_step, 0},     {y_low, 0},   {y_high, 0}};
   return rows;
 }
@@ -169,7 +183,7 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
   constexpr std::int64_t kHeight = 23;
   std::vector<ResizedCropParams> all;
   for (const auto& [h, w] : {std::pair<std::int64_t, std::int64_t>{11, 13}, {1, 1}, {33, 32}, {40, 67}}) {
-    ResizedCropParams p{"various", h, w, {}, 5, 11 + h % 3};
+    ResizedCropParams p{"various", h, w, {}, 5, ops::kPartColumns + h % 3};
     for (const bool transposed : {false, true}) {
       const std::int64_t across = transposed ? h : w;
       const std::int64_t down = transposed ? w : h;
@@ -188,6 +202,9 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
       add({5.5, 0, 2, 9}, {-3, 0.75, 0, kHeight});  // no step; middles outside, which are taken to the edge
       p.rows.push_back({1, 1, crop_axis(0, 1, across), crop_axis(0, 1, down), transposed});
       p.rows.push_back({2, 9, crop_axis(0, 2, across), crop_axis(1, 8, down), transposed});
+      // Of a larger picture no more than what is needed is given.
+      p.rows.push_back({6, 5, crop_axis(100, 106, across), crop_axis(40, 45, down), transposed, 100, 40});
+      p.rows.push_back({6, 5, mirrored(crop_axis(3, 9, across), 20), crop_axis(40, 45, down), transposed, 11, 40});
       p.rows.push_back({});
       p.rows.back().spoiled = {{ops::PartColumn::width, 0.0}};
       p.rows.back().black = true;
@@ -208,7 +225,7 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
                   {70, 131, crop_axis(0, 70, 2), crop_axis(0, 131, 1), true},
                   {150, 150, {28, 32, 0, 150}, {40.25, 32.25, 0, 150}},
                   {90, 80, ops::images::mirrored(crop_axis(0, 90, 1), 90), {0, 16, 0, 80}}}});
-  all.push_back({"rows that show nothing", 3, 4, doubtful_rows(), 0, 11});
+  all.push_back({"rows that show nothing", 3, 4, doubtful_rows()});
   all.push_back({"nothing", 3, 4, {}});
   const CropRow one{1, 1, {0, 1, 0, 1}, {0, 1, 0, 1}};
   all.push_back({"no row", 0, 4, {one}});

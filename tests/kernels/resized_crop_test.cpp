@@ -45,7 +45,10 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
   for (std::int64_t y = 0; y < whole(PartColumn::height); ++y) {
     for (std::int64_t i = 0; i < across * 3; ++i) {
       rows.push_back(mean(0, i / 3, [&](std::int64_t x) {
-        return static_cast<double>(pixels[static_cast<std::size_t>((y * whole(PartColumn::width) + x) * 3 + i % 3)]);
+        const std::int64_t given = x - whole(PartColumn::left);  // others have no weight
+        const bool there = given >= 0 && given < whole(PartColumn::width);
+        const std::int64_t at = (y * whole(PartColumn::width) + given) * 3 + i % 3;
+        return there ? static_cast<double>(pixels[static_cast<std::size_t>(at)]) : 0.0;
       }));
     }
   }
@@ -53,7 +56,11 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
     for (std::int64_t i = 0; i < across * 3; ++i) {
       const std::int64_t place = transposed ? i / 3 * down + j : j * across + i / 3;
       image[static_cast<std::size_t>(place * 3 + i % 3)] =
-          mean(1, j, [&](std::int64_t y) { return rows[static_cast<std::size_t>(y * across * 3 + i)]; });
+          mean(1, j, [&](std::int64_t y) {
+            const std::int64_t given = y - whole(PartColumn::top);
+            const bool there = given >= 0 && given < whole(PartColumn::height);
+            return there ? rows[static_cast<std::size_t>(given * across * 3 + i)] : 0;
+          });
     }
   }
   return image;
@@ -226,13 +233,13 @@ TEST(ResizedCrop, RefusesWhatTheContractExcludes) {
     change(changed);
     ops::resized_crop(context, pictures, changed, out);
   };
-  EXPECT_NO_THROW(with_parts([](TensorView& view) { view.strides[0] = 11; }));
+  EXPECT_NO_THROW(with_parts([](TensorView& view) { view.strides[0] = ops::kPartColumns; }));
   EXPECT_THROW(with_parts([](TensorView& view) { view.device = Device::cuda(0); }), DeviceError);
   EXPECT_THROW(with_parts([](TensorView& view) { view.dtype = DType::f32; }), DTypeError);
   EXPECT_THROW(with_parts([](TensorView& view) { view = {}; }), ShapeError);
   EXPECT_THROW(with_parts([](TensorView& view) { view.shape[0] = 3; }), ShapeError);
-  EXPECT_THROW(with_parts([](TensorView& view) { view.shape[1] = 10; }), ShapeError);
-  EXPECT_THROW(with_parts([](TensorView& view) { view.shape = Shape{22}; }), ShapeError);
+  EXPECT_THROW(with_parts([](TensorView& view) { view.shape[1] = 12; }), ShapeError);
+  EXPECT_THROW(with_parts([](TensorView& view) { view.shape = Shape{26}; }), ShapeError);
   EXPECT_THROW(with_parts([](TensorView& view) { view.strides[1] = 2; }), ShapeError);
   EXPECT_THROW(with_parts([](TensorView& view) { view.data = static_cast<std::byte*>(view.data) + 1; }), ShapeError);
   const auto with_out = [&](const Shape& shape, void* data) {
@@ -245,8 +252,8 @@ TEST(ResizedCrop, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(with_out(Shape{2, 0, 4097, 3}, data), ShapeError);
   EXPECT_THROW(with_out(Shape{2, 3, 4, 3}, pictures.view().data), ShapeError);
   EXPECT_THROW(with_out(Shape{2, 3, 4, 3}, parts.data), ShapeError);
-  EXPECT_THROW(with_out(Shape{2, 3, 1, 3}, table.span<double>().data() + 30), ShapeError) << "the last column";
-  EXPECT_NO_THROW(with_out(Shape{2, 3, 1, 3}, table.span<double>().data() + 31)) << "behind the last column";
+  EXPECT_THROW(with_out(Shape{2, 3, 1, 3}, table.span<double>().data() + 32), ShapeError) << "the last column";
+  EXPECT_NO_THROW(with_out(Shape{2, 3, 1, 3}, table.span<double>().data() + 33)) << "behind the last column";
   EXPECT_THROW(
       with_parts([&](TensorView& view) {
         view.data = table.span<double>().data() + 20;
@@ -260,8 +267,8 @@ TEST(ResizedCrop, RefusesWhatTheContractExcludes) {
                         }),
                         "resized_crop: out is (2, 4097, 4, 3), expected images of at most 4096 x 4096");
   testing::expect_holds(
-      testing::error_of<ShapeError>([&] { with_parts([](TensorView& view) { view.shape[1] = 12; }); }),
-      "resized_crop: parts are (2, 12), expected (2, 11)");
+      testing::error_of<ShapeError>([&] { with_parts([](TensorView& view) { view.shape[1] = 11; }); }),
+      "resized_crop: parts are (2, 11), expected (2, 13)");
   testing::expect_holds(
       testing::error_of<ShapeError>([&] { with_parts([](TensorView& view) { view.strides[1] = 2; }); }),
       "resized_crop: parts have strides (20, 2), expected the columns of a row side by side");

@@ -8,6 +8,8 @@ namespace lockstep::nn::images {
 using ops::images::Axis;
 using ops::images::Extent;
 using ops::images::mirrored;
+using ops::images::PixelRange;
+using ops::images::pixels_of;
 using ops::images::PixelView;
 using ops::images::resample;
 using ops::images::ResampleMemory;

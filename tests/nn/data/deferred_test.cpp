@@ -193,7 +193,7 @@ TEST_F(Deferred, TheHostHasNoNvJpeg) {
   CpuContext context({.threads = 1});
   const auto set = pictures();
   const auto deferred = set->deferred(true);
-  expect_holds(error_of<UnsupportedError>([&] { (void)deferred->finisher(context, 4); }), {"cpu"});
+  expect_holds(error_of<UnsupportedError>([&] { (void)deferred->finisher(context, 4); }), "cpu");
 }
 
 TEST(DeferredSets, NumbersLeaveNothingToADevice) {
@@ -210,7 +210,7 @@ TEST(DeferredSets, ALargerBatchIsRefused) {
   const Sampler sampler({.size = set->size(), .batch_size = 4});
   HostMemoryResource memory;
   Loader loader(*deferred, sampler, memory);
-  expect_holds(error_of<UsageError>([&] { (void)finisher->finish(loader.next()); }), {"4 samples", "at most 3"});
+  expect_holds(error_of<UsageError>([&] { (void)finisher->finish(loader.next()); }), "a batch of 4 samples, expected at most 3");
 }
 
 }  // namespace
