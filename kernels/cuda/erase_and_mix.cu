@@ -113,7 +113,7 @@ __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place&
   }
 }
 
-/// A single pixel. first, second: pictures 0 and 1 (or null).
+/// A single pixel. first, second: pictures 0 and 1; of one picture twice the same.
 template <bool kTwo>
 __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                            const uint8_t* second, uint8_t* out) {
@@ -133,7 +133,7 @@ __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, 
   }
 }
 
-/// A piece of 16 pixels. first, second, out: all begin at the same distance from a 16-byte boundary.
+/// A piece of 16 pixels, from number `pixel` on. first, second, out: all begin at the same distance from a 16-byte boundary.
 template <bool kTwo>
 __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                           const uint8_t* second, uint8_t* out) {
