@@ -22,6 +22,9 @@
 namespace lockstep::nn::detail {
 namespace {
 
+/// With which nvJPEG reads entropy code where it does not do so on the GPU, as of few files.
+constexpr int kEntropyThreads = 4;
+
 /// What a finisher allocates, in pictures or samples.
 struct Extents {
   Extents(const DeferredImages& set, std::int64_t capacity, bool on_gpu)
@@ -79,7 +82,8 @@ class PictureFinisher final : public BatchFinisher {
       used_.emplace_back(context.device());
     }
     if (set.keeps_jpeg()) {
-      decoder_.emplace(work_context(), ops::JpegDecoder::Options{.most = extents_.pictures});
+      decoder_.emplace(work_context(),
+                       ops::JpegDecoder::Options{.most = extents_.pictures, .host_threads = kEntropyThreads});
       files_.reserve(static_cast<std::size_t>(extents_.pictures));
       owners_.reserve(static_cast<std::size_t>(extents_.pictures));
     }
