@@ -22,7 +22,7 @@ struct JpegDecoderOptions {
 };
 
 /// Decodes JPEG files on a GPU, by nvJPEG: 8 bits a colour, grey or YCbCr. The caller chooses which files are such: the
-/// colours of a file whose three channels are RGB would be wrong. An EXIF orientation is not applied.
+/// colours of a file whose three channels are RGB may be wrong. An EXIF orientation is not applied.
 ///
 /// The pixels are not those of libjpeg to the bit: inverse DCT and upsampling of chroma differ. NVIDIA does not say
 /// whether another GPU or another version of nvJPEG gives the same ones.

@@ -1,6 +1,6 @@
-// Why nvjpegDecodeBatched(), and not the phases of the decoupled interface: it alone decodes the entropy code on the
-// GPU (nvjpeg.h, NVJPEG_BACKEND_GPU_HYBRID), which is half of the work that loader threads are to be rid of, and a call
-// a batch costs the host less than four a file.
+// Why nvjpegDecodeBatched(), and not the phases of the decoupled interface: of more than 50 baseline files it decodes
+// the entropy code on the GPU as well (nvjpeg.h, NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers, and
+// it is one call for all. The phases are four calls a file, with a host that decodes the next file meanwhile.
 //
 // Why NVJPEG_BACKEND_GPU_HYBRID, and not the engines for JPEG that A100, H100 and others have
 // (NVJPEG_BACKEND_HARDWARE): what these write does not wait for the stream. With work on the stream,
@@ -13,7 +13,6 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -262,6 +261,7 @@ class JpegDecoder::State {
     }
     // nvJPEG goes on using the memory of its state after it has returned.
     decoded_.synchronize();
+    static_cast<void>(memory_.take_error());  // one that nvJPEG has coped with
     const nvjpegStatus_t status = enqueue(files);
     if (status == NVJPEG_STATUS_SUCCESS) {
       context_.stream().record(decoded_);
@@ -279,7 +279,9 @@ class JpegDecoder::State {
                          ": nvJPEG: ", text_of(alone));
       require<Error>(alone == NVJPEG_STATUS_SUCCESS, "nvJPEG: file ", i, " of ", files.size(), ": ", text_of(alone));
     }
-    throw Error(concat("nvJPEG: ", files.size(), " files together: ", text_of(status)));
+    const std::string text = concat("nvJPEG: ", files.size(), " files together: ", text_of(status));
+    require<OutOfMemory>(status != NVJPEG_STATUS_ALLOCATOR_FAILURE, text);
+    throw Error(text);
   }
 
   [[nodiscard]] std::int64_t most() const { return options_.most; }

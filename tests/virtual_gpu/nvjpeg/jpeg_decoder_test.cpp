@@ -262,7 +262,10 @@ TEST_F(JpegDecoderTest, WhatNoFileIsToBlameForIsAnotherError) {
             "DataError: file 0 of 5: nvJPEG: NVJPEG_STATUS_INTERNAL_ERROR");
   nvjpeg_standin::fail("nvjpegDecodeBatchedInitialize", NVJPEG_STATUS_EXECUTION_FAILED, 2);
   EXPECT_EQ(text("nvjpegDecodeBatched", NVJPEG_STATUS_BAD_JPEG), "nvJPEG: file 0 of 5: NVJPEG_STATUS_EXECUTION_FAILED");
-  EXPECT_EQ(text("nvjpegDecodeBatched", static_cast<nvjpegStatus_t>(77)), "nvJPEG: 5 files together: status 77");
+  EXPECT_EQ(text("nvjpegDecodeBatched", static_cast<nvjpegStatus_t>(15)), "nvJPEG: 5 files together: status 15");
+  nvjpeg_standin::fail("nvjpegDecodeBatched", NVJPEG_STATUS_ALLOCATOR_FAILURE);
+  EXPECT_EQ(error_of<OutOfMemory>([&] { decoder.decode(batch.files()); }),
+            "nvJPEG: 5 files together: NVJPEG_STATUS_ALLOCATOR_FAILURE");
   decoder.decode(batch.files());
   EXPECT_EQ(batch.pixels(), batch.expected());
 }
