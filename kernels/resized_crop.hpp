@@ -34,10 +34,11 @@ inline constexpr std::int64_t kPartColumns = 13;
 ///
 /// An image is black where its row of `parts` shows no part of a picture: a table on a device cannot be refused. A row
 /// shows one when width and height are whole numbers above 0, with at most 2^27 pixels that fit into B; left and top
-/// whole numbers from 0 to 2^27; transposed 0 or 1; and for each axis low and high are whole numbers, 0 <= low < high <=
-/// 2^27, -2^27 <= step <= 2^27, -2^31 <= begin <= 2^31, and the pixels under the image (images::pixels_of()) are given.
-/// So a row of zeros is black. A middle outside of [low, high) is taken to its edge. ShapeError: H or W is above 4096. No
-/// workspace; on the host each thread keeps memory for the largest picture that it has resized, until the thread ends.
+/// whole numbers from 0 to 2^27; transposed 0 or 1; and for each axis low and high are whole numbers, 0 <= low < high
+/// <= 2^27, -2^27 <= step <= 2^27, -2^31 <= begin <= 2^31, and the pixels under the image (images::pixels_of()) are
+/// given. So a row of zeros is black. A middle outside of [low, high) is taken to its edge. ShapeError: H or W is above
+/// 4096. No workspace; on the host each thread keeps memory for the largest picture that it has resized, until the
+/// thread ends.
 void resized_crop(Context& context, const TensorView& pictures, const TensorView& parts, const TensorView& out);
 
 namespace backend {  // called after the checks of resized_crop.cpp

@@ -154,9 +154,8 @@ void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::Tempora
 /// What a device leaves to the loader.
 void add_deferred(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                   const std::string& kind, const std::string& spec, nn::PicturesOn where) {
-  all.push_back({concat("loader/", kind, "/224/", name_of(where)), [photos, spec, where] {
-                   return timed(nn::open_data({.spec = spec}).train, where);
-                 }});
+  all.push_back({concat("loader/", kind, "/224/", name_of(where)),
+                 [photos, spec, where] { return timed(nn::open_data({.spec = spec}).train, where); }});
 }
 
 void add_packed(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,

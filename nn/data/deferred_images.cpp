@@ -108,7 +108,7 @@ void DeferredImages::read_picture(std::optional<std::int64_t> epoch, std::int64_
   }
   if (options_.erase > 0) {
     const ops::images::Rectangle erased = draw_erased({images_.width(), images_.height()}, options_.erase,
-                                         random_for(options_.seed, Draw::erase, *epoch, index));
+                                                      random_for(options_.seed, Draw::erase, *epoch, index));
     const std::array<std::int64_t, 4> sides{erased.left, erased.top, erased.right, erased.bottom};
     std::copy(sides.begin(), sides.end(), work.begin() + WorkColumns::kErased);
   }
@@ -138,12 +138,9 @@ void DeferredImages::read(std::optional<std::int64_t> epoch, std::int64_t index,
       read_picture(epoch, mixture.other, rows.subspan(row, row), work.subspan(WorkColumns::kColumns));
     }
     const auto share = static_cast<float>(mixture.share);
-    const std::array<double, 6> columns{mixture.cut ? 1.0 : 0.0,
-                                        static_cast<double>(share),
-                                        static_cast<double>(mixture.left),
-                                        static_cast<double>(mixture.top),
-                                        static_cast<double>(mixture.right),
-                                        static_cast<double>(mixture.bottom)};
+    const std::array<double, 6> columns{
+        mixture.cut ? 1.0 : 0.0,          static_cast<double>(share),         static_cast<double>(mixture.left),
+        static_cast<double>(mixture.top), static_cast<double>(mixture.right), static_cast<double>(mixture.bottom)};
     std::copy(columns.begin(), columns.end(), work.begin() + WorkColumns::kMixture);
     put(out[3], images_.label(mixture.other));
     put(out[4], share);

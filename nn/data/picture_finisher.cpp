@@ -62,8 +62,8 @@ struct Extents {
 
 /// On a GPU a stream of its own:
 ///
-///   picture stream   wait used(n - 2) | rows and work -> device | decode, resize, recolour, erase, mix | record finished
-///   context's stream                          step n - 1 ......                       wait finished | step n
+///   picture stream   wait used(n - 2) | rows and work -> device | decode, resize, recolour, erase, mix | record
+///   finished context's stream                          step n - 1 ......                       wait finished | step n
 ///
 /// so a batch is finished beside the step before it. Images have two slots; the step that read a slot has ended when
 /// the event passes that the context's stream recorded one call ago. On the host the work goes into the context's
@@ -155,9 +155,9 @@ class PictureFinisher final : public BatchFinisher {
 
   /// Rows of pixels as far as they are used, neighbours that are full in one copy; files are decoded into theirs.
   void send(const Batch& batch, const TensorView& host_work, const TensorView& rows) {
-    const auto* table = host_work.as<double>();                              // (pictures, columns)
-    auto* from = batch.view(StateField::pictures).as<std::uint8_t>();        // (pictures, row)
-    auto* to = rows.as<std::uint8_t>();                                      // (pictures, row on the device)
+    const auto* table = host_work.as<double>();                        // (pictures, columns)
+    auto* from = batch.view(StateField::pictures).as<std::uint8_t>();  // (pictures, row)
+    auto* to = rows.as<std::uint8_t>();                                // (pictures, row on the device)
     const std::int64_t row = set_.row_bytes();
     std::int64_t begin = 0;  // of a copy that is not enqueued yet
     std::int64_t bytes = 0;

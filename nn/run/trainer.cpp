@@ -475,7 +475,8 @@ void Trainer::step() {
   }
   for (std::size_t i = 0; i < s.samples_seen.size(); ++i) {
     const bool one = s.options.virtual_ranks == 0;
-    s.samples_seen[i] += static_cast<double>(one ? loaded.valid : s.rows_of(loaded, static_cast<std::int64_t>(i)).count);
+    s.samples_seen[i] +=
+        static_cast<double>(one ? loaded.valid : s.rows_of(loaded, static_cast<std::int64_t>(i)).count);
   }
   ++s.position.step;
   if (++s.position.batch == s.train_sampler.batches(s.position.skipped)) {

@@ -63,7 +63,7 @@ struct TrainerOptions {
   bool check_gradients = false;                        ///< TrainStepOptions: names gradients that are not finite
   bool keep_last = false;                              ///< train on the partial last batch of an epoch too
   int loader_workers = 1;
-  int prefetch = 3;                             ///< batches that wait ready
+  int prefetch = 3;  ///< batches that wait ready
   /// UsageError for a training set that leaves nothing to a device (Dataset::deferred()), UnsupportedError in start()
   /// where the device cannot do it. Evaluations read on the host.
   PicturesOn pictures = PicturesOn::host;

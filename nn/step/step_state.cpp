@@ -32,9 +32,9 @@ StateField input_field(InputKind kind) {
 
 std::string_view name_of(StateField field) {
   constexpr std::array<std::string_view, kStateFields> kNames{
-      "learning_rate", "sample_weight", "valid",  "epoch",       "weight_sum", "metrics",
-      "sample_ids",    "images",        "values", "tokens",      "labels",     "targets",
-      "weights",       "other_labels",  "shares", "other_shares", "pictures", "picture_work"};
+      "learning_rate", "sample_weight", "valid",  "epoch",        "weight_sum", "metrics",
+      "sample_ids",    "images",        "values", "tokens",       "labels",     "targets",
+      "weights",       "other_labels",  "shares", "other_shares", "pictures",   "picture_work"};
   return kNames[static_cast<std::size_t>(field)];
 }
 

@@ -171,8 +171,8 @@ inline std::vector<CropRow> doubtful_rows() {
   }
   rows.push_back(good);
   rows.back().black = true;
-  rows.back().spoiled = {{width, 0},  {height, 0},  {left, 0}, {top, 0}, {transposed, 0}, {x_begin, 0}, {x_step, 0}, {x_low, 0},
-                         {x_high, 0}, {y_begin, 0}, {y_step, 0},     {y_low, 0},   {y_high, 0}};
+  rows.back().spoiled = {{width, 0}, {height, 0}, {left, 0},    {top, 0},    {transposed, 0}, {x_begin, 0}, {x_step, 0},
+                         {x_low, 0}, {x_high, 0}, {y_begin, 0}, {y_step, 0}, {y_low, 0},      {y_high, 0}};
   return rows;
 }
 

@@ -55,12 +55,11 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
   for (std::int64_t j = 0; j < down; ++j) {
     for (std::int64_t i = 0; i < across * 3; ++i) {
       const std::int64_t place = transposed ? i / 3 * down + j : j * across + i / 3;
-      image[static_cast<std::size_t>(place * 3 + i % 3)] =
-          mean(1, j, [&](std::int64_t y) {
-            const std::int64_t given = y - whole(PartColumn::top);
-            const bool there = given >= 0 && given < whole(PartColumn::height);
-            return there ? rows[static_cast<std::size_t>(given * across * 3 + i)] : 0;
-          });
+      image[static_cast<std::size_t>(place * 3 + i % 3)] = mean(1, j, [&](std::int64_t y) {
+        const std::int64_t given = y - whole(PartColumn::top);
+        const bool there = given >= 0 && given < whole(PartColumn::height);
+        return there ? rows[static_cast<std::size_t>(given * across * 3 + i)] : 0;
+      });
     }
   }
   return image;

@@ -14,11 +14,11 @@ namespace lockstep::nn::detail {
 
 /// The columns of StateField::picture_work, f64: what is left to do to a picture. All 0: no picture, a black image.
 struct WorkColumns {
-  static constexpr int kPart = 0;       ///< ops::resized_crop()'s
-  static constexpr int kFile = 13;      ///< PicturePart::file_bytes
-  static constexpr int kChanges = 14;   ///< ops::adjust_colours()'s
-  static constexpr int kErased = 22;    ///< ops::erase_and_mix()'s: a rectangle
-  static constexpr int kMixture = 26;   ///< and how it is mixed; of a sample's first picture
+  static constexpr int kPart = 0;      ///< ops::resized_crop()'s
+  static constexpr int kFile = 13;     ///< PicturePart::file_bytes
+  static constexpr int kChanges = 14;  ///< ops::adjust_colours()'s
+  static constexpr int kErased = 22;   ///< ops::erase_and_mix()'s: a rectangle
+  static constexpr int kMixture = 26;  ///< and how it is mixed; of a sample's first picture
   static constexpr int kColumns = 32;
 };
 

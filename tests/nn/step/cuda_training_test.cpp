@@ -113,9 +113,9 @@ struct RunSetup {
   std::int64_t virtual_ranks = 0;
   int power_sgd_rank = 0;
   MovingAverageOptions average{};
-  bool mixtures = false;  ///< training samples have two labels
+  bool mixtures = false;                   ///< training samples have two labels
   PicturesOn pictures = PicturesOn::host;  ///< with mixtures: who resizes, recolours, erases and mixes
-  bool views = false;     ///< images alternate and reflect; tests see them in six views
+  bool views = false;                      ///< images alternate and reflect; tests see them in six views
   bool check_gradients = false;
   bool weights_beside = false;
   bool trial = false;    ///< trial steps plan the buckets, on two GPUs
