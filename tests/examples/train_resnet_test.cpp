@@ -1268,6 +1268,8 @@ TEST_F(TrainResNet, ErasedRectanglesAreTheMeanThatTheRunSubtracts) {
 
 TEST_F(TrainResNet, BadRandomPictures) {
   expect_refused(train_resnet(0, "--auto-augment wide"), {"--auto-augment is 'wide'", "none, trivial or rand"});
+  expect_refused(train_resnet(0, "--pictures gpu"), {"--pictures is 'gpu'", "host, device or nvjpeg"});
+  expect_refused(train_resnet(0, "--pictures nvjpeg"), {"--pictures is nvjpeg", "folder:DIR or packed:FILE"});
   expect_refused(train_resnet(0, "--color-jitter 0.4"), {"--color-jitter", "1 number,", "expected 4"});
   expect_refused(train_resnet(0, "--color-jitter 0.4,0.4,nan,0"), {"saturation", "nan", "0 to 100"});
   expect_refused(train_resnet(0, "--color-jitter 0,0,0,0.6"), {"hue", "0.6", "0 to 0.5"});
@@ -1406,8 +1408,18 @@ TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
     EXPECT_NE(one.output.find(words), std::string::npos) << words << "\n" << one.output;
   }
   ASSERT_EQ(train_resnet(0, data + " --workers 3" + out("three")).code, 0);
-  EXPECT_EQ(testing::get_file(path("three") + "/last/" + nn::kModelFile),
-            testing::get_file(path("one") + "/last/" + nn::kModelFile));
+  const auto parameters = [&](const std::string& run) {
+    return testing::get_file(path(run) + "/last/" + nn::kModelFile);
+  };
+  EXPECT_EQ(parameters("three"), parameters("one"));
+  // Half of a run, and then the other half finished elsewhere.
+  ASSERT_EQ(train_resnet(0, data + " --epochs 1 --schedule-epochs 2" + out("half")).code, 0);
+  const Ended device = train_resnet(0, data + " --pictures device --resume " + path("half") + out("device"));
+  ASSERT_EQ(device.code, 0) << device.output;
+  EXPECT_NE(device.output.find("training images: finished on the device\n"), std::string::npos) << device.output;
+  EXPECT_EQ(device.output.find("differs"), std::string::npos) << device.output;
+  EXPECT_EQ(parameters("device"), parameters("one"));
+  expect_refused(train_resnet(0, data + " --pictures nvjpeg"), {"--pictures is nvjpeg", "cpu", "host or device"});
 }
 
 TEST_F(TrainResNet, DamagedPicturesEndARunOrAreLeftOut) {
