@@ -133,7 +133,8 @@ __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, 
   }
 }
 
-/// A piece of 16 pixels, from number `pixel` on. first, second, out: all begin at the same distance from a 16-byte boundary.
+/// A piece of 16 pixels, from number `pixel` on. first, second, out: all begin at the same distance from a 16-byte
+/// boundary.
 template <bool kTwo>
 __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                           const uint8_t* second, uint8_t* out) {
