@@ -243,6 +243,18 @@ captured() {
   reason=$no_gpu
 }
 
+# Pictures that the GPU finishes have the bits of those that the loader's threads make.
+pictures() {
+  local where options
+  options=(--model resnet20 --data synthetic --train-images 2048 --test-images 64 --batch-size 128 --epochs 2 --dtype bf16
+    --tune on --choices "$work/choices-pictures.json" --crop-scale 0.3,1 --color-jitter 0.4,0.4,0.4,0.1 --random-erase 0.5
+    --mixup 0.2 --cutmix 1 --cuda-graph on)
+  for where in host device; do
+    train "pictures-$where" 20 60 1 "${options[@]}" --pictures "$where" || true
+  done
+  same_bits "pictures of the GPU = of the host" pictures-host pictures-device
+}
+
 fashion_mnist() {
   local images=$bundle/data/fashion-mnist wanted=0.92 start=$SECONDS log reached run=$work/runs/fashion-mnist
   if [ -z "$reason" ] && [ ! -d "$images" ]; then local reason="no Fashion-MNIST in the bundle"; fi
@@ -268,6 +280,7 @@ check_all() {
   device_tests_once with_ranks test_kernels_cuda test_runtime_cuda_device
   gradients
   captured
+  pictures
   fashion_mnist
 }
 

@@ -237,6 +237,7 @@ if command -v python3 > /dev/null; then
   lines 6 '^passed   captured = uncaptured'
   lines 4 '^passed   weights beside = captured'
   lines 4 '^passed   dependent launches = captured'
+  lines 2 '^passed   pictures of the GPU = of the host'
   lines 4 '^passed   uncaptured run twice = the same bits'
   lines 0 'test_kernels_cuda'  # in the part smoke only
   lines 1 '^passed   control: another seed, other weights'
