@@ -15,6 +15,9 @@ namespace lockstep::ops {
 /// no GPU and makes no CUDA context.
 [[nodiscard]] std::string jpeg_decoder_problem(Device device);
 
+/// "nvJPEG 13.3.2", of the library that is loaded; the pixels depend on it. Empty where none can be.
+[[nodiscard]] std::string jpeg_decoder_version();
+
 struct JpegDecoderOptions {
   std::int64_t most = 1;  ///< how many files a call of decode() may have
   /// The most threads with which nvJPEG decodes entropy code on the host (below).
@@ -43,8 +46,8 @@ class JpegDecoder {
   };
 
   /// UnsupportedError with the reason: that of jpeg_decoder_problem(), or nvJPEG does not start on the device.
-  /// UsageError unless both options are 1 or more. The decoder keeps the context, whose memory() gives nvJPEG its
-  /// device memory, and must be gone before it.
+  /// UsageError unless both options are 1 or more, and `most` at most 65536. The decoder keeps the context, whose
+  /// memory() gives nvJPEG its device memory, and must be gone before it.
   explicit JpegDecoder(Context& context, const Options& options = {});
   JpegDecoder(JpegDecoder&&) noexcept;
   JpegDecoder& operator=(JpegDecoder&&) noexcept;

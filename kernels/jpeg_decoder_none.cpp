@@ -14,6 +14,10 @@ std::string jpeg_decoder_problem(Device device) {
   return "this build has no nvJPEG (LOCKSTEP_NVJPEG)";
 }
 
+std::string jpeg_decoder_version() {
+  return {};
+}
+
 JpegDecoder::JpegDecoder(Context& context, const Options& /*options*/) {
   throw UnsupportedError(concat("JPEG decoder: ", jpeg_decoder_problem(context.device())));
 }

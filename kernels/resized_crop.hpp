@@ -7,8 +7,10 @@
 
 namespace lockstep::ops {
 
-/// What a column of resized_crop()'s table holds: a picture and its two axes (images::Axis,
-/// kernels/images/resample.hpp).
+/// What a column of resized_crop()'s table holds: pixels that are given of a picture, and its two axes. Output i of an
+/// axis is the mean, under a triangle, of the pixels around the middle of [begin + i * step, begin + (i + 1) * step),
+/// in pixels of the picture. A negative step mirrors. Pixels outside of [low, high) do not exist. The triangle is as
+/// wide as the step, at least one pixel to each side: bilinear with antialiasing, as Pillow and torchvision do it.
 enum class PartColumn : unsigned char {
   width,       ///< of what is given of the picture, in pixels
   height,      ///< likewise
@@ -26,7 +28,8 @@ enum class PartColumn : unsigned char {
 };
 inline constexpr std::int64_t kPartColumns = 13;
 
-/// out[n] = the part parts[n] of picture n, resized: images::resample() of each picture, with its bits on every device.
+/// out[n] = the part parts[n] of picture n, resized, with the same bits on every device (images::resample() of
+/// kernels/images).
 ///
 ///   pictures:   (N, B) u8, contiguous: a row begins with pixels of a picture, (height, width, 3)
 ///   parts:      (N, 13) f64, a column for each PartColumn; rows may lie any distance apart

@@ -64,8 +64,7 @@ void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, 
   nn::AugmentationOptions options = augmentation_of(flags, false, {}, 0);
   options.crop = crop_of(flags);
   require_augmentation(options);
-  require<UsageError>(nn::parse_pictures_on(flags.pictures) != nn::PicturesOn::nvjpeg || of_folder,
-                      "--pictures is nvjpeg, and the data are no files, expected --data folder:DIR or packed:FILE");
+  (void)nn::parse_pictures_on(flags.pictures);
   require<UsageError>(flags.show_batch.empty() || training.evaluate.empty(), "--show-batch is ", flags.show_batch,
                       " beside --evaluate, expected a run that trains");
   require<UsageError>(flags.show_batch.empty() || nn::images::available(), "--show-batch is ", flags.show_batch,

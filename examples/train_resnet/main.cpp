@@ -107,29 +107,31 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     recipe.about.emplace_back("", concat("first filters: whitening of the patches of ",
                                          std::min(nn::WhiteningOptions{}.images, train.size()), " training images"));
   }
-  const nn::PicturesOn pictures = nn::parse_pictures_on(o.augmentation.pictures);
+  const bool trains =
+      o.training.evaluate.empty() && o.augmentation.show_batch.empty() && o.training.describe_gpu.empty();
+  const nn::PicturesOn pictures = trains ? nn::parse_pictures_on(o.augmentation.pictures) : nn::PicturesOn::host;
   if (pictures == nn::PicturesOn::nvjpeg) {
     session.agree([&] {
+      require<UsageError>(data.files, "--pictures is nvjpeg, and ", o.data.spec,
+                          " holds no files, expected --data folder:DIR or a packed:FILE of files");
       const std::string problem = ops::jpeg_decoder_problem(place.context().device());
       require<UsageError>(problem.empty(), "--pictures is nvjpeg: ", problem, "; expected host or device");
     });
-    recipe.options["jpeg"] = name_of(pictures);
   }
-  if (pictures != nn::PicturesOn::host && o.training.evaluate.empty()) {
+  if (pictures != nn::PicturesOn::host) {
     recipe.about.emplace_back("", pictures == nn::PicturesOn::nvjpeg
                                       ? "training images: decoded by nvJPEG and finished on the device"
                                       : "training images: finished on the device");
   }
   recipe.config["pictures_on"] = name_of(pictures);
-  recipe.change = [pictures](nn::TrainerOptions& options) { options.pictures = pictures; };
   if (o.test_views != nn::TestViews::none) {
     recipe.about.emplace_back("", concat("test images: the mean of the outputs for ",
                                          nn::test_views(o.test_views).size(), " views (", name_of(o.test_views), ')'));
-    recipe.change = [pictures, views = o.test_views](nn::TrainerOptions& options) {
-      options.pictures = pictures;
-      options.test_views = views;
-    };
   }
+  recipe.change = [pictures, views = o.test_views](nn::TrainerOptions& options) {
+    options.pictures = pictures;
+    options.test_views = views;
+  };
   if (!damaged.empty()) {
     train_resnet::add_damaged(damaged, recipe);
   }

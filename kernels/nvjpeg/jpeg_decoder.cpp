@@ -209,6 +209,19 @@ std::string jpeg_decoder_problem(Device device) {
   return loaded().problem;
 }
 
+std::string jpeg_decoder_version() {
+  if (!loaded().problem.empty()) {
+    return {};
+  }
+  std::string text = "nvJPEG";
+  for (const libraryPropertyType part : {MAJOR_VERSION, MINOR_VERSION, PATCH_LEVEL}) {
+    int number = 0;
+    static_cast<void>(loaded().api.get_property(part, &number));
+    text += concat(part == MAJOR_VERSION ? ' ' : '.', number);
+  }
+  return text;
+}
+
 class JpegDecoder::State {
  public:
   State(Context& context, const Options& options)

@@ -110,17 +110,8 @@ void require_in(const char* what, double value, double low, double high) {
 std::vector<SampleField> fields_of(const std::unique_ptr<ImageDataset>& images, bool mixes) {
   require<UsageError>(images != nullptr, "augmented images: no images are given, expected a set of them");
   std::vector<SampleField> fields(images->fields().begin(), images->fields().end());
-  if (mixes) {
-    fields.push_back({StateField::other_labels, DType::i32, {}});
-    fields.push_back({StateField::shares, DType::f32, {}});
-    fields.push_back({StateField::other_shares, DType::f32, {}});
-  }
+  detail::add_labels_of_mixtures(mixes, fields);
   return fields;
-}
-
-template <class T>
-void put(std::span<std::byte> out, T value) {
-  std::memcpy(out.data(), &value, sizeof value);
 }
 
 Image image_in(std::span<std::byte> out) {
@@ -284,27 +275,20 @@ AugmentedImages::Mixture AugmentedImages::mixture(std::int64_t epoch, std::int64
 
 void AugmentedImages::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
   images_->read(index, image_in(out[0]));
-  put(out[1], images_->label(index));
-  if (options_.mixes()) {
-    put(out[2], images_->label(index));
-    put(out[3], 1.0F);
-    put(out[4], 0.0F);
-  }
+  detail::put_labels(images_->label(index), images_->label(index), 1, out.subspan(1));
 }
 
 void AugmentedImages::read_sample_in(std::int64_t epoch, std::int64_t index,
                                      std::span<const std::span<std::byte>> out) const {
   const Image image = image_in(out[0]);
   read_unmixed(epoch, index, image);
-  put(out[1], images_->label(index));
   if (!options_.mixes()) {
+    detail::put_labels(images_->label(index), 0, 1, out.subspan(1));
     return;
   }
   const Mixture mix = mixture(epoch, index);
   const auto share = static_cast<float>(mix.share);
-  put(out[2], images_->label(mix.other));
-  put(out[3], share);
-  put(out[4], 1 - share);
+  detail::put_labels(images_->label(index), images_->label(mix.other), share, out.subspan(1));
   std::vector<std::uint8_t>& other = own_scratch().other;
   other.resize(image.size());
   read_unmixed(epoch, mix.other, other);

@@ -9,8 +9,8 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 
-/// What a training image goes through in an epoch, on the host, in the loader's threads, in the order of torchvision's
-/// recipes:
+/// What a training image goes through in an epoch, in the loader's threads or, from the colours on, on a device
+/// (Dataset::deferred()), in the order of torchvision's recipes:
 ///
 ///     picture -> random part, resized            CropOptions; folder:DIR takes it while it decodes (FolderOptions)
 ///             or padding, then a crop            `pad`     \ as ops::augment does them where nothing else is asked

@@ -132,11 +132,13 @@ class ImageDataset : public Dataset {
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
-  /// For deferred(): writes the pixels of a picture that the image is made of, or its file, to the beginning of `row`,
-  /// which holds part_bytes(). No epoch: as read() reads it. Here, and wherever it does not fit: the image itself.
+  /// For deferred(): writes the pixels of a picture that the image is made of, or its JPEG file, to the beginning of
+  /// `row`, which holds part_bytes(). No epoch: as read() reads it. A file only with keep_jpeg, and only where its
+  /// pixels take at most decoded_bytes(). Here, and wherever nothing else fits: the image itself.
   [[nodiscard]] virtual PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                               std::span<std::uint8_t> row) const;
   [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< at least image_bytes()
+  [[nodiscard]] std::int64_t decoded_bytes() const { return 2 * part_bytes(); }
   /// For errors: the picture's file, where it has one.
   [[nodiscard]] virtual std::string text_of(std::int64_t index) const;
   [[nodiscard]] std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const final;
@@ -204,6 +206,7 @@ struct DataSplit {
   ChannelStatistics statistics;            ///< of the training set; normalise the images of both sets
   std::string about{};                     ///< what else a user wants to know of them, one line; or empty
   std::vector<std::string> class_names{};  ///< by label; empty: the source has none
+  bool files = false;                      ///< images are read from JPEG and PNG files, whenever they are read
 
   operator TrainingData() const { return {*train, *test}; }  // NOLINT(google-explicit-constructor)
 };

@@ -20,10 +20,10 @@ class BatchFinisher {
   BatchFinisher& operator=(const BatchFinisher&) = delete;
 
   /// Enqueues what is left of a loader's batch. The batch that is returned has the fields of the data set and the ids;
-  /// work that is enqueued on the context's stream from now on may read them. They stay as they are until the next call
-  /// but one, those in host memory as long as the loader's. Allocates nothing. DataError where a file is damaged.
+  /// work that is enqueued on the context's stream before the next call may read them. Allocates nothing; nvJPEG does,
+  /// for a batch that needs more than those before it. DataError where a file is damaged.
   [[nodiscard]] virtual const Batch& finish(const Batch& batch) = 0;
-  /// Waits until batches that were given may be freed.
+  /// Waits until batches that were given may be freed. The context's stream has been waited for before.
   virtual void wait_for_copies() = 0;
 };
 
@@ -34,7 +34,7 @@ class DeferredSamples : public Dataset {
   /// For batches of at most `capacity` samples, on the context's device. The context and this must outlive it.
   /// UnsupportedError where the device cannot do it.
   [[nodiscard]] virtual std::unique_ptr<BatchFinisher> finisher(Context& context, std::int64_t capacity) const = 0;
-  /// The bytes that a finisher allocates on the device.
+  /// The bytes that a finisher allocates on the device, without what nvJPEG takes.
   [[nodiscard]] virtual std::size_t finisher_bytes(Device device, std::int64_t capacity) const = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <lockstep/kernels/resized_crop.hpp>
 #include <lockstep/nn/data/detail/augmentation.hpp>
 #include <lockstep/nn/data/detail/deferred_images.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn::detail {
 namespace {
@@ -16,17 +17,8 @@ std::vector<SampleField> fields_of(const ImageDataset& images, bool mixes) {
   std::vector<SampleField> fields{{StateField::pictures, DType::u8, {pictures, images.part_bytes()}},
                                   {StateField::picture_work, DType::f64, {pictures, WorkColumns::kColumns}},
                                   {StateField::labels, DType::i32, {}}};
-  if (mixes) {
-    fields.push_back({StateField::other_labels, DType::i32, {}});
-    fields.push_back({StateField::shares, DType::f32, {}});
-    fields.push_back({StateField::other_shares, DType::f32, {}});
-  }
+  add_labels_of_mixtures(mixes, fields);
   return fields;
-}
-
-template <class T>
-void put(std::span<std::byte> out, T value) {
-  std::memcpy(out.data(), &value, sizeof value);
 }
 
 void put_axis(const PicturePart::Axis& axis, std::span<double> columns) {
@@ -49,6 +41,20 @@ void put_part(const PicturePart& part, std::span<double> work) {
   put_axis(part.x, column(PartColumn::x_begin));
   put_axis(part.y, column(PartColumn::y_begin));
   work[WorkColumns::kFile] = static_cast<double>(part.file_bytes);
+}
+
+/// What read_part() may return: nothing is written behind a row, here or on the device.
+void require_part(const ImageDataset& images, std::int64_t index, const PicturePart& part, bool keep_jpeg) {
+  constexpr std::int64_t kMostSide = std::int64_t{1} << 27;
+  require<UsageError>(part.width >= 1 && part.width <= kMostSide && part.height >= 1 && part.height <= kMostSide,
+                      images.text_of(index), ": a part of ", part.width, " x ", part.height,
+                      " pixels, expected sides of 1 to ", kMostSide);
+  const std::int64_t pixels = part.width * part.height * 3;
+  const std::int64_t most = part.file_bytes > 0 ? images.decoded_bytes() : images.part_bytes();
+  require<UsageError>(pixels <= most, images.text_of(index), ": a part of ", pixels, " bytes, expected at most ", most);
+  require<UsageError>(part.file_bytes >= 0 && part.file_bytes <= (keep_jpeg ? images.part_bytes() : 0),
+                      images.text_of(index), ": a file of ", part.file_bytes, " bytes, expected at most ",
+                      keep_jpeg ? images.part_bytes() : 0);
 }
 
 ops::ColourKind kind_of(images::Colour colour) {
@@ -96,11 +102,14 @@ DeferredImages::DeferredImages(const Dataset& whole, const ImageDataset& images,
 
 void DeferredImages::read_picture(std::optional<std::int64_t> epoch, std::int64_t index, std::span<std::uint8_t> row,
                                   std::span<double> work) const {
-  if (augmented_ == nullptr || !epoch) {
-    put_part(images_.read_part(epoch, index, keep_jpeg_, row), work);
+  const bool plain = augmented_ == nullptr || !epoch;
+  const PicturePart part =
+      plain ? images_.read_part(epoch, index, keep_jpeg_, row) : augmented_->read_part(*epoch, index, keep_jpeg_, row);
+  require_part(images_, index, part, keep_jpeg_);
+  put_part(part, work);
+  if (plain) {
     return;
   }
-  put_part(augmented_->read_part(*epoch, index, keep_jpeg_, row), work);
   if (options_.jitter.any()) {
     thread_local std::vector<images::ColourChange> changes;
     draw_changes(options_.jitter, random_for(options_.seed, Draw::jitter, *epoch, index), changes);
@@ -130,7 +139,7 @@ void DeferredImages::read(std::optional<std::int64_t> epoch, std::int64_t index,
   std::array<double, 2 * std::size_t{WorkColumns::kColumns}> table{};
   const std::span<double> work(table);
   read_picture(epoch, index, rows.first(row), work.first(WorkColumns::kColumns));
-  put(out[2], images_.label(index));
+  put_labels(images_.label(index), images_.label(index), 1, out.subspan(2));
   if (options_.mixes()) {
     AugmentedImages::Mixture mixture{.other = index};
     if (epoch) {
@@ -142,9 +151,7 @@ void DeferredImages::read(std::optional<std::int64_t> epoch, std::int64_t index,
         mixture.cut ? 1.0 : 0.0,          static_cast<double>(share),         static_cast<double>(mixture.left),
         static_cast<double>(mixture.top), static_cast<double>(mixture.right), static_cast<double>(mixture.bottom)};
     std::copy(columns.begin(), columns.end(), work.begin() + WorkColumns::kMixture);
-    put(out[3], images_.label(mixture.other));
-    put(out[4], share);
-    put(out[5], 1 - share);
+    put_labels(images_.label(index), images_.label(mixture.other), share, out.subspan(2));
   }
   std::memcpy(out[1].data(), table.data(), out[1].size());
 }

@@ -98,6 +98,7 @@ DataSplit detail::open_folder(const std::string& folder, const FolderOptions& gi
   split.test = images_of(" test", list.test, false);
   split.statistics = imagenet_statistics();
   split.class_names = std::move(list.names);
+  split.files = true;
   split.about = concat(list.about, ", ", text_of(options));
   return split;
 }

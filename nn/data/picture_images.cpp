@@ -113,7 +113,7 @@ namespace {
 
 /// The pixels of a picture that was placed, decoded where it is a file; its axes then are those of the pixels.
 template <class Placed>
-images::PixelView pixels_of(Placed& placed, Scratch& scratch) {
+images::PixelView decoded(Placed& placed, Scratch& scratch) {
   const images::Header& header = placed.opened.header;
   if (placed.opened.decoded) {
     return {header.width, header.height, placed.opened.bytes.data()};
@@ -130,7 +130,7 @@ images::PixelView pixels_of(Placed& placed, Scratch& scratch) {
 void PictureImages::read(std::int64_t index, std::optional<std::int64_t> epoch, std::span<std::uint8_t> image) const {
   Scratch& scratch = own_scratch();
   Placed placed = place(epoch, index, scratch.file);
-  const images::PixelView pixels = pixels_of(placed, scratch);
+  const images::PixelView pixels = decoded(placed, scratch);
   images::resample(pixels, placed.x, placed.y, {width(), height()}, placed.transposed, scratch.resample, image);
   keep_little(scratch);
 }
@@ -150,15 +150,14 @@ PicturePart PictureImages::read_part(std::optional<std::int64_t> epoch, std::int
                        .y = {placed.y.begin, placed.y.step, placed.y.low, placed.y.high}};
   };
   if (keep_jpeg && !opened.decoded && opened.header.format == images::Format::jpeg &&
-      opened.bytes.size() <= row.size() &&
-      opened.header.width * opened.header.height * 3 <= kDecodedParts * part_bytes() &&
+      opened.bytes.size() <= row.size() && opened.header.width * opened.header.height * 3 <= decoded_bytes() &&
       images::plain_jpeg(opened.bytes, opened.text)) {
     std::copy(opened.bytes.begin(), opened.bytes.end(), row.begin());
     PicturePart part = part_of({opened.header.width, opened.header.height});
     part.file_bytes = static_cast<std::int64_t>(opened.bytes.size());
     return part;
   }
-  const images::PixelView all = pixels_of(placed, scratch);
+  const images::PixelView all = decoded(placed, scratch);
   const images::PixelRange across = images::pixels_of(placed.x, placed.transposed ? height() : width());
   const images::PixelRange down = images::pixels_of(placed.y, placed.transposed ? width() : height());
   const images::PixelView part{across.end - across.begin, down.end - down.begin, row.data(), across.begin, down.begin};

@@ -9,6 +9,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/kernels/jpeg_decoder.hpp>
 #include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/step/ingest.hpp>
@@ -194,6 +195,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (augment.pad > 0 && augment.reflect) {
     texts["pad_mode"] = "reflect";
   }
+  if (options.pictures == PicturesOn::nvjpeg) {
+    texts["jpeg"] = ops::jpeg_decoder_version();
+  }
   if (options.plan.tf32) {
     texts["tf32"] = text(options.plan.tf32);
   }
@@ -241,6 +245,14 @@ struct Trainer::Impl {
         samples_seen(static_cast<std::size_t>(step.parameters().statistics_rows())),
         viewed(o.plan.top_k),
         idle(ctx.stream()) {}
+  ~Impl() {
+    try {
+      step.wait_for_copies();  // which may read what the finisher made
+    } catch (...) {            // the failure was already reported when the stack unwinds
+    }
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   static std::unique_ptr<DeferredSamples> deferred_of(const Dataset& set, PicturesOn where) {
     if (where == PicturesOn::host) {

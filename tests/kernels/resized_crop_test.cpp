@@ -270,7 +270,7 @@ TEST(ResizedCrop, RefusesWhatTheContractExcludes) {
       "resized_crop: parts are (2, 11), expected (2, 13)");
   testing::expect_holds(
       testing::error_of<ShapeError>([&] { with_parts([](TensorView& view) { view.strides[1] = 2; }); }),
-      "resized_crop: parts have strides (20, 2), expected the columns of a row side by side");
+      "resized_crop: parts (2, 13) have strides (20, 2), expected stride 1 on the last axis");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 #include <utility>
 
 namespace lockstep::nn::detail {
@@ -67,6 +68,24 @@ ops::images::Rectangle draw_erased(const images::Extent& size, double probabilit
     return {left, top, left + w, top + h};
   }
   return {};
+}
+
+void add_labels_of_mixtures(bool mixes, std::vector<SampleField>& fields) {
+  if (mixes) {
+    fields.push_back({StateField::other_labels, DType::i32, {}});
+    fields.push_back({StateField::shares, DType::f32, {}});
+    fields.push_back({StateField::other_shares, DType::f32, {}});
+  }
+}
+
+void put_labels(std::int32_t label, std::int32_t other, float share, std::span<const std::span<std::byte>> out) {
+  const auto put = [&](std::size_t field, auto value) { std::memcpy(out[field].data(), &value, sizeof value); };
+  put(0, label);
+  if (out.size() > 1) {
+    put(1, other);
+    put(2, share);
+    put(3, 1 - share);
+  }
 }
 
 }  // namespace lockstep::nn::detail

@@ -1,7 +1,8 @@
 #pragma once
 
-#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include <lockstep/kernels/images/mix.hpp>
@@ -22,5 +23,10 @@ void draw_changes(const JitterOptions& options, Random random, std::vector<image
 
 /// torchvision's RandomErasing; often none.
 [[nodiscard]] ops::images::Rectangle draw_erased(const images::Extent& size, double probability, Random random);
+
+/// The fields other_labels, shares and other_shares of a set that mixes.
+void add_labels_of_mixtures(bool mixes, std::vector<SampleField>& fields);
+/// Writes the label, and behind it the fields above, where there are any. share: of the sample itself.
+void put_labels(std::int32_t label, std::int32_t other, float share, std::span<const std::span<std::byte>> out);
 
 }  // namespace lockstep::nn::detail

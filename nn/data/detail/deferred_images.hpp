@@ -25,9 +25,6 @@ struct WorkColumns {
 /// A picture that already is the image.
 [[nodiscard]] PicturePart whole_image(std::int64_t width, std::int64_t height);
 
-/// Of a JPEG file that stays one: the most bytes of its pixels, in ImageDataset::part_bytes().
-inline constexpr std::int64_t kDecodedParts = 2;
-
 /// ImageDataset::deferred() and AugmentedImages::deferred(). Fields: pictures u8 (pictures of a sample, bytes),
 /// picture_work f64 (pictures of a sample, columns), labels; and the labels and shares of a set that mixes, which has
 /// two pictures a sample.
@@ -52,7 +49,7 @@ class DeferredImages final : public DeferredSamples {
   }
   [[nodiscard]] std::int64_t row_bytes() const { return images_.part_bytes(); }
   /// A picture on the device, decoded.
-  [[nodiscard]] std::int64_t decoded_bytes() const { return keep_jpeg_ ? kDecodedParts * row_bytes() : row_bytes(); }
+  [[nodiscard]] std::int64_t decoded_bytes() const { return keep_jpeg_ ? images_.decoded_bytes() : row_bytes(); }
 
  private:
   void read(std::optional<std::int64_t> epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const;

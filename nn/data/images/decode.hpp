@@ -29,7 +29,7 @@ struct Header {
 };
 [[nodiscard]] Header read_header(std::span<const std::uint8_t> file, const std::string& name);
 
-/// Whether a JPEG file is one that nvJPEG reads: 8 bits a colour, grey or YCbCr.
+/// Whether a JPEG file is one that nvJPEG reads: grey or YCbCr, Huffman codes, chroma sampled in a usual way.
 [[nodiscard]] bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name);
 
 /// Decoded, as stored: (height, width, 3) u8. The memory stays for the next picture.

@@ -1,6 +1,8 @@
 // libjpeg reports errors by a function that must not return. It jumps back into guarded(), so nothing with a destructor
 // may live in a body that guarded() runs.
 
+#include <algorithm>
+#include <array>
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
@@ -142,7 +144,18 @@ Header jpeg_header(std::span<const std::uint8_t> file, const std::string& name) 
 bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name) {
   Decompressor jpeg(file, name);
   const jpeg_decompress_struct& info = jpeg.info();
-  return info.jpeg_color_space == JCS_GRAYSCALE || info.jpeg_color_space == JCS_YCbCr;
+  if (info.arith_code || (info.jpeg_color_space != JCS_GRAYSCALE && info.jpeg_color_space != JCS_YCbCr)) {
+    return false;
+  }
+  // How many values of luma there are to one of chroma, across and down.
+  constexpr std::array<std::pair<int, int>, 6> kKnown{{{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {4, 2}}};
+  const std::span channels(info.comp_info, static_cast<std::size_t>(info.num_components));
+  const auto one = [](const jpeg_component_info& channel) {
+    return channel.h_samp_factor == 1 && channel.v_samp_factor == 1;
+  };
+  const std::pair luma(channels[0].h_samp_factor, channels[0].v_samp_factor);
+  return channels.size() == 1 || (std::all_of(channels.begin() + 1, channels.end(), one) &&
+                                  std::find(kKnown.begin(), kKnown.end(), luma) != kKnown.end());
 }
 
 void decode_jpeg(std::span<const std::uint8_t> file, const std::string& name, int shrink, Picture& out) {

@@ -1,10 +1,13 @@
 // Pictures that a GPU finishes, without one: the stand-ins for the CUDA runtime and nvJPEG, the emulated kernels.
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/context.hpp>
@@ -12,6 +15,7 @@
 #include <lockstep/emulation/launch.hpp>
 
 #include "control.hpp"
+#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/data/finished_pictures.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -41,6 +45,39 @@ class CudaPictures : public PictureFolder {
   }
 };
 
+Model mlp() {
+  ModelBuilder builder = ModelBuilder::for_images("mlp", {kSide, kSide, 3});
+  builder.linear("fc", builder.input(), 2);
+  return builder.build();
+}
+
+/// A trainer of one rank on such a machine, started, and then what `body` does with it. What was thrown, or "".
+std::string with_trainer(const Dataset& train, const Dataset& test, PicturesOn pictures, std::uint64_t seed,
+                         const std::function<void(Trainer&)>& body) {
+  standin::reset({.seed = seed});
+  emulation::set_schedule(emulation::Schedule::random(seed));
+  CudaContext context(Device::cuda(0));
+  Stream communication = Stream::cuda(Device::cuda(0), -1);
+  return comm::run_ranks(1,
+                         [&](comm::Communicator& grad) {
+                           const auto control = grad.split(0, grad.rank());
+                           TrainerOptions options;
+                           options.global_batch = 4;
+                           options.schedule = {.base = 0.1, .total_steps = 8};
+                           options.plan.two_labels = true;
+                           options.pictures = pictures;
+                           CpuContext host;  // the libraries of a GPU are no part of this: our own kernels
+                           options.plan.choices = Plan(host, mlp(), Mode::train, 4, options.plan).choices();
+                           for (auto& [call, choice] : options.plan.choices) {
+                             choice = "cuda";
+                           }
+                           Trainer trainer(context, {grad, *control, communication}, mlp(), {train, test}, options);
+                           trainer.start();
+                           body(trainer);
+                         })
+      .front();
+}
+
 TEST_F(CudaPictures, HaveTheBytesThatTheHostMakes) {
   std::uint64_t seed = 0;
   for (const AugmentationOptions& options : all_options()) {
@@ -55,9 +92,9 @@ TEST_F(CudaPictures, HaveTheBytesThatTheHostMakes) {
 }
 
 #if LOCKSTEP_HAS_NVJPEG_STANDIN
-/// The stand-in decodes as libjpeg does, so the bytes are the host's where this does not decode at a smaller size.
+/// The stand-in decodes as libjpeg does, so the bytes are the host's. Files of large pictures, CMYK and PNG are left to
+/// the loader.
 TEST_F(CudaPictures, JpegFilesAreDecodedOnTheGpu) {
-  ASSERT_TRUE(std::filesystem::remove(data_ + "/train/b/3.jpg"));  // 100 x 90
   put("train/b/cmyk.jpg",
       testing::jpeg(testing::pixels(12, 14, 4, [](auto y, auto x, int c) { return 9 * x + y + c; })));
   put("train/b/grey.jpg", testing::jpeg(testing::pixels(15, 14, 1, [](auto y, auto x, int) { return 9 * x + y; })));
@@ -76,10 +113,66 @@ TEST_F(CudaPictures, JpegFilesAreDecodedOnTheGpu) {
   EXPECT_EQ(nvjpeg_standin::leaks(), Texts{});
 }
 
-TEST_F(CudaPictures, ADamagedFileIsNamed) {
+/// Steps with batches under way, in any order of the work.
+TEST_F(CudaPictures, TrainToTheNumbersOfTheHost) {
+  const AugmentedImages set(pictures(), {.jitter = {.contrast = 0.4}, .erase = 0.5, .mixup = 1, .cutmix = 1});
+  const auto test = pictures(false);
+  const auto trained = [&](PicturesOn where, std::uint64_t seed) {
+    std::vector<std::byte> bytes;
+    EXPECT_EQ(with_trainer(set, *test, where, seed,
+                           [&](Trainer& trainer) {
+                             for (int i = 0; i < 7; ++i) {
+                               trainer.step();
+                             }
+                             const TensorView values = trainer.parameters().values();
+                             bytes.resize(values.bytes());
+                             copy_now(trainer.context(), values,
+                                      TensorView(bytes.data(), values.dtype, Device::cpu(), values.shape));
+                           }),
+              "");
+    EXPECT_EQ(standin::violations(), Texts{}) << name_of(where) << ", seed " << seed;
+    return bytes;
+  };
+  const std::vector<std::byte> expected = trained(PicturesOn::host, 1);
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    for (const PicturesOn where : {PicturesOn::device, PicturesOn::nvjpeg}) {
+      EXPECT_EQ(trained(where, seed), expected) << name_of(where) << ", seed " << seed;
+    }
+  }
+  EXPECT_NE(option_texts({}, {set, *test}), option_texts({.pictures = PicturesOn::nvjpeg}, {set, *test}));
+  EXPECT_EQ(option_texts({}, {set, *test}), option_texts({.pictures = PicturesOn::device}, {set, *test}));
+}
+
+/// A picture whose header is sound.
+std::string broken_jpeg() {
   std::string file = testing::jpeg(waves(20, 16, 1));
   file.resize(file.size() - 100);
-  put("train/a/broken.jpg", file);
+  return file;
+}
+
+TEST_F(CudaPictures, AStepOfADamagedFileEndsAndMayBeTriedAgain) {
+  put("train/a/broken.jpg", broken_jpeg());
+  const AugmentedImages set(pictures(), {.mixup = 1});
+  const auto test = pictures(false);
+  const std::string failure = with_trainer(set, *test, PicturesOn::nvjpeg, 1, [&](Trainer& trainer) {
+    std::string first;
+    while (first.empty()) {
+      try {
+        trainer.step();
+      } catch (const DataError& error) {
+        first = error.what();
+      }
+    }
+    testing::expect_holds(first, "'train/a/broken.jpg'");
+    const Position at = trainer.position();
+    EXPECT_EQ(testing::error_of<DataError>([&] { trainer.step(); }), first);
+    EXPECT_EQ(trainer.position().step, at.step);
+  });
+  EXPECT_EQ(failure, "");
+}
+
+TEST_F(CudaPictures, ADamagedFileIsNamed) {
+  put("train/a/broken.jpg", broken_jpeg());
   for (const double mixup : {0.0, 1.0}) {
     const AugmentedImages set(pictures(), {.mixup = mixup});
     testing::expect_holds(testing::error_of<DataError>([&] { (void)on_gpu(set, true, 1); }), "'train/a/broken.jpg'");

@@ -1,5 +1,8 @@
 // Pictures that a device finishes (Dataset::deferred()): the same bytes as those that the loader's threads make.
+#include <algorithm>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,6 +76,41 @@ TEST(DeferredSets, NumbersLeaveNothingToADevice) {
   std::vector<float> values(6);
   const MemoryDataset set("numbers", {{StateField::values, TensorView(std::span<float>{values}, {3, 2})}});
   EXPECT_EQ(set.deferred(false), nullptr);
+}
+
+/// Says of its images what it is told.
+class Claims final : public ImageDataset {
+ public:
+  explicit Claims(const PicturePart& part) : ImageDataset({"claims", 4, 2, 3, 2}), part_(part) {}
+  [[nodiscard]] std::int32_t label(std::int64_t) const override { return 0; }
+  void read(std::int64_t, std::span<std::uint8_t> image) const override { std::fill(image.begin(), image.end(), 7); }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return 1; }
+  [[nodiscard]] PicturePart read_part(std::optional<std::int64_t>, std::int64_t, bool,
+                                      std::span<std::uint8_t>) const override {
+    return part_;
+  }
+
+ private:
+  PicturePart part_;
+};
+
+/// What a set of one's own says decides what is copied, and how much a GPU decodes.
+TEST(DeferredSets, PartsThatDoNotFitAreRefused) {
+  const auto refusal = [](const PicturePart& part, bool keep_jpeg) {
+    const Claims set(part);
+    const auto deferred = set.deferred(keep_jpeg);
+    const Sampler sampler({.size = 4, .batch_size = 4});
+    HostMemoryResource memory;
+    Loader loader(*deferred, sampler, memory);
+    return error_of<UsageError>([&] { (void)loader.next(); });
+  };
+  expect_holds(refusal({.width = 4, .height = 2}, false), "claims: sample 0: a part of 24 bytes, expected at most 18");
+  expect_holds(refusal({.width = 0, .height = 2}, false), "a part of 0 x 2 pixels, expected sides of 1 to 134217728");
+  expect_holds(refusal({.width = 1LL << 40, .height = 1LL << 40}, false), "expected sides of 1 to");
+  expect_holds(refusal({.width = 3, .height = 2, .file_bytes = 5}, false), "a file of 5 bytes, expected at most 0");
+  expect_holds(refusal({.width = 3, .height = 2, .file_bytes = -5}, true), "a file of -5 bytes, expected at most 18");
+  expect_holds(refusal({.width = 3, .height = 2, .file_bytes = 19}, true), "a file of 19 bytes, expected at most 18");
+  expect_holds(refusal({.width = 13, .height = 1, .file_bytes = 9}, true), "a part of 39 bytes, expected at most 36");
 }
 
 TEST(DeferredSets, ALargerBatchIsRefused) {

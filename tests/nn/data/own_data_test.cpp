@@ -225,8 +225,9 @@ TEST(OwnData, WhatDoesNotFitTheModel) {
   CpuContext context;
   const auto grad = comm::LocalGroup(1).communicator(0);
   const auto control = comm::LocalGroup(1).communicator(0);
+  TrainerOptions options = regression_options();
   const auto with = [&](const Dataset& train, const Dataset& test) {
-    const Trainer trainer(context, {*grad, *control, context.stream()}, linear(), {train, test}, regression_options());
+    const Trainer trainer(context, {*grad, *control, context.stream()}, linear(), {train, test}, options);
   };
   EXPECT_EQ(error_of<ShapeError>([&] { with(narrow, good); }), "narrow: the input has 2 features, model line takes 3");
   EXPECT_EQ(error_of<UsageError>([&] { with(good, blind); }),
@@ -237,6 +238,10 @@ TEST(OwnData, WhatDoesNotFitTheModel) {
                                           {StateField::weights, TensorView(std::span(ones), {kSize})}});
   EXPECT_EQ(error_of<ShapeError>([&] { with(weighed, good); }),
             "weighed: model line takes no weights: it is planned without (PlanOptions::weights)");
+  options.pictures = PicturesOn::device;
+  EXPECT_EQ(error_of<UsageError>([&] { with(good, good); }),
+            concat("trainer: pictures become images on 'device', and ", good.name(),
+                   " leaves nothing to a device, expected 'host'"));
   EXPECT_THROW(MemoryDataset("two", {{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
                                      {StateField::targets, TensorView(std::span(line.y).first(49), {49, 1})}}),
                ShapeError);
