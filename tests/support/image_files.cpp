@@ -37,8 +37,10 @@ std::string jpeg(const Pixels& pixels, const JpegOptions& options) {
   jpeg_set_defaults(&info);
   jpeg_set_quality(&info, options.quality, TRUE);
   if (!options.half_colours) {
-    info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = 1;
+    info.comp_info[0].h_samp_factor = 1;
+    info.comp_info[0].v_samp_factor = options.rows_of_luma;
   }
+  info.arith_code = options.arithmetic ? TRUE : FALSE;
   if (options.progressive) {
     jpeg_simple_progression(&info);
   }

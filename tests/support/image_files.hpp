@@ -23,6 +23,8 @@ struct Pixels {
 struct JpegOptions {
   int quality = 100;
   bool half_colours = false;  ///< 4:2:0, else 4:4:4
+  int rows_of_luma = 1;       ///< without half_colours: to one of chroma, 1 to 4
+  bool arithmetic = false;    ///< codes; else Huffman's
   bool progressive = false;
   bool scan_a_channel = false;  ///< three scans that are not progressive
   std::string exif{};           ///< TIFF data; empty: none

@@ -123,6 +123,22 @@ TEST(Jpeg, AllKindsBecomeRgb) {
   EXPECT_EQ(decoded(jpeg(pixels(17, 1, 3, square), {.half_colours = true})).width, 17);
 }
 
+TEST(Jpeg, ThoseThatNvJpegReadsAreKnown) {
+  const auto plain = [](int channels, const JpegOptions& options) {
+    const std::string file = jpeg(pixels(48, 32, channels, square), options);
+    return images::plain_jpeg(bytes_of(file), "a.file");
+  };
+  for (const JpegOptions& options :
+       {JpegOptions{}, {.half_colours = true}, {.rows_of_luma = 2}, {.progressive = true}}) {
+    EXPECT_TRUE(plain(3, options));
+  }
+  EXPECT_TRUE(plain(1, {}));
+  EXPECT_FALSE(plain(4, {}));
+  EXPECT_FALSE(plain(3, {.rows_of_luma = 4}));
+  EXPECT_FALSE(plain(3, {.arithmetic = true}));
+  EXPECT_FALSE(plain(1, {.arithmetic = true}));
+}
+
 TEST(Jpeg, IsDecodedSmaller) {
   const std::string file = jpeg(pixels(80, 48, 3, square));
   for (const int shrink : {2, 4, 8}) {
