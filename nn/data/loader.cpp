@@ -1,5 +1,6 @@
 #include <lockstep/nn/data/loader.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -9,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include <lockstep/nn/data/partition.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
@@ -67,14 +69,16 @@ std::int64_t slot_count(const LoaderOptions& options) {
 
 }  // namespace
 
-// Batches are numbered from the start position: 0, 1, ... Batch t lies in slot t % slots. A worker takes the next
-// number, waits until the caller no longer holds the batch in that slot, and fills the slot alone.
+// Batches are numbered from the start position: 0, 1, ... Batch t lies in slot t % slots. A batch is filled in pieces,
+// as many as there are workers, so that it is there soon and few batches need to be under way. A worker takes the next
+// piece once the caller no longer holds the batch that was in its slot.
 struct Loader::Impl {
+  using Row = std::vector<std::span<std::byte>>;  // a sample of a batch, by field of the data set
   struct Slot {
     Buffer buffer;
     Batch batch;
-    std::vector<std::span<std::byte>> row{};  // a sample of the batch, by field of the data set
-    std::int64_t ready = -1;                  // number of the batch in it
+    std::int64_t left = 0;    // pieces that are not filled yet
+    std::int64_t ready = -1;  // number of the batch in it
     std::exception_ptr error;
   };
 
@@ -95,8 +99,8 @@ struct Loader::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  // Reads batch `number` into its slot; only the slot's owner calls this.
-  void fill(std::int64_t number, Slot& slot) {
+  /// What batch `number` is. Its rows follow.
+  void prepare(std::int64_t number, Slot& slot) const {
     Batch& batch = slot.batch;
     // The first epoch may have fewer batches than the others.
     const std::int64_t behind_first = options.batch + number - sampler.batches(options.skipped);
@@ -105,27 +109,33 @@ struct Loader::Impl {
     batch.epoch = options.epoch + (first ? 0 : 1 + behind_first / sampler.batches());
     batch.index = first ? options.batch + number : behind_first % sampler.batches();
     batch.last_of_epoch = batch.index + 1 == sampler.batches(skipped);
+    batch.valid = sampler.share(batch.index, skipped).count;
+    batch.global_valid = sampler.samples(batch.index, skipped);
+    slot.left = pieces;
+  }
+
+  /// Reads the rows of a piece of a batch that is prepared. row: memory that stays.
+  void fill(const Batch& batch, std::int64_t piece, Row& row) const {
+    const std::int64_t skipped = batch.epoch == options.epoch ? options.skipped : 0;
     const Partition share = sampler.share(batch.index, skipped);
     const Sampler::Order order = sampler.order(batch.epoch);
-    batch.valid = share.count;
-    batch.global_valid = sampler.samples(batch.index, skipped);
     const auto ids = batch.view(StateField::sample_ids).span<std::int64_t>();
-    const std::size_t fields = slot.row.size();
-    for (std::int64_t row = 0; row < sampler.capacity(); ++row) {
-      const auto r = static_cast<std::size_t>(row);
-      for (std::size_t i = 0; i < fields; ++i) {
+    const Partition rows = partition_of(sampler.capacity(), pieces, piece);
+    for (std::int64_t at = rows.begin; at < rows.begin + rows.count; ++at) {
+      const auto r = static_cast<std::size_t>(at);
+      for (std::size_t i = 0; i < row.size(); ++i) {
         const std::size_t bytes = dataset.fields()[i].bytes();
-        slot.row[i] = {static_cast<std::byte*>(batch.fields[i].view.data) + r * bytes, bytes};
+        row[i] = {static_cast<std::byte*>(batch.fields[i].view.data) + r * bytes, bytes};
       }
-      if (row < share.count) {
+      if (at < share.count) {
         if (stop.load(std::memory_order_relaxed)) {
           return;
         }
-        const std::int64_t id = order(share.begin + row);
-        dataset.read_sample_in(batch.epoch, id, slot.row);
+        const std::int64_t id = order(share.begin + at);
+        dataset.read_sample_in(batch.epoch, id, row);
         ids[r] = id;
       } else {
-        for (const std::span<std::byte> bytes : slot.row) {
+        for (const std::span<std::byte> bytes : row) {
           std::memset(bytes.data(), 0, bytes.size());
         }
         ids[r] = 0;
@@ -133,29 +143,43 @@ struct Loader::Impl {
     }
   }
 
-  void fill_noting_errors(std::int64_t number, Slot& slot) noexcept {
+  /// What was thrown, or null.
+  [[nodiscard]] std::exception_ptr try_to_fill(const Batch& batch, std::int64_t piece, Row& row) const noexcept {
     try {
-      fill(number, slot);
+      fill(batch, piece, row);
+      return nullptr;
     } catch (...) {
-      slot.error = std::current_exception();
+      return std::current_exception();
     }
   }
 
   void work() {
+    Row row(dataset.fields().size());
     std::unique_lock lock(mutex);
-    while (!stop) {
-      const std::int64_t number = next_to_fill++;
-      Slot& slot = slots[static_cast<std::size_t>(number % count)];
+    for (;;) {
       // The caller holds batches taken - kHeld to taken - 1; its next call releases the oldest.
-      space.wait(lock, [&] { return stop || number < taken - kHeld + count; });
+      space.wait(lock, [&] { return stop || next_batch < taken - kHeld + count; });
       if (stop) {
         return;
       }
+      const std::int64_t number = next_batch;
+      const std::int64_t piece = next_piece;
+      Slot& slot = slots[static_cast<std::size_t>(number % count)];
+      if (piece == 0) {
+        prepare(number, slot);
+      }
+      next_piece = piece + 1 < pieces ? piece + 1 : 0;
+      next_batch += next_piece == 0 ? 1 : 0;
       lock.unlock();
-      fill_noting_errors(number, slot);
+      const std::exception_ptr error = try_to_fill(slot.batch, piece, row);
       lock.lock();
-      slot.ready = number;
-      filled.notify_all();
+      if (slot.error == nullptr) {
+        slot.error = error;
+      }
+      if (--slot.left == 0) {
+        slot.ready = number;
+        filled.notify_all();
+      }
     }
   }
 
@@ -170,8 +194,11 @@ struct Loader::Impl {
   std::condition_variable space;   // a slot may be filled again
   std::condition_variable filled;  // a slot is ready
   std::atomic<bool> stop{false};
-  std::int64_t next_to_fill = 0;
+  std::int64_t pieces = 1;      // of a batch
+  std::int64_t next_batch = 0;  // and its piece that a worker takes next
+  std::int64_t next_piece = 0;
   std::int64_t taken = 0;  // batches that next() has begun to return
+  Row own_row;             // of next(), without workers
   std::exception_ptr failed;
   double waited = 0;
   std::vector<std::thread> workers;
@@ -198,8 +225,9 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& m
     }
     slot.batch.fields.push_back({StateField::sample_ids, TensorView(slot.buffer.data() + layout.offsets.back(),
                                                                     DType::i64, Device::cpu(), {rows})});
-    slot.row.resize(dataset.fields().size());
   }
+  impl_->pieces = std::clamp<std::int64_t>(rows, 1, std::max(options.workers, 1));
+  impl_->own_row.resize(dataset.fields().size());
   for (int i = 0; i < options.workers; ++i) {
     impl_->workers.emplace_back([state = impl_.get()] { state->work(); });
   }
@@ -224,7 +252,8 @@ const Batch& Loader::next() {
   Impl::Slot& slot = state.slots[static_cast<std::size_t>(number % state.count)];
   if (state.workers.empty()) {
     state.taken = number + 1;
-    state.fill_noting_errors(number, slot);
+    state.prepare(number, slot);
+    slot.error = state.try_to_fill(slot.batch, 0, state.own_row);
   } else {
     std::unique_lock lock(state.mutex);
     state.taken = number + 1;

@@ -12,7 +12,7 @@
 namespace lockstep::nn {
 
 struct LoaderOptions {
-  int workers = 1;           ///< threads that read ahead; 0: next() reads in the calling thread
+  int workers = 1;           ///< threads that read ahead, each a part of a batch; 0: next() reads in the calling thread
   int prefetch = 2;          ///< batches that workers may be ahead of the caller
   std::int64_t epoch = 0;    ///< where to start: epoch of the first batch that next() returns
   std::int64_t batch = 0;    ///< in [0, sampler.batches(skipped))

@@ -128,7 +128,6 @@ RunRules run_rules(const RunRequest& request) {
   rules.sample_weight = 1.0 / static_cast<double>(rules.global_batch);
   rules.learning_rate = resolved_rate(request, rules.global_batch);
   rules.workers = resolved_workers(request);
-  rules.prefetch = std::max(rules.workers, 1) + 2;
   rules.processors = request.processors;
   rules.sharers = request.sharers;
   return rules;

@@ -44,7 +44,7 @@ struct RunRules {
   double sample_weight = 0;  ///< 1 / global_batch
   double learning_rate = 0;
   int workers = 0;
-  int prefetch = 3;  ///< batches ready or in preparation: one per worker and two more
+  int prefetch = 3;  ///< batches ready or in preparation; workers share the reading of each
   int processors = 1;
   int sharers = 1;
 

@@ -15,6 +15,9 @@ void image(Input input) {
   check(header.width > 0 && header.height > 0 && header.width <= images::kMaxPixels / header.height, "size ",
         header.width, " x ", header.height);
   check(header.orientation >= 1 && header.orientation <= 8, "orientation ", header.orientation);
+  if (header.format == images::Format::jpeg) {
+    (void)images::plain_jpeg(input, "input");  // whose header is sound
+  }
   // What is looked for at the smallest size is what is found at every other.
   images::Picture small;
   const bool sound = accepts<DataError>([&] { images::decode(input, "input", header, 8, small); });

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstring>
 #include <deque>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -120,6 +123,50 @@ TEST(Loader, SameBatchesForAnyNumberOfWorkers) {
   }
   // Another seed gives other batches: the comparison can fail.
   EXPECT_NE(take(data, Sampler({101, 10, 2, 0, true, true, 2}), {0, 1, 0, 0}, 30), reference);
+}
+
+/// Each of the first reads waits until so many are under way, and notes what is read.
+class Meeting final : public Dataset {
+ public:
+  explicit Meeting(std::int64_t readers)
+      : Dataset("meeting", 64, {{StateField::values, DType::u8, {}}}), readers_(readers) {}
+  void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override {
+    out[0][0] = std::byte{1};
+    std::unique_lock lock(mutex_);
+    if (std::ssize(first_) < readers_) {
+      first_.push_back(index);
+      met_.notify_all();
+      met_.wait_for(lock, std::chrono::seconds(60), [&] { return std::ssize(first_) == readers_; });
+    }
+  }
+  std::uint64_t fingerprint() const override { return 1; }
+  std::vector<std::int64_t> first() const {
+    const std::lock_guard lock(mutex_);
+    return first_;
+  }
+
+ private:
+  std::int64_t readers_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable met_;
+  mutable std::vector<std::int64_t> first_;
+};
+
+/// Workers for whom the first batch has no sample begin with the second.
+TEST(Loader, WorkersShareABatch) {
+  for (const auto& [workers, expected] : {std::pair<int, std::vector<std::int64_t>>{1, {0}},
+                                          {3, {0, 3, 6}},
+                                          {8, {0, 1, 2, 3, 4, 5, 6, 7}},
+                                          {10, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}}}) {
+    const Meeting data(workers);
+    const Sampler sampler({.size = 64, .batch_size = 8, .shuffle = false});
+    HostMemoryResource memory;
+    Loader loader(data, sampler, memory, {.workers = workers, .prefetch = 2});
+    (void)loader.next();
+    std::vector<std::int64_t> first = data.first();
+    std::sort(first.begin(), first.end());
+    EXPECT_EQ(first, expected) << workers;
+  }
 }
 
 TEST(Loader, StartsAnywhere) {

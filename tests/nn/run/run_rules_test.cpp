@@ -116,7 +116,7 @@ TEST(RunRules, WorkersFollowTheProcessorsThatARankHas) {
   }
   const RunRules given = run_rules({.global_batch = 64, .workers = 20, .processors = 2});
   EXPECT_EQ(given.workers, 20);
-  EXPECT_EQ(given.prefetch, 22) << "no worker waits for a place to put its batch";
+  EXPECT_EQ(given.prefetch, 3) << "workers share a batch";
   EXPECT_EQ(run_rules({.global_batch = 64, .workers = 0}).workers, 0);
   EXPECT_EQ(run_rules({.global_batch = 64}).prefetch, 3);
 }
