@@ -35,12 +35,12 @@ Triangle triangle_of(const Axis& axis, std::int64_t output) {
 
 /// The weights of one output, appended to `weights`; their sum is 1.
 Taps taps_of(const Axis& axis, std::int64_t output, std::vector<float>& weights) {
-  const auto [middle, width, pixels] = triangle_of(axis, output);
-  const auto [first, end] = pixels;
+  const Triangle triangle = triangle_of(axis, output);
+  const auto [first, end] = triangle.pixels;
   const std::size_t begin = weights.size();
   double sum = 0;
   const auto weight = [&](std::int64_t pixel) {
-    return std::max(0.0, 1 - std::abs(static_cast<double>(pixel) + 0.5 - middle) / width);
+    return std::max(0.0, 1 - std::abs(static_cast<double>(pixel) + 0.5 - triangle.middle) / triangle.width);
   };
   for (std::int64_t pixel = first; pixel < end; ++pixel) {
     sum += weight(pixel);

@@ -350,7 +350,7 @@ TEST_F(CudaLarge, ResizedCrop) {
     const Tensor host = Tensor::empty(cpu(), Shape{kLast, ops::kPartColumns}, DType::f64);
     std::vector<double> cells;
     for (std::int64_t n = 0; n < kLast; ++n) {
-      cells.insert(cells.end(), {kSide, kSide, 0, 1, 0.75, 1, 49, 16, 0.75, 16, kSide});
+      cells.insert(cells.end(), {kSide, kSide, 0, 0, 0, 1, 0.75, 1, 49, 16, 0.75, 16, kSide});
     }
     testing::from_doubles(cells, host);
     copy(cuda(), host, last(parts));
