@@ -114,6 +114,10 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     session.agree([&] {
       require<UsageError>(data.files, "--pictures is nvjpeg, and ", o.data.spec,
                           " holds no files, expected --data folder:DIR or a packed:FILE of files");
+      require<UsageError>(
+          augmentation.pad == 0 && !augmentation.flip && augmentation.automatic == nn::AutoAugment::none,
+          "--pictures is nvjpeg beside --pad, --flip on or --auto-augment, for which the loader decodes every file, "
+          "expected host or device");
       const std::string problem = ops::jpeg_decoder_problem(place.context().device());
       require<UsageError>(problem.empty(), "--pictures is nvjpeg: ", problem, "; expected host or device");
     });

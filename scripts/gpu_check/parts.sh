@@ -248,7 +248,7 @@ pictures() {
   local where options
   options=(--model resnet20 --data synthetic --train-images 2048 --test-images 64 --batch-size 128 --epochs 2 --dtype bf16
     --tune on --choices "$work/choices-pictures.json" --crop-scale 0.3,1 --color-jitter 0.4,0.4,0.4,0.1 --random-erase 0.5
-    --mixup 0.2 --cutmix 1 --cuda-graph on)
+    --mixup 0.2 --cutmix 1 --flip off --cuda-graph on)  # of mirrored images the loader resizes
   for where in host device; do
     train "pictures-$where" 20 60 1 "${options[@]}" --pictures "$where" || true
   done

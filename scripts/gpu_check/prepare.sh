@@ -29,6 +29,7 @@ prepare() {
   local build=$repository/build/gpu-check staged program found bytes tree name
   [ "$(uname -m)" = x86_64 ] || die "--prepare: this machine is $(uname -m), the bundle is for x86_64"
   command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ] || die "--prepare: needs nvcc on PATH, or CUDACXX"
+  nvjpeg_header  # else the tests of the JPEG decoder are left out
   # Machine code for sm_90 and PTX for what is newer. The host part is for any x86-64 with AVX2. Libraries are found by
   # LD_LIBRARY_PATH there, not in the folders of this machine. No library of the machine may bind to our copy of libstdc++.
   cmake -S "$repository" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_MPI=ON \

@@ -1422,7 +1422,10 @@ TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
   EXPECT_NE(device.output.find("training images: finished on the device\n"), std::string::npos) << device.output;
   EXPECT_EQ(device.count("  differs    options '"), 3) << "epochs, milestones, total_steps\n" << device.output;
   EXPECT_EQ(parameters("device"), parameters("whole"));
-  expect_refused(train_resnet(0, data + " --pictures nvjpeg"), {"--pictures is nvjpeg", "cpu", "host or device"});
+  expect_refused(train_resnet(0, data + " --pictures nvjpeg"),
+                 {"--pictures is nvjpeg", "--auto-augment", "host or device"});
+  expect_refused(train_resnet(0, kSmallFolder + "--pictures nvjpeg --data folder:" + path("data")),
+                 {"--pictures is nvjpeg", "not on cpu", "host or device"});
 }
 
 TEST_F(TrainResNet, DamagedPicturesEndARunOrAreLeftOut) {
