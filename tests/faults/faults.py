@@ -48,6 +48,10 @@ class Violation(Exception):
     pass
 
 
+class Late(Exception):
+    """The program was done before something was done to it."""
+
+
 def require(holds, text):
     if not holds:
         raise Violation(text)
@@ -462,6 +466,8 @@ def world(program, out, rng, by_rank):
             if process.poll() is None:
                 process.send_signal(signal.SIGUSR1)
         code = chain.wait_long(process)
+        if code == 0 and number + 1 < len(parts):
+            raise Late(f"{ranks} ranks: the run ended before it was stopped")
         require(code == (75 if number + 1 < len(parts) else 0), f"{ranks} ranks: exit code {code}")
         events = [json.loads(line) for line in log.read_text().splitlines()][lines:]
         lines += len(events)
@@ -523,7 +529,13 @@ def main():
             chain = Chain(arguments.program, ranks, folder / f"{kind}{number}", rng)
             try:
                 if kind == "worlds":
-                    world(arguments.program, chain.out, rng, by_rank=number % 2 == 0)
+                    for again in range(5):  # what is left of a run may take less time than a signal on a busy machine
+                        try:
+                            world(arguments.program, chain.out, rng, by_rank=number % 2 == 0)
+                            break
+                        except Late as late:
+                            require(again < 4, f"five times: {late}")
+                            shutil.rmtree(chain.out)
                     ends += 4
                     shutil.rmtree(chain.out)
                     continue
