@@ -40,8 +40,7 @@ void add_augmentation_options(CLI::App& app, AugmentationFlags& flags) {
   add("--cutmix", flags.cutmix, "likewise, of the area that a rectangle of another image leaves; with both half each");
   add("--pictures", flags.pictures,
       "where pictures are resized, recoloured, erased and mixed: host, in the loader's threads; device, by kernels, "
-      "with "
-      "the same bits; nvjpeg: and the GPU decodes JPEG files, to pixels that differ a little")
+      "to the same bits; nvjpeg: and the GPU decodes JPEG files, to pixels that differ a little")
       ->type_name("host|device|nvjpeg");
   add("--show-batch", flags.show_batch,
       "write the first training images, as the network sees them, to this PNG file, and end");

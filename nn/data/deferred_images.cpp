@@ -1,5 +1,6 @@
 #include <array>
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include <lockstep/kernels/adjust_colours.hpp>
@@ -46,15 +47,19 @@ void put_part(const PicturePart& part, std::span<double> work) {
 /// What read_part() may return: nothing is written behind a row, here or on the device.
 void require_part(const ImageDataset& images, std::int64_t index, const PicturePart& part, bool keep_jpeg) {
   constexpr std::int64_t kMostSide = std::int64_t{1} << 27;
-  require<UsageError>(part.width >= 1 && part.width <= kMostSide && part.height >= 1 && part.height <= kMostSide,
-                      images.text_of(index), ": a part of ", part.width, " x ", part.height,
-                      " pixels, expected sides of 1 to ", kMostSide);
-  const std::int64_t pixels = part.width * part.height * 3;
+  const bool sides = part.width >= 1 && part.width <= kMostSide && part.height >= 1 && part.height <= kMostSide;
+  const std::int64_t pixels = sides ? part.width * part.height * 3 : 0;
   const std::int64_t most = part.file_bytes > 0 ? images.decoded_bytes() : images.part_bytes();
-  require<UsageError>(pixels <= most, images.text_of(index), ": a part of ", pixels, " bytes, expected at most ", most);
-  require<UsageError>(part.file_bytes >= 0 && part.file_bytes <= (keep_jpeg ? images.part_bytes() : 0),
-                      images.text_of(index), ": a file of ", part.file_bytes, " bytes, expected at most ",
-                      keep_jpeg ? images.part_bytes() : 0);
+  const std::int64_t most_file = keep_jpeg ? images.part_bytes() : 0;
+  const bool file = part.file_bytes >= 0 && part.file_bytes <= most_file;
+  if (sides && pixels <= most && file) {
+    return;
+  }
+  const std::string picture = images.text_of(index);
+  require<UsageError>(sides, picture, ": a part of ", part.width, " x ", part.height,
+                      " pixels, expected sides of 1 to ", kMostSide);
+  require<UsageError>(pixels <= most, picture, ": a part of ", pixels, " bytes, expected at most ", most);
+  require<UsageError>(file, picture, ": a file of ", part.file_bytes, " bytes, expected at most ", most_file);
 }
 
 ops::ColourKind kind_of(images::Colour colour) {
@@ -139,8 +144,9 @@ void DeferredImages::read(std::optional<std::int64_t> epoch, std::int64_t index,
   std::array<double, 2 * std::size_t{WorkColumns::kColumns}> table{};
   const std::span<double> work(table);
   read_picture(epoch, index, rows.first(row), work.first(WorkColumns::kColumns));
-  put_labels(images_.label(index), images_.label(index), 1, out.subspan(2));
-  if (options_.mixes()) {
+  if (!options_.mixes()) {
+    put_labels(images_.label(index), 0, 1, out.subspan(2));
+  } else {
     AugmentedImages::Mixture mixture{.other = index};
     if (epoch) {
       mixture = augmented_->mixture(*epoch, index);

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "tests/support/op_checks.hpp"
+#include "tests/support/plain_colours.hpp"
 
 namespace lockstep {
 namespace {
@@ -18,71 +19,10 @@ using testing::OpCase;
 
 using Bytes = std::vector<std::uint8_t>;
 
-/// Of products and sums that are rounded one by one: no compiler may join what it must store.
-float rounded(float value) {
-  volatile float stored = value;
-  return stored;
-}
-
-float plain_grey(const float* pixel) {
-  const float red_and_green = rounded(rounded(0.2989F * pixel[0]) + rounded(0.587F * pixel[1]));
-  return rounded(red_and_green + rounded(0.114F * pixel[2]));
-}
-
-/// To hue, saturation and value, and back, by the sixth of the circle that a hue is in.
-void plain_hue(float* pixel, double turn) {
-  const float r = pixel[0];
-  const float g = pixel[1];
-  const float b = pixel[2];
-  const float v = std::max({r, g, b});
-  const float range = v - std::min({r, g, b});
-  float hue = 0;
-  float saturation = 0;
-  if (range > 0) {
-    const float from_red = (v - r) / range;
-    const float from_green = (v - g) / range;
-    const float from_blue = (v - b) / range;
-    const float sixths = v == r   ? from_blue - from_green
-                         : v == g ? 2 + from_red - from_blue
-                                  : 4 + from_green - from_red;
-    hue = rounded(sixths / 6) + 1;
-    hue = hue >= 1 ? hue - 1 : hue;
-    saturation = range / v;
-  }
-  hue += static_cast<float>(turn);
-  hue += hue < 0 ? 1.0F : (hue >= 1 ? -1.0F : 0.0F);
-  const float sixths = rounded(hue * 6);
-  const int whole = static_cast<int>(sixths);
-  const float rest = sixths - static_cast<float>(whole);
-  const auto lowered = [&](float part) { return rounded(v * rounded(1 - rounded(saturation * part))); };
-  const float p = lowered(1);
-  const float q = lowered(rest);
-  const float t = lowered(rounded(1 - rest));
-  constexpr int kSixths = 6;
-  const std::array<std::array<float, 3>, kSixths> all{
-      {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}}};
-  std::copy_n(all[static_cast<std::size_t>(whole % kSixths)].begin(), 3, pixel);
-}
-
-void plain_change(double kind, double factor, std::vector<float>& values) {
-  double sum = 0;
-  for (std::size_t i = 0; i < values.size(); i += 3) {
-    sum += std::floor(std::ldexp(static_cast<double>(plain_grey(&values[i])), 30));
-  }
-  const auto mean = static_cast<float>(std::ldexp(sum, -30) / static_cast<double>(values.size() / 3));
-  for (std::size_t i = 0; i < values.size(); i += 3) {
-    const float grey = plain_grey(&values[i]);
-    if (kind == 4) {
-      plain_hue(&values[i], factor);
-      continue;
-    }
-    const float other = kind == 1 ? 0 : kind == 2 ? mean : grey;
-    for (std::size_t c = 0; c < 3; ++c) {
-      const float own = rounded(static_cast<float>(factor) * values[i + c]);
-      const float sum_of_both = rounded(own + rounded(static_cast<float>(1 - factor) * other));
-      values[i + c] = std::clamp(sum_of_both, 0.0F, 1.0F);
-    }
-  }
+/// The contract's numbers of the kinds.
+ops::images::Colour colour_of(double kind) {
+  using ops::images::Colour;
+  return kind == 1 ? Colour::brightness : kind == 2 ? Colour::contrast : kind == 3 ? Colour::saturation : Colour::hue;
 }
 
 /// Plain loops, a pixel and a change at a time. image: (pixels, 3)
@@ -100,11 +40,11 @@ Bytes plain(const ColourList& list, const Bytes& image) {
       continue;
     }
     contrast = contrast || kind == 2;
-    plain_change(kind, factor, values);
+    testing::plain_change({colour_of(kind), factor}, values);
   }
   Bytes bytes;
   for (const float value : values) {
-    bytes.push_back(static_cast<std::uint8_t>(rounded(rounded(value * 255) + 0.5F)));
+    bytes.push_back(testing::plain_byte(value));
   }
   return bytes;
 }
@@ -236,9 +176,9 @@ TEST(AdjustColours, AByteIsDividedBy255InThreeSteps) {
   int corrected = 0;
   for (int byte = 0; byte < 256; ++byte) {
     const auto whole = static_cast<float>(byte);
-    const float near = rounded(whole * kPart);
+    const float near = testing::rounded(whole * kPart);
     const float value = std::fma(std::fma(-255.0F, near, whole), kPart, near);
-    EXPECT_EQ(value, rounded(whole / 255.0F)) << byte;
+    EXPECT_EQ(value, testing::rounded(whole / 255.0F)) << byte;
     corrected += value == near ? 0 : 1;
   }
   EXPECT_GT(corrected, 0) << "the product alone is enough";

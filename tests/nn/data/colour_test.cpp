@@ -11,6 +11,8 @@
 #include <lockstep/nn/data/images/colour.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
+#include "tests/support/plain_colours.hpp"
+
 namespace lockstep::nn::images {
 namespace {
 
@@ -18,78 +20,9 @@ using Values = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
 using Changes = std::vector<ColourChange>;
 
-/// Of products and sums that are rounded one by one: no compiler may join what it must store.
-float rounded(float value) {
-  volatile float stored = value;
-  return stored;
-}
-
-float plain_grey(const float* pixel) {
-  const float red_and_green = rounded(rounded(0.2989F * pixel[0]) + rounded(0.587F * pixel[1]));
-  return rounded(red_and_green + rounded(0.114F * pixel[2]));
-}
-
-float plain_blend(double factor, float value, float other) {
-  const float sum =
-      rounded(rounded(static_cast<float>(factor) * value) + rounded(static_cast<float>(1 - factor) * other));
-  return std::clamp(sum, 0.0F, 1.0F);
-}
-
-void plain_hue(float* pixel, double turn) {
-  const float r = pixel[0];
-  const float g = pixel[1];
-  const float b = pixel[2];
-  const float v = std::max({r, g, b});
-  const float range = v - std::min({r, g, b});
-  float hue = 0;
-  float saturation = 0;
-  if (range > 0) {
-    const float from_red = (v - r) / range;
-    const float from_green = (v - g) / range;
-    const float from_blue = (v - b) / range;
-    const float sixths = v == r   ? from_blue - from_green
-                         : v == g ? 2 + from_red - from_blue
-                                  : 4 + from_green - from_red;
-    hue = rounded(sixths / 6) + 1;
-    hue = hue >= 1 ? hue - 1 : hue;
-    saturation = range / v;
-  }
-  hue += static_cast<float>(turn);
-  hue += hue < 0 ? 1.0F : (hue >= 1 ? -1.0F : 0.0F);
-  const float sixths = rounded(hue * 6);
-  const int whole = static_cast<int>(sixths);
-  const float rest = sixths - static_cast<float>(whole);
-  const auto lowered = [&](float part) { return rounded(v * rounded(1 - rounded(saturation * part))); };
-  const float p = lowered(1);
-  const float q = lowered(rest);
-  const float t = lowered(rounded(1 - rest));
-  constexpr int kSixths = 6;
-  const std::array<std::array<float, 3>, kSixths> all{
-      {{v, t, p}, {q, v, p}, {p, v, t}, {p, q, v}, {t, p, v}, {v, p, q}}};
-  std::copy_n(all[static_cast<std::size_t>(whole % kSixths)].begin(), 3, pixel);
-}
-
-void plain_change(const ColourChange& change, Values& values) {
-  double sum = 0;
-  for (std::size_t i = 0; i < values.size(); i += 3) {
-    sum += std::floor(std::ldexp(static_cast<double>(plain_grey(&values[i])), 30));
-  }
-  const auto mean = static_cast<float>(std::ldexp(sum, -30) / static_cast<double>(values.size() / 3));
-  for (std::size_t i = 0; i < values.size(); i += 3) {
-    const float grey = plain_grey(&values[i]);
-    for (std::size_t c = 0; c < 3 && change.colour != Colour::hue; ++c) {
-      const float other = change.colour == Colour::brightness ? 0 : change.colour == Colour::contrast ? mean : grey;
-      values[i + c] = plain_blend(change.factor, values[i + c], other);
-    }
-    if (change.colour == Colour::hue) {
-      plain_hue(&values[i], change.factor);
-    }
-  }
-}
-
 Values plain(const Changes& changes, Values values) {
   for (const ColourChange& change : changes) {
-    plain_change(change, values);
+    lockstep::testing::plain_change(change, values);
   }
   return values;
 }
