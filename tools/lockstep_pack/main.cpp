@@ -2,8 +2,10 @@
 // file is whole. One process, no mpirun.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -61,12 +63,13 @@ int pack(nn::PackOptions options, const std::string& store, bool json) {
 }
 
 /// Reads the file; standard output has the result alone.
-int check(const std::string& path, int threads) {
+int check(const std::string& path, int threads, bool json) {
   const nn::PackedFile file(path);
   ProgressLines progress(stderr);
   const nn::PackedCheck found =
-      nn::check_packed(file, threads, tools::kNamedDamage, [&](const nn::PackProgress& now) { progress(now); });
-  std::fputs(tools::check_report(file, found).c_str(), stdout);
+      nn::check_packed(file, threads, json ? std::numeric_limits<std::size_t>::max() : tools::kNamedDamage,
+                       [&](const nn::PackProgress& now) { progress(now); });
+  std::fputs((json ? tools::check_json(file, found).text(2) + "\n" : tools::check_report(file, found)).c_str(), stdout);
   std::fflush(stdout);
   require<DataError>(found.damaged == 0, printable(path), ": ", found.damaged, " of ",
                      file.train_size() + file.test_size(), " samples are damaged");
@@ -114,7 +117,10 @@ int main(int argc, char** argv) {
   app.add_option("--seed", options.seed, "of that split: train_resnet's --seed")->capture_default_str();
   app.add_flag("--skip-damaged", options.skip_damaged, "leave damaged images out and name them; else one is an error");
   app.add_flag("--overwrite", options.overwrite, "replace FILE");
-  app.add_flag("--json", json, "the summary as JSON on standard output; the other lines on standard error");
+  const CLI::Option* const json_option =
+      app.add_flag("--json", json,
+                   "the summary as JSON on standard output; the other lines on standard error. Beside --check: its\n"
+                   "result, with all damaged samples");
   CLI::Option* const check_option =
       app.add_option(
              "--check", checked,
@@ -131,9 +137,10 @@ int main(int argc, char** argv) {
       return pack(options, store, json);
     }
     for (const CLI::Option* const other : app.get_options()) {
-      require<UsageError>(other == check_option || other == threads || other->count() == 0, other->get_name(),
-                          " is given beside --check FILE, expected no more than --threads");
+      require<UsageError>(other == check_option || other == threads || other == json_option || other->count() == 0,
+                          other->get_name(),
+                          " is given beside --check FILE, expected no more than --threads and --json");
     }
-    return check(checked, options.threads);
+    return check(checked, options.threads, json);
   });
 }

@@ -106,4 +106,18 @@ std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& chec
   return more > 0 ? concat(text, "and ", more, " more\n") : text;
 }
 
+Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check) {
+  Json::Object json;
+  json["file"] = file.path();
+  json["store"] = nn::name_of(file.store());
+  json["classes"] = static_cast<std::int64_t>(file.class_names().size());
+  json["training_images"] = file.train_size();
+  json["test_images"] = file.test_size();
+  json["bytes"] = file.bytes();
+  json["decoded"] = check.decoded;
+  json["damaged"] = check.damaged;
+  json["texts"] = Json::Array(check.texts.begin(), check.texts.end());
+  return json;
+}
+
 }  // namespace lockstep::tools

@@ -22,5 +22,7 @@ namespace lockstep::tools {
 inline constexpr std::size_t kNamedDamage = 20;
 /// "27 samples, 3 classes, 5204 bytes: all checksums right", or a line for each damaged sample, and how many more.
 [[nodiscard]] std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& check);
+/// The same for programs, with the texts of all damaged samples that `check` has.
+[[nodiscard]] Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check);
 
 }  // namespace lockstep::tools
