@@ -2,6 +2,7 @@
 // label byte and 1024 red, 1024 green and 1024 blue bytes, rows from top to bottom.
 
 #include <array>
+#include <sstream>
 
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -44,6 +45,27 @@ void append(const std::string& path, Images& images) {
   }
 }
 
+/// The lines of batches.meta.txt; none without the file.
+std::vector<std::string> read_class_names(const std::string& path) {
+  constexpr std::uint64_t kMostBytes = 1 << 16;
+  std::vector<std::string> names;
+  if (!file_exists(path)) {
+    return names;
+  }
+  std::istringstream text(read_file(path, kMostBytes));
+  for (std::string line; std::getline(text, line);) {
+    if (!line.empty() && line.back() == '\r') {
+      line.pop_back();
+    }
+    if (!line.empty()) {
+      names.push_back(line);
+    }
+  }
+  require<DataError>(names.size() == kClasses, path, ": ", names.size(), " names of classes, expected ", kClasses,
+                     ", one a line");
+  return names;
+}
+
 std::unique_ptr<ImageDataset> make(const std::string& name, Images images) {
   DatasetInfo info{name, static_cast<std::int64_t>(images.labels.size()), kSide, kSide, kClasses};
   return std::make_unique<StoredImages>(std::move(info), 3, std::move(images.pixels), std::move(images.labels));
@@ -72,6 +94,7 @@ DataSplit open_cifar10(const std::string& folder) {
   DataSplit split;
   split.train = make("cifar10:" + folder + " train", std::move(train));
   split.test = make("cifar10:" + folder + " test", std::move(test));
+  split.class_names = read_class_names(folder + "/batches.meta.txt");
   return split;
 }
 

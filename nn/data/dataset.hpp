@@ -215,8 +215,8 @@ struct DataSplit {
 /// damaged; the text names file, record or offset, and what was expected.
 ///
 ///   cifar10:DIR  the binary version: data_batch_1.bin to data_batch_5.bin (those after the first may be missing) and
-///                test_batch.bin, any number of records of 1 + 3072 bytes each. 10 classes, numbered: batches.meta.txt
-///                is not read.
+///                test_batch.bin, any number of records of 1 + 3072 bytes each. 10 classes, which batches.meta.txt
+///                names, a line each, where it is there.
 ///   idx:DIR      train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte;
 ///                each plain or with .gz added (plain is taken when both are there). Classes: 10, or more when the
 ///                training labels go on beyond 9 without a gap; every label has to be one of them. They may begin

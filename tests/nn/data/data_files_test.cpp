@@ -81,6 +81,16 @@ TEST_F(Cifar10, LaterBatchesMayBeMissingButNotInTheMiddle) {
   expect_holds(error(), "data_batch_3.bin: is missing");
 }
 
+TEST_F(Cifar10, ClassesHaveTheNamesOfTheirFile) {
+  EXPECT_EQ(open(spec()).class_names, std::vector<std::string>());
+  const std::string names = folder_ / "batches.meta.txt";
+  put_file(names, "airplane\nautomobile\r\nbird\ncat\ndeer\ndog\nfrog\nhorse\nship\ntruck\n\n");
+  EXPECT_EQ(open(spec()).class_names, (std::vector<std::string>{"airplane", "automobile", "bird", "cat", "deer", "dog",
+                                                                "frog", "horse", "ship", "truck"}));
+  put_file(names, "airplane\n");
+  expect_holds(error(), names + ": 1 names of classes, expected 10, one a line");
+}
+
 TEST_F(Cifar10, FingerprintsSeeEveryByte) {
   const auto reference = open(spec());
   EXPECT_NE(reference.train->fingerprint(), reference.test->fingerprint());
