@@ -146,16 +146,15 @@ void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std
   const auto file =
       static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), index) - first_.begin()) - 1;
   const std::int64_t begin = (index - first_[file]) * length_;
-  std::array<std::int32_t, 256> ids;
-  for (std::int64_t field = 0; field < 2; ++field) {  // the labels lie one token further
-    std::byte* to = out[static_cast<std::size_t>(field)].data();
-    for (std::int64_t done = 0; done < length_;) {
-      const auto count = static_cast<std::size_t>(std::min<std::int64_t>(ids.size(), length_ - done));
-      files_[file]->read(begin + field + done, vocabulary_, std::span(ids).first(count));
-      std::memcpy(to, ids.data(), count * sizeof ids[0]);
-      to += count * sizeof ids[0];
-      done += static_cast<std::int64_t>(count);
-    }
+  std::array<std::int32_t, 1025> ids;
+  for (std::int64_t done = 0; done < length_;) {
+    const std::int64_t count = std::min<std::int64_t>(ids.size() - 1, length_ - done);
+    files_[file]->read(begin + done, vocabulary_, std::span(ids).first(static_cast<std::size_t>(count) + 1));
+    const auto at = static_cast<std::size_t>(done) * sizeof ids[0];
+    const auto bytes = static_cast<std::size_t>(count) * sizeof ids[0];
+    std::memcpy(out[0].data() + at, ids.data(), bytes);
+    std::memcpy(out[1].data() + at, ids.data() + 1, bytes);  // the labels lie one token further
+    done += count;
   }
 }
 

@@ -24,13 +24,14 @@ struct PackedFormat {
   static constexpr std::size_t kEndBytes = 64;
 };
 
-/// The numbers of the end that mean something else in each content, at bytes 16 to 43.
+/// The numbers of the end, at bytes 16 to 43: parts or samples to train on, and for the test; the others mean something
+/// else in each content.
 struct PackedNumbers {
   std::uint64_t train = 0;
   std::uint64_t test = 0;
-  std::uint32_t third = 0;
-  std::uint32_t fourth = 0;
-  std::uint32_t fifth = 0;
+  std::uint32_t at_32 = 0;
+  std::uint32_t at_36 = 0;
+  std::uint32_t at_40 = 0;
 };
 
 /// The parts of a packed file whose checksums are right.

@@ -68,7 +68,7 @@ TokenPack::TokenPack(TokenPackOptions options) : options_(std::move(options)) {
                         "the vocabulary is ", *options_.vocabulary, ", expected 1 to ", detail::kLargestId + 1);
   }
   if (ids_ == PackedIds::text) {
-    text_ = read_text(path, options_.source);
+    text_ = read_text(path, printable(options_.source));
     files_ = text_.files;
     train_tokens_ = static_cast<std::int64_t>(text_.train.size());
     validation_tokens_ = static_cast<std::int64_t>(text_.validation.size());

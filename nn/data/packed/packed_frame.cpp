@@ -109,9 +109,9 @@ void PackedOutput::commit(std::string_view index, const PackedNumbers& numbers) 
   put_packed_number(end, index.size(), 8);
   put_packed_number(end, numbers.train, 8);
   put_packed_number(end, numbers.test, 8);
-  put_packed_number(end, numbers.third, 4);
-  put_packed_number(end, numbers.fourth, 4);
-  put_packed_number(end, numbers.fifth, 4);
+  put_packed_number(end, numbers.at_32, 4);
+  put_packed_number(end, numbers.at_36, 4);
+  put_packed_number(end, numbers.at_40, 4);
   put_packed_number(end, crc32_of(bytes_of(index)), 4);
   end += Format::kEnd;
   put_packed_number(end, 0, 4);

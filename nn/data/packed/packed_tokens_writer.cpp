@@ -6,6 +6,7 @@
 #include <lockstep/nn/data/detail/packed_frame.hpp>
 #include <lockstep/nn/data/packed/packed_tokens.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/crc32.hpp>
 
 namespace lockstep::nn {
@@ -79,7 +80,7 @@ void PackedTokensWriter::commit() {
   std::string index;
   std::string names;
   for (const PackedPart& part : parts_) {
-    require<UsageError>(part.size >= 1, "part '", part.name, "' has no ids, expected one or more");
+    require<UsageError>(part.size >= 1, "part ", printable(part.name), " has no ids, expected one or more");
     detail::put_packed_number(index, static_cast<std::uint64_t>(part.size), 8);
     detail::put_packed_number(index, part.fingerprint, 8);
     detail::put_packed_number(index, static_cast<std::uint64_t>(part.largest_at), 8);
@@ -91,9 +92,9 @@ void PackedTokensWriter::commit() {
   index += checksums_;
   file_->commit(index, {.train = train_,
                         .test = parts_.size() - train_,
-                        .third = static_cast<std::uint32_t>(vocabulary()),
-                        .fourth = ids_ == PackedIds::text ? 2U : 3U,
-                        .fifth = static_cast<std::uint32_t>(width_)});
+                        .at_32 = static_cast<std::uint32_t>(vocabulary()),
+                        .at_36 = ids_ == PackedIds::text ? 2U : 3U,
+                        .at_40 = static_cast<std::uint32_t>(width_)});
 }
 
 }  // namespace lockstep::nn

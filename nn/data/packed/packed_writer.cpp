@@ -62,9 +62,9 @@ void PackedWriter::commit() {
   index += names_;
   file_->commit(index, {.train = static_cast<std::uint64_t>(train_),
                         .test = static_cast<std::uint64_t>(test_),
-                        .third = static_cast<std::uint32_t>(class_names_.size()),
-                        .fourth = store_ == PackedStore::files ? 0U : 1U,
-                        .fifth = static_cast<std::uint32_t>(resized_)});
+                        .at_32 = static_cast<std::uint32_t>(class_names_.size()),
+                        .at_36 = store_ == PackedStore::files ? 0U : 1U,
+                        .at_40 = static_cast<std::uint32_t>(resized_)});
 }
 
 }  // namespace lockstep::nn
