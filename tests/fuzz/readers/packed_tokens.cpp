@@ -98,6 +98,8 @@ void packed_tokens(Input input) {
   (void)accepts<DataError>([&] {
     const auto file = std::make_shared<const nn::PackedTokens>(folder() / "a.pack");
     check(nn::is_packed_tokens(file->path()), "it is one, and does not begin like one");
+    file->require_below(file->vocabulary());
+    check(!accepts<DataError>([&] { file->require_below(file->vocabulary() - 1); }), "its largest id is not there");
     const bool whole = check_ids(*file, bytes);
     std::int64_t damaged = 0;
     const bool checked =
