@@ -74,8 +74,9 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   app.add_option(
          "--data", o.data,
          "a file, or a folder: its files *.md, *.txt, *.hpp and *.cpp in the order of their paths; none: the "
-         "documents of lockstep. tokens:DIR: files of token ids, *train*.bin and *val*.bin. packed:FILE: one of\n"
-         "these in a file of lockstep-pack: the same bits")
+         "documents of lockstep.\n"
+         "tokens:DIR: files of token ids, *train*.bin and *val*.bin. packed:FILE: either of these in a file of\n"
+         "lockstep-pack, the same bits")
       ->group("Text");
   CLI::Option* vocabulary = app.add_option("--vocabulary", o.vocabulary,
                                            "of tokens:DIR, or such a packed:FILE: ids are below it; 50257 is GPT-2's")

@@ -445,6 +445,19 @@ TEST_F(PackedBlocks, ACheckNamesTheDamagedOnes) {
   expect_holds(error_of<UsageError>([&] { (void)checked(path_, 0, 20); }), "threads are 0, expected 1 to 1024");
 }
 
+TEST_F(PackedBlocks, ACheckKnowsTheFirstPlaceOfAnIdInManyBlocks) {
+  write_tokens(path("data/train_0.bin"), 20240801, token_cycle(200000, 7));
+  write_tokens(path("data/train_1.bin"), 0, token_cycle(100000, 3));
+  write_tokens(path("data/val.bin"), 0, {0, 0, 0});
+  pack("tokens:" + path("data"), true);
+  const PackedTokens file(path_);
+  EXPECT_EQ(file.blocks(), 5);
+  EXPECT_EQ(file.parts()[0].largest_at, 6);
+  EXPECT_EQ(file.parts()[1].largest_at, 2);
+  EXPECT_EQ(file.parts()[2].largest_at, 0);
+  EXPECT_EQ(checked(path_, 2, 20).damaged, 0);
+}
+
 TEST_F(PackedTokenFiles, ACheckFindsAnIndexThatIsNotThatOfTheIds) {
   Parts parts;
   testing::put_file(path_, parts.text());
