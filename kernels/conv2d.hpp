@@ -108,7 +108,8 @@ class ConvPlan {
 
 /// Choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference", ... The part
 /// before the colon names the provider; a provider's name alone means its first choice. Those that serve desc.norm,
-/// "cudnn:norm:..", come last: whether one is faster than the bare pass and the norm's own, only a measurement tells.
+/// "cudnn:norm:.." and "cuda:norm", are the last of their provider: whether one is faster than the bare pass and the
+/// norm's own, only a measurement tells.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass);
 /// Plans with the given choice, or with the first of conv2d_choices() when it is empty. UsageError for an unknown
 /// choice, UnsupportedError for one that does not support the pass, ShapeError for an invalid desc.

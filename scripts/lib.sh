@@ -98,23 +98,39 @@ build_quietly() {
   fi
 }
 
-# nvjpeg_header: sets NVJPEG_ROOT, which CMake reads, where a toolkit without nvJPEG is: to Python's package of it, in a folder
-# of its own in build/.
+# python_packages NAME PACKAGE...: installs packages of Python that bring libraries or programs into an environment of their
+# own, build/NAME. Fails, and says so, where they cannot be had.
+python_packages() {
+  local venv=$repository/build/$1
+  shift
+  { [ -d "$venv" ] || python3 -m venv "$venv"; } && "$venv/bin/pip" -q install "$@" && return
+  say "$* could not be installed"
+  return 1
+}
+
+# nvjpeg_header: sets NVJPEG_ROOT, which CMake reads, where a toolkit without nvJPEG is: to Python's package of it.
 nvjpeg_header() {
-  local nvcc venv=$repository/build/nvjpeg header
+  local nvcc find_header header
   nvcc=$(command -v nvcc) || return 0
   if [ -n "${NVJPEG_ROOT:-}" ] || [ -e "$(dirname "$(readlink -f "$nvcc")")/../include/nvjpeg.h" ]; then return 0; fi
-  header=$(find "$venv" -name nvjpeg.h -print -quit 2> /dev/null || true)
+  find_header=(find "$repository/build/nvjpeg" -name nvjpeg.h -print -quit)
+  header=$("${find_header[@]}" 2> /dev/null || true)
   if [ -z "$header" ]; then
-    { python3 -m venv "$venv" && "$venv/bin/pip" -q install nvidia-nvjpeg; } || true
-    header=$(find "$venv" -name nvjpeg.h -print -quit 2> /dev/null || true)
+    python_packages nvjpeg nvidia-nvjpeg || true
+    header=$("${find_header[@]}" 2> /dev/null || true)
   fi
   if [ -z "$header" ]; then
-    say "nvJPEG could not be installed: its decoder is not compiled"
+    say "nvJPEG's decoder is not compiled"
   else
     NVJPEG_ROOT=$(dirname "$(dirname "$header")")
     export NVJPEG_ROOT
   fi
+}
+
+# onednn3: oneDNN 3.2 for the preset ci-onednn3, beside Debian 12's 2.6.
+onednn3() {
+  [ -e "$repository/build/onednn3/lib/libdnnl.so" ] ||
+    python_packages onednn3 onednn-cpu-gomp==2023.2.0 onednn-devel-cpu-gomp==2023.2.0
 }
 
 # The build folder of a preset, as in CMakePresets.json.

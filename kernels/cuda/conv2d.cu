@@ -1,6 +1,9 @@
+#include <algorithm>
+#include <cstddef>
 #include <string>
 #include <vector>
 
+#include <lockstep/kernels/cuda/column_sums.hpp>
 #include <lockstep/kernels/cuda/tile_product.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 
@@ -13,11 +16,16 @@
 //   backward_weights   out channel     tap, in ch.   output pixel            dy    x
 //
 // Any spatial rank is handled as three axes, missing outer axes having extent 1.
+//
+// "cuda:norm" serves a norm in a second pass over the output: the oracle of cuDNN's engines that do it on their way,
+// and what the emulation runs in their place.
 
 namespace lockstep::ops::plain_cuda {
 namespace {
 
 using std::int64_t;
+
+constexpr const char* kForNorm = "cuda:norm";
 
 struct Axis {
   int64_t in, out, taps;
@@ -233,6 +241,100 @@ struct ColumnsOfDy {
   __device__ bool along_sum() const { return false; }
 };
 
+/// For gpu::column_sums: sums of y - shift and of its square. y: (rows, channels), shift: (channels).
+template <class T>
+struct SumsOfY {
+  int64_t channels;
+  const T* y;
+  const float* shift;
+
+  struct Take {
+    const T* y;  // the column
+    int64_t channels;
+    float shift;
+    __device__ void operator()(int64_t row, float (&sums)[2][1]) const {
+      const float off = gpu::to_float(y[row * channels]) - shift;
+      sums[0][0] += off;
+      sums[1][0] += off * off;
+    }
+  };
+  __device__ Take at(int64_t column) const { return {y + column, channels, shift[column]}; }
+};
+
+/// One of the norms that get g: of its input x, (rows, channels), xhat. coefficients: (4, channels).
+template <class T>
+struct NormInput {
+  const T* x;
+  const float* coefficients;
+};
+
+/// For gpu::column_sums: g = (g [+ addend]) masked, in place, the sum of g, and that of g * xhat for each norm. g,
+/// addend: (rows, channels), mask: a bit for each element of g. addend may be null.
+template <class T, int kNorms>
+struct MaskedSums {
+  int64_t channels;
+  T* g;
+  const T* addend;
+  const unsigned char* mask;
+  NormInput<T> norms[kNorms];
+
+  struct Take {
+    MaskedSums of;
+    int64_t column;
+    float mean[kNorms];
+    float inv_std[kNorms];
+    __device__ void operator()(int64_t row, float (&sums)[1 + kNorms][1]) const {
+      const int64_t i = row * of.channels + column;
+      float g = 0.0F;
+      if ((of.mask[i / 8] >> (i % 8) & 1) != 0) {
+        g = gpu::to_float(of.g[i]) + (of.addend != nullptr ? gpu::to_float(of.addend[i]) : 0.0F);
+      }
+      of.g[i] = gpu::from_float<T>(g);
+      g = gpu::to_float(of.g[i]);  // as the norm will read it
+      sums[0][0] += g;
+#pragma unroll
+      for (int k = 0; k < kNorms; ++k) {
+        sums[1 + k][0] += g * (gpu::to_float(of.norms[k].x[i]) - mean[k]) * inv_std[k];
+      }
+    }
+  };
+  __device__ Take at(int64_t column) const {
+    Take take{*this, column, {}, {}};
+#pragma unroll
+    for (int k = 0; k < kNorms; ++k) {
+      take.mean[k] = norms[k].coefficients[2 * channels + column];
+      take.inv_std[k] = norms[k].coefficients[3 * channels + column];
+    }
+    return take;
+  }
+};
+
+template <class T>
+void serve_norm(CudaContext& context, const TensorView& out, ConvPass pass, float* partial,
+                const ConvNormOperands& norm) {
+  const int64_t channels = out.shape.back();
+  const int64_t rows = out.numel() / channels;
+  auto* const sums = gpu::data<float>(norm.sums);
+  if (pass == ConvPass::forward) {
+    const SumsOfY<T> of{channels, gpu::data<const T>(out), gpu::data<const float>(norm.shift)};
+    gpu::column_sums<2, 1>(context, of, rows, channels, false, partial, gpu::ColumnSums<2>{{sums, sums + channels}});
+    return;
+  }
+  auto* const g = gpu::data<T>(out);
+  const auto* const addend = gpu::data<const T>(norm.addend);
+  const auto* const mask = gpu::data<const unsigned char>(norm.mask);
+  const NormInput<T> first{gpu::data<const T>(norm.x), gpu::data<const float>(norm.coefficients)};
+  if (!norm.x2.given()) {
+    const MaskedSums<T, 1> of{channels, g, addend, mask, {first}};
+    gpu::column_sums<2, 1>(context, of, rows, channels, false, partial, gpu::ColumnSums<2>{{sums, sums + channels}});
+    return;
+  }
+  const NormInput<T> second{gpu::data<const T>(norm.x2), gpu::data<const float>(norm.coefficients2)};
+  const MaskedSums<T, 2> of{channels, g, addend, mask, {first, second}};
+  gpu::column_sums<3, 1>(context, of, rows, channels, false, partial,
+                         gpu::ColumnSums<3>{{sums, sums + channels, sums + 2 * channels}});
+}
+
 gpu::ProductSizes sizes(const ConvDesc& d, ConvPass pass, const Geometry& g) {
   switch (pass) {
     case ConvPass::forward:
@@ -248,12 +350,32 @@ gpu::ProductSizes sizes(const ConvDesc& d, ConvPass pass, const Geometry& g) {
 // Not final: with a destructor that can be inlined, coverage counts one that is never called.
 class Plan : public ConvPlan {
  public:
-  Plan(Context& context, const ConvDesc& desc, ConvPass pass)
-      : ConvPlan(context.device(), desc, pass), geometry_(geometry(desc)), sizes_(sizes(desc, pass, geometry_)) {}
+  Plan(Context& context, const ConvDesc& desc, ConvPass pass, bool serves_norm)
+      : ConvPlan(context.device(), desc, pass),
+        geometry_(geometry(desc)),
+        sizes_(sizes(desc, pass, geometry_)),
+        serves_norm_(serves_norm) {}
 
-  std::size_t workspace_bytes() const override { return sizes_.workspace_bytes(); }
+  /// The product's parts and then, in the same memory, those of the norm's sums.
+  std::size_t workspace_bytes() const override {
+    if (!serves_norm_) {
+      return sizes_.workspace_bytes();
+    }
+    const Shape out = pass() == ConvPass::forward ? desc().y_shape() : desc().x_shape();
+    return std::max(sizes_.workspace_bytes(),
+                    gpu::column_sums_bytes(out.numel() / out.back(), out.back(), desc().norm.pair ? 3 : 2));
+  }
   bool deterministic() const override { return true; }
-  std::string choice() const override { return std::string(kConv.name); }
+  bool serves_norm() const override { return serves_norm_; }
+  std::string choice() const override { return serves_norm_ ? kForNorm : std::string(kConv.name); }
+
+  void run_for_norm(Context& context, const TensorView& a, const TensorView& b, const TensorView& out,
+                    const TensorView& workspace, const ConvNormOperands& norm) const override {
+    run(context, a, b, {}, out, workspace);
+    gpu::visit_element(desc().dtype, "conv2d", [&]<class T>(std::type_identity<T>) {
+      serve_norm<T>(static_cast<CudaContext&>(context), out, pass(), gpu::data<float>(workspace), norm);
+    });
+  }
 
   void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& out,
            const TensorView& workspace) const override {
@@ -288,6 +410,7 @@ class Plan : public ConvPlan {
  private:
   Geometry geometry_;
   gpu::ProductSizes sizes_;
+  bool serves_norm_;
 };
 
 bool supports(const ConvDesc& desc) {
@@ -295,13 +418,23 @@ bool supports(const ConvDesc& desc) {
 }
 
 std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, ConvPass /*pass*/) {
-  return supports(desc) ? std::vector<std::string>{std::string(kConv.name)} : std::vector<std::string>{};
+  std::vector<std::string> all;
+  if (supports(desc)) {
+    all.emplace_back(kConv.name);
+    if (desc.norm.wanted) {
+      all.emplace_back(kForNorm);
+    }
+  }
+  return all;
 }
 
 std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice) {
-  require<UsageError>(choice == kConv.name, "conv2d: choice is '", choice, "', expected '", kConv.name, "'");
+  const bool for_norm = choice == kForNorm;
+  require<UsageError>(for_norm || choice == kConv.name, "conv2d: choice is '", choice, "', expected '", kConv.name,
+                      "' or '", kForNorm, "'");
   require<UnsupportedError>(supports(desc), "conv2d: cuda computes in f32, bf16 and f16, not in ", desc.dtype);
-  return std::make_unique<Plan>(context, desc, pass);
+  require<UnsupportedError>(!for_norm || desc.norm.wanted, "conv2d: choice '", choice, "' without a norm");
+  return std::make_unique<Plan>(context, desc, pass, for_norm);
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ std::string probe_gpu(const GpuInfo& gpu, std::size_t min_free_bytes) {
   std::size_t free = 0;
   std::size_t total = 0;
   driver.check(driver.mem_get_info(&free, &total), "cuMemGetInfo");
-  const std::string memory = concat(free, " of ", total, " bytes are free with our context, expected ", min_free_bytes);
+  std::string memory = concat(free, " of ", total, " bytes are free with our context, expected ", min_free_bytes);
   if (free < min_free_bytes) {
     return memory;
   }

@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/kernels/conv2d.hpp>
 
 #include "tests/support/op_case.hpp"
@@ -54,6 +56,60 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
   item.bytes = tensor_bytes(item);
   item.flops = desc.flops();
   item.tolerance = desc.dtype == DType::f64 ? 1e-14 : 2e-6 + rounding_of(out_dtype);
+  return item;
+}
+
+/// One pass of a convolution that serves a norm; inputs a, b and what desc.norm says of ConvNormOperands, outputs out
+/// and sums.
+inline OpCase conv2d_norm_case(const std::string& name, const ops::ConvDesc& desc, ops::ConvPass pass,
+                               const std::string& choice) {
+  const bool forward = pass == ops::ConvPass::forward;
+  const DType wide = ops::accumulation_dtype(desc.dtype);
+  const Shape out = forward ? desc.y_shape() : desc.x_shape();
+  const std::int64_t channels = out.back();
+  OpCase item;
+  item.name = concat("conv2d ", forward ? "forward" : "backward_data", " for a norm ", name, ' ', desc.dtype, ' ',
+                     choice, desc.norm.addend ? " addend" : "", desc.norm.pair ? " pair" : "");
+  item.dtype = desc.dtype;
+  item.inputs = {{"a", forward ? desc.x_shape() : desc.y_shape(), desc.dtype, uniform(1, -1, 1)},
+                 {"b", desc.weights_shape(), desc.dtype, uniform(2, -1, 1)}};
+  const auto input = [&](const char* what, const Shape& shape, DType dtype, const Generator& start) {
+    item.inputs.push_back({what, shape, dtype, start});
+    return item.inputs.size() - 1;
+  };
+  using Operand = TensorView ops::ConvNormOperands::*;
+  std::vector<std::pair<Operand, std::size_t>> given;
+  if (forward) {
+    given.emplace_back(&ops::ConvNormOperands::shift, input("shift", {channels}, wide, uniform(3, -1, 1)));
+  } else {
+    const auto mask = static_cast<std::int64_t>(ops::relu_mask_bytes(out.numel()));
+    given.emplace_back(&ops::ConvNormOperands::mask, input("mask", {mask}, DType::u8, integers(4, 0, 255)));
+    given.emplace_back(&ops::ConvNormOperands::x, input("x", out, desc.dtype, uniform(5, -1, 1)));
+    given.emplace_back(&ops::ConvNormOperands::coefficients,
+                       input("coefficients", {4, channels}, wide, uniform(6, -1, 1)));
+    if (desc.norm.addend) {
+      given.emplace_back(&ops::ConvNormOperands::addend, input("addend", out, desc.dtype, uniform(7, -1, 1)));
+    }
+    if (desc.norm.pair) {
+      given.emplace_back(&ops::ConvNormOperands::x2, input("x2", out, desc.dtype, uniform(8, -1, 1)));
+      given.emplace_back(&ops::ConvNormOperands::coefficients2,
+                         input("coefficients2", {4, channels}, wide, uniform(9, -1, 1)));
+    }
+  }
+  item.outputs = {{"out", out, desc.dtype, {}}, {"sums", {desc.norm.pair ? 3 : 2, channels}, wide, {}}};
+  item.prepare = [=](Context& context) {
+    const std::shared_ptr<ops::ConvPlan> plan = ops::plan_conv2d(context, desc, pass, choice);
+    return PreparedOp{plan->workspace_bytes(), [=](Context& on, Views in, Views to, const TensorView& workspace) {
+                        ops::ConvNormOperands norm{.sums = to[1]};
+                        for (const auto& operand : given) {
+                          norm.*operand.first = in[operand.second];
+                        }
+                        ops::conv2d_for_norm(on, *plan, in[0], in[1], to[0], workspace, norm);
+                      }};
+  };
+  item.bytes = tensor_bytes(item);
+  item.flops = desc.flops();
+  item.tolerance = desc.dtype == DType::f64 ? 1e-13 : 1e-5 + rounding_of(desc.dtype);
   return item;
 }
 
@@ -203,9 +259,34 @@ inline std::vector<DeviceCase> conv2d_device_cases(
   return items;
 }
 
+/// Passes that serve a norm, with our own kernels: one chunk of rows and several, more channels than a warp has.
+inline std::vector<DeviceCase> conv2d_norm_device_cases() {
+  std::vector<DeviceCase> items;
+  for (const ConvCase& item : {ConvCase{"k3_c5_to_6", square(3, 7, 5, 6, 3, 2, 1)},
+                               ConvCase{"pointwise_c33_to_40", square(2, 9, 33, 40, 1, 1, 0)}}) {
+    for (const ops::ConvNorm norm : {ops::ConvNorm{true}, ops::ConvNorm{true, true}, ops::ConvNorm{true, false, true},
+                                     ops::ConvNorm{true, true, true}}) {
+      for (const ops::ConvPass pass : {ops::ConvPass::forward, ops::ConvPass::backward_data}) {
+        if (pass == ops::ConvPass::forward && (norm.addend || norm.pair)) {
+          continue;
+        }
+        ops::ConvDesc d = item.desc;
+        d.norm = norm;
+        const OpCase host = conv2d_norm_case(item.name, d, pass, "reference:norm");
+        for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+          d.dtype = dtype;
+          items.push_back(device_case(conv2d_norm_case(item.name, d, pass, "cuda:norm"), host));
+          items.back().tolerance += rounding_of(dtype);  // g is rounded without the addend and with it
+        }
+      }
+    }
+  }
+  return items;
+}
+
 /// All with our own kernels.
 inline std::vector<DeviceCase> conv2d_device_cases() {
-  std::vector<DeviceCase> all;
+  std::vector<DeviceCase> all = conv2d_norm_device_cases();
   for (std::size_t index = 0; index < conv2d_device_passes(); ++index) {
     for (DeviceCase& item : conv2d_device_cases(
              index, [](const ops::ConvDesc&, ops::ConvPass) { return std::vector<std::string>{"cuda"}; })) {

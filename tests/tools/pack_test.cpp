@@ -67,7 +67,8 @@ TEST_F(Pack, OptionsThatAreNoneAreOneLine) {
   expect_refused(pack(path("data") + " x --stoer files"), {"--stoer"});
   expect_refused(pack("--check"), {"--check"});
   expect_refused(pack("--check x y"), {"DIR is given beside --check FILE"});
-  expect_refused(pack("--check x --json"), {"--json is given beside --check FILE"});
+  expect_refused(pack("--check x --overwrite"), {"--overwrite is given beside --check FILE"});
+  expect_refused(pack("--check x --json"), {"x: cannot be opened"});
   expect_refused(pack("--check x --threads 0"), {"x: cannot be opened"});
 }
 
@@ -127,6 +128,30 @@ TEST_F(PackCheck, DamagedSamplesAreNamed) {
   ASSERT_EQ(ended.lines().size(), 22U) << ended.output;
   expect_holds(ended.lines()[19], "sample 19 of class");
   EXPECT_EQ(ended.lines()[20], "and 7 more");
+}
+
+TEST_F(PackCheck, TheResultIsJsonToo) {
+  const Ended whole = check({}, "--json");
+  EXPECT_EQ(whole.code, 0);
+  Json::Object expected{{"file", file_},         {"store", "pixels"}, {"classes", 2},
+                        {"training_images", 29}, {"test_images", 1},  {"bytes", std::uint64_t{good_.size()}},
+                        {"decoded", false},      {"damaged", 0},      {"texts", Json::Array{}}};
+  EXPECT_EQ(parse_json(whole.output, "output"), Json(expected)) << whole.output;
+
+  std::vector<std::size_t> all;
+  for (int i = 0; i < 27; ++i) {
+    all.push_back(place(i));
+  }
+  const Ended damaged = check(all, "--json");
+  EXPECT_EQ(damaged.code, 2);
+  const std::size_t end = damaged.output.find("\n}\n");
+  ASSERT_NE(end, std::string::npos) << damaged.output;
+  const Json found = parse_json(damaged.output.substr(0, end + 3), "output");
+  EXPECT_EQ(found.get<std::int64_t>("damaged", "output"), 27);
+  const auto texts = found.get<Json::Array>("texts", "output");
+  ASSERT_EQ(texts.size(), 27U) << "all, not the first 20";
+  expect_holds(texts[26].as<std::string>("text"), "a.pack': sample 26 of class 'cat' ('x/26.jpg'): CRC-32 ");
+  EXPECT_EQ(damaged.error_lines().size(), 1U);
 }
 
 TEST_F(PackCheck, ADamagedHeaderIndexOrEndIsOneError) {

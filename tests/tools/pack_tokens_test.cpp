@@ -195,10 +195,32 @@ TEST_F(PackTokens, ACheckReadsAllOfThem) {
     testing::put_file(path("a.pack"), bytes);
     return pack(check);
   };
+  const auto json_of = [&] {
+    return parse_json(
+        testing::run_command(std::string("sh -c '") + LOCKSTEP_TEST_PROGRAM + " " + check + " --json 2>/dev/null'")
+            .output,
+        "output");
+  };
+  const Json right = json_of();
+  EXPECT_EQ(right.get<std::string>("file", "output"), path("a.pack"));
+  EXPECT_EQ(right.get<std::string>("ids", "output"), "tokens");
+  EXPECT_EQ(right.get<std::int64_t>("vocabulary", "output"), 300);
+  EXPECT_EQ(right.get<std::int64_t>("parts", "output"), 3);
+  EXPECT_EQ(right.get<std::int64_t>("training_tokens", "output"), 4500);
+  EXPECT_EQ(right.get<std::int64_t>("validation_tokens", "output"), 700);
+  EXPECT_EQ(right.get<std::int64_t>("bytes_per_id", "output"), 2);
+  EXPECT_EQ(right.get<std::int64_t>("bytes", "output"), static_cast<std::int64_t>(good.size()));
+  EXPECT_EQ(right.get<std::int64_t>("blocks", "output"), 1);
+  EXPECT_EQ(right.get<std::int64_t>("damaged", "output"), 0);
+  EXPECT_TRUE(right.get<Json::Array>("texts", "output").empty());
   const Ended ids = changed(16 + 6000 + 7);
   expect_refused(ids, {"a.pack': 1 of 1 blocks of ids are damaged"});
   ASSERT_EQ(ids.lines().size(), 2U) << ids.output;
   expect_holds(ids.lines()[0], "a.pack': part 0 ('train_0.bin'): CRC-32 ");
+  const Json damaged = json_of();
+  EXPECT_EQ(damaged.get<std::int64_t>("damaged", "output"), 1);
+  ASSERT_EQ(damaged.get<Json::Array>("texts", "output").size(), 1U);
+  EXPECT_EQ(damaged.get<Json::Array>("texts", "output")[0].as<std::string>("texts"), ids.lines()[0]);
   expect_refused(changed(2), {"is no packed file of lockstep-pack"});
   expect_refused(changed(8), {"version 5, expected 1"});
   expect_refused(changed(12), {"of its first and last bytes, expected "});

@@ -103,7 +103,8 @@ TEST_F(Report, ValuesByFieldAndStep) {
   EXPECT_EQ(log.steps, 20);
   EXPECT_EQ(log.seconds, 7);
   EXPECT_EQ(log.exit_code, 75);
-  EXPECT_EQ(log.best, "test_accuracy 0.5");
+  EXPECT_EQ(log.best_by, "test_accuracy");
+  EXPECT_EQ(log.best, 0.5);
   EXPECT_EQ(log.settings, (std::map<std::string, std::string>{{"options.dtype", "f32"}, {"seed", "1"}}));
 }
 
@@ -117,7 +118,7 @@ TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
   EXPECT_EQ(steps_of(log.reports.at("loss")), (std::vector<std::int64_t>{10, 20, 40}));
   EXPECT_EQ(log.reports.at("loss")[1].value, 2);
   EXPECT_EQ(log.resumed_after, (std::vector<std::int64_t>{10}));
-  EXPECT_TRUE(log.gaps.at("loss").empty());
+  EXPECT_FALSE(log.gaps.contains("loss"));
   EXPECT_FALSE(log.exit_code);
   expect_parts(page_of({log}), {"not told: it runs, or was killed", "1 times", "a: resumed after step 10"});
 }
@@ -297,6 +298,17 @@ TEST_F(Report, ADamagedEvaluationIsNamed) {
   expect_parts(damaged("AAA=", "\\\"/>"), {"expected base64"});
   expect_parts(damaged("0.25", "1.25"), {"a bin has accuracy 1.25"});
   expect_parts(damaged("\"format\":1", "\"format\":2"), {"format is 2, expected 1"});
+}
+
+TEST_F(Report, ThePageShowsFewDigits) {
+  const std::string page = page_of(read_runs({run(
+      "a",
+      report(1, "\"loss\":1") +
+          R"({"event":"end","exit_code":0,"best":0.53787878787878785,"best_by":"test_accuracy","step":1})"
+          "\n",
+      R"({"betas":"0.90000000000000002 0.999","seed":"12815131036568209077","data":"folder:0.10000000000000001 b  c"})")}));
+  expect_parts(page, {"<td>test_accuracy 0.5379</td>", "<td>0.9 0.999</td>", "<td>12815131036568209077</td>",
+                      "<td>folder:0.10000000000000001 b  c</td>"});
 }
 
 TEST_F(Report, NumbersForPeople) {

@@ -1,17 +1,12 @@
 // mpirun -np N lockstep-cost --out DIR: what copies, all-reduces and messages cost here, in about a minute.
 // docs/cost.md
 
-#include <algorithm>
-#include <array>
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
-#include <ctime>
-#include <filesystem>
-#include <memory>
 #include <optional>
 #include <string>
-#include <variant>
-#include <vector>
 
 #include <unistd.h>
 
@@ -25,15 +20,14 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
-#include <lockstep/runtime/files/file.hpp>
 
 #include "cli/command_line.hpp"
 #include "cli/config_file.hpp"
 #include "cli/launch_options.hpp"
-#include "tools/lockstep_cost/report.hpp"
+#include "tools/lockstep_cost/placement.hpp"
+#include "tools/lockstep_cost/results.hpp"
 #include "tools/lockstep_cost/survey.hpp"
 #include "tools/lockstep_devices/host_facts.hpp"
-#include "tools/lockstep_devices/nvml.hpp"
 
 namespace {
 
@@ -49,15 +43,6 @@ struct Options {
   std::int64_t max_bytes = std::int64_t{64} << 20;
   int threads = 0;
 };
-
-std::string date() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts{};
-  gmtime_r(&now, &parts);
-  std::array<char, 32> text{};
-  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M UTC", &parts);
-  return text.data();
-}
 
 /// One line that is overwritten on a terminal; elsewhere a line every ten seconds.
 class ProgressLine {
@@ -85,113 +70,6 @@ class ProgressLine {
   bool terminal_;
   Clock::time_point said_ = Clock::now() - std::chrono::hours(1);
 };
-
-/// The UUIDs of the GPUs of this node's ranks, in their order; for a single rank, of the GPUs that were asked for.
-std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceRequest& request,
-                                      const std::vector<GpuInfo>& gpus, const std::string& mine) {
-  std::vector<std::string> given;
-  session.agree([&] {
-    if (session.local_size() > 1) {
-      return;
-    }
-    if (std::holds_alternative<DeviceRequest::Usable>(request.form())) {
-      given = {mine};
-      return;
-    }
-    for (const Device& device : select_devices(request, gpus).devices) {
-      given.push_back(gpus.at(static_cast<std::size_t>(device.index)).uuid);
-    }
-  });
-  const std::vector<std::string> all = comm::all_gather_text(session.control(), concat(session.node(), ' ', mine));
-  const std::string own_node = concat(session.node(), ' ');
-  for (const std::string& text : all) {
-    if (session.local_size() > 1 && text.starts_with(own_node)) {
-      given.push_back(text.substr(own_node.size()));
-    }
-  }
-  return given;
-}
-
-/// The device of this rank, and what a report says when that is the host. Keep the result's claims until measuring
-/// ends.
-comm::RankDevice place(comm::Session& session, const Options& options, tools::SurveyOptions& survey) {
-  const DeviceRequest request = options.ranks.devices;
-  comm::RankDevice placed = comm::place_rank(session, request);
-  survey.device = placed.device;
-  survey.shares_device = placed.shared;
-  if (placed.device == Device::cpu()) {
-    survey.gpu_missing = request.text().starts_with("cpu") ? "The GPU half: the host was asked for (--devices)."
-                                                           : "The GPU half: this machine has no GPU that this build "
-                                                             "can use, so only host memory and MPI were measured.";
-    return placed;
-  }
-  std::vector<GpuInfo> gpus;
-  GpuInfo mine;
-  session.agree([&] {
-    gpus = list_gpus();
-    mine = gpus.at(static_cast<std::size_t>(placed.device.index));
-  });
-  const std::vector<std::string> given = gpus_of_node(session, request, gpus, mine.uuid);
-  session.agree([&] {
-    const tools::PciFacts pci = tools::read_pci(mine.pci);
-    survey.host_link = tools::pcie_limit(pci.generation, pci.width);
-    survey.peer = tools::peer_gpu(gpus, mine.uuid, given);
-    std::string why;
-    if (const std::unique_ptr<tools::Nvml> nvml = tools::Nvml::open(why); nvml != nullptr) {
-      const tools::NvmlGpu facts = nvml->gpu(mine.uuid);
-      survey.device_memory = tools::device_memory_limit(facts.memory_clock_mhz, facts.memory_bus_bits);
-      if (survey.peer) {
-        const GpuInfo& next = gpus.at(static_cast<std::size_t>(survey.peer->index));
-        const tools::PciFacts other = tools::read_pci(next.pci);
-        survey.peer_link = tools::peer_limit(mine.major, nvml->link(mine.uuid, next.uuid).nvlinks, survey.host_link,
-                                             tools::pcie_limit(other.generation, other.width));
-      }
-    }
-  });
-  // All ranks measure the same paths.
-  const std::vector<double> peers = comm::all_gather_value(session.control(), survey.peer ? 1 : 0);
-  if (*std::min_element(peers.begin(), peers.end()) == 0) {
-    survey.peer.reset();
-    survey.gpu_missing = "Copies between GPUs: not every rank has a second one that was asked for and that it sees.";
-  }
-  return placed;
-}
-
-/// Checks the folder before minutes are spent on results that could not be written.
-void require_writable(const std::string& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  require<DataError>(!error, folder, ": cannot be made: ", error.message());
-  const std::string probe = concat(folder, "/.probe-", getpid());
-  replace_file(probe, "");
-  std::filesystem::remove(probe, error);
-}
-
-/// The command that repeats this run.
-std::string command_of(const comm::Session& session, int argc, char** argv) {
-  const comm::Launch& launch = session.launch();
-  std::string command = "lockstep-cost";
-  if (launch.started_with.empty() && session.size() > 1) {
-    const bool srun = launch.source == comm::LaunchSource::slurm;
-    command = concat(srun ? "srun -n " : "mpirun -np ", session.size(), " ", command);
-  }
-  for (int i = 1; i < argc; ++i) {
-    command += concat(" ", argv[i]);
-  }
-  return command;
-}
-
-void write(const std::string& folder, const comm::CostFile& file) {
-  std::error_code error;
-  replace_file(folder + "/cost.json", comm::cost_text(file));
-  for (const char* name : tools::kPlotNames) {  // plots of an earlier run with more ranks
-    std::filesystem::remove(concat(folder, "/", name), error);
-  }
-  for (const auto& [name, svg] : tools::plots(file)) {
-    replace_file(concat(folder, "/", name), svg);
-  }
-  replace_file(folder + "/cost.md", tools::report(file));
-}
 
 /// The options, or a text to print instead of a run (--help, --version).
 struct Parsed {
@@ -244,12 +122,13 @@ int run(comm::Session& session, int argc, char** argv) {
   comm::require_ranks_as_requested(session, options.ranks);
   session.agree([&] {
     if (first) {
-      require_writable(options.out);
+      tools::require_writable(options.out);
     }
   });
 
   tools::SurveyOptions survey{.seconds = options.seconds, .max_bytes = options.max_bytes};
-  const comm::RankDevice placed = place(session, options, survey);  // holds the claims of usable:N until the end
+  const comm::RankDevice placed =
+      tools::place(session, options.ranks.devices, survey);  // holds the claims of usable:N until the end
   session.agree([&] { (void)cli::bind_rank(options.launch, placed.device); });  // the share tells
   const comm::CpuShare share = comm::cpu_share(session);
   survey.threads = options.threads > 0 ? options.threads : share.threads();
@@ -266,14 +145,14 @@ int run(comm::Session& session, int argc, char** argv) {
   line.end();
   const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   const tools::HostFacts cpu = tools::read_host();
-  file.about = {{"date", date()},
+  file.about = {{"date", tools::date()},
                 {"host", session.host()},
                 {"cpu", concat(cpu.processor.empty() ? "?" : cpu.processor, ", ", cpu.processors, " processors")},
                 {"build", build_description()},
                 {"mpi", session.description()},
                 {"threads", concat(survey.threads, " a rank; ", share.description())},
                 {"duration", concat(digits(seconds, 0), " s")}};
-  file.about["command"] = command_of(session, argc, argv);
+  file.about["command"] = tools::command_of(session, argc, argv);
   if (!(survey.device == Device::cpu())) {
     file.about["gpu"] = concat(list_gpus().at(static_cast<std::size_t>(survey.device.index)).name,
                                placed.note.empty() ? "" : ", ", placed.note);
@@ -281,21 +160,11 @@ int run(comm::Session& session, int argc, char** argv) {
 
   session.agree([&] {
     if (first) {
-      write(options.out, file);
+      tools::write(options.out, file);
     }
   });
   if (first) {
-    for (std::string text : tools::remember(file)) {
-      for (std::size_t at = text.find("**"); at != std::string::npos; at = text.find("**")) {
-        text.erase(at, 2);
-      }
-      std::printf("  %s\n", text.c_str());
-    }
-    for (const std::string& text : file.left_out) {
-      std::printf("  Left out. %s\n", text.c_str());
-    }
-    std::printf("  %s/cost.md, cost.json and %zu plots, after %.0f s\n", options.out.c_str(), tools::plots(file).size(),
-                seconds);
+    std::printf("%s", tools::summary(options.out, file, seconds).c_str());
   }
   return exit_code::kFinished;
 }

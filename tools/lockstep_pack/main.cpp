@@ -2,8 +2,10 @@
 // --check FILE: whether such a file is whole. One process, no mpirun.
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string>
 
@@ -66,28 +68,17 @@ int pack(nn::PackOptions options, const std::string& store, bool json) {
 }
 
 /// Reads the file; standard output has the result alone.
-int check(const std::string& path, int threads) {
-  const nn::PackedFile file(path);
+template <class File>
+int check(const std::string& path, int threads, bool json) {
+  const File file(path);
   ProgressLines progress(stderr);
   const nn::PackedCheck found =
-      nn::check_packed(file, threads, tools::kNamedDamage, [&](const nn::PackProgress& now) { progress(now); });
-  std::fputs(tools::check_report(file, found).c_str(), stdout);
+      nn::check_packed(file, threads, json ? std::numeric_limits<std::size_t>::max() : tools::kNamedDamage,
+                       [&](const nn::PackProgress& now) { progress(now); });
+  std::fputs((json ? tools::check_json(file, found).text(2) + "\n" : tools::check_report(file, found)).c_str(), stdout);
   std::fflush(stdout);
-  require<DataError>(found.damaged == 0, printable(path), ": ", found.damaged, " of ",
-                     file.train_size() + file.test_size(), " samples are damaged");
-  return exit_code::kFinished;
-}
-
-/// The same of text and tokens.
-int check_tokens(const std::string& path, int threads) {
-  const nn::PackedTokens file(path);
-  ProgressLines progress(stderr);
-  const nn::PackedCheck found =
-      nn::check_packed(file, threads, tools::kNamedDamage, [&](const nn::PackProgress& now) { progress(now); });
-  std::fputs(tools::check_report(file, found).c_str(), stdout);
-  std::fflush(stdout);
-  require<DataError>(found.damaged == 0, printable(path), ": ", found.damaged, " of ", file.blocks(),
-                     " blocks of ids are damaged");
+  require<DataError>(found.damaged == 0, printable(path), ": ", found.damaged, " of ", tools::checked_text(file),
+                     " are damaged");
   return exit_code::kFinished;
 }
 
@@ -138,8 +129,10 @@ int main(int argc, char** argv) {
   CLI::Option* const vocabulary_option =
       app.add_option("--vocabulary", vocabulary, "tokens:DIR: ids have to be below it; none: any ids");
   CLI::Option* const overwrite = app.add_flag("--overwrite", options.overwrite, "replace FILE");
-  CLI::Option* const json_option =
-      app.add_flag("--json", json, "the summary as JSON on standard output; the other lines on standard error");
+  const CLI::Option* const json_option =
+      app.add_flag("--json", json,
+                   "the summary as JSON on standard output; the other lines on standard error. Beside --check: its\n"
+                   "result, with all damaged samples");
   CLI::Option* const check_option =
       app.add_option(
              "--check", checked,
@@ -167,9 +160,11 @@ int main(int argc, char** argv) {
       return pack(options, store, json);
     }
     for (const CLI::Option* const other : app.get_options()) {
-      require<UsageError>(other == check_option || other == threads || other->count() == 0, other->get_name(),
-                          " is given beside --check FILE, expected no more than --threads");
+      require<UsageError>(other == check_option || other == threads || other == json_option || other->count() == 0,
+                          other->get_name(),
+                          " is given beside --check FILE, expected no more than --threads and --json");
     }
-    return nn::is_packed_tokens(checked) ? check_tokens(checked, options.threads) : check(checked, options.threads);
+    return nn::is_packed_tokens(checked) ? check<nn::PackedTokens>(checked, options.threads, json)
+                                         : check<nn::PackedFile>(checked, options.threads, json);
   });
 }

@@ -44,6 +44,16 @@ std::string damage_text(const nn::PackedCheck& check) {
   return more > 0 ? concat(text, "and ", more, " more\n") : text;
 }
 
+/// Ids to train on, and for validation.
+std::pair<std::int64_t, std::int64_t> tokens_of(const nn::PackedTokens& file) {
+  std::int64_t train = 0;
+  std::int64_t validation = 0;
+  for (std::size_t i = 0; i < file.parts().size(); ++i) {
+    (i < file.train_parts() ? train : validation) += file.parts()[i].size;
+  }
+  return {train, validation};
+}
+
 }  // namespace
 
 std::string pack_header(const nn::FolderPack& pack) {
@@ -122,16 +132,17 @@ std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& chec
 
 std::string pack_header(const nn::TokenPack& pack) {
   const nn::TokenPackOptions& options = pack.options();
+  std::string stored = "the bytes as they are";
+  if (pack.ids() == nn::PackedIds::tokens) {
+    stored = concat("token ids of 1, 2 or 4 bytes, as the largest needs\n  vocabulary ",
+                    options.vocabulary.has_value() ? concat("ids are below ", *options.vocabulary)
+                                                   : std::string("any ids (--vocabulary)"));
+  }
   return concat("lockstep-pack\n  source     ", displayed(options.source), ": ", number_of(pack.files(), "file"), ", ",
                 pack.train_tokens(), ' ', unit_of(pack.ids()), " to train on and ", pack.validation_tokens(),
                 " for validation\n  file       ", displayed(options.out),
                 options.overwrite ? ", an older one is replaced" : "", "; appears when it is whole\n  stored     ",
-                pack.ids() == nn::PackedIds::text ? "the bytes as they are"
-                                                  : "token ids of 1, 2 or 4 bytes, as the largest needs",
-                "\n  vocabulary ",
-                options.vocabulary.has_value() ? concat("ids below ", *options.vocabulary)
-                                               : std::string("as found: the largest id + 1"),
-                "\n");
+                stored, "\n");
 }
 
 std::string pack_report(const nn::TokenPack& pack, const nn::TokenPackSummary& summary, double seconds) {
@@ -163,14 +174,49 @@ std::string check_report(const nn::PackedTokens& file, const nn::PackedCheck& ch
   if (check.damaged > 0) {
     return damage_text(check);
   }
-  std::int64_t train = 0;
-  std::int64_t validation = 0;
-  for (std::size_t i = 0; i < file.parts().size(); ++i) {
-    (i < file.train_parts() ? train : validation) += file.parts()[i].size;
-  }
+  const auto [train, validation] = tokens_of(file);
   return concat(train, " and ", validation, ' ', unit_of(file.ids()), " of a vocabulary of ", file.vocabulary(),
                 ", in ", file.parts().size(), " parts of ", number_of(file.width(), "byte"), " an id, ", file.bytes(),
                 " bytes: all checksums right\n");
+}
+
+Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check) {
+  Json::Object json;
+  json["file"] = file.path();
+  json["store"] = nn::name_of(file.store());
+  json["classes"] = static_cast<std::int64_t>(file.class_names().size());
+  json["training_images"] = file.train_size();
+  json["test_images"] = file.test_size();
+  json["bytes"] = file.bytes();
+  json["decoded"] = check.decoded;
+  json["damaged"] = check.damaged;
+  json["texts"] = Json::Array(check.texts.begin(), check.texts.end());
+  return json;
+}
+
+Json check_json(const nn::PackedTokens& file, const nn::PackedCheck& check) {
+  const auto [train, validation] = tokens_of(file);
+  Json::Object json;
+  json["file"] = file.path();
+  json["ids"] = nn::name_of(file.ids());
+  json["vocabulary"] = file.vocabulary();
+  json["parts"] = static_cast<std::int64_t>(file.parts().size());
+  json["training_tokens"] = train;
+  json["validation_tokens"] = validation;
+  json["bytes_per_id"] = file.width();
+  json["bytes"] = file.bytes();
+  json["blocks"] = file.blocks();
+  json["damaged"] = check.damaged;
+  json["texts"] = Json::Array(check.texts.begin(), check.texts.end());
+  return json;
+}
+
+std::string checked_text(const nn::PackedFile& file) {
+  return concat(file.train_size() + file.test_size(), " samples");
+}
+
+std::string checked_text(const nn::PackedTokens& file) {
+  return concat(file.blocks(), " blocks of ids");
 }
 
 }  // namespace lockstep::tools

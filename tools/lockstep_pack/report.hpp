@@ -26,7 +26,13 @@ namespace lockstep::tools {
 inline constexpr std::size_t kNamedDamage = 20;
 /// "27 samples, 3 classes, 5204 bytes: all checksums right", or a line for each damaged sample, and how many more.
 [[nodiscard]] std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& check);
+/// The same for programs, with the texts of all damaged samples that `check` has.
+[[nodiscard]] Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check);
 /// "90 and 10 tokens of a vocabulary of 40, in 2 parts of 1 byte an id, 274 bytes: all checksums right", or likewise.
 [[nodiscard]] std::string check_report(const nn::PackedTokens& file, const nn::PackedCheck& check);
+[[nodiscard]] Json check_json(const nn::PackedTokens& file, const nn::PackedCheck& check);
+/// What of it may be damaged: "27 samples", "3 blocks of ids".
+[[nodiscard]] std::string checked_text(const nn::PackedFile& file);
+[[nodiscard]] std::string checked_text(const nn::PackedTokens& file);
 
 }  // namespace lockstep::tools

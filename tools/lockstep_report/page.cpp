@@ -2,43 +2,26 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
+#include "tools/lockstep_report/quantities.hpp"
+
 namespace lockstep::tools {
 namespace {
 
-/// What people call a field, and what its values are multiplied with.
-struct Quantity {
-  std::string_view field;
-  std::string_view title;
-  double factor = 1;
-};
-constexpr std::array kFirst{Quantity{"loss", "loss"}, Quantity{"accuracy", "accuracy, %", 100},
-                            Quantity{"top_k_accuracy", "accuracy of the first k, %", 100},
-                            Quantity{"learning_rate", "learning rate"}};
-constexpr Quantity kExposed{"comm_exposed_s", "exposed communication, ms a step", 1e3};
-constexpr std::string_view kPerSecond = "_per_second";
-constexpr std::string_view kTest = "test_";
 /// Fields of an epoch that are no curve: a step has them already, or the table shows them.
 constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
                                                    "gradient_bytes", "sent_bytes", "peak_bytes"};
-
-Quantity quantity_of(const std::string& field) {
-  for (const Quantity& known : kFirst) {
-    if (known.field == field) {
-      return known;
-    }
-  }
-  return field == kExposed.field ? kExposed : Quantity{field, field};
-}
 
 /// The quantities of all runs, in the order of their charts.
 std::vector<std::string> fields_of(const std::vector<RunLog>& runs) {
@@ -53,24 +36,7 @@ std::vector<std::string> fields_of(const std::vector<RunLog>& runs) {
       }
     }
   }
-  std::vector<std::string> ordered;
-  const auto take_if = [&](const auto& fits) {
-    for (auto field = all.begin(); field != all.end();) {
-      if (fits(*field)) {
-        ordered.push_back(*field);
-        field = all.erase(field);
-      } else {
-        ++field;
-      }
-    }
-  };
-  for (const Quantity& known : kFirst) {
-    take_if([&](const std::string& field) { return field == known.field; });
-  }
-  take_if([](const std::string& field) { return field.ends_with(kPerSecond); });
-  take_if([](const std::string& field) { return field == kExposed.field; });
-  take_if([](const std::string&) { return true; });
-  return ordered;
+  return in_order(std::move(all));
 }
 
 void add_series(Chart& chart, const std::map<std::string, Points>& values, const std::string& field, double factor,
@@ -149,7 +115,7 @@ std::string table_of(const std::vector<RunLog>& runs) {
       {"time", [](const RunLog& run) { return run.seconds > 0 ? seconds_text(run.seconds) : ""; }},
       {"test loss", [](const RunLog& run) { return last_of(run.epochs, "test_loss"); }},
       {"test accuracy", [](const RunLog& run) { return last_of(run.epochs, "test_accuracy", 100, " %"); }},
-      {"best", [](const RunLog& run) { return run.best; }},
+      {"best", [](const RunLog& run) { return run.best ? run.best_by + " " + brief(*run.best) : ""; }},
       {"throughput (median)", rate_of},
       {"exposed, ms a step (median)", [](const RunLog& run) { return median_of(run, "comm_exposed_s", 1e3); }},
       {"memory, at most",
@@ -180,6 +146,23 @@ std::string table_of(const std::vector<RunLog>& runs) {
   return out + "</table>\n";
 }
 
+/// A setting with numbers of 17 digits, as a run's identity holds them, in the fewest that mean the same: 0.1, not
+/// 0.10000000000000001.
+std::string shortened(const std::string& value) {
+  constexpr std::size_t kLong = 17;
+  std::string out;
+  for (std::size_t begin = 0, end = 0; begin <= value.size(); begin = end + 1) {
+    end = std::min(value.find(' ', begin), value.size());
+    const std::string word = value.substr(begin, end - begin);
+    double number = 0;
+    const auto [rest, error] = std::from_chars(word.data(), word.data() + word.size(), number);
+    const bool is_number = error == std::errc() && rest == word.data() + word.size();
+    out += (begin > 0 ? " " : "") +
+           (is_number && word.size() > kLong && word.find('.') != std::string::npos ? exact_text(number) : word);
+  }
+  return out;
+}
+
 std::string settings_of(const std::vector<RunLog>& runs) {
   std::set<std::string> names;
   for (const RunLog& run : runs) {
@@ -201,8 +184,8 @@ std::string settings_of(const std::vector<RunLog>& runs) {
   if (names.empty()) {
     return known && runs.size() > 1 ? "<p>No setting differs.</p>\n" : "";
   }
-  std::string out =
-      concat("<h2>", runs.size() > 1 ? "Settings that differ" : "Settings", "</h2>\n<table><tr><th></th>");
+  std::string out = concat("<h2>", runs.size() > 1 ? "Settings that differ" : "Settings",
+                           "</h2>\n<table class=\"settings\"><tr><th></th>");
   for (const RunLog& run : runs) {
     out += "<th>" + escaped(run.name) + "</th>";
   }
@@ -210,7 +193,7 @@ std::string settings_of(const std::vector<RunLog>& runs) {
   for (const std::string& name : names) {
     out += "<tr>" + cell(name);
     for (const RunLog& run : runs) {
-      out += cell(value_of(run, name));
+      out += cell(shortened(value_of(run, name)));
     }
     out += "</tr>\n";
   }
@@ -225,17 +208,17 @@ constexpr std::string_view kStyle = R"(<style>
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); margin: 2em auto; max-width: 1180px; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.1em; margin: 1.6em 0 .4em; }
 table { border-collapse: collapse; font-size: .9em; font-variant-numeric: tabular-nums; display: block; overflow-x: auto; }
-th, td { text-align: left; padding: .25em .9em .25em 0; border-bottom: 1px solid var(--grid); vertical-align: top; overflow-wrap: anywhere; }
-th { color: var(--quiet); font-weight: 500; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(480px, 1fr)); gap: 0 2em; }
+th, td { text-align: left; padding: .25em .9em .25em 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
+th { color: var(--quiet); font-weight: 500; } .settings td { overflow-wrap: anywhere; } .settings td:first-child { white-space: nowrap; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 0 2em; }
 figure { margin: 0; } figcaption { font-weight: 600; margin: 1.2em 0 .2em; } .note { color: var(--quiet); font-size: .85em; margin: 0; }
 svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: var(--quiet); }
 .grid { stroke: var(--grid); } .resumed { stroke: currentColor; stroke-dasharray: 2 3; }
 polyline { fill: none; stroke: currentColor; stroke-linejoin: round; } circle { fill: currentColor; }
 .training polyline { stroke-width: 1.2; opacity: .65; } .evaluation polyline { stroke-width: 2; }
 .key { display: inline-block; width: .7em; height: .7em; border-radius: 50%; background: currentColor; margin-right: .5em; }
-.confusion td { text-align: right; padding: .25em .5em; } .bars td:nth-child(2) { width: 60%; min-width: 10em; }
-.bar { height: .9em; background: #0072b2; opacity: .7; } .calibration svg { max-width: 420px; }
+.confusion td, .confusion th + th { text-align: right; padding: .25em .5em; } .bars td:nth-child(2) { width: 60%; min-width: 10em; }
+.bar { height: .9em; background: #0072b2; opacity: .7; } .calibration svg { max-width: 284px; }
 .worst { display: flex; flex-wrap: wrap; gap: .8em; } .worst figure { width: 96px; } .worst img { width: 96px; image-rendering: pixelated; }
 .c0 { color: #0072b2; } .c1 { color: #d55e00; } .c2 { color: #009e73; } .c3 { color: #cc79a7; }
 .c4 { color: #e69f00; } .c5 { color: #56b4e9; } .c6 { color: #7d7406; } .c7 { color: #777; }

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
@@ -19,49 +18,78 @@ namespace {
 
 constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a log: some five million reports
 
-/// The numbers of an event, but those that say where it stands.
-void add_values(const Json& event, const std::string& source, std::map<std::string, Points>& into, RunLog& run) {
-  const std::int64_t step = event.get<std::int64_t>("step", source);
-  run.steps = std::max(run.steps, step);
-  for (const auto& [key, value] : *event.if_object()) {
-    if (key == "event" || key == "epoch" || key == "step") {
-      continue;
-    }
-    if (value.is_null()) {
-      run.gaps[key].push_back(step);
-    } else if (value.kind() == std::string_view("a number") || value.kind() == std::string_view("an integer")) {
-      into[key].push_back({step, value.as<double>(source)});
+/// Reads the events of one log.
+class LogReader {
+ public:
+  explicit LogReader(RunLog& run) : run_(run) {}
+
+  void add_event(const Json& event, const std::string& source) {
+    const std::string kind = event.get<std::string>("event", source);
+    if (kind == "step") {
+      run_.exit_code.reset();
+      add_row(Row::Kind::step, event, source);
+    } else if (kind == "epoch") {
+      add_row(Row::Kind::epoch, event, source);
+    } else if (kind == "resume") {
+      const std::int64_t step = event.get<std::int64_t>("step", source);
+      std::erase_if(run_.rows, [&](const Row& row) { return row.step > step; });
+      run_.steps = std::min(run_.steps, step);
+      run_.resumed_after.push_back(step);
+      run_.exit_code.reset();
+    } else if (kind == "end") {
+      run_.exit_code = event.get<std::int64_t>("exit_code", source);
+      if (event.has("best") && !event.member("best", source).is_null()) {
+        run_.best_by = event.get<std::string>("best_by", source);
+        run_.best = event.get<double>("best", source);
+      }
     }
   }
-}
 
-void forget_after(std::int64_t step, std::map<std::string, Points>& values) {
-  for (auto& [key, points] : values) {
-    std::erase_if(points, [&](const Point& p) { return p.step > step; });
-  }
-}
-
-void add_event(const Json& event, const std::string& source, RunLog& run) {
-  const std::string kind = event.get<std::string>("event", source);
-  if (kind == "step") {
-    run.exit_code.reset();
-    add_values(event, source, run.reports, run);
-  } else if (kind == "epoch") {
-    add_values(event, source, run.epochs, run);
-  } else if (kind == "resume") {
-    const std::int64_t step = event.get<std::int64_t>("step", source);
-    forget_after(step, run.reports);
-    forget_after(step, run.epochs);
-    for (auto& [key, steps] : run.gaps) {
-      std::erase_if(steps, [&](std::int64_t gap) { return gap > step; });
+ private:
+  /// The numbers and nulls of an event, but those that say where it stands.
+  void add_row(Row::Kind kind, const Json& event, const std::string& source) {
+    Row row{.kind = kind, .step = event.get<std::int64_t>("step", source), .values = {}};
+    if (event.has("epoch") && !event.member("epoch", source).is_null()) {
+      row.epoch = event.get<std::int64_t>("epoch", source);
     }
-    run.steps = std::min(run.steps, step);
-    run.resumed_after.push_back(step);
-    run.exit_code.reset();
-  } else if (kind == "end") {
-    run.exit_code = event.get<std::int64_t>("exit_code", source);
-    if (event.has("best") && !event.member("best", source).is_null()) {
-      run.best = event.get<std::string>("best_by", source) + " " + exact_text(event.get<double>("best", source));
+    const Json::Object& members = *event.if_object();
+    row.values.reserve(members.size());
+    for (const auto& [key, value] : members) {
+      if (key == "event" || key == "epoch" || key == "step") {
+        continue;
+      }
+      if (value.is_null()) {
+        row.values.push_back({.field = number_of(key)});
+      } else if (value.kind() == std::string_view("a number") || value.kind() == std::string_view("an integer")) {
+        row.values.push_back({.field = number_of(key), .value = value.as<double>(source)});
+      }
+    }
+    run_.steps = std::max(run_.steps, row.step);
+    run_.rows.push_back(std::move(row));
+  }
+
+  std::size_t number_of(const std::string& field) {
+    const auto [found, is_new] = numbers_.try_emplace(field, run_.fields.size());
+    if (is_new) {
+      run_.fields.push_back(field);
+    }
+    return found->second;
+  }
+
+  RunLog& run_;
+  std::map<std::string, std::size_t> numbers_;  ///< of run_.fields
+};
+
+/// The values of the rows by field.
+void sort_by_field(RunLog& run) {
+  for (const Row& row : run.rows) {
+    for (const auto& [field, value] : row.values) {
+      const std::string& name = run.fields[field];
+      if (value) {
+        (row.kind == Row::Kind::step ? run.reports : run.epochs)[name].push_back({row.step, *value});
+      } else {
+        run.gaps[name].push_back(row.step);
+      }
     }
   }
 }
@@ -91,14 +119,16 @@ RunLog read_run(const std::string& path) {
   run.name = folder ? named.parent_path().filename().string() : named.stem().string();
 
   const std::string text = read_file(log.string(), kMostBytes);
+  LogReader reader(run);
   std::int64_t number = 0;
   for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     ++number;
     const std::string source = concat(log.string(), ", line ", number);
     const Json event = parse_json(std::string_view(text).substr(begin, end - begin), source);
     require<DataError>(event.if_object() != nullptr, source, " is ", event.kind(), ", expected an object");
-    add_event(event, source, run);
+    reader.add_event(event, source);
   }
+  sort_by_field(run);
   if (const auto seconds = run.epochs.find("seconds"); seconds != run.epochs.end()) {
     for (const Point& p : seconds->second) {
       run.seconds += p.value;

@@ -98,6 +98,44 @@ DataSplit small_data() {
   return open_data(options);
 }
 
+/// What ResNets have: both kinds of shortcuts, a maximum pool, the last layers.
+Model residual_network() {
+  ModelBuilder builder = ModelBuilder::for_images("residual", {8, 8, 3});
+  NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});
+  x = builder.batch_norm("bn1", x, {.relu = true});
+  x = builder.max_pool("maxpool", x, 3, 2, 1);
+  NodeId y = builder.conv2d("conv2", x, 8, {.kernel = 3, .pad = 1});
+  x = builder.batch_norm("bn2", y, {.relu = true, .residual = x});
+  NodeId shortcut = builder.conv2d("conv3", x, 16, {.kernel = 1, .stride = 2});
+  shortcut = builder.batch_norm("bn3", shortcut);
+  y = builder.conv2d("conv4", x, 16, {.kernel = 3, .stride = 2, .pad = 1});
+  x = builder.batch_norm("bn4", y, {.relu = true, .residual = shortcut});
+  shortcut = builder.subsample_pad("pad", x, 24, 2);
+  y = builder.conv2d("conv5", x, 24, {.kernel = 3, .stride = 2, .pad = 1});
+  x = builder.batch_norm("bn5", y, {.relu = true, .residual = shortcut});
+  x = builder.global_average_pool("pool", x);
+  builder.linear("fc", x, kClasses);
+  return builder.build();
+}
+
+/// What ResNet-50 has in front of batch norms, and behind those with a ReLU: of one norm, of two, with a shortcut.
+Model bottleneck() {
+  ModelBuilder builder = ModelBuilder::for_images("bottleneck", {8, 8, 3});
+  NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});
+  x = builder.batch_norm("bn1", x, {.relu = true});
+  NodeId y = builder.conv2d("conv2", x, 8, {.kernel = 3, .pad = 1});
+  y = builder.batch_norm("bn2", y, {.relu = true});
+  y = builder.conv2d("conv3", y, 16, {.kernel = 1});
+  x = builder.batch_norm("bn3", builder.conv2d("shortcut", x, 16, {.kernel = 1}));
+  x = builder.batch_norm("bn4", y, {.relu = true, .residual = x});
+  y = builder.conv2d("conv4", x, 16, {.kernel = 3, .pad = 1});
+  y = builder.batch_norm("bn5", y, {.relu = true});
+  y = builder.conv2d("conv5", y, 16, {.kernel = 1});
+  x = builder.batch_norm("bn6", y, {.relu = true, .residual = x});
+  builder.linear("fc", builder.global_average_pool("pool", x), kClasses);
+  return builder.build();
+}
+
 struct RunSetup {
   Model (*model)() = cnn;
   int steps = 4;
@@ -118,8 +156,9 @@ struct RunSetup {
   bool views = false;                      ///< images alternate and reflect; tests see them in six views
   bool check_gradients = false;
   bool weights_beside = false;
-  bool trial = false;    ///< trial steps plan the buckets, on two GPUs
-  bool watched = false;  ///< on two GPUs by a watchdog, which is told at the end that the device has done it all
+  bool norms_served = false;  ///< convolutions take the sums of batch norms, where they may
+  bool trial = false;         ///< trial steps plan the buckets, on two GPUs
+  bool watched = false;       ///< on two GPUs by a watchdog, which is told at the end that the device has done it all
   std::vector<int> ends{};
 };
 
@@ -148,15 +187,17 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.pictures = setup.pictures;
   options.check_gradients = setup.check_gradients;
   options.weights_beside = setup.weights_beside;
+  options.plan.cooperative = !setup.norms_served;  // passes in one launch take their own sums
   if (device.kind == DeviceKind::cuda) {
     options.cuda_graph = setup.graph;
     // The libraries of a GPU are no part of this: our own kernels.
     CpuContext host;
     PlanOptions plain = options.plan;
     plain.dtype = DType::f32;
+    plain.fusions = setup.norms_served ? Fusions::on : plain.fusions;
     options.plan.choices = Plan(host, setup.model(), Mode::train, options.global_batch, plain).choices();
     for (auto& [call, choice] : options.plan.choices) {
-      choice = "cuda";
+      choice = setup.norms_served && call.ends_with("beside a norm") ? "cuda:norm" : "cuda";
     }
   }
   return options;
@@ -328,6 +369,8 @@ struct Case {
   double loss;
 };
 
+const RunSetup kServed{.model = bottleneck, .dtype = DType::bf16, .norms_served = true};
+
 std::vector<Case> cases() {
   return {{"mlp, sgd", {.model = mlp}, 1e-5, 1e-5},
           {"mlp, adam", {.model = mlp, .optimizer = adam()}, 1e-4, 1e-5},
@@ -340,6 +383,7 @@ std::vector<Case> cases() {
           {"speed run, views", {.model = speed_run, .views = true}, 1e-4, 1e-4},
           {"speed run, views, bf16", {.model = speed_run, .dtype = DType::bf16, .views = true}, 3e-2, 3e-2},
           {"cnn, sgd, bf16", {.dtype = DType::bf16}, 3e-2, 3e-2},
+          {"bottleneck, norms served, bf16", kServed, 3e-2, 3e-2},
           {"cnn, sgd, fp16", {.optimizer = scaled(1024), .dtype = DType::f16}, 5e-3, 5e-3}};
 }
 
@@ -464,26 +508,6 @@ TEST(CudaTraining, MatricesAreOrthogonalisedAsOnTheHost) {
   }
 }
 
-/// What ResNets have: both kinds of shortcuts, a maximum pool, the last layers.
-Model residual_network() {
-  ModelBuilder builder = ModelBuilder::for_images("residual", {8, 8, 3});
-  NodeId x = builder.conv2d("conv1", builder.input(), 8, {.kernel = 3, .pad = 1});
-  x = builder.batch_norm("bn1", x, {.relu = true});
-  x = builder.max_pool("maxpool", x, 3, 2, 1);
-  NodeId y = builder.conv2d("conv2", x, 8, {.kernel = 3, .pad = 1});
-  x = builder.batch_norm("bn2", y, {.relu = true, .residual = x});
-  NodeId shortcut = builder.conv2d("conv3", x, 16, {.kernel = 1, .stride = 2});
-  shortcut = builder.batch_norm("bn3", shortcut);
-  y = builder.conv2d("conv4", x, 16, {.kernel = 3, .stride = 2, .pad = 1});
-  x = builder.batch_norm("bn4", y, {.relu = true, .residual = shortcut});
-  shortcut = builder.subsample_pad("pad", x, 24, 2);
-  y = builder.conv2d("conv5", x, 24, {.kernel = 3, .stride = 2, .pad = 1});
-  x = builder.batch_norm("bn5", y, {.relu = true, .residual = shortcut});
-  x = builder.global_average_pool("pool", x);
-  builder.linear("fc", x, kClasses);
-  return builder.build();
-}
-
 TEST(CudaTraining, LaunchesAsManyKernelsAsThePlanSays) {
   for (const auto& [model, dtype] : {std::pair(residual_network(), DType::f32),
                                      std::pair(residual_network(), DType::bf16), std::pair(speed_run(), DType::f32)}) {
@@ -550,6 +574,32 @@ TEST(CudaTraining, EveryOrderOfTheWorkGivesTheSameBits) {
       new_machine(seed);
       EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
     }
+  }
+}
+
+TEST(CudaTraining, ConvolutionsThatServeNormsGiveWhatThePartsGive) {
+  std::map<std::string, int> calls;
+  {
+    CudaContext context(Device::cuda(0));
+    const PlanOptions options = options_of(kServed, small_data(), context.device()).plan;
+    const Plan plan(context, bottleneck(), Mode::train, 4, options);
+    for (const Call& call : plan.calls()) {
+      ++calls[call.op];
+    }
+  }
+  EXPECT_EQ(calls["conv2d forward_with_sums cuda:norm"], 5) << "all but the first, whose input has three channels";
+  EXPECT_EQ(calls["conv2d backward_data_for_norm cuda:norm"], 4) << "the shortcut's adds to that of conv2";
+
+  RunSetup setup = kServed;
+  setup.norms_served = false;
+  const Outcome parts = train_on_gpu(setup);
+  const Outcome served = train_on_gpu(kServed);
+  EXPECT_LT(distance(served.parameters, parts.parameters), 1e-2);
+  EXPECT_NE(differences(served, parts), Texts{}) << "the control: another order of sums";
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    new_machine(seed);
+    EXPECT_EQ(differences(train_on_gpu(kServed), served), Texts{}) << "seed " << seed;
+    EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed;
   }
 }
 
