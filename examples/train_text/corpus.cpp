@@ -4,21 +4,19 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <numbers>
 #include <numeric>
 #include <string_view>
-#include <system_error>
 #include <utility>
 #include <vector>
 
+#include <lockstep/nn/data/packed/packed_tokens.hpp>
+#include <lockstep/nn/data/text/text_files.hpp>
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/files/file.hpp>
 
 namespace train_text {
 
-namespace fs = std::filesystem;
 using lockstep::concat;
 using lockstep::DataError;
 using lockstep::require;
@@ -26,32 +24,9 @@ using lockstep::require;
 namespace {
 
 constexpr std::string_view kTokens = "tokens:";
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 32;  // of the text: it is held in memory
-
-bool passed_over(const fs::directory_entry& entry) {
-  std::error_code ignored;
-  return entry.path().filename().string().starts_with('.') ||
-         (entry.is_directory(ignored) && fs::exists(entry.path() / "CMakeCache.txt", ignored));
-}
-
-/// Files below `folder` with one of these endings, in the order of their paths.
-std::vector<std::string> files_below(const std::string& folder, const std::vector<std::string>& endings) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::recursive_directory_iterator entry(folder, error);
-  for (; !error && entry != fs::recursive_directory_iterator(); entry.increment(error)) {
-    std::error_code ignored;
-    if (passed_over(*entry)) {
-      entry.disable_recursion_pending();
-    } else if (entry->is_regular_file(ignored) &&
-               std::find(endings.begin(), endings.end(), entry->path().extension().string()) != endings.end()) {
-      files.push_back(entry->path().string());
-    }
-  }
-  require<DataError>(!error, folder, ": cannot be read: ", error.message());
-  std::sort(files.begin(), files.end());
-  return files;
-}
+constexpr std::string_view kPacked = "packed:";
+constexpr const char* kTrainName = ", the part to train on,";
+constexpr const char* kValidationName = ", the last tenth,";
 
 /// "1 file", "3 files".
 std::string counted(std::size_t number, const char* what) {
@@ -59,7 +34,7 @@ std::string counted(std::size_t number, const char* what) {
 }
 
 /// Order-dependent (FNV-1a): tells texts apart, not against an adversary.
-std::uint64_t hash_of(const std::string& text, std::int64_t length) {
+std::uint64_t hash_of(std::string_view text, std::int64_t length) {
   std::uint64_t hash = 0xcbf29ce484222325ULL ^ static_cast<std::uint64_t>(length);
   for (const char c : text) {
     hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
@@ -86,7 +61,7 @@ std::vector<double> counts_of(const lockstep::nn::Dataset& windows, std::int64_t
   return counts;
 }
 
-std::int64_t windows_of(const std::string& name, const std::string& text, std::int64_t length) {
+std::int64_t windows_of(const std::string& name, std::string_view text, std::int64_t length) {
   const auto bytes = static_cast<std::int64_t>(text.size());
   require<DataError>(bytes > length, name, " has ", bytes, " bytes, expected more than --length ", length);
   return (bytes - 1) / length;  // the last label is one byte beyond its window
@@ -97,32 +72,25 @@ std::int64_t windows_of(const std::string& name, const std::string& text, std::i
 Corpus read_corpus(const std::string& path) {
   const bool own = path.empty();
   const std::string from = own ? LOCKSTEP_SOURCES : path;
-  std::error_code ignored;
-  require<DataError>(fs::exists(from, ignored), "--data ", from, ": there is no such file or folder");
-  Corpus corpus;
-  corpus.source = own ? "the documents of lockstep" : path;
-  std::vector<std::string> files{from};
-  if (fs::is_directory(from, ignored)) {
-    files = files_below(
-        from, own ? std::vector<std::string>{".md"} : std::vector<std::string>{".md", ".txt", ".hpp", ".cpp"});
-    require<DataError>(!files.empty(), "--data ", from, ": the folder holds no file *.md",
-                       own ? "" : ", *.txt, *.hpp or *.cpp");
-  }
-  for (const std::string& file : files) {
-    corpus.train += lockstep::read_file(file, kMostBytes - corpus.train.size());
-  }
-  corpus.files = static_cast<std::int64_t>(files.size());
-  const std::size_t cut = corpus.train.size() - corpus.train.size() / 10;
-  corpus.validation = corpus.train.substr(cut);
-  corpus.train.resize(cut);
-  return corpus;
+  const std::string shown = "--data " + from;
+  lockstep::nn::TextFiles text =
+      own ? lockstep::nn::read_text(from, shown, {".md"}) : lockstep::nn::read_text(from, shown);
+  return {.source = own ? "the documents of lockstep" : path,
+          .files = text.files,
+          .train = std::move(text.train),
+          .validation = std::move(text.validation)};
 }
 
 TextWindows::TextWindows(const std::string& name, std::string text, std::int64_t length)
+    : TextWindows(name, std::make_shared<const std::string>(std::move(text)), length) {}
+
+TextWindows::TextWindows(const std::string& name, std::shared_ptr<const void> owner, std::string_view text,
+                         std::int64_t length)
     : Dataset(name, windows_of(name, text, length),
               {{lockstep::nn::StateField::tokens, lockstep::DType::i32, {length}},
                {lockstep::nn::StateField::labels, lockstep::DType::i32, {length}}}),
-      text_(std::move(text)),
+      owner_(std::move(owner)),
+      text_(text),
       length_(length),
       fingerprint_(hash_of(text_, length)) {}
 
@@ -150,39 +118,76 @@ double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Da
   return bits / tokens;
 }
 
-TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary) {
+namespace {
+
+/// "data: N tokens in 2 files to train on (M windows of 32), ...".
+TextData data_of(const std::string& data, std::shared_ptr<const lockstep::nn::TokenWindows> train,
+                 std::shared_ptr<const lockstep::nn::TokenWindows> validation, std::int64_t vocabulary) {
   TextData text;
-  if (data.starts_with(kTokens)) {
-    const std::string folder = data.substr(kTokens.size());
-    const lockstep::nn::TokenFolder files = lockstep::nn::find_token_files(folder);
-    const auto open = [&](const std::vector<std::string>& paths, const char* part) {
-      std::vector<lockstep::nn::TokenFile> opened(paths.begin(), paths.end());
-      return std::make_shared<lockstep::nn::TokenWindows>(concat(data, ' ', part), std::move(opened), length,
-                                                          vocabulary);
+  text.about =
+      concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"), " to train on (",
+             train->size(), " windows of ", train->fields()[0].shape[0], "), ", validation->tokens(), " in ",
+             counted(validation->files().size(), "file"), " for validation (", validation->size(), " windows)");
+  text.train = std::move(train);
+  text.validation = std::move(validation);
+  text.vocabulary = vocabulary;
+  text.unit = "token";
+  return text;
+}
+
+/// files: what the text was made of, empty where that is not known.
+TextData data_of(const std::string& source, const std::string& files, std::shared_ptr<const TextWindows> train,
+                 std::shared_ptr<const TextWindows> validation) {
+  TextData text;
+  text.about = concat(source, ": ", files, train->bytes(), " bytes to train on (", train->size(), " windows of ",
+                      train->fields()[0].shape[0], "), ", validation->bytes(), " for validation (", validation->size(),
+                      " windows)");
+  text.train = std::move(train);
+  text.validation = std::move(validation);
+  return text;
+}
+
+TextData open_tokens(const std::string& data, std::int64_t length, std::int64_t vocabulary) {
+  const lockstep::nn::TokenFolder files = lockstep::nn::find_token_files(data.substr(kTokens.size()));
+  const auto open = [&](const std::vector<std::string>& paths, const char* part) {
+    std::vector<lockstep::nn::TokenFile> opened(paths.begin(), paths.end());
+    return std::make_shared<lockstep::nn::TokenWindows>(concat(data, ' ', part), std::move(opened), length, vocabulary);
+  };
+  const auto train = open(files.train, "train");
+  return data_of(data, train, open(files.validation, "val"), vocabulary);
+}
+
+TextData open_packed(const std::string& data, std::int64_t length, std::int64_t vocabulary) {
+  const auto file = std::make_shared<const lockstep::nn::PackedTokens>(data.substr(kPacked.size()));
+  if (file->ids() == lockstep::nn::PackedIds::tokens) {
+    file->require_below(vocabulary);
+    const auto windows = [&](const char* part, bool validation) {
+      return std::make_shared<lockstep::nn::TokenWindows>(
+          concat(data, ' ', part), lockstep::nn::token_ids_of(file, validation), length, vocabulary);
     };
-    const auto train = open(files.train, "train");
-    const auto validation = open(files.validation, "val");
-    text.about =
-        concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"), " to train on (",
-               train->size(), " windows of ", length, "), ", validation->tokens(), " in ",
-               counted(validation->files().size(), "file"), " for validation (", validation->size(), " windows)");
-    text.train = train;
-    text.validation = validation;
-    text.vocabulary = vocabulary;
-    text.unit = "token";
-    return text;
+    const auto train = windows("train", false);
+    return data_of(data, train, windows("val", true), vocabulary);
+  }
+  const auto windows = [&](const char* name, std::size_t part) {
+    return std::make_shared<TextWindows>(data + name, file, file->text(part), length);
+  };
+  const auto train = windows(kTrainName, 0);
+  return data_of(data, "", train, windows(kValidationName, 1));
+}
+
+}  // namespace
+
+TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary) {
+  if (data.starts_with(kTokens)) {
+    return open_tokens(data, length, vocabulary);
+  }
+  if (data.starts_with(kPacked)) {
+    return open_packed(data, length, vocabulary);
   }
   Corpus corpus = read_corpus(data);
-  const std::size_t train_bytes = corpus.train.size();
-  const std::size_t validation_bytes = corpus.validation.size();
-  text.train =
-      std::make_shared<TextWindows>(corpus.source + ", the part to train on,", std::move(corpus.train), length);
-  text.validation =
-      std::make_shared<TextWindows>(corpus.source + ", the last tenth,", std::move(corpus.validation), length);
-  text.about = concat(corpus.source, ": ", counted(static_cast<std::size_t>(corpus.files), "file"), ", ", train_bytes,
-                      " bytes to train on (", text.train->size(), " windows of ", length, "), ", validation_bytes,
-                      " for validation (", text.validation->size(), " windows)");
-  return text;
+  const auto train = std::make_shared<TextWindows>(corpus.source + kTrainName, std::move(corpus.train), length);
+  return data_of(corpus.source, counted(static_cast<std::size_t>(corpus.files), "file") + ", ", train,
+                 std::make_shared<TextWindows>(corpus.source + kValidationName, std::move(corpus.validation), length));
 }
 
 double bits_of(double loss) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include <lockstep/nn/data/dataset.hpp>
 
@@ -20,10 +21,8 @@ struct Corpus {
   std::string validation;
 };
 
-/// A file; or a folder and the folders in it: all files *.md, *.txt, *.hpp and *.cpp, one behind the other in the order
-/// of their paths. An empty path: the documents (*.md) of the sources that this program was built from. Names that
-/// begin with a dot and build trees (folders with a CMakeCache.txt) are passed over. DataError that names the path when
-/// nothing is there or nothing is in it.
+/// A file or a folder, as of nn::read_text(). An empty path: the documents (*.md) of the sources that this program was
+/// built from.
 [[nodiscard]] Corpus read_corpus(const std::string& path);
 
 /// Windows of a text as samples: tokens (length) and labels (length), both i32. Window i begins at byte i * length, and
@@ -33,12 +32,19 @@ class TextWindows final : public lockstep::nn::Dataset {
  public:
   /// DataError when the text has not enough bytes for one window.
   TextWindows(const std::string& name, std::string text, std::int64_t length);
+  /// Of a text that `owner` keeps.
+  TextWindows(const std::string& name, std::shared_ptr<const void> owner, std::string_view text, std::int64_t length);
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
+  [[nodiscard]] std::size_t bytes() const { return text_.size(); }  ///< of the text
 
  private:
-  std::string text_;
+  TextWindows(const std::string& name, const std::shared_ptr<const std::string>& text, std::int64_t length)
+      : TextWindows(name, text, *text, length) {}
+
+  std::shared_ptr<const void> owner_;
+  std::string_view text_;
   std::int64_t length_;
   std::uint64_t fingerprint_;
 };
@@ -52,8 +58,9 @@ struct TextData {
   std::string about{};        ///< for people, one line
   [[nodiscard]] bool bytes() const { return unit == "byte"; }
 };
-/// `data`: a path as of read_corpus(), or tokens:DIR, a folder as of nn::find_token_files() with ids below
-/// `vocabulary`. Errors as of these and of the windows.
+/// `data`: a path as of read_corpus(); or tokens:DIR, a folder as of nn::find_token_files() with ids below
+/// `vocabulary`; or packed:FILE, one of these in a file of lockstep-pack, with the same windows and fingerprints.
+/// Errors as of these and of the windows.
 [[nodiscard]] TextData open_text(const std::string& data, std::int64_t length, std::int64_t vocabulary);
 
 /// What it costs to say a token of `validation` by the histogram of the tokens of `train` alone, in bits. One is added

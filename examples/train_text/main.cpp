@@ -79,6 +79,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   std::optional<nn::Model> model;
   session.agree([&] {
     text = train_text::open_text(o.data, o.length, o.vocabulary);
+    if (text.bytes()) {
+      train_text::require_no_vocabulary(o);
+    }
     const std::int64_t batch = o.training.batch_size.value_or(o.training.default_batch);
     require<DataError>(text.train->size() >= batch, text.train->name(), " has ", text.train->size(),
                        " windows of --length ", o.length, ", expected at least --batch-size ", batch);

@@ -28,6 +28,7 @@ constexpr const char* kAbout =
     "  train_text --data tokens:DIR --length 256   DIR/train.bin and DIR/val.bin as nanoGPT's and llm.c's scripts "
     "write\n"
     "                                              them\n"
+    "  train_text --data packed:FILE               either of these in one mapped file with checksums (lockstep-pack)\n"
     "  train_text --resume auto --sample 1000 --prompt \"A stream is\"\n"
     "                                              goes on from the last checkpoint; where the run is complete, it\n"
     "                                              only writes text\n";
@@ -52,6 +53,11 @@ void in_range(const char* name, std::int64_t value, std::int64_t least) {
 
 }  // namespace
 
+void require_no_vocabulary(const Options& options) {
+  require<UsageError>(!options.vocabulary_given, "--vocabulary is ", options.vocabulary,
+                      ", which is for --data tokens:DIR: a text's tokens are its bytes");
+}
+
 cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   cli::Parsed<Options> parsed;
   Options& o = parsed.options;
@@ -65,12 +71,16 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   o.training.out = "text.out";
   CLI::App app(kAbout, "train_text");
   cli::prepare(app, kFooter);
-  app.add_option("--data", o.data,
-                 "a file, or a folder: its files *.md, *.txt, *.hpp and *.cpp in the order of their paths; none: the "
-                 "documents of lockstep. tokens:DIR: files of token ids, *train*.bin and *val*.bin")
+  app.add_option(
+         "--data", o.data,
+         "a file, or a folder: its files *.md, *.txt, *.hpp and *.cpp in the order of their paths; none: the "
+         "documents of lockstep.\n"
+         "tokens:DIR: files of token ids, *train*.bin and *val*.bin. packed:FILE: either of these in a file of\n"
+         "lockstep-pack, the same bits")
       ->group("Text");
-  CLI::Option* vocabulary =
-      app.add_option("--vocabulary", o.vocabulary, "of tokens:DIR: ids are below it; 50257 is GPT-2's")->group("Text");
+  CLI::Option* vocabulary = app.add_option("--vocabulary", o.vocabulary,
+                                           "of tokens:DIR, or such a packed:FILE: ids are below it; 50257 is GPT-2's")
+                                ->group("Text");
   app.add_option("--length", o.length, "bytes, or tokens, that the model sees at once")->group("Text");
   app.add_option("--layers", o.layers, "transformer layers")->group("Model");
   app.add_option("--heads", o.heads, "attention heads of a layer; a divisor of the width")->group("Model");
@@ -98,8 +108,10 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   require<UsageError>(o.width % o.heads == 0, "--heads is ", o.heads, ", expected a divisor of --width ", o.width);
   in_range("--length", o.length, 1);
   in_range("--vocabulary", o.vocabulary, 1);
-  require<UsageError>(vocabulary->count() == 0 || o.data.starts_with("tokens:"), "--vocabulary is ", o.vocabulary,
-                      ", which is for --data tokens:DIR: a text's tokens are its bytes");
+  o.vocabulary_given = vocabulary->count() > 0;
+  if (!o.data.starts_with("tokens:") && !o.data.starts_with("packed:")) {  // what is packed is known when it is opened
+    require_no_vocabulary(o);
+  }
   in_range("--sample", o.sample, 0);
   require<UsageError>(std::isfinite(o.temperature) && o.temperature > 0, "--temperature is ", o.temperature,
                       ", expected a number above 0");

@@ -14,6 +14,7 @@ namespace train_text {
 struct Options {
   std::string data;                 ///< empty: the documents of lockstep
   std::int64_t vocabulary = 50257;  ///< of data that is tokens
+  bool vocabulary_given = false;
   std::int64_t layers = 4;
   std::int64_t heads = 4;
   std::int64_t width = 128;
@@ -24,6 +25,9 @@ struct Options {
   lockstep::cli::LaunchOptions launch;
   lockstep::nn::TrainingOptions training;
 };
+
+/// UsageError for a vocabulary that was given for text.
+void require_no_vocabulary(const Options& options);
 
 /// UsageError naming the option and what was expected. `config`: the file of --config.
 [[nodiscard]] lockstep::cli::Parsed<Options> parse(int argc, const char* const* argv,

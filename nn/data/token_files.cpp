@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include <lockstep/nn/data/detail/token_ids.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 
@@ -22,29 +23,30 @@ constexpr std::uint64_t kHeaderBytes = 256 * sizeof(std::int32_t);
 constexpr std::int32_t kGpt2Magic = 20240520;
 constexpr std::int32_t kLlama3Magic = 20240801;
 
-/// Tells contents apart, not against an adversary (FNV-1a).
-std::uint64_t mixed(std::uint64_t hash, std::span<const std::byte> bytes) {
-  for (const std::byte byte : bytes) {
-    hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL;
-  }
-  return hash;
-}
-
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-  return mixed(hash, std::as_bytes(std::span(&value, 1)));
+  return detail::fnv1a(hash, std::as_bytes(std::span(&value, 1)));
 }
 
-std::int64_t windows_of(const TokenFile& file, std::int64_t length) {
+std::vector<std::unique_ptr<const TokenIds>> shared(std::vector<TokenFile> files) {
+  std::vector<std::unique_ptr<const TokenIds>> ids;
+  for (TokenFile& file : files) {
+    ids.push_back(std::make_unique<TokenFile>(std::move(file)));
+  }
+  return ids;
+}
+
+std::int64_t windows_of(const TokenIds& file, std::int64_t length) {
   return (file.size() - 1) / length;  // the last label is one token beyond its window
 }
 
-std::int64_t windows_of(const std::string& name, std::span<const TokenFile> files, std::int64_t length) {
+std::int64_t windows_of(const std::string& name, std::span<const std::unique_ptr<const TokenIds>> files,
+                        std::int64_t length) {
   require<UsageError>(length >= 1, name, ": windows of ", length, " tokens, expected 1 or more");
   std::int64_t windows = 0;
   std::int64_t longest = 0;
-  for (const TokenFile& file : files) {
-    windows += windows_of(file, length);
-    longest = std::max(longest, file.size());
+  for (const std::unique_ptr<const TokenIds>& file : files) {
+    windows += windows_of(*file, length);
+    longest = std::max(longest, file->size());
   }
   require<DataError>(windows >= 1, name, ": the longest of ", files.size(), files.size() == 1 ? " file" : " files",
                      " has ", longest, " tokens, expected more than the ", length, " of a window");
@@ -92,14 +94,9 @@ TokenFile::TokenFile(const std::string& path) : file_(std::make_unique<MappedFil
 void TokenFile::read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const {
   const std::byte* from =
       file_->bytes(offset_ + static_cast<std::uint64_t>(begin) * width_, out.size() * width_).data();
-  for (std::size_t i = 0; i < out.size(); ++i) {
-    std::uint32_t id = 0;  // little-endian: the upper bytes stay zero
-    std::memcpy(&id, from + i * width_, width_);
-    if (static_cast<std::int64_t>(id) >= vocabulary) {
-      throw DataError(concat(printable(path()), ": token ", begin + static_cast<std::int64_t>(i), " is ", id,
-                             ", expected one below the vocabulary's ", vocabulary));
-    }
-    out[i] = static_cast<std::int32_t>(id);
+  if (const std::size_t bad = detail::widen_ids(from, width_, vocabulary, out); bad < out.size()) {
+    throw DataError(concat(printable(path()), ": token ", begin + static_cast<std::int64_t>(bad), " is ",
+                           static_cast<std::uint32_t>(out[bad]), ", expected one below the vocabulary's ", vocabulary));
   }
 }
 
@@ -107,36 +104,41 @@ std::uint64_t TokenFile::fingerprint() const {
   constexpr std::uint64_t kPage = 4096;
   constexpr std::uint64_t kPages = 256;
   const std::uint64_t bytes = file_->size();
-  std::uint64_t hash = mixed(mixed(0xcbf29ce484222325ULL, bytes), width_);
+  std::uint64_t hash = mixed(mixed(detail::kFnvBegin, bytes), width_);
   const std::uint64_t pages = std::min(kPages, (bytes + kPage - 1) / kPage);
   for (std::uint64_t page = 0; page < pages; ++page) {
     const std::uint64_t begin = pages == 1 ? 0 : (bytes - kPage) * page / (pages - 1);  // the last one ends the file
-    hash = mixed(hash, file_->bytes(begin, std::min(kPage, bytes - begin)));
+    hash = detail::fnv1a(hash, file_->bytes(begin, std::min(kPage, bytes - begin)));
   }
   return hash;
 }
 
 TokenWindows::TokenWindows(const std::string& name, std::vector<TokenFile> files, std::int64_t length,
                            std::int64_t vocabulary)
+    : TokenWindows(name, shared(std::move(files)), length, vocabulary) {}
+
+TokenWindows::TokenWindows(const std::string& name, std::vector<std::unique_ptr<const TokenIds>> files,
+                           std::int64_t length, std::int64_t vocabulary)
     : Dataset(name, windows_of(name, files, length),
               {{StateField::tokens, DType::i32, {length}}, {StateField::labels, DType::i32, {length}}}),
       files_(std::move(files)),
       length_(length),
       vocabulary_(vocabulary),
-      fingerprint_(mixed(0xcbf29ce484222325ULL, static_cast<std::uint64_t>(length))) {
+      fingerprint_(mixed(detail::kFnvBegin, static_cast<std::uint64_t>(length))) {
   require<UsageError>(vocabulary >= 1 && vocabulary <= std::numeric_limits<std::int32_t>::max(), this->name(),
                       ": the vocabulary is ", vocabulary, ", expected 1 to ", std::numeric_limits<std::int32_t>::max());
   std::int64_t first = 0;
-  for (const TokenFile& file : files_) {
+  for (const std::unique_ptr<const TokenIds>& file : files_) {
     first_.push_back(first);
-    first += windows_of(file, length_);
-    fingerprint_ = mixed(fingerprint_, file.fingerprint());
+    first += windows_of(*file, length_);
+    fingerprint_ = mixed(fingerprint_, file->fingerprint());
   }
 }
 
 std::int64_t TokenWindows::tokens() const {
-  return std::accumulate(files_.begin(), files_.end(), std::int64_t{0},
-                         [](std::int64_t sum, const TokenFile& file) { return sum + file.size(); });
+  return std::accumulate(
+      files_.begin(), files_.end(), std::int64_t{0},
+      [](std::int64_t sum, const std::unique_ptr<const TokenIds>& file) { return sum + file->size(); });
 }
 
 void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
@@ -144,16 +146,15 @@ void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std
   const auto file =
       static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), index) - first_.begin()) - 1;
   const std::int64_t begin = (index - first_[file]) * length_;
-  std::array<std::int32_t, 256> ids;
-  for (std::int64_t field = 0; field < 2; ++field) {  // the labels lie one token further
-    std::byte* to = out[static_cast<std::size_t>(field)].data();
-    for (std::int64_t done = 0; done < length_;) {
-      const auto count = static_cast<std::size_t>(std::min<std::int64_t>(ids.size(), length_ - done));
-      files_[file].read(begin + field + done, vocabulary_, std::span(ids).first(count));
-      std::memcpy(to, ids.data(), count * sizeof ids[0]);
-      to += count * sizeof ids[0];
-      done += static_cast<std::int64_t>(count);
-    }
+  std::array<std::int32_t, 1025> ids;
+  for (std::int64_t done = 0; done < length_;) {
+    const std::int64_t count = std::min<std::int64_t>(ids.size() - 1, length_ - done);
+    files_[file]->read(begin + done, vocabulary_, std::span(ids).first(static_cast<std::size_t>(count) + 1));
+    const auto at = static_cast<std::size_t>(done) * sizeof ids[0];
+    const auto bytes = static_cast<std::size_t>(count) * sizeof ids[0];
+    std::memcpy(out[0].data() + at, ids.data(), bytes);
+    std::memcpy(out[1].data() + at, ids.data() + 1, bytes);  // the labels lie one token further
+    done += count;
   }
 }
 

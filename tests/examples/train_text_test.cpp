@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/data/packed/pack_tokens.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -251,7 +253,7 @@ TEST_F(TrainText, HelpNamesEveryOption) {
 }
 
 /// Tokens and labels of a sample.
-std::vector<std::vector<std::int32_t>> window(const train_text::TextWindows& windows, std::int64_t index) {
+std::vector<std::vector<std::int32_t>> window(const nn::Dataset& windows, std::int64_t index) {
   std::vector<std::vector<std::int32_t>> fields;
   std::vector<std::span<std::byte>> bytes;
   for (const nn::SampleField& field : windows.fields()) {
@@ -297,6 +299,47 @@ TEST(Corpus, TakesTextFilesInOrderAndCutsOffTheLastTenth) {
   EXPECT_EQ(corpus.files, 4);
   EXPECT_EQ(train_text::read_corpus(folder / "b.txt").train, "23456");
   EXPECT_GT(train_text::read_corpus("").files, 10) << "the documents of lockstep";
+}
+
+/// What is packed of a source is the source: sizes, windows, fingerprints.
+void expect_packed_like(const std::string& data, const std::string& source, std::int64_t length) {
+  const testing::TemporaryFolder folder;
+  const std::string out = folder / "a.pack";
+  (void)nn::TokenPack({.source = source, .out = out}).write([](const nn::PackProgress&) {});
+  const train_text::TextData expected = train_text::open_text(data, length, 300);
+  const train_text::TextData packed = train_text::open_text("packed:" + out, length, 300);
+  EXPECT_EQ(packed.unit, expected.unit);
+  EXPECT_EQ(packed.vocabulary, expected.vocabulary);
+  fs::remove(out);  // what is mapped stays
+  for (const auto& [set, other] : {std::pair(packed.train, expected.train), {packed.validation, expected.validation}}) {
+    ASSERT_EQ(set->size(), other->size());
+    EXPECT_EQ(set->fingerprint(), other->fingerprint());
+    for (std::int64_t i = 0; i < set->size(); ++i) {
+      ASSERT_EQ(window(*set, i), window(*other, i)) << data << ", window " << i << " of " << length;
+    }
+  }
+  EXPECT_EQ(train_text::histogram_bits(*packed.train, *packed.validation, packed.vocabulary),
+            train_text::histogram_bits(*expected.train, *expected.validation, expected.vocabulary));
+}
+
+TEST(PackedText, IsWhatItWasMadeOf) {
+  const testing::TemporaryFolder folder;
+  fs::create_directories(folder / "text/a");
+  for (const char* name : {"text/b.txt", "text/a/z.md", "text/c.hpp"}) {
+    std::string text(901, '\0');
+    std::generate(text.begin(), text.end(),
+                  [i = 7 * name[5]]() mutable { return static_cast<char>(i = 75 * i % 65537); });
+    put_file(folder / name, text);
+  }
+  testing::write_tokens(folder / "tokens/a_train.bin", 0, testing::token_cycle(1234, 300));
+  testing::write_tokens(folder / "tokens/b_train.bin", 20240801, testing::token_cycle(31, 30));  // too short for some
+  testing::write_tokens(folder / "tokens/c_train.bin", 20240520, testing::token_cycle(500, 11));
+  testing::write_tokens(folder / "tokens/val.bin", 0, testing::token_cycle(300, 12));
+  for (const std::int64_t length : {1, 7, 64}) {
+    expect_packed_like(folder / "text", "text:" + (folder / "text"), length);
+    expect_packed_like(folder / "text/b.txt", "text:" + (folder / "text/b.txt"), length);
+    expect_packed_like("tokens:" + (folder / "tokens"), "tokens:" + (folder / "tokens"), length);
+  }
 }
 
 TEST(Corpus, BitsOfAHistogram) {

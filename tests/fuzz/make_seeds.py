@@ -624,6 +624,63 @@ def packed_seeds():
     put("packed", "offset", b"\1" + good[1:offset] + b"\x1d" + good[offset + 1:])
 
 
+# ---- packed_tokens: flags (1: checksums are made right, but those of blocks; 2: those too), length - 1 of a window, a file
+def packed_tokens(parts, version=1, content=1, train=None, validation=1, vocabulary=None, kind=3, width=2, more=b"", tail=b"",
+                  flags=0):
+    """parts: ids, name, and what the index says otherwise: size, largest, its place."""
+    ids, index, names, most = b"", b"", b"", 0
+    for numbers, name, *told in parts:
+        size, largest, place = told or (len(numbers), max(numbers), numbers.index(max(numbers)))
+        ids += b"".join(number.to_bytes(width or 1, "little") for number in numbers)
+        index += struct.pack("<QQQII", size, 7, place, largest, len(name))
+        names += name
+        most = max(most, largest)
+    index += names + b"".join(struct.pack("<I", zlib.crc32(ids[at:at + 65536])) for at in range(0, len(ids), 65536)) + more
+    begin = b"LSPACK\r\n" + struct.pack("<II", version, content)
+    end = struct.pack("<QQQQIIII", 16 + len(ids), len(index), len(parts) - validation if train is None else train, validation,
+                      most + 1 if vocabulary is None else vocabulary, kind, width, zlib.crc32(index)) + b"LSPACKED" + bytes(4)
+    return bytes([flags, 2]) + begin + ids + index + end + struct.pack("<I", zlib.crc32(begin + end)) + tail
+
+
+def packed_tokens_seeds():
+    parts = [([5, 300, 7, 300, 1, 2, 3], b"a_train.bin"), ([2], b""), ([0, 0, 256, 4], b"val.bin")]
+    text = [(list(b"some text to train on"), b"train"), (list(b"the rest"), b"val")]
+    good = packed_tokens(parts)
+    name = "packed_tokens"
+    put(name, "tokens", good)
+    put(name, "text", packed_tokens(text, kind=2, width=1))
+    put(name, "bytes", packed_tokens(text, width=1))
+    put(name, "wide", packed_tokens([([70000, 1, 2**31 - 2], b"a"), ([1, 2, 3, 4], b"b")], width=4))
+    put(name, "blocks", packed_tokens([([1, 2, 3] * 14000, b"a"), ([4, 5] * 10, b"b")]))
+    put(name, "repaired", packed_tokens(parts, flags=3))
+    put(name, "empty", b"\0\0")
+    put(name, "begin", good[:30])
+    put(name, "cut", good[:-9])
+    put(name, "goes_on", good + b"x")
+    put(name, "version", packed_tokens(parts, version=2))
+    put(name, "pictures", packed_tokens(parts, content=0))
+    put(name, "content", packed_tokens(parts, content=9))
+    put(name, "flipped_id", good[:20] + b"\xff" + good[21:])
+    put(name, "flipped_index", good[:60] + b"\xff" + good[61:])
+    put(name, "flipped_end", good[:-30] + b"\xff" + good[-29:])
+    put(name, "index_place", b"\1" + good[1:-64] + b"\xff" + good[-63:])
+    put(name, "no_train", packed_tokens(parts, train=0))
+    put(name, "train_many", packed_tokens(parts, train=2**64 - 1))
+    put(name, "one_less", packed_tokens(parts, train=1))
+    put(name, "kind", packed_tokens(parts, kind=1))
+    put(name, "text_parts", packed_tokens(text + text, kind=2, width=1))
+    put(name, "text_wide", packed_tokens(text, kind=2))
+    put(name, "width", packed_tokens(parts, width=3))
+    put(name, "vocabulary", packed_tokens(parts, vocabulary=5))
+    put(name, "index_longer", packed_tokens(parts, more=b"x"))
+    put(name, "none", packed_tokens([([], b"a", 0, 0, 0)] + parts[1:]))
+    put(name, "many", packed_tokens([parts[0] + (2**63, 300, 1)] + parts[1:]))
+    put(name, "largest", packed_tokens([parts[0] + (7, 65536, 1)] + parts[1:]))
+    put(name, "place", packed_tokens([parts[0] + (7, 300, 7)] + parts[1:]))
+    put(name, "other_largest", packed_tokens([parts[0] + (7, 299, 1)] + parts[1:]))
+    put(name, "beyond", packed_tokens([([2**32 - 1, 2, 3, 4], b"a", 4, 9, 0), ([1], b"b")], width=4))
+
+
 # ---- tokens
 def tokens(length, vocabulary, data):
     return struct.pack("<BH", length - 1, vocabulary - 1) + data
@@ -663,7 +720,7 @@ def main():
     shutil.rmtree(SEEDS, ignore_errors=True)
     for make in (idx_seeds, cifar10_seeds, safetensors_seeds, json_seeds, cost_seeds, choices_seeds, config_seeds, devices_seeds,
                  launch_seeds, options_seeds, state_seeds, tensors_seeds, tokens_seeds, torch_seeds, units_seeds,
-                 image_seeds, packed_seeds):
+                 image_seeds, packed_seeds, packed_tokens_seeds):
         make()
 
 

@@ -1,11 +1,12 @@
-// lockstep-pack DIR FILE: the pictures of a folder in one file, for --data packed:FILE; --check FILE: whether such a
-// file is whole. One process, no mpirun.
+// lockstep-pack DIR FILE: the pictures of a folder, or text or tokens, in one file, for --data packed:FILE;
+// --check FILE: whether such a file is whole. One process, no mpirun.
 
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <limits>
+#include <optional>
 #include <string>
 
 #include <CLI/CLI.hpp>
@@ -46,15 +47,13 @@ class ProgressLines {
 };
 
 /// Writes the file; --json leaves standard output to the summary.
-int pack(nn::PackOptions options, const std::string& store, bool json) {
-  require<UsageError>(store == "files" || store == "pixels", "--store is ", store, ", expected files or pixels");
-  options.store = store == "files" ? nn::PackedStore::files : nn::PackedStore::pixels;
+template <class Pack>
+int write(const Pack& pack, bool json) {
   std::FILE* const lines = json ? stderr : stdout;
-  const nn::FolderPack pack(options);
   std::fputs(tools::pack_header(pack).c_str(), lines);
   std::fflush(lines);
   ProgressLines progress(lines);
-  const nn::PackSummary summary = pack.write([&](const nn::PackProgress& now) { progress(now); });
+  const auto summary = pack.write([&](const nn::PackProgress& now) { progress(now); });
   const double seconds = progress.seconds();
   std::fputs(json ? (tools::pack_json(pack, summary, seconds).text(2) + "\n").c_str()
                   : tools::pack_report(pack, summary, seconds).c_str(),
@@ -62,17 +61,24 @@ int pack(nn::PackOptions options, const std::string& store, bool json) {
   return exit_code::kFinished;
 }
 
+int pack(nn::PackOptions options, const std::string& store, bool json) {
+  require<UsageError>(store == "files" || store == "pixels", "--store is ", store, ", expected files or pixels");
+  options.store = store == "files" ? nn::PackedStore::files : nn::PackedStore::pixels;
+  return write(nn::FolderPack(options), json);
+}
+
 /// Reads the file; standard output has the result alone.
+template <class File>
 int check(const std::string& path, int threads, bool json) {
-  const nn::PackedFile file(path);
+  const File file(path);
   ProgressLines progress(stderr);
   const nn::PackedCheck found =
       nn::check_packed(file, threads, json ? std::numeric_limits<std::size_t>::max() : tools::kNamedDamage,
                        [&](const nn::PackProgress& now) { progress(now); });
   std::fputs((json ? tools::check_json(file, found).text(2) + "\n" : tools::check_report(file, found)).c_str(), stdout);
   std::fflush(stdout);
-  require<DataError>(found.damaged == 0, printable(path), ": ", found.damaged, " of ",
-                     file.train_size() + file.test_size(), " samples are damaged");
+  require<DataError>(found.damaged == 0, printable(path), ": ", found.damaged, " of ", tools::checked_text(file),
+                     " are damaged");
   return exit_code::kFinished;
 }
 
@@ -88,8 +94,10 @@ int main(int argc, char** argv) {
       "  lockstep-pack DIR train.pack --store pixels --resize 256       decoded once, for processors that decode too\n"
       "                                                                 slowly: a larger file, and other bits\n"
       "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n"
+      "  lockstep-pack tokens:DIR train.pack                            what train_text --data tokens:DIR reads\n"
+      "  lockstep-pack text:PATH train.pack                             what train_text --data PATH reads\n"
       "  lockstep-pack --check train.pack                               every checksum and picture, a line for each\n"
-      "                                                                 damaged sample\n\n"
+      "                                                                 damaged sample or block of text or tokens\n\n"
       "Exit codes: 0; 2 bad options, a folder that is no data, a damaged image or packed file, a file that exists;\n"
       "3 a full disk.",
       "lockstep-pack");
@@ -100,7 +108,8 @@ int main(int argc, char** argv) {
   std::string checked;
   bool json = false;
   CLI::Option* const folder =
-      app.add_option("DIR", options.folder, "train and val or test in it, with a folder of images for each class")
+      app.add_option("DIR", options.folder,
+                     "train and val or test in it, with a folder of images for each class; or tokens:DIR or text:PATH")
           ->required();
   CLI::Option* const out =
       app.add_option("FILE", options.out, "to write, outside of DIR; beside it FILE.tmp-PID until it is whole")
@@ -116,7 +125,10 @@ int main(int argc, char** argv) {
                  "so much of each class is for the test, where DIR has no folder val or test");
   app.add_option("--seed", options.seed, "of that split: train_resnet's --seed")->capture_default_str();
   app.add_flag("--skip-damaged", options.skip_damaged, "leave damaged images out and name them; else one is an error");
-  app.add_flag("--overwrite", options.overwrite, "replace FILE");
+  std::optional<std::int64_t> vocabulary;
+  CLI::Option* const vocabulary_option =
+      app.add_option("--vocabulary", vocabulary, "tokens:DIR: ids have to be below it; none: any ids");
+  CLI::Option* const overwrite = app.add_flag("--overwrite", options.overwrite, "replace FILE");
   const CLI::Option* const json_option =
       app.add_flag("--json", json,
                    "the summary as JSON on standard output; the other lines on standard error. Beside --check: its\n"
@@ -133,7 +145,18 @@ int main(int argc, char** argv) {
   });
   const CLI::Option* const threads = app.add_option("--threads", options.threads, "that decode")->capture_default_str();
   return cli::run_alone(app, argc, argv, [&] {
+    if (check_option->count() == 0 && nn::is_token_source(options.folder)) {
+      for (const CLI::Option* const other : app.get_options()) {
+        const bool taken =
+            other == folder || other == out || other == vocabulary_option || other == overwrite || other == json_option;
+        require<UsageError>(taken || other->count() == 0, other->get_name(), " is given beside ",
+                            displayed(options.folder), ", expected no more than --vocabulary, --overwrite and --json");
+      }
+      return write(nn::TokenPack({options.folder, options.out, vocabulary, options.overwrite}), json);
+    }
     if (check_option->count() == 0) {
+      require<UsageError>(!vocabulary.has_value(), "--vocabulary is ", vocabulary.value_or(0),
+                          " beside a folder of pictures, expected it beside tokens:DIR");
       return pack(options, store, json);
     }
     for (const CLI::Option* const other : app.get_options()) {
@@ -141,6 +164,7 @@ int main(int argc, char** argv) {
                           other->get_name(),
                           " is given beside --check FILE, expected no more than --threads and --json");
     }
-    return check(checked, options.threads, json);
+    return nn::is_packed_tokens(checked) ? check<nn::PackedTokens>(checked, options.threads, json)
+                                         : check<nn::PackedFile>(checked, options.threads, json);
   });
 }

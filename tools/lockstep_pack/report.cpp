@@ -25,6 +25,35 @@ std::string bytes_of(std::uint64_t bytes) {
   return bytes_text(static_cast<double>(bytes));
 }
 
+/// "tokens", "bytes of text".
+const char* unit_of(nn::PackedIds ids) {
+  return ids == nn::PackedIds::text ? "bytes of text" : "tokens";
+}
+
+std::string number_of(std::int64_t number, const char* what) {
+  return concat(number, ' ', what, number == 1 ? "" : "s");
+}
+
+/// A line for each damage, and how many more there are.
+std::string damage_text(const nn::PackedCheck& check) {
+  std::string text;
+  for (const std::string& damage : check.texts) {
+    text += damage + "\n";
+  }
+  const std::int64_t more = check.damaged - static_cast<std::int64_t>(check.texts.size());
+  return more > 0 ? concat(text, "and ", more, " more\n") : text;
+}
+
+/// Ids to train on, and for validation.
+std::pair<std::int64_t, std::int64_t> tokens_of(const nn::PackedTokens& file) {
+  std::int64_t train = 0;
+  std::int64_t validation = 0;
+  for (std::size_t i = 0; i < file.parts().size(); ++i) {
+    (i < file.train_parts() ? train : validation) += file.parts()[i].size;
+  }
+  return {train, validation};
+}
+
 }  // namespace
 
 std::string pack_header(const nn::FolderPack& pack) {
@@ -44,8 +73,8 @@ std::string pack_header(const nn::FolderPack& pack) {
 
 std::string pack_progress(const nn::PackProgress& progress, double seconds) {
   const double share = static_cast<double>(progress.done) / static_cast<double>(progress.all);
-  return concat(progress.done, " of ", progress.all, " images, ", percent_text(share), ", ", bytes_of(progress.bytes),
-                ", ", duration(share > 0 ? seconds * (1 - share) / share : 0), " left");
+  return concat(progress.done, " of ", progress.all, ' ', progress.what, ", ", percent_text(share), ", ",
+                bytes_of(progress.bytes), ", ", duration(share > 0 ? seconds * (1 - share) / share : 0), " left");
 }
 
 std::string pack_report(const nn::FolderPack& pack, const nn::PackSummary& summary, double seconds) {
@@ -98,12 +127,57 @@ std::string check_report(const nn::PackedFile& file, const nn::PackedCheck& chec
                   file.bytes(), " bytes: all checksums right",
                   unseen ? "; no picture was decoded, as this build reads no JPEG and PNG files" : "", "\n");
   }
-  std::string text;
-  for (const std::string& damage : check.texts) {
-    text += damage + "\n";
+  return damage_text(check);
+}
+
+std::string pack_header(const nn::TokenPack& pack) {
+  const nn::TokenPackOptions& options = pack.options();
+  std::string stored = "the bytes as they are";
+  if (pack.ids() == nn::PackedIds::tokens) {
+    stored = concat("token ids of 1, 2 or 4 bytes, as the largest needs\n  vocabulary ",
+                    options.vocabulary.has_value() ? concat("ids are below ", *options.vocabulary)
+                                                   : std::string("any ids (--vocabulary)"));
   }
-  const std::int64_t more = check.damaged - static_cast<std::int64_t>(check.texts.size());
-  return more > 0 ? concat(text, "and ", more, " more\n") : text;
+  return concat("lockstep-pack\n  source     ", displayed(options.source), ": ", number_of(pack.files(), "file"), ", ",
+                pack.train_tokens(), ' ', unit_of(pack.ids()), " to train on and ", pack.validation_tokens(),
+                " for validation\n  file       ", displayed(options.out),
+                options.overwrite ? ", an older one is replaced" : "", "; appears when it is whole\n  stored     ",
+                stored, "\n");
+}
+
+std::string pack_report(const nn::TokenPack& pack, const nn::TokenPackSummary& summary, double seconds) {
+  const bool tokens = pack.ids() == nn::PackedIds::tokens;
+  return concat(displayed(pack.options().out), ": ", pack.train_tokens(), ' ', unit_of(pack.ids()), " to train on and ",
+                pack.validation_tokens(), " for validation, ", bytes_of(summary.bytes), ", in ", duration(seconds),
+                "\n  the largest id is ", summary.vocabulary - 1, "; ", number_of(summary.width, "byte"),
+                " each\n  train_text --data packed:", displayed(pack.options().out),
+                tokens ? " --vocabulary N, as with tokens:DIR" : "", "\n");
+}
+
+Json pack_json(const nn::TokenPack& pack, const nn::TokenPackSummary& summary, double seconds) {
+  const nn::TokenPackOptions& options = pack.options();
+  Json::Object json;
+  json["source"] = options.source;
+  json["file"] = options.out;
+  json["ids"] = nn::name_of(pack.ids());
+  json["files"] = pack.files();
+  json["training_tokens"] = pack.train_tokens();
+  json["validation_tokens"] = pack.validation_tokens();
+  json["vocabulary"] = summary.vocabulary;
+  json["bytes_per_id"] = summary.width;
+  json["bytes"] = summary.bytes;
+  json["seconds"] = seconds;
+  return json;
+}
+
+std::string check_report(const nn::PackedTokens& file, const nn::PackedCheck& check) {
+  if (check.damaged > 0) {
+    return damage_text(check);
+  }
+  const auto [train, validation] = tokens_of(file);
+  return concat(train, " and ", validation, ' ', unit_of(file.ids()), " of a vocabulary of ", file.vocabulary(),
+                ", in ", file.parts().size(), " parts of ", number_of(file.width(), "byte"), " an id, ", file.bytes(),
+                " bytes: all checksums right\n");
 }
 
 Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check) {
@@ -118,6 +192,31 @@ Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check) {
   json["damaged"] = check.damaged;
   json["texts"] = Json::Array(check.texts.begin(), check.texts.end());
   return json;
+}
+
+Json check_json(const nn::PackedTokens& file, const nn::PackedCheck& check) {
+  const auto [train, validation] = tokens_of(file);
+  Json::Object json;
+  json["file"] = file.path();
+  json["ids"] = nn::name_of(file.ids());
+  json["vocabulary"] = file.vocabulary();
+  json["parts"] = static_cast<std::int64_t>(file.parts().size());
+  json["training_tokens"] = train;
+  json["validation_tokens"] = validation;
+  json["bytes_per_id"] = file.width();
+  json["bytes"] = file.bytes();
+  json["blocks"] = file.blocks();
+  json["damaged"] = check.damaged;
+  json["texts"] = Json::Array(check.texts.begin(), check.texts.end());
+  return json;
+}
+
+std::string checked_text(const nn::PackedFile& file) {
+  return concat(file.train_size() + file.test_size(), " samples");
+}
+
+std::string checked_text(const nn::PackedTokens& file) {
+  return concat(file.blocks(), " blocks of ids");
 }
 
 }  // namespace lockstep::tools

@@ -6,12 +6,13 @@
 #include <vector>
 
 #include <lockstep/nn/data/packed/packed_file.hpp>
+#include <lockstep/nn/data/packed/packed_tokens.hpp>
 
 namespace lockstep::nn {
 
 /// What check_packed() found.
 struct PackedCheck {
-  std::int64_t damaged = 0;          ///< samples
+  std::int64_t damaged = 0;          ///< samples; of text and tokens blocks
   std::vector<std::string> texts{};  ///< of the first of them: file, sample, what was found and expected
   bool decoded = false;              ///< the samples are JPEG and PNG files, and all that are right were decoded
 };
@@ -23,6 +24,10 @@ struct PackedCheck {
 /// beside the caller, in whose thread `report` is called after every few samples. UsageError for a number of threads
 /// that is none; DataError as of PackedFile when it cannot be read any more.
 [[nodiscard]] PackedCheck check_packed(const PackedFile& file, int threads, std::size_t most,
+                                       const std::function<void(const PackProgress&)>& report);
+/// The same of text and tokens: the checksum of every block of ids. DataError also when the index says of a part
+/// another largest id than it has.
+[[nodiscard]] PackedCheck check_packed(const PackedTokens& file, int threads, std::size_t most,
                                        const std::function<void(const PackProgress&)>& report);
 
 }  // namespace lockstep::nn

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <lockstep/nn/data/detail/folder_list.hpp>
+#include <lockstep/nn/data/detail/packed_frame.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
 #include <lockstep/nn/data/packed/ahead.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -81,22 +82,23 @@ Prepared prepare(const PackOptions& options, const std::string& name, std::int32
   return made;
 }
 
-void require_output(const PackOptions& options) {
-  const fs::path out(options.out);
+}  // namespace
+
+void detail::require_pack_output(const std::string& file, const std::string& source, bool overwrite) {
+  const fs::path out(file);
   std::error_code error;
-  require<UsageError>(!options.out.empty() && out.has_filename() && !fs::is_directory(out, error),
-                      printable(options.out), ": is a folder, expected a file to write");
-  require<UsageError>(options.overwrite || !fs::exists(out, error), printable(options.out),
+  require<UsageError>(!file.empty() && out.has_filename() && !fs::is_directory(out, error), printable(file),
+                      ": is a folder, expected a file to write");
+  require<UsageError>(overwrite || !fs::exists(out, error), printable(file),
                       ": exists, expected no such file, or that it may be replaced (--overwrite)");
   const fs::path above = fs::canonical(out.has_parent_path() ? out.parent_path() : fs::path("."), error);
-  require<FileError>(!error, printable(options.out), ": cannot be made: ", error.message());
-  const fs::path folder = fs::canonical(options.folder, error);
-  require<FileError>(!error, printable(options.folder), ": cannot be read: ", error.message());
-  require<UsageError>(std::mismatch(folder.begin(), folder.end(), above.begin(), above.end()).first != folder.end(),
-                      printable(options.out), ": lies in ", printable(options.folder), ", expected a place outside");
+  require<FileError>(!error, printable(file), ": cannot be made: ", error.message());
+  const fs::path from = fs::canonical(source, error);
+  require<FileError>(!error, printable(source), ": cannot be read: ", error.message());
+  require<UsageError>(from != above / out.filename(), printable(file), ": is what is packed, expected another file");
+  require<UsageError>(std::mismatch(from.begin(), from.end(), above.begin(), above.end()).first != from.end(),
+                      printable(file), ": lies in ", printable(source), ", expected a place outside");
 }
-
-}  // namespace
 
 FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
   detail::require_decoders("folder:" + options_.folder);
@@ -106,7 +108,7 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
                       ", expected 0 to ", kMostResize);
   detail::require_threads(options_.threads);
   detail::FolderList list = detail::list_folder(options_.folder, options_.val_fraction, options_.seed);
-  require_output(options_);
+  detail::require_pack_output(options_.out, options_.folder, options_.overwrite);
   class_names_ = std::move(list.names);
   about_ = std::move(list.about);
   train_ = static_cast<std::int64_t>(list.train.size());

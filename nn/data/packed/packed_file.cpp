@@ -1,8 +1,8 @@
 #include <lockstep/nn/data/packed/packed_file.hpp>
 
 #include <algorithm>
-#include <cstdio>
 
+#include <lockstep/nn/data/detail/packed_frame.hpp>
 #include <lockstep/nn/data/detail/packed_header.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -12,26 +12,11 @@
 namespace lockstep::nn {
 namespace {
 
-using Format = detail::PackedFormat;
+using detail::crc_text;
+using detail::packed_number;
+using detail::packed_text;
 
-/// A number of `count` bytes.
-std::uint64_t number(std::span<const std::byte> bytes, std::size_t at, std::size_t count) {
-  std::uint64_t value = 0;
-  for (std::size_t i = count; i-- > 0;) {
-    value = value << 8 | std::to_integer<std::uint64_t>(bytes[at + i]);
-  }
-  return value;
-}
-
-std::string_view text(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::string crc_text(std::uint64_t crc32) {
-  char digits[2 * sizeof crc32 + 1];
-  std::snprintf(digits, sizeof digits, "%08llx", static_cast<unsigned long long>(crc32));
-  return digits;
-}
+constexpr std::size_t kRecordBytes = 40;
 
 }  // namespace
 
@@ -71,36 +56,11 @@ images::Header detail::packed_header(const PackedSample& sample, std::span<const
 }
 
 PackedFile::PackedFile(const std::string& path) : file_(path) {
+  const detail::PackedFrame frame = detail::read_packed_frame(file_, detail::PackedContent::pictures);
   const std::string shown = printable(path);
-  const std::uint64_t size = file_.size();
-  const auto begin = file_.bytes(0, std::min<std::uint64_t>(size, Format::kBeginBytes));
-  require<DataError>(text(begin).starts_with(Format::kBegin), shown, ": is no packed file of lockstep-pack");
-  require<DataError>(size >= Format::kBeginBytes + Format::kEndBytes, shown, ": ends at byte ", size,
-                     ", expected at least ", Format::kBeginBytes + Format::kEndBytes, ": it is cut off");
-  const std::uint64_t version = number(begin, 8, 4);
-  require<DataError>(version == Format::kVersion, shown, ": version ", version, ", expected ", Format::kVersion);
-
-  const auto end = file_.bytes(size - Format::kEndBytes, Format::kEndBytes);
-  require<DataError>(text(end).substr(48, Format::kEnd.size()) == Format::kEnd, shown,
-                     ": has no end of a packed file: it is cut off or damaged");
-  const std::uint32_t ends_crc = crc32_of(end.first(60), crc32_of(begin));
-  require<DataError>(ends_crc == number(end, 60, 4), shown, ": CRC-32 ", crc_text(ends_crc),
-                     " of its first and last bytes, expected ", crc_text(number(end, 60, 4)), ": it is damaged");
-  const std::uint64_t at = number(end, 0, 8);
-  const std::uint64_t bytes = number(end, 8, 8);
-  const std::uint64_t most = size - Format::kBeginBytes - Format::kEndBytes;
-  require<DataError>(bytes <= most && at == size - Format::kEndBytes - bytes, shown, ": index of ", bytes, " bytes at ",
-                     at, ", expected one that ends at byte ", size - Format::kEndBytes);
-  const auto index = file_.bytes(at, bytes);
-  const std::uint32_t index_crc = crc32_of(index);
-  require<DataError>(index_crc == number(end, 44, 4), shown, ": CRC-32 ", crc_text(index_crc),
-                     " of the index, expected ", crc_text(number(end, 44, 4)), ": it is damaged");
-
-  const std::uint64_t train = number(end, 16, 8);
-  const std::uint64_t test = number(end, 24, 8);
-  const std::uint64_t classes = number(end, 32, 4);
-  const std::uint64_t store = number(end, 36, 4);
-  const std::uint64_t fit = bytes / Format::kRecordBytes;
+  const auto [train, test, classes, store, resized] = frame.numbers;
+  const std::uint64_t bytes = frame.index.size();
+  const std::uint64_t fit = bytes / kRecordBytes;
   require<DataError>(train >= 1 && test >= 1 && train <= fit && test <= fit - train, shown, ": ", train,
                      " training and ", test, " test samples, expected at least one of each and at most ", fit,
                      " in all, as the index has ", bytes, " bytes");
@@ -108,9 +68,9 @@ PackedFile::PackedFile(const std::string& path) : file_(path) {
                      ", as the index has ", bytes, " bytes");
   require<DataError>(store <= 1, shown, ": samples of kind ", store, ", expected 0 (files) or 1 (pixels)");
   store_ = store == 0 ? PackedStore::files : PackedStore::pixels;
-  resized_ = static_cast<std::int64_t>(number(end, 40, 4));
+  resized_ = static_cast<std::int64_t>(resized);
   train_ = static_cast<std::int64_t>(train);
-  read_index(index, at, classes, train + test);
+  read_index(frame.index, frame.at, classes, train + test);
 }
 
 void PackedFile::read_index(std::span<const std::byte> index, std::uint64_t at, std::uint64_t classes,
@@ -124,32 +84,32 @@ void PackedFile::read_index(std::span<const std::byte> index, std::uint64_t at, 
     return part;
   };
   for (std::uint64_t i = 0; i < classes; ++i) {
-    class_names_.emplace_back(text(take(number(take(4), 0, 4))));
+    class_names_.emplace_back(packed_text(take(packed_number(take(4), 0, 4))));
   }
-  const auto records = take(samples * Format::kRecordBytes);
+  const auto records = take(samples * kRecordBytes);
   std::vector<std::size_t> lengths;
   std::uint64_t all_names = 0;
   entries_.reserve(static_cast<std::size_t>(samples));
   for (std::size_t i = 0; i < samples; ++i) {
-    const auto record = records.subspan(i * Format::kRecordBytes, Format::kRecordBytes);
-    require<DataError>(number(record, 33, 1) <= 1 && number(record, 36, 4) == 0, printable(path()), ": record ", i,
-                       " of the index says nothing that is known");
+    const auto record = records.subspan(i * kRecordBytes, kRecordBytes);
+    require<DataError>(packed_number(record, 33, 1) <= 1 && packed_number(record, 36, 4) == 0, printable(path()),
+                       ": record ", i, " of the index says nothing that is known");
     Entry& entry = entries_.emplace_back();
-    entry.offset = number(record, 0, 8);
-    entry.bytes = number(record, 8, 8);
-    entry.crc32 = static_cast<std::uint32_t>(number(record, 16, 4));
-    entry.sample.label = static_cast<std::int32_t>(static_cast<std::uint32_t>(number(record, 20, 4)));
-    entry.sample.width = static_cast<std::int64_t>(number(record, 24, 4));
-    entry.sample.height = static_cast<std::int64_t>(number(record, 28, 4));
-    entry.sample.orientation = static_cast<int>(number(record, 32, 1));
-    entry.sample.jpeg = number(record, 33, 1) == 0;
-    lengths.push_back(static_cast<std::size_t>(number(record, 34, 2)));
+    entry.offset = packed_number(record, 0, 8);
+    entry.bytes = packed_number(record, 8, 8);
+    entry.crc32 = static_cast<std::uint32_t>(packed_number(record, 16, 4));
+    entry.sample.label = static_cast<std::int32_t>(static_cast<std::uint32_t>(packed_number(record, 20, 4)));
+    entry.sample.width = static_cast<std::int64_t>(packed_number(record, 24, 4));
+    entry.sample.height = static_cast<std::int64_t>(packed_number(record, 28, 4));
+    entry.sample.orientation = static_cast<int>(packed_number(record, 32, 1));
+    entry.sample.jpeg = packed_number(record, 33, 1) == 0;
+    lengths.push_back(static_cast<std::size_t>(packed_number(record, 34, 2)));
     all_names += lengths.back();
   }
-  names_ = text(take(all_names));
+  names_ = packed_text(take(all_names));
   require<DataError>(from == index.size(), printable(path()), ": the index has ", index.size(), " bytes, expected ",
                      from);
-  std::uint64_t offset = Format::kBeginBytes;
+  std::uint64_t offset = detail::PackedFormat::kBeginBytes;
   std::size_t name = 0;
   for (std::size_t i = 0; i < entries_.size(); ++i) {
     entries_[i].sample.name = std::string_view(names_).substr(name, lengths[i]);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,10 +10,11 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// Images in one file, as lockstep-pack writes them: training without a look at thousands of small files. Numbers are
+/// Pictures in one file, as lockstep-pack writes them: training without a look at thousands of small files. Numbers are
 /// little endian, and nothing lies between the parts:
 ///
-///   begin    16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 0
+///   begin    16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 what it holds: 0 pictures, as here; 1 text or tokens,
+///                 whose samples, index and end packed_tokens.hpp describes
 ///   samples       of the training set, then of the test: a JPEG or PNG file each, or pixels, u8 (height, width, 3)
 ///   index         the names of the classes, by label: u32 length, bytes
 ///                 a record of 40 bytes for each sample, in the same order:
@@ -30,6 +32,9 @@
 /// So a bit that changes anywhere is noticed: in begin, index and end when the file is opened, in a sample when it is
 /// read.
 namespace lockstep::nn {
+namespace detail {
+class PackedOutput;  // nn/data/detail/packed_frame.hpp
+}
 
 enum class PackedStore : unsigned char { files, pixels };
 [[nodiscard]] const char* name_of(PackedStore store);  ///< "files", "pixels"
@@ -89,7 +94,8 @@ class PackedFile {
 struct PackProgress {
   std::int64_t done = 0;  ///< images looked at
   std::int64_t all = 0;
-  std::uint64_t bytes = 0;  ///< written or read
+  std::uint64_t bytes = 0;      ///< written or read
+  const char* what = "images";  ///< what is counted
 };
 
 /// Writes a packed file, which appears with commit(), durable, in place of an older one. FileError when it cannot be
@@ -97,38 +103,28 @@ struct PackProgress {
 class PackedWriter {
  public:
   PackedWriter(std::string path, PackedStore store, std::vector<std::string> class_names, std::int64_t resized = 0);
+  ~PackedWriter();
+  PackedWriter(const PackedWriter&) = delete;
+  PackedWriter& operator=(const PackedWriter&) = delete;
   /// All samples for training come before those of the test (StateError). UsageError for numbers that the reader
   /// refuses.
   void add(bool test, const PackedSample& sample, std::span<const std::uint8_t> bytes);
-  void commit();                                             ///< UsageError without samples for training or the test
-  [[nodiscard]] std::uint64_t bytes() const { return at_; }  ///< written so far
+  void commit();                              ///< UsageError without samples for training or the test
+  [[nodiscard]] std::uint64_t bytes() const;  ///< written so far
   [[nodiscard]] std::int64_t samples() const { return train_ + test_; }
 
  private:
-  void write(std::string_view bytes);
-
-  AtomicFile file_;
+  std::unique_ptr<detail::PackedOutput> file_;
   PackedStore store_;
   std::vector<std::string> class_names_;
   std::int64_t resized_;
   std::int64_t train_ = 0;
   std::int64_t test_ = 0;
-  std::uint64_t at_ = 0;
   std::string records_;
   std::string names_;
 };
 
 namespace detail {
-
-/// Lengths and words of the format.
-struct PackedFormat {
-  static constexpr std::string_view kBegin{"LSPACK\r\n"};
-  static constexpr std::string_view kEnd{"LSPACKED"};
-  static constexpr std::uint32_t kVersion = 1;
-  static constexpr std::size_t kBeginBytes = 16;
-  static constexpr std::size_t kEndBytes = 64;
-  static constexpr std::size_t kRecordBytes = 40;
-};
 
 /// What is wrong with a sample of so many bytes; empty: nothing.
 [[nodiscard]] std::string packed_problem(const PackedSample& sample, std::uint64_t bytes, PackedStore store,

@@ -2,48 +2,32 @@
 #include <limits>
 #include <utility>
 
+#include <lockstep/nn/data/detail/packed_frame.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/crc32.hpp>
 
 namespace lockstep::nn {
 namespace {
 
-using Format = detail::PackedFormat;
-
+/// Short, as a record is a row of them.
 void put(std::string& to, std::uint64_t value, std::size_t count) {
-  for (std::size_t i = 0; i < count; ++i, value >>= 8) {
-    to += static_cast<char>(value & 0xFF);
-  }
-}
-
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span(text));
-}
-
-std::string begin_of_file() {
-  std::string begin(Format::kBegin);
-  put(begin, Format::kVersion, 4);
-  put(begin, 0, 4);
-  return begin;
+  detail::put_packed_number(to, value, count);
 }
 
 }  // namespace
 
 PackedWriter::PackedWriter(std::string path, PackedStore store, std::vector<std::string> class_names,
                            std::int64_t resized)
-    : file_(std::move(path)), store_(store), class_names_(std::move(class_names)), resized_(resized) {
-  write(begin_of_file());
-}
+    : file_(std::make_unique<detail::PackedOutput>(std::move(path), detail::PackedContent::pictures)),
+      store_(store),
+      class_names_(std::move(class_names)),
+      resized_(resized) {}
 
-void PackedWriter::write(std::string_view bytes) {
-  try {
-    file_.write(bytes_of(bytes));
-  } catch (const FileError& failure) {
-    throw WriteError(failure.what());
-  }
-  at_ += bytes.size();
+PackedWriter::~PackedWriter() = default;
+
+std::uint64_t PackedWriter::bytes() const {
+  return file_->at();
 }
 
 void PackedWriter::add(bool test, const PackedSample& sample, std::span<const std::uint8_t> bytes) {
@@ -51,7 +35,7 @@ void PackedWriter::add(bool test, const PackedSample& sample, std::span<const st
   const std::string problem = detail::packed_problem(sample, bytes.size(), store_, class_names_.size());
   require<UsageError>(problem.empty(), "sample ", samples(), ": ", problem);
   const std::size_t name = std::min<std::size_t>(sample.name.size(), std::numeric_limits<std::uint16_t>::max());
-  put(records_, at_, 8);
+  put(records_, file_->at(), 8);
   put(records_, bytes.size(), 8);
   put(records_, crc32_of(std::as_bytes(bytes)), 4);
   put(records_, static_cast<std::uint64_t>(sample.label), 4);
@@ -62,7 +46,7 @@ void PackedWriter::add(bool test, const PackedSample& sample, std::span<const st
   put(records_, name, 2);
   put(records_, 0, 4);
   names_ += sample.name.substr(0, name);
-  write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+  file_->write({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   ++(test ? test_ : train_);
 }
 
@@ -76,25 +60,11 @@ void PackedWriter::commit() {
   }
   index += records_;
   index += names_;
-  std::string end;
-  put(end, at_, 8);
-  put(end, index.size(), 8);
-  put(end, static_cast<std::uint64_t>(train_), 8);
-  put(end, static_cast<std::uint64_t>(test_), 8);
-  put(end, class_names_.size(), 4);
-  put(end, store_ == PackedStore::files ? 0 : 1, 4);
-  put(end, static_cast<std::uint64_t>(resized_), 4);
-  put(end, crc32_of(bytes_of(index)), 4);
-  end += Format::kEnd;
-  put(end, 0, 4);
-  put(end, crc32_of(bytes_of(end), crc32_of(bytes_of(begin_of_file()))), 4);
-  write(index);
-  write(end);
-  try {
-    file_.commit();
-  } catch (const FileError& failure) {
-    throw WriteError(failure.what());
-  }
+  file_->commit(index, {.train = static_cast<std::uint64_t>(train_),
+                        .test = static_cast<std::uint64_t>(test_),
+                        .at_32 = static_cast<std::uint32_t>(class_names_.size()),
+                        .at_36 = store_ == PackedStore::files ? 0U : 1U,
+                        .at_40 = static_cast<std::uint32_t>(resized_)});
 }
 
 }  // namespace lockstep::nn

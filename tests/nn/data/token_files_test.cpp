@@ -160,7 +160,7 @@ TEST_F(TokenFiles, BadFiles) {
 
   write_tokens(path("four.bin"), 0, {1, 2, 3, 4});
   expect_words(refused<DataError>([&] { TokenWindows("text", files({"four.bin"}), 4, 5); }), {"text", "4 tokens"});
-  expect_words(refused<DataError>([&] { TokenWindows("text", {}, 4, 5); }), {"text", "0 files"});
+  expect_words(refused<DataError>([&] { TokenWindows("text", files({}), 4, 5); }), {"text", "0 files"});
   expect_words(refused<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 0, 5); }), {"0 tokens"});
   expect_words(refused<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 2, 0); }), {"vocabulary is 0"});
 }

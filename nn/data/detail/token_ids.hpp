@@ -1,0 +1,58 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+/// What the readers and writers of token ids share.
+namespace lockstep::nn::detail {
+
+inline constexpr std::uint64_t kFnvBegin = 0xcbf29ce484222325ULL;
+
+/// FNV-1a goes on: tells contents apart, not against an adversary.
+[[nodiscard]] inline std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) {
+  for (const std::byte byte : bytes) {
+    hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL;
+  }
+  return hash;
+}
+
+/// As below; T: the unsigned number of an id's bytes.
+template <class T>
+std::size_t widen_ids(const std::byte* from, std::int64_t vocabulary, std::span<std::int32_t> out) {
+  static_assert(sizeof(T) <= 4);
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    T id = 0;  // hosts are little-endian
+    std::memcpy(&id, from + i * sizeof id, sizeof id);
+    largest = std::max<std::uint32_t>(largest, id);
+    out[i] = static_cast<std::int32_t>(id);
+  }
+  if (static_cast<std::int64_t>(largest) < vocabulary) {
+    return out.size();
+  }
+  return static_cast<std::size_t>(std::find_if(out.begin(), out.end(),
+                                               [&](std::int32_t id) {
+                                                 return static_cast<std::int64_t>(static_cast<std::uint32_t>(id)) >=
+                                                        vocabulary;
+                                               }) -
+                                  out.begin());
+}
+
+/// out[i] = id i of those of `width` (1, 2 or 4) bytes at `from`, as bits where it is above 2^31 - 1. The index of the
+/// first that is not below `vocabulary`; out.size(): all are.
+inline std::size_t widen_ids(const std::byte* from, std::uint64_t width, std::int64_t vocabulary,
+                             std::span<std::int32_t> out) {
+  switch (width) {
+    case 1:
+      return widen_ids<std::uint8_t>(from, vocabulary, out);
+    case 2:
+      return widen_ids<std::uint16_t>(from, vocabulary, out);
+    default:
+      return widen_ids<std::uint32_t>(from, vocabulary, out);
+  }
+}
+
+}  // namespace lockstep::nn::detail
