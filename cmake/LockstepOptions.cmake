@@ -190,6 +190,20 @@ if(NOT LOCKSTEP_HAS_CUDA)
 endif()
 lockstep_want(CUBLASLT _found "of the toolkit" "${_hint}")
 
+# NVTX, with which tools such as Nsight Systems see named ranges, is a header of the toolkit, in a package of its own that
+# may be missing. No option: where no tool is attached it does nothing.
+set(LOCKSTEP_HAS_NVTX 0)
+if(LOCKSTEP_HAS_CUDA)
+  find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
+  mark_as_advanced(NVTX_INCLUDE_DIR)
+  if(NVTX_INCLUDE_DIR)
+    set(LOCKSTEP_HAS_NVTX 1)
+    string(APPEND LOCKSTEP_SUMMARY "  NVTX|on|of the toolkit|named ranges for Nsight Systems\n")
+  else()
+    string(APPEND LOCKSTEP_SUMMARY "  NVTX|off|not found|to change: apt-get install cuda-nvtx-13-0.\n")
+  endif()
+endif()
+
 # nvJPEG comes with most toolkits. Not linked: loaded when it is needed.
 set(_found FALSE)
 if(LOCKSTEP_HAS_CUDA AND NOT LOCKSTEP_NVJPEG STREQUAL "OFF")

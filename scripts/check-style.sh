@@ -42,7 +42,7 @@ fi
 lines_with '#include "' 'runtime/*.hpp' 'kernels/*.hpp' 'comm/*.hpp' 'nn/*.hpp' |
   check "headers include <lockstep/FLOOR/name.hpp>"
 
-lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand|nvjpeg)' runtime kernels comm nn bindings examples |
+lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand|nvjpeg|nvtx|nvToolsExt)' runtime kernels comm nn bindings examples |
   { grep -vE '^[^:]*/(cuda|cudnn|nccl|cublaslt|nvjpeg)/' || true; } |
   check "CUDA's headers only in folders named cuda, cudnn, nccl, cublaslt, nvjpeg"
 lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn bindings examples |

@@ -48,7 +48,7 @@ int run(comm::Session& session, const DeviceRequest& devices, const Options& opt
                       trainer_options);
   // Step 1 is recorded, step 0 is not.
   SpanRecorder recorder(place.context().device(), 1, 1,
-                        static_cast<std::size_t>(options.pairs) * (trainer.train_step().spans_of_a_step() + 1));
+                        static_cast<std::size_t>(options.pairs) * (trainer.train_step().spans_of_a_step() + 2));
   trainer.record_into(&recorder);
   trainer.start();
   const auto step = [&](bool recorded) {

@@ -393,16 +393,11 @@ struct GradientReducer::Impl {
       time->start(comm);
     }
     SpanRecorder* const records = time != nullptr ? recorder : nullptr;
-    const bool waits = records != nullptr && !overlapped;
-    const int wait = waits ? records->begin(compute, SpanRecorder::Lane::compute, wait_name) : -1;
-    const int span = records != nullptr ? records->begin(comm, SpanRecorder::Lane::communication, name) : -1;
+    SpanRecorder::Scope wait(overlapped ? nullptr : records, compute, SpanRecorder::Lane::compute, wait_name);
+    SpanRecorder::Scope span(records, comm, SpanRecorder::Lane::communication, name);
     work();
-    if (span >= 0) {
-      records->end(comm, span);
-    }
-    if (wait >= 0) {
-      records->end(compute, wait);
-    }
+    span.end();
+    wait.end();
     if (timed && time != nullptr) {
       time->stop(comm);
     }
@@ -434,11 +429,9 @@ struct GradientReducer::Impl {
     if (timed) {
       time.start(compute);
     }
-    const int span = recorder != nullptr ? recorder->begin(compute, SpanRecorder::Lane::compute, wait_name) : -1;
+    SpanRecorder::Scope span(recorder, compute, SpanRecorder::Lane::compute, wait_name);
     compute.wait(done);
-    if (span >= 0) {
-      recorder->end(compute, span);
-    }
+    span.end();
     if (timed) {
       time.stop(compute);
     }

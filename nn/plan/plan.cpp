@@ -221,19 +221,15 @@ const TensorView& Plan::output() const {
 
 void Plan::run_one(Context& context, const Call& call, const CallRecord& record, int index) {
   using Lane = SpanRecorder::Lane;
-  SpanRecorder* const recorder = record.recorder;
-  const int span = recorder == nullptr ? -1
-                                       : recorder->begin(context.stream(), call.beside ? Lane::beside : Lane::compute,
-                                                         record.first_name + index);
+  SpanRecorder::Scope span(record.recorder, context.stream(), call.beside ? Lane::beside : Lane::compute,
+                           record.first_name + index);
   try {
     call.run(context, call.backward && !again_.views_.empty() ? again_ : frame_);
   } catch (Error& error) {
     error.annotate(call.layer + " " + call.op);
     throw;
   }
-  if (span >= 0) {
-    recorder->end(context.stream(), span);
-  }
+  span.end();
 }
 
 void Plan::run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index) {

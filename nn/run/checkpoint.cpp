@@ -188,6 +188,7 @@ bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress, int keep) {
   trainer.train_step().require_not_averaged("save_checkpoint()");
+  SpanRecorder::Scope span = trainer.checkpoint_span();
   trainer.reduce_buffers();
   trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
   const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
@@ -212,6 +213,7 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
                                     : "waiting for rank 0's checkpoint after step");
   save_state(dir, trainer.context(), trainer.parameters(), control,
              {.files = {{kStateFile, state.text(2) + "\n"}}, .keep = keep});
+  span.end();
 }
 
 std::string checkpoint_folder(const std::string& path) {

@@ -11,8 +11,9 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Spans of the host between two steps: a batch, an evaluation, two checkpoints.
-constexpr std::size_t kOfHost = 4;
+/// Spans of the host, of a step and before the next one: the step, its batch, two evaluations, three checkpoints, a
+/// copy in memory.
+constexpr std::size_t kOfHost = 8;
 
 }  // namespace
 
@@ -41,9 +42,7 @@ RunTrace::RunTrace(Trainer& trainer, comm::Communicator& control, std::string fi
       file_(std::move(file)),
       recorder_(
           trainer.context().device(), trainer.position().step + steps.first, trainer.position().step + steps.last,
-          static_cast<std::size_t>(steps.last - steps.first + 1) * (trainer.train_step().spans_of_a_step() + kOfHost)),
-      evaluation_name_(recorder_.add_name({.text = "evaluation", .kind = SpanKind::evaluation})),
-      checkpoint_name_(recorder_.add_name({.text = "checkpoint", .kind = SpanKind::checkpoint})) {
+          static_cast<std::size_t>(steps.last - steps.first + 1) * (trainer.train_step().spans_of_a_step() + kOfHost)) {
   trainer_.record_into(&recorder_);
 }
 
@@ -54,18 +53,6 @@ void RunTrace::start() {
 
 void RunTrace::on_step_begin(const StepEvent& event) {
   recorder_.begin_step(event.step);
-}
-void RunTrace::on_evaluation_begin(const EvaluationBegin&) {
-  open_evaluation_ = recorder_.begin_now(evaluation_name_);
-}
-void RunTrace::on_evaluation_end(const EvaluationEvent&) {
-  recorder_.end_now(open_evaluation_);
-}
-void RunTrace::on_checkpoint_begin(const CheckpointEvent&) {
-  open_checkpoint_ = recorder_.begin_now(checkpoint_name_);
-}
-void RunTrace::on_checkpoint_end(const CheckpointEvent&) {
-  recorder_.end_now(open_checkpoint_);
 }
 
 void RunTrace::stop() {

@@ -40,10 +40,6 @@ class RunTrace final : public RunObserver {
   void start();  ///< before the run
 
   void on_step_begin(const StepEvent& event) override;
-  void on_evaluation_begin(const EvaluationBegin& event) override;
-  void on_evaluation_end(const EvaluationEvent& event) override;
-  void on_checkpoint_begin(const CheckpointEvent& event) override;
-  void on_checkpoint_end(const CheckpointEvent& event) override;
 
   void stop();  ///< after the run; waits for the device, and may fail on one rank alone
   /// After stop(): rank 0 writes the file, and has the summary. WriteError there.
@@ -59,10 +55,6 @@ class RunTrace final : public RunObserver {
   std::int64_t origin_ns_ = 0;  ///< the time 0 of the file
   comm::AlignedClock clock_;
   SpanRecorder recorder_;
-  int evaluation_name_;
-  int checkpoint_name_;
-  int open_evaluation_ = -1;
-  int open_checkpoint_ = -1;
   std::vector<SpanRecorder::Span> spans_;  ///< from stop() on
 };
 

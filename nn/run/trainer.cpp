@@ -244,7 +244,9 @@ struct Trainer::Impl {
         contract(nn::contract(m, layers, d, o, step.choices())),
         samples_seen(static_cast<std::size_t>(step.parameters().statistics_rows())),
         viewed(o.plan.top_k),
-        idle(ctx.stream()) {}
+        idle(ctx.stream()) {
+    name_spans();
+  }
   ~Impl() {
     try {
       step.wait_for_copies();  // which may read what the finisher made
@@ -343,13 +345,22 @@ struct Trainer::Impl {
            position.batch;
   }
 
-  const Batch& next_batch() {
+  void name_spans() {
+    recorder = step.recorder();
     if (recorder == nullptr) {
-      return loader->next();
+      return;
     }
-    const int span = recorder->begin_now(batch_name);
+    names = {.step = recorder->add_name({.text = "step", .kind = SpanKind::step}),
+             .batch = recorder->add_name({.text = "waiting for the loader", .kind = SpanKind::batch}),
+             .evaluation = recorder->add_name({.text = "evaluation", .kind = SpanKind::evaluation}),
+             .average = recorder->add_name({.text = "evaluation of the average", .kind = SpanKind::evaluation}),
+             .checkpoint = recorder->add_name({.text = "checkpoint", .kind = SpanKind::checkpoint})};
+  }
+
+  const Batch& next_batch() {
+    SpanRecorder::Scope span(recorder, names.batch);
     const Batch& batch = loader->next();
-    recorder->end_now(span);
+    span.end();
     return batch;
   }
 
@@ -415,9 +426,15 @@ struct Trainer::Impl {
   std::vector<double> samples_seen;  ///< one, or one for each virtual rank
   ViewedBatch viewed;
   std::vector<std::uint8_t> view_bytes;  ///< images of a micro-batch in a view
-  SpanRecorder* recorder = nullptr;
-  int batch_name = 0;  ///< of the recorder
-  SyncGuard idle;      ///< goes first: the loader's memory is read by queued work
+  SpanRecorder* recorder = nullptr;      ///< of the step
+  struct Names {
+    int step = 0;
+    int batch = 0;
+    int evaluation = 0;
+    int average = 0;  ///< its evaluation
+    int checkpoint = 0;
+  } names;         ///< of the recorder
+  SyncGuard idle;  ///< goes first: the loader's memory is read by queued work
 };
 
 Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const TrainingData& data,
@@ -470,6 +487,7 @@ void Trainer::step() {
     s.step.synchronize();
     s.open_loader();
   }
+  SpanRecorder::Scope span(s.recorder, s.names.step, s.position.step + 1);
   const double rate = learning_rate();
   s.step.average_behind(s.position.step, s.scheduled());
   s.doing("reading the batch of step", s.position.step + 1);
@@ -485,6 +503,7 @@ void Trainer::step() {
     s.behind = true;
     throw;
   }
+  span.end();
   for (std::size_t i = 0; i < s.samples_seen.size(); ++i) {
     const bool one = s.options.virtual_ranks == 0;
     s.samples_seen[i] +=
@@ -500,10 +519,11 @@ void Trainer::step() {
 
 void Trainer::record_into(SpanRecorder* recorder) {
   impl_->step.record_into(recorder);
-  impl_->recorder = recorder;
-  if (recorder != nullptr) {
-    impl_->batch_name = recorder->add_name({.text = "waiting for the loader", .kind = SpanKind::batch});
-  }
+  impl_->name_spans();
+}
+
+SpanRecorder::Scope Trainer::checkpoint_span() {
+  return {impl_->recorder, impl_->names.checkpoint, impl_->position.step};
 }
 
 const Position& Trainer::position() const {
@@ -603,11 +623,15 @@ void Trainer::reduce_buffers() {
 }
 
 Metrics Trainer::evaluate(const EvaluationHook& each) {
+  SpanRecorder::Scope span(impl_->recorder, impl_->names.evaluation, impl_->position.step);
   reduce_buffers();
-  return evaluate_test_set(each);
+  const Metrics sums = evaluate_test_set(each);
+  span.end();
+  return sums;
 }
 
 Metrics Trainer::evaluate_average(const EvaluationHook& each) {
+  SpanRecorder::Scope span(impl_->recorder, impl_->names.average, impl_->position.step);
   reduce_buffers();
   impl_->step.begin_average();
   struct End {
@@ -625,6 +649,7 @@ Metrics Trainer::evaluate_average(const EvaluationHook& each) {
   const Metrics sums = evaluate_test_set(each);
   end.done = true;
   impl_->step.end_average();
+  span.end();
   return sums;
 }
 

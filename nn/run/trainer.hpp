@@ -165,8 +165,9 @@ class Trainer {
   [[nodiscard]] const TrainingData& data() const;
   [[nodiscard]] const std::map<std::string, std::string>& layers() const;  ///< Model::layer_texts()
   [[nodiscard]] int ranks() const;
-  /// TrainStep::record_into(), and the waits for the loader.
+  /// TrainStep::record_into(), and on the host steps, waits for the loader, evaluations and checkpoints.
   void record_into(SpanRecorder* recorder);
+  [[nodiscard]] SpanRecorder::Scope checkpoint_span();  ///< for who writes one: to be ended when it is written
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;

@@ -317,6 +317,7 @@ struct TrainStep::Impl {
     if (o.power_sgd_rank != 0) {
       static_cast<comm::PowerSgd&>(*hook).initialise(ctx);
     }
+    record_into(nullptr);
     mark_buckets();  // last: an error from here on would leave the watchdog with a step that is gone
   }
 
@@ -480,16 +481,14 @@ struct TrainStep::Impl {
   /// Enqueues `work` on the compute stream, as a span where spans are recorded.
   template <class Work>
   void recorded(int name, Work&& work) {
-    SpanRecorder* recorder = record.train.recorder;
-    const int span = recorder != nullptr ? recorder->begin(context.stream(), SpanRecorder::Lane::compute, name) : -1;
+    SpanRecorder::Scope span(record.train.recorder, context.stream(), SpanRecorder::Lane::compute, name);
     work();
-    if (span >= 0) {
-      recorder->end(context.stream(), span);
-    }
+    span.end();
   }
 
-  void record_into(SpanRecorder* recorder) {
+  void record_into(SpanRecorder* other) {
     require<StateError>(added == 0, "train step: record_into() between add() and update()");
+    SpanRecorder* const recorder = other != nullptr ? other : for_tool.get();
     record = {};
     reducer->record_into(recorder);
     if (recorder == nullptr) {
@@ -768,7 +767,7 @@ struct TrainStep::Impl {
     }
     mark_buckets();
     options.buckets = other.buckets;
-    record = {};
+    record_into(nullptr);
   }
 
   [[nodiscard]] std::vector<double> time_bucket(std::int64_t elements, int times) {
@@ -864,6 +863,7 @@ struct TrainStep::Impl {
   std::vector<Metrics> trained;             ///< one, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;
+  std::unique_ptr<SpanRecorder> for_tool = SpanRecorder::for_tool();
   struct Record {
     CallRecord train;
     CallRecord accumulate;
@@ -1060,6 +1060,10 @@ void TrainStep::synchronize() {
 
 void TrainStep::record_into(SpanRecorder* recorder) {
   impl_->record_into(recorder);
+}
+
+SpanRecorder* TrainStep::recorder() const {
+  return impl_->record.train.recorder;
 }
 
 std::vector<double> TrainStep::time_bucket(std::int64_t elements, int times) {

@@ -13,7 +13,7 @@
 /// Everything that runtime/ needs of CUDA, without a CUDA header. Private to the runtime. Defined in runtime/cuda/, or
 /// in cuda_absent.cpp, where each function throws DeviceError. The same two places define the members of the memory
 /// resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state(),
-/// make_current() and why_no_gpus().
+/// make_current() and why_no_gpus(); of range_marker.hpp, too, which the toolkit may lack.
 namespace lockstep::detail {
 
 /// DeviceError unless `device` is a CUDA device that exists; names the device and the number of devices.

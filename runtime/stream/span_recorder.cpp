@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/detail/range_marker.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
 
 namespace lockstep {
@@ -36,13 +37,20 @@ const char* name_of(SpanKind kind) {
     case SpanKind::evaluation:
       return "evaluation";
     case SpanKind::checkpoint:
+      return "checkpoint";
+    case SpanKind::step:
       break;
   }
-  return "checkpoint";
+  return "step";
 }
 
 SpanRecorder::SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity)
-    : device_(device), first_(first), last_(last), capacity_(capacity), slots_(std::make_unique<Slot[]>(capacity)) {
+    : device_(device),
+      first_(first),
+      last_(last),
+      capacity_(capacity),
+      slots_(std::make_unique<Slot[]>(capacity)),
+      ranges_(detail::make_range_marker()) {
   require<UsageError>(first >= 1 && first <= last, "span recorder: steps ", first, " to ", last,
                       ", expected 1 or more, in order");
   if (device.kind == DeviceKind::cuda) {
@@ -53,6 +61,16 @@ SpanRecorder::SpanRecorder(Device device, std::int64_t first, std::int64_t last,
   }
 }
 
+SpanRecorder::SpanRecorder(std::unique_ptr<detail::RangeMarker> ranges)
+    : device_(Device::cpu()), first_(1), last_(0), capacity_(0), ranges_(std::move(ranges)) {}
+
+SpanRecorder::~SpanRecorder() = default;
+
+std::unique_ptr<SpanRecorder> SpanRecorder::for_tool() {
+  std::unique_ptr<detail::RangeMarker> ranges = detail::make_range_marker();
+  return ranges == nullptr ? nullptr : std::unique_ptr<SpanRecorder>(new SpanRecorder(std::move(ranges)));
+}
+
 std::int64_t SpanRecorder::now_ns() noexcept {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
       .count();
@@ -60,6 +78,9 @@ std::int64_t SpanRecorder::now_ns() noexcept {
 
 int SpanRecorder::add_name(Name name) {
   names_.push_back(std::move(name));
+  if (ranges_ != nullptr) {
+    ranges_->add(names_.back());
+  }
   return static_cast<int>(names_.size()) - 1;
 }
 
@@ -75,8 +96,29 @@ int SpanRecorder::reserve(Lane lane, int name) {
   return static_cast<int>(used_++);
 }
 
-int SpanRecorder::begin(Stream& stream, Lane lane, int name) {
-  if (!recording() || is_capturing(stream)) {
+int SpanRecorder::begin(Stream* stream, Lane lane, int name, std::int64_t number) {
+  const int span = begin_time(stream, lane, name);
+  if (ranges_ != nullptr) {
+    ranges_->enter(name, number);
+  }
+  return span;
+}
+
+void SpanRecorder::leave_range() noexcept {
+  if (ranges_ != nullptr) {
+    ranges_->leave();
+  }
+}
+
+void SpanRecorder::point(Stream& stream, Lane lane, int name) {
+  end(&stream, begin_time(&stream, lane, name));
+  if (ranges_ != nullptr) {
+    ranges_->mark(name);
+  }
+}
+
+int SpanRecorder::begin_time(Stream* stream, Lane lane, int name) {
+  if (!recording() || (stream != nullptr && is_capturing(*stream))) {
     return -1;
   }
   const int span = reserve(lane, name);
@@ -84,44 +126,35 @@ int SpanRecorder::begin(Stream& stream, Lane lane, int name) {
   if (slot == nullptr) {
     return span;
   }
-  slot->on_device = stream.device().kind == DeviceKind::cuda;
+  if (stream == nullptr) {
+    slot->begin_ns = now_ns();
+    return span;
+  }
+  slot->on_device = stream->device().kind == DeviceKind::cuda;
   if (slot->on_device) {
-    stream.record(begin_event(static_cast<std::size_t>(span)));
+    stream->record(begin_event(static_cast<std::size_t>(span)));
   } else {
-    stream.enqueue([slot] { slot->begin_ns.store(now_ns(), std::memory_order_release); });
+    stream->enqueue([slot] { slot->begin_ns.store(now_ns(), std::memory_order_release); });
   }
   return span;
 }
 
-void SpanRecorder::end(Stream& stream, int span) {
+void SpanRecorder::end(Stream* stream, int span) {
   Slot* slot = slot_of(span);
   if (slot == nullptr) {
     return;
   }
+  if (stream == nullptr) {
+    slot->end_ns = now_ns();
+    return;
+  }
   slot->ended = true;
   if (slot->on_device) {
-    stream.record(end_event(static_cast<std::size_t>(span)));
+    stream->record(end_event(static_cast<std::size_t>(span)));
   } else if (names_[static_cast<std::size_t>(slot->name)].kind == SpanKind::ready) {
-    stream.enqueue([slot] { slot->end_ns.store(slot->begin_ns, std::memory_order_release); });
+    stream->enqueue([slot] { slot->end_ns.store(slot->begin_ns, std::memory_order_release); });
   } else {
-    stream.enqueue([slot] { slot->end_ns.store(now_ns(), std::memory_order_release); });
-  }
-}
-
-int SpanRecorder::begin_now(int name) {
-  if (!recording()) {
-    return -1;
-  }
-  const int span = reserve(Lane::host, name);
-  if (Slot* slot = slot_of(span); slot != nullptr) {
-    slot->begin_ns = now_ns();
-  }
-  return span;
-}
-
-void SpanRecorder::end_now(int span) {
-  if (Slot* slot = slot_of(span); slot != nullptr) {
-    slot->end_ns = now_ns();
+    stream->enqueue([slot] { slot->end_ns.store(now_ns(), std::memory_order_release); });
   }
 }
 

@@ -12,6 +12,10 @@
 
 namespace lockstep {
 
+namespace detail {
+class RangeMarker;
+}
+
 /// What a span of a timeline is.
 enum class SpanKind : unsigned char {
   forward,     ///< a call of a layer
@@ -26,13 +30,18 @@ enum class SpanKind : unsigned char {
   batch,       ///< the host waits for the loader
   evaluation,  ///< the host, from begin to end
   checkpoint,  ///< the host, from begin to end
+  step,        ///< the host, which enqueues a step
 };
 [[nodiscard]] const char* name_of(SpanKind kind);
 
 /// Records when work ran, for the timeline of some steps: one for a rank, with memory for a fixed number of spans, all
-/// allocated by the constructor. begin() and end() enqueue a look at the clock on a stream: a host stream's worker
-/// reads it (an inline stream: the caller), a CUDA stream records an event, which take() reads. They allocate nothing
-/// and do not wait. Outside the chosen steps and while a stream is captured they do nothing.
+/// allocated by the constructor. A Scope enqueues two looks at the clock on a stream: a host stream's worker reads it
+/// (an inline stream: the caller), a CUDA stream records an event, which take() reads. That allocates nothing and does
+/// not wait. Outside the chosen steps and while a stream is captured no time is taken.
+///
+/// Where a tool has attached itself to the process (Nsight Systems; a build with CUDA), a Scope is also a named range
+/// of that tool, and a point a mark, in every step and while a stream is captured: around the calls that enqueue. The
+/// tool is given all names beforehand. A number stands beside a name: of a bucket its bytes, of the host's the step.
 ///
 /// One thread calls it. It must outlive the work of the streams.
 class SpanRecorder {
@@ -62,6 +71,9 @@ class SpanRecorder {
   SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity);
   SpanRecorder(const SpanRecorder&) = delete;
   SpanRecorder& operator=(const SpanRecorder&) = delete;
+  ~SpanRecorder();
+  /// One that takes no times, for the tool that is attached; nullptr where none is.
+  [[nodiscard]] static std::unique_ptr<SpanRecorder> for_tool();
 
   /// Nanoseconds of the steady clock, since an arbitrary point of the machine.
   [[nodiscard]] static std::int64_t now_ns() noexcept;
@@ -73,14 +85,45 @@ class SpanRecorder {
   void begin_step(std::int64_t step) noexcept { step_ = step; }  ///< what follows belongs to this step
   [[nodiscard]] bool recording() const noexcept { return step_ >= first_ && step_ <= last_; }
 
-  /// A span of work on a stream, from what is enqueued next to what was enqueued last. begin() returns its number, or
-  /// -1, with which end() does nothing.
-  [[nodiscard]] int begin(Stream& stream, Lane lane, int name);
-  void end(Stream& stream, int span);
-  void point(Stream& stream, Lane lane, int name) { end(stream, begin(stream, lane, name)); }
-  /// A span of the calling thread, on Lane::host.
-  [[nodiscard]] int begin_now(int name);
-  void end_now(int span);
+  /// A span, on the stack of the thread: spans lie within each other or beside each other. Without a recorder it does
+  /// nothing. A span without end(), as an exception leaves it, is not in the timeline; the tool's range ends either
+  /// way.
+  class Scope {
+   public:
+    /// Of work on a stream: from what is enqueued next to what was enqueued last before end().
+    Scope(SpanRecorder* recorder, Stream& stream, Lane lane, int name) : recorder_(recorder) {
+      if (recorder_ != nullptr) {
+        stream_ = &stream;
+        span_ = recorder_->begin(stream_, lane, name, 0);
+      }
+    }
+    /// Of the calling thread, on Lane::host. number: for the tool; 0: none.
+    Scope(SpanRecorder* recorder, int name, std::int64_t number = 0) : recorder_(recorder) {
+      if (recorder_ != nullptr) {
+        span_ = recorder_->begin(nullptr, Lane::host, name, number);
+      }
+    }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    ~Scope() {
+      if (recorder_ != nullptr) {
+        recorder_->leave_range();
+      }
+    }
+    void end() {
+      if (recorder_ != nullptr) {
+        recorder_->end(stream_, span_);
+        recorder_->leave_range();
+        recorder_ = nullptr;
+      }
+    }
+
+   private:
+    SpanRecorder* recorder_;
+    Stream* stream_ = nullptr;  ///< none: on the host
+    int span_ = -1;
+  };
+  void point(Stream& stream, Lane lane, int name);
 
   /// The spans that have both ends, in the order of begin(). Waits for a CUDA stream; other streams must be idle or
   /// their open spans are left out.
@@ -99,6 +142,13 @@ class SpanRecorder {
     std::atomic<std::int64_t> begin_ns{0};  ///< 0: not yet. Written by whoever runs the stream's work
     std::atomic<std::int64_t> end_ns{0};
   };
+  explicit SpanRecorder(std::unique_ptr<detail::RangeMarker> ranges);
+  /// The number of the span, or -1, with which end() does nothing. Enters the tool's range last, so that an error of
+  /// the stream leaves none open.
+  [[nodiscard]] int begin(Stream* stream, Lane lane, int name, std::int64_t number);
+  [[nodiscard]] int begin_time(Stream* stream, Lane lane, int name);
+  void end(Stream* stream, int span);
+  void leave_range() noexcept;
   [[nodiscard]] int reserve(Lane lane, int name);
   [[nodiscard]] Slot* slot_of(int span) { return span >= 0 ? &slots_[static_cast<std::size_t>(span)] : nullptr; }
   [[nodiscard]] Event& begin_event(std::size_t slot) { return events_[2 * slot]; }
@@ -114,6 +164,7 @@ class SpanRecorder {
   std::int64_t dropped_ = 0;
   std::int64_t step_ = 0;
   std::vector<Name> names_;
+  std::unique_ptr<detail::RangeMarker> ranges_;  ///< of the tool; nullptr: none
 };
 
 }  // namespace lockstep

@@ -201,6 +201,7 @@ TEST_F(Timeline, ShowsEveryStepOfARun) {
         collectives += event.category == "reduce" || event.category == "gather" ? event.end_us - event.begin_us : 0;
       }
     }
+    EXPECT_EQ(counts["step"], 4) << run.file;
     EXPECT_EQ(counts["update"], 4) << run.file;
     EXPECT_EQ(counts["batch"], 4) << run.file;
     EXPECT_EQ(counts["input"], 4 * run.accumulate) << run.file;

@@ -1,4 +1,5 @@
-// A step allocates nothing, on any thread of any rank.
+// A step allocates nothing, on any thread of any rank. Run with a tool that is told of ranges (tests/support/nvtx),
+// too.
 #include <barrier>
 #include <cstdint>
 #include <new>
@@ -13,6 +14,7 @@
 #include "tests/comm/count_allocations.hpp"
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
+#include "tests/support/nvtx/tool.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -44,7 +46,7 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     const auto statistics = grad.split(0, grad.rank());
     Trainer trainer(context, {grad, *control, worker, nullptr, statistics.get()}, model, data, options);
     trainer.start();
-    SpanRecorder recorder(context.device(), 1, 1, 11 * trainer.train_step().spans_of_a_step() + 11);
+    SpanRecorder recorder(context.device(), 1, 1, 11 * trainer.train_step().spans_of_a_step() + 22);
     if (records) {
       trainer.record_into(&recorder);
       recorder.begin_step(1);
@@ -52,6 +54,10 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     for (int i = 0; i < 3; ++i) {
       trainer.step();
     }
+    const testing::ToolRecord* tool = testing::tool_record();
+    ASSERT_EQ(tool != nullptr, testing::wants_tool());
+    const int told = tool != nullptr ? tool->events.load() : 0;
+    const int names = tool != nullptr ? tool->names.load() : 0;
     const auto before = memory.counts();
     const std::int64_t allocations = count_allocations::allocations;
     // All threads of both ranks: compute, communication, loaders.
@@ -69,6 +75,11 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     EXPECT_EQ(memory.counts().allocations, before.allocations);
     EXPECT_EQ(recorder.take(context.stream()).size() > 11 * model.nodes().size(), records);
     EXPECT_EQ(recorder.dropped(), 0);
+    if (tool != nullptr) {
+      EXPECT_GT(tool->events, told + static_cast<int>(16 * model.nodes().size()));
+      EXPECT_EQ(tool->names, names) << "which the tool may allocate memory for";
+      EXPECT_EQ(tool->faults, 0);
+    }
   });
   EXPECT_EQ(failures, comm::none_failed(2));
 }

@@ -1,5 +1,7 @@
 // Whole training on a CudaContext without a GPU: the library's host code on the stand-in for the CUDA runtime, its
 // kernels on the emulation (environment.cpp: what either of them objects to fails the test).
+#include <pthread.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -37,6 +39,7 @@
 
 #include "control.hpp"
 #include "tests/comm/local_ranks.hpp"
+#include "tests/support/nvtx/tool.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 #if LOCKSTEP_HAS_NCCL
@@ -563,6 +566,53 @@ TEST(CudaTraining, ACapturedStepGivesTheSameBits) {
 void new_machine(std::uint64_t seed, int devices = 1) {
   standin::reset({.devices = devices, .bytes_per_device = std::size_t{1} << 30, .seed = seed});
   emulation::set_schedule(emulation::Schedule::random(seed));
+}
+
+/// The ranges of layers and buckets, which are around what enqueues, are there while steps are captured: of two states
+/// in the second step. From then on a step is one range. Run with a tool (tests/support/nvtx/tool.hpp), too.
+TEST(CudaTraining, RangesOfACapturedStep) {
+  using testing::tool_record;
+  CudaContext context(Device::cuda(0));
+  with_trainer(context, Stream::cuda(Device::cuda(0), -1), {}, [&](Trainer& trainer, comm::Communicator&) {
+    const testing::ToolRecord* tool = tool_record();
+    ASSERT_EQ(tool != nullptr, testing::wants_tool());
+    EXPECT_EQ(trainer.train_step().recorder() != nullptr, testing::wants_tool());
+    ASSERT_EQ(trainer.graph_obstacle(), "");
+    std::vector<Texts> told;  // of each step
+    for (int i = 0; i < 4; ++i) {
+      const int from = tool != nullptr ? tool->events.load() : 0;
+      trainer.step();
+      if (tool != nullptr) {
+        told.push_back(testing::ranges_of_thread(*tool, from, pthread_self()));
+      }
+    }
+    trainer.train_step().synchronize();
+    if (tool == nullptr) {
+      return;
+    }
+    EXPECT_EQ(tool->faults, 0);
+    const Texts begin{"step", "  waiting for the loader", "  input"};
+    const Texts launch{"  step as a CUDA graph"};
+    Texts enqueued(told[0].begin() + 3, told[0].end());
+    EXPECT_EQ(Texts(told[0].begin(), told[0].begin() + 3), begin);
+    EXPECT_EQ(enqueued.back(), "  update");
+    for (const Call& call : trainer.train_plan().calls()) {
+      EXPECT_EQ(std::count(enqueued.begin(), enqueued.end(), "  " + call.layer + " " + call.op), 1) << call.layer;
+    }
+    for (std::size_t k = 0; k < trainer.reducer().buckets().size(); ++k) {
+      EXPECT_EQ(std::count(enqueued.begin(), enqueued.end(), concat("  bucket ", k)), 1) << k;
+    }
+    const auto joined = [](std::initializer_list<Texts> parts) {
+      Texts all;
+      for (const Texts& part : parts) {
+        all.insert(all.end(), part.begin(), part.end());
+      }
+      return all;
+    };
+    EXPECT_EQ(told[1], joined({begin, enqueued, enqueued, launch}));
+    EXPECT_EQ(told[2], joined({begin, launch}));
+    EXPECT_EQ(told[3], joined({begin, launch}));
+  });
 }
 
 TEST(CudaTraining, EveryOrderOfTheWorkGivesTheSameBits) {

@@ -22,17 +22,16 @@ TEST(SpanRecorder, KeepsTheChosenStepsOnly) {
   SpanRecorder recorder(Device::cpu(), 2, 3, 100);
   const int name = recorder.add_name({.text = "layer"});
   Stream stream = Stream::host_inline();
-  EXPECT_EQ(recorder.begin(stream, Lane::compute, name), -1) << "before the first step";
+  SpanRecorder::Scope(&recorder, stream, Lane::compute, name).end();  // before the first step
   std::vector<std::int64_t> edges;
   for (std::int64_t step = 1; step <= 4; ++step) {
     recorder.begin_step(step);
     EXPECT_EQ(recorder.recording(), step == 2 || step == 3);
     edges.push_back(now());
-    const int span = recorder.begin(stream, Lane::compute, name);
-    EXPECT_EQ(span >= 0, step == 2 || step == 3);
-    recorder.end(stream, span);
-    const int host = recorder.begin_now(name);
-    recorder.end_now(host);
+    SpanRecorder::Scope span(&recorder, stream, Lane::compute, name);
+    span.end();
+    SpanRecorder::Scope host(&recorder, name);
+    host.end();
     edges.push_back(now());
   }
   const std::vector<SpanRecorder::Span> spans = recorder.take(stream);
@@ -57,12 +56,12 @@ TEST(SpanRecorder, TheWorkerReadsTheClock) {
   recorder.begin_step(1);
   std::int64_t inside = 0;
   worker.enqueue([] { std::this_thread::sleep_for(std::chrono::milliseconds(20)); });
-  const int span = recorder.begin(worker, Lane::communication, name);
+  SpanRecorder::Scope span(&recorder, worker, Lane::communication, name);
   worker.enqueue([&inside] {
     inside = now();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   });
-  recorder.end(worker, span);
+  span.end();
   recorder.point(worker, Lane::compute, point);
   const std::int64_t enqueued = now();
   worker.synchronize();
@@ -80,14 +79,21 @@ TEST(SpanRecorder, CountsWhatFindsNoRoomAndLeavesOutWhatHasNoEnd) {
   const int name = recorder.add_name({.text = "work"});
   Stream stream = Stream::host_inline();
   recorder.begin_step(1);
-  recorder.end(stream, recorder.begin(stream, Lane::compute, name));
-  EXPECT_EQ(recorder.begin(stream, Lane::compute, name), 1) << "it has no end";
-  EXPECT_EQ(recorder.begin(stream, Lane::compute, name), -1);
-  EXPECT_EQ(recorder.begin_now(name), -1);
-  recorder.end(stream, -1);
-  recorder.end_now(-1);
+  SpanRecorder::Scope(&recorder, stream, Lane::compute, name).end();
+  { const SpanRecorder::Scope left(&recorder, stream, Lane::compute, name); }
+  EXPECT_EQ(recorder.dropped(), 0);
+  SpanRecorder::Scope(&recorder, stream, Lane::compute, name).end();
+  SpanRecorder::Scope(&recorder, name).end();
   EXPECT_EQ(recorder.dropped(), 2);
   EXPECT_EQ(recorder.take(stream).size(), 1U);
+}
+
+TEST(SpanRecorder, WithoutOneAScopeDoesNothing) {
+  Stream stream = Stream::host_inline();
+  SpanRecorder::Scope span(nullptr, stream, Lane::compute, 0);
+  span.end();
+  SpanRecorder::Scope host(nullptr, 0);
+  host.end();
 }
 
 TEST(SpanRecorder, RefusesSteps) {

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include <lockstep/runtime/stream/span_recorder.hpp>
+
+namespace lockstep::detail {
+
+/// Tells a tool that is attached to the process, such as Nsight Systems, where named ranges of the calling thread begin
+/// and end. Ranges lie within each other. No call fails, or allocates anything of ours, but for add().
+class RangeMarker {
+ public:
+  RangeMarker() = default;
+  RangeMarker(const RangeMarker&) = delete;
+  RangeMarker& operator=(const RangeMarker&) = delete;
+  virtual ~RangeMarker() = default;
+
+  /// Registers a name with the tool. Names are numbered from 0.
+  virtual void add(const SpanRecorder::Name& name) = 0;
+  /// number: what stands beside the name; 0: the bytes of the name's bucket, if any.
+  virtual void enter(int name, std::int64_t number) noexcept = 0;
+  virtual void leave() noexcept = 0;  ///< the range that was entered last
+  virtual void mark(int name) noexcept = 0;
+};
+
+/// nullptr when no tool is attached, and in a build without NVTX (range_marker_absent.cpp).
+[[nodiscard]] std::unique_ptr<RangeMarker> make_range_marker();
+
+}  // namespace lockstep::detail
