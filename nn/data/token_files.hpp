@@ -27,6 +27,8 @@ class TokenFile {
   /// out[i] = id `begin` + i, for 0 <= begin and begin + out.size() <= size(). DataError that names file, place and id
   /// for one that is not below `vocabulary`, which is at most 2^31 - 1.
   void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const;
+  /// These tokens will be read soon (MappedFile::ahead()).
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept;
   /// Of the size and of 256 pages spread over the file: a look at all of it would read it from the disk.
   [[nodiscard]] std::uint64_t fingerprint() const;
 
@@ -48,6 +50,7 @@ class TokenWindows final : public Dataset {
   [[nodiscard]] std::int64_t tokens() const;  ///< of all files
   /// Errors as of TokenFile::read().
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override;
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:

@@ -1,9 +1,17 @@
 // Files in memory, files that appear whole, checksums of bytes.
+#include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -41,6 +49,38 @@ TEST(MappedFile, GivesItsBytes) {
     EXPECT_EQ(text(file.bytes(at, content.size() - at)), content.substr(at)) << at;
   }
   EXPECT_TRUE(file.bytes(content.size(), 0).empty());
+}
+
+// On a disk: memory file systems hold all pages anyway.
+TEST(MappedFile, WhatIsWantedAheadIsRead) {
+  constexpr std::size_t kBytes = std::size_t{1} << 22;
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "a";
+  write_file(path, std::string(kBytes, 'x'));
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(descriptor, 0);
+  const auto resident = [&] {
+    void* const memory = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, descriptor, 0);
+    std::vector<unsigned char> pages(kBytes / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+    ::mincore(memory, kBytes, pages.data());
+    ::munmap(memory, kBytes);
+    return std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1U) != 0; });
+  };
+  const MappedFile file(path);
+  ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+  const auto before = resident();
+  file.ahead(kBytes, 5);  // outside
+  file.ahead(~std::uint64_t{0}, ~std::uint64_t{0});
+  EXPECT_EQ(resident(), before);
+  file.ahead(kBytes / 2 + 1, ~std::uint64_t{0});
+  const auto begin = std::chrono::steady_clock::now();
+  const auto half = static_cast<std::ptrdiff_t>(kBytes / 2 / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
+  while (resident() < half && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60)) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  EXPECT_GE(resident(), half);
+  EXPECT_EQ(text(file.bytes(kBytes - 1, 1)), "x");
+  ::close(descriptor);
 }
 
 TEST(MappedFile, WhatLiesOutsideIsRefused) {
