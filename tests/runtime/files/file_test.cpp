@@ -1,17 +1,10 @@
 // Files in memory, files that appear whole, checksums of bytes.
-#include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
-
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -19,6 +12,7 @@
 #include <lockstep/runtime/files/file.hpp>
 
 #include "tests/support/files.hpp"
+#include "tests/support/resident.hpp"
 
 namespace lockstep {
 namespace {
@@ -57,30 +51,21 @@ TEST(MappedFile, WhatIsWantedAheadIsRead) {
   const testing::TemporaryFolder folder;
   const std::string path = folder / "a";
   write_file(path, std::string(kBytes, 'x'));
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  ASSERT_GE(descriptor, 0);
-  const auto resident = [&] {
-    void* const memory = ::mmap(nullptr, kBytes, PROT_READ, MAP_SHARED, descriptor, 0);
-    std::vector<unsigned char> pages(kBytes / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
-    ::mincore(memory, kBytes, pages.data());
-    ::munmap(memory, kBytes);
-    return std::count_if(pages.begin(), pages.end(), [](unsigned char page) { return (page & 1U) != 0; });
-  };
   const MappedFile file(path);
-  ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
-  const auto before = resident();
+  testing::forget(path);
+  const std::vector<bool> before = testing::resident(path);
   file.ahead(kBytes, 5);  // outside
   file.ahead(~std::uint64_t{0}, ~std::uint64_t{0});
-  EXPECT_EQ(resident(), before);
+  EXPECT_EQ(testing::resident(path), before);
   file.ahead(kBytes / 2 + 1, ~std::uint64_t{0});
-  const auto begin = std::chrono::steady_clock::now();
-  const auto half = static_cast<std::ptrdiff_t>(kBytes / 2 / static_cast<std::size_t>(::sysconf(_SC_PAGESIZE)));
-  while (resident() < half && std::chrono::steady_clock::now() - begin < std::chrono::seconds(60)) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  EXPECT_GE(resident(), half);
+  EXPECT_TRUE(testing::becomes_resident(path, kBytes / 2, kBytes));
+  EXPECT_EQ(testing::resident(path)[0], before[0]);
   EXPECT_EQ(text(file.bytes(kBytes - 1, 1)), "x");
-  ::close(descriptor);
+  const MappedFile empty([&] {
+    write_file(folder / "empty", "");
+    return folder / "empty";
+  }());
+  empty.ahead(0, 1);
 }
 
 TEST(MappedFile, WhatLiesOutsideIsRefused) {
