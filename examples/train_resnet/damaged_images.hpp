@@ -7,8 +7,8 @@
 
 namespace train_resnet {
 
-/// The damaged images of folder:DIR. Each rank decodes a part of the files, and all learn what any of them found: they
-/// leave out the same. Collective.
+/// The damaged images of folder:DIR or list:FILE. Each rank decodes a part of the files, and all learn what any of them
+/// found: they leave out the same. Collective.
 [[nodiscard]] std::vector<lockstep::nn::DamagedImage> find_damaged(lockstep::comm::Session& session,
                                                                    const lockstep::comm::CpuShare& share,
                                                                    const lockstep::nn::DataOptions& data);

@@ -72,27 +72,31 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
       ->group("Model");
   app.add_option("--data", o.data.spec,
                  "synthetic, cifar10:DIR (binary files), idx:DIR (MNIST-like files), folder:DIR (JPEG and PNG files: "
-                 "train and val or test in it, with a folder for each class) or packed:FILE (of lockstep-pack)")
+                 "train and val or test in it, with a folder for each class), list:TRAIN,VAL (such files by lists with "
+                 "a line PATH LABEL or PATH,LABEL for each; or list:FILE) or packed:FILE (of lockstep-pack)")
       ->group("Data");
   app.add_option("--train-images", o.data.synthetic.train_size, "synthetic: training images")->group("Data");
   app.add_option("--test-images", o.data.synthetic.test_size, "synthetic: test images")->group("Data");
   app.add_option("--image-size", o.image_size,
-                 "synthetic, folder, packed: side of the images; else 32, of a folder 224")
+                 "synthetic, folder, list, packed: side of the images; else 32, of pictures 224")
+      ->group("Data");
+  app.add_option("--resize", o.data.folder.resize,
+                 "folder, list, packed: shorter side of test images before the crop in the centre; 0: 256/224 of the "
+                 "image size")
       ->group("Data");
   app.add_option(
-         "--resize", o.data.folder.resize,
-         "folder, packed: shorter side of test images before the crop in the centre; 0: 256/224 of the image size")
-      ->group("Data");
-  app.add_option("--val-fraction", o.data.folder.val_fraction,
-                 "folder: so much of each class is for the test, where DIR has no folder val or test")
+         "--val-fraction", o.data.folder.val_fraction,
+         "folder, list: so much of each class is for the test, where DIR has no folder val or test, or there is "
+         "one list")
       ->group("Data");
   app.add_flag("--skip-damaged", o.skip_damaged,
-               "folder: decode all images first and leave out those that are damaged; else one ends the run")
+               "folder, list: decode all images first and leave out those that are damaged; else one ends the run")
       ->group("Data");
   app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 1120")->group("Data");
-  app.add_option("--pad", o.pad,
-                 "random crops after padding by N pixels; -1: 4, for idx 0. folder, packed: instead of random parts "
-                 "of 8 to 100 % of the picture (-1)")
+  app.add_option(
+         "--pad", o.pad,
+         "random crops after padding by N pixels; -1: 4, for idx 0. folder, list, packed: instead of random parts "
+         "of 8 to 100 % of the picture (-1)")
       ->group("Data");
   app.add_option_function<std::string>(
          "--pad-mode", [&o](const std::string& given) { o.reflect = given == "reflect"; },
@@ -135,13 +139,13 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   lockstep::require<lockstep::UsageError>(
       (o.mean.empty() || o.mean.size() == 3) && o.mean.empty() == o.std.empty() && o.mean.size() == o.std.size(),
       "--mean has ", o.mean.size(), " numbers and --std has ", o.std.size(), ", expected three of each, or neither");
-  const bool folder = o.data.spec.starts_with("folder:");
-  lockstep::require<lockstep::UsageError>(folder || (!o.skip_damaged && o.data.folder.val_fraction == 0),
+  const bool files = o.data.spec.starts_with("folder:") || o.data.spec.starts_with("list:");
+  lockstep::require<lockstep::UsageError>(files || (!o.skip_damaged && o.data.folder.val_fraction == 0),
                                           o.skip_damaged ? "--skip-damaged" : "--val-fraction", " beside --data ",
-                                          o.data.spec, ", expected --data folder:DIR",
+                                          o.data.spec, ", expected --data folder:DIR or list:FILE",
                                           of_folder(o.data) ? "; lockstep-pack has this option" : "");
   lockstep::require<lockstep::UsageError>(of_folder(o.data) || o.data.folder.resize == 0, "--resize beside --data ",
-                                          o.data.spec, ", expected --data folder:DIR or packed:FILE");
+                                          o.data.spec, ", expected --data folder:DIR, list:FILE or packed:FILE");
   const char* const unpadded = o.alternate ? "--flip is alternate" : "--pad-mode is reflect";
   lockstep::require<lockstep::UsageError>(!of_folder(o.data) || o.pad >= 0 || (!o.alternate && !o.reflect), unpadded,
                                           " beside random parts of the pictures of --data ", o.data.spec,
@@ -163,7 +167,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
 }
 
 bool of_folder(const nn::DataOptions& data) {
-  return data.spec.starts_with("folder:") || data.spec.starts_with("packed:");
+  return data.spec.starts_with("folder:") || data.spec.starts_with("list:") || data.spec.starts_with("packed:");
 }
 
 nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {

@@ -20,7 +20,7 @@ struct Options {
   std::vector<std::int64_t> hidden;
   bool zero_init_residual = false;
   lockstep::nn::DataOptions data;
-  std::optional<std::int64_t> image_size;  ///< of synthetic images and of those of a folder
+  std::optional<std::int64_t> image_size;  ///< of synthetic images and of those of pictures
   bool skip_damaged = false;
   std::int64_t pad = -1;  ///< -1: the default of the data set
   bool reflect = false;   ///< padding shows the image reflected; false: it is black
@@ -34,7 +34,7 @@ struct Options {
   lockstep::nn::TrainingOptions training;
 };
 
-/// The data is folder:DIR, or such a folder in packed:FILE: pictures of any size.
+/// The data is folder:DIR or list:FILE, or either in packed:FILE: pictures of any size.
 [[nodiscard]] bool of_folder(const lockstep::nn::DataOptions& data);
 
 /// UsageError naming the option and what was expected. `config`: the file of --config.

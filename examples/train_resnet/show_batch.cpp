@@ -83,7 +83,8 @@ void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augm
                              .batch_size = run.global_batch,
                              .ranks = ranks,
                              .keep_last = run.keep_last,
-                             .seed = run.seed});
+                             .seed = run.seed,
+                             .chunk = run.shuffle_chunk});
   const std::int64_t height = train.fields()[0].shape[0];
   const std::int64_t width = train.fields()[0].shape[1];
   const std::int64_t longer = std::max(height, width);

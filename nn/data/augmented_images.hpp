@@ -90,6 +90,7 @@ class AugmentedImages final : public Dataset {
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const override;
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override { images_->ahead(begin, count); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
   [[nodiscard]] std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const override;
 

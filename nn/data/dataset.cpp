@@ -32,6 +32,8 @@ void Dataset::read_sample_in(std::int64_t /*epoch*/, std::int64_t index,
   read_sample(index, out);
 }
 
+void Dataset::ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}
+
 std::unique_ptr<DeferredSamples> Dataset::deferred(bool /*keep_jpeg*/) const {
   return nullptr;
 }

@@ -55,6 +55,9 @@ class Dataset {
   /// The sample as it is in one epoch, for sets that vary their samples (random crops): a function of epoch and index
   /// alone. This is what a loader reads. Here: read_sample().
   virtual void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const;
+  /// Samples [begin, begin + count), which are in the set, will be read soon: a set that lies in a file tells the
+  /// system, which then reads a piece at once. A hint, without errors. Here: nothing.
+  virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept;
   /// The same samples without what a device can do to them as well; this must outlive them. nullptr, as here: nothing.
   /// keep_jpeg: JPEG files stay as they are, where nvJPEG reads them.
   [[nodiscard]] virtual std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const;
@@ -174,8 +177,8 @@ struct CropOptions {
   bool operator==(const CropOptions&) const = default;
 };
 
-/// How the pictures of folder:DIR and packed:FILE become images of one size, bilinear with antialiasing, as torchvision
-/// does it.
+/// How the pictures of folder:DIR, list:FILE and packed:FILE become images of one size, bilinear with antialiasing, as
+/// torchvision does it.
 struct FolderOptions {
   std::int64_t image_size = 224;  ///< side of the images, 1 to 4096
   /// Of test images: the shorter side before the crop in the centre; 0: image_size * 256 / 224, rounded.
@@ -183,13 +186,14 @@ struct FolderOptions {
   bool random_crops = true;  ///< training images are random parts, drawn anew in every epoch; false: like test images
   CropOptions crop{};
   bool flip = true;                     ///< with random crops: mirrored with probability 1/2
-  double val_fraction = 0;              ///< of each class, for the test set, where DIR has no folder for it; 0: none
-  std::vector<std::string> left_out{};  ///< files, relative to DIR
+  double val_fraction = 0;              ///< of each class, for the test set, where DIR or a list does not say; 0: none
+  std::vector<std::string> left_out{};  ///< files, as DamagedImage::file names them
 };
 
 struct DataOptions {
-  std::string spec = "synthetic";  ///< "synthetic", "cifar10:DIR", "idx:DIR", "folder:DIR" or "packed:FILE"
-  std::uint64_t seed = 0;          ///< of synthetic images; of the crops and the split of a folder
+  /// "synthetic", "cifar10:DIR", "idx:DIR", "folder:DIR", "list:TRAIN,VAL" or "packed:FILE".
+  std::string spec = "synthetic";
+  std::uint64_t seed = 0;  ///< of synthetic images; of the crops and the split of a folder
   SyntheticOptions synthetic;
   FolderOptions folder{};
 };
@@ -229,7 +233,21 @@ struct DataSplit {
 ///                an error of the reader, DataError with its name: damaged_images() finds them before. Fingerprints are
 ///                those of names and options, as contents would cost a pass over all files. The statistics are
 ///                ImageNet's. UsageError in a build without the libraries.
-///   packed:FILE  such a folder in one file, as lockstep-pack writes it (packed/packed_file.hpp): the same samples,
+///   list:TRAIN,VAL
+///                such files by lists, as Caffe has them: a line for each picture, PATH LABEL or PATH,LABEL, without a
+///                head; or list:TRAIN with val_fraction, which is split off each class. The names of lists have no
+///                comma in them. A line ends with LF or CR LF; a byte order mark before the first, blanks around a
+///                line, empty lines and those that begin with # are skipped. A line is divided at its last tab; without
+///                a tab at its last comma; without both at its last space; blanks around both parts are dropped, "./"
+///                before a path too. Paths are relative to the folder of their list, or absolute; what a name ends with
+///                does not matter. Labels are all numbers, 0 to the number of classes - 1, or all names, whose classes
+///                are in the order of their bytes; every class has a picture in TRAIN. A picture has one label; it may
+///                stand in a list several times, and then counts so often, but not where a fraction is split off.
+///                Samples are in the order of the lists. So lists in DIR with the folder's pictures in its order give
+///                the folder's samples and fingerprints, and a run may go on from one to the other. Names of a VAL in
+///                another folder begin with the way there from TRAIN's. All else is as of folder:DIR.
+///   packed:FILE  such a folder or list in one file, as lockstep-pack writes it (packed/packed_file.hpp): the same
+///   samples,
 ///                names and statistics, so a run may go on from one to the other. Fingerprints are the folder's, but
 ///                those of stored pixels where they differ from what the folder gives: pictures that were resized, or
 ///                JPEGs with four times the image's side, which a folder decodes smaller. A sample's checksum is looked
@@ -239,12 +257,12 @@ struct DataSplit {
 [[nodiscard]] DataSplit open_data(const DataOptions& options);
 
 struct DamagedImage {
-  std::string file;  ///< relative to DIR, as FolderOptions::left_out wants it
+  std::string file;  ///< relative to DIR or the folder of TRAIN, or absolute, as FolderOptions::left_out wants it
   std::string text;  ///< what is wrong, with the name in it: one line
 };
-/// Of folder:DIR: decodes part `part` of `parts` of all images, those in left_out too, with so many threads, and
-/// returns the damaged ones in order. So ranks that see the same folder find all of them together. Errors as of
-/// open_data(); a file that the system cannot read is one too, and not damaged.
+/// Of folder:DIR and list:FILE: decodes part `part` of `parts` of all images, those in left_out too, with so many
+/// threads, and returns the damaged ones in order. So ranks that see the same files find all of them together. Errors
+/// as of open_data(); a file that the system cannot read is one too, and not damaged.
 [[nodiscard]] std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, int part, int threads);
 
 }  // namespace lockstep::nn

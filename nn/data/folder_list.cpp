@@ -97,29 +97,12 @@ std::vector<std::pair<std::string, std::vector<std::string>>> classes_in(const f
   return classes;
 }
 
-/// Which images of a class are for the test: a function of seed, label and their number.
-std::vector<bool> chosen(std::size_t images, double fraction, std::uint64_t seed, std::int32_t label) {
-  const auto rounded = static_cast<std::size_t>(std::llround(fraction * static_cast<double>(images)));
-  const std::size_t count = images < 2 ? 0 : std::clamp<std::size_t>(rounded, 1, images - 1);
-  std::vector<std::size_t> order(images);
-  for (std::size_t i = 0; i < images; ++i) {
-    order[i] = i;
-  }
-  std::vector<bool> test(images);
-  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // Permutation has 0 there
-  for (std::size_t i = 0; i < count; ++i) {
-    std::swap(order[i], order[i + random.below(static_cast<std::uint32_t>(images - i))]);
-    test[order[i]] = true;
-  }
-  return test;
-}
-
 FolderList split_classes(const fs::path& root, const fs::path& part, double fraction, std::uint64_t seed) {
   FolderList list;
   for (auto& [name, images] : classes_in(root, part)) {
     const std::int32_t label = list.classes++;
     list.names.push_back(name);
-    const std::vector<bool> test = chosen(images.size(), fraction, seed, label);
+    const std::vector<bool> test = drawn_for_test(images.size(), fraction, seed, label);
     for (std::size_t i = 0; i < images.size(); ++i) {
       (test[i] ? list.test : list.train).push_back({std::move(images[i]), label});
     }
@@ -157,14 +140,39 @@ FolderList given_parts(const fs::path& root, const char* test_part) {
 
 }  // namespace
 
+std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint64_t seed, std::int32_t label) {
+  const auto rounded = static_cast<std::size_t>(std::llround(fraction * static_cast<double>(images)));
+  const std::size_t count = images < 2 ? 0 : std::clamp<std::size_t>(rounded, 1, images - 1);
+  std::vector<std::size_t> order(images);
+  for (std::size_t i = 0; i < images; ++i) {
+    order[i] = i;
+  }
+  std::vector<bool> test(images);
+  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // Permutation has 0, and 2 and more
+  for (std::size_t i = 0; i < count; ++i) {
+    std::swap(order[i], order[i + random.below(static_cast<std::uint32_t>(images - i))]);
+    test[order[i]] = true;
+  }
+  return test;
+}
+
+void require_fraction(double val_fraction) {
+  require<UsageError>(val_fraction >= 0 && val_fraction < 1, "validation fraction is ", val_fraction,
+                      ", expected 0 <= value < 1");
+}
+
+FolderList list_pictures(const std::string& spec, double val_fraction, std::uint64_t seed) {
+  const std::string where = spec.substr(spec.find(':') + 1);
+  return is_list(spec) ? list_lists(where, val_fraction, seed) : list_folder(where, val_fraction, seed);
+}
+
 FolderList list_folder(const std::string& folder, double val_fraction, std::uint64_t seed) {
   const fs::path root(folder);
   const auto has = [&](const char* part) {
     std::error_code ignored;
     return fs::is_directory(part[0] == '\0' ? root : root / part, ignored);
   };
-  require<UsageError>(val_fraction >= 0 && val_fraction < 1, "validation fraction is ", val_fraction,
-                      ", expected 0 <= value < 1");
+  require_fraction(val_fraction);
   require<DataError>(has(""), printable(folder), ": is no folder");
   const char* test_part = has("val") ? "val" : "test";
   const bool train = has("train");
@@ -173,11 +181,13 @@ FolderList list_folder(const std::string& folder, double val_fraction, std::uint
                       ", expected train and one of val and test in it, or a fraction to split off (--val-fraction)");
   require<UsageError>(!both || val_fraction == 0, "validation fraction is ", val_fraction,
                       ", expected none (--val-fraction), as ", printable(folder), " has a folder ", test_part);
-  return both ? given_parts(root, test_part)
-              : split_classes(root, train ? fs::path("train") : fs::path(), val_fraction, seed);
+  FolderList list = both ? given_parts(root, test_part)
+                         : split_classes(root, train ? fs::path("train") : fs::path(), val_fraction, seed);
+  list.root = list.source = folder;
+  return list;
 }
 
-void leave_out(FolderList& list, const std::vector<std::string>& left_out, const std::string& folder) {
+void leave_out(FolderList& list, const std::vector<std::string>& left_out, const std::string& source) {
   std::vector<std::string> names = left_out;
   std::sort(names.begin(), names.end());
   for (std::vector<FolderFile>* part : {&list.train, &list.test}) {
@@ -189,7 +199,7 @@ void leave_out(FolderList& list, const std::vector<std::string>& left_out, const
     trained[static_cast<std::size_t>(file.label)] = true;
   }
   const auto without = std::find(trained.begin(), trained.end(), false);
-  require<DataError>(without == trained.end() && !list.test.empty(), printable(folder), ": without ", names.size(),
+  require<DataError>(without == trained.end() && !list.test.empty(), printable(source), ": without ", names.size(),
                      " images that are left out, ",
                      list.test.empty() ? "nothing remains for the test"
                                        : concat("nothing remains of class ", without - trained.begin()));

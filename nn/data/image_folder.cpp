@@ -1,4 +1,4 @@
-// Pictures in folders: the two sets, and which files are damaged.
+// Pictures in files, by folder or list: the two sets, and which files are damaged.
 
 #include <atomic>
 #include <exception>
@@ -23,16 +23,15 @@ using detail::FolderList;
 
 class FolderPictures final : public detail::Pictures {
  public:
-  FolderPictures(std::string folder, std::vector<FolderFile> files)
-      : folder_(std::move(folder)), files_(std::move(files)) {}
+  FolderPictures(std::string root, std::vector<FolderFile> files) : root_(std::move(root)), files_(std::move(files)) {}
 
   [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   [[nodiscard]] std::int32_t label(std::int64_t index) const override { return file(index).label; }
   [[nodiscard]] std::string_view name(std::int64_t index) const override { return file(index).name; }
   [[nodiscard]] Opened open(std::int64_t index, std::vector<std::uint8_t>& memory) const override {
     const std::string& name = file(index).name;
-    Opened opened{.text = detail::shown(folder_, name)};
-    opened.header = detail::load_picture(folder_, name, opened.text, memory);
+    Opened opened{.text = detail::shown(root_, name)};
+    opened.header = detail::load_picture(root_, name, opened.text, memory);
     opened.bytes = memory;
     return opened;
   }
@@ -40,7 +39,7 @@ class FolderPictures final : public detail::Pictures {
  private:
   [[nodiscard]] const FolderFile& file(std::int64_t index) const { return files_[static_cast<std::size_t>(index)]; }
 
-  std::string folder_;
+  std::string root_;
   std::vector<FolderFile> files_;
 };
 
@@ -51,10 +50,10 @@ struct Scratch {
 };
 
 /// What is wrong with a file; empty: nothing.
-std::string damage_of(const std::string& folder, const std::string& name, Scratch& scratch) {
-  const std::string text = detail::shown(folder, name);
+std::string damage_of(const std::string& root, const std::string& name, Scratch& scratch) {
+  const std::string text = detail::shown(root, name);
   try {
-    const images::Header header = detail::load_picture(folder, name, text, scratch.file);
+    const images::Header header = detail::load_picture(root, name, text, scratch.file);
     images::decode(scratch.file, text, header, 8, scratch.picture);  // all of the file, in the least time
   } catch (const FileError&) {
     throw;
@@ -67,15 +66,19 @@ std::string damage_of(const std::string& folder, const std::string& name, Scratc
 
 }  // namespace
 
-std::string detail::shown(const std::string& folder, const std::string& name) {
+std::string detail::path_of(const std::string& root, const std::string& name) {
+  return root.empty() || name.starts_with('/') ? name : concat(root, '/', name);
+}
+
+std::string detail::shown(const std::string& root, const std::string& name) {
   constexpr std::size_t kShown = 200;  // of printable()
-  const std::string path = folder + "/" + name;
+  const std::string path = path_of(root, name);
   return printable(path.size() <= kShown ? path : name);
 }
 
-images::Header detail::load_picture(const std::string& folder, const std::string& name, const std::string& text,
+images::Header detail::load_picture(const std::string& root, const std::string& name, const std::string& text,
                                     std::vector<std::uint8_t>& bytes) {
-  const InputFile file(folder + "/" + name);
+  const InputFile file(path_of(root, name));
   require<DataError>(file.size() <= images::kMaxFileBytes, text, ": ", file.size(), " bytes, expected at most ",
                      images::kMaxFileBytes);
   bytes.resize(static_cast<std::size_t>(file.size()));
@@ -83,14 +86,14 @@ images::Header detail::load_picture(const std::string& folder, const std::string
   return images::read_header(bytes, text);
 }
 
-DataSplit detail::open_folder(const std::string& folder, const FolderOptions& given, std::uint64_t seed) {
-  require_decoders("folder:" + folder);
+DataSplit detail::open_pictures(const std::string& spec, const FolderOptions& given, std::uint64_t seed) {
+  require_decoders(spec);
   const FolderOptions options = resolved(given);
-  FolderList list = list_folder(folder, options.val_fraction, seed);
-  leave_out(list, options.left_out, folder);
+  FolderList list = list_pictures(spec, options.val_fraction, seed);
+  leave_out(list, options.left_out, list.source);
   const auto images_of = [&](const char* part, std::vector<FolderFile>& files, bool random) {
-    return std::make_unique<PictureImages>(concat("folder:", folder, part),
-                                           std::make_unique<FolderPictures>(folder, std::move(files)), list.classes,
+    return std::make_unique<PictureImages>(concat(spec, part),
+                                           std::make_unique<FolderPictures>(list.root, std::move(files)), list.classes,
                                            options, seed, random);
   };
   DataSplit split;
@@ -104,12 +107,11 @@ DataSplit detail::open_folder(const std::string& folder, const FolderOptions& gi
 }
 
 std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, int part, int threads) {
-  constexpr std::string_view kKind = "folder:";
-  require<UsageError>(options.spec.starts_with(kKind) && threads >= 1, "damaged images of '", options.spec, "' by ",
-                      threads, " threads, expected folder:DIR and at least 1");
-  const std::string folder = options.spec.substr(kKind.size());
+  require<UsageError>((options.spec.starts_with("folder:") || detail::is_list(options.spec)) && threads >= 1,
+                      "damaged images of '", options.spec, "' by ", threads,
+                      " threads, expected folder:DIR or list:FILE and at least 1");
   detail::require_decoders(options.spec);
-  FolderList list = detail::list_folder(folder, detail::resolved(options.folder).val_fraction, options.seed);
+  FolderList list = detail::list_pictures(options.spec, detail::resolved(options.folder).val_fraction, options.seed);
   std::vector<FolderFile> files = std::move(list.train);
   files.insert(files.end(), std::make_move_iterator(list.test.begin()), std::make_move_iterator(list.test.end()));
   const Partition share = partition_of(static_cast<std::int64_t>(files.size()), parts, part);
@@ -122,7 +124,7 @@ std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, 
       Scratch scratch;
       for (std::int64_t i = next++; i < share.count; i = next++) {
         texts[static_cast<std::size_t>(i)] =
-            damage_of(folder, files[static_cast<std::size_t>(share.begin + i)].name, scratch);
+            damage_of(list.root, files[static_cast<std::size_t>(share.begin + i)].name, scratch);
       }
     } catch (...) {
       next = share.count;

@@ -83,7 +83,11 @@ struct Loader::Impl {
   };
 
   Impl(const Dataset& dataset_in, const Sampler& sampler_in, const LoaderOptions& options_in)
-      : dataset(dataset_in), sampler(sampler_in), options(options_in), stream(Stream::host_inline()) {}
+      : dataset(dataset_in),
+        sampler(sampler_in),
+        options(options_in),
+        stream(Stream::host_inline()),
+        own(dataset, sampler) {}
 
   ~Impl() {
     {
@@ -112,6 +116,61 @@ struct Loader::Impl {
     batch.valid = sampler.share(batch.index, skipped).count;
     batch.global_valid = sampler.samples(batch.index, skipped);
     slot.left = pieces;
+  }
+
+  /// What a thread keeps between batches.
+  struct Memory {
+    Memory(const Dataset& dataset, const Sampler& sampler) : row(dataset.fields().size()) {
+      if (sampler.options().shuffle && sampler.options().chunk > 0) {
+        ids.reserve(static_cast<std::size_t>(sampler.order(0).most_positions()));
+      }
+    }
+    Row row;
+    std::vector<std::int64_t> ids;
+  };
+
+  /// Tells the data set which samples of a window this rank reads.
+  void announce(std::int64_t epoch, std::int64_t window, std::vector<std::int64_t>& ids) const {
+    const std::int64_t skipped = epoch == options.epoch ? options.skipped : 0;
+    const std::int64_t size = sampler.options().batch_size;
+    const Sampler::Order order = sampler.order(epoch);
+    const Partition positions = order.positions_of(window);
+    const std::int64_t end = positions.begin + positions.count;
+    ids.clear();
+    for (std::int64_t batch = std::max<std::int64_t>(positions.begin - skipped, 0) / size;
+         batch < sampler.batches(skipped) && skipped + batch * size < end; ++batch) {
+      const Partition share = sampler.share(batch, skipped);
+      const std::int64_t from = std::max(share.begin, positions.begin);
+      const std::int64_t to = std::min(share.begin + share.count, end);
+      for (std::int64_t position = from; position < to; ++position) {
+        ids.push_back(order(position));
+      }
+    }
+    std::sort(ids.begin(), ids.end());
+    for (std::size_t first = 0, next = 0; first < ids.size(); first = next) {
+      for (next = first + 1; next < ids.size() && ids[next] == ids[next - 1] + 1;) {
+        ++next;
+      }
+      dataset.ahead(ids[first], static_cast<std::int64_t>(next - first));
+    }
+  }
+
+  /// The windows that come after those of this batch, and that no batch before it has announced. The one behind the
+  /// last window of an epoch is the first of the next.
+  void announce_behind(const Batch& batch, std::int64_t number, std::vector<std::int64_t>& ids) const {
+    if (!sampler.options().shuffle || sampler.options().chunk == 0) {
+      return;
+    }
+    const std::int64_t skipped = batch.epoch == options.epoch ? options.skipped : 0;
+    const Sampler::Order order = sampler.order(batch.epoch);
+    const std::int64_t begin = skipped + batch.index * sampler.options().batch_size;
+    const std::int64_t windows = order.windows();
+    const auto behind = [&](std::int64_t position) { return std::min(order.window_of(position) + 1, windows); };
+    std::int64_t next = number == 0 ? order.window_of(begin) : batch.index == 0 ? 1 : behind(begin - 1) + 1;
+    const std::int64_t last = batch.last_of_epoch ? windows : behind(begin + batch.global_valid - 1);
+    for (; next <= last; ++next) {
+      announce(batch.epoch + (next == windows ? 1 : 0), next == windows ? 0 : next, ids);
+    }
   }
 
   /// Reads the rows of a piece of a batch that is prepared. row: memory that stays.
@@ -144,9 +203,13 @@ struct Loader::Impl {
   }
 
   /// What was thrown, or null.
-  [[nodiscard]] std::exception_ptr try_to_fill(const Batch& batch, std::int64_t piece, Row& row) const noexcept {
+  [[nodiscard]] std::exception_ptr try_to_fill(const Batch& batch, std::int64_t number, std::int64_t piece,
+                                               Memory& memory) const noexcept {
     try {
-      fill(batch, piece, row);
+      if (piece == 0) {
+        announce_behind(batch, number, memory.ids);
+      }
+      fill(batch, piece, memory.row);
       return nullptr;
     } catch (...) {
       return std::current_exception();
@@ -154,7 +217,7 @@ struct Loader::Impl {
   }
 
   void work() {
-    Row row(dataset.fields().size());
+    Memory memory(dataset, sampler);
     std::unique_lock lock(mutex);
     for (;;) {
       // The caller holds batches taken - kHeld to taken - 1; its next call releases the oldest.
@@ -171,7 +234,7 @@ struct Loader::Impl {
       next_piece = piece + 1 < pieces ? piece + 1 : 0;
       next_batch += next_piece == 0 ? 1 : 0;
       lock.unlock();
-      const std::exception_ptr error = try_to_fill(slot.batch, piece, row);
+      const std::exception_ptr error = try_to_fill(slot.batch, number, piece, memory);
       lock.lock();
       if (slot.error == nullptr) {
         slot.error = error;
@@ -198,7 +261,7 @@ struct Loader::Impl {
   std::int64_t next_batch = 0;  // and its piece that a worker takes next
   std::int64_t next_piece = 0;
   std::int64_t taken = 0;  // batches that next() has begun to return
-  Row own_row;             // of next(), without workers
+  Memory own;              // of next(), without workers
   std::exception_ptr failed;
   double waited = 0;
   std::vector<std::thread> workers;
@@ -227,7 +290,6 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& m
                                                                     DType::i64, Device::cpu(), {rows})});
   }
   impl_->pieces = std::clamp<std::int64_t>(rows, 1, std::max(options.workers, 1));
-  impl_->own_row.resize(dataset.fields().size());
   for (int i = 0; i < options.workers; ++i) {
     impl_->workers.emplace_back([state = impl_.get()] { state->work(); });
   }
@@ -253,7 +315,7 @@ const Batch& Loader::next() {
   if (state.workers.empty()) {
     state.taken = number + 1;
     state.prepare(number, slot);
-    slot.error = state.try_to_fill(slot.batch, 0, state.own_row);
+    slot.error = state.try_to_fill(slot.batch, number, 0, state.own);
   } else {
     std::unique_lock lock(state.mutex);
     state.taken = number + 1;

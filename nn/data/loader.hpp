@@ -24,6 +24,9 @@ struct LoaderOptions {
 /// `valid` on are zero. Its content depends only on the data set, the sampler and the position, never on the number of
 /// workers. The constructor allocates all memory; next() allocates nothing,
 /// unless the data set does. Used by one thread.
+///
+/// With a sampler's `chunk` the data set is told what comes (Dataset::ahead()): with the first batch of a window of the
+/// order, those samples of the next window that this rank reads, in the order of the data set, neighbours as one.
 class Loader {
  public:
   /// `dataset` and `memory` must outlive the loader; memory is on the host (pinned, for copies to a GPU). UsageError

@@ -20,8 +20,8 @@ DataSplit open_data(const DataOptions& options) {
   const std::size_t colon = options.spec.find(':');
   const std::string kind = options.spec.substr(0, colon);
   const std::string folder = colon == std::string::npos ? "" : options.spec.substr(colon + 1);
-  if (kind == "folder" && !folder.empty()) {
-    return detail::open_folder(folder, options.folder, options.seed);
+  if ((kind == "folder" || kind == "list") && !folder.empty()) {
+    return detail::open_pictures(options.spec, options.folder, options.seed);
   }
   if (kind == "packed" && !folder.empty()) {
     return detail::open_packed(folder, options.folder, options.seed);
@@ -36,8 +36,8 @@ DataSplit open_data(const DataOptions& options) {
   } else if (kind == "idx" && !folder.empty()) {
     split = detail::open_idx(folder);
   } else {
-    throw UsageError(
-        concat("data is '", options.spec, "', expected synthetic, cifar10:DIR, idx:DIR, folder:DIR or packed:FILE"));
+    throw UsageError(concat("data is '", options.spec,
+                            "', expected synthetic, cifar10:DIR, idx:DIR, folder:DIR, list:FILE or packed:FILE"));
   }
   split.statistics = channel_statistics(*split.train, samples);
   return split;

@@ -22,13 +22,13 @@ std::uint64_t low_bits(std::uint64_t x, int bits) {
 
 }  // namespace
 
-Permutation::Permutation(std::uint64_t seed, std::int64_t epoch, std::int64_t size)
+Permutation::Permutation(std::uint64_t seed, std::int64_t epoch, std::int64_t size, std::uint64_t part)
     : size_(static_cast<std::uint64_t>(size)) {
   require<UsageError>(size > 0, "permutation of ", size, " samples, expected at least 1");
   const int bits = std::max(2, static_cast<int>(std::bit_width(size_ - 1)));
   left_bits_ = bits / 2;
   right_bits_ = bits - left_bits_;
-  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(epoch));
+  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(epoch), part);
   for (std::uint64_t& key : keys_) {
     const std::uint64_t high = random.bits();
     key = high << 32 | random.bits();
@@ -50,6 +50,78 @@ std::int64_t Permutation::operator()(std::int64_t position) const {
   return static_cast<std::int64_t>(x);
 }
 
+std::int64_t Permutation::position_of(std::int64_t value) const {
+  auto x = static_cast<std::uint64_t>(value);
+  do {
+    std::uint64_t left = x >> right_bits_;
+    std::uint64_t right = low_bits(x, right_bits_);
+    for (std::size_t round = kRounds; round > 0; round -= 2) {
+      right ^= low_bits(mix(left + keys_[round - 1]), right_bits_);
+      left ^= low_bits(mix(right + keys_[round - 2]), left_bits_);
+    }
+    x = left << right_bits_ | right;
+  } while (x >= size_);
+  return static_cast<std::int64_t>(x);
+}
+
+Sampler::Order::Order(const SamplerOptions& options, std::int64_t epoch)
+    : seed_(options.seed),
+      epoch_(epoch),
+      size_(options.size),
+      shuffle_(options.shuffle),
+      chunk_(options.shuffle ? std::min(options.chunk, options.size) : 0),
+      chunks_(chunk_ > 0 ? (size_ - 1) / chunk_ + 1 : 1),
+      windows_(std::max<std::int64_t>(1, chunks_ / kWindowChunks)),
+      permutation_(options.seed, epoch, chunk_ > 0 ? chunks_ : options.size) {
+  if (chunk_ > 0) {
+    last_place_ = permutation_.position_of(chunks_ - 1);
+    missing_ = chunks_ * chunk_ - size_;
+  }
+}
+
+std::int64_t Sampler::Order::begin_of(std::int64_t place) const {
+  return place * chunk_ - (place > last_place_ ? missing_ : 0);
+}
+
+std::int64_t Sampler::Order::place_of(std::int64_t position) const {
+  const std::int64_t place = position / chunk_;
+  // Behind the last chunk, whose missing samples would have been there, all begin earlier.
+  return position < begin_of(last_place_ + 1) ? place : (position + missing_) / chunk_;
+}
+
+std::int64_t Sampler::Order::window_of(std::int64_t position) const {
+  if (windows_ == 1) {
+    return 0;
+  }
+  const std::int64_t place = place_of(position);
+  const std::int64_t chunks = chunks_ / windows_;  // of a window; of the first `larger` ones it is one more
+  const std::int64_t larger = chunks_ % windows_;
+  const std::int64_t behind = place - larger * (chunks + 1);
+  return behind < 0 ? place / (chunks + 1) : larger + behind / chunks;
+}
+
+Partition Sampler::Order::positions_of(std::int64_t window) const {
+  if (windows_ == 1) {
+    return {0, size_};
+  }
+  const Partition places = partition_of(chunks_, windows_, window);
+  const std::int64_t begin = begin_of(places.begin);
+  return {begin, begin_of(places.begin + places.count) - begin};
+}
+
+std::int64_t Sampler::Order::most_positions() const {
+  return windows_ == 1 ? size_ : partition_of(chunks_, windows_, 0).count * chunk_;
+}
+
+std::int64_t Sampler::Order::in_chunks(std::int64_t position) const {
+  const std::int64_t window = window_of(position);
+  const Partition positions = positions_of(window);
+  const Permutation within(seed_, epoch_, positions.count, static_cast<std::uint64_t>(window) + 2);
+  const std::int64_t at = positions.begin + within(position - positions.begin);
+  const std::int64_t place = place_of(at);
+  return permutation_(place) * chunk_ + at - begin_of(place);
+}
+
 Sampler::Sampler(const SamplerOptions& options) : options_(options) {
   require<UsageError>(options.size > 0 && options.batch_size > 0, "sampler: ", options.size, " samples in batches of ",
                       options.batch_size, ", expected positive numbers");
@@ -62,6 +134,7 @@ Sampler::Sampler(const SamplerOptions& options) : options_(options) {
                       " parts for ", options.ranks, " ranks, expected a multiple");
   require<UsageError>(options.batch_size >= options_.parts, "batch size ", options.batch_size,
                       " is smaller than the number of parts, ", options_.parts);
+  require<UsageError>(options.chunk >= 0, "sampler: chunks of ", options.chunk, " samples, expected at least 0");
   require<UsageError>(options.keep_last || options.batch_size <= options.size, "batch size ", options.batch_size,
                       " is larger than the data set, ", options.size, " samples");
   batches_ = batches(0);

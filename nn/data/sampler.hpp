@@ -7,13 +7,15 @@
 
 namespace lockstep::nn {
 
-/// A pseudo-random permutation of [0, size), keyed by (seed, epoch), without a table: a Feistel network over the next
-/// power of two, walked until it lands inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
+/// A pseudo-random permutation of [0, size), keyed by (seed, epoch, part), without a table: a Feistel network over the
+/// next power of two, walked until it lands inside (Black and Rogaway, "Ciphers with arbitrary finite domains", 2002).
 /// Constant time and memory; the same on every machine.
 class Permutation {
  public:
-  Permutation(std::uint64_t seed, std::int64_t epoch, std::int64_t size);  ///< UsageError unless size > 0
-  [[nodiscard]] std::int64_t operator()(std::int64_t position) const;      ///< position in [0, size)
+  /// UsageError unless size > 0. part 1 is that of another use of the same numbers (folder_list.cpp).
+  Permutation(std::uint64_t seed, std::int64_t epoch, std::int64_t size, std::uint64_t part = 0);
+  [[nodiscard]] std::int64_t operator()(std::int64_t position) const;  ///< position in [0, size)
+  [[nodiscard]] std::int64_t position_of(std::int64_t value) const;    ///< the inverse; value in [0, size)
 
  private:
   static constexpr int kRounds = 8;
@@ -34,6 +36,9 @@ struct SamplerOptions {
   /// More parts than ranks: a multiple of ranks. A batch is divided into parts, and each rank has parts / ranks of
   /// them, one after the other. 0: one for each rank.
   std::int64_t parts = 0;
+  /// Samples that lie side by side in the data set and stay near each other in the order, so that a disk reads many at
+  /// once; 0: none do, any sample may follow any other.
+  std::int64_t chunk = 0;
 };
 
 /// Which samples each rank reads. Pure functions of the options, the epoch and the batch; no state.
@@ -43,13 +48,19 @@ struct SamplerOptions {
 /// the first n mod parts parts have one sample more than the others (partition_of()). No sample is drawn twice in an
 /// epoch, and the global batches do not depend on the number of ranks.
 ///
+/// With `chunk`, samples [c * chunk, (c + 1) * chunk) are chunk c; the last chunk may be smaller. Two permutations make
+/// the order: that of the chunks of the data set, Permutation(seed, epoch, chunks), then within each window, which is
+/// 16 or more chunks one after the other in the permuted row, that of its samples. There are max(1, chunks / 16)
+/// windows, rounded down, and window w has the chunks of partition_of(chunks, windows, w) and, as Permutation's part,
+/// w + 2. So the samples of a batch come from 16 chunks in different places of the data set, and whoever reads window
+/// after window reads whole chunks.
+///
 /// `skipped`: this many positions at the beginning of the order are left out, and batch 0 begins after them. So a run
 /// can continue within an epoch that it began with batches of another size.
 class Sampler {
  public:
   /// UsageError: sizes not positive, rank outside [0, ranks), batch_size smaller than ranks
-  /// or parts, parts no multiple of ranks, or no full batch in the
-  /// data set and keep_last off.
+  /// or parts, parts no multiple of ranks, a chunk below 0, or no full batch in the data set and keep_last off.
   explicit Sampler(const SamplerOptions& options);
 
   [[nodiscard]] const SamplerOptions& options() const { return options_; }
@@ -68,19 +79,40 @@ class Sampler {
   /// samples than there are ranks and this rank gets none.
   [[nodiscard]] Partition share(std::int64_t batch, std::int64_t skipped = 0) const;
 
+  static constexpr std::int64_t kWindowChunks = 16;
+
   /// The sample at each position of an epoch's order.
   class Order {
    public:
     [[nodiscard]] std::int64_t operator()(std::int64_t position) const {
-      return shuffle_ ? permutation_(position) : position;
+      return chunk_ > 0 ? in_chunks(position) : shuffle_ ? permutation_(position) : position;
     }
+
+    /// Of an order with chunks; else there is one window, all positions.
+    [[nodiscard]] std::int64_t windows() const { return windows_; }
+    [[nodiscard]] std::int64_t window_of(std::int64_t position) const;
+    [[nodiscard]] Partition positions_of(std::int64_t window) const;
+    [[nodiscard]] std::int64_t most_positions() const;  ///< of a window of any epoch
 
    private:
     friend class Sampler;
-    Order(const SamplerOptions& options, std::int64_t epoch)
-        : permutation_(options.seed, epoch, options.size), shuffle_(options.shuffle) {}
-    Permutation permutation_;
+    Order(const SamplerOptions& options, std::int64_t epoch);
+    [[nodiscard]] std::int64_t in_chunks(std::int64_t position) const;
+    /// Where the samples of the chunk in place `place` of the permuted row begin: positions before the windows'
+    /// shuffle.
+    [[nodiscard]] std::int64_t begin_of(std::int64_t place) const;
+    [[nodiscard]] std::int64_t place_of(std::int64_t position) const;
+
+    std::uint64_t seed_;
+    std::int64_t epoch_;
+    std::int64_t size_;
     bool shuffle_;
+    std::int64_t chunk_;   ///< 0: none
+    std::int64_t chunks_;  ///< 1 without
+    std::int64_t windows_;
+    Permutation permutation_;      ///< of the chunks, or of all samples
+    std::int64_t last_place_ = 0;  ///< of the last chunk, which lacks missing_ samples
+    std::int64_t missing_ = 0;
   };
   [[nodiscard]] Order order(std::int64_t epoch) const { return {options_, epoch}; }
 

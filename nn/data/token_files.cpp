@@ -100,6 +100,10 @@ void TokenFile::read(std::int64_t begin, std::int64_t vocabulary, std::span<std:
   }
 }
 
+void TokenFile::ahead(std::int64_t begin, std::int64_t count) const noexcept {
+  file_->ahead(offset_ + static_cast<std::uint64_t>(begin) * width_, static_cast<std::uint64_t>(count) * width_);
+}
+
 std::uint64_t TokenFile::fingerprint() const {
   constexpr std::uint64_t kPage = 4096;
   constexpr std::uint64_t kPages = 256;
@@ -155,6 +159,17 @@ void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std
     std::memcpy(out[0].data() + at, ids.data(), bytes);
     std::memcpy(out[1].data() + at, ids.data() + 1, bytes);  // the labels lie one token further
     done += count;
+  }
+}
+
+void TokenWindows::ahead(std::int64_t begin, std::int64_t count) const noexcept {
+  for (std::size_t file = 0; file < files_.size(); ++file) {
+    const std::int64_t windows = (file + 1 < files_.size() ? first_[file + 1] : size()) - first_[file];
+    const std::int64_t from = std::max(begin - first_[file], std::int64_t{0});
+    const std::int64_t to = std::min(begin + count - first_[file], windows);
+    if (from < to) {
+      files_[file]->ahead(from * length_, (to - from) * length_ + 1);
+    }
   }
 }
 

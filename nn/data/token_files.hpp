@@ -20,6 +20,8 @@ class TokenIds {
   /// out[i] = id `begin` + i, for 0 <= begin and begin + out.size() <= size(). DataError that names file, place and id
   /// for one that is not below `vocabulary`, which is at most 2^31 - 1.
   virtual void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const = 0;
+  /// These tokens will be read soon (MappedFile::ahead()).
+  virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept = 0;
   /// Tells contents apart.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 };
@@ -38,6 +40,7 @@ class TokenFile final : public TokenIds {
   [[nodiscard]] const std::string& path() const { return file_->path(); }
   [[nodiscard]] std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const override;
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override;
   /// Of the size and of 256 pages spread over the file: a look at all of it would read it from the disk.
   [[nodiscard]] std::uint64_t fingerprint() const override;
 
@@ -62,6 +65,7 @@ class TokenWindows final : public Dataset {
   [[nodiscard]] std::int64_t tokens() const;  ///< of all files
   /// Errors as of TokenFile::read().
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override;
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:

@@ -135,6 +135,9 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"keep_last", text(options.keep_last)},
                                            {"training_data", text(data.train.fingerprint())},
                                            {"test_data", text(data.test.fingerprint())}};
+  if (options.shuffle_chunk != 0) {
+    texts["shuffle_chunk"] = text(options.shuffle_chunk);
+  }
   if (const std::string groups = text_of(options.groups); !groups.empty()) {
     texts["parameter_groups"] = groups;
   }
@@ -300,7 +303,8 @@ struct Trainer::Impl {
                     .shuffle = training,
                     .keep_last = !training || o.keep_last,
                     .seed = o.seed,
-                    .parts = o.virtual_ranks});
+                    .parts = o.virtual_ranks,
+                    .chunk = training ? o.shuffle_chunk : 0});
   }
 
   [[nodiscard]] LoaderOptions loader_options() const {

@@ -62,6 +62,7 @@ struct TrainerOptions {
   std::shared_ptr<comm::GradientHook> hook{};          ///< TrainStepOptions: a hook of your own
   bool check_gradients = false;                        ///< TrainStepOptions: names gradients that are not finite
   bool keep_last = false;                              ///< train on the partial last batch of an epoch too
+  std::int64_t shuffle_chunk = 0;                      ///< SamplerOptions::chunk, of the training set
   int loader_workers = 1;
   int prefetch = 3;  ///< batches that wait ready
   /// UsageError for a training set that leaves nothing to a device (Dataset::deferred()), UnsupportedError in start()

@@ -99,9 +99,17 @@ std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t
   if (count == 0) {
     return {};
   }
-  const std::uint64_t skipped = offset % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  ::madvise(begin_ + (offset - skipped), static_cast<std::size_t>(count + skipped), MADV_WILLNEED);
+  ahead(offset, count);
   return {begin_ + offset, static_cast<std::size_t>(count)};
+}
+
+void MappedFile::ahead(std::uint64_t offset, std::uint64_t count) const noexcept {
+  if (offset >= size()) {
+    return;
+  }
+  const std::uint64_t skipped = offset % static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  ::madvise(begin_ + (offset - skipped), static_cast<std::size_t>(std::min(count, size() - offset) + skipped),
+            MADV_WILLNEED);
 }
 
 OutputFile::OutputFile(std::string path) : path_(std::move(path)) {

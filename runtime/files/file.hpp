@@ -58,6 +58,9 @@ class MappedFile {
   /// Bytes of the file, valid as long as this object, after a word to the system that they are wanted. DataError when
   /// they lie outside, or when the file is shorter than it was.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t offset, std::uint64_t count) const;
+  /// Bytes that will be wanted soon: the system begins to read them, and this need not wait for all. What lies outside
+  /// of the file is left out.
+  void ahead(std::uint64_t offset, std::uint64_t count) const noexcept;
 
  private:
   InputFile file_;

@@ -1119,6 +1119,7 @@ TEST_F(TrainResNet, TheHeaderShowsTheBytesThatAreSent) {
 
 TEST_F(TrainResNet, BadOptions) {
   const int ranks = kMpi ? 2 : 0;
+  expect_refused(train_resnet(0, "--shuffle-chunk -1"), {"--shuffle-chunk is -1, expected at least 0"});
   expect_refused(train_resnet(0, "--accumulate 0"), {"--accumulate", "0", "at least 1"});
   expect_refused(train_resnet(0, "--batch-per-rank 0"), {"--batch-per-rank", "0", "at least 1"});
   expect_refused(train_resnet(ranks, "--nonsense 7 more"), {"unknown on the command line: --nonsense 7 more ("});
@@ -1339,6 +1340,56 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
       train_resnet(0, kSmallFolder + "--val-fraction 0.5 --data folder:" + path("data/train") + out("split"));
   ASSERT_EQ(split.code, 0) << split.output;
   EXPECT_NE(split.output.find("9 training and 9 test images"), std::string::npos) << split.output;
+}
+
+// The folder's bits from lists of its pictures; and chunks of them in another order, the same for any workers.
+TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
+  put_pictures(path("data"), 6);
+  for (const std::string part : {"train", "val"}) {
+    std::vector<std::string> lines;
+    for (const auto& entry : fs::recursive_directory_iterator(path("data/" + part))) {
+      if (entry.is_regular_file()) {
+        const std::string name = fs::relative(entry.path(), path("data")).string();
+        lines.push_back(name + ' ' + name.substr(part.size() + 2, 1) + '\n');  // train/c0/1.jpg
+      }
+    }
+    std::sort(lines.begin(), lines.end());
+    std::string text;
+    for (const std::string& line : lines) {
+      text += line;
+    }
+    testing::put_file(path("data/" + part + ".txt"), text);
+  }
+  const std::string list = kSmallFolder + "--data list:" + path("data/train.txt") + ',' + path("data/val.txt");
+  const auto parameters = [&](const std::string& run) {
+    return testing::get_file(path(run) + "/last/" + nn::kModelFile);
+  };
+  ASSERT_EQ(train_resnet(0, kSmallFolder + "--data folder:" + path("data") + out("folder")).code, 0);
+  const Ended listed = train_resnet(0, list + out("list"));
+  ASSERT_EQ(listed.code, 0) << listed.output;
+  EXPECT_NE(listed.output.find("18 training and 6 test images 16 x 16, 3 classes"), std::string::npos) << listed.output;
+  EXPECT_EQ(parameters("list"), parameters("folder"));
+  ASSERT_EQ(train_resnet(0, list + " --shuffle-chunk 4 --workers 1" + out("chunks")).code, 0);
+  ASSERT_EQ(train_resnet(0, list + " --shuffle-chunk 4 --workers 3" + out("chunks3")).code, 0);
+  EXPECT_NE(parameters("chunks"), parameters("list"));
+  EXPECT_EQ(parameters("chunks3"), parameters("chunks"));
+  const Ended other =
+      train_resnet(0, list + " --shuffle-chunk 5 --epochs 3 --resume " + path("chunks/last") + out("on"));
+  EXPECT_EQ(other.code, 0) << other.output;
+  EXPECT_NE(other.output.find("'shuffle_chunk': checkpoint \"4\", now \"5\""), std::string::npos) << other.output;
+
+  const std::string picture = testing::get_file(path("data/train/c1/2.jpg"));
+  testing::put_file(path("data/train/c1/2.jpg"), picture.substr(0, picture.size() / 2));
+  expect_refused(train_resnet(0, list + out("damaged")), {"data/train/c1/2.jpg"});
+  const Ended skipped = train_resnet(0, list + " --skip-damaged" + out("skipped"));
+  ASSERT_EQ(skipped.code, 0) << skipped.output;
+  EXPECT_NE(skipped.output.find("17 training and 6 test images"), std::string::npos) << skipped.output;
+  fs::remove(path("data/train/c1/2.jpg"));
+  expect_refused(train_resnet(0, list), {"data/train.txt', line 9: 'train/c1/2.jpg' of label '1' does not exist"});
+  expect_refused(train_resnet(0, kSmallFolder + "--data list:" + path("none.txt") + " --val-fraction 0.5"),
+                 {"none.txt", "cannot be opened"});
+  expect_refused(train_resnet(0, kSmallFolder + "--data list:" + path("data/val.txt")), {"val.txt", "--val-fraction"});
+  expect_refused(train_resnet(kMpi ? 2 : 0, list), {"line 9"});
 }
 
 TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {

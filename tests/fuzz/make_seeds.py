@@ -709,6 +709,40 @@ def tokens_seeds():
     put("tokens", "header_cut", tokens(2, 65536, token_header(20240520, 1, 9)[:40]))
 
 
+# ---- lists
+def lists_seeds():
+    def two(name, train, val):
+        put("lists", name, b"\1" + piece(train) + val)
+    two("caffe", b"a/1.jpg 0\na/2.jpg 1\nb c.jpg 0\n", b"d.jpg 1\n")
+    two("names", b"\xef\xbb\xbf# by hand\r\na.jpg,cat\r\n\r\n./b,c.jpg\tbig dog\r\n", b"/x/a.png , cat")
+    two("bytes", b"a\xff.jpg \xfe\n\tb.jpg   \xc3\xa9 \n", b"c \xfe\n")
+    two("return", b"a\r 0\r\r\n./#b 1\n./ c 1\n", b"d 1")
+    two("twice", b"a 0\n./a 0\nb 007\n" + b"".join(b"c%d %d\n" % (i, i) for i in range(1, 7)), b"a 0\na 0")
+    two("two_labels", b"a 0\nb 1\na 1\n", b"a 0")
+    two("two_labels_of_two", b"a 0\nb 1\n", b"b 0")
+    two("no_label", b"a.jpg\n", b"a 0")
+    two("no_path", b",a\n", b"a 0")
+    two("empty", b"#\n", b"a 0")
+    two("empty_second", b"a 0", b"\n \n")
+    two("mixed", b"a 0\nb cat", b"a 0")
+    two("mixed_names", b"a cat\nb 0", b"a cat")
+    two("negative", b"a 0\nb -1", b"a 0")
+    two("large", b"a 0\nb 2", b"a 0")
+    two("largest", b"a 99999999999999999999999", b"a 0")
+    two("gap", b"a 0\nb 2\nc 2", b"a 0")
+    two("other_class", b"a cat", b"a dog")
+    two("other_number", b"a 0", b"a 1")
+    two("none", b"a! 0", b"a 0")
+    two("zero", b"a 0\nb\0 0", b"a 0")
+    two("utf_16", "a 0\n".encode("utf-16"), b"a 0")
+    two("line_longest", b"x" * 8190 + b" 0\n", b"a 0")
+    two("line_long", b"x" * 8191 + b" 0\n", b"a 0")
+    two("png", png(2, 5, 4), b"a 0")
+    put("lists", "split", b"\0" + piece(b"".join(b"p%d,%d\n" % (i, i % 3) for i in range(12))))
+    put("lists", "split_nothing", b"\0" + piece(b"a 0\nb 1"))
+    put("lists", "split_twice", b"\0" + piece(b"a 0\nb 0\na 0"))
+
+
 # ---- units
 def units_seeds():
     for name, value in [("zero", 0.0), ("one", 1.0), ("limit", 1023.999), ("kib", 1024.0), ("mega", 9.995e6), ("large", 1.7e308),
@@ -719,7 +753,7 @@ def units_seeds():
 def main():
     shutil.rmtree(SEEDS, ignore_errors=True)
     for make in (idx_seeds, cifar10_seeds, safetensors_seeds, json_seeds, cost_seeds, choices_seeds, config_seeds, devices_seeds,
-                 launch_seeds, options_seeds, state_seeds, tensors_seeds, tokens_seeds, torch_seeds, units_seeds,
+                 launch_seeds, options_seeds, lists_seeds, state_seeds, tensors_seeds, tokens_seeds, torch_seeds, units_seeds,
                  image_seeds, packed_seeds, packed_tokens_seeds):
         make()
 

@@ -1,4 +1,5 @@
 // lockstep-pack as people call it, and training on what it writes.
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -236,6 +237,35 @@ TEST_F(Pack, ARunGoesOnFromTheFolderToTheFile) {
       EXPECT_NE(state(run), state("whole"));
     }
   }
+}
+
+TEST_F(Pack, ListsArePackedAsTheirFolderIs) {
+  put_pictures(path("data"), 3);
+  for (const std::string part : {"train", "val"}) {
+    std::vector<std::string> lines;
+    for (const auto& entry : fs::recursive_directory_iterator(path("data/" + part))) {
+      const std::string name = fs::relative(entry.path(), path("data")).string();
+      if (entry.is_regular_file()) {
+        lines.push_back(name + ',' + entry.path().parent_path().filename().string() + '\n');
+      }
+    }
+    std::sort(lines.begin(), lines.end());
+    std::string text;
+    for (const std::string& line : lines) {
+      text += line;
+    }
+    testing::put_file(path("data/" + part + ".csv"), text);
+  }
+  const std::string lists = "list:" + path("data/train.csv") + ',' + path("data/val.csv");
+  ASSERT_EQ(pack(path("data") + " " + path("a.pack")).code, 0);
+  const Ended listed = pack(lists + " " + path("data/b.pack"));
+  ASSERT_EQ(listed.code, 0) << listed.output;
+  expect_holds(listed.output, lists + ": 6 training and 3 test images, 3 classes; test images are those of '");
+  EXPECT_EQ(testing::get_file(path("data/b.pack")), testing::get_file(path("a.pack")));
+  expect_refused(pack(lists + " " + path("data/val.csv") + " --overwrite"), {"val.csv", "is a list of pictures"});
+  expect_refused(pack("list:" + path("data/val.csv") + " " + path("c.pack")), {"val.csv", "--val-fraction"});
+  testing::put_file(path("data/val.csv"), "val/c0/9.jpg,c0\n");
+  expect_refused(pack(lists + " " + path("c.pack")), {"val.csv', line 1: 'val/c0/9.jpg' of label 'c0' does not exist"});
 }
 
 TEST_F(Pack, SaysWhatItDoesAndDid) {

@@ -1,4 +1,4 @@
-// lockstep-pack DIR FILE: the pictures of a folder, or text or tokens, in one file, for --data packed:FILE;
+// lockstep-pack DIR FILE: the pictures of a folder or a list, or text or tokens, in one file, for --data packed:FILE;
 // --check FILE: whether such a file is whole. One process, no mpirun.
 
 #include <chrono>
@@ -86,14 +86,15 @@ int check(const std::string& path, int threads, bool json) {
 
 int main(int argc, char** argv) {
   CLI::App app(
-      "Writes what train_resnet --data folder:DIR reads into one file, for --data packed:FILE: the same samples in "
-      "the\n"
-      "same order, so a run has the same bits, without a look at thousands of small files. The file holds names,\n"
+      "Writes what train_resnet --data folder:DIR or list:FILE reads into one file, for --data packed:FILE: the same\n"
+      "samples in the same order, so a run has the same bits, without a look at thousands of small files. The file "
+      "holds names,\n"
       "labels and checksums; a damaged one is noticed when it is opened or read.\n\n"
       "  lockstep-pack DIR train.pack                                   JPEG and PNG files as they are\n"
       "  lockstep-pack DIR train.pack --store pixels --resize 256       decoded once, for processors that decode too\n"
       "                                                                 slowly: a larger file, and other bits\n"
       "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n"
+      "  lockstep-pack list:train.txt,val.txt train.pack                files by lists, as train_resnet takes them\n"
       "  lockstep-pack tokens:DIR train.pack                            what train_text --data tokens:DIR reads\n"
       "  lockstep-pack text:PATH train.pack                             what train_text --data PATH reads\n"
       "  lockstep-pack --check train.pack                               every checksum and picture, a line for each\n"
@@ -108,8 +109,10 @@ int main(int argc, char** argv) {
   std::string checked;
   bool json = false;
   CLI::Option* const folder =
-      app.add_option("DIR", options.folder,
-                     "train and val or test in it, with a folder of images for each class; or tokens:DIR or text:PATH")
+      app.add_option(
+             "DIR", options.folder,
+             "train and val or test in it, with a folder of images for each class; or list:TRAIN,VAL, tokens:DIR or\n"
+             "text:PATH")
           ->required();
   CLI::Option* const out =
       app.add_option("FILE", options.out, "to write, outside of DIR; beside it FILE.tmp-PID until it is whole")
@@ -122,7 +125,7 @@ int main(int argc, char** argv) {
                  "pixels: pictures with a longer shorter side are resized to this one, as for evaluation; 0: none")
       ->capture_default_str();
   app.add_option("--val-fraction", options.val_fraction,
-                 "so much of each class is for the test, where DIR has no folder val or test");
+                 "so much of each class is for the test, where DIR has no folder val or test, or there is one list");
   app.add_option("--seed", options.seed, "of that split: train_resnet's --seed")->capture_default_str();
   app.add_flag("--skip-damaged", options.skip_damaged, "leave damaged images out and name them; else one is an error");
   std::optional<std::int64_t> vocabulary;

@@ -63,7 +63,7 @@ std::string pack_header(const nn::FolderPack& pack) {
     stored = options.resize > 0 ? concat("pixels, larger pictures resized to a shorter side of ", options.resize)
                                 : std::string("pixels of the pictures' own size");
   }
-  return concat("lockstep-pack\n  folder     ", displayed(options.folder), ": ", pack.train_size(), " training and ",
+  return concat("lockstep-pack\n  pictures   ", displayed(options.folder), ": ", pack.train_size(), " training and ",
                 pack.test_size(), " test images, ", pack.class_names().size(), " classes; ", pack.about(),
                 "\n  file       ", displayed(options.out), options.overwrite ? ", an older one is replaced" : "",
                 "; appears when it is whole\n  stored     ", stored, "\n  damaged    ",

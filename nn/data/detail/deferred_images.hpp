@@ -35,6 +35,7 @@ class DeferredImages final : public DeferredSamples {
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const override;
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override { whole_.ahead(begin, count); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return whole_.fingerprint(); }
   [[nodiscard]] std::unique_ptr<BatchFinisher> finisher(Context& context, std::int64_t capacity) const override;
   [[nodiscard]] std::size_t finisher_bytes(Device device, std::int64_t capacity) const override;

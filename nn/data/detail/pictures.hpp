@@ -14,13 +14,13 @@
 
 namespace lockstep::nn::detail {
 
-/// Pictures of any size, by index: in a folder, or packed. Immutable; any number of threads.
+/// Pictures of any size, by index: in files, or packed. Immutable; any number of threads.
 class Pictures {
  public:
   virtual ~Pictures() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
-  /// Relative to the folder: a part of the fingerprint.
+  /// FolderFile::name: a part of the fingerprint.
   [[nodiscard]] virtual std::string_view name(std::int64_t index) const = 0;
 
   struct Opened {
@@ -31,6 +31,7 @@ class Pictures {
   };
   /// A picture before it is decoded. Its bytes may lie in `memory`. DataError.
   [[nodiscard]] virtual Opened open(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
+  virtual void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}  ///< Dataset::ahead()
 };
 
 /// Pictures resized and cropped to images of one size, as FolderOptions says.
@@ -45,6 +46,7 @@ class PictureImages final : public ImageDataset {
   void read_in(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const override {
     read(index, random_ ? std::optional(epoch) : std::nullopt, image);
   }
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override { pictures_->ahead(begin, count); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
   [[nodiscard]] PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
@@ -84,7 +86,7 @@ class PictureImages final : public ImageDataset {
 void keep_little(std::vector<std::uint8_t>& memory);
 void keep_little(std::vector<float>& memory);
 
-/// UsageError in a build without the libraries. data: "folder:DIR".
+/// UsageError in a build without the libraries. data: "folder:DIR", "list:FILE".
 void require_decoders(const std::string& data);
 /// The options with what they mean. UsageError.
 [[nodiscard]] FolderOptions resolved(FolderOptions options);
@@ -93,10 +95,12 @@ void require_decoders(const std::string& data);
 /// The mean and the standard deviation of ImageNet's training set, as torchvision's models use them.
 [[nodiscard]] ChannelStatistics imagenet_statistics();
 
-/// Folder and name for errors.
-[[nodiscard]] std::string shown(const std::string& folder, const std::string& name);
-/// Reads a file of a folder and what its beginning says.
-[[nodiscard]] images::Header load_picture(const std::string& folder, const std::string& name, const std::string& text,
+/// Where a file of a FolderList lies.
+[[nodiscard]] std::string path_of(const std::string& root, const std::string& name);
+/// The same for errors.
+[[nodiscard]] std::string shown(const std::string& root, const std::string& name);
+/// Reads a file of a FolderList and what its beginning says.
+[[nodiscard]] images::Header load_picture(const std::string& root, const std::string& name, const std::string& text,
                                           std::vector<std::uint8_t>& bytes);
 
 }  // namespace lockstep::nn::detail

@@ -13,7 +13,7 @@ namespace lockstep::nn::detail {
 /// The sources behind open_data(), without statistics but for those of pictures.
 [[nodiscard]] DataSplit open_cifar10(const std::string& folder);
 [[nodiscard]] DataSplit open_idx(const std::string& folder);
-[[nodiscard]] DataSplit open_folder(const std::string& folder, const FolderOptions& options, std::uint64_t seed);
+[[nodiscard]] DataSplit open_pictures(const std::string& spec, const FolderOptions& options, std::uint64_t seed);
 [[nodiscard]] DataSplit open_packed(const std::string& file, const FolderOptions& options, std::uint64_t seed);
 [[nodiscard]] DataSplit open_synthetic(const SyntheticOptions& options, std::uint64_t seed);
 

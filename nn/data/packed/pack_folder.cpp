@@ -51,13 +51,13 @@ void resize_to(std::int64_t shorter, const images::Picture& picture, const image
 }
 
 /// Reads and decodes a file. Damage and failures stand in the result.
-Prepared prepare(const PackOptions& options, const std::string& name, std::int32_t label) {
+Prepared prepare(const PackOptions& options, const std::string& root, const std::string& name, std::int32_t label) {
   thread_local images::Picture picture;
   thread_local images::ResampleMemory memory;
   Prepared made;
-  const std::string text = detail::shown(options.folder, name);
+  const std::string text = detail::shown(root, name);
   try {
-    const images::Header header = detail::load_picture(options.folder, name, text, made.bytes);
+    const images::Header header = detail::load_picture(root, name, text, made.bytes);
     made.sample = {label, header.width, header.height, header.orientation, header.format == images::Format::jpeg, name};
     if (options.store == PackedStore::files) {
       images::decode(made.bytes, text, header, 8, picture);  // all of the file, in the least time
@@ -91,6 +91,13 @@ void detail::require_pack_output(const std::string& file, const std::string& sou
                       ": is a folder, expected a file to write");
   require<UsageError>(overwrite || !fs::exists(out, error), printable(file),
                       ": exists, expected no such file, or that it may be replaced (--overwrite)");
+  if (is_list(source)) {  // its pictures may lie anywhere, the file beside the list
+    for (const std::string& list : paths_of_lists(source.substr(source.find(':') + 1))) {
+      require<UsageError>(!fs::equivalent(out, list, error), printable(file),
+                          ": is a list of pictures, expected another file to write");
+    }
+    return;
+  }
   const fs::path above = fs::canonical(out.has_parent_path() ? out.parent_path() : fs::path("."), error);
   require<FileError>(!error, printable(file), ": cannot be made: ", error.message());
   const fs::path from = fs::canonical(source, error);
@@ -101,14 +108,17 @@ void detail::require_pack_output(const std::string& file, const std::string& sou
 }
 
 FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
-  detail::require_decoders("folder:" + options_.folder);
+  const std::string spec = detail::is_list(options_.folder) ? options_.folder : "folder:" + options_.folder;
+  detail::require_decoders(spec);
   require<UsageError>(options_.resize == 0 || options_.store == PackedStore::pixels, "resize is ", options_.resize,
                       " beside stored files, expected stored pixels (--store pixels)");
   require<UsageError>(options_.resize >= 0 && options_.resize <= kMostResize, "resize is ", options_.resize,
                       ", expected 0 to ", kMostResize);
   detail::require_threads(options_.threads);
-  detail::FolderList list = detail::list_folder(options_.folder, options_.val_fraction, options_.seed);
+  detail::FolderList list = detail::list_pictures(spec, options_.val_fraction, options_.seed);
   detail::require_pack_output(options_.out, options_.folder, options_.overwrite);
+  root_ = std::move(list.root);
+  source_ = std::move(list.source);
   class_names_ = std::move(list.names);
   about_ = std::move(list.about);
   train_ = static_cast<std::int64_t>(list.train.size());
@@ -125,7 +135,7 @@ PackSummary FolderPack::write(const std::function<void(const PackProgress&)>& re
   const auto all = static_cast<std::int64_t>(files_.size());
   detail::Ahead<Prepared> pictures(all, options_.threads, [this](std::int64_t i) {
     const auto& [name, label] = files_[static_cast<std::size_t>(i)];
-    return prepare(options_, name, label);
+    return prepare(options_, root_, name, label);
   });
   detail::FolderList packed{.classes = static_cast<int>(class_names_.size())};
   for (std::int64_t i = 0; i < all; ++i) {
@@ -148,7 +158,7 @@ PackSummary FolderPack::write(const std::function<void(const PackProgress&)>& re
   for (const DamagedImage& image : summary.damaged) {
     names.push_back(image.file);
   }
-  detail::leave_out(packed, names, options_.folder);  // something remains
+  detail::leave_out(packed, names, source_);  // something remains
   writer.commit();
   summary.train = static_cast<std::int64_t>(packed.train.size());
   summary.test = static_cast<std::int64_t>(packed.test.size());

@@ -9,12 +9,12 @@
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 
-/// folder:DIR in one file (packed_file.hpp).
+/// folder:DIR or list:FILE in one file (packed_file.hpp).
 namespace lockstep::nn {
 
 struct PackOptions {
-  std::string folder;  ///< as open_data()'s folder:DIR
-  std::string out;     ///< the file to write, outside of the folder
+  std::string folder;  ///< DIR of open_data()'s folder:DIR, or "list:TRAIN,VAL" as there
+  std::string out;     ///< the file to write, outside of the folder; none of the lists
   PackedStore store = PackedStore::files;
   /// Of pixels: larger pictures are resized to this shorter side, the longer one in proportion, as evaluation does;
   /// 0: none.
@@ -37,8 +37,8 @@ struct PackSummary {
 /// A folder that will be packed: its names are read, and the options are right.
 class FolderPack {
  public:
-  /// UsageError: options out of range, an output in the folder, or one that exists without `overwrite`, a build
-  /// without the libraries. DataError as of open_data().
+  /// UsageError: options out of range, an output in the folder or that is a list, or one that exists without
+  /// `overwrite`, a build without the libraries. DataError as of open_data().
   explicit FolderPack(PackOptions options);
 
   [[nodiscard]] const PackOptions& options() const { return options_; }
@@ -55,6 +55,8 @@ class FolderPack {
 
  private:
   PackOptions options_;
+  std::string root_;    ///< of the names
+  std::string source_;  ///< for errors
   std::vector<std::string> class_names_;
   std::vector<std::pair<std::string, std::int32_t>> files_;  ///< names and labels, those for training first
   std::int64_t train_ = 0;

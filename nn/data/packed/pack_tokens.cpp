@@ -40,6 +40,7 @@ class TextIds final : public TokenIds {
       out[i] = static_cast<unsigned char>(text_[static_cast<std::size_t>(begin) + i]);
     }
   }
+  void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept override {}  // it is in memory
   [[nodiscard]] std::uint64_t fingerprint() const override {
     return detail::fnv1a(detail::kFnvBegin, std::as_bytes(std::span(text_)));
   }

@@ -136,6 +136,13 @@ std::span<const std::uint8_t> PackedFile::read(std::int64_t index) const {
   return {reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()};
 }
 
+void PackedFile::ahead(std::int64_t begin, std::int64_t count) const noexcept {
+  if (count > 0) {  // samples lie one after the other
+    const Entry& last = entry(begin + count - 1);
+    file_.ahead(entry(begin).offset, last.offset + last.bytes - entry(begin).offset);
+  }
+}
+
 std::string PackedFile::text_of(std::int64_t index) const {
   const PackedSample& told = sample(index);
   std::string text = concat(printable(path()), ": sample ", index);

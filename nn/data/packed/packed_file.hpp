@@ -68,6 +68,8 @@ class PackedFile {
   /// The bytes of a sample, valid as long as this object. Each call computes their checksum, and DataError says that it
   /// is another: a part of the time of pixels that libdeflate makes small (LOCKSTEP_LIBDEFLATE).
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
+  /// The bytes of samples [begin, begin + count) will be read soon (MappedFile::ahead()).
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept;
   /// "'out.pack': sample 7 of class 'cat' ('train/cat/1.jpg')", for error texts.
   [[nodiscard]] std::string text_of(std::int64_t index) const;
 

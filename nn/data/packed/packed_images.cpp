@@ -35,6 +35,8 @@ class PackedPictures final : public Pictures {
     return opened;
   }
 
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override { file_->ahead(begin_ + begin, count); }
+
   /// Pixels that a folder would not give (PictureImages), for images of this side.
   [[nodiscard]] std::uint64_t kind(std::int64_t image_size) const {
     if (file_->store() == PackedStore::files) {

@@ -30,6 +30,7 @@ class PackedPartIds final : public TokenIds {
   void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const override {
     file_->read(part_, begin, vocabulary, out);
   }
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override { file_->ahead(part_, begin, count); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return file_->parts()[part_].fingerprint; }
 
  private:
@@ -161,6 +162,11 @@ void PackedTokens::read(std::size_t part, std::int64_t begin, std::int64_t vocab
     throw DataError(concat(text_of(part), ": token ", begin + static_cast<std::int64_t>(bad), " is ",
                            static_cast<std::uint32_t>(out[bad]), ", expected one below the vocabulary's ", vocabulary));
   }
+}
+
+void PackedTokens::ahead(std::size_t part, std::int64_t begin, std::int64_t count) const noexcept {
+  const std::uint64_t first = first_[part] + static_cast<std::uint64_t>(begin);
+  file_.ahead(kIdsBegin + first * width_, static_cast<std::uint64_t>(count) * width_);
 }
 
 std::string_view PackedTokens::text(std::size_t part) const {

@@ -66,6 +66,8 @@ class PackedTokens {
   /// As TokenIds::read(), of a part. The first call that touches a block of ids in this process computes its checksum,
   /// and DataError says that it is another.
   void read(std::size_t part, std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const;
+  /// These ids of a part will be read soon (MappedFile::ahead()).
+  void ahead(std::size_t part, std::int64_t begin, std::int64_t count) const noexcept;
   /// All bytes of a part of a text, valid as long as this object, with right checksums.
   [[nodiscard]] std::string_view text(std::size_t part) const;
 

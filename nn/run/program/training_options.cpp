@@ -216,6 +216,7 @@ void require_training_options(const TrainingOptions& o) {
   at_least<std::int64_t>("--batch-size", o.batch_size.value_or(1), 1);
   at_least<std::int64_t>("--batch-per-rank", o.batch_per_rank.value_or(1), 1);
   at_least<std::int64_t>("--accumulate", o.accumulate, 1);
+  at_least<std::int64_t>("--shuffle-chunk", o.shuffle_chunk, 0);
   at_least("--workers", o.workers, -1);
   at_most("--workers", o.workers, Loader::kMaxWorkers);
   at_least("--threads", o.threads, 0);
@@ -354,6 +355,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.groups.bias_weight_decay = o.bias_weight_decay;
   std::transform(o.rate_scales.begin(), o.rate_scales.end(), std::back_inserter(t.groups.rates), parse_rate);
   t.keep_last = o.keep_last;
+  t.shuffle_chunk = o.shuffle_chunk;
   t.cuda_graph = o.cuda_graph == Switch::automatic ? CudaGraph::automatic
                  : o.cuda_graph == Switch::on      ? CudaGraph::on
                                                    : CudaGraph::off;
@@ -381,7 +383,8 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                          .rank = rank,
                          .shuffle = true,
                          .keep_last = o.keep_last,
-                         .seed = o.seed});
+                         .seed = o.seed,
+                         .chunk = o.shuffle_chunk});
   constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // the schedule computes in double
   require<UsageError>(o.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.epochs, ", of ", sampler.batches(),
                       " batches each, expected at most ", kMostSteps / sampler.batches());

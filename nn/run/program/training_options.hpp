@@ -61,6 +61,7 @@ struct TrainingOptions {
   double label_smoothing = 0;
   int top_k = 0;
   bool keep_last = false;
+  std::int64_t shuffle_chunk = 0;  ///< TrainerOptions::shuffle_chunk
   std::uint64_t seed = 1;
   int workers = -1;  ///< -1: by the rule of nn/run/run_rules.hpp
 

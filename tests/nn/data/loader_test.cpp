@@ -8,6 +8,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -293,6 +294,145 @@ TEST(Loader, DestructionNeverHangs) {
     }
     Loader moved = std::move(loader);
     EXPECT_EQ(moved.next().index, i % 5 % 4);
+  }
+}
+
+/// Keeps what was announced, and in which of them a sample was read before it was.
+class Announced final : public Dataset {
+ public:
+  explicit Announced(std::int64_t size) : Dataset("announced", size, {{StateField::values, DType::u8, {}}}) {}
+  void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override {
+    out[0][0] = std::byte{1};
+    const std::lock_guard lock(mutex_);
+    read_.push_back(index);
+    if (announced_ids_.count(index) == 0) {
+      unannounced_.push_back(index);
+    }
+  }
+  void ahead(std::int64_t begin, std::int64_t count) const noexcept override {
+    const std::lock_guard lock(mutex_);
+    ranges_.push_back({begin, count});
+    for (std::int64_t id = begin; id < begin + count; ++id) {
+      announced_ids_.insert(id);
+    }
+  }
+  std::uint64_t fingerprint() const override { return 1; }
+  // After the loader has gone.
+  [[nodiscard]] const std::vector<Partition>& ranges() const { return ranges_; }
+  [[nodiscard]] const std::vector<std::int64_t>& unannounced() const { return unannounced_; }
+  [[nodiscard]] std::vector<std::int64_t> announced() const {
+    std::vector<std::int64_t> ids;
+    for (const Partition& range : ranges_) {
+      for (std::int64_t id = range.begin; id < range.begin + range.count; ++id) {
+        ids.push_back(id);
+      }
+    }
+    return ids;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::vector<Partition> ranges_;
+  mutable std::multiset<std::int64_t> announced_ids_;
+  mutable std::vector<std::int64_t> read_;
+  mutable std::vector<std::int64_t> unannounced_;
+};
+
+void load(const Dataset& data, const Sampler& sampler, const LoaderOptions& options, std::int64_t batches) {
+  HostMemoryResource memory;
+  Loader loader(data, sampler, memory, options);
+  for (std::int64_t i = 0; i < batches; ++i) {
+    (void)loader.next();
+  }
+}
+
+/// The samples that a rank reads in the windows [from, to) of an epoch, window after window, each in ascending order.
+std::vector<std::int64_t> samples_of(const Sampler& sampler, std::int64_t epoch, std::int64_t skipped,
+                                     std::int64_t from, std::int64_t to) {
+  const Sampler::Order order = sampler.order(epoch);
+  std::vector<std::int64_t> all;
+  for (std::int64_t window = from; window < to; ++window) {
+    std::vector<std::int64_t> ids;
+    for (std::int64_t batch = 0; batch < sampler.batches(skipped); ++batch) {
+      const Partition share = sampler.share(batch, skipped);
+      for (std::int64_t position = share.begin; position < share.begin + share.count; ++position) {
+        if (order.window_of(position) == window) {
+          ids.push_back(order(position));
+        }
+      }
+    }
+    std::sort(ids.begin(), ids.end());
+    all.insert(all.end(), ids.begin(), ids.end());
+  }
+  return all;
+}
+
+TEST(LoaderChunks, SamplesAreAnnouncedAWindowBeforeTheyAreRead) {
+  // 201 chunks of 5, the last of 3; 12 windows of 16 or 17 chunks. Batches smaller and larger than a window.
+  for (const std::int64_t batch : {10, 100, 400}) {
+    for (const int ranks : {1, 3}) {
+      for (const bool keep_last : {true, false}) {
+        const Sampler sampler({.size = 1003,
+                               .batch_size = batch,
+                               .ranks = ranks,
+                               .rank = ranks - 1,
+                               .keep_last = keep_last,
+                               .seed = 2,
+                               .chunk = 5});
+        ASSERT_EQ(sampler.order(0).windows(), 12);
+        const Announced data(1003);
+        // All of two epochs; the last batch has announced the first window of the third.
+        load(data, sampler, {.workers = 0}, 2 * sampler.batches());
+        EXPECT_EQ(data.unannounced(), std::vector<std::int64_t>());
+        std::vector<std::int64_t> expected = samples_of(sampler, 0, 0, 0, 12);
+        for (const auto& [epoch, windows] : {std::pair{1, 12}, {2, 1}}) {
+          const auto more = samples_of(sampler, epoch, 0, 0, windows);
+          expected.insert(expected.end(), more.begin(), more.end());
+        }
+        EXPECT_EQ(data.announced(), expected) << batch << ' ' << ranks << ' ' << keep_last;
+        if (ranks == 1 && keep_last) {  // whole chunks, neighbours as one
+          EXPECT_LE(data.ranges().size(), 202U + 202U + 17U);
+        }
+      }
+    }
+  }
+}
+
+TEST(LoaderChunks, OneWindowIsAnnouncedWithTheFirstBatchAndTheNextWithIt) {
+  const Sampler sampler({.size = 1003, .batch_size = 10, .keep_last = true, .seed = 2, .chunk = 5});
+  Announced data(1003);
+  load(data, sampler, {.workers = 0}, 1);
+  EXPECT_EQ(data.announced(), samples_of(sampler, 0, 0, 0, 2));
+  // From the middle of an epoch on, behind samples that were skipped.
+  Announced later(1003);
+  load(later, sampler, {.workers = 0, .epoch = 3, .batch = 30, .skipped = 33}, 1);
+  const Sampler::Order order = sampler.order(3);
+  EXPECT_GT(order.window_of(333), 1);
+  EXPECT_EQ(later.announced(), samples_of(sampler, 3, 33, order.window_of(333), order.window_of(342) + 2));
+}
+
+TEST(LoaderChunks, WorkersAnnounceTheSame) {
+  const Sampler sampler({.size = 1003, .batch_size = 10, .keep_last = true, .seed = 2, .chunk = 5});
+  const Announced alone(1003);
+  load(alone, sampler, {.workers = 0}, 210);
+  for (const int workers : {1, 3}) {
+    const Announced data(1003);
+    load(data, sampler, {.workers = workers, .prefetch = 4}, 210);
+    std::vector<std::int64_t> announced = data.announced();  // workers are ahead, and may be one after the other
+    std::vector<std::int64_t> expected = alone.announced();
+    EXPECT_GE(announced.size(), expected.size());
+    std::sort(announced.begin(), announced.end());
+    std::sort(expected.begin(), expected.end());
+    EXPECT_TRUE(std::includes(announced.begin(), announced.end(), expected.begin(), expected.end())) << workers;
+  }
+}
+
+TEST(LoaderChunks, WithoutThemNothingIsAnnounced) {
+  for (const Sampler& sampler : {Sampler({.size = 100, .batch_size = 10, .seed = 2}),
+                                 Sampler({.size = 100, .batch_size = 10, .shuffle = false, .chunk = 5})}) {
+    const Announced data(100);
+    load(data, sampler, {.workers = 1}, 25);
+    EXPECT_TRUE(data.ranges().empty());
   }
 }
 

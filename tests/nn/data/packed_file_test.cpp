@@ -6,11 +6,13 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
@@ -19,6 +21,7 @@
 #include <lockstep/runtime/base/text.hpp>
 
 #include "tests/support/files.hpp"
+#include "tests/support/resident.hpp"
 #include "tests/support/torch_files.hpp"
 
 namespace lockstep::nn {
@@ -153,6 +156,40 @@ TEST_F(PackedFiles, AreWhatTheHeaderSays) {
   }
   expect_holds(file.text_of(1), "a.pack': sample 1 of class 'a dog' ('train/a dog/1.png')");
   EXPECT_TRUE(file.text_of(2).ends_with("a.pack': sample 2 of class 'a dog'")) << file.text_of(2);
+}
+
+// By the file, and by the sets of packed:FILE: those of the test lie behind those for training.
+TEST_F(PackedFiles, SamplesAreReadAhead) {
+  const PackedSample sample{.width = 100, .height = 100};
+  const std::vector<std::uint8_t> pixels(30000, 7);
+  {
+    PackedWriter writer(path_, PackedStore::pixels, {"all"});
+    for (int i = 0; i < 40; ++i) {
+      writer.add(i >= 30, sample, pixels);
+    }
+    writer.commit();
+  }
+  const auto offset = [](std::uint64_t index) { return 16 + 30000 * index; };
+  const PackedFile file(path_);
+  DataOptions options{.spec = "packed:" + path_};
+  options.folder.image_size = 8;
+  const DataSplit data = open_data(options);
+  for (const auto& [ahead, begin, count] :
+       {std::tuple<std::function<void()>, int, int>{[&] { file.ahead(20, 5); }, 20, 5},
+        {[&] { data.train->ahead(3, 4); }, 3, 4},
+        {[&] { data.test->ahead(2, 3); }, 32, 3},
+        {[&] { data.test->deferred(false)->ahead(7, 3); }, 37, 3}}) {
+    testing::forget(path_);
+    const std::vector<bool> before = testing::resident(path_);
+    file.ahead(10, 0);
+    ahead();
+    EXPECT_TRUE(testing::becomes_resident(path_, offset(begin), offset(begin + count))) << begin;
+    const std::vector<bool> after = testing::resident(path_);
+    for (const int other : {12, 28, 36}) {  // far from all of them, but for the page that the index needs
+      const std::size_t page = offset(other) / testing::page_bytes() + 1;
+      EXPECT_EQ(after[page], before[page]) << begin << ' ' << other;
+    }
+  }
 }
 
 TEST_F(PackedFiles, EveryBitCounts) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <numeric>
 #include <set>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -50,6 +51,22 @@ TEST(Permutation, WorksNearTheLargestSize) {
     seen.insert(value);
   }
   EXPECT_EQ(seen.size(), 1000U);
+}
+
+TEST(Permutation, IsInverted) {
+  for (const std::int64_t size : {1, 2, 3, 5, 8, 9, 1000, 1025}) {
+    const Permutation permutation(4, 2, size, 17);
+    for (std::int64_t i = 0; i < size; ++i) {
+      ASSERT_EQ(permutation.position_of(permutation(i)), i) << "size " << size;
+      ASSERT_EQ(permutation(permutation.position_of(i)), i) << "size " << size;
+    }
+  }
+}
+
+TEST(Permutation, PartsDiffer) {
+  EXPECT_EQ(all(Permutation(7, 3, 500, 0), 500), all(Permutation(7, 3, 500), 500));
+  EXPECT_NE(all(Permutation(7, 3, 500, 2), 500), all(Permutation(7, 3, 500), 500));
+  EXPECT_NE(all(Permutation(7, 3, 500, 2), 500), all(Permutation(7, 3, 500, 3), 500));
 }
 
 TEST(Permutation, DependsOnSeedAndEpochOnly) {
@@ -188,6 +205,202 @@ TEST(Sampler, BadSettingsAreRefused) {
   expect_holds(error_of<UsageError>([&] { (void)sampler.share(2); }), "batch 2");
   expect_holds(error_of<UsageError>([&] { (void)sampler.samples(-1); }), "batch -1");
   expect_holds(error_of<UsageError>([] { (void)Permutation(0, 0, 0); }), "0 samples");
+}
+
+// ---- chunks
+
+Sampler in_chunks(std::int64_t size, std::int64_t chunk, std::uint64_t seed = 3) {
+  return Sampler({.size = size, .batch_size = 1, .keep_last = true, .seed = seed, .chunk = chunk});
+}
+
+std::vector<std::int64_t> all(const Sampler::Order& order, std::int64_t size) {
+  std::vector<std::int64_t> out;
+  for (std::int64_t i = 0; i < size; ++i) {
+    out.push_back(order(i));
+  }
+  return out;
+}
+
+/// The order as sampler.hpp defines it, with tables: the row of permuted chunks, cut into windows, each shuffled.
+struct Table {
+  Table(std::int64_t size, std::int64_t chunk, std::uint64_t seed, std::int64_t epoch) {
+    std::vector<std::vector<std::int64_t>> chunks;
+    for (std::int64_t i = 0; i < size; ++i) {
+      if (i % chunk == 0) {
+        chunks.emplace_back();
+      }
+      chunks.back().push_back(i);
+    }
+    const auto count = static_cast<std::int64_t>(chunks.size());
+    const Permutation of_chunks(seed, epoch, count);
+    const std::int64_t windows = std::max<std::int64_t>(1, count / 16);
+    std::int64_t place = 0;
+    for (std::int64_t w = 0; w < windows; ++w) {
+      std::vector<std::int64_t> samples;
+      const std::int64_t places = count / windows + (w < count % windows ? 1 : 0);
+      for (std::int64_t i = 0; i < places; ++i) {
+        const auto& taken = chunks[static_cast<std::size_t>(of_chunks(place++))];
+        samples.insert(samples.end(), taken.begin(), taken.end());
+      }
+      const auto length = static_cast<std::int64_t>(samples.size());
+      const Permutation within(seed, epoch, length, static_cast<std::uint64_t>(w) + 2);
+      begins.push_back(static_cast<std::int64_t>(order.size()));
+      for (std::int64_t i = 0; i < length; ++i) {
+        order.push_back(samples[static_cast<std::size_t>(within(i))]);
+      }
+    }
+  }
+  std::vector<std::int64_t> order;
+  std::vector<std::int64_t> begins;  // of the windows
+};
+
+constexpr std::int64_t kSizes[]{1, 2, 7, 16, 17, 31, 64, 65, 100, 255, 333, 1000, 1023, 2049};
+constexpr std::int64_t kChunks[]{1, 2, 3, 5, 8, 13, 16, 50, 64, 100, 999, 4000};
+
+TEST(SamplerChunks, OrderIsThatOfTheTables) {
+  for (const std::int64_t size : kSizes) {
+    for (const std::int64_t chunk : kChunks) {
+      for (const std::int64_t epoch : {0, 1, 2, 9}) {  // the small last chunk comes to many places
+        const Table table(size, chunk, 3, epoch);
+        const Sampler::Order order = in_chunks(size, chunk).order(epoch);
+        ASSERT_EQ(all(order, size), table.order) << "size " << size << ", chunk " << chunk << ", epoch " << epoch;
+        ASSERT_EQ(order.windows(), static_cast<std::int64_t>(table.begins.size()));
+        for (std::int64_t window = 0; window < order.windows(); ++window) {
+          const Partition positions = order.positions_of(window);
+          const auto w = static_cast<std::size_t>(window);
+          ASSERT_EQ(positions.begin, table.begins[w]);
+          ASSERT_EQ(positions.begin + positions.count, w + 1 < table.begins.size() ? table.begins[w + 1] : size);
+          ASSERT_LE(positions.count, order.most_positions());
+          ASSERT_EQ(order.window_of(positions.begin), window);
+          ASSERT_EQ(order.window_of(positions.begin + positions.count - 1), window);
+        }
+      }
+    }
+  }
+}
+
+TEST(SamplerChunks, TakeEverySampleOnce) {
+  for (const std::int64_t size : kSizes) {
+    for (const std::int64_t chunk : kChunks) {
+      std::vector<std::int64_t> order = all(in_chunks(size, chunk).order(4), size);
+      std::sort(order.begin(), order.end());
+      for (std::int64_t i = 0; i < size; ++i) {
+        ASSERT_EQ(order[static_cast<std::size_t>(i)], i) << "size " << size << ", chunk " << chunk;
+      }
+    }
+  }
+}
+
+TEST(SamplerChunks, WorkNearTheLargestSize) {
+  const std::int64_t size = (std::int64_t{1} << 61) + 12345;
+  for (const std::int64_t chunk : {std::int64_t{1}, std::int64_t{1000}, size / 3, size - 1, size, 2 * size}) {
+    const Sampler::Order order = in_chunks(size, chunk).order(1);
+    std::set<std::int64_t> seen;
+    for (std::int64_t i = 0; i < 1000; ++i) {
+      const std::int64_t value = order(size - 1 - i);
+      ASSERT_GE(value, 0);
+      ASSERT_LT(value, size);
+      seen.insert(value);
+    }
+    EXPECT_EQ(seen.size(), 1000U) << chunk;
+  }
+}
+
+TEST(SamplerChunks, DependOnSeedAndEpoch) {
+  const auto reference = all(in_chunks(1000, 8).order(5), 1000);
+  EXPECT_EQ(all(in_chunks(1000, 8).order(5), 1000), reference);
+  EXPECT_NE(all(in_chunks(1000, 8).order(6), 1000), reference);
+  EXPECT_NE(all(in_chunks(1000, 8, 4).order(5), 1000), reference);
+  EXPECT_NE(all(in_chunks(1000, 9).order(5), 1000), reference);
+}
+
+TEST(SamplerChunks, NoneAreTheOrderWithoutThem) {
+  const Permutation permutation(3, 5, 1000);
+  const Sampler::Order order = in_chunks(1000, 0).order(5);
+  EXPECT_EQ(all(order, 1000), all(permutation, 1000));
+  EXPECT_EQ(order.windows(), 1);
+  EXPECT_EQ(order.positions_of(0).count, 1000);
+  // Nor has an evaluation any.
+  const Sampler test({.size = 100, .batch_size = 4, .shuffle = false, .keep_last = true, .seed = 3, .chunk = 8});
+  for (std::int64_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(test.order(2)(i), i);
+  }
+}
+
+// A batch of 64 out of windows of 16 chunks of 64 samples: 16 (1 - (15/16)^64), 15.7 chunks on the average, and the
+// chunks of a window lie anywhere. Each sample is as likely in one place of an epoch as in another.
+TEST(SamplerChunks, BatchesComeFromManyChunks) {
+  constexpr std::int64_t kSize = 64 * 1600;
+  constexpr std::int64_t kChunk = 64;
+  const Sampler sampler = in_chunks(kSize, kChunk);
+  double chunks = 0;
+  double distance = 0;  // between samples of one batch
+  const Sampler::Order order = sampler.order(0);
+  for (std::int64_t batch = 0; batch < kSize / 64; ++batch) {
+    std::set<std::int64_t> seen;
+    for (std::int64_t i = 0; i < 64; ++i) {
+      const std::int64_t id = order(64 * batch + i);
+      seen.insert(id / kChunk);
+      distance += std::abs(static_cast<double>(id - order(64 * batch + (i + 1) % 64))) / kSize;
+    }
+    chunks += static_cast<double>(seen.size());
+  }
+  EXPECT_NEAR(chunks / (kSize / 64), 16 * (1 - std::pow(15.0 / 16, 64)), 0.15);
+  // Two places of a line of length 1: 1/3, less 1/16 where both are in one chunk.
+  EXPECT_NEAR(distance / kSize, (1 - 1.0 / 16) / 3, 0.01);
+}
+
+TEST(SamplerChunks, EachSampleComesAnywhereInAnEpoch) {
+  constexpr std::int64_t kSize = 1030;
+  constexpr int kEpochs = 2000;
+  constexpr int kBins = 10;
+  const Sampler sampler = in_chunks(kSize, 4);
+  const std::vector<std::int64_t> samples{0, 517, kSize - 1};  // the last lies in a small chunk
+  std::vector<std::vector<int>> all_bins(samples.size(), std::vector<int>(kBins));
+  for (int epoch = 0; epoch < kEpochs; ++epoch) {
+    const auto order = all(sampler.order(epoch), kSize);
+    for (std::size_t i = 0; i < samples.size(); ++i) {
+      const auto at = std::find(order.begin(), order.end(), samples[i]) - order.begin();
+      ++all_bins[i][static_cast<std::size_t>(at * kBins / kSize)];
+    }
+  }
+  for (const std::vector<int>& bins : all_bins) {
+    double chi2 = 0;
+    for (const int count : bins) {
+      chi2 += std::pow(count - kEpochs / kBins, 2) / (kEpochs / kBins);
+    }
+    EXPECT_LT(chi2, 27.9);  // 9 degrees of freedom: 1 in 1000
+  }
+}
+
+TEST(SamplerChunks, RanksAndBatchesShareOneOrder) {
+  const auto reference = all(in_chunks(333, 5).order(2), 333);
+  for (const int ranks : {1, 2, 3, 7}) {
+    std::vector<std::int64_t> read;
+    // 40 positions in batches of 20, the rest in batches of 14: as a run that goes on with another batch.
+    for (const auto& [batch_size, skipped, batches] : {std::tuple{20, 0, 2}, std::tuple{14, 40, 21}}) {
+      for (std::int64_t batch = 0; batch < batches; ++batch) {
+        for (int rank = 0; rank < ranks; ++rank) {
+          const Sampler sampler({.size = 333,
+                                 .batch_size = batch_size,
+                                 .ranks = ranks,
+                                 .rank = rank,
+                                 .keep_last = true,
+                                 .seed = 3,
+                                 .chunk = 5});
+          const Partition share = sampler.share(batch, skipped);
+          for (std::int64_t i = 0; i < share.count; ++i) {
+            read.push_back(sampler.order(2)(share.begin + i));
+          }
+        }
+      }
+    }
+    EXPECT_EQ(read, reference) << ranks;
+  }
+}
+
+TEST(SamplerChunks, FewerThanNoneAreRefused) {
+  expect_holds(error_of<UsageError>([] { (void)in_chunks(10, -1); }), "chunks of -1 samples");
 }
 
 }  // namespace

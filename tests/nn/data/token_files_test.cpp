@@ -14,6 +14,7 @@
 #include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/files.hpp"
+#include "tests/support/resident.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tests/support/token_files.hpp"
 
@@ -185,6 +186,27 @@ TEST_F(TokenFiles, NamesInAFolder) {
   std::filesystem::remove(path("x-valid.bin"));
   expect_words(refused<DataError>([&] { (void)find_token_files(path("")); }), {"val.bin"});
   expect_words(refused<FileError>([&] { (void)find_token_files(path("none")); }), {"none", "cannot be read"});
+}
+
+// Windows 10 to 39 of the first file and 0 to 9 of the last; the one between has no window.
+TEST_F(TokenFiles, WindowsAreReadAhead) {
+  constexpr std::int64_t kLength = 4096;  // 8 KiB
+  const std::vector<std::string> names{"a.bin", "small.bin", "b.bin"};
+  testing::put_file(path(names[0]), std::string(2 * (40 * kLength + 1), '\1'));
+  testing::put_file(path(names[1]), std::string(200, '\1'));
+  testing::put_file(path(names[2]), std::string(2 * (40 * kLength + 1), '\1'));
+  const TokenWindows windows("windows", files(names), kLength, 65536);
+  ASSERT_EQ(windows.size(), 80);
+  for (const std::string& name : names) {
+    testing::forget(path(name));
+  }
+  const bool held_first = testing::resident(path("a.bin"))[0];
+  const bool held_last = testing::resident(path("b.bin"))[2 * kLength * 30 / testing::page_bytes()];
+  windows.ahead(10, 40);
+  EXPECT_TRUE(testing::becomes_resident(path("a.bin"), 2 * kLength * 10, 2 * (kLength * 40 + 1)));
+  EXPECT_TRUE(testing::becomes_resident(path("b.bin"), 0, 2 * (kLength * 10 + 1)));
+  EXPECT_EQ(testing::resident(path("a.bin"))[0], held_first);
+  EXPECT_EQ(testing::resident(path("b.bin"))[2 * kLength * 30 / testing::page_bytes()], held_last);
 }
 
 }  // namespace

@@ -59,6 +59,9 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
     expect_all_say(with_trainers(3, change, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
                    "the ranks do not agree: rank 0 has '" + item.item + " ");
   }
+  const auto chunk = [](TrainerOptions& options, int rank) { options.shuffle_chunk = rank == 0 ? 4 : 5; };
+  expect_all_say(with_trainers(2, chunk, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+                 "rank 0 has 'shuffle_chunk 4', rank 1 has 'shuffle_chunk 5'");
   // A library choice that one rank alone makes otherwise.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.plan.choices["fc forward"] = "reference";

@@ -58,6 +58,39 @@ TEST_F(TrainerTest, ResumingInTheMiddleOfAnEpochContinuesBitForBit) {
   }
 }
 
+TEST_F(TrainerTest, ARunInChunksIsResumedBitForBitAndAnotherChunkIsNoticed) {
+  // 70 samples, 24 chunks of 3: one window. 35 chunks of 2: two.
+  for (const std::int64_t chunk : {3, 2}) {
+    train({.ranks = 2, .dir = path("whole"), .shuffle_chunk = chunk});
+    train({.ranks = 2, .steps = 8, .dir = path("part"), .shuffle_chunk = chunk});
+    train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .shuffle_chunk = chunk});
+    train({.ranks = 2, .dir = path("without")});
+    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
+      EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
+      EXPECT_FALSE(file_text(path("whole") + file) == file_text(path("without") + file)) << file;
+    }
+  }
+  const auto differences = [&](std::int64_t chunk, bool save) {
+    std::string text;
+    const auto change = [=](TrainerOptions& options, int) { options.shuffle_chunk = chunk; };
+    EXPECT_EQ(with_trainers(1, change,
+                            [&](Trainer& trainer, comm::Communicator& control) {
+                              trainer.start();
+                              RunProgress progress;
+                              if (save) {
+                                progress.samples_seen = trainer.samples_seen();
+                                save_checkpoint(path("c"), trainer, control, nn::identity_of(trainer), progress);
+                              }
+                              text = resume_checkpoint(path("c"), trainer, control, nn::identity_of(trainer), progress);
+                            }),
+              comm::none_failed(1));
+    return text;
+  };
+  EXPECT_EQ(differences(4, true), "");
+  EXPECT_EQ(differences(5, false), "options 'shuffle_chunk': checkpoint \"4\", now \"5\"\n");
+  EXPECT_EQ(differences(0, false), "options 'shuffle_chunk': checkpoint \"4\", now nothing\n");
+}
+
 TEST_F(TrainerTest, EveryOptimizerIsResumedBitForBit) {
   for (const OptimizerKind kind :
        {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {

@@ -56,6 +56,7 @@ struct RunSetup {
   std::function<std::shared_ptr<comm::GradientHook>()> hook{};  ///< makes that of a rank
   bool overlap = true;
   bool keep_last = false;
+  std::int64_t shuffle_chunk = 0;
   std::int64_t log_every = 3;
   std::int64_t checkpoint_every = 0;
   int keep = 0;
@@ -129,6 +130,7 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     options.power_sgd_rank = setup.power_sgd_rank;
     options.hook = setup.hook ? setup.hook() : nullptr;
     options.keep_last = setup.keep_last;
+    options.shuffle_chunk = setup.shuffle_chunk;
     options.average = setup.average;
     if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
       options.schedule.base = 1e-3;

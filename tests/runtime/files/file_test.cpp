@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -11,6 +12,7 @@
 #include <lockstep/runtime/files/file.hpp>
 
 #include "tests/support/files.hpp"
+#include "tests/support/resident.hpp"
 
 namespace lockstep {
 namespace {
@@ -41,6 +43,29 @@ TEST(MappedFile, GivesItsBytes) {
     EXPECT_EQ(text(file.bytes(at, content.size() - at)), content.substr(at)) << at;
   }
   EXPECT_TRUE(file.bytes(content.size(), 0).empty());
+}
+
+// On a disk: memory file systems hold all pages anyway.
+TEST(MappedFile, WhatIsWantedAheadIsRead) {
+  constexpr std::size_t kBytes = std::size_t{1} << 22;
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "a";
+  write_file(path, std::string(kBytes, 'x'));
+  const MappedFile file(path);
+  testing::forget(path);
+  const std::vector<bool> before = testing::resident(path);
+  file.ahead(kBytes, 5);  // outside
+  file.ahead(~std::uint64_t{0}, ~std::uint64_t{0});
+  EXPECT_EQ(testing::resident(path), before);
+  file.ahead(kBytes / 2 + 1, ~std::uint64_t{0});
+  EXPECT_TRUE(testing::becomes_resident(path, kBytes / 2, kBytes));
+  EXPECT_EQ(testing::resident(path)[0], before[0]);
+  EXPECT_EQ(text(file.bytes(kBytes - 1, 1)), "x");
+  const MappedFile empty([&] {
+    write_file(folder / "empty", "");
+    return folder / "empty";
+  }());
+  empty.ahead(0, 1);
 }
 
 TEST(MappedFile, WhatLiesOutsideIsRefused) {

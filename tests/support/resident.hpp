@@ -1,0 +1,63 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+/// What the system holds of a file in memory. Of a memory file system that is always all.
+namespace lockstep::testing {
+
+inline std::size_t page_bytes() {
+  return static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+/// The system forgets a file that is on the disk, as far as nobody has its pages mapped and touched.
+inline void forget(const std::string& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  ::fsync(descriptor);
+  ::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+  ::close(descriptor);
+}
+
+/// By page.
+inline std::vector<bool> resident(const std::string& path) {
+  const auto bytes = static_cast<std::size_t>(std::filesystem::file_size(path));
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const memory = ::mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+  std::vector<unsigned char> pages((bytes + page_bytes() - 1) / page_bytes());
+  ::mincore(memory, bytes, pages.data());
+  ::munmap(memory, bytes);
+  ::close(descriptor);
+  std::vector<bool> held;
+  for (const unsigned char page : pages) {
+    held.push_back((page & 1U) != 0);
+  }
+  return held;
+}
+
+/// Whether all pages that hold bytes [begin, end) are there within a minute.
+inline bool becomes_resident(const std::string& path, std::uint64_t begin, std::uint64_t end) {
+  const auto start = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - start < std::chrono::minutes(1)) {
+    const std::vector<bool> held = resident(path);
+    bool all = true;
+    for (std::size_t page = begin / page_bytes(); page * page_bytes() < end; ++page) {
+      all = all && held[page];
+    }
+    if (all) {
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
+}
+
+}  // namespace lockstep::testing
