@@ -11,7 +11,7 @@
 //
 //   (N, T, C)         as images (N, T, 1, C) under windows of one column
 //   (N, D, H, W, C)   first the planes, as images (N * D, H, W, C); of the result (N, D, P, Q, C) then the axis D, as
-//                     images (N, D, P * Q, C)
+//                     images (N, D, P * Q, C); a step that would do nothing is left out
 //
 // The largest of the largest is the largest, with the first of equal values in row-major order: of the planes the first
 // wins, within it the first pixel. A mean of means is the mean, because the windows of one axis have the same extents
@@ -40,7 +40,7 @@ ops::PoolDesc column_window(const PoolWindow& window, int axis) {
           .pad_after = {pad[axis], 0}};
 }
 
-/// True where y is x.
+/// True where y is x: there is less padding than kernel.
 bool does_nothing(const ops::PoolDesc& desc) {
   return desc.kernel[0] == 1 && desc.kernel[1] == 1 && desc.stride[0] == 1 && desc.stride[1] == 1;
 }
