@@ -15,6 +15,7 @@ struct Kind {
   std::size_t least_inputs;
   std::size_t most_inputs;
   bool sized;
+  bool convolves;  ///< takes groups and dilation
   nn::NodeId (*add)(nn::ModelBuilder&, const LayerRequest&);
 };
 
@@ -24,15 +25,34 @@ void require_option(bool supported, const LayerRequest& request, std::string_vie
                             value, ", expected ", expected);
 }
 
-/// An option with an extent for rows, columns and planes, of which all are equal as yet. 0: `otherwise`.
-std::int64_t square(const LayerRequest& request, const std::int32_t (&values)[3], const char* option,
-                    std::int64_t otherwise) {
-  require<UsageError>(values[0] >= 0, "options of layer ", request.name, ": ", option, "[0] is ", values[0],
-                      ", expected at least 0");
-  for (const std::int32_t value : {values[1], values[2]}) {
-    require_option(value == 0 || value == values[0], request, option, value, "0, or as in the first place");
+/// An option with a number for each of `axes` axes. 0: as in the first place; there: `otherwise`. A negative one is
+/// refused, but for -1 behind the first place of what may be none.
+nn::AxisSizes sizes(const LayerRequest& request, int axes, const std::int32_t (&values)[3], const char* option,
+                    const nn::AxisSizes& otherwise, bool may_be_none = false) {
+  std::array<std::int64_t, 3> each{};
+  for (std::size_t i = 0; i < each.size(); ++i) {
+    const std::int32_t value = values[i];
+    const bool none = may_be_none && i > 0 && value == -1;
+    require<UsageError>(value >= 0 || none, "options of layer ", request.name, ": ", option, "[", i, "] is ", value,
+                        ", expected at least 0", may_be_none && i > 0 ? ", or -1 for none" : "");
+    const auto axis = static_cast<int>(i);
+    require<UsageError>(axis < axes || value == 0 || value == values[0], "options of layer ", request.name, ": ",
+                        option, "[", i, "] is ", value, ", expected 0, or as in the first place: ", request.kind,
+                        " has ", axes, axes == 1 ? " axis" : " axes");
+    const std::int64_t first = values[0] == 0 ? otherwise[axis] : values[0];
+    each[i] = none ? 0 : value == 0 ? first : value;
   }
-  return values[0] == 0 ? otherwise : values[0];
+  return axes == 1   ? nn::AxisSizes(each[0])
+         : axes == 2 ? nn::AxisSizes{each[0], each[1]}
+                     : nn::AxisSizes{each[0], each[1], each[2]};
+}
+
+nn::AxisSizes pads(const LayerRequest& request, int axes) {
+  return sizes(request, axes, request.options.pad, "pad", 0, true);
+}
+
+std::int64_t groups_of(const LayerRequest& request) {
+  return request.options.groups == 0 ? 1 : request.options.groups;
 }
 
 nn::NodeId residual_of(const LayerRequest& request) {
@@ -63,25 +83,30 @@ void require_no_activation(const LayerRequest& r) {
                  "0, and a layer 'activation' behind it");
 }
 
-template <auto Add>
+template <auto Add, int kAxes>
 nn::NodeId add_conv(nn::ModelBuilder& b, const LayerRequest& r) {
   require_no_activation(r);
   return (b.*Add)(r.name, r.inputs[0], r.size,
-                  {.kernel = square(r, r.options.kernel, "kernel", 3),
-                   .stride = square(r, r.options.stride, "stride", 1),
-                   .pad = square(r, r.options.pad, "pad", 0),
-                   .bias = with_bias(r, false)});
+                  {.kernel = sizes(r, kAxes, r.options.kernel, "kernel", 3),
+                   .stride = sizes(r, kAxes, r.options.stride, "stride", 1),
+                   .pad = pads(r, kAxes),
+                   .bias = with_bias(r, false),
+                   .groups = groups_of(r),
+                   .dilation = sizes(r, kAxes, r.options.dilation, "dilation", 1)});
 }
 
-template <auto Add>
+template <auto Add, int kAxes>
 nn::NodeId add_conv_transpose(nn::ModelBuilder& b, const LayerRequest& r) {
   require_no_activation(r);
-  const std::int64_t kernel = square(r, r.options.kernel, "kernel", 2);
+  const nn::AxisSizes kernel = sizes(r, kAxes, r.options.kernel, "kernel", 2);
   return (b.*Add)(r.name, r.inputs[0], r.size,
                   {.kernel = kernel,
-                   .stride = square(r, r.options.stride, "stride", kernel),
-                   .pad = square(r, r.options.pad, "pad", 0),
-                   .bias = with_bias(r, false)});
+                   .stride = sizes(r, kAxes, r.options.stride, "stride", kernel),
+                   .pad = pads(r, kAxes),
+                   .output_pad = sizes(r, kAxes, r.options.output_pad, "output_pad", 0, true),
+                   .bias = with_bias(r, false),
+                   .groups = groups_of(r),
+                   .dilation = sizes(r, kAxes, r.options.dilation, "dilation", 1)});
 }
 
 nn::NodeId add_batch_norm(nn::ModelBuilder& b, const LayerRequest& r) {
@@ -103,18 +128,17 @@ nn::NodeId add_activation(nn::ModelBuilder& b, const LayerRequest& r) {
   return b.activation(r.name, r.inputs[0], activation_from(r.options.activation));
 }
 
-template <auto Add>
+template <auto Add, int kAxes>
 nn::NodeId add_max_pool(nn::ModelBuilder& b, const LayerRequest& r) {
-  const std::int64_t kernel = square(r, r.options.kernel, "kernel", 2);
-  return (b.*Add)(r.name, r.inputs[0], kernel, square(r, r.options.stride, "stride", kernel),
-                  square(r, r.options.pad, "pad", 0));
+  const nn::AxisSizes kernel = sizes(r, kAxes, r.options.kernel, "kernel", 2);
+  return (b.*Add)(r.name, r.inputs[0], kernel, sizes(r, kAxes, r.options.stride, "stride", kernel), pads(r, kAxes));
 }
 
-template <auto Add>
+template <auto Add, int kAxes>
 nn::NodeId add_average_pool(nn::ModelBuilder& b, const LayerRequest& r) {
-  const std::int64_t kernel = square(r, r.options.kernel, "kernel", 2);
-  return (b.*Add)(r.name, r.inputs[0], kernel, square(r, r.options.stride, "stride", kernel),
-                  square(r, r.options.pad, "pad", 0), ops::AverageOver::window);
+  const nn::AxisSizes kernel = sizes(r, kAxes, r.options.kernel, "kernel", 2);
+  return (b.*Add)(r.name, r.inputs[0], kernel, sizes(r, kAxes, r.options.stride, "stride", kernel), pads(r, kAxes),
+                  ops::AverageOver::window);
 }
 
 nn::NodeId add_global_average_pool(nn::ModelBuilder& b, const LayerRequest& r) {
@@ -130,25 +154,25 @@ nn::NodeId add_dropout(nn::ModelBuilder& b, const LayerRequest& r) {
 }
 
 constexpr std::array kKinds{
-    Kind{"linear", 1, 2, true, add_linear},
-    Kind{"conv1d", 1, 1, true, add_conv<&nn::ModelBuilder::conv1d>},
-    Kind{"conv2d", 1, 1, true, add_conv<&nn::ModelBuilder::conv2d>},
-    Kind{"conv3d", 1, 1, true, add_conv<&nn::ModelBuilder::conv3d>},
-    Kind{"conv_transpose1d", 1, 1, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose1d>},
-    Kind{"conv_transpose2d", 1, 1, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose2d>},
-    Kind{"conv_transpose3d", 1, 1, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose3d>},
-    Kind{"batch_norm", 1, 2, false, add_batch_norm},
-    Kind{"layer_norm", 1, 1, false, add_layer_norm},
-    Kind{"activation", 1, 1, false, add_activation},
-    Kind{"max_pool", 1, 1, false, add_max_pool<&nn::ModelBuilder::max_pool>},
-    Kind{"max_pool1d", 1, 1, false, add_max_pool<&nn::ModelBuilder::max_pool1d>},
-    Kind{"max_pool3d", 1, 1, false, add_max_pool<&nn::ModelBuilder::max_pool3d>},
-    Kind{"average_pool", 1, 1, false, add_average_pool<&nn::ModelBuilder::average_pool>},
-    Kind{"average_pool1d", 1, 1, false, add_average_pool<&nn::ModelBuilder::average_pool1d>},
-    Kind{"average_pool3d", 1, 1, false, add_average_pool<&nn::ModelBuilder::average_pool3d>},
-    Kind{"global_average_pool", 1, 1, false, add_global_average_pool},
-    Kind{"add", 2, 2, false, add_sum},
-    Kind{"dropout", 1, 1, false, add_dropout},
+    Kind{"linear", 1, 2, true, false, add_linear},
+    Kind{"conv1d", 1, 1, true, true, add_conv<&nn::ModelBuilder::conv1d, 1>},
+    Kind{"conv2d", 1, 1, true, true, add_conv<&nn::ModelBuilder::conv2d, 2>},
+    Kind{"conv3d", 1, 1, true, true, add_conv<&nn::ModelBuilder::conv3d, 3>},
+    Kind{"conv_transpose1d", 1, 1, true, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose1d, 1>},
+    Kind{"conv_transpose2d", 1, 1, true, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose2d, 2>},
+    Kind{"conv_transpose3d", 1, 1, true, true, add_conv_transpose<&nn::ModelBuilder::conv_transpose3d, 3>},
+    Kind{"batch_norm", 1, 2, false, false, add_batch_norm},
+    Kind{"layer_norm", 1, 1, false, false, add_layer_norm},
+    Kind{"activation", 1, 1, false, false, add_activation},
+    Kind{"max_pool", 1, 1, false, false, add_max_pool<&nn::ModelBuilder::max_pool, 2>},
+    Kind{"max_pool1d", 1, 1, false, false, add_max_pool<&nn::ModelBuilder::max_pool1d, 1>},
+    Kind{"max_pool3d", 1, 1, false, false, add_max_pool<&nn::ModelBuilder::max_pool3d, 3>},
+    Kind{"average_pool", 1, 1, false, false, add_average_pool<&nn::ModelBuilder::average_pool, 2>},
+    Kind{"average_pool1d", 1, 1, false, false, add_average_pool<&nn::ModelBuilder::average_pool1d, 1>},
+    Kind{"average_pool3d", 1, 1, false, false, add_average_pool<&nn::ModelBuilder::average_pool3d, 3>},
+    Kind{"global_average_pool", 1, 1, false, false, add_global_average_pool},
+    Kind{"add", 2, 2, false, false, add_sum},
+    Kind{"dropout", 1, 1, false, false, add_dropout},
 };
 
 std::string known_kinds() {
@@ -194,10 +218,18 @@ nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request) {
     require<UsageError>(kind.sized ? request.size > 0 : request.size == 0, "layer ", request.name, " (", request.kind,
                         "): size is ", request.size, ", expected ", kind.sized ? "at least 1" : "0");
     require_option(request.options.pad_mode == 0, request, "pad_mode", request.options.pad_mode, "0 (zeros)");
-    require_option(request.options.groups == 0 || request.options.groups == 1, request, "groups",
-                   request.options.groups, "0 or 1");
-    for (const std::int32_t dilation : request.options.dilation) {
-      require_option(dilation == 0 || dilation == 1, request, "dilation", dilation, "0 or 1");
+    require_option(request.options.more_reserved == 0, request, "more_reserved", request.options.more_reserved, "0");
+    if (!kind.convolves) {
+      require_option(request.options.groups == 0 || request.options.groups == 1, request, "groups",
+                     request.options.groups, "0 or 1");
+      for (const std::int32_t dilation : request.options.dilation) {
+        require_option(dilation == 0 || dilation == 1, request, "dilation", dilation, "0 or 1");
+      }
+    }
+    if (kind.name.substr(0, 14) != "conv_transpose") {
+      for (const std::int32_t output_pad : request.options.output_pad) {
+        require_option(output_pad == 0, request, "output_pad", output_pad, "0");
+      }
     }
     return kind.add(builder, request);
   }

@@ -16,7 +16,7 @@
 namespace lockstep::c {
 namespace {
 
-constexpr std::size_t kOldestLayerOptions = sizeof(lockstep_layer_options);
+constexpr std::size_t kOldestLayerOptions = offsetof(lockstep_layer_options, output_pad);
 constexpr std::size_t kOldestParameter = sizeof(lockstep_parameter);
 constexpr std::int64_t kSamplesUnasked = 64;  ///< that a model which nobody prepared is planned for, at least
 

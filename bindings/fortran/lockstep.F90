@@ -102,9 +102,11 @@ module lockstep
   end type
   type, bind(C) :: lockstep_layer_options
     integer(c_int32_t) :: struct_size = 0, activation = LOCKSTEP_ACTIVATION_NONE, bias = LOCKSTEP_BIAS_DEFAULT, pad_mode = 0
-    integer(c_int32_t) :: kernel(3) = 0, stride(3) = 0, pad(3) = 0, dilation(3) = 0  ! rows, columns: not turned round
+    ! A number for each axis as in C: (planes,) rows, columns, not turned round.
+    integer(c_int32_t) :: kernel(3) = 0, stride(3) = 0, pad(3) = 0, dilation(3) = 0
     integer(c_int32_t) :: groups = 0, reserved = 0
     real(c_double) :: epsilon = 0, momentum = 0, rate = 0
+    integer(c_int32_t) :: output_pad(3) = 0, more_reserved = 0
   end type
   type, bind(C) :: lockstep_trainer_options
     integer(c_int32_t) :: struct_size = 0, optimizer = LOCKSTEP_OPTIMIZER_ADAM, loss = LOCKSTEP_LOSS_MSE, nesterov = 0, &

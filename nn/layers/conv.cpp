@@ -13,6 +13,13 @@ const char* sample_text(int axes) {
   return kTexts.at(static_cast<std::size_t>(axes - 1));
 }
 
+void require_axes(const std::string& layer, int axes, std::initializer_list<NamedSizes> options) {
+  for (const auto& [name, sizes] : options) {
+    require<UsageError>(sizes.fits(axes), layer, ": ", name, " has ", sizes.entries(), " numbers, expected ",
+                        axes == 1 ? "1" : concat("1, or ", axes, " for the axes of ", sample_text(axes)));
+  }
+}
+
 std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
                                                     const ops::ConvDesc& desc, ops::ConvPass pass) {
   const bool for_norm = builder.options().norms_in_convolutions && ops::conv_may_serve_norm(desc, pass);
@@ -23,15 +30,15 @@ std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const 
 }
 
 std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t first, std::int64_t second,
-                                           std::int64_t stored_second, int axes, std::int64_t kernel,
+                                           std::int64_t stored_second, int axes, const AxisSizes& kernel,
                                            std::int64_t channels, bool bias) {
   Shape shape{first, second};
   std::vector<int> order{0};
   double fan_out = static_cast<double>(channels);
   for (int i = 0; i < axes; ++i) {
-    shape.push_back(kernel);
+    shape.push_back(kernel[i]);
     order.push_back(2 + i);
-    fan_out *= static_cast<double>(kernel);
+    fan_out *= static_cast<double>(kernel[i]);
   }
   order.push_back(1);
   std::vector<ParameterSpec> specs;
@@ -57,8 +64,11 @@ std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t
 ConvLayer::ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
                      const ConvOptions& options)
     : Layer(std::move(name)), axes_(axes), in_channels_(logical_in_channels), channels_(channels), options_(options) {
-  require<ShapeError>(channels >= 1 && options.kernel >= 1 && options.stride >= 1 && options.pad >= 0 &&
-                          options.groups >= 1 && options.dilation >= 1,
+  require_axes(
+      this->name(), axes,
+      {{"kernel", options.kernel}, {"stride", options.stride}, {"pad", options.pad}, {"dilation", options.dilation}});
+  require<ShapeError>(channels >= 1 && options.kernel.least() >= 1 && options.stride.least() >= 1 &&
+                          options.pad.least() >= 0 && options.groups >= 1 && options.dilation.least() >= 1,
                       this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
                       ", pad ", options.pad, ", groups ", options.groups, ", dilation ", options.dilation,
                       "; expected positive values and pad >= 0");
@@ -77,11 +87,11 @@ ops::ConvDesc describe_conv(int axes, const Shape& input, std::int64_t channels,
   for (int i = 0; i < axes; ++i) {
     const auto u = static_cast<std::size_t>(i);
     desc.in_size[u] = input[i];
-    desc.kernel[u] = options.kernel;
-    desc.stride[u] = options.stride;
-    desc.pad_before[u] = options.pad;
-    desc.pad_after[u] = options.pad;
-    desc.dilation[u] = options.dilation;
+    desc.kernel[u] = options.kernel[i];
+    desc.stride[u] = options.stride[i];
+    desc.pad_before[u] = options.pad[i];
+    desc.pad_after[u] = options.pad[i];
+    desc.dilation[u] = options.dilation[i];
   }
   desc.groups = options.groups;
   return desc;
@@ -115,7 +125,7 @@ std::string ConvLayer::settings() const {
   if (options_.groups != 1) {
     text += concat(", groups ", options_.groups);
   }
-  if (options_.dilation != 1) {
+  if (!options_.dilation.all(1)) {
     text += concat(", dilation ", options_.dilation);
   }
   return text;

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <lockstep/kernels/conv2d.hpp>
+#include <lockstep/nn/model/axis_sizes.hpp>
 #include <lockstep/nn/model/conv_options.hpp>
 #include <lockstep/nn/model/layer.hpp>
 
@@ -16,6 +18,13 @@ namespace lockstep::nn {
 /// How errors name a sample with so many axes of space: "(H, W, C)".
 [[nodiscard]] const char* sample_text(int axes);
 
+struct NamedSizes {
+  const char* name;
+  AxisSizes sizes;
+};
+/// UsageError, naming the layer, unless each option has one number, or one for each axis.
+void require_axes(const std::string& layer, int axes, std::initializer_list<NamedSizes> options);
+
 /// builder.planned() of one pass. key: the layer's name and the pass; a pass that may serve a norm has a key of its
 /// own.
 [[nodiscard]] std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
@@ -25,7 +34,7 @@ namespace lockstep::nn {
 /// the kernel's extents follow.
 [[nodiscard]] std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t first,
                                                          std::int64_t second, std::int64_t stored_second, int axes,
-                                                         std::int64_t kernel, std::int64_t channels, bool bias);
+                                                         const AxisSizes& kernel, std::int64_t channels, bool bias);
 
 /// Weight (K, C / groups, R), (K, C / groups, R, S) or (K, C / groups, Q, R, S), no activation. He initialisation:
 /// normal with std sqrt(2 / (K * R * S)) ("fan out"), unless ConvOptions::init says otherwise.

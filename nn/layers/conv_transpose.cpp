@@ -1,4 +1,5 @@
 #include <lockstep/kernels/linear_epilogue.hpp>
+#include <lockstep/kernels/subsample_pad.hpp>
 #include <lockstep/nn/layers/conv.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
@@ -7,13 +8,22 @@ namespace lockstep::nn {
 ConvTransposeLayer::ConvTransposeLayer(int axes, std::string name, std::int64_t in_channels, std::int64_t channels,
                                        const ConvTransposeOptions& options)
     : Layer(std::move(name)), axes_(axes), in_channels_(in_channels), channels_(channels), options_(options) {
-  require<ShapeError>(channels >= 1 && options.kernel >= 1 && options.stride >= 1 && options.pad >= 0 &&
-                          options.output_pad >= 0 && options.groups >= 1 && options.dilation >= 1,
+  require_axes(this->name(), axes,
+               {{"kernel", options.kernel},
+                {"stride", options.stride},
+                {"pad", options.pad},
+                {"output_pad", options.output_pad},
+                {"dilation", options.dilation}});
+  require<ShapeError>(channels >= 1 && options.kernel.least() >= 1 && options.stride.least() >= 1 &&
+                          options.pad.least() >= 0 && options.output_pad.least() >= 0 && options.groups >= 1 &&
+                          options.dilation.least() >= 1,
                       this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
                       ", pad ", options.pad, ", output_pad ", options.output_pad, ", groups ", options.groups,
                       ", dilation ", options.dilation, "; expected positive values, pad and output_pad >= 0");
-  require<ShapeError>(options.output_pad < options.stride, this->name(), ": output_pad is ", options.output_pad,
-                      ", expected less than the stride ", options.stride);
+  for (int i = 0; i < axes; ++i) {
+    require<ShapeError>(options.output_pad[i] < options.stride[i], this->name(), ": output_pad is ", options.output_pad,
+                        ", expected less than the stride ", options.stride);
+  }
   require<ShapeError>(in_channels % options.groups == 0 && channels % options.groups == 0, this->name(), ": groups is ",
                       options.groups, ", expected a divisor of the ", in_channels,
                       " channels that it reads and of the ", channels, " that it makes");
@@ -25,13 +35,13 @@ std::string ConvTransposeLayer::kind() const {
 
 std::string ConvTransposeLayer::settings() const {
   std::string text = concat("stride ", options_.stride, ", pad ", options_.pad);
-  if (options_.output_pad != 0) {
+  if (!options_.output_pad.all(0)) {
     text += concat(", output_pad ", options_.output_pad);
   }
   if (options_.groups != 1) {
     text += concat(", groups ", options_.groups);
   }
-  if (options_.dilation != 1) {
+  if (!options_.dilation.all(1)) {
     text += concat(", dilation ", options_.dilation);
   }
   return text;
@@ -42,19 +52,19 @@ ops::ConvDesc ConvTransposeLayer::convolution(const Shape& input) const {
   ops::ConvDesc desc;
   desc.spatial_rank = axes_;
   desc.in_channels = channels_;
-  desc.out_channels = input.back();
+  desc.out_channels = in_channels_;
   for (int i = 0; i < axes_; ++i) {
     const auto u = static_cast<std::size_t>(i);
-    desc.in_size[u] = (input[i] - 1) * options_.stride - 2 * options_.pad + options_.dilation * (options_.kernel - 1) +
-                      options_.output_pad + 1;
+    const std::int64_t kernel = options_.kernel[i], stride = options_.stride[i], pad = options_.pad[i];
+    desc.in_size[u] =
+        (input[i] - 1) * stride - 2 * pad + options_.dilation[i] * (kernel - 1) + options_.output_pad[i] + 1;
     require<ShapeError>(desc.in_size[u] >= 1, name(), ": of an extent of ", input[i], " it makes ", desc.in_size[u],
-                        " with kernel ", options_.kernel, ", stride ", options_.stride, " and pad ", options_.pad,
-                        ", expected at least 1");
-    desc.kernel[u] = options_.kernel;
-    desc.stride[u] = options_.stride;
-    desc.pad_before[u] = options_.pad;
-    desc.pad_after[u] = options_.pad;
-    desc.dilation[u] = options_.dilation;
+                        " with kernel ", kernel, ", stride ", stride, " and pad ", pad, ", expected at least 1");
+    desc.kernel[u] = kernel;
+    desc.stride[u] = stride;
+    desc.pad_before[u] = pad;
+    desc.pad_after[u] = pad;
+    desc.dilation[u] = options_.dilation[i];
   }
   desc.groups = options_.groups;
   return desc;
@@ -76,7 +86,17 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   desc.dtype = builder.dtype();
   desc.tf32 = builder.options().tf32;
 
-  const SlotId x = builder.input();
+  // Channels that are padding would want rows of the weight that it does not have: they are left out on the way in, and
+  // their gradient is zero.
+  const bool padded = builder.input_shape().back() != in_channels_;
+  SlotId x = builder.input();
+  if (padded) {
+    const SlotId stored = x;
+    x = builder.activation(name() + ".x", desc.y_shape());
+    builder.call("subsample_pad backward", {stored}, {x}, 0, [=](Context& context, const Frame& frame) {
+      ops::subsample_pad_backward(context, 1, frame[stored], ops::GradMode::overwrite, frame[x]);
+    });
+  }
   const SlotId weight = builder.weight(name() + ".weight");
   const Shape shape = desc.x_shape();
   SlotId y = builder.activation(name(), shape);
@@ -121,10 +141,16 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
     if (dx.wanted()) {
       const auto plan = plan_conv_pass(b, name() + " backward_data", desc, ops::ConvPass::forward);
       const SlotId scratch = b.scratch(plan->workspace_bytes());
-      b.call(kind() + " backward_data " + plan->choice(), {dy, weight}, {dx.slot, scratch}, desc.flops(),
+      const SlotId made = padded ? b.activation("d(" + name() + ".x)", desc.y_shape()) : dx.slot;
+      b.call(kind() + " backward_data " + plan->choice(), {dy, weight}, {made, scratch}, desc.flops(),
              [=](Context& context, const Frame& frame) {
-               ops::conv2d(context, *plan, frame[dy], frame[weight], {}, frame[dx.slot], frame[scratch]);
+               ops::conv2d(context, *plan, frame[dy], frame[weight], {}, frame[made], frame[scratch]);
              });
+      if (padded) {
+        b.call("subsample_pad forward", {made}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+          ops::subsample_pad_forward(context, 1, frame[made], frame[dx.slot]);
+        });
+      }
     }
   });
 }

@@ -6,6 +6,7 @@
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/average_pool2d.hpp>
+#include <lockstep/nn/model/axis_sizes.hpp>
 #include <lockstep/nn/model/layer.hpp>
 #include <lockstep/nn/model/model.hpp>
 
@@ -86,10 +87,14 @@ class ScaleLayer final : public Layer {
   double factor_;
 };
 
+struct PoolWindow {
+  AxisSizes kernel, stride, pad;
+};
+
 /// Pools over `axes` axes of space, 1 to 3.
 class MaxPoolLayer final : public Layer {
  public:
-  MaxPoolLayer(int axes, std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
+  MaxPoolLayer(int axes, std::string name, const PoolWindow& window);
   [[nodiscard]] std::string kind() const override;
   [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
@@ -99,13 +104,12 @@ class MaxPoolLayer final : public Layer {
 
  private:
   int axes_;
-  ops::PoolDesc desc_;  ///< of two axes, all of them alike
+  PoolWindow window_;
 };
 
 class AveragePoolLayer final : public Layer {
  public:
-  AveragePoolLayer(int axes, std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
-                   ops::AverageOver over);
+  AveragePoolLayer(int axes, std::string name, const PoolWindow& window, ops::AverageOver over);
   [[nodiscard]] std::string kind() const override;
   [[nodiscard]] std::string settings() const override;
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
@@ -114,7 +118,7 @@ class AveragePoolLayer final : public Layer {
 
  private:
   int axes_;
-  ops::PoolDesc desc_;  ///< of two axes, all of them alike
+  PoolWindow window_;
   ops::AverageOver over_;
 };
 

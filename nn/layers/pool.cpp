@@ -11,7 +11,7 @@
 //
 //   (N, T, C)         as images (N, T, 1, C) under windows of one column
 //   (N, D, H, W, C)   first the planes, as images (N * D, H, W, C); of the result (N, D, P, Q, C) then the axis D, as
-//                     images (N, D, P * Q, C)
+//                     images (N, D, P * Q, C); a step that would do nothing is left out
 //
 // The largest of the largest is the largest, with the first of equal values in row-major order: of the planes the first
 // wins, within it the first pixel. A mean of means is the mean, because the windows of one axis have the same extents
@@ -22,20 +22,36 @@ namespace lockstep::nn {
 
 namespace {
 
-ops::PoolDesc square_window(std::int64_t kernel, std::int64_t stride, std::int64_t pad) {
-  return {.kernel = {kernel, kernel}, .stride = {stride, stride}, .pad_before = {pad, pad}, .pad_after = {pad, pad}};
+/// Of two axes of a window.
+ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns) {
+  const auto [kernel, stride, pad] = window;
+  return {.kernel = {kernel[rows], kernel[columns]},
+          .stride = {stride[rows], stride[columns]},
+          .pad_before = {pad[rows], pad[columns]},
+          .pad_after = {pad[rows], pad[columns]}};
 }
 
-/// The window's first axis alone.
-ops::PoolDesc column_window(const ops::PoolDesc& desc) {
-  return {.kernel = {desc.kernel[0], 1},
-          .stride = {desc.stride[0], 1},
-          .pad_before = {desc.pad_before[0], 0},
-          .pad_after = {desc.pad_after[0], 0}};
+/// Of one axis.
+ops::PoolDesc column_window(const PoolWindow& window, int axis) {
+  const auto [kernel, stride, pad] = window;
+  return {.kernel = {kernel[axis], 1},
+          .stride = {stride[axis], 1},
+          .pad_before = {pad[axis], 0},
+          .pad_after = {pad[axis], 0}};
 }
 
-std::string settings_of(const ops::PoolDesc& desc) {
-  return concat("kernel ", desc.kernel[0], ", stride ", desc.stride[0], ", pad ", desc.pad_before[0]);
+/// True where y is x: there is less padding than kernel.
+bool does_nothing(const ops::PoolDesc& desc) {
+  return desc.kernel[0] == 1 && desc.kernel[1] == 1 && desc.stride[0] == 1 && desc.stride[1] == 1;
+}
+
+const PoolWindow& checked(const std::string& name, int axes, const PoolWindow& window) {
+  require_axes(name, axes, {{"kernel", window.kernel}, {"stride", window.stride}, {"pad", window.pad}});
+  return window;
+}
+
+std::string settings_of(const PoolWindow& window) {
+  return concat("kernel ", window.kernel, ", stride ", window.stride, ", pad ", window.pad);
 }
 
 /// "max_pool" over two axes, "max_pool1d" and "max_pool3d" over others.
@@ -50,27 +66,31 @@ struct PoolStep {
 };
 
 /// What pools a batch (N, space.., C).
-std::vector<PoolStep> steps_of(int axes, const ops::PoolDesc& desc, const Shape& batch) {
-  const auto step = [](const ops::PoolDesc& window, const Shape& x) {
-    return PoolStep{window, x, ops::pooled_shape(window, x)};
+std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch) {
+  const auto step = [](const ops::PoolDesc& desc, const Shape& x) {
+    return PoolStep{desc, x, ops::pooled_shape(desc, x)};
   };
   if (axes == 2) {
-    return {step(desc, batch)};
+    return {step(plane_window(window, 0, 1), batch)};
   }
-  const ops::PoolDesc column = column_window(desc);
+  const ops::PoolDesc column = column_window(window, 0);
   if (axes == 1) {
     return {step(column, {batch[0], batch[1], 1, batch[2]})};
   }
-  const PoolStep planes = step(desc, {batch[0] * batch[1], batch[2], batch[3], batch[4]});
-  return {planes, step(column, {batch[0], batch[1], planes.y[1] * planes.y[2], batch[4]})};
+  const PoolStep planes = step(plane_window(window, 1, 2), {batch[0] * batch[1], batch[2], batch[3], batch[4]});
+  const PoolStep depth = step(column, {batch[0], batch[1], planes.y[1] * planes.y[2], batch[4]});
+  if (does_nothing(column)) {
+    return {planes};
+  }
+  return does_nothing(planes.desc) ? std::vector{depth} : std::vector{planes, depth};
 }
 
 /// The shape of one sample.
-Shape pooled(const Layer& layer, int axes, const ops::PoolDesc& desc, const Shape& x) {
+Shape pooled(const Layer& layer, int axes, const PoolWindow& window, const Shape& x) {
   require<ShapeError>(x.rank() == axes + 1, layer.name(), ": input ", x, ", expected ", sample_text(axes));
   Shape y = x;
   for (int i = 0; i < axes; ++i) {
-    y[i] = ops::pooled_shape(column_window(desc), {1, x[i], 1, 1})[1];
+    y[i] = ops::pooled_shape(column_window(window, i), {1, x[i], 1, 1})[1];
   }
   return y;
 }
@@ -110,23 +130,23 @@ void plan_steps_back(PlanBuilder& b, const std::string& name, const std::vector<
 
 }  // namespace
 
-MaxPoolLayer::MaxPoolLayer(int axes, std::string name, std::int64_t kernel, std::int64_t stride, std::int64_t pad)
-    : Layer(std::move(name)), axes_(axes), desc_(square_window(kernel, stride, pad)) {}
+MaxPoolLayer::MaxPoolLayer(int axes, std::string name, const PoolWindow& window)
+    : Layer(std::move(name)), axes_(axes), window_(checked(this->name(), axes, window)) {}
 
 std::string MaxPoolLayer::kind() const {
   return pool_kind("max_pool", axes_);
 }
 
 Shape MaxPoolLayer::output_shape(std::span<const Shape> inputs) const {
-  return pooled(*this, axes_, desc_, inputs[0]);
+  return pooled(*this, axes_, window_, inputs[0]);
 }
 
 std::string MaxPoolLayer::settings() const {
-  return settings_of(desc_);
+  return settings_of(window_);
 }
 
 bool MaxPoolLayer::takes_norm(int /*i*/, bool relu) const {
-  return relu && axes_ == 2 && ops::is_stem_pool(desc_);
+  return relu && axes_ == 2 && ops::is_stem_pool(plane_window(window_, 0, 1));
 }
 
 void MaxPoolLayer::plan(PlanBuilder& builder) const {
@@ -136,7 +156,7 @@ void MaxPoolLayer::plan(PlanBuilder& builder) const {
   if (coefficients.valid()) {
     const SlotId x = builder.input();
     const SlotId y = builder.activation(name(), shape);
-    const ops::PoolDesc desc = desc_;
+    const ops::PoolDesc desc = plane_window(window_, 0, 1);
     const SlotId winners = builder.tensor(name() + ".index", shape, DType::u8);
     builder.call("batch_norm pool_forward", {x, coefficients}, {y, winners}, 0,
                  [=](Context& context, const Frame& frame) {
@@ -146,7 +166,7 @@ void MaxPoolLayer::plan(PlanBuilder& builder) const {
     builder.on_backward([=](PlanBuilder& b) { b.pass_pooled_gradient({b.output_gradients()[0], winners, desc}); });
     return;
   }
-  const std::vector<PoolStep> steps = steps_of(axes_, desc_, builder.batched(in));
+  const std::vector<PoolStep> steps = steps_of(axes_, window_, builder.batched(in));
   const StepSlots slots =
       plan_steps(builder, name(), steps, shape, [&](std::size_t i, const PoolStep& step, StepSlots& made) {
         const SlotId x = made.tensors[i];
@@ -168,25 +188,24 @@ void MaxPoolLayer::plan(PlanBuilder& builder) const {
   });
 }
 
-AveragePoolLayer::AveragePoolLayer(int axes, std::string name, std::int64_t kernel, std::int64_t stride,
-                                   std::int64_t pad, ops::AverageOver over)
-    : Layer(std::move(name)), axes_(axes), desc_(square_window(kernel, stride, pad)), over_(over) {}
+AveragePoolLayer::AveragePoolLayer(int axes, std::string name, const PoolWindow& window, ops::AverageOver over)
+    : Layer(std::move(name)), axes_(axes), window_(checked(this->name(), axes, window)), over_(over) {}
 
 std::string AveragePoolLayer::kind() const {
   return pool_kind("average_pool", axes_);
 }
 
 Shape AveragePoolLayer::output_shape(std::span<const Shape> inputs) const {
-  return pooled(*this, axes_, desc_, inputs[0]);
+  return pooled(*this, axes_, window_, inputs[0]);
 }
 
 std::string AveragePoolLayer::settings() const {
-  return settings_of(desc_) + (over_ == ops::AverageOver::window ? "" : ", padding does not count");
+  return settings_of(window_) + (over_ == ops::AverageOver::window ? "" : ", padding does not count");
 }
 
 void AveragePoolLayer::plan(PlanBuilder& builder) const {
   const Shape in = builder.input_shape();
-  const std::vector<PoolStep> steps = steps_of(axes_, desc_, builder.batched(in));
+  const std::vector<PoolStep> steps = steps_of(axes_, window_, builder.batched(in));
   const ops::AverageOver over = over_;
   plan_steps(builder, name(), steps, builder.batched(output_shape({&in, 1})),
              [&](std::size_t i, const PoolStep& step, const StepSlots& made) {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include <lockstep/nn/model/axis_sizes.hpp>
+
 namespace lockstep::nn {
 
 /// How the weight of a convolution begins; its bias begins as 0.
@@ -13,28 +15,28 @@ enum class ConvInit : unsigned char {
   identity
 };
 
-/// Of a convolution over one to three axes: each number holds for every axis.
+/// Of a convolution over one to three axes. Sizes are one number for every axis or one for each: {.kernel = {1, 3, 3}}.
 struct ConvOptions {
-  std::int64_t kernel = 3;
-  std::int64_t stride = 1;
-  std::int64_t pad = 0;
+  AxisSizes kernel = 3;
+  AxisSizes stride = 1;
+  AxisSizes pad = 0;  ///< on both sides of an axis
   bool bias = false;
   std::int64_t groups = 1;  ///< each reads 1 / groups of the input's channels and makes 1 / groups of the output's
-  std::int64_t dilation = 1;
+  AxisSizes dilation = 1;
   ConvInit init = ConvInit::he;
 };
 using Conv2dOptions = ConvOptions;
 
-/// Of a transposed convolution, as of torch.nn.ConvTranspose2d; each number holds for every axis:
+/// Of a transposed convolution, as of torch.nn.ConvTranspose2d; sizes as above. Along each axis
 ///   output extent = (input - 1) * stride - 2 * pad + dilation * (kernel - 1) + output_pad + 1
 struct ConvTransposeOptions {
-  std::int64_t kernel = 2;
-  std::int64_t stride = 2;
-  std::int64_t pad = 0;
-  std::int64_t output_pad = 0;  ///< positions more at the end: less than the stride
+  AxisSizes kernel = 2;
+  AxisSizes stride = 2;
+  AxisSizes pad = 0;
+  AxisSizes output_pad = 0;  ///< positions more at the end: less than the stride
   bool bias = false;
   std::int64_t groups = 1;  ///< each reads 1 / groups of the input's channels and makes 1 / groups of the output's
-  std::int64_t dilation = 1;
+  AxisSizes dilation = 1;
 };
 
 }  // namespace lockstep::nn

@@ -309,7 +309,7 @@ NodeId ModelBuilder::conv3d(const std::string& name, NodeId x, std::int64_t chan
 
 NodeId ModelBuilder::add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,
                                         const ConvTransposeOptions& options) {
-  return add(std::make_shared<ConvTransposeLayer>(axes, name, this->channels(x), channels, options), {x});
+  return add_stored(std::make_shared<ConvTransposeLayer>(axes, name, this->channels(x), channels, options), {x});
 }
 
 NodeId ModelBuilder::conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
@@ -355,34 +355,31 @@ NodeId ModelBuilder::scale(const std::string& name, NodeId x, double factor) {
   return add_channelwise(std::make_shared<ScaleLayer>(name, factor), {x});
 }
 
-NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
-                              std::int64_t pad) {
-  return add_channelwise(std::make_shared<MaxPoolLayer>(2, name, kernel, stride, pad), {x});
+NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad) {
+  return add_channelwise(std::make_shared<MaxPoolLayer>(2, name, PoolWindow{kernel, stride, pad}), {x});
 }
 
-NodeId ModelBuilder::max_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
-                                std::int64_t pad) {
-  return add_channelwise(std::make_shared<MaxPoolLayer>(1, name, kernel, stride, pad), {x});
+NodeId ModelBuilder::max_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad) {
+  return add_channelwise(std::make_shared<MaxPoolLayer>(1, name, PoolWindow{kernel, stride, pad}), {x});
 }
 
-NodeId ModelBuilder::max_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
-                                std::int64_t pad) {
-  return add_channelwise(std::make_shared<MaxPoolLayer>(3, name, kernel, stride, pad), {x});
+NodeId ModelBuilder::max_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad) {
+  return add_channelwise(std::make_shared<MaxPoolLayer>(3, name, PoolWindow{kernel, stride, pad}), {x});
 }
 
-NodeId ModelBuilder::average_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
-                                  std::int64_t pad, ops::AverageOver over) {
-  return add_channelwise(std::make_shared<AveragePoolLayer>(2, name, kernel, stride, pad, over), {x});
+NodeId ModelBuilder::average_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
+                                  ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(2, name, PoolWindow{kernel, stride, pad}, over), {x});
 }
 
-NodeId ModelBuilder::average_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
-                                    std::int64_t pad, ops::AverageOver over) {
-  return add_channelwise(std::make_shared<AveragePoolLayer>(1, name, kernel, stride, pad, over), {x});
+NodeId ModelBuilder::average_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride,
+                                    AxisSizes pad, ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(1, name, PoolWindow{kernel, stride, pad}, over), {x});
 }
 
-NodeId ModelBuilder::average_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride,
-                                    std::int64_t pad, ops::AverageOver over) {
-  return add_channelwise(std::make_shared<AveragePoolLayer>(3, name, kernel, stride, pad, over), {x});
+NodeId ModelBuilder::average_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride,
+                                    AxisSizes pad, ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(3, name, PoolWindow{kernel, stride, pad}, over), {x});
 }
 
 NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {

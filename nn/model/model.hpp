@@ -8,6 +8,7 @@
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/average_pool2d.hpp>
+#include <lockstep/nn/model/axis_sizes.hpp>
 #include <lockstep/nn/model/conv_options.hpp>
 #include <lockstep/nn/model/layer.hpp>
 #include <lockstep/nn/step/step_state.hpp>
@@ -136,8 +137,7 @@ class ModelBuilder {
   NodeId conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
   NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
   NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
-  /// The way back to a finer grid. The weight is PyTorch's: (C, channels / groups, kernel...). ShapeError where
-  /// channels of x are padding, as below.
+  /// The way back to a finer grid. The weight is PyTorch's: (C, channels / groups, kernel...).
   NodeId conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
                           const ConvTransposeOptions& options = {});
   NodeId conv_transpose2d(const std::string& name, NodeId x, std::int64_t channels,
@@ -150,15 +150,16 @@ class ModelBuilder {
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
   /// factor * x: a constant, which does not train. UsageError unless it is finite.
   NodeId scale(const std::string& name, NodeId x, double factor);
-  NodeId max_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
-  NodeId max_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
-  NodeId max_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad);
-  /// Square windows. `over`: whether padding counts, as zeros.
-  NodeId average_pool(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+  /// Over (H, W, C), (T, C) and (D, H, W, C); sizes as of a convolution. Padding never wins.
+  NodeId max_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
+  NodeId max_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
+  NodeId max_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
+  /// `over`: whether padding counts, as zeros.
+  NodeId average_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                       ops::AverageOver over = ops::AverageOver::window);
-  NodeId average_pool1d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+  NodeId average_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                         ops::AverageOver over = ops::AverageOver::window);
-  NodeId average_pool3d(const std::string& name, NodeId x, std::int64_t kernel, std::int64_t stride, std::int64_t pad,
+  NodeId average_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                         ops::AverageOver over = ops::AverageOver::window);
   /// The mean of each channel over all axes of space: (C).
   NodeId global_average_pool(const std::string& name, NodeId x);

@@ -149,8 +149,9 @@ TEST(Structs, HaveTheLayoutOfThisSoname) {
   EXPECT_EQ(offsetof(lockstep_context_options, memory_limit), 40U);
   EXPECT_EQ(sizeof(lockstep_comm_ops), 72U);
   EXPECT_EQ(offsetof(lockstep_comm_ops, destroy), 64U);
-  EXPECT_EQ(sizeof(lockstep_layer_options), 96U);
+  EXPECT_EQ(sizeof(lockstep_layer_options), 112U);  // 96 before output_pad came
   EXPECT_EQ(offsetof(lockstep_layer_options, epsilon), 72U);
+  EXPECT_EQ(offsetof(lockstep_layer_options, output_pad), 96U);
   EXPECT_EQ(sizeof(lockstep_trainer_options), 104U);
   EXPECT_EQ(offsetof(lockstep_trainer_options, max_batch), 88U);
   EXPECT_EQ(sizeof(lockstep_parameter), 80U);

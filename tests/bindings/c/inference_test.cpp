@@ -396,6 +396,122 @@ TEST(Convolution, OfAFieldWithPlanes) {
   EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(other, &in_series, &out_series, nullptr)));
 }
 
+/// A model of one layer, with parameters and input as in tests/nn/model/fields_test.cpp: its output, channels first.
+std::vector<double> one_layer(lockstep_context context, const std::vector<std::int64_t>& sample, const char* kind,
+                              std::int64_t channels, const lockstep_layer_options& options,
+                              const std::vector<std::int64_t>& result) {
+  Model model;
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample.data(),
+                                                    static_cast<std::int32_t>(sample.size()), &model)));
+  const std::int32_t input = 0;
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, kind, 0, "c", 0, &input, 1, channels, &options, nullptr)));
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 3)));
+  std::int32_t parameters = 0;
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_count(model, &parameters)));
+  const auto filled = [](const std::vector<std::int64_t>& shape, std::int64_t a, std::int64_t m, std::int64_t b,
+                         int c) {
+    std::int64_t count = 1;
+    for (const std::int64_t extent : shape) {
+      count *= extent;
+    }
+    std::vector<double> values;
+    for (std::int64_t i = 0; i < count; ++i) {
+      values.push_back(static_cast<double>(i * a % m - b) / c);
+    }
+    return values;
+  };
+  for (std::int32_t i = 0; i < parameters; ++i) {
+    lockstep_parameter info{};
+    info.struct_size = sizeof info;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_info(model, i, &info)));
+    const std::vector<std::int64_t> shape(info.shape, info.shape + info.ndim);
+    const std::vector<double> values = info.ndim == 1 ? filled(shape, 3, 7, 3, 2) : filled(shape, 5, 13, 6, 8);
+    const View view(values.data(), shape);
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, info.name, 0, View(view).get())));
+  }
+  const char* const axes = sample.size() == 4 ? "cdhw" : sample.size() == 3 ? "chw" : "ct";
+  std::vector<std::int64_t> turned{sample.back()};
+  turned.insert(turned.end(), sample.begin(), sample.end() - 1);
+  const std::vector<double> x = filled(turned, 7, 11, 5, 4);
+  std::vector<double> y = filled(result, 0, 1, 77, 1);
+  View in(x.data(), turned, axes), out(y.data(), result, axes);
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  return y;
+}
+
+std::vector<double> times(std::vector<double> values, double factor) {
+  for (double& value : values) {
+    value *= factor;
+  }
+  return values;
+}
+
+// Numbers of torch 2.15, as in tests/nn/model/fields_test.cpp, which the same layers give from C++:
+// conv3d(x(1, 2, 3, 4, 5), w(2, 2, 1, 3, 3), b(2), stride=(1, 2, 2), padding=(0, 1, 1)) * 32
+// conv_transpose3d(x(1, 2, 2, 2, 3), w(2, 1, 1, 2, 3), b(1), stride=(1, 2, 2), padding=(0, 0, 1),
+//                  output_padding=(0, 1, 0)) * 32
+// max_pool3d(x(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 1), (0, 1, 1)) * 4
+TEST(Convolution, ANumberForEachAxis) {
+  Context context;
+  make_context(context);
+  const auto with = [](const std::function<void(lockstep_layer_options&)>& set) {
+    lockstep_layer_options options;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
+    set(options);
+    return options;
+  };
+  const auto put = [](std::int32_t(&to)[3], std::int32_t a, std::int32_t b, std::int32_t c) {
+    to[0] = a, to[1] = b, to[2] = c;
+  };
+  const lockstep_layer_options conv = with([&](auto& o) {
+    o.bias = LOCKSTEP_BIAS_WITH;
+    put(o.kernel, 1, 3, 3);
+    put(o.stride, 0, 2, 2);  // 0: the default, 1
+    put(o.pad, 0, 1, 1);
+  });
+  EXPECT_EQ(
+      times(one_layer(context, {3, 4, 5, 2}, "conv3d", 2, conv, {2, 3, 2, 3}), 32),
+      (std::vector<double>{-57, -34, -104, -48, -56, 39,  -53, -41, -86, -92, -82, -36, -82, -37, -24, -15, -64, -100,
+                           -41, 14,  -24,  26,  108, -14, 47,  -29, -43, -76, -8,  122, -8,  71,  -7,  -35, -80, -39}));
+  lockstep_layer_options transpose = with([&](auto& o) {
+    o.bias = LOCKSTEP_BIAS_WITH;
+    put(o.kernel, 1, 2, 3);
+    put(o.stride, 1, 2, 2);
+    put(o.pad, 0, 0, 1);
+    put(o.output_pad, 0, 1, 0);
+  });
+  EXPECT_EQ(times(one_layer(context, {2, 2, 3, 2}, "conv_transpose3d", 1, transpose, {1, 2, 5, 5}), 32),
+            (std::vector<double>{-37, -86, -56, -28, -31, -43, -92, -56, -22, -25, -50, -33, -58, -19, -33, -38, -25,
+                                 -62, -21, -31, -48, -48, -48, -48, -48, -52, -24, -60, -10, -35, -44, -24, -68, -20,
+                                 -37, -54, -15, -62, -1,  -37, -50, -23, -74, -19, -43, -48, -48, -48, -48, -48}));
+  // A program with an older header has no output_pad: what stands behind its struct is not looked at.
+  transpose.struct_size = offsetof(lockstep_layer_options, output_pad);
+  const std::vector<double> without = one_layer(context, {2, 2, 3, 2}, "conv_transpose3d", 1, transpose, {1, 2, 4, 5});
+  EXPECT_EQ(without[0] * 32, -37);
+  const lockstep_layer_options pool = with([&](auto& o) {
+    put(o.kernel, 1, 2, 3);
+    put(o.stride, 1, 2, 1);
+    put(o.pad, 0, 1, 1);
+  });
+  const std::vector<double> pooled = times(one_layer(context, {3, 4, 5, 2}, "max_pool3d", 0, pool, {2, 3, 3, 5}), 4);
+  EXPECT_EQ(std::vector<double>(pooled.begin(), pooled.begin() + 10),
+            (std::vector<double>{2, 2, 5, 5, 5, 4, 4, 4, 5, 5}));
+  // What is 0: of pools and conv_transpose the stride is the kernel, axis by axis; behind the first as the first; and
+  // -1 is none. Shapes tell: infer refuses others.
+  const auto shape = [&](const char* kind, const std::vector<std::int64_t>& sample,
+                         const std::function<void(lockstep_layer_options&)>& set,
+                         const std::vector<std::int64_t>& result) {
+    one_layer(context, sample, kind, std::strncmp(kind, "conv", 4) == 0 ? result[0] : 0, with(set), result);
+  };
+  shape("average_pool3d", {4, 6, 6, 2}, [&](auto& o) { put(o.kernel, 1, 2, 3); }, {2, 4, 3, 2});
+  shape("conv_transpose3d", {2, 2, 2, 2}, [&](auto& o) { put(o.kernel, 3, 0, 1); }, {2, 6, 6, 2});
+  shape("conv3d", {4, 6, 6, 2}, [&](auto& o) { put(o.pad, 1, -1, 2); }, {2, 4, 4, 8});
+  shape("conv3d", {4, 6, 6, 2}, [&](auto& o) { put(o.pad, 1, 0, -1); }, {2, 4, 6, 4});
+  shape("conv2d", {9, 8, 4}, [&](auto& o) { put(o.dilation, 1, 2, 0), o.groups = 2; }, {6, 7, 4});
+  shape("max_pool", {6, 8, 2}, [&](auto& o) { put(o.kernel, 2, 4, 2); }, {2, 3, 2});
+  shape("conv1d", {9, 2}, [&](auto& o) { put(o.kernel, 3, 3, 3), put(o.stride, 2, 0, 0); }, {5, 4});
+}
+
 // All kinds of layers in one model: what each computes is tested in nn, here that it is the one that was asked for.
 TEST(Layers, EachKindIsThere) {
   Context context;
@@ -520,11 +636,33 @@ TEST(Layers, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("add", &zero, 0), {"1 inputs", "2 to 2"}));
   options.kernel[0] = 3;
   options.kernel[1] = 5;
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("conv2d", &zero, 3), {"kernel is 5"}));
+  options.kernel[2] = 5;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"kernel[2] is 5", "conv2d has 2 axes"}));
+  options.kernel[1] = -1;
+  options.kernel[2] = 0;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"layer a: kernel[1] is -1", "at least 0"}));
   options.kernel[1] = 0;
+  options.pad[0] = -1;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"pad[0] is -1", "at least 0"}));
+  options.pad[0] = 1;
+  options.pad[1] = -2;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("max_pool", &zero, 0), {"pad[1] is -2", "-1 for none"}));
+  options.pad[0] = options.pad[1] = 0;
   options.groups = 2;
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("conv2d", &zero, 3), {"groups is 2"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 4), {"layer a", "padding"}));  // 3 channels
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("max_pool", &zero, 0), {"groups is 2"}));
   options.groups = 0;
+  options.dilation[1] = 2;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("max_pool", &zero, 0), {"dilation is 2"}));
+  options.dilation[1] = 0;
+  options.output_pad[0] = 1;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("conv2d", &zero, 3), {"output_pad is 1"}));
+  options.stride[0] = 1;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add("conv_transpose2d", &zero, 3), {"output_pad is 1", "the stride 1"}));
+  options.stride[0] = options.output_pad[0] = 0;
+  options.more_reserved = 1;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("conv2d", &zero, 3), {"more_reserved is 1"}));
+  options.more_reserved = 0;
   options.kernel[0] = 20;
   EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 3)));
   options.kernel[0] = 3;

@@ -203,7 +203,7 @@ contains
     call check(header_layer_options(l) == c_sizeof(l), 'the size of lockstep_layer_options')
     call check(all([l%struct_size, l%activation, l%bias, l%pad_mode, l%kernel, l%stride, l%pad, l%dilation, l%groups, &
       l%reserved] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18]) .and. all([l%epsilon, l%momentum, &
-      l%rate] == [19, 20, 21]), 'layer_options')
+      l%rate] == [19, 20, 21]) .and. all([l%output_pad, l%more_reserved] == [22, 23, 24, 25]), 'layer_options')
     call check(header_context_options(c) == c_sizeof(c), 'the size of lockstep_context_options')
     call check(all([c%struct_size, c%device_type, c%device_id, c%threads, c%stream_kind, c%reserved] == [1, 2, 3, 4, 5, 6]) &
       .and. c%memory_limit == 9, 'context_options')
@@ -225,7 +225,8 @@ contains
       t%bucket_bytes == t0%bucket_bytes, 'defaults of trainer_options')
     call check(all([l%activation, l%bias, l%pad_mode, l%kernel, l%stride, l%pad, l%dilation, l%groups, l%reserved] == &
       [l0%activation, l0%bias, l0%pad_mode, l0%kernel, l0%stride, l0%pad, l0%dilation, l0%groups, l0%reserved]) .and. &
-      all([l%epsilon, l%momentum, l%rate] == [l0%epsilon, l0%momentum, l0%rate]), 'defaults of layer_options')
+      all([l%epsilon, l%momentum, l%rate] == [l0%epsilon, l0%momentum, l0%rate]) .and. &
+      all([l%output_pad, l%more_reserved] == [l0%output_pad, l0%more_reserved]), 'defaults of layer_options')
     call check(all([c%device_type, c%device_id, c%threads, c%stream_kind, c%reserved] == [c0%device_type, c0%device_id, &
       c0%threads, c0%stream_kind, c0%reserved]) .and. c%memory_limit == c0%memory_limit .and. &
       (c_associated(c0%stream) .eqv. c_associated(c%stream)) .and. .not. c_associated(c0%memory), 'defaults of context_options')
@@ -460,8 +461,8 @@ contains
     call lockstep_context_create(elsewhere, options, stat, text)
     call check_error(stat, LOCKSTEP_ERR_DEVICE, text, 'device_type is 13')
     call lockstep_model_create(context, LOCKSTEP_F64, [1, 8, 8], model)
-    call lockstep_model_add(model, 'conv2d', '1', [0], 1, lockstep_layer_options(kernel=[3, 5, 0]), stat=stat, errmsg=text)
-    call check_error(stat, LOCKSTEP_ERR_UNSUPPORTED, text, 'kernel')
+    call lockstep_model_add(model, 'conv2d', '1', [0], 1, lockstep_layer_options(kernel=[3, 5, 4]), stat=stat, errmsg=text)
+    call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'kernel[2] is 4')
     call lockstep_destroy(model)
     open (newunit=unit, file='calls_test.damaged', status='replace', action='write')
     write (unit, '(a)') 'no tensors'

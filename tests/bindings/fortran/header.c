@@ -34,8 +34,8 @@ int64_t header_trainer_options(lockstep_trainer_options* o) {
 }
 int64_t header_layer_options(lockstep_layer_options* o);
 int64_t header_layer_options(lockstep_layer_options* o) {
-  const lockstep_layer_options set = {1,  2,  3,  4,  {5, 6, 7}, {8, 9, 10}, {11, 12, 13}, {14, 15, 16},
-                                      17, 18, 19, 20, 21};
+  const lockstep_layer_options set = {1,  2,  3,  4,  {5, 6, 7},    {8, 9, 10}, {11, 12, 13}, {14, 15, 16}, 17,
+                                      18, 19, 20, 21, {22, 23, 24}, 25};
   *o = set;
   return sizeof *o;
 }

@@ -265,6 +265,22 @@ contains
     call lockstep_infer(shift, u, moved, in_axes='hw', out_axes='hw', stat=stat, errmsg=text)
     call check_error(stat, LOCKSTEP_ERR_SHAPE, text, 'in')
     call lockstep_destroy(shift)
+    ! Options count planes, rows and columns in that order, also where they differ.
+    block
+      real(c_double) :: field(columns, rows, 3), one_row(columns, rows, 3), taps(1, 3, 1, 1, 1)
+      options = lockstep_layer_options(kernel=[1, 3, 1], pad=[0, 1, 0])
+      call lockstep_model_create(context, LOCKSTEP_F64, [1, columns, rows, 3], shift)
+      call lockstep_model_add(shift, 'conv3d', 'rows', [0], 1, options)
+      call lockstep_model_initialise(shift, 7_c_int64_t)
+      call lockstep_parameter_info(shift, 1, name, shape_of)
+      call check(all(shape_of == [1, 3, 1, 1, 1]), 'a kernel of three rows')
+      call random_number(field)
+      taps(1, :, 1, 1, 1) = [0, 0, 1]
+      call lockstep_parameter_write(shift, 'rows.weight', taps)
+      call lockstep_infer(shift, field, one_row, in_axes='whd', out_axes='whd')
+      call check(all(one_row(:, 1:3, :) == field(:, 2:4, :)) .and. all(one_row(:, 4, :) == 0), 'one row of each plane')
+      call lockstep_destroy(shift)
+    end block
     ! (columns, features, levels) with the features in the middle.
     block
       real(c_double) :: field(5, 2, 3), out(5, 3)

@@ -77,11 +77,11 @@ void for_each(const Point& extents, F&& f) {
   }
 }
 
-/// `value` for the axes that a sample has, `otherwise` for those in front.
-Point per_axis(int axes, std::int64_t value, std::int64_t otherwise) {
+/// `sizes` for the axes that a sample has, `otherwise` for those in front.
+Point per_axis(int axes, const AxisSizes& sizes, std::int64_t otherwise) {
   Point all{otherwise, otherwise, otherwise};
-  for (int i = 3 - axes; i < 3; ++i) {
-    all[static_cast<std::size_t>(i)] = value;
+  for (int i = 0; i < axes; ++i) {
+    all[static_cast<std::size_t>(3 - axes + i)] = sizes[i];
   }
   return all;
 }
@@ -158,7 +158,14 @@ std::vector<ConvCase> conv_cases() {
           {{5, 4, 3, 3}, 5, {.kernel = 3, .stride = 2}},
           {{3, 5, 4, 6}, 6, {.kernel = 3, .pad = 1, .groups = 6}},
           {{1, 1, 2, 1}, 2, {.kernel = 1, .bias = true}},
-          {{6, 1, 9, 17}, 16, {.kernel = 3, .stride = 3, .pad = 2}}};
+          {{6, 1, 9, 17}, 16, {.kernel = 3, .stride = 3, .pad = 2}},
+          // a number for each axis
+          {{9, 3}, 4, {.kernel = {2}, .stride = {2}}},
+          {{5, 8, 3}, 4, {.kernel = {1, 3}, .stride = {1, 2}, .pad = {0, 2}, .bias = true}},
+          {{9, 6, 4}, 6, {.kernel = {3, 2}, .stride = {2, 1}, .groups = 2, .dilation = {3, 1}}},
+          {{4, 6, 7, 2}, 5, {.kernel = {1, 3, 3}, .stride = {1, 2, 2}, .pad = {0, 1, 1}, .bias = true}},
+          {{5, 3, 6, 4}, 2, {.kernel = {3, 1, 2}, .stride = 2, .pad = {2, 0, 1}, .groups = 2, .dilation = {1, 2, 3}}},
+          {{7, 2, 2, 16}, 16, {.kernel = {5, 1, 1}, .stride = {3, 1, 1}}}};
 }
 
 NodeId add_conv(ModelBuilder& b, int axes, NodeId x, std::int64_t channels, const ConvOptions& options) {
@@ -175,7 +182,7 @@ TEST(Fields, ConvolutionIsItsSum) {
     const Shape shape = b.shape(add_conv(b, axes, b.input(), item.channels, o));
     const Model model = b.build();
     for (int i = 0; i < axes; ++i) {
-      EXPECT_EQ(shape[i], (item.sample[i] + 2 * o.pad - o.dilation * (o.kernel - 1) - 1) / o.stride + 1);
+      EXPECT_EQ(shape[i], (item.sample[i] + 2 * o.pad[i] - o.dilation[i] * (o.kernel[i] - 1) - 1) / o.stride[i] + 1);
     }
     const auto oracle = [&](Grid& x) {
       Grid y(kBatch, shape);
@@ -222,7 +229,17 @@ std::vector<TransposeCase> transpose_cases() {
           {{4, 3, 6}, 6, {.kernel = 3, .stride = 2, .pad = 1, .output_pad = 1, .groups = 6}},
           {{2, 3, 2, 4}, 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true, .groups = 2}},
           {{3, 1, 2, 2}, 5, {}},
-          {{2, 3, 4, 16}, 17, {.kernel = 3, .stride = 1, .pad = 2, .dilation = 2}}};
+          {{2, 3, 4, 16}, 17, {.kernel = 3, .stride = 1, .pad = 2, .dilation = 2}},
+          // a number for each axis
+          {{3, 4, 5}, 4, {.kernel = {1, 4}, .stride = {1, 2}, .pad = {0, 1}, .bias = true}},
+          {{2, 5, 4}, 6, {.kernel = {3, 2}, .stride = {3, 1}, .output_pad = {2, 0}, .groups = 2, .dilation = {1, 3}}},
+          {{3, 2, 4, 2},
+           5,
+           {.kernel = {1, 2, 3}, .stride = {1, 2, 2}, .pad = {0, 0, 1}, .output_pad = {0, 0, 1}, .bias = true}},
+          // images with three channels, which are stored as four
+          {{4, 5, 3}, 4, {.bias = true}},
+          {{3, 2, 3}, 3, {.kernel = 3, .stride = {1, 2}, .pad = 1, .output_pad = {0, 1}}},
+          {{2, 3, 3}, 6, {.kernel = 3, .groups = 3}}};
 }
 
 NodeId add_transpose(ModelBuilder& b, int axes, NodeId x, std::int64_t channels, const ConvTransposeOptions& options) {
@@ -239,7 +256,8 @@ TEST(Fields, TransposedConvolutionIsItsSum) {
     const Shape shape = b.shape(add_transpose(b, axes, b.input(), item.channels, o));
     const Model model = b.build();
     for (int i = 0; i < axes; ++i) {
-      EXPECT_EQ(shape[i], (item.sample[i] - 1) * o.stride - 2 * o.pad + o.dilation * (o.kernel - 1) + o.output_pad + 1);
+      EXPECT_EQ(shape[i], (item.sample[i] - 1) * o.stride[i] - 2 * o.pad[i] + o.dilation[i] * (o.kernel[i] - 1) +
+                              o.output_pad[i] + 1);
     }
     const auto oracle = [&](Grid& x) {
       Grid y(kBatch, shape);
@@ -267,7 +285,8 @@ TEST(Fields, TransposedConvolutionIsItsSum) {
       }
       return y.values;
     };
-    expect_in_every_type(model, oracle, concat("transposed convolution of ", item.sample));
+    expect_in_every_type(model, oracle,
+                         concat("transposed convolution of ", item.sample, ", ", model.layer_texts().at("c")));
   }
 }
 
@@ -275,13 +294,27 @@ TEST(Fields, TransposedConvolutionIsItsSum) {
 
 struct PoolCase {
   Shape sample;
-  std::int64_t kernel, stride, pad;
+  AxisSizes kernel, stride, pad;
 };
 
 std::vector<PoolCase> pool_cases() {
-  return {{{9, 3}, 3, 2, 1},       {{8, 2}, 2, 3, 0},       {{7, 17}, 3, 1, 1},
-          {{1, 1}, 1, 1, 0},       {{5, 6, 4}, 3, 2, 1},    {{4, 5, 3, 2}, 2, 2, 1},
-          {{3, 4, 5, 1}, 3, 1, 1}, {{5, 4, 7, 4}, 3, 2, 1}, {{6, 3, 3, 17}, 3, 3, 0}};
+  return {{{9, 3}, 3, 2, 1},
+          {{8, 2}, 2, 3, 0},
+          {{7, 17}, 3, 1, 1},
+          {{1, 1}, 1, 1, 0},
+          {{5, 6, 4}, 3, 2, 1},
+          {{4, 5, 3, 2}, 2, 2, 1},
+          {{3, 4, 5, 1}, 3, 1, 1},
+          {{5, 4, 7, 4}, 3, 2, 1},
+          {{6, 3, 3, 17}, 3, 3, 0},
+          // a number for each axis; of three axes also windows that leave planes, or rows and columns, alone
+          {{6, 9, 5}, {1, 3}, {1, 2}, {0, 1}},
+          {{7, 5, 4}, {3, 2}, {2, 3}, {1, 0}},
+          {{4, 6, 7, 2}, {1, 2, 2}, {1, 2, 2}, 0},
+          {{7, 3, 4, 3}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}},
+          {{5, 4, 6, 4}, {2, 3, 1}, {3, 1, 2}, {1, 1, 0}},
+          {{3, 2, 4, 2}, 1, 1, 0},
+          {{5, 3, 4, 2}, 1, {2, 1, 1}, 0}};
 }
 
 /// Calls f(n, out, c, elements in the window) for each element of the output.
@@ -327,6 +360,10 @@ TEST(Fields, PoolsAreTheirWindows) {
                              : b.max_pool3d("p", b.input(), p.kernel, p.stride, p.pad);
         },
         [](double& y, const Values& inside) { y = *std::max_element(inside.begin(), inside.end()); });
+    Shape window;
+    for (const std::int64_t extent : per_axis(axes, p.kernel, 1)) {
+      window.push_back(extent);
+    }
     for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
       expect(
           [&](ModelBuilder& b) {
@@ -340,7 +377,7 @@ TEST(Fields, PoolsAreTheirWindows) {
               sum += value;
             }
             y = sum / (over == ops::AverageOver::inside ? static_cast<double>(inside.size())
-                                                        : std::pow(static_cast<double>(p.kernel), axes));
+                                                        : static_cast<double>(window.numel()));
           });
     }
   }
@@ -349,28 +386,31 @@ TEST(Fields, PoolsAreTheirWindows) {
 TEST(Fields, OfEqualValuesTheFirstOneWins) {
   // A convolution with weight 0 makes equal values; its weight's gradient is the sum of x where the windows' winners
   // are, each times its window's gradient.
-  const PoolCase p{{4, 5, 3, 1}, 3, 2, 1};
-  ModelBuilder b("ties", p.sample);
-  b.max_pool3d("p", b.conv3d("c", b.input(), 1, {.kernel = 1, .bias = true}), p.kernel, p.stride, p.pad);
-  PlanOptions options;
-  options.loss = Loss::mse;
-  testing::CheckedNet net(b.build(), Mode::train, 1, DType::f64, 1, options);
-  ParameterSet& set = net.parameters();
-  set.value(set.find("c.weight")).span<double>()[0] = 0;
-  set.value(set.find("c.bias")).span<double>()[0] = 1;
-  net.run();
-  Grid x(1, p.sample);
-  Grid y(1, {2, 3, 2, 1});
-  x.values = testing::to_doubles(net.state().view(StateField::values));
-  const Values target = testing::to_doubles(net.state().view(StateField::targets));
-  double expected = 0;
-  std::size_t window = 0;
-  for_each_window(p, x, y, [&](double&, const Values& inside) {
-    expected += 2 * (1 - target.at(window)) / static_cast<double>(target.size()) * inside.front();
-    ++window;
-  });
-  EXPECT_EQ(window, target.size());
-  EXPECT_NEAR(set.gradient(set.find("c.weight")).span<double>()[0], expected, 1e-14);
+  for (const PoolCase& p : {PoolCase{{4, 5, 3, 1}, 3, 2, 1}, PoolCase{{4, 5, 3, 1}, {1, 3, 2}, {1, 2, 1}, 0},
+                            PoolCase{{4, 5, 3, 1}, {3, 1, 1}, {2, 1, 1}, {1, 0, 0}}}) {
+    ModelBuilder b("ties", p.sample);
+    const Shape pooled =
+        b.shape(b.max_pool3d("p", b.conv3d("c", b.input(), 1, {.kernel = 1, .bias = true}), p.kernel, p.stride, p.pad));
+    PlanOptions options;
+    options.loss = Loss::mse;
+    testing::CheckedNet net(b.build(), Mode::train, 1, DType::f64, 1, options);
+    ParameterSet& set = net.parameters();
+    set.value(set.find("c.weight")).span<double>()[0] = 0;
+    set.value(set.find("c.bias")).span<double>()[0] = 1;
+    net.run();
+    Grid x(1, p.sample);
+    Grid y(1, pooled);
+    x.values = testing::to_doubles(net.state().view(StateField::values));
+    const Values target = testing::to_doubles(net.state().view(StateField::targets));
+    double expected = 0;
+    std::size_t window = 0;
+    for_each_window(p, x, y, [&](double&, const Values& inside) {
+      expected += 2 * (1 - target.at(window)) / static_cast<double>(target.size()) * inside.front();
+      ++window;
+    });
+    EXPECT_EQ(window, target.size());
+    EXPECT_NEAR(set.gradient(set.find("c.weight")).span<double>()[0], expected, 1e-14);
+  }
 }
 
 TEST(Fields, TheMeanOverAllOfASampleAndAProductOfAllOfIt) {
@@ -495,7 +535,83 @@ std::vector<TorchCase> torch_cases() {
        {4, 5, 3, 1},
        [](ModelBuilder& b) { return b.average_pool3d("p", b.input(), 2, 2, 1, ops::AverageOver::inside); },
        32,
-       {-40, 0, 36, -12, 20, -6, -12, 6, -2, -6, 4, 0, 16, 12, 4, 0, -12, 6}}};
+       {-40, 0, 36, -12, 20, -6, -12, 6, -2, -6, 4, 0, 16, 12, 4, 0, -12, 6}},
+      {"conv2d(x(1, 2, 4, 5), w(2, 2, 3, 1), b(2), stride=(2, 1), padding=(1, 0))",
+       {4, 5, 2},
+       [](ModelBuilder& b) {
+         return b.conv2d("c", b.input(), 2, {.kernel = {3, 1}, .stride = {2, 1}, .pad = {1, 0}, .bias = true});
+       },
+       32,
+       {-22, -29, -69, -43, -39, -61, -50, -17, -61, -61, 0, -22, -22, 33, -22, -16, -8, -22, -14, 27}},
+      {"conv3d(x(1, 2, 3, 4, 5), w(2, 2, 1, 3, 3), b(2), stride=(1, 2, 2), padding=(0, 1, 1))",
+       {3, 4, 5, 2},
+       [](ModelBuilder& b) {
+         return b.conv3d("c", b.input(), 2, {.kernel = {1, 3, 3}, .stride = {1, 2, 2}, .pad = {0, 1, 1}, .bias = true});
+       },
+       32,
+       {-57, -34, -104, -48, -56, 39,  -53, -41, -86, -92, -82, -36, -82, -37, -24, -15, -64, -100,
+        -41, 14,  -24,  26,  108, -14, 47,  -29, -43, -76, -8,  122, -8,  71,  -7,  -35, -80, -39}},
+      {"conv3d(x(1, 2, 5, 2, 4), w(2, 1, 2, 1, 2), None, stride=(1, 1, 2), padding=(1, 0, 0), dilation=(3, 1, 2), "
+       "groups=2)",
+       {5, 2, 4, 2},
+       [](ModelBuilder& b) {
+         return b.conv3d(
+             "c", b.input(), 2,
+             {.kernel = {2, 1, 2}, .stride = {1, 1, 2}, .pad = {1, 0, 0}, .groups = 2, .dilation = {3, 1, 2}});
+       },
+       32,
+       {-12, 32, 20, 22, 13, 15, 18, -13, 11, 6, -3, -10, 5, -2, 32, -3}},
+      {"conv_transpose2d(x(1, 3, 2, 3), w(3, 2, 3, 3), b(2), stride=2, padding=1, output_padding=1)",
+       {2, 3, 3},
+       [](ModelBuilder& b) {
+         return b.conv_transpose2d("c", b.input(), 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true});
+       },
+       32,
+       {-55, -46, -44, -46, -55, -60, -67, -27, -34, -71, -56, -3, -44, 20,  -44, -46,
+        -55, -75, -26, -72, -50, -60, -63, 21,  64,  -5,  -22, -4, 13,  -5,  28,  -28,
+        -4,  7,   -25, 2,   -7,  -13, -27, -1,  8,   1,   -41, -1, 19,  -15, 13,  -7}},
+      {"conv_transpose3d(x(1, 2, 2, 2, 3), w(2, 1, 1, 2, 3), b(1), stride=(1, 2, 2), padding=(0, 0, 1), "
+       "output_padding=(0, 1, 0))",
+       {2, 2, 3, 2},
+       [](ModelBuilder& b) {
+         return b.conv_transpose3d(
+             "c", b.input(), 1,
+             {.kernel = {1, 2, 3}, .stride = {1, 2, 2}, .pad = {0, 0, 1}, .output_pad = {0, 1, 0}, .bias = true});
+       },
+       32,
+       {-37, -86, -56, -28, -31, -43, -92, -56, -22, -25, -50, -33, -58, -19, -33, -38, -25,
+        -62, -21, -31, -48, -48, -48, -48, -48, -52, -24, -60, -10, -35, -44, -24, -68, -20,
+        -37, -54, -15, -62, -1,  -37, -50, -23, -74, -19, -43, -48, -48, -48, -48, -48}},
+      {"max_pool2d(x(1, 2, 4, 7), (2, 3), (1, 2), (0, 1))",
+       {4, 7, 2},
+       [](ModelBuilder& b) {
+         return b.max_pool("p", b.input(), {2, 3}, {1, 2}, {0, 1});
+       },
+       4,
+       {2, 5, 5, 4, 5, 4, 4, 3, 5, 4, 5, 3, 5, 5, 4, 2, 5, 5, 5, 5, 4, 4, 5, 5}},
+      {"max_pool3d(x(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 1), (0, 1, 1))",
+       {3, 4, 5, 2},
+       [](ModelBuilder& b) {
+         return b.max_pool3d("p", b.input(), {1, 2, 3}, {1, 2, 1}, {0, 1, 1});
+       },
+       4,
+       {2, 2, 5, 5, 5,  4, 4, 4, 5, 5, 1, 4, 4, 4, 0,  3, 3, 2, 2, 2, 5, 5, 4, 4, 4, 5, 5, 5, 4, 4,
+        0, 3, 3, 3, -1, 4, 5, 5, 5, 3, 2, 2, 5, 5, 5,  4, 4, 4, 3, 3, 1, 4, 4, 5, 5, 3, 3, 2, 2, 2,
+        5, 5, 4, 4, 4,  5, 5, 5, 4, 4, 0, 3, 3, 3, -1, 2, 5, 5, 5, 1, 4, 4, 5, 5, 5, 4, 4, 4, 3, 3}},
+      {"avg_pool2d(x(1, 2, 3, 5), (1, 2), (1, 3), (0, 1), count_include_pad=False)",
+       {3, 5, 2},
+       [](ModelBuilder& b) {
+         return b.average_pool("p", b.input(), {1, 2}, {1, 3}, {0, 1}, ops::AverageOver::inside);
+       },
+       8,
+       {-10, 3, -6, -4, -2, 0, 2, 4, 6, -3, 10, 1}},
+      {"avg_pool3d(x(1, 1, 5, 4, 3), (2, 1, 2), (3, 2, 1), (1, 0, 1))",
+       {5, 4, 3, 1},
+       [](ModelBuilder& b) {
+         return b.average_pool3d("p", b.input(), {2, 1, 2}, {3, 2, 1}, {1, 0, 1});
+       },
+       16,
+       {-5, -3, 0, -2, 4, 4, -4, -4, 3, 9, 4, -2, -1, 1, -4, -6}}};
 }
 
 /// (rows, columns) -> (columns, rows)
@@ -604,6 +720,65 @@ TEST(Fields, LayersAreNamedWithTheirAxesAndSettings) {
   EXPECT_EQ(series.parameters()[1].spec.shape, (Shape{6, 4, 3}));
 }
 
+TEST(Fields, SizesAreTheSameHoweverTheyAreWritten) {
+  const auto text = [](const AxisSizes& sizes) { return concat(sizes); };
+  EXPECT_EQ(text(3), "3");
+  EXPECT_EQ(text({3}), "3");
+  EXPECT_EQ(text({3, 3, 3}), "3");
+  EXPECT_EQ(text({1, 3, 3}), "1x3x3");
+  EXPECT_EQ(text({2, 0}), "2x0");
+  EXPECT_EQ(AxisSizes{3}, AxisSizes(3));
+  EXPECT_EQ((AxisSizes{1, 2}), (AxisSizes{1, 2}));
+  EXPECT_FALSE((AxisSizes{1, 2}) == (AxisSizes{2, 1}));
+  EXPECT_FALSE((AxisSizes{3, 3}) == (AxisSizes{3, 3, 3})) << "they fit other layers";
+  static_assert(AxisSizes(2).fits(1) && AxisSizes(2).fits(3) && AxisSizes{2, 2}.fits(2) && !AxisSizes{2, 2}.fits(3));
+  static_assert(AxisSizes{1, 3, 2}.least() == 1 && AxisSizes{1, 3, 2}[1] == 3 && AxisSizes(4)[2] == 4);
+  static_assert(AxisSizes{2, 2}.all(2) && !AxisSizes{2, 1}.all(2) && AxisSizes(2).all(2));
+  // A run that resumes compares these texts: equal numbers make the one that a single number makes.
+  const auto texts = [](const ConvOptions& conv, const ConvTransposeOptions& transpose, const AxisSizes& kernel,
+                        const AxisSizes& stride, const AxisSizes& pad) {
+    ModelBuilder b("net", {8, 8, 8, 2});
+    const NodeId x = b.max_pool3d("m", b.conv3d("c", b.input(), 4, conv), kernel, stride, pad);
+    b.average_pool3d("a", b.conv_transpose3d("t", x, 2, transpose), kernel, stride, pad);
+    return b.build().layer_texts();
+  };
+  EXPECT_EQ(
+      texts({.kernel = {3, 3, 3}, .stride = {1, 1, 1}, .pad = {1, 1, 1}, .dilation = {1, 1, 1}},
+            {.stride = {2, 2, 2}, .output_pad = {0, 0, 0}, .dilation = {1, 1, 1}}, {3, 3, 3}, {2, 2, 2}, {1, 1, 1}),
+      texts({.pad = 1}, {}, 3, 2, 1));
+  const auto uneven =
+      texts({.kernel = {1, 3, 3}, .stride = {1, 2, 2}, .pad = {0, 1, 1}, .dilation = {3, 1, 1}},
+            {.stride = {2, 1, 2}, .output_pad = {1, 0, 0}, .dilation = {1, 2, 1}}, {1, 2, 2}, {1, 2, 2}, {0, 1, 0});
+  EXPECT_EQ(uneven.at("c"), "conv3d of input: stride 1x2x2, pad 0x1x1, dilation 3x1x1");
+  EXPECT_EQ(uneven.at("m"), "max_pool3d of c: kernel 1x2x2, stride 1x2x2, pad 0x1x0");
+  EXPECT_EQ(uneven.at("t"), "conv_transpose3d of m: stride 2x1x2, pad 0, output_pad 1x0x0, dilation 1x2x1");
+  EXPECT_EQ(uneven.at("a"), "average_pool3d of t: kernel 1x2x2, stride 1x2x2, pad 0x1x0");
+}
+
+TEST(Fields, OneNumberAndEqualNumbersHaveTheSameBits) {
+  const auto gradients = [](const AxisSizes& kernel, const AxisSizes& stride, const AxisSizes& pad) {
+    ModelBuilder b("net", {4, 5, 6, 2});
+    NodeId x = b.conv3d("c", b.input(), 4, {.kernel = kernel, .stride = stride, .pad = pad, .bias = true});
+    x = b.max_pool3d("m", x, kernel, stride, pad);
+    x = b.average_pool3d("a", b.conv_transpose3d("t", x, 2, {.kernel = kernel, .stride = stride, .pad = pad}), kernel,
+                         stride, pad);
+    b.linear("fc", x, 3);
+    testing::Net net(b.build(), Mode::train, 2, DType::f32);
+    net.run();
+    return testing::to_doubles(net.parameters().gradients());
+  };
+  EXPECT_EQ(gradients({3, 3, 3}, {2, 2, 2}, {1, 1, 1}), gradients(3, 2, 1));
+  EXPECT_NE(gradients({3, 3, 3}, {2, 1, 2}, {1, 1, 1}), gradients(3, 2, 1)) << "the control";
+}
+
+TEST(Fields, TheIdentityOfAnUnevenKernelIsInItsMiddle) {
+  ModelBuilder b("same", {4, 5, 6, 2});
+  b.conv3d("c", b.input(), 2, {.kernel = {1, 3, 5}, .pad = {0, 1, 2}, .init = ConvInit::identity});
+  testing::Net net(b.build(), Mode::infer, 2, DType::f64);
+  net.run();
+  EXPECT_EQ(testing::to_doubles(net.plan().output()), testing::to_doubles(net.state().view(StateField::values)));
+}
+
 TEST(Fields, WeightsGoThroughAFileInTheShapesOfTorch) {
   ModelBuilder b("fields", {2, 3, 4, 3});
   NodeId x = b.conv3d("c", b.input(), 4, {.kernel = 2, .bias = true});
@@ -671,7 +846,71 @@ TEST(Fields, BadInput) {
   testing::expect_holds(refused({5, 1, 2}, transpose({.pad = 1})),
                         "t: of an extent of 1 it makes 0 with kernel 2, stride 2 and pad 1, expected at least 1");
   testing::expect_holds(refused({5, 4, 6}, transpose({.groups = 3})), "groups is 3, expected a divisor of the 6");
-  testing::expect_holds(refused({5, 4, 3}, transpose({})), "the others being padding");
+  testing::expect_holds(refused({5, 4, 2}, transpose({.stride = {1, 2}, .output_pad = 1})),
+                        "t: output_pad is 1, expected less than the stride 1x2");
+  testing::expect_holds(refused({5, 1, 2}, transpose({.stride = {1, 2}, .pad = {0, 1}})),
+                        "t: of an extent of 1 it makes 0 with kernel 2, stride 2 and pad 1");
+  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.kernel = {1, 3, 3}, .stride = {1, 0, 2}})),
+                        "c: channels 4, kernel 1x3x3, stride 1x0x2");
+  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.pad = {0, -1, 0}})), "pad 0x-1x0");
+  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.kernel = {1, 3, 4}})), "a kernel of 4 with dilation 1");
+  testing::expect_holds(refused({5, 4, 3, 6},
+                                [](ModelBuilder& b) {
+                                  b.max_pool3d("p", b.input(), {1, 2, 2}, 1, {0, 0, 2});
+                                }),
+                        "lies in padding only");
+}
+
+TEST(Fields, AnotherNumberOfSizesThanAxesIsRefusedByName) {
+  const auto refused = [](const Shape& sample, const std::function<void(ModelBuilder&)>& add) {
+    return testing::error_of<UsageError>([&] {
+      ModelBuilder b("net", sample);
+      add(b);
+    });
+  };
+  const Shape field{5, 4, 3, 2}, image{5, 4, 2}, series{5, 2};
+  testing::expect_holds(refused(field,
+                                [](ModelBuilder& b) {
+                                  b.conv3d("c", b.input(), 4, {.kernel = {1, 3}});
+                                }),
+                        "c: kernel has 2 numbers, expected 1, or 3 for the axes of (D, H, W, C)");
+  testing::expect_holds(refused(image,
+                                [](ModelBuilder& b) {
+                                  b.conv2d("c", b.input(), 4, {.stride = {1, 2, 2}});
+                                }),
+                        "c: stride has 3 numbers, expected 1, or 2 for the axes of (H, W, C)");
+  testing::expect_holds(refused(image,
+                                [](ModelBuilder& b) {
+                                  b.conv2d("c", b.input(), 4, {.pad = {1, 1, 1, 1}});
+                                }),
+                        "c: pad has 4 numbers, expected 1, or 2");
+  testing::expect_holds(refused(series,
+                                [](ModelBuilder& b) {
+                                  b.conv1d("c", b.input(), 4, {.dilation = {1, 1}});
+                                }),
+                        "c: dilation has 2 numbers, expected 1");
+  testing::expect_holds(refused(image,
+                                [](ModelBuilder& b) {
+                                  b.conv_transpose2d("t", b.input(), 4, {.output_pad = {0, 0, 1}});
+                                }),
+                        "t: output_pad has 3 numbers");
+  testing::expect_holds(refused(field, [](ModelBuilder& b) { b.conv3d("c", b.input(), 4, {.kernel = {}}); }),
+                        "c: kernel has 0 numbers");
+  testing::expect_holds(refused(field,
+                                [](ModelBuilder& b) {
+                                  b.max_pool3d("p", b.input(), {2, 2}, 2, 0);
+                                }),
+                        "p: kernel has 2 numbers, expected 1, or 3");
+  testing::expect_holds(refused(image,
+                                [](ModelBuilder& b) {
+                                  b.max_pool("p", b.input(), 2, {2, 2, 2}, 0);
+                                }),
+                        "p: stride has 3 numbers, expected 1, or 2");
+  testing::expect_holds(refused(series,
+                                [](ModelBuilder& b) {
+                                  b.average_pool1d("p", b.input(), 2, 2, {0, 0});
+                                }),
+                        "p: pad has 2 numbers, expected 1");
 }
 
 }  // namespace

@@ -193,6 +193,53 @@ TEST(Gradient, AFieldOfThreeAxes) {
   }
 }
 
+TEST(Gradient, ANumberForEachAxis) {
+  PlanOptions options;
+  options.loss = Loss::mse;
+  for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
+    ModelBuilder b("uneven", {4, 7, 6, 2});
+    const NodeId fine = b.activation(
+        "a1", b.conv3d("c1", b.input(), 4, {.kernel = {1, 3, 2}, .stride = {1, 2, 1}, .pad = {0, 1, 0}, .bias = true}),
+        ops::Activation::silu);
+    const NodeId max = b.max_pool3d("max", fine, {1, 2, 3}, {1, 2, 1}, {0, 1, 1});  // leaves planes alone
+    const NodeId mean = b.average_pool3d("mean", fine, {3, 2, 3}, {1, 2, 1}, 1, over);
+    NodeId x = b.conv3d("c2", b.add("sum", max, mean), 6,
+                        {.kernel = {2, 1, 3}, .pad = {1, 0, 2}, .groups = 2, .dilation = {2, 1, 2}});
+    x = b.max_pool3d("deep", x, {2, 1, 1}, {2, 1, 1}, 0);  // leaves rows and columns alone
+    x = b.conv_transpose3d(
+        "up", x, 4,
+        {.kernel = {3, 2, 1}, .stride = {2, 2, 1}, .pad = {1, 0, 0}, .output_pad = {0, 1, 0}, .bias = true});
+    b.linear("fc", b.average_pool3d("last", x, {2, 1, 3}, {1, 1, 2}, {0, 0, 1}, over), 3);
+    Net net(b.build(), Mode::train, 3, DType::f64, 1, options);
+    EXPECT_TRUE(gradient_error(net, 8) <= 1e-5);
+    EXPECT_FALSE(gradient_error(net, 8, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+  }
+}
+
+TEST(Gradient, ATransposedConvolutionOfImagesWithThreeChannels) {
+  // Stored as four. At first of the input, which wants no gradient, then behind a norm, which does.
+  PlanOptions options;
+  options.loss = Loss::mse;
+  for (const bool normed : {false, true}) {
+    ModelBuilder b("rgb", {3, 4, 3});
+    const NodeId in = normed ? b.batch_norm("bn", b.input()) : b.input();
+    const NodeId up = b.conv_transpose2d("up", in, 4, {.kernel = 3, .stride = {1, 2}, .pad = 1, .bias = true});
+    const NodeId each = b.conv_transpose2d("each", in, 6, {.kernel = {3, 1}, .stride = 1, .pad = {1, 0}, .groups = 3});
+    const NodeId down = b.conv2d("down", b.activation("a", up, ops::Activation::silu), 6,
+                                 {.kernel = {1, 3}, .stride = {1, 2}, .pad = {0, 1}});
+    b.conv2d("out", b.add("sum", down, each), 2, {.kernel = 1});
+    const Model model = b.build();
+    for (const Model::Parameter& parameter : model.parameters()) {
+      if (parameter.spec.name == "up.weight") {
+        EXPECT_EQ(parameter.spec.stored_shape(), (Shape{3, 3, 3, 4}));
+      }
+    }
+    Net net(model, Mode::train, 3, DType::f64, 1, options);
+    EXPECT_TRUE(gradient_error(net, 20) <= 1e-5) << normed;
+    EXPECT_FALSE(gradient_error(net, 20, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+  }
+}
+
 TEST(Gradient, BatchNormOfTheInput) {
   // The input wants no gradient; its fourth, stored channel is none of the model's.
   for (const bool relu : {false, true}) {

@@ -428,6 +428,28 @@ Model series() {
   return b.build();
 }
 
+/// Sizes that differ from axis to axis.
+Model uneven() {
+  ModelBuilder b("uneven", {4, 6, 5, 2});
+  NodeId x =
+      b.conv3d("c1", b.input(), 4,
+               {.kernel = {1, 3, 2}, .stride = {1, 2, 1}, .pad = {0, 1, 1}, .bias = true, .dilation = {1, 1, 2}});
+  x = b.batch_norm("bn", b.max_pool3d("max", x, {1, 2, 3}, {1, 1, 2}, {0, 1, 1}), {.relu = true});
+  x = b.conv_transpose3d("up", x, 4,
+                         {.kernel = {3, 1, 2}, .stride = {2, 1, 2}, .pad = {1, 0, 0}, .output_pad = {1, 0, 1}});
+  b.linear("fc", b.average_pool3d("mean", x, {3, 1, 2}, {2, 1, 1}, {1, 0, 0}, ops::AverageOver::inside), kClasses);
+  return b.build();
+}
+
+/// An image whose three channels are stored as four, and what a transposed convolution makes of it.
+Model three_channels() {
+  ModelBuilder b("three", {4, 5, 3});
+  NodeId x = b.batch_norm("bn", b.input());  // wants the gradient
+  x = b.conv_transpose2d("up", x, 4, {.kernel = {3, 2}, .stride = {1, 2}, .pad = {1, 0}, .bias = true});
+  b.linear("fc", b.max_pool("max", x, {1, 2}, {1, 2}, 0), kClasses);
+  return b.build();
+}
+
 /// Of one run of a plan with numbers that are the same everywhere.
 std::vector<float> gradients_of(Context& context, const Model& model, DType dtype, std::uint64_t seed) {
   constexpr std::int64_t kBatch = 3;
@@ -469,7 +491,7 @@ std::vector<float> gradients_of(Context& context, const Model& model, DType dtyp
 }
 
 TEST(CudaTraining, SamplesWithOneAndThreeAxesComeToWhatTheHostComesTo) {
-  for (const Model& model : {field(), series()}) {
+  for (const Model& model : {field(), series(), uneven(), three_channels()}) {
     SCOPED_TRACE(model.name());
     CpuContext host({.threads = 1});
     CudaContext gpu(Device::cuda(0));

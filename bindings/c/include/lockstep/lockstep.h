@@ -156,21 +156,28 @@ typedef struct lockstep_comm_ops {
 #define LOCKSTEP_BIAS_WITH 1
 #define LOCKSTEP_BIAS_WITHOUT 2
 
-/* Of all kinds of layers; a field that is 0 has its default, and fields that a kind has no use for are 0. */
+/* Of all kinds of layers; a field that is 0 has its default, and fields that a kind has no use for are 0.
+ *
+ * kernel to dilation and output_pad have a number for each axis of space, slowest first, as axes letters and PyTorch
+ * count them: (positions), (rows, columns) or (planes, rows, columns). 0 behind the first: as the first, or, where the
+ * first is 0, the default; behind the axes that the layer has, 0 or as the first. Since 0 is taken, -1 behind the first
+ * says that an axis has no pad or output_pad: pad {1, -1, -1} is one plane at both ends. */
 typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* linear, activation, batch_norm (none or relu) */
   int32_t bias;
   int32_t pad_mode;    /* 0: zeros */
-  int32_t kernel[3];   /* rows, columns; 0 behind the first: as the first. Convolutions, pools */
-  int32_t stride[3];   /* 0: 1; of pools and conv_transpose: as kernel */
-  int32_t pad[3];      /* 0: none; likewise as the first behind it */
-  int32_t dilation[3]; /* 0 or 1 */
-  int32_t groups;      /* 0 or 1 */
+  int32_t kernel[3];   /* convolutions 3, conv_transpose and pools 2 */
+  int32_t stride[3];   /* 1; of pools and conv_transpose: as kernel */
+  int32_t pad[3];      /* 0; on both sides */
+  int32_t dilation[3]; /* 1; of convolutions, conv_transpose */
+  int32_t groups;      /* 1; likewise: parts of the channels that do not meet */
   int32_t reserved;
-  double epsilon;  /* norms: 1e-5 */
-  double momentum; /* batch_norm: 0.1 */
-  double rate;     /* dropout */
+  double epsilon;        /* norms: 1e-5 */
+  double momentum;       /* batch_norm: 0.1 */
+  double rate;           /* dropout */
+  int32_t output_pad[3]; /* 0; of conv_transpose: positions more at the end, fewer than stride */
+  int32_t more_reserved; /* 0 */
 } lockstep_layer_options;
 
 #define LOCKSTEP_OPTIMIZER_SGD 0
