@@ -112,9 +112,9 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   add("--top-k", o.top_k, "test accuracy among the K largest outputs too; 0: no");
   app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
   add("--shuffle-chunk", o.shuffle_chunk,
-      "samples that lie side by side in a packed file and are read together: the order shuffles chunks of so many, "
-      "then "
-      "the samples of 16 chunks; 0: any sample may follow any other");
+      "samples that lie side by side in a packed file or in token files and are read together: the order shuffles "
+      "chunks of so many, then the samples of 16 chunks, so they must not lie class by class (lockstep-pack "
+      "--shuffle); 0: any sample may follow any other");
   add("--seed", o.seed, "of all that is random: weights, order, augmentation")->check([](const std::string& text) {
     // The parser takes -1 for 2^64 - 1.
     return text.find('-') == std::string::npos ? std::string() : "is " + text + ", expected at least 0";

@@ -57,6 +57,9 @@ lines_with '#include [<"]mpi\.h' runtime kernels comm nn bindings examples |
 lines_with '#include [<"]gloo/' runtime kernels comm nn bindings examples |
   { grep -vE '^[^:]*/gloo/' || true; } | check "gloo's headers only in folders named gloo"
 
+sed -n 's/^[a-z][a-z0-9_]* \([^ ]*\).*/\1/p' tests/fuzz/coverage.txt | sort -u |
+  while read -r file; do [ -e "$file" ] || echo "$file"; done | check "the files of tests/fuzz/coverage.txt exist"
+
 lines_with '(^|[^A-Za-z0-9_.$}])/(work|root|home)/' '*' | check "no path of somebody's machine"
 lines_with '\b(TODO|FIXME|XXX)\b' '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.cmake' '*.sh' '*CMakeLists.txt' |
   { grep -v '^scripts/check-style.sh:' || true; } | check "nothing left to do in comments"

@@ -104,7 +104,7 @@ under_valgrind() {
 fuzz_readers() {
   local reader readers sets=() found=0 new=build/fuzz/new
   cmake --preset fuzz && cmake --build --preset fuzz --parallel "$(jobs)" --target fuzzers || return
-  readers=$(sed -n 's/^\([a-z][a-z0-9]*\) .*/\1/p' tests/fuzz/coverage.txt | sort -u)
+  readers=$(sed -n 's/^\([a-z][a-z0-9_]*\) .*/\1/p' tests/fuzz/coverage.txt | sort -u)
   for reader in $readers; do
     mkdir -p "$new/$reader/corpus" "tests/fuzz/found/$reader"
     local options=(-max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=2048 -timeout=20 -max_len=16384 -print_final_stats=1)

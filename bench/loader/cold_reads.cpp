@@ -107,7 +107,17 @@ double rate(const std::string& path, const Options& options, std::int64_t chunk,
 void run(const Options& options) {
   require<UsageError>(options.samples >= 1 && options.side >= 1 && options.rounds >= 1, "samples ", options.samples,
                       ", side ", options.side, ", rounds ", options.rounds, ", expected at least 1 of each");
+  for (const std::int64_t chunk : options.chunks) {
+    require<UsageError>(chunk >= 0, "chunk ", chunk, ", expected at least 0");
+  }
   const std::string path = options.folder + "/bench_cold_reads.pack";
+  struct Removed {  // also after an error
+    const std::string& path;
+    ~Removed() {
+      std::error_code ignored;
+      std::filesystem::remove(path, ignored);
+    }
+  } const removed{path};
   struct Row {
     std::int64_t chunk;
     bool hint;
@@ -126,7 +136,6 @@ void run(const Options& options) {
       row.rates.push_back(rate(path, options, row.chunk, row.hint));
     }
   }
-  std::filesystem::remove(path);
   const double bytes = static_cast<double>(options.side * options.side * 3);
   std::printf("%lld samples of %.0f bytes, %d workers, %d rounds\n\nchunk  hint  samples/s      MB/s  of all rounds\n",
               static_cast<long long>(options.samples), bytes, options.workers, options.rounds);

@@ -8,6 +8,7 @@
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/jpeg_decoder.hpp>
+#include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/models/whitening.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -41,6 +42,12 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
       session.control(), concat("training images ", train.size(), "\ntest images ", data.test->size(), "\nimages ",
                                 train.height(), " x ", train.width(), "\nclasses ", train.classes()));
   session.agree([&] {
+    const std::int64_t chunk = o.training.shuffle_chunk;
+    require<UsageError>(
+        chunk == 0 || train.size() / chunk < 2 * nn::Sampler::kWindowChunks || !nn::lies_by_class(train),
+        "--shuffle-chunk is ", chunk, ", and the training images of ", o.data.spec,
+        " lie class by class, so that a batch would have few classes; expected images in a random "
+        "order (a shuffled list, lockstep-pack --shuffle)");
     request.classes = train.classes();
     request.height = train.height();
     request.width = train.width();
@@ -113,7 +120,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   if (pictures == nn::PicturesOn::nvjpeg) {
     session.agree([&] {
       require<UsageError>(data.files, "--pictures is nvjpeg, and ", o.data.spec,
-                          " holds no files, expected --data folder:DIR or a packed:FILE of files");
+                          " holds no files, expected --data folder:DIR, list:FILE or a packed:FILE of files");
       require<UsageError>(
           augmentation.pad == 0 && !augmentation.flip && augmentation.automatic == nn::AutoAugment::none,
           "--pictures is nvjpeg beside --pad, --flip on or --auto-augment, for which the loader decodes every file, "

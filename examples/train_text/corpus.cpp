@@ -158,6 +158,7 @@ TextData open_tokens(const std::string& data, std::int64_t length, std::int64_t 
 }
 
 TextData open_packed(const std::string& data, std::int64_t length, std::int64_t vocabulary) {
+  require<lockstep::UsageError>(data.size() > kPacked.size(), "--data is packed:, expected packed:FILE");
   const auto file = std::make_shared<const lockstep::nn::PackedTokens>(data.substr(kPacked.size()));
   if (file->ids() == lockstep::nn::PackedIds::tokens) {
     file->require_below(vocabulary);

@@ -161,6 +161,21 @@ std::unique_ptr<DeferredSamples> ImageDataset::deferred(bool keep_jpeg) const {
   return std::make_unique<detail::DeferredImages>(*this, keep_jpeg);
 }
 
+bool lies_by_class(const ImageDataset& dataset) {
+  std::vector<std::int64_t> images(static_cast<std::size_t>(dataset.classes()));
+  std::int64_t changes = 0;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) {
+    ++images[static_cast<std::size_t>(dataset.label(i))];
+    changes += i > 0 && dataset.label(i) != dataset.label(i - 1) ? 1 : 0;
+  }
+  const auto size = static_cast<double>(dataset.size());
+  double same = 0;  // the probability that two samples are of one class
+  for (const std::int64_t count : images) {
+    same += static_cast<double>(count) / size * static_cast<double>(count) / size;
+  }
+  return static_cast<double>(changes) < 0.5 * (1 - same) * size;
+}
+
 ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples) {
   const std::int64_t count = std::clamp<std::int64_t>(samples, 1, dataset.size());
   std::vector<std::uint8_t> image(static_cast<std::size_t>(dataset.image_bytes()));

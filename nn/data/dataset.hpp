@@ -162,6 +162,10 @@ struct ChannelStatistics {
 /// are the same everywhere. A constant channel has std 1.
 [[nodiscard]] ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples);
 
+/// Whether samples of a class lie side by side much more often than in a random order: labels change less than half as
+/// often from sample to sample.
+[[nodiscard]] bool lies_by_class(const ImageDataset& dataset);
+
 struct SyntheticOptions {
   std::int64_t train_size = 8192;
   std::int64_t test_size = 2048;
@@ -238,21 +242,22 @@ struct DataSplit {
 ///                head; or list:TRAIN with val_fraction, which is split off each class. The names of lists have no
 ///                comma in them. A line ends with LF or CR LF; a byte order mark before the first, blanks around a
 ///                line, empty lines and those that begin with # are skipped. A line is divided at its last tab; without
-///                a tab at its last comma; without both at its last space; blanks around both parts are dropped, "./"
-///                before a path too. Paths are relative to the folder of their list, or absolute; what a name ends with
-///                does not matter. Labels are all numbers, 0 to the number of classes - 1, or all names, whose classes
-///                are in the order of their bytes; every class has a picture in TRAIN. A picture has one label; it may
-///                stand in a list several times, and then counts so often, but not where a fraction is split off.
-///                Samples are in the order of the lists. So lists in DIR with the folder's pictures in its order give
-///                the folder's samples and fingerprints, and a run may go on from one to the other. Names of a VAL in
-///                another folder begin with the way there from TRAIN's. All else is as of folder:DIR.
+///                a tab at its last comma; without both at its last space; blanks around both parts are dropped, and
+///                of paths "./" and doubled slashes. Paths are relative to the folder of their list, or absolute; what
+///                a name ends with does not matter. Labels are all numbers, 0 to the number of classes - 1, or all
+///                names, whose classes are in the order of their bytes; every class has a picture in TRAIN. A name has
+///                one label; it may stand in a list several times, and then counts so often, but not where a fraction
+///                is split off. Other names of the same file (by links or "..") are other pictures. Samples are in the
+///                order of the lists. So lists in DIR with the folder's pictures in its order give the folder's samples
+///                and fingerprints, and a run may go on from one to the other. Names of a VAL in another folder begin
+///                with the way there from TRAIN's. All else is as of folder:DIR.
 ///   packed:FILE  such a folder or list in one file, as lockstep-pack writes it (packed/packed_file.hpp): the same
-///   samples,
-///                names and statistics, so a run may go on from one to the other. Fingerprints are the folder's, but
-///                those of stored pixels where they differ from what the folder gives: pictures that were resized, or
-///                JPEGs with four times the image's side, which a folder decodes smaller. A sample's checksum is looked
-///                at when it is read. UsageError for val_fraction and left_out, which are lockstep-pack's, and for
-///                stored files in a build without the libraries.
+///                samples, names and statistics, so a run may go on from one to the other, but for a file that was
+///                packed in a random order. Fingerprints are the folder's, but those of stored pixels where they differ
+///                from what the folder gives: pictures that were resized, or JPEGs with four times the image's side,
+///                which a folder decodes smaller. A sample's checksum is looked at when it is read. UsageError for
+///                val_fraction and left_out, which are lockstep-pack's, and for stored files in a build without the
+///                libraries.
 ///   synthetic    drawn from (seed, split, index) alone, see synthetic.cpp; no files.
 [[nodiscard]] DataSplit open_data(const DataOptions& options);
 

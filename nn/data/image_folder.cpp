@@ -4,8 +4,11 @@
 #include <exception>
 #include <iterator>
 #include <mutex>
+#include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <lockstep/nn/data/detail/folder_list.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
@@ -64,6 +67,12 @@ std::string damage_of(const std::string& root, const std::string& name, Scratch&
   return {};
 }
 
+/// A list may have a picture several times.
+void keep_first_of_each(std::vector<FolderFile>& files) {
+  std::unordered_set<std::string> names;
+  std::erase_if(files, [&](const FolderFile& file) { return !names.insert(file.name).second; });
+}
+
 }  // namespace
 
 std::string detail::path_of(const std::string& root, const std::string& name) {
@@ -114,6 +123,7 @@ std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, 
   FolderList list = detail::list_pictures(options.spec, detail::resolved(options.folder).val_fraction, options.seed);
   std::vector<FolderFile> files = std::move(list.train);
   files.insert(files.end(), std::make_move_iterator(list.test.begin()), std::make_move_iterator(list.test.end()));
+  keep_first_of_each(files);
   const Partition share = partition_of(static_cast<std::int64_t>(files.size()), parts, part);
   std::vector<std::string> texts(static_cast<std::size_t>(share.count));
   std::atomic<std::int64_t> next{0};

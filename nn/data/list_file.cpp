@@ -54,13 +54,20 @@ std::pair<std::string_view, std::string_view> divided(std::string_view line) {
   return {line, {}};
 }
 
-/// Of `find` and other tools: "./a.jpg" is a.jpg.
-std::string_view without_dots(std::string_view path) {
-  while (path.starts_with("./")) {
-    path.remove_prefix(2);
-    path.remove_prefix(std::min(path.find_first_not_of('/'), path.size()));
+/// Of `find` and other tools: "./a//b.jpg" and "a/./b.jpg" are a/b.jpg, so that a file has one name. "a/../b.jpg"
+/// stays: where a is a link it is another file than b.jpg.
+std::string plain_name(std::string_view path) {
+  std::string name;
+  name.reserve(path.size());
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    const bool begins = name.empty() || name.back() == '/';
+    if (begins && path[i] == '.' && i + 1 < path.size() && path[i + 1] == '/') {
+      ++i;
+    } else if (path[i] != '/' || i == 0 || !begins) {
+      name += path[i];
+    }
   }
-  return path;
+  return name;
 }
 
 void add_lines(std::span<const PictureList> lists, std::size_t list,
@@ -86,7 +93,7 @@ void add_lines(std::span<const PictureList> lists, std::size_t list,
       continue;
     }
     const auto [before, label] = divided(line);
-    const std::string_view picture = without_dots(before);
+    const std::string picture = plain_name(before);
     if (label.empty() || picture.empty()) {
       refuse(printable(line), label.empty() ? " has no label, " : " has no path, ", kExpected);
     }

@@ -58,6 +58,12 @@ TEST_F(CudaConv2d, OurOwnKernelsRefuseByName) {
   EXPECT_EQ(ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda")->choice(), "cuda");
   EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda:no_such_algorithm"), UsageError);
   EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "reference"), UnsupportedError);
+  EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda:norm"), UnsupportedError);
+  ConvDesc normed = d;
+  normed.norm.wanted = true;
+  EXPECT_EQ(ops::conv2d_choices(cuda(), normed, ConvPass::forward).back(), "cuda:norm");
+  EXPECT_TRUE(ops::plan_conv2d(cuda(), normed, ConvPass::forward, "cuda:norm")->serves_norm());
+  EXPECT_FALSE(ops::plan_conv2d(cuda(), normed, ConvPass::forward, "cuda")->serves_norm());
   d.dtype = DType::f64;
   EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda"), UnsupportedError);
   EXPECT_TRUE(ops::conv2d_choices(cuda(), d, ConvPass::forward).empty());

@@ -1,13 +1,16 @@
 // lockstep-pack as people call it, and training on what it writes.
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/data/packed/packed_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
@@ -263,9 +266,41 @@ TEST_F(Pack, ListsArePackedAsTheirFolderIs) {
   expect_holds(listed.output, lists + ": 6 training and 3 test images, 3 classes; test images are those of '");
   EXPECT_EQ(testing::get_file(path("data/b.pack")), testing::get_file(path("a.pack")));
   expect_refused(pack(lists + " " + path("data/val.csv") + " --overwrite"), {"val.csv", "is a list of pictures"});
+  expect_refused(pack(lists + " " + path("data/train/c0/1.jpg") + " --overwrite"),
+                 {"c0/1.jpg", "is a picture of the list"});
   expect_refused(pack("list:" + path("data/val.csv") + " " + path("c.pack")), {"val.csv", "--val-fraction"});
   testing::put_file(path("data/val.csv"), "val/c0/9.jpg,c0\n");
   expect_refused(pack(lists + " " + path("c.pack")), {"val.csv', line 1: 'val/c0/9.jpg' of label 'c0' does not exist"});
+}
+
+/// As pairs of name and label, those for training and those of the test.
+std::array<std::vector<std::pair<std::string, int>>, 2> samples_of(const std::string& path) {
+  const nn::PackedFile file(path);
+  std::array<std::vector<std::pair<std::string, int>>, 2> samples;
+  for (std::int64_t i = 0; i < file.train_size() + file.test_size(); ++i) {
+    samples[i < file.train_size() ? 0 : 1].emplace_back(file.sample(i).name, file.sample(i).label);
+  }
+  return samples;
+}
+
+TEST_F(Pack, ShufflesTheTrainingPictures) {
+  put_pictures(path("data"), 12);
+  ASSERT_EQ(pack(path("data") + " " + path("a.pack")).code, 0);
+  for (const char* name : {"b.pack", "c.pack"}) {
+    const Ended shuffled = pack(path("data") + " " + path(name) + " --shuffle");
+    ASSERT_EQ(shuffled.code, 0) << shuffled.output;
+    expect_holds(shuffled.output, "the training pictures in a random order");
+  }
+  ASSERT_EQ(pack(path("data") + " " + path("d.pack") + " --shuffle --seed 2").code, 0);
+  EXPECT_EQ(testing::get_file(path("b.pack")), testing::get_file(path("c.pack")));
+  auto [train, test] = samples_of(path("a.pack"));
+  auto [shuffled, same] = samples_of(path("b.pack"));
+  EXPECT_EQ(same, test);
+  EXPECT_NE(samples_of(path("d.pack"))[0], shuffled);
+  EXPECT_NE(shuffled, train);
+  std::sort(shuffled.begin(), shuffled.end());
+  std::sort(train.begin(), train.end());
+  EXPECT_EQ(shuffled, train);
 }
 
 TEST_F(Pack, SaysWhatItDoesAndDid) {

@@ -94,6 +94,7 @@ int main(int argc, char** argv) {
       "  lockstep-pack DIR train.pack --store pixels --resize 256       decoded once, for processors that decode too\n"
       "                                                                 slowly: a larger file, and other bits\n"
       "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n"
+      "  lockstep-pack DIR train.pack --shuffle                         for disks: train_resnet --shuffle-chunk 64\n"
       "  lockstep-pack list:train.txt,val.txt train.pack                files by lists, as train_resnet takes them\n"
       "  lockstep-pack tokens:DIR train.pack                            what train_text --data tokens:DIR reads\n"
       "  lockstep-pack text:PATH train.pack                             what train_text --data PATH reads\n"
@@ -126,7 +127,11 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--val-fraction", options.val_fraction,
                  "so much of each class is for the test, where DIR has no folder val or test, or there is one list");
-  app.add_option("--seed", options.seed, "of that split: train_resnet's --seed")->capture_default_str();
+  app.add_flag("--shuffle", options.shuffle,
+               "store the training pictures in a random order, for train_resnet's --shuffle-chunk: a folder has them\n"
+               "class by class. A run has other bits than with the folder");
+  app.add_option("--seed", options.seed, "of that split, train_resnet's --seed, and of --shuffle")
+      ->capture_default_str();
   app.add_flag("--skip-damaged", options.skip_damaged, "leave damaged images out and name them; else one is an error");
   std::optional<std::int64_t> vocabulary;
   CLI::Option* const vocabulary_option =

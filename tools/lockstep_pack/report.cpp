@@ -66,7 +66,8 @@ std::string pack_header(const nn::FolderPack& pack) {
   return concat("lockstep-pack\n  pictures   ", displayed(options.folder), ": ", pack.train_size(), " training and ",
                 pack.test_size(), " test images, ", pack.class_names().size(), " classes; ", pack.about(),
                 "\n  file       ", displayed(options.out), options.overwrite ? ", an older one is replaced" : "",
-                "; appears when it is whole\n  stored     ", stored, "\n  damaged    ",
+                "; appears when it is whole\n  stored     ", stored,
+                options.shuffle ? "; the training pictures in a random order" : "", "\n  damaged    ",
                 options.skip_damaged ? "images are left out" : "images end the program (--skip-damaged)",
                 "\n  threads    ", options.threads, "\n");
 }

@@ -11,6 +11,7 @@
 #include <lockstep/nn/data/detail/packed_frame.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
 #include <lockstep/nn/data/packed/ahead.hpp>
+#include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -122,9 +123,19 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
   class_names_ = std::move(list.names);
   about_ = std::move(list.about);
   train_ = static_cast<std::int64_t>(list.train.size());
-  for (std::vector<detail::FolderFile>* part : {&list.train, &list.test}) {
-    for (detail::FolderFile& file : *part) {
-      files_.emplace_back(std::move(file.name), file.label);
+  constexpr std::int64_t kBeforeEpochs = -1;  // the order of no epoch
+  const Permutation order(options_.seed, kBeforeEpochs, train_);
+  for (std::int64_t i = 0; i < train_; ++i) {
+    detail::FolderFile& file = list.train[static_cast<std::size_t>(options_.shuffle ? order(i) : i)];
+    files_.emplace_back(std::move(file.name), file.label);
+  }
+  for (detail::FolderFile& file : list.test) {
+    files_.emplace_back(std::move(file.name), file.label);
+  }
+  if (std::error_code error; detail::is_list(options_.folder) && fs::exists(options_.out, error)) {
+    for (const auto& [name, label] : files_) {  // they may lie anywhere
+      require<UsageError>(!fs::equivalent(options_.out, detail::path_of(root_, name), error), printable(options_.out),
+                          ": is a picture of the list, expected another file to write");
     }
   }
 }

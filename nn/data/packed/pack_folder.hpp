@@ -20,9 +20,11 @@ struct PackOptions {
   /// 0: none.
   std::int64_t resize = 0;
   double val_fraction = 0;  ///< FolderOptions
-  std::uint64_t seed = 0;   ///< of that split: DataOptions
+  std::uint64_t seed = 0;   ///< of that split (DataOptions), and of `shuffle`
   bool skip_damaged = false;
   bool overwrite = false;
+  /// Training samples are stored in a random order, where a folder has them class by class: for shuffles in chunks.
+  bool shuffle = false;
   int threads = 1;  ///< that decode, beside the caller, which writes
 };
 

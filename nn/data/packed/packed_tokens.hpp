@@ -60,7 +60,8 @@ class PackedTokens {
   /// Those to train on, and behind them those for validation, one or more of each; of a text one of each.
   [[nodiscard]] std::span<const PackedPart> parts() const { return parts_; }
   [[nodiscard]] std::size_t train_parts() const { return train_; }
-  /// DataError that names part and place of an id that is not below `vocabulary`, as the index has it.
+  /// DataError that names part and place of an id that is not below `vocabulary`, as the index has it: also of one in
+  /// no window, which a run on the source would not come to.
   void require_below(std::int64_t vocabulary) const;
 
   /// As TokenIds::read(), of a part. The first call that touches a block of ids in this process computes its checksum,

@@ -180,6 +180,9 @@ TEST_F(PackedFiles, SamplesAreReadAhead) {
         {[&] { data.test->ahead(2, 3); }, 32, 3},
         {[&] { data.test->deferred(false)->ahead(7, 3); }, 37, 3}}) {
     testing::forget(path_);
+    if (!testing::some_absent(path_, offset(begin), offset(begin + count))) {
+      GTEST_SKIP() << "the system does not forget files in this folder";
+    }
     const std::vector<bool> before = testing::resident(path_);
     file.ahead(10, 0);
     ahead();

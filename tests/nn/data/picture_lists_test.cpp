@@ -55,14 +55,17 @@ using Expected = std::vector<std::pair<std::string, int>>;
 
 TEST(PictureLists, ALineIsDividedAtItsLastTabOrCommaOrSpace) {
   const std::vector<std::pair<std::string, std::string>> lines{
-      {"a.jpg cat", "a.jpg"},         {"a.jpg,cat", "a.jpg"},
-      {"a.jpg\tcat", "a.jpg"},        {"  \ta.jpg   cat \t", "a.jpg"},
-      {"a.jpg , cat", "a.jpg"},       {"a b.jpg cat", "a b.jpg"},
-      {"a b.jpg,cat", "a b.jpg"},     {"a,b c.jpg\tcat", "a,b c.jpg"},
-      {"a,b,c.jpg,cat", "a,b,c.jpg"}, {"a\tb.jpg\tcat", "a\tb.jpg"},
-      {"./a.jpg cat", "a.jpg"},       {".//././a.jpg cat", "a.jpg"},
-      {"../a.jpg cat", "../a.jpg"},   {"/data/./a.jpg cat", "/data/./a.jpg"},
-      {"\"a.jpg\" cat", "\"a.jpg\""}, {"a\xff.jpg cat", "a\xff.jpg"}};
+      {"a.jpg cat", "a.jpg"},           {"a.jpg,cat", "a.jpg"},
+      {"a.jpg\tcat", "a.jpg"},          {"  \ta.jpg   cat \t", "a.jpg"},
+      {"a.jpg , cat", "a.jpg"},         {"a b.jpg cat", "a b.jpg"},
+      {"a b.jpg,cat", "a b.jpg"},       {"a,b c.jpg\tcat", "a,b c.jpg"},
+      {"a,b,c.jpg,cat", "a,b,c.jpg"},   {"a\tb.jpg\tcat", "a\tb.jpg"},
+      {"./a.jpg cat", "a.jpg"},         {".//././a.jpg cat", "a.jpg"},
+      {"../a.jpg cat", "../a.jpg"},     {"/data/./a.jpg cat", "/data/a.jpg"},
+      {"a//b.jpg cat", "a/b.jpg"},      {"a/.///./b.jpg cat", "a/b.jpg"},
+      {"a/../b.jpg cat", "a/../b.jpg"}, {".a./..b cat", ".a./..b"},
+      {"//a.jpg cat", "/a.jpg"},        {"\"a.jpg\" cat", "\"a.jpg\""},
+      {"a\xff.jpg cat", "a\xff.jpg"}};
   for (const auto& [line, name] : lines) {
     for (const std::string begin : {"", "\n\n", "# a comment, 3\n", "\xEF\xBB\xBF"}) {
       for (const std::string end : {"", "\n", "\r\n", "\n\n \t\r\n#x"}) {
@@ -131,6 +134,8 @@ TEST(PictureLists, APictureMayStandInAListTwice) {
   expect_holds(
       refused_lists({"a 0\nb 0\n./a 0"}, 0.5),
       "'train.txt', line 3: 'a' stands in 'train.txt', line 1 too, expected each picture once where a fraction");
+  expect_holds(refused_lists({"a/b 0\nb 1\na//b 1", "b 1"}),
+               "'train.txt', line 3: 'a/b' has label '1' and in 'train.txt', line 1 '0', expected one");
 }
 
 TEST(PictureLists, AFractionIsSplitOffEachClass) {

@@ -157,8 +157,33 @@ TEST(Synthetic, BadOptionsAreRefused) {
     DataOptions options;
     options.spec = spec;
     expect_holds(error_of<UsageError>([&] { (void)open_data(options); }),
-                 "expected synthetic, cifar10:DIR, idx:DIR, folder:DIR or packed:FILE");
+                 "expected synthetic, cifar10:DIR, idx:DIR, folder:DIR, list:FILE or packed:FILE");
   }
+}
+
+TEST(Dataset, LiesByClassOrNot) {
+  // Of images of one pixel with these labels.
+  const auto by_class = [](const std::vector<std::uint8_t>& labels, int classes) {
+    const DatasetInfo info{"labels", static_cast<std::int64_t>(labels.size()), 8, 8, classes};
+    return lies_by_class(detail::StoredImages(info, 1, std::vector<std::uint8_t>(64 * labels.size()), labels));
+  };
+  std::vector<std::uint8_t> labels;
+  for (int i = 0; i < 100; ++i) {
+    labels.push_back(static_cast<std::uint8_t>(i / 10));
+  }
+  EXPECT_TRUE(by_class(labels, 10));
+  std::vector<std::uint8_t> mixed;
+  for (int i = 0; i < 100; ++i) {
+    mixed.push_back(labels[static_cast<std::size_t>(37 * i % 100)]);
+  }
+  EXPECT_FALSE(by_class(mixed, 10));
+  EXPECT_FALSE(by_class(std::vector<std::uint8_t>(100, 1), 2)) << "one class has no other order";
+  std::vector<std::uint8_t> rare(100, 0);
+  rare[13] = rare[55] = rare[77] = 1;
+  EXPECT_FALSE(by_class(rare, 2));
+  rare.assign(100, 0);
+  rare[97] = rare[98] = rare[99] = 1;
+  EXPECT_TRUE(by_class(rare, 2));
 }
 
 // Two images of four pixels, by hand: red 0 0 0 0 and 255 x 4, green 51, blue 0 51 102 153 twice.

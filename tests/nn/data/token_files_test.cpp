@@ -200,6 +200,9 @@ TEST_F(TokenFiles, WindowsAreReadAhead) {
   for (const std::string& name : names) {
     testing::forget(path(name));
   }
+  if (!testing::some_absent(path("a.bin"), 2 * kLength * 10, 2 * (kLength * 40 + 1))) {
+    GTEST_SKIP() << "the system does not forget files in this folder";
+  }
   const bool held_first = testing::resident(path("a.bin"))[0];
   const bool held_last = testing::resident(path("b.bin"))[2 * kLength * 30 / testing::page_bytes()];
   windows.ahead(10, 40);

@@ -53,6 +53,9 @@ TEST(MappedFile, WhatIsWantedAheadIsRead) {
   write_file(path, std::string(kBytes, 'x'));
   const MappedFile file(path);
   testing::forget(path);
+  if (!testing::some_absent(path, kBytes / 2, kBytes)) {
+    GTEST_SKIP() << "the system does not forget files in this folder";
+  }
   const std::vector<bool> before = testing::resident(path);
   file.ahead(kBytes, 5);  // outside
   file.ahead(~std::uint64_t{0}, ~std::uint64_t{0});
