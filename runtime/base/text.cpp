@@ -52,6 +52,22 @@ std::string displayed(std::string_view text) {
   return out;
 }
 
+std::string utf8_text(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    if (static_cast<unsigned char>(text.front()) < 0x80) {
+      out += text.front();
+      text.remove_prefix(1);
+      continue;
+    }
+    char character[4];
+    const PrintedCharacter printed = print_character(text, character);
+    out.append(character, printed.written);
+    text.remove_prefix(printed.read);
+  }
+  return out;
+}
+
 std::string printable(std::string_view text) {
   constexpr std::size_t kMost = 200;
   return "'" + displayed(text.substr(0, kMost)) + (text.size() > kMost ? "...'" : "'");

@@ -20,6 +20,10 @@ PrintedCharacter print_character(std::string_view text, char* out) noexcept;
 /// All of a text, without quotes, with what a terminal would obey as \xNN.
 [[nodiscard]] std::string displayed(std::string_view text);
 
+/// All of a text as UTF-8, for a reader that is no terminal (JSON, CSV): what displayed() writes as \xNN, but ASCII,
+/// control characters too, is as it was.
+[[nodiscard]] std::string utf8_text(std::string_view text);
+
 /// Text in single quotes for an error message: one line whatever is in it, cut after 200 bytes.
 [[nodiscard]] std::string printable(std::string_view text);
 

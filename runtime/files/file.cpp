@@ -158,6 +158,20 @@ void OutputFile::finish() {
 
 namespace {
 
+/// `path`, unless renaming would put a file in place of something else: root can take /dev/full from the system.
+std::string replaceable(std::string path) {
+  struct stat there {};
+  if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+    const char* const kind = S_ISDIR(there.st_mode)                             ? "a folder"
+                             : S_ISFIFO(there.st_mode)                          ? "a FIFO"
+                             : S_ISSOCK(there.st_mode)                          ? "a socket"
+                             : S_ISCHR(there.st_mode) || S_ISBLK(there.st_mode) ? "a device"
+                                                                                : "no regular file";
+    throw FileError(concat(path, ": is ", kind, ", expected a regular file to replace, or nothing"));
+  }
+  return path;
+}
+
 /// A name beside `path`, free of what a killed process of the same number left there.
 std::string temporary_for(const std::string& path) {
   std::string name = concat(path, ".tmp-", ::getpid());
@@ -168,7 +182,7 @@ std::string temporary_for(const std::string& path) {
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path)
-    : path_(std::move(path)), temporary_(temporary_for(path_)), file_(temporary_) {}
+    : path_(replaceable(std::move(path))), temporary_(temporary_for(path_)), file_(temporary_) {}
 
 void AtomicFile::commit() {
   file_.finish();

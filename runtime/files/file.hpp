@@ -86,7 +86,9 @@ class OutputFile {
 };
 
 /// A file that appears whole or not at all, in place of what has its name: it is written to PATH.tmp-PID beside it.
-/// Without commit() that is deleted. Errors as of OutputFile.
+/// Without commit() that is deleted. A link is replaced itself, and what it leads to stays. FileError, before anything
+/// is written, when what has the name, or what a link of this name leads to, is no regular file: a folder, a device, a
+/// FIFO. Other errors as of OutputFile.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
@@ -104,7 +106,8 @@ class AtomicFile {
 [[nodiscard]] std::string read_file(const std::string& path, std::uint64_t limit);
 /// A new file, durable when the call returns.
 void write_file(const std::string& path, std::string_view text);
-/// Replaces a file atomically: readers see the old text or the new. Durable when the call returns.
+/// Replaces a file atomically: readers see the old text or the new. Durable when the call returns. Errors as of
+/// AtomicFile.
 void replace_file(const std::string& path, std::string_view text);
 /// Makes the entries of a folder durable (fsync).
 void sync_folder(const std::string& path);

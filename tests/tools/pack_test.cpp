@@ -70,6 +70,9 @@ TEST_F(Pack, OptionsThatAreNoneAreOneLine) {
   expect_refused(pack(path("data") + " x --store jpeg"), {"--store is jpeg, expected files or pixels"});
   expect_refused(pack(path("data") + " x --stoer files"), {"--stoer"});
   expect_refused(pack("--check"), {"--check"});
+  expect_refused(pack("--check ''"), {"--check is empty, expected a packed file"});
+  expect_refused(pack("'' x"), {"DIR is empty, expected a folder"});
+  expect_refused(pack(path("data") + " ''"), {"FILE is empty, expected a file to write"});
   expect_refused(pack("--check x y"), {"DIR is given beside --check FILE"});
   expect_refused(pack("--check x --overwrite"), {"--overwrite is given beside --check FILE"});
   expect_refused(pack("--check x --json"), {"x: cannot be opened"});
@@ -156,6 +159,17 @@ TEST_F(PackCheck, TheResultIsJsonToo) {
   ASSERT_EQ(texts.size(), 27U) << "all, not the first 20";
   expect_holds(texts[26].as<std::string>("text"), "a.pack': sample 26 of class 'cat' ('x/26.jpg'): CRC-32 ");
   EXPECT_EQ(damaged.error_lines().size(), 1U);
+}
+
+TEST_F(PackCheck, JsonNamesFilesOfAnyBytes) {
+  file_ = path("a\xff\xc3.pack");
+  const Ended whole = check({});
+  EXPECT_EQ(whole.code, 0) << whole.output;
+  const Json found = parse_json(check({}, "--json").output, "output");
+  EXPECT_EQ(found.get<std::string>("file", "output"), path("a\\xff\\xc3.pack"));
+  const Ended damaged = check({place(3)}, "--json");
+  const Json texts = parse_json(damaged.output.substr(0, damaged.output.find("\n}\n") + 3), "output");
+  expect_holds(texts.get<Json::Array>("texts", "output").at(0).as<std::string>("text"), "a\\xff\\xc3.pack': sample 3 ");
 }
 
 TEST_F(PackCheck, ADamagedHeaderIndexOrEndIsOneError) {
@@ -342,6 +356,17 @@ TEST_F(Pack, SaysWhatItDoesAndDid) {
   const auto damaged = summary.get<Json::Array>("damaged_images", "output");
   ASSERT_EQ(damaged.size(), 1U);
   EXPECT_EQ(damaged[0].get<std::string>("file", "output"), "train/c0/0.jpg");
+
+  fs::rename(path("data/train/c0/0.jpg"), path("data/train/c0/0\xff.jpg"));
+  fs::rename(path("data"), path("d\xff"));
+  const Ended bytes = testing::run_command(std::string("sh -c '") + LOCKSTEP_TEST_PROGRAM + " " + path("d\xff ") +
+                                           path("a\xff.pack") + " --skip-damaged --json 2>/dev/null'");
+  EXPECT_EQ(bytes.code, 0) << bytes.output;
+  const Json named = parse_json(bytes.output, "output");
+  EXPECT_EQ(named.get<std::string>("folder", "output"), path("d\\xff"));
+  EXPECT_EQ(named.get<std::string>("file", "output"), path("a\\xff.pack"));
+  EXPECT_EQ(named.get<Json::Array>("damaged_images", "output").at(0).get<std::string>("file", "output"),
+            "train/c0/0\\xff.jpg");
 }
 
 TEST_F(Pack, FilesThatAreDamagedEndARun) {

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/packed/packed_file.hpp>
@@ -176,6 +178,30 @@ TEST_F(PackTokens, SaysWhatItDoesAndDid) {
   for (const char* words : {"tokens:DIR", "text:PATH", "--vocabulary"}) {
     expect_holds(help.output, words);
   }
+}
+
+TEST_F(PackTokens, JsonNamesFilesOfAnyBytes) {
+  put_tokens();
+  fs::rename(path("data"), path("d\xff"));
+  const Ended ended = testing::run_command(std::string("sh -c '") + LOCKSTEP_TEST_PROGRAM +
+                                           " tokens:" + path("d\xff ") + path("a\xff.pack") + " --json 2>/dev/null'");
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  const Json summary = parse_json(ended.output, "output");
+  EXPECT_EQ(summary.get<std::string>("source", "output"), "tokens:" + path("d\\xff"));
+  EXPECT_EQ(summary.get<std::string>("file", "output"), path("a\\xff.pack"));
+  const Json checked = parse_json(pack("--json --check " + path("a\xff.pack")).output, "output");
+  EXPECT_EQ(checked.get<std::string>("file", "output"), path("a\\xff.pack"));
+}
+
+// A FIFO in place of a device, which root could lose.
+TEST_F(PackTokens, WhatIsNoFileIsNotReplaced) {
+  put_tokens();
+  const std::string fifo = path("fifo");
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  expect_refused(pack("tokens:" + path("data") + " " + fifo + " --overwrite"),
+                 {"fifo: is a FIFO, expected a regular file to replace, or nothing"});
+  EXPECT_TRUE(fs::is_fifo(fifo));
+  EXPECT_EQ(testing::count_entries(path("")), 2U) << "data, fifo";
 }
 
 TEST_F(PackTokens, ACheckReadsAllOfThem) {

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -163,6 +165,124 @@ TEST_F(ReportCsv, TheProgramWritesATable) {
   testing::expect_holds(testing::get_file(page), "<title>a</title>");
 }
 
+TEST_F(ReportCsv, ThePageGoesToStandardOutputToo) {
+  const std::string a = run("a", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
+  for (const char* standard : {"-", "/dev/stdout", "/dev/fd/1"}) {
+    const testing::Ended page = program(a + " --html " + standard);
+    EXPECT_EQ(page.code, 0);
+    EXPECT_TRUE(page.output.starts_with("<!doctype html>") || page.output.starts_with("<!DOCTYPE html>"));
+    EXPECT_TRUE(page.output.ends_with("</html>\n")) << "and nothing else";
+    testing::expect_refused(program(a + " --csv - --html " + standard),
+                            {"--csv and --html both go to standard output"});
+  }
+  const std::string file = folder_ / "a.csv";
+  const testing::Ended both = testing::run_command("sh -c '" LOCKSTEP_TEST_PROGRAM " " + a + " --html - --csv " + file +
+                                                   " 2> " + (folder_ / "told") + "'");
+  EXPECT_EQ(both.code, 0);
+  EXPECT_TRUE(both.output.ends_with("</html>\n"));
+  EXPECT_EQ(testing::get_file(folder_ / "told"), file + "\n");
+  EXPECT_EQ(testing::get_file(file), "run,event,epoch,step,loss\na,step,0,1,2\n");
+  EXPECT_EQ(testing::count_entries(a), 1U);
+}
+
+// The link to /dev/full could be replaced without harm; the device itself would be lost.
+TEST_F(ReportCsv, DevicesAndFifosAreWrittenInto) {
+  const std::string a = run("a", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
+  const std::string fifo = folder_ / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const std::string read = folder_ / "read";
+  for (const std::string option : {"--csv", "--html"}) {
+    const testing::Ended ended =
+        testing::run_command("sh -c 'cat " + fifo + " > " + read + " & " LOCKSTEP_TEST_PROGRAM " " + a + " " + option +
+                             " " + fifo + " && wait'");
+    EXPECT_EQ(ended.code, 0);
+    EXPECT_EQ(ended.output, fifo + "\n");
+    const std::string text = testing::get_file(read);
+    if (option == "--csv") {
+      EXPECT_EQ(text, "run,event,epoch,step,loss\na,step,0,1,2\n");
+    } else {
+      EXPECT_TRUE(text.ends_with("</html>\n")) << text;
+    }
+    EXPECT_TRUE(std::filesystem::is_fifo(fifo));
+  }
+  const std::string full = folder_ / "full";
+  std::filesystem::create_symlink("/dev/full", full);
+  for (const std::string option : {" --csv ", " --html "}) {
+    const testing::Ended ended = program(a + option + full);
+    EXPECT_EQ(ended.code, 3) << ended.output;
+    EXPECT_EQ(ended.error_lines(),
+              std::vector<std::string>{"lockstep: error: " + full + ": cannot be written: No space left on device"});
+    EXPECT_TRUE(std::filesystem::is_symlink(full));
+  }
+  std::filesystem::create_directory(folder_ / "folder");
+  const std::string table = folder_ / "a.csv";
+  testing::expect_refused(program(a + " --csv " + table + " --html " + (folder_ / "folder")),
+                          {"folder: is a folder, expected a regular file"});
+  EXPECT_FALSE(std::filesystem::exists(table)) << "before anything is written";
+  EXPECT_EQ(testing::count_entries(folder_.path()), 5U) << "a, fifo, read, full, folder";
+}
+
+TEST_F(ReportCsv, AFullDiskIsNoMistakeOfTheUser) {
+  std::vector<std::string> lines;
+  for (int step = 1; step <= 1000; ++step) {
+    lines.push_back(concat(R"({"event":"step","epoch":0,"step":)", step, R"(,"loss":2})"));
+  }
+  const std::string a = run("a", lines);
+  const testing::Ended ended = testing::run_command("sh -c 'ulimit -f 8; trap \"\" XFSZ; " LOCKSTEP_TEST_PROGRAM " " +
+                                                    a + " --csv " + (folder_ / "a.csv") + "'");
+  EXPECT_EQ(ended.code, 3) << ended.output;
+  testing::expect_holds(ended.output, "cannot be written: File too large");
+  EXPECT_EQ(testing::count_entries(folder_.path()), 1U);
+}
+
+TEST_F(ReportCsv, WhatWasReadAndTheOtherOutputAreNotOverwritten) {
+  namespace fs = std::filesystem;
+  const std::string line = R"({"event":"step","epoch":0,"step":1,"loss":2})";
+  const std::string a = run("a", {line});
+  const std::string b = run("b", {line});
+  testing::put_file(b + "/config.json", "{}\n");
+  fs::create_symlink(a, folder_ / "link");
+  fs::create_hard_link(a + "/metrics.jsonl", folder_ / "hard");
+  for (const std::string& file : {a + "/metrics.jsonl", a + "/../b/./metrics.jsonl", b + "/config.json",
+                                  (folder_ / "link") + "/metrics.jsonl", folder_ / "hard"}) {
+    for (const std::string option : {" --csv ", " --html "}) {
+      testing::expect_refused(program(a + " " + b + option + file),
+                              {file, "is what was read", "expected another file"});
+    }
+  }
+  testing::expect_refused(program(a + "/metrics.jsonl --csv " + a + "/metrics.jsonl"), {"is what was read"});
+  testing::put_file(folder_ / "report.html", line + "\n");
+  testing::expect_refused(program(folder_ / "report.html"), {"report.html", "is what was read"});
+  testing::expect_refused(
+      testing::run_command("sh -c '" LOCKSTEP_TEST_PROGRAM " " + a + " --csv /dev/stdout >> " + a + "/metrics.jsonl'"),
+      {"/dev/stdout", "is what was read"});
+  EXPECT_EQ(testing::get_file(a + "/metrics.jsonl"), line + "\n");
+  EXPECT_EQ(testing::get_file(b + "/config.json"), "{}\n");
+
+  const std::string both = folder_ / "both";
+  for (const bool there : {false, true}) {
+    if (there) {
+      testing::put_file(both, "older");
+    }
+    testing::expect_refused(program(a + " --csv " + both + " --html " + both), {"--csv and --html are both", both});
+    testing::expect_refused(program(a + " --csv " + both + " --html " + (folder_ / "./a/../both")),
+                            {"--csv and --html are both", both});
+    EXPECT_EQ(fs::exists(both), there);
+  }
+  EXPECT_EQ(testing::get_file(both), "older");
+  EXPECT_EQ(testing::count_entries(a), 1U);
+}
+
+TEST_F(ReportCsv, ARunIsGivenOnce) {
+  const std::string a = run("a", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
+  for (const std::string& again : {a, a + "/", (folder_ / "./a")}) {
+    testing::expect_refused(program(a + " " + again + " --csv -"), {again, "is given twice, expected each run once"});
+  }
+  EXPECT_EQ(program(a + " " + a + "/metrics.jsonl --csv -").output,
+            "run,event,epoch,step,loss\na,step,0,1,2\nmetrics,step,0,1,2\n");
+  testing::expect_refused(program("''"), {"a path is empty, expected a folder of results"});
+}
+
 TEST_F(ReportCsv, TheProgramRefusesWhatThePageRefuses) {
   const std::string good = run("good", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
   const std::string file = folder_ / "x.csv";
@@ -171,6 +291,7 @@ TEST_F(ReportCsv, TheProgramRefusesWhatThePageRefuses) {
                           {"cut/metrics.jsonl, line 1"});
   testing::expect_refused(program(run("empty", {}) + " --csv -"), {"tells of no step of training yet"});
   testing::expect_refused(program(good + " --csv ''"), {"--csv is empty, expected a file"});
+  testing::expect_refused(program(good + " --html ''"), {"--html is empty, expected a file"});
   testing::expect_refused(program(good + " --csv"), {"--csv"});
   testing::expect_refused(program(good + " --csv " + (folder_ / "no/x.csv")), {"no/x.csv", "cannot be created"});
   EXPECT_FALSE(std::filesystem::exists(file));

@@ -129,7 +129,7 @@ TEST_F(Report, BadInputIsNamed) {
   EXPECT_EQ(refused(run("b", good + "[1]\n")), folder_ / "b/metrics.jsonl, line 2 is an array, expected an object");
   const std::string empty = run("c", "");
   EXPECT_EQ(testing::error_of<DataError>([&] {
-              static_cast<void>(read_runs({empty, empty}));
+              static_cast<void>(read_runs({empty, run("f", "")}));
             }),
             empty + " tells of no step of training yet");
   EXPECT_EQ(read_runs({empty, run("e", good)})[0].steps, 0) << "a run that has just begun, beside another";

@@ -153,6 +153,10 @@ int main(int argc, char** argv) {
   });
   const CLI::Option* const threads = app.add_option("--threads", options.threads, "that decode")->capture_default_str();
   return cli::run_alone(app, argc, argv, [&] {
+    if (check_option->count() == 0) {
+      require<UsageError>(!options.folder.empty(), "DIR is empty, expected a folder, or list:, tokens: or text:");
+      require<UsageError>(!options.out.empty(), "FILE is empty, expected a file to write");
+    }
     if (check_option->count() == 0 && nn::is_token_source(options.folder)) {
       for (const CLI::Option* const other : app.get_options()) {
         const bool taken =
@@ -167,6 +171,7 @@ int main(int argc, char** argv) {
                           " beside a folder of pictures, expected it beside tokens:DIR");
       return pack(options, store, json);
     }
+    require<UsageError>(!checked.empty(), "--check is empty, expected a packed file");
     for (const CLI::Option* const other : app.get_options()) {
       require<UsageError>(other == check_option || other == threads || other == json_option || other->count() == 0,
                           other->get_name(),

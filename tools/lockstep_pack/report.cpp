@@ -44,6 +44,15 @@ std::string damage_text(const nn::PackedCheck& check) {
   return more > 0 ? concat(text, "and ", more, " more\n") : text;
 }
 
+/// The damage as JSON, which holds UTF-8 alone; file names hold any bytes.
+Json::Array texts_of(const nn::PackedCheck& check) {
+  Json::Array texts;
+  for (const std::string& text : check.texts) {
+    texts.emplace_back(utf8_text(text));
+  }
+  return texts;
+}
+
 /// Ids to train on, and for validation.
 std::pair<std::int64_t, std::int64_t> tokens_of(const nn::PackedTokens& file) {
   std::int64_t train = 0;
@@ -101,14 +110,14 @@ Json pack_json(const nn::FolderPack& pack, const nn::PackSummary& summary, doubl
   Json::Array damaged;
   for (const nn::DamagedImage& image : summary.damaged) {
     Json::Object entry;
-    entry["file"] = image.file;
-    entry["text"] = image.text;
+    entry["file"] = utf8_text(image.file);
+    entry["text"] = utf8_text(image.text);
     damaged.emplace_back(std::move(entry));
   }
   const nn::PackOptions& options = pack.options();
   Json::Object json;
-  json["folder"] = options.folder;
-  json["file"] = options.out;
+  json["folder"] = utf8_text(options.folder);
+  json["file"] = utf8_text(options.out);
   json["store"] = nn::name_of(options.store);
   json["resize"] = options.resize;
   json["classes"] = static_cast<std::int64_t>(pack.class_names().size());
@@ -158,8 +167,8 @@ std::string pack_report(const nn::TokenPack& pack, const nn::TokenPackSummary& s
 Json pack_json(const nn::TokenPack& pack, const nn::TokenPackSummary& summary, double seconds) {
   const nn::TokenPackOptions& options = pack.options();
   Json::Object json;
-  json["source"] = options.source;
-  json["file"] = options.out;
+  json["source"] = utf8_text(options.source);
+  json["file"] = utf8_text(options.out);
   json["ids"] = nn::name_of(pack.ids());
   json["files"] = pack.files();
   json["training_tokens"] = pack.train_tokens();
@@ -183,7 +192,7 @@ std::string check_report(const nn::PackedTokens& file, const nn::PackedCheck& ch
 
 Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check) {
   Json::Object json;
-  json["file"] = file.path();
+  json["file"] = utf8_text(file.path());
   json["store"] = nn::name_of(file.store());
   json["classes"] = static_cast<std::int64_t>(file.class_names().size());
   json["training_images"] = file.train_size();
@@ -191,14 +200,14 @@ Json check_json(const nn::PackedFile& file, const nn::PackedCheck& check) {
   json["bytes"] = file.bytes();
   json["decoded"] = check.decoded;
   json["damaged"] = check.damaged;
-  json["texts"] = Json::Array(check.texts.begin(), check.texts.end());
+  json["texts"] = texts_of(check);
   return json;
 }
 
 Json check_json(const nn::PackedTokens& file, const nn::PackedCheck& check) {
   const auto [train, validation] = tokens_of(file);
   Json::Object json;
-  json["file"] = file.path();
+  json["file"] = utf8_text(file.path());
   json["ids"] = nn::name_of(file.ids());
   json["vocabulary"] = file.vocabulary();
   json["parts"] = static_cast<std::int64_t>(file.parts().size());
@@ -208,7 +217,7 @@ Json check_json(const nn::PackedTokens& file, const nn::PackedCheck& check) {
   json["bytes"] = file.bytes();
   json["blocks"] = file.blocks();
   json["damaged"] = check.damaged;
-  json["texts"] = Json::Array(check.texts.begin(), check.texts.end());
+  json["texts"] = texts_of(check);
   return json;
 }
 

@@ -1,6 +1,5 @@
 #include "tools/lockstep_report/csv.hpp"
 
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -42,18 +41,7 @@ std::vector<std::string> columns_of(const std::vector<RunLog>& runs) {
 
 /// Text as a cell: in quotes where a reader would take a part of it for the end of the cell, or trim it.
 std::string cell(std::string_view text) {
-  std::string shown;
-  while (!text.empty()) {
-    if (static_cast<unsigned char>(text.front()) < 0x80) {  // control characters too: this is no terminal
-      shown += text.front();
-      text.remove_prefix(1);
-      continue;
-    }
-    std::array<char, 4> character{};
-    const PrintedCharacter printed = print_character(text, character.data());
-    shown.append(character.data(), printed.written);
-    text.remove_prefix(printed.read);
-  }
+  const std::string shown = utf8_text(text);
   const bool trimmed = shown.starts_with(' ') || shown.ends_with(' ');
   if (!trimmed && shown.find_first_of(",\"\r\n") == std::string::npos) {
     return shown;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
@@ -119,6 +120,7 @@ RunLog read_run(const std::string& path) {
   run.name = folder ? named.parent_path().filename().string() : named.stem().string();
 
   const std::string text = read_file(log.string(), kMostBytes);
+  run.files.push_back(log.string());
   LogReader reader(run);
   std::int64_t number = 0;
   for (std::size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
@@ -137,10 +139,12 @@ RunLog read_run(const std::string& path) {
   const fs::path settings = fs::path(path) / "config.json";
   if (folder && fs::exists(settings, error)) {
     flatten(read_json(settings.string()), "", run.settings);
+    run.files.push_back(settings.string());
   }
   const fs::path evaluation = fs::path(path) / "evaluation.json";
   if (folder && fs::exists(evaluation, error)) {
     run.evaluation = read_evaluation(evaluation.string());
+    run.files.push_back(evaluation.string());
     if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {  // of a part that a resume has taken back
       run.evaluation.reset();
     }
@@ -149,6 +153,12 @@ RunLog read_run(const std::string& path) {
 }
 
 std::vector<RunLog> read_runs(const std::vector<std::string>& paths) {
+  std::set<std::filesystem::path> given;
+  for (const std::string& path : paths) {
+    require<UsageError>(!path.empty(), "a path is empty, expected a folder of results or a file like metrics.jsonl");
+    require<UsageError>(given.insert((std::filesystem::path(path) / "").lexically_normal()).second, printable(path),
+                        " is given twice, expected each run once");
+  }
   std::vector<RunLog> runs;
   std::multiset<std::string> names;
   for (const std::string& path : paths) {

@@ -35,6 +35,7 @@ struct Row {
 struct RunLog {
   std::string name;                       ///< of its folder; unique among the runs of a page
   std::string path;                       ///< as it was given
+  std::vector<std::string> files;         ///< that were read: the log, settings, the evaluation
   std::vector<std::string> fields;        ///< of some row, each once
   std::vector<Row> rows;                  ///< in the order of the file
   std::map<std::string, Points> reports;  ///< values of the rows "step", by field; steps increase
@@ -56,7 +57,8 @@ struct RunLog {
 /// metrics.jsonl, and a line that is not one JSON object with an event (its number is named).
 [[nodiscard]] RunLog read_run(const std::string& path);
 
-/// Several runs; two of one name get their paths as names. DataError when none has made a step yet.
+/// Several runs; two of one name get their paths as names. UsageError for an empty path, and for one that is given
+/// twice; DataError when none has made a step yet.
 [[nodiscard]] std::vector<RunLog> read_runs(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::tools

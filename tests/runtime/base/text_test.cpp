@@ -25,5 +25,13 @@ TEST(Text, DisplayedIsAllOfIt) {
   EXPECT_EQ(displayed(std::string(1000, 'x')), std::string(1000, 'x'));
 }
 
+TEST(Text, OfUtf8HasItsBytesAndWhereOtherBytesWere) {
+  EXPECT_EQ(utf8_text("a\n\x1b\\\x7f \xc3\xa9\xf0\x9f\x98\x80"), "a\n\x1b\\\x7f \xc3\xa9\xf0\x9f\x98\x80");
+  EXPECT_EQ(utf8_text("a\xff\xc3"), "a\\xff\\xc3");
+  EXPECT_EQ(utf8_text("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
+  EXPECT_EQ(utf8_text(std::string("\0", 1)), std::string("\0", 1));
+  EXPECT_EQ(utf8_text(""), "");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -4,7 +4,10 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include <sys/stat.h>
 
 #include <gtest/gtest.h>
 
@@ -112,6 +115,46 @@ TEST(AtomicFile, AppearsAtOnceOrNotAtAll) {
   EXPECT_EQ(testing::count_entries(folder.path()), 1U);
   (void)error_of<StateError>([&] { file.write(bytes("x")); });
   expect_holds(error_of<FileError>([&] { const AtomicFile none(folder / "none/a"); }), "cannot be created");
+}
+
+// A FIFO in place of a device, which root could lose.
+TEST(AtomicFile, WhatIsNoFileIsNotReplaced) {
+  namespace fs = std::filesystem;
+  const testing::TemporaryFolder folder;
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  fs::create_directory(folder / "folder");
+  fs::create_symlink("fifo", folder / "to fifo");
+  fs::create_symlink("folder", folder / "to folder");
+  fs::create_symlink("/dev/null", folder / "to null");
+  for (const auto& [name, kind] : std::vector<std::pair<std::string, std::string>>{{"fifo", "a FIFO"},
+                                                                                   {"to fifo", "a FIFO"},
+                                                                                   {"folder", "a folder"},
+                                                                                   {"to folder", "a folder"},
+                                                                                   {"to null", "a device"}}) {
+    const std::string path = folder / name;
+    const fs::file_type before = fs::symlink_status(path).type();
+    for (const std::string& error : {error_of<FileError>([&] { const AtomicFile file(path); }),
+                                     error_of<FileError>([&] { replace_file(path, "new"); })}) {
+      EXPECT_EQ(error, path + ": is " + kind + ", expected a regular file to replace, or nothing");
+    }
+    EXPECT_EQ(fs::symlink_status(path).type(), before) << name;
+  }
+  EXPECT_EQ(testing::count_entries(folder.path()), 5U);
+}
+
+TEST(AtomicFile, TakesThePlaceOfALinkAndLeavesWhatItLeadsTo) {
+  namespace fs = std::filesystem;
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "file", "old");
+  for (const char* target : {"file", "nothing"}) {
+    const std::string link = folder / (std::string("to ") + target);
+    fs::create_symlink(target, link);
+    replace_file(link, "new");
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(link))) << target;
+    EXPECT_EQ(testing::get_file(link), "new");
+  }
+  EXPECT_EQ(testing::get_file(folder / "file"), "old");
+  EXPECT_FALSE(fs::exists(folder / "nothing"));
 }
 
 TEST(Crc32, IsZlibs) {
