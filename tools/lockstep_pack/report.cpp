@@ -120,6 +120,7 @@ Json pack_json(const nn::FolderPack& pack, const nn::PackSummary& summary, doubl
   json["file"] = utf8_text(options.out);
   json["store"] = nn::name_of(options.store);
   json["resize"] = options.resize;
+  json["shuffled"] = options.shuffle;
   json["classes"] = static_cast<std::int64_t>(pack.class_names().size());
   json["training_images"] = summary.train;
   json["test_images"] = summary.test;
