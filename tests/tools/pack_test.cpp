@@ -280,8 +280,8 @@ TEST_F(Pack, ListsArePackedAsTheirFolderIs) {
   expect_holds(listed.output, lists + ": 6 training and 3 test images, 3 classes; test images are those of '");
   EXPECT_EQ(testing::get_file(path("data/b.pack")), testing::get_file(path("a.pack")));
   expect_refused(pack(lists + " " + path("data/val.csv") + " --overwrite"), {"val.csv", "is a list of pictures"});
-  expect_refused(pack(lists + " " + path("data/train/c0/1.jpg") + " --overwrite"),
-                 {"c0/1.jpg", "is a picture of the list"});
+  expect_refused(pack(lists + " " + path("data/train/c0/0.jpg") + " --overwrite"),
+                 {"c0/0.jpg", "is a picture of the list"});
   expect_refused(pack("list:" + path("data/val.csv") + " " + path("c.pack")), {"val.csv", "--val-fraction"});
   testing::put_file(path("data/val.csv"), "val/c0/9.jpg,c0\n");
   expect_refused(pack(lists + " " + path("c.pack")), {"val.csv', line 1: 'val/c0/9.jpg' of label 'c0' does not exist"});
