@@ -52,6 +52,8 @@ nn::AxisSizes pads(const LayerRequest& request, int axes) {
 }
 
 std::int64_t groups_of(const LayerRequest& request) {
+  require<UsageError>(request.options.groups >= 0, "options of layer ", request.name, ": groups is ",
+                      request.options.groups, ", expected at least 0");
   return request.options.groups == 0 ? 1 : request.options.groups;
 }
 

@@ -8,7 +8,6 @@
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/jpeg_decoder.hpp>
-#include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/models/whitening.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -43,11 +42,11 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
                                 train.height(), " x ", train.width(), "\nclasses ", train.classes()));
   session.agree([&] {
     const std::int64_t chunk = o.training.shuffle_chunk;
-    require<UsageError>(
-        chunk == 0 || train.size() / chunk < 2 * nn::Sampler::kWindowChunks || !nn::lies_by_class(train),
-        "--shuffle-chunk is ", chunk, ", and the training images of ", o.data.spec,
-        " lie class by class, so that a batch would have few classes; expected images in a random "
-        "order (a shuffled list, lockstep-pack --shuffle)");
+    const bool trains = o.training.evaluate.empty() && o.augmentation.show_batch.empty();
+    require<UsageError>(!trains || !nn::chunks_separate_classes(train, chunk), "--shuffle-chunk is ", chunk,
+                        ", and the training images of ", o.data.spec,
+                        " lie class by class, so that a batch would have few of the ", train.classes(),
+                        " classes; expected images in a random order (a shuffled list, lockstep-pack --shuffle)");
     request.classes = train.classes();
     request.height = train.height();
     request.width = train.width();

@@ -7,6 +7,7 @@
 
 #include <lockstep/nn/data/detail/deferred_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -174,6 +175,15 @@ bool lies_by_class(const ImageDataset& dataset) {
     same += static_cast<double>(count) / size * static_cast<double>(count) / size;
   }
   return static_cast<double>(changes) < 0.5 * (1 - same) * size;
+}
+
+bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk) {
+  const std::int64_t window = Sampler::kWindowChunks;
+  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // all positions are one window
+    return false;
+  }
+  const std::int64_t in_chunk = std::max<std::int64_t>(1, chunk * dataset.classes() / dataset.size());
+  return 2 * window * in_chunk < dataset.classes() && lies_by_class(dataset);
 }
 
 ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples) {

@@ -165,6 +165,10 @@ struct ChannelStatistics {
 /// Whether samples of a class lie side by side much more often than in a random order: labels change less than half as
 /// often from sample to sample.
 [[nodiscard]] bool lies_by_class(const ImageDataset& dataset);
+/// Whether a shuffle in chunks of so many samples (SamplerOptions::chunk) leaves batches with less than half of the
+/// classes that they have in a random order, as far as the order of the samples tells: they lie by class, and the
+/// chunks of a window have few classes.
+[[nodiscard]] bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk);
 
 struct SyntheticOptions {
   std::int64_t train_size = 8192;

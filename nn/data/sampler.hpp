@@ -53,7 +53,8 @@ struct SamplerOptions {
 /// 16 or more chunks one after the other in the permuted row, that of its samples. There are max(1, chunks / 16)
 /// windows, rounded down, and window w has the chunks of partition_of(chunks, windows, w) and, as Permutation's part,
 /// w + 2. So the samples of a batch come from 16 chunks in different places of the data set, and whoever reads window
-/// after window reads whole chunks. Where samples lie class by class a batch has few classes, and training fails.
+/// after window reads whole chunks. Where samples lie class by class a batch may have few classes, and training
+/// suffers (chunks_separate_classes()).
 ///
 /// `skipped`: this many positions at the beginning of the order are left out, and batch 0 begins after them. So a run
 /// can continue within an epoch that it began with batches of another size.

@@ -156,10 +156,22 @@ void OutputFile::finish() {
   }
 }
 
+bool names_descriptor(const std::string& path) {
+  const auto of_system = [](std::string_view name) {
+    return name.starts_with("/proc/") || name.starts_with("/dev/fd/");
+  };
+  char target[4096];
+  const ssize_t length = ::readlink(path.c_str(), target, sizeof target);
+  return of_system(path) || (length > 0 && of_system({target, static_cast<std::size_t>(length)}));
+}
+
 namespace {
 
 /// `path`, unless renaming would put a file in place of something else: root can take /dev/full from the system.
 std::string replaceable(std::string path) {
+  if (names_descriptor(path)) {
+    throw FileError(concat(path, ": is a name of the system for an open file, expected a file to replace, or nothing"));
+  }
   struct stat there {};
   if (::stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
     const char* const kind = S_ISDIR(there.st_mode)                             ? "a folder"

@@ -102,6 +102,8 @@ class AtomicFile {
 };
 
 [[nodiscard]] bool file_exists(const std::string& path);
+/// Whether a name is the system's for a file that a process has open, or a link to one: /dev/stderr, /dev/fd/2.
+[[nodiscard]] bool names_descriptor(const std::string& path);
 /// A whole file of at most `limit` bytes.
 [[nodiscard]] std::string read_file(const std::string& path, std::uint64_t limit);
 /// A new file, durable when the call returns.

@@ -253,9 +253,11 @@ TEST_F(ReportCsv, WhatWasReadAndTheOtherOutputAreNotOverwritten) {
   testing::expect_refused(program(a + "/metrics.jsonl --csv " + a + "/metrics.jsonl"), {"is what was read"});
   testing::put_file(folder_ / "report.html", line + "\n");
   testing::expect_refused(program(folder_ / "report.html"), {"report.html", "is what was read"});
-  testing::expect_refused(
-      testing::run_command("sh -c '" LOCKSTEP_TEST_PROGRAM " " + a + " --csv /dev/stdout >> " + a + "/metrics.jsonl'"),
-      {"/dev/stdout", "is what was read"});
+  for (const std::string standard : {"/dev/stdout", "-"}) {
+    testing::expect_refused(testing::run_command("sh -c '" LOCKSTEP_TEST_PROGRAM " " + a + " --csv " + standard +
+                                                 " >> " + a + "/metrics.jsonl'"),
+                            {standard, "is what was read"});
+  }
   EXPECT_EQ(testing::get_file(a + "/metrics.jsonl"), line + "\n");
   EXPECT_EQ(testing::get_file(b + "/config.json"), "{}\n");
 

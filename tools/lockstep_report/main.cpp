@@ -47,13 +47,14 @@ bool same_file(const std::string& one, const std::string& other) {
   }
   namespace fs = std::filesystem;
   std::error_code error;  // of a folder that is not there, where no file can be made either
-  return !is_first && !is_second &&
-         fs::weakly_canonical(fs::absolute(one), error) == fs::weakly_canonical(fs::absolute(other), error);
+  const fs::path first_name = fs::weakly_canonical(fs::absolute(one), error);
+  const fs::path second_name = error ? fs::path() : fs::weakly_canonical(fs::absolute(other), error);
+  return !is_first && !is_second && !error && first_name == second_name;
 }
 
-/// What is written, to where. A file appears whole, in place of an older one; a device, a FIFO and a socket are written
-/// into, as renaming a file would take their names from the system; -, /dev/stdout and what else leads to standard
-/// output are standard output.
+/// What is written, to where. A file appears whole, in place of an older one; a character device, a FIFO and
+/// /dev/stderr are written into, as renaming a file would take their names from the system; -, /dev/stdout and what
+/// else leads to standard output are standard output.
 class Output {
  public:
   explicit Output(std::string path) : path_(std::move(path)) {
@@ -63,15 +64,24 @@ class Output {
     if (path_ == "-" || path_ == "/dev/stdout" ||
         (is_there && ::fstat(STDOUT_FILENO, &standard) == 0 && same_thing(there, standard))) {
       place_ = Place::standard_output;
-    } else if (is_there && (S_ISCHR(there.st_mode) || S_ISFIFO(there.st_mode) || S_ISSOCK(there.st_mode))) {
+    } else if (is_there && (S_ISCHR(there.st_mode) || S_ISFIFO(there.st_mode) || names_descriptor(path_))) {
       place_ = Place::in_place;  // opened late: opening a FIFO waits for its reader, who may read another first
     }
   }
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool printed() const { return place_ == Place::standard_output; }
+  [[nodiscard]] bool in_place() const { return place_ == Place::in_place; }
+  /// Whether writing would harm this file.
+  [[nodiscard]] bool harms(const std::string& file) const {
+    struct stat standard {};
+    struct stat there {};
+    return printed() ? ::fstat(STDOUT_FILENO, &standard) == 0 && ::stat(file.c_str(), &there) == 0 &&
+                           same_thing(standard, there)
+                     : same_file(path_, file);
+  }
 
-  /// Makes a file beside the name: a name that cannot be written is an error before anything is.
+  /// Makes a file beside the name: one that cannot be made is an error before anything is written.
   void begin() {
     if (place_ == Place::file) {
       file_.emplace(path_);
@@ -97,7 +107,7 @@ class Output {
   enum class Place { file, in_place, standard_output };
 
   void write_in_place(const std::string& text) const {
-    const int descriptor = ::open(path_.c_str(), O_WRONLY | O_CLOEXEC | O_NOCTTY);
+    const int descriptor = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
     require<FileError>(descriptor >= 0, path_, ": cannot be opened: ", std::strerror(errno));
     std::FILE* const out = ::fdopen(descriptor, "w");
     require<FileError>(out != nullptr, path_, ": cannot be opened: ", std::strerror(errno));
@@ -116,20 +126,21 @@ class Output {
 /// UsageError for an output that would overwrite what was read, or another output.
 void require_apart(const std::vector<tools::RunLog>& runs, const Output* table, const Output* page) {
   for (const Output* const output : {table, page}) {
-    if (output == nullptr || output->path() == "-") {
+    if (output == nullptr) {
       continue;
     }
     for (const tools::RunLog& run : runs) {
       for (const std::string& file : run.files) {
-        require<UsageError>(!same_file(output->path(), file), printable(output->path()), ": is what was read (",
-                            printable(file), "), expected another file to write");
+        require<UsageError>(!output->harms(file), printable(output->path()), ": is what was read (", printable(file),
+                            "), expected another file to write");
       }
     }
   }
   if (table != nullptr && page != nullptr) {
     require<UsageError>(!table->printed() || !page->printed(),
                         "--csv and --html both go to standard output, expected one of them there");
-    require<UsageError>(table->printed() || page->printed() || !same_file(table->path(), page->path()),
+    require<UsageError>(table->printed() || page->printed() || table->in_place() || page->in_place() ||
+                            !same_file(table->path(), page->path()),
                         "--csv and --html are both ", printable(table->path()), ", expected two files");
   }
 }
@@ -155,7 +166,7 @@ int main(int argc, char** argv) {
       "The table has a line of names, then a line for each report (event step) and each epoch (event epoch): run,\n"
       "event, epoch, step, then a column for each value that some run has; empty where there is none.\n\n"
       "Exit codes: 0; 2 a folder without metrics.jsonl, a damaged line, or a file that cannot be made; 3 a full disk.\n"
-      "A device or FIFO as FILE is written into.",
+      "A character device or FIFO as FILE is written into.",
       "lockstep-report");
   std::vector<std::string> paths;
   std::string page;
@@ -190,13 +201,15 @@ int main(int argc, char** argv) {
         (*output)->begin();
       }
     }
-    for (std::optional<Output>* const output : {&table_out, &page_out}) {
-      if (!*output) {
-        continue;
-      }
-      (*output)->write(output == &table_out ? tools::csv_of(runs) : tools::page_of(runs));
-      if (!(*output)->printed()) {
-        std::fprintf(printed ? stderr : stdout, "%s\n", (*output)->path().c_str());
+    for (const bool in_place : {false, true}) {  // files first: the reader of a FIFO may never come
+      for (std::optional<Output>* const output : {&table_out, &page_out}) {
+        if (!*output || (*output)->in_place() != in_place) {
+          continue;
+        }
+        (*output)->write(output == &table_out ? tools::csv_of(runs) : tools::page_of(runs));
+        if (!(*output)->printed()) {
+          std::fprintf(printed ? stderr : stdout, "%s\n", (*output)->path().c_str());
+        }
       }
     }
     return exit_code::kFinished;

@@ -181,6 +181,23 @@ TEST(Dataset, LiesByClassOrNot) {
   std::vector<std::uint8_t> rare(100, 0);
   rare[13] = rare[55] = rare[77] = 1;
   EXPECT_FALSE(by_class(rare, 2));
+  std::vector<std::uint8_t> many;
+  std::vector<std::uint8_t> moved;
+  for (int i = 0; i < 60 * 64; ++i) {
+    many.push_back(static_cast<std::uint8_t>(i / 64));
+    moved.push_back(static_cast<std::uint8_t>(i % 60));
+  }
+  const auto separated = [](const std::vector<std::uint8_t>& of, int classes, std::int64_t chunk) {
+    const DatasetInfo info{"labels", static_cast<std::int64_t>(of.size()), 8, 8, classes};
+    return chunks_separate_classes(detail::StoredImages(info, 1, std::vector<std::uint8_t>(64 * of.size()), of), chunk);
+  };
+  EXPECT_TRUE(separated(many, 60, 64)) << "16 of 60 classes";
+  EXPECT_TRUE(separated(many, 60, 2));
+  EXPECT_FALSE(separated(many, 60, 0));
+  EXPECT_FALSE(separated(many, 60, 1)) << "any sample follows any other";
+  EXPECT_FALSE(separated(many, 60, 128)) << "30 chunks are one window";
+  EXPECT_FALSE(separated(moved, 60, 64));
+  EXPECT_FALSE(separated(labels, 10, 2)) << "16 chunks have all classes";
   rare.assign(100, 0);
   rare[97] = rare[98] = rare[99] = 1;
   EXPECT_TRUE(by_class(rare, 2));

@@ -117,6 +117,32 @@ TEST(AtomicFile, AppearsAtOnceOrNotAtAll) {
   expect_holds(error_of<FileError>([&] { const AtomicFile none(folder / "none/a"); }), "cannot be created");
 }
 
+// As /dev/stderr is one, which root could lose with a log behind it.
+TEST(AtomicFile, ANameOfAnOpenFileStays) {
+  const testing::TemporaryFolder folder;
+  const std::string log = folder / "log";
+  write_file(log, "old");
+  const InputFile open(log);
+  std::string descriptor;  // of `open`, as the system names it
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code ignored;
+    if (std::filesystem::equivalent(entry.path(), log, ignored)) {
+      descriptor = entry.path().string();
+    }
+  }
+  ASSERT_NE(descriptor, "");
+  const std::string link = folder / "stderr";
+  std::filesystem::create_symlink(descriptor, link);
+  for (const std::string& name : {link, descriptor}) {
+    EXPECT_TRUE(names_descriptor(name));
+    expect_holds(error_of<FileError>([&] { replace_file(name, "new"); }),
+                 name + ": is a name of the system for an open file");
+  }
+  EXPECT_TRUE(std::filesystem::is_symlink(link));
+  EXPECT_EQ(read_file(log, 100), "old");
+  EXPECT_FALSE(names_descriptor(log));
+}
+
 // A FIFO in place of a device, which root could lose.
 TEST(AtomicFile, WhatIsNoFileIsNotReplaced) {
   namespace fs = std::filesystem;

@@ -166,13 +166,13 @@ typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* linear, activation, batch_norm (none or relu) */
   int32_t bias;
-  int32_t pad_mode;    /* 0: zeros */
-  int32_t kernel[3];   /* convolutions 3, conv_transpose and pools 2 */
-  int32_t stride[3];   /* 1; of pools and conv_transpose: as kernel */
-  int32_t pad[3];      /* 0; on both sides */
-  int32_t dilation[3]; /* 1; of convolutions, conv_transpose */
-  int32_t groups;      /* 1; likewise: parts of the channels that do not meet */
-  int32_t reserved;
+  int32_t pad_mode;      /* 0: zeros */
+  int32_t kernel[3];     /* convolutions 3, conv_transpose and pools 2 */
+  int32_t stride[3];     /* 1; of pools and conv_transpose: as kernel */
+  int32_t pad[3];        /* 0; on both sides */
+  int32_t dilation[3];   /* 1; of convolutions, conv_transpose */
+  int32_t groups;        /* 1; likewise: parts of the channels that do not meet */
+  int32_t reserved;      /* not looked at */
   double epsilon;        /* norms: 1e-5 */
   double momentum;       /* batch_norm: 0.1 */
   double rate;           /* dropout */
