@@ -651,6 +651,8 @@ TEST(Layers, BadInput) {
   options.groups = 2;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 4), {"layer a", "padding"}));  // 3 channels
   EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("max_pool", &zero, 0), {"groups is 2"}));
+  options.groups = -1;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 4), {"groups is -1, expected at least 0"}));
   options.groups = 0;
   options.dilation[1] = 2;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("max_pool", &zero, 0), {"dilation is 2"}));
