@@ -306,6 +306,7 @@ FolderList list_lists(const std::string& paths, double val_fraction, std::uint64
                       ", expected none (--val-fraction) beside two lists");
   const fs::path root = fs::path(files[0]).parent_path();
   std::vector<PictureList> lists;
+  lists.reserve(files.size());
   for (const std::string& file : files) {
     lists.push_back({.path = file, .text = read_file(file, kMostBytes), .above = above_of(file, root)});
   }

@@ -29,6 +29,7 @@ std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 
 std::vector<std::unique_ptr<const TokenIds>> shared(std::vector<TokenFile> files) {
   std::vector<std::unique_ptr<const TokenIds>> ids;
+  ids.reserve(files.size());
   for (TokenFile& file : files) {
     ids.push_back(std::make_unique<TokenFile>(std::move(file)));
   }
