@@ -19,6 +19,7 @@
 #include "tests/support/image_files.hpp"
 #endif
 #include "tests/support/run_command.hpp"
+#include "tests/tools/pack_runs.hpp"
 #include "tools/lockstep_pack/report.hpp"
 
 namespace lockstep::tools {
@@ -29,26 +30,13 @@ using testing::Ended;
 using testing::expect_holds;
 using testing::expect_refused;
 
-class Pack : public ::testing::Test {
+class Pack : public PackTest {
  protected:
-  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
-  static Ended pack(const std::string& options) {
-    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
-  }
   static Ended train_resnet(const std::string& options) {
     return testing::run_command(std::string(TRAIN_RESNET) +
                                 " --image-size 16 --batch-size 6 --log-every 1 --threads 1 --model mlp --hidden 8 " +
                                 options);
   }
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  /// All that training has changed.
-  [[nodiscard]] std::string state(const std::string& run) const {
-    const std::string last = path(run) + "/last/";
-    return testing::get_file(last + "model.safetensors") + testing::get_file(last + "optimizer.safetensors");
-  }
-
- private:
-  testing::TemporaryFolder folder_;
 };
 
 TEST(PackReport, SaysHowLongItTakes) {

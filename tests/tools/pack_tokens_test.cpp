@@ -18,6 +18,7 @@
 #include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
 #include "tests/support/token_files.hpp"
+#include "tests/tools/pack_runs.hpp"
 
 namespace lockstep::tools {
 namespace {
@@ -27,23 +28,13 @@ using testing::Ended;
 using testing::expect_holds;
 using testing::expect_refused;
 
-class PackTokens : public ::testing::Test {
+class PackTokens : public PackTest {
  protected:
-  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
-  static Ended pack(const std::string& options) {
-    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
-  }
   static Ended train(const std::string& options) {
     return testing::run_command(std::string(TRAIN_TEXT) +
                                 " --layers 1 --heads 2 --width 32 --length 32 --batch-size 16 --threads 1 --sample 0 "
                                 "--log-every 1 --schedule constant --warmup-epochs 0 " +
                                 options);
-  }
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  /// All that training has changed.
-  [[nodiscard]] std::string state(const std::string& run) const {
-    const std::string last = path(run) + "/last/";
-    return testing::get_file(last + "model.safetensors") + testing::get_file(last + "optimizer.safetensors");
   }
   /// Two files to train on and one for validation, of three forms.
   void put_tokens() const {
@@ -87,9 +78,6 @@ class PackTokens : public ::testing::Test {
       EXPECT_TRUE(state("other") == state("two")) << ranks.output;
     }
   }
-
- private:
-  testing::TemporaryFolder folder_;
 };
 
 TEST_F(PackTokens, OfTokensTrainToTheSameBytes) {

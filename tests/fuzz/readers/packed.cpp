@@ -4,41 +4,19 @@
 #include <cstddef>
 #include <string>
 
-#include <zlib.h>
-
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 
+#include "tests/fuzz/packed_bytes.hpp"
 #include "tests/fuzz/support.hpp"
 
 namespace lockstep::fuzz {
 
 namespace {
 
-constexpr std::size_t kBegin = 16;
-constexpr std::size_t kEnd = 64;
 constexpr std::size_t kRecord = 40;
-
-std::uint64_t number(const std::string& bytes, std::size_t at, std::size_t count) {
-  std::uint64_t value = 0;
-  for (std::size_t i = count; i-- > 0;) {
-    value = value << 8 | static_cast<unsigned char>(bytes.at(at + i));
-  }
-  return value;
-}
-
-std::uint32_t crc_of(const std::string& bytes, std::size_t at, std::size_t count, std::uint32_t before = 0) {
-  return static_cast<std::uint32_t>(
-      crc32_z(before, reinterpret_cast<const Bytef*>(bytes.data() + at), std::min(count, bytes.size() - at)));
-}
-
-void put(std::string& bytes, std::size_t at, std::uint32_t value) {
-  for (std::size_t i = 0; i < 4; ++i) {
-    bytes.at(at + i) = static_cast<char>(value >> 8 * i & 0xFF);
-  }
-}
 
 /// Checksums as a writer would have made them, as far as the parts are where they should be.
 void repair(std::string& bytes, bool samples) {

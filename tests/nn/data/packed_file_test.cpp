@@ -20,6 +20,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 
+#include "tests/support/damage.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/resident.hpp"
 #include "tests/support/torch_files.hpp"
@@ -198,14 +199,7 @@ TEST_F(PackedFiles, SamplesAreReadAhead) {
 TEST_F(PackedFiles, EveryBitCounts) {
   const std::string good = Parts().text();
   ASSERT_NO_THROW(read(good));
-  for (std::size_t at = 0; at < good.size(); ++at) {
-    for (int bit = 0; bit < 8; ++bit) {
-      std::string bytes = good;
-      bytes[at] = static_cast<char>(bytes[at] ^ 1 << bit);
-      (void)refused(bytes);
-      ASSERT_FALSE(HasFailure()) << "bit " << bit << " of byte " << at;
-    }
-  }
+  testing::for_each_flipped_bit(good, [&](const std::string& bytes) { (void)refused(bytes); });
 }
 
 /// As check_packed() reads the file at that path.
@@ -259,14 +253,7 @@ TEST_F(PackedFiles, ACheckNamesTheDamagedSamples) {
 
 TEST_F(PackedFiles, EveryByteIsThere) {
   const std::string good = Parts().text();
-  for (std::size_t size = 0; size < good.size(); ++size) {
-    (void)refused(good.substr(0, size));
-    ASSERT_FALSE(HasFailure()) << size << " bytes";
-  }
-  for (const std::size_t more : {1U, 7U, 64U, 5000U}) {
-    (void)refused(good + std::string(more, '\0'));
-    (void)refused(good + good.substr(0, std::min(more, good.size())));
-  }
+  testing::for_each_other_length(good, [&](const std::string& bytes) { (void)refused(bytes); });
   expect_holds(refused(std::string()), "is no packed file");
   expect_holds(refused(std::string("PK\x03\x04 and so on")), "is no packed file of lockstep-pack");
   expect_holds(refused(good.substr(0, 40)), "ends at byte 40, expected at least 80: it is cut off");
