@@ -222,7 +222,8 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
       "start from the weights of this checkpoint, .safetensors file or .pth of torch.save; of one with another number "
       "of classes the last layer's are left out")
       ->check(not_empty);
-  add("--resume", o.resume, "go on from this checkpoint; auto: OUT/last if it is there")->check(not_empty);
+  add("--resume", o.resume, "go on from this checkpoint; auto: from OUT/last, else from the newest of OUT, else anew")
+      ->check(not_empty);
   app.add_flag("--overwrite", o.overwrite, "delete the checkpoints in OUT; without it such a folder is refused")
       ->group("Results");
   add("--evaluate", o.evaluate, "only evaluate this checkpoint, .safetensors file or .pth on the test set")

@@ -141,6 +141,9 @@ class Run {
          .batches_per_epoch = per_epoch_});
     looked_at_ = at().step;
     checked_ = at().step;
+    if (options_.checkpoint_first) {
+      complete_checkpoints();
+    }
     RunEnd end = RunEnd::finished;
     while (at().epoch < options_.epochs && !steps_done()) {
       if (options_.patience > 0 && progress_.since_best >= options_.patience) {
@@ -201,12 +204,13 @@ class Run {
                         " seconds, expected at least 0");
     require<UsageError>(options_.max_seconds >= 0, "training run: max_seconds is ", options_.max_seconds,
                         ", expected at least 0");
-    std::string same = concat("stop ", may_stop() ? "on" : "off", "\nmax seconds ", exact_text(options_.max_seconds),
-                              "\ncheckpoints ", options_.checkpoint_dir.empty() ? "off" : "on", "\nepoch ", at().epoch,
-                              ", batch ", at().batch, ", step ", at().step, "\nsteps under way ", lag_, "\nbest by ",
-                              best_.metric, best_.lowest ? ", lowest" : ", highest", ", so far ",
-                              progress_.best ? exact_text(*progress_.best) : std::string("none"), ", ",
-                              progress_.since_best, " evaluations ago\n");
+    std::string same =
+        concat("stop ", may_stop() ? "on" : "off", "\nmax seconds ", exact_text(options_.max_seconds), "\ncheckpoints ",
+               options_.checkpoint_dir.empty() ? "off" : "on", options_.checkpoint_first ? ", one first" : "",
+               "\nepoch ", at().epoch, ", batch ", at().batch, ", step ", at().step, "\nsteps under way ", lag_,
+               "\nbest by ", best_.metric, best_.lowest ? ", lowest" : ", highest", ", so far ",
+               progress_.best ? exact_text(*progress_.best) : std::string("none"), ", ", progress_.since_best,
+               " evaluations ago\n");
     for (const Amount& amount :
          {Amount{"epochs", options_.epochs, 0}, Amount{"steps", options_.steps, 0}, Amount{"keep", options_.keep, 0},
           Amount{"keep_best", options_.keep_best, 1}, Amount{"log_every", options_.log_every, 1},
@@ -460,6 +464,23 @@ class Run {
       save("best");
     }
     remove_fallen_out();
+    save(kLast);
+  }
+
+  /// What the end of the epoch has left undone whose checkpoint the run begins with.
+  void complete_checkpoints() {
+    double unwritten = 0;
+    if (control_.rank() == 0 && !options_.checkpoint_dir.empty()) {
+      const std::string folder = checkpoint_place().path;
+      const bool is_best = progress_.best && progress_.since_best == 0;
+      unwritten = is_best && !file_exists(folder + "/best") &&
+                          file_exists(concat(folder, '/', BestCheckpoints::name(at().step)))
+                      ? 1
+                      : 0;
+    }
+    if (comm::all_gather_value(control_, unwritten).front() != 0) {
+      save("best");
+    }
     save(kLast);
   }
 

@@ -844,15 +844,71 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   EXPECT_TRUE(testing::get_file(path("run/last/model.safetensors")) == model) << "refused, and yet changed";
   EXPECT_EQ(train_resnet(ranks, job + "--dry-run").code, 0) << "it writes nothing";
   EXPECT_EQ(train_resnet(ranks, kTiny + "--steps 3 --seed 5 --resume auto" + out("run")).code, 0);
-  // A copy that a user has made is left alone, and best/ alone is offered.
+  // A copy that a user has made is left alone.
   fs::copy(path("run/last"), path("run/last.old-mine"), fs::copy_options::recursive);
   EXPECT_EQ(train_resnet(ranks, job + "--overwrite").code, 0);
   EXPECT_FALSE(testing::get_file(path("run/last/model.safetensors")) == model);
   EXPECT_TRUE(fs::exists(path("run/last.old-mine/state.json")));
+  // A readable checkpoint is the newest, whatever lies beside it; where there is none, nothing is written over.
   fs::remove_all(path("run/last"));
-  expect_refused(train_resnet(ranks, job + "--resume auto"), {"best/", "--resume " + path("run/best")});
-  fs::rename(path("run/best"), path("run/last.1"));
-  expect_refused(train_resnet(ranks, job + "--resume auto"), {"last.1/", "--resume " + path("run/last.1")});
+  expect_refused(train_resnet(ranks, job), {"--out " + path("run"), "best/", "--resume auto", "--overwrite"});
+  fs::create_directories(path("run/last.1"));
+  const Ended ended = train_resnet(ranks, job + "--steps 3 --resume auto");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("  resuming   " + path("run/best")), 1) << ended.output;
+  fs::remove_all(path("run/last"));
+  fs::remove_all(path("run/best"));
+  fs::create_directories(path("run/last.1"));
+  testing::put_file(path("run/last.1/state.json"), "{");
+  expect_refused(train_resnet(ranks, job + "--resume auto"), {path("run/last.1/state.json")});
+}
+
+TEST_F(TrainResNet, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
+  const int ranks = kMpi ? 2 : 0;
+  const std::string job = kTiny + "--epochs 3 --keep-best 3 --resume auto ";
+  ASSERT_EQ(train_resnet(ranks, job + out("whole")).code, 0);
+  const auto bytes = [&](const std::string& run, const std::string& checkpoint) {
+    std::string all;
+    for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+      all += testing::get_file(path(concat(run, '/', checkpoint, '/', file)));
+    }
+    return all;
+  };
+  // The first epoch writes best-4, best, last. A kill leaves the first of them, or the first two.
+  for (const std::string& left : std::vector<std::string>{"best-4", "best-4 best"}) {
+    fs::remove_all(path("cut"));
+    fs::create_directories(path("cut"));
+    fs::copy(path("whole/config.json"), path("cut/config.json"));
+    fs::copy(path("whole/best-4"), path("cut/best-4"));
+    if (left == "best-4 best") {
+      fs::copy(path("whole/best-4"), path("cut/best"));
+    }
+    const Ended ended = train_resnet(ranks, job + out("cut"));
+    ASSERT_EQ(ended.code, 0) << left << ":\n" << ended.output;
+    EXPECT_EQ(ended.count("  resuming   " + path("cut/best")), 1) << ended.output;
+    EXPECT_EQ(ended.count("is not the best of"), 0) << ended.output;
+    for (const char* checkpoint : {"last", "last.1", "best", "best-4", "best-8", "best-12"}) {
+      EXPECT_EQ(bytes("cut", checkpoint), bytes("whole", checkpoint)) << left << ": " << checkpoint;
+    }
+  }
+}
+
+TEST_F(TrainResNet, LastIsOfTheRunThatGoesOnFromAnotherCheckpoint) {
+  const int ranks = kMpi ? 2 : 0;
+  const std::string job = kTiny + "--epochs 3 --keep-best 3 ";
+  ASSERT_EQ(train_resnet(ranks, job + out("run")).code, 0);
+  // Nothing is left to do in this one: what is in last/ then, a kill before the first checkpoint would leave.
+  const Ended back = train_resnet(ranks, job + "--steps 4 --resume " + path("run/best-4") + out("run"));
+  EXPECT_EQ(back.code, 0) << back.output;
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+    EXPECT_EQ(testing::get_file(path(concat("run/last/", file))), testing::get_file(path(concat("run/best-4/", file))));
+    EXPECT_NE(testing::get_file(path(concat("run/last.1/", file))),
+              testing::get_file(path(concat("run/best-4/", file))));
+  }
+  // From last/ itself, by another path to it, nothing is written first: last.1 stays as it is.
+  const std::string before = testing::get_file(path("run/last.1/model.safetensors"));
+  EXPECT_EQ(train_resnet(ranks, job + "--steps 4 --resume " + path("run/../run/last") + out("run")).code, 0);
+  EXPECT_EQ(testing::get_file(path("run/last.1/model.safetensors")), before);
 }
 
 TEST_F(TrainResNet, TheBestOfARunAreKept) {
@@ -896,8 +952,7 @@ TEST_F(TrainResNet, TheBestOfARunAreKept) {
     fs::remove_all(path(concat("run/", other)));
   }
   fs::create_directories(path("run/best-8.tmp-host-1-0"));
-  expect_refused(train_resnet(ranks, job + out("run")),
-                 {kept[0] + "/", kept[1] + "/", "--resume " + path("run/"), "--overwrite"});
+  expect_refused(train_resnet(ranks, job + out("run")), {kept[0] + "/", kept[1] + "/", "--resume auto", "--overwrite"});
   EXPECT_EQ(train_resnet(ranks, kTiny + "--epochs 1 --overwrite" + out("run")).code, 0);
   for (const fs::directory_entry& entry : fs::directory_iterator(path("run"))) {
     EXPECT_FALSE(entry.path().filename().string().starts_with("best-")) << entry.path();

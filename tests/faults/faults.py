@@ -324,8 +324,8 @@ class Chain:
         if code == 3:
             require(lines[-1].startswith("lockstep: error: ") and str(self.out) in lines[-1],
                     f"the last line is {lines[-1:]}")
-            # What was written while the folder was emptied may be a last.1/ without a last/: a run names it and does not
-            # go on from it by itself. Who deletes the folder goes on until it is gone.
+            # What was written while the folder was emptied may be a checkpoint, from which the next run would go on. Who
+            # deletes the folder goes on until it is gone.
             shutil.rmtree(self.out, ignore_errors=True)
         elif (self.out / "last").exists():
             require(checkpoint(self.out / "last")["epoch"] == EPOCHS, "exit code 0, and the run is not done")

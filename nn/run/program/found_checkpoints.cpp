@@ -25,10 +25,52 @@ std::string checkpoint_in(comm::Session& session, const std::string& path) {
   return comm::broadcast_text(session.control(), meant);
 }
 
+std::vector<std::string> checkpoints_in(const std::string& out) {
+  std::vector<std::string> found;
+  const auto add = [&](const std::string& name) {
+    const std::string path = concat(out, '/', name);
+    const bool there = !find_folder(path).empty();
+    if (there) {
+      found.push_back(path);
+    }
+    return there;
+  };
+  add("last");
+  for (int number = 1; add(concat("last.", number)); ++number) {
+  }
+  add("best");
+  for (const std::int64_t step : BestCheckpoints::steps_in(out)) {
+    add(BestCheckpoints::name(step));
+  }
+  return found;
+}
+
+std::string newest_checkpoint(const std::string& out) {
+  const std::vector<std::string> found = checkpoints_in(out);
+  if (found.empty() || found.front() == out + "/last") {
+    return found.empty() ? "" : found.front();
+  }
+  std::string newest = found.front();
+  std::int64_t highest = -1;
+  for (const std::string& path : found) {
+    if (const std::int64_t step = step_of_sound(path).value_or(-1); step > highest) {
+      newest = path;
+      highest = step;
+    }
+  }
+  return newest;
+}
+
 bool lies_in(const std::string& checkpoint, const std::string& out) {
   std::error_code ignored;
   return !checkpoint.empty() &&
          std::filesystem::equivalent(std::filesystem::path(find_folder(checkpoint)).parent_path(), out, ignored);
+}
+
+bool is_last_of(const std::string& checkpoint, const std::string& out) {
+  std::error_code ignored;
+  return !checkpoint.empty() &&
+         std::filesystem::equivalent(find_folder(checkpoint), find_folder(out + "/last"), ignored);
 }
 
 std::optional<std::int64_t> step_of_sound(const std::string& folder) {
@@ -50,13 +92,9 @@ void naming_others(const std::string& source, const std::function<void()>& read)
     }
     std::string others;
     const std::filesystem::path path(source);
-    std::vector<std::string> names{"last", "last.1", "best"};
-    for (const std::int64_t step : BestCheckpoints::steps_in(path.parent_path().string())) {
-      names.push_back(BestCheckpoints::name(step));
-    }
-    for (const std::string& name : names) {
-      const std::string other = (path.parent_path() / name).string();
-      if (const auto step = path.filename() == name ? std::nullopt : step_of_sound(other)) {
+    for (const std::string& other : checkpoints_in(path.parent_path().string())) {
+      const bool same = path.filename() == std::filesystem::path(other).filename();
+      if (const auto step = same ? std::nullopt : step_of_sound(other)) {
         others += concat("; ", other, " (step ", *step, ") can be read");
       }
     }

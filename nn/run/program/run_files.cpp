@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include <lockstep/nn/run/best_checkpoints.hpp>
+#include <lockstep/nn/run/program/found_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -83,20 +84,11 @@ std::string RunFiles::job_of(const std::string& folder) {
 
 void RunFiles::require_no_checkpoints(const std::string& folder) {
   std::string found;
-  for (const char* name : {"last", "last.1", "best"}) {
-    if (!find_folder(concat(folder, '/', name)).empty()) {
-      found += concat(found.empty() ? "" : " and ", name, '/');
-    }
+  for (const std::string& path : checkpoints_in(folder)) {
+    found += concat(found.empty() ? "" : " and ", path.substr(folder.size() + 1), '/');
   }
-  for (const std::int64_t step : BestCheckpoints::steps_in(folder)) {
-    if (!find_folder(concat(folder, '/', BestCheckpoints::name(step))).empty()) {
-      found += concat(found.empty() ? "" : " and ", BestCheckpoints::name(step), '/');
-    }
-  }
-  const std::string first = found.substr(0, found.find('/'));
-  const std::string other = first == "last" ? "--resume auto" : concat("--resume ", folder, '/', first);
-  require<UsageError>(found.empty(), "--out ", folder, " has checkpoints of an earlier run, ", found, ": expected ",
-                      other, " to go on from them, --overwrite to delete them, or another folder");
+  require<UsageError>(found.empty(), "--out ", folder, " has checkpoints of an earlier run, ", found,
+                      ": expected --resume auto to go on from them, --overwrite to delete them, or another folder");
 }
 
 void RunFiles::remove_results(const std::string& folder) {

@@ -73,7 +73,7 @@ struct TrainingProgram::Impl {
         }
         files.lock_if_used(o.out);
         if (attempt.number > 0 && RunFiles::job_of(o.out) == attempt.job) {
-          found = find_folder(o.out + "/last").empty() ? 1 : 2;
+          found = newest_checkpoint(o.out).empty() ? 1 : 2;
         }
       }
     });
@@ -87,7 +87,7 @@ struct TrainingProgram::Impl {
     // file system of its own.
     resume_from = o.resume;
     if (o.resume == "auto") {
-      session.agree([&] { resume_from = first && !find_folder(o.out + "/last").empty() ? o.out + "/last" : ""; });
+      session.agree([&] { resume_from = first ? newest_checkpoint(o.out) : ""; });
       resume_from = comm::broadcast_text(session.control(), resume_from);
     } else {
       resume_from = checkpoint_in(session, resume_from);
@@ -119,7 +119,7 @@ struct TrainingProgram::Impl {
                    MemoryCopies::Place{.job = attempt.job, .node = session.node(), .local_rank = session.local_rank()},
                    [this](const std::string& line) { files.note("warning: " + line); });
     const std::optional<std::int64_t> newest = used ? copies->find() : std::nullopt;
-    const double last = first ? static_cast<double>(step_of_sound(o.out + "/last").value_or(-1)) : 0;
+    const double last = first ? static_cast<double>(step_of_sound(newest_checkpoint(o.out)).value_or(-1)) : 0;
     const double on_disk = comm::all_gather_value(session.control(), last).front();
     if (newest && static_cast<double>(*newest) > on_disk) {
       resume_from = copies->newest();
@@ -329,13 +329,16 @@ struct TrainingProgram::Impl {
   }
 
   /// A checkpoint may tell of a best one that is not in the folder of results: that of a run elsewhere, or one that was
-  /// removed. The next evaluation is the best then.
+  /// removed. The next evaluation is the best then. A best-STEP of this step is the best without best/, too: the run
+  /// writes best/ first (RunOptions::checkpoint_first).
   void forget_missing_best(RunProgress& progress) {
     const std::string folder = o.out + "/best";
     double known = progress.best ? 0 : 1;
     session.agree([&] {
       if (first && progress.best) {
-        known = is_best_of(folder, progress) ? 1 : 0;
+        const bool own = progress.since_best == 0 &&
+                         is_best_of(concat(o.out, '/', BestCheckpoints::name(progress.position.step)), progress);
+        known = own || is_best_of(folder, progress) ? 1 : 0;
       }
     });
     if (comm::all_gather_value(session.control(), known).front() == 0) {
@@ -434,12 +437,17 @@ struct TrainingProgram::Impl {
     if (observer != nullptr) {
       observers.add(*observer);
     }
+    double checkpoint_first = 0;
+    session.agree(
+        [&] { checkpoint_first = first && lies_in(resume_from, o.out) && !is_last_of(resume_from, o.out) ? 1 : 0; });
+    checkpoint_first = comm::all_gather_value(session.control(), checkpoint_first).front();
     const RunOptions options{.epochs = o.epochs,
                              .steps = o.steps,
                              .log_every = o.log_every,
                              .checkpoint_dir = o.out,
                              .checkpoint_place = [this] { return files.place(); },
                              .checkpoint_every = o.checkpoint_every,
+                             .checkpoint_first = checkpoint_first != 0,
                              .copy_every = copies && copies->on() ? o.copy_every : 0,
                              .copy = [this](const RunProgress& at) { copies->save(*trainer, made.identity, at); },
                              .check_replicas = o.check_replicas,
