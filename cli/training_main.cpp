@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include <lockstep/nn/run/program/found_checkpoints.hpp>
 #include <lockstep/nn/run/program/memory_copies.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
@@ -11,11 +12,11 @@ namespace lockstep::cli {
 
 namespace {
 
-/// A text that changes with the last checkpoint in a folder.
-std::string last_checkpoint(const std::string& out) {
+/// A text that changes with the newest checkpoint in a folder.
+std::string newest_state(const std::string& out) {
   constexpr std::uint64_t kMostBytes = 1 << 20;
   try {
-    return read_file(find_folder(out + "/last") + "/state.json", kMostBytes);
+    return read_file(find_folder(nn::newest_checkpoint(out)) + "/state.json", kMostBytes);
   } catch (const Error&) {
     return "";
   }
@@ -26,7 +27,7 @@ std::string last_checkpoint(const std::string& out) {
 void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& options) {
   const auto copies = std::make_shared<std::string>();
   policy.progress = [out = options.out, copies] {
-    return last_checkpoint(out) + (copies->empty() ? "" : last_checkpoint(*copies));
+    return newest_state(out) + (copies->empty() ? "" : newest_state(*copies));
   };
   policy.hold = [wanted = options.copy_every > 0, copies](const std::string& job) -> std::shared_ptr<void> {
     nn::remove_abandoned_copies();

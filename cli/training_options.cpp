@@ -215,7 +215,9 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
       "steps between copies of the state in the memory of the nodes (/dev/shm), from which a job with --max-restarts "
       "goes on; 0: none");
   add("--patience", o.patience, "finish after so many epochs in a row without a new best; 0: never");
-  add("--max-time", o.max_time, "stop with a checkpoint after so many seconds of training, exit code 75; 0: never");
+  add("--max-time", o.max_time,
+      "stop with a checkpoint after so many seconds of training, those of earlier starts of the job too, exit code 75; "
+      "0: never");
   add("--keep", o.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...");
   add("--keep-best", o.keep_best, "the N best checkpoints stay as OUT/best-STEP; 1: the best alone, OUT/best");
   add("--init", o.init,

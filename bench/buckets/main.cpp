@@ -18,7 +18,7 @@
 #include <lockstep/comm/gradients/peer_plans.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/bucket_trial.hpp>

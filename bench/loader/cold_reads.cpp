@@ -20,6 +20,7 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/nn/data/loader.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>

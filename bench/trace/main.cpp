@@ -10,7 +10,7 @@
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/base/error.hpp>

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cstdint>
+#include <sstream>
 #include <utility>
 #include <vector>
 
@@ -255,18 +256,27 @@ Launch place(const Environment& environment, const GivenPlace& given) {
 }
 
 Attempt parse_attempt(const std::string& text) {
-  const std::size_t first = text.find(' ');
-  const std::size_t second = first == std::string::npos ? first : text.find(' ', first + 1);
-  int number = -1;
-  if (first > 0 && second != std::string::npos) {
-    const char* end = text.data() + second;
-    const auto [at, error] = std::from_chars(text.data() + first + 1, end, number);
-    number = error == std::errc() && at == end ? number : -1;
+  const auto count = [](const std::string& word) {
+    int value = -1;
+    const auto [at, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+    return error == std::errc() && at == word.data() + word.size() ? value : -1;
+  };
+  std::vector<std::string> words;
+  std::istringstream in(text);
+  for (std::string word; std::getline(in, word, ' ');) {
+    words.push_back(word);
   }
-  const std::string devices = second == std::string::npos ? "" : text.substr(second + 1);
-  require<UsageError>(number >= 0 && !devices.empty() && devices.find(' ') == std::string::npos, kAttempt, " is '",
-                      text, "', expected JOB NUMBER DEVICES");
-  return {.job = text.substr(0, first), .number = number, .devices = devices == "-" ? "" : devices};
+  const bool sized = words.size() == 3 || words.size() == 4;
+  Attempt attempt;
+  if (sized) {
+    attempt = {.job = words[0],
+               .number = count(words[1]),
+               .devices = words[2] == "-" ? "" : words[2],
+               .seconds = words.size() == 4 ? count(words[3]) : 0};
+  }
+  require<UsageError>(sized && !attempt.job.empty() && attempt.number >= 0 && !words[2].empty() && attempt.seconds >= 0,
+                      kAttempt, " is '", text, "', expected JOB NUMBER DEVICES [SECONDS]");
+  return attempt;
 }
 
 }  // namespace
@@ -299,7 +309,8 @@ bool lacks_local_size(const Environment& environment) noexcept {
 }
 
 std::string attempt_text(const Attempt& attempt) {
-  return concat(attempt.job, ' ', attempt.number, ' ', attempt.devices.empty() ? "-" : attempt.devices);
+  return concat(attempt.job, ' ', attempt.number, ' ', attempt.devices.empty() ? "-" : attempt.devices, ' ',
+                attempt.seconds);
 }
 
 std::string Launch::description() const {

@@ -26,6 +26,7 @@ struct Attempt {
   std::string job{};  ///< the same in every start of a job, and no other job's; empty: this job is not started again
   int number = 0;     ///< the starts before
   std::string devices{};  ///< what the ranks take instead of --devices; empty: what it says
+  int seconds = 0;        ///< since the job's first start
 };
 
 struct Launch {

@@ -361,6 +361,7 @@ DeviceRequest fewer(const DeviceRequest& request, int ranks, const RestartPolicy
 int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environment& environment, int argc,
               char** argv) {
   const RestartPolicy policy = asked.restart;
+  const auto begin = std::chrono::steady_clock::now();
   Attempt attempt{.job = concat(::getpid(), '-', std::chrono::system_clock::now().time_since_epoch().count())};
   const std::shared_ptr<void> held = policy.hold ? policy.hold(attempt.job) : nullptr;
   for (;;) {
@@ -375,6 +376,8 @@ int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environm
       attempt.devices = asked.devices.text();
     }
     ++attempt.number;
+    const auto passed = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - begin);
+    attempt.seconds = static_cast<int>(passed.count());
     const std::string of = attempt.devices.empty() ? "" : concat(" on ", attempt.devices);
     const std::string why = end.code > 128 ? concat(" (signal ", end.code - 128, ")") : "";
     std::fprintf(stderr, "lockstep: the job ended with code %d%s: restart %d of %d%s\n", end.code, why.c_str(),

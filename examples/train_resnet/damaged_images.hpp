@@ -3,6 +3,7 @@
 #include <vector>
 
 #include <lockstep/comm/launch/session.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 
 namespace train_resnet {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/run/evaluation/test_views.hpp>
 #include <lockstep/nn/run/program/training_options.hpp>
 

@@ -1,6 +1,6 @@
 // Apart from dataset.cpp, so that a program that opens no files needs no library for them.
 
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 
 #include <limits>
 #include <string>

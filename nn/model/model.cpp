@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -231,7 +232,14 @@ NodeId ModelBuilder::add_stored(std::shared_ptr<const Layer> layer, std::vector<
         model_.name_, ": layer ", node.layer->name(), " reads ",
         node.layer->reads_tokens() ? "tokens and its input is none" : "numbers and its input are tokens");
   }
-  node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
+  try {
+    node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
+  } catch (ShapeError& error) {
+    if (!std::string_view(error.what()).starts_with(node.layer->name() + ": ")) {  // an op's, which knows no layer
+      error.annotate(concat("model ", model_.name_, ": layer ", node.layer->name()));
+    }
+    throw;
+  }
   for (const BufferSpec& buffer : node.layer->buffers(input_shapes(model_.nodes_, node))) {
     require<ShapeError>(
         buffer.values.empty() || static_cast<std::int64_t>(buffer.values.size()) == buffer.shape.numel(), "model ",

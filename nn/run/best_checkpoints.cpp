@@ -16,22 +16,42 @@ namespace {
 
 constexpr std::string_view kBegin = "best-";
 
-/// STEP of "best-STEP", or of "best-STEP.tmp-..." and "best-STEP.old-..."; none of other names.
-std::optional<std::int64_t> step_of(std::string_view name) {
-  if (!name.starts_with(kBegin)) {
+/// N of BEGIN + N, or of BEGIN + N + ".tmp-..." and ".old-..."; none of other names.
+std::optional<std::int64_t> number_of(std::string_view name, std::string_view begin) {
+  if (!name.starts_with(begin)) {
     return std::nullopt;
   }
-  name.remove_prefix(kBegin.size());
+  name.remove_prefix(begin.size());
   const std::string_view digits = name.substr(0, name.find('.'));
   const std::string_view rest = name.substr(digits.size());
-  std::int64_t step = -1;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
-  const bool whole = error == std::errc() && stop == digits.data() + digits.size() && std::to_string(step) == digits;
+  std::int64_t number = -1;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  const bool whole = error == std::errc() && stop == digits.data() + digits.size() && std::to_string(number) == digits;
   const bool ours = rest.empty() || rest.starts_with(".tmp-") || rest.starts_with(".old-");
-  return whole && step >= 0 && ours ? std::optional(step) : std::nullopt;
+  return whole && number >= 0 && ours ? std::optional(number) : std::nullopt;
 }
 
 }  // namespace
+
+std::vector<std::int64_t> numbered_folders(const std::string& dir, std::string_view begin) {
+  std::set<std::int64_t> numbers;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
+    if (const auto number = number_of(entry->path().filename().string(), begin)) {
+      numbers.insert(*number);
+    }
+  }
+  return {numbers.begin(), numbers.end()};
+}
+
+BestBy resolved(BestBy best, bool average, bool regression) {
+  if (best.metric.empty()) {
+    best.metric = average ? (regression ? kAverageLoss : kAverageAccuracy) : regression ? "test_loss" : "test_accuracy";
+  }
+  best.lowest =
+      best.metric == "test_loss" || best.metric == kAverageLoss || (best.metric != "test_accuracy" && best.lowest);
+  return best;
+}
 
 std::optional<double> sound_value(const RunProgress& progress, const std::string& metric) {
   const auto own = [&](const std::string& name) -> std::optional<double> {
@@ -53,14 +73,7 @@ std::string BestCheckpoints::name(std::int64_t step) {
 }
 
 std::vector<std::int64_t> BestCheckpoints::steps_in(const std::string& dir) {
-  std::set<std::int64_t> steps;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(dir, error), end; !error && entry != end; entry.increment(error)) {
-    if (const auto step = step_of(entry->path().filename().string())) {
-      steps.insert(*step);
-    }
-  }
-  return {steps.begin(), steps.end()};
+  return numbered_folders(dir, kBegin);
 }
 
 std::vector<BestCheckpoints::Found> BestCheckpoints::ranking(const std::string& dir,

@@ -4,6 +4,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,6 +28,13 @@ inline constexpr const char* kAverageAccuracy = "ema_test_accuracy";
 /// The value of a metric at the last evaluation; none where it is not finite, or an accuracy whose loss is not: such a
 /// model may still be right by chance.
 [[nodiscard]] std::optional<double> sound_value(const RunProgress& progress, const std::string& metric);
+
+/// `best` with its metric named and its direction right, for a run with a moving average or without one, of a
+/// regression or of a classifier.
+[[nodiscard]] BestBy resolved(BestBy best, bool average, bool regression);
+
+/// Each N for which there is DIR/BEGIN + N, or what a killed writer of it has left, ascending.
+[[nodiscard]] std::vector<std::int64_t> numbered_folders(const std::string& dir, std::string_view begin);
 
 /// The K best checkpoints of a run, DIR/best-STEP. They are ranked by what their own state.json says of their
 /// evaluation; of equal values the earlier one is better. Nothing else has to be kept for a resume. Checkpoints of

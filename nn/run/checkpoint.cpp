@@ -320,6 +320,9 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   trainer.restore(position, own, seen);
   progress = saved.progress;
   progress.position = position;
+  if (saved.identity.ranks != control.size() * rows) {  // as save_checkpoint() wants it
+    progress.samples_seen.assign(static_cast<std::size_t>(control.size() * rows), seen.front());
+  }
   return differences(saved.identity, identity,
                      {{"training_data", trainer.data().train.name()}, {"test_data", trainer.data().test.name()}});
 }

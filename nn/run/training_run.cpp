@@ -119,7 +119,7 @@ class Run {
         options_(options),
         progress_(std::move(progress)),
         observer_(observer),
-        best_(resolved_best()),
+        best_(resolved(options.best, trainer.options().average.on(), regression())),
         kept_(best_, options.keep_best, trainer.position().step),
         per_epoch_(trainer.batches_per_epoch()),
         lag_(trainer.steps_under_way()),
@@ -142,7 +142,7 @@ class Run {
     looked_at_ = at().step;
     checked_ = at().step;
     if (options_.checkpoint_first) {
-      complete_checkpoints();
+      save(kLast);
     }
     RunEnd end = RunEnd::finished;
     while (at().epoch < options_.epochs && !steps_done()) {
@@ -181,18 +181,6 @@ class Run {
   [[nodiscard]] bool may_stop() const { return options_.stop != nullptr || options_.max_seconds > 0; }
 
   [[nodiscard]] bool regression() const { return trainer_.evaluation_plan().layout().regression; }
-
-  [[nodiscard]] BestBy resolved_best() const {
-    BestBy best = options_.best;
-    if (best.metric.empty()) {
-      best.metric = trainer_.options().average.on() ? (regression() ? kAverageLoss : kAverageAccuracy)
-                    : regression()                  ? "test_loss"
-                                                    : "test_accuracy";
-    }
-    best.lowest =
-        best.metric == "test_loss" || best.metric == kAverageLoss || (best.metric != "test_accuracy" && best.lowest);
-    return best;
-  }
 
   void check() {
     struct Amount {
@@ -464,23 +452,6 @@ class Run {
       save("best");
     }
     remove_fallen_out();
-    save(kLast);
-  }
-
-  /// What the end of the epoch has left undone whose checkpoint the run begins with.
-  void complete_checkpoints() {
-    double unwritten = 0;
-    if (control_.rank() == 0 && !options_.checkpoint_dir.empty()) {
-      const std::string folder = checkpoint_place().path;
-      const bool is_best = progress_.best && progress_.since_best == 0;
-      unwritten = is_best && !file_exists(folder + "/best") &&
-                          file_exists(concat(folder, '/', BestCheckpoints::name(at().step)))
-                      ? 1
-                      : 0;
-    }
-    if (comm::all_gather_value(control_, unwritten).front() != 0) {
-      save("best");
-    }
     save(kLast);
   }
 

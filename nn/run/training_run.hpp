@@ -26,8 +26,8 @@ struct RunOptions {
   };
   std::function<Place()> checkpoint_place{};
   std::int64_t checkpoint_every = 0;  ///< steps between checkpoints beside those at the end of an epoch; 0: none
-  /// The run begins with a checkpoint of checkpoint_dir other than "last": "last" is written before the first step, and
-  /// "best" where a kill has left its "best-STEP" alone. So "last" is of this run, whatever ends it.
+  /// The run begins with a checkpoint of checkpoint_dir other than "last": "last" is written before the first step, so
+  /// that it is of this run, whatever ends it.
   bool checkpoint_first = false;
   std::int64_t copy_every = 0;  ///< steps between calls of `copy` within an epoch; 0: none
   /// Keeps the state for a restart, elsewhere than checkpoints are kept (nn/run/program/memory_copies.hpp). Collective:

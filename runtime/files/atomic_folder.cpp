@@ -138,33 +138,32 @@ std::string AtomicFolder::file(const std::string& name) const {
 void AtomicFolder::commit(int keep) {
   require<StateError>(!committed_, path_, ": commit() called twice");
   sync_folder(temporary_);
-  std::string replaced;
-  if (!file_exists(path_)) {
-    rename_folder(temporary_, path_);
-  } else if (replace_ == Replace::swap && swap_names(temporary_, path_)) {
-    replaced = temporary_;
-  } else {
-    replaced = path_ + ".old-" + unique_suffix(path_);
-    rename_folder(path_, replaced);
-    rename_folder(temporary_, path_);
-  }
-  committed_ = true;
-  sync_folder(parent_of(path_));
-  if (replaced.empty()) {
-    return;
-  }
-  if (keep <= 0) {
-    remove_tree(replaced);
-    return;
-  }
-  const auto earlier = [this](int number) { return concat(path_, '.', number); };
-  remove_tree(earlier(keep));
-  for (int number = keep - 1; number >= 1; --number) {
-    if (file_exists(earlier(number))) {
-      rename_folder(earlier(number), earlier(number + 1));
+  // Each folder takes the place of the next older one, which stays complete until then.
+  std::string moving = temporary_;
+  for (int number = 0; !moving.empty() && number <= std::max(keep, 0); ++number) {
+    moving = put_in_place(moving, number == 0 ? path_ : concat(path_, '.', number));
+    committed_ = true;
+    if (number == 0) {
+      sync_folder(parent_of(path_));
     }
   }
-  rename_folder(replaced, earlier(1));
+  if (!moving.empty()) {
+    remove_tree(moving);
+  }
+}
+
+std::string AtomicFolder::put_in_place(const std::string& from, const std::string& to) const {
+  if (!file_exists(to)) {
+    rename_folder(from, to);
+    return "";
+  }
+  if (replace_ == Replace::swap && swap_names(from, to)) {
+    return from;
+  }
+  std::string replaced = path_ + ".old-" + unique_suffix(path_);
+  rename_folder(to, replaced);
+  rename_folder(from, to);
+  return replaced;
 }
 
 std::string find_folder(const std::string& path) {

@@ -32,10 +32,13 @@ class AtomicFolder {
   /// The path at which to write the file `name` ("state.json"; no '/').
   [[nodiscard]] std::string file(const std::string& name) const;
   /// Puts the folder in place, durable when the call returns. The folders that it replaces stay as PATH.1, the newest,
-  /// to PATH.`keep`; older ones are deleted. StateError when called twice.
+  /// to PATH.`keep`; the one that falls out is deleted. A kill in between loses one of them: those that are there are
+  /// complete. StateError when called twice.
   void commit(int keep = 0);
 
  private:
+  /// Gives the folder `from` the name `to`; where the folder that had it is now, or "" when there was none.
+  [[nodiscard]] std::string put_in_place(const std::string& from, const std::string& to) const;
   std::string path_;
   std::string temporary_;
   Replace replace_;

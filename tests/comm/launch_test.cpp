@@ -105,14 +105,16 @@ TEST(Launch, PlacesOnTheNode) {
 
 TEST(Launch, StartsOfAJobThatIsStartedAgain) {
   EXPECT_TRUE(detect_launch({}).attempt.job.empty());
-  const Attempt attempt{.job = "7-9", .number = 2, .devices = "cpu:3"};
+  const Attempt attempt{.job = "7-9", .number = 2, .devices = "cpu:3", .seconds = 90};
   const Launch launch = detect_launch({{kAttempt, attempt_text(attempt)}});
   EXPECT_EQ(launch.attempt.job, "7-9");
   EXPECT_EQ(launch.attempt.number, 2);
   EXPECT_EQ(launch.attempt.devices, "cpu:3");
+  EXPECT_EQ(launch.attempt.seconds, 90);
+  EXPECT_EQ(detect_launch({{kAttempt, "7 1 -"}}).attempt.seconds, 0);
   EXPECT_EQ(launch.description(), "started alone; restart 2");
   EXPECT_EQ(detect_launch({{kAttempt, attempt_text({.job = "7-9"})}}).attempt.devices, "");
-  for (const char* text : {"7", "7 1", "7 x -", "7 -1 -", " 1 -", "7 1 ", "7 1 - -"}) {
+  for (const char* text : {"7", "7 1", "7 x -", "7 -1 -", " 1 -", "7 1 ", "7 1 - -", "7 1 - -3", "7 1 - 3 4"}) {
     EXPECT_THROW((void)detect_launch({{kAttempt, text}}), UsageError) << text;
   }
 }

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/whitening.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 

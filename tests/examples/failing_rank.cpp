@@ -10,6 +10,7 @@
 
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/watchdog.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 

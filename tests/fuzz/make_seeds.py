@@ -342,7 +342,7 @@ def state_seeds():
     put("state", "cut", json.dumps(STATE)[:200])
 
 
-# ---- tensors: changes of a checkpoint's two files, (file, offset, byte)
+# ---- tensors: changes of a checkpoint's files, (file, offset, byte)
 def tensors_seeds():
     def edits(*changes):
         return b"".join(struct.pack("<BHB", *change) for change in changes)
@@ -357,6 +357,16 @@ def tensors_seeds():
     for at in range(3, 72, 4):
         put("tensors", "optimizer_byte_%02d" % at, edits((3, at, 0xFF)))
     put("tensors", "nan", edits((3, 71, 0x7F), (3, 70, 0xFF)))
+    # The other checkpoint: which % 3 is the file, odd which / 3 its data.
+    put("tensors", "whole_unchanged", edits((66, 65535, 0)))
+    for file, name in enumerate(["model", "optimizer", "average"]):
+        put("tensors", f"whole_{name}_length", edits((66 + file, 0, 0xFF)))
+        put("tensors", f"whole_{name}_cut", edits((250 + (file + 2) % 3, 100, 0)))
+        put("tensors", f"whole_{name}_empty", edits((250 + (file + 2) % 3, 0, 0)))
+        for at in range(40, 600, 80):
+            put("tensors", f"whole_{name}_name_{at}", edits((66 + file, at, ord("x"))))
+        for at in range(3, 200, 28):
+            put("tensors", f"whole_{name}_byte_{at}", edits((69 + file, at, 0xFF)))
 
 
 # ---- torch: pickles in an archive that is whole, and archives

@@ -11,4 +11,12 @@ inline nn::Model tiny_model() {
   return builder.build();
 }
 
+/// Four numbers to four and, with running statistics between, to two classes: matrices that a compression divides.
+inline nn::Model tiny_norm_model() {
+  nn::ModelBuilder builder("tiny", {4});
+  const nn::NodeId hidden = builder.linear("1", builder.input(), 4);
+  builder.linear("2", builder.batch_norm("norm", hidden), 2);
+  return builder.build();
+}
+
 }  // namespace lockstep::fuzz

@@ -11,6 +11,7 @@
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 
 namespace lockstep::nn::detail {
 

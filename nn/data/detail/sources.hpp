@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 
 namespace lockstep::nn::detail {
 

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 
 /// folder:DIR or list:FILE in one file (packed_file.hpp).

@@ -1,5 +1,7 @@
 #include <lockstep/nn/run/program/found_checkpoints.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <system_error>
 #include <vector>
@@ -8,18 +10,48 @@
 #include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/run/best_checkpoints.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
 
+namespace {
+
+namespace fs = std::filesystem;
+
+/// The path as find_folder() takes it.
+std::string plain(std::string path) {
+  while (path.size() > 1 && path.back() == '/') {
+    path.pop_back();
+  }
+  const fs::path name = fs::path(path).filename();
+  std::error_code ignored;
+  const fs::path whole = name == "." || name == ".." ? fs::weakly_canonical(path, ignored) : fs::path(path);
+  return whole.string();
+}
+
+/// None where it cannot be read.
+std::optional<RunProgress> progress_of(const std::string& folder) {
+  try {
+    return read_checkpoint_state(folder).progress;
+  } catch (const DataError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
 std::string checkpoint_in(comm::Session& session, const std::string& path) {
   std::string meant = path;
   session.agree([&] {
-    if (session.rank() == 0 && !path.empty() && find_folder(path) == path && !file_exists(path + "/state.json") &&
-        !find_folder(path + "/last").empty()) {
-      meant = path + "/last";
+    if (session.rank() == 0 && !path.empty()) {
+      meant = plain(path);
+      if (meant != "/" && find_folder(meant) == meant && !file_exists(meant + "/state.json") &&
+          !newest_checkpoint(meant).empty()) {
+        meant = newest_checkpoint(meant);
+      }
     }
   });
   return comm::broadcast_text(session.control(), meant);
@@ -29,14 +61,13 @@ std::vector<std::string> checkpoints_in(const std::string& out) {
   std::vector<std::string> found;
   const auto add = [&](const std::string& name) {
     const std::string path = concat(out, '/', name);
-    const bool there = !find_folder(path).empty();
-    if (there) {
+    if (!find_folder(path).empty()) {
       found.push_back(path);
     }
-    return there;
   };
   add("last");
-  for (int number = 1; add(concat("last.", number)); ++number) {
+  for (const std::int64_t number : numbered_folders(out, "last.")) {
+    add(concat("last.", number));
   }
   add("best");
   for (const std::int64_t step : BestCheckpoints::steps_in(out)) {
@@ -62,22 +93,27 @@ std::string newest_checkpoint(const std::string& out) {
 }
 
 bool lies_in(const std::string& checkpoint, const std::string& out) {
+  const std::string folder = checkpoint.empty() ? "" : find_folder(checkpoint);
+  if (folder.empty()) {
+    return false;
+  }
   std::error_code ignored;
-  return !checkpoint.empty() &&
-         std::filesystem::equivalent(std::filesystem::path(find_folder(checkpoint)).parent_path(), out, ignored);
+  return fs::equivalent(fs::absolute(folder, ignored).parent_path(), out, ignored) ||
+         fs::equivalent(fs::canonical(folder, ignored).parent_path(), out, ignored);
 }
 
 bool is_last_of(const std::string& checkpoint, const std::string& out) {
   std::error_code ignored;
-  return !checkpoint.empty() &&
-         std::filesystem::equivalent(find_folder(checkpoint), find_folder(out + "/last"), ignored);
+  return !checkpoint.empty() && fs::equivalent(find_folder(checkpoint), find_folder(out + "/last"), ignored);
 }
 
 std::optional<std::int64_t> step_of_sound(const std::string& folder) {
   try {
     const std::int64_t step = read_checkpoint_state(folder).progress.position.step;
-    require_checksums(find_folder(folder));
-    return step;
+    const std::string found = find_folder(folder);
+    require_checksums(found);
+    const bool whole = file_exists(concat(found, '/', kModelFile)) && file_exists(concat(found, '/', kOptimizerFile));
+    return whole ? std::optional(step) : std::nullopt;
   } catch (const DataError&) {
     return std::nullopt;
   }
@@ -91,9 +127,9 @@ void naming_others(const std::string& source, const std::function<void()>& read)
       throw;
     }
     std::string others;
-    const std::filesystem::path path(source);
+    const fs::path path(source);
     for (const std::string& other : checkpoints_in(path.parent_path().string())) {
-      const bool same = path.filename() == std::filesystem::path(other).filename();
+      const bool same = path.filename() == fs::path(other).filename();
       if (const auto step = same ? std::nullopt : step_of_sound(other)) {
         others += concat("; ", other, " (step ", *step, ") can be read");
       }
@@ -105,13 +141,51 @@ void naming_others(const std::string& source, const std::function<void()>& read)
   }
 }
 
-bool is_best_of(const std::string& folder, const RunProgress& progress) {
-  try {
-    const RunProgress there = read_checkpoint_state(folder).progress;
-    return there.best_by == progress.best_by && there.best == progress.best;
-  } catch (const DataError&) {
-    return false;
+BestOfResumed best_of_resumed(const std::string& out, const RunProgress& progress, const BestBy& by, bool goes_back) {
+  if (!progress.best) {
+    return {};
   }
+  const auto same_kind = [&](const std::optional<RunProgress>& other) {
+    return other && other->best_by == progress.best_by && other->best;
+  };
+  const std::optional<RunProgress> best = progress_of(out + "/best");
+  if (same_kind(best) && best->best == progress.best && (!goes_back || best->position.step <= progress.position.step)) {
+    return {.value = progress.best};
+  }
+  for (const std::int64_t step : BestCheckpoints::steps_in(out)) {
+    const std::string path = concat(out, '/', BestCheckpoints::name(step));
+    const std::optional<RunProgress> there = progress_of(path);
+    if (same_kind(there) && there->since_best == 0 && there->best == progress.best && there->position.step == step &&
+        step <= progress.position.step) {
+      return {.value = progress.best, .copy_from = path};
+    }
+  }
+  if (!same_kind(best)) {
+    return {};
+  }
+  if (best->position.step > progress.position.step) {
+    return {.value = goes_back ? std::nullopt : progress.best};
+  }
+  const bool better = by.lowest ? *best->best < *progress.best : *best->best > *progress.best;
+  return {.value = better ? best->best : std::nullopt};
+}
+
+void copy_checkpoint(const std::string& from, const std::string& to) {
+  AtomicFolder made(to);
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(find_folder(from), error)) {
+    const InputFile file(entry.path().string());
+    OutputFile copy(made.file(entry.path().filename().string()));
+    std::vector<std::byte> part(std::size_t{1} << 20);
+    for (std::uint64_t at = 0; at < file.size(); at += part.size()) {
+      part.resize(std::min<std::uint64_t>(part.size(), file.size() - at));
+      file.read(at, part);
+      copy.write(part);
+    }
+    copy.finish();
+  }
+  require<FileError>(!error, from, ": cannot be read: ", error.message());
+  made.commit();
 }
 
 }  // namespace lockstep::nn

@@ -12,10 +12,11 @@
 /// Which checkpoints there are, and which of them can be read.
 namespace lockstep::nn {
 
-/// The checkpoint that a path means, as rank 0 finds it: the folder of a run stands for its last/. Collective.
+/// The checkpoint that a path means, as rank 0 finds it: the folder of a run stands for its newest_checkpoint(). A path
+/// that ends with a slash, "." or ".." gets another spelling. Collective.
 [[nodiscard]] std::string checkpoint_in(comm::Session& session, const std::string& path);
 
-/// The checkpoints in the folder of results `out`: last, last.1 and so on, best, each best-STEP; paths.
+/// The checkpoints in the folder of results `out`: last, each last.N, best, each best-STEP; paths.
 [[nodiscard]] std::vector<std::string> checkpoints_in(const std::string& out);
 
 /// The checkpoint that --resume auto goes on from: last if it is there. Else the one of the highest step that can be
@@ -23,7 +24,7 @@ namespace lockstep::nn {
 /// read, for the error that says so; empty where there is none.
 [[nodiscard]] std::string newest_checkpoint(const std::string& out);
 
-/// `checkpoint` (or "") lies in the folder of results `out`.
+/// `checkpoint` (or "") lies in the folder of results `out`, by its name or by where its links lead.
 [[nodiscard]] bool lies_in(const std::string& checkpoint, const std::string& out);
 
 /// `checkpoint` (or "") is out/last, whatever path leads there.
@@ -36,7 +37,24 @@ namespace lockstep::nn {
 /// another model's, say, they would not help.
 void naming_others(const std::string& source, const std::function<void()>& read);
 
-/// Whether `folder` holds the best checkpoint that `progress` tells of.
-[[nodiscard]] bool is_best_of(const std::string& folder, const RunProgress& progress);
+/// What becomes of out/best when a run goes on.
+struct BestOfResumed {
+  std::optional<double> value{};  ///< of the best evaluation so far; none: the next one is the best
+  std::string copy_from{};        ///< becomes out/best; empty: that stays as it is
+};
+/// A checkpoint tells of a best one, which out/best may not be. Looks in order for
+///
+///   out/best               with that value
+///   a best-STEP            of that value, up to the step of the checkpoint: it is copied
+///   out/best, behind it    a run that was killed between best and last: its evaluation comes again, and decides again
+///                          (not with `goes_back`: then out/best is of the run that is left behind)
+///   out/best, before it    with a better value
+///
+/// and takes none else, where the best one was elsewhere or is deleted. by: resolved().
+[[nodiscard]] BestOfResumed best_of_resumed(const std::string& out, const RunProgress& progress, const BestBy& by,
+                                            bool goes_back);
+
+/// Copies a checkpoint, whose files are durable when the call returns; `to` is there whole or not at all. FileError.
+void copy_checkpoint(const std::string& from, const std::string& to);
 
 }  // namespace lockstep::nn

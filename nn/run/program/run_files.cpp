@@ -25,6 +25,7 @@ namespace {
 
 constexpr const char* kTensorBoard = "tensorboard";
 constexpr const char* kEvaluation = "evaluation.json";
+constexpr const char* kGoesBack = "goes_back";  // of config.json, see RunFiles::resumes()
 
 void replace_text(const std::string& path, const std::string& text) {
   try {
@@ -82,6 +83,14 @@ std::string RunFiles::job_of(const std::string& folder) {
   }
 }
 
+bool RunFiles::goes_back(const std::string& folder) {
+  try {
+    return read_json(folder + "/config.json").has(kGoesBack);
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 void RunFiles::require_no_checkpoints(const std::string& folder) {
   std::string found;
   for (const std::string& path : checkpoints_in(folder)) {
@@ -98,14 +107,15 @@ void RunFiles::remove_results(const std::string& folder) {
     std::filesystem::remove_all(path, error);
     require<FileError>(!error, path, ": cannot be deleted: ", error.message());
   };
-  for (const char* name : {"last", "best", "metrics.jsonl", kEvaluation, kTensorBoard}) {
-    remove(concat(folder, '/', name));
-  }
-  for (int number = 1; file_exists(concat(folder, "/last.", number)); ++number) {
-    remove(concat(folder, "/last.", number));
-  }
   for (const std::int64_t step : BestCheckpoints::steps_in(folder)) {
     remove_folder(concat(folder, '/', BestCheckpoints::name(step)));
+  }
+  for (const std::int64_t number : numbered_folders(folder, "last.")) {
+    remove(concat(folder, "/last.", number));
+  }
+  for (const char* name :
+       {kEvaluation, kTensorBoard, "best", "last", "metrics.jsonl"}) {  // a kill leaves a whole last/
+    remove(concat(folder, '/', name));
   }
 }
 
@@ -141,8 +151,12 @@ void RunFiles::make(const std::string& folder, bool append) {
   for (const char* name : {"config.json", kEvaluation}) {
     remove_cut_files(folder, name);
   }
-  replace_text(folder + "/config.json", config_.text(2) + "\n");
+  folder_ = folder;
+  write_config();
   log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  if (resumed_ && !resumed_->from_another) {
+    write_resumed();
+  }
   if (tensorboard_from_) {
     const std::string scalars = concat(folder, '/', kTensorBoard);
     if (!append) {  // of a run whose metrics were written over
@@ -151,8 +165,26 @@ void RunFiles::make(const std::string& folder, bool append) {
     }
     tensorboard_.emplace(scalars, *tensorboard_from_, samples_);
   }
-  folder_ = folder;
   descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+void RunFiles::write_config() {
+  Json::Object config = *config_.if_object();
+  if (resumed_ && resumed_->from_another) {
+    config[kGoesBack] = true;
+  }
+  replace_text(folder_ + "/config.json", Json(config).text(2) + "\n");
+}
+
+void RunFiles::write_resumed() {
+  const Resumed resumed = *std::exchange(resumed_, std::nullopt);
+  if (!resumed.best_from.empty()) {
+    copy_checkpoint(resumed.best_from, folder_ + "/best");
+  }
+  write_event("resume", resumed.event);
+  if (resumed.from_another) {
+    write_config();
+  }
 }
 
 std::string RunFiles::folder() {
@@ -238,6 +270,11 @@ void RunFiles::on_epoch_end(const EpochEvent& event) {
     if (tensorboard_) {
       tensorboard_->on_epoch_end(event);
     }
+  }
+}
+void RunFiles::on_checkpoint_end(const CheckpointEvent& /*event*/) {
+  if (console_ && resumed_) {
+    write_resumed();
   }
 }
 void RunFiles::on_run_end(const RunResult& result) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include <lockstep/nn/run/console.hpp>
 #include <lockstep/nn/run/metrics_log.hpp>
@@ -27,6 +28,9 @@ class RunFiles final : public RunObserver {
   void wait_for_lock(std::chrono::seconds longest) { longest_wait_ = longest; }
   /// "job" of the folder's config.json; empty where there is none.
   [[nodiscard]] static std::string job_of(const std::string& folder);
+  /// Whether the last run of the folder was to go on from a checkpoint other than last/, and has not begun to
+  /// (resumes()).
+  [[nodiscard]] static bool goes_back(const std::string& folder);
   /// UsageError when the folder has checkpoints: a run that does not continue from them would overwrite them.
   static void require_no_checkpoints(const std::string& folder);
   /// Deletes checkpoints and metrics of an earlier run, once the folder is locked.
@@ -36,6 +40,15 @@ class RunFiles final : public RunObserver {
   /// continues the existing metrics (append) or starts them anew. DataError naming the file that cannot be written.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
             const Console::Options& console);
+  /// How a run goes on.
+  struct Resumed {
+    Json::Object event{};       ///< the fields of the event `resume`
+    bool from_another = false;  ///< from a checkpoint of the folder other than last/ (RunOptions::checkpoint_first)
+    std::string best_from{};    ///< the checkpoint that becomes best/; empty: that stays
+  };
+  /// Before open(), which writes the event and best/. With from_another these come after the run's first checkpoint,
+  /// and until then config.json says so: a run that fails before has changed nothing.
+  void resumes(Resumed resumed) { resumed_ = std::move(resumed); }
   /// Before open(): scalars for TensorBoard too, in tensorboard/. `step`: the steps done before.
   void also_tensorboard(std::int64_t step) { tensorboard_from_ = step; }
   /// Where the folder is now. Somebody may have moved it during the run: then a line says so, and the run's files are
@@ -53,6 +66,7 @@ class RunFiles final : public RunObserver {
   void on_non_finite(const NonFiniteEvent& event) override;
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
+  void on_checkpoint_end(const CheckpointEvent& event) override;
   void on_run_end(const RunResult& result) override;
   void write_event(const std::string& name, Json::Object fields);
   [[nodiscard]] bool writes() const { return console_.has_value(); }  ///< rank 0, after open()
@@ -66,7 +80,10 @@ class RunFiles final : public RunObserver {
   std::string folder_;
   std::chrono::seconds longest_wait_{0};
   int descriptor_ = -1;  ///< of the folder: it stays the same wherever the folder goes
+  void write_config();
+  void write_resumed();
   Json config_;
+  std::optional<Resumed> resumed_;  ///< as long as it is not written
   std::string samples_;
   double longest_step_s_ = 0;  ///< 0: any
   std::int64_t step_samples_ = 0;

@@ -72,7 +72,8 @@ struct TrainingProgram::Impl {
           files.wait_for_lock(kEnding);
         }
         files.lock_if_used(o.out);
-        if (attempt.number > 0 && RunFiles::job_of(o.out) == attempt.job) {
+        const bool used = attempt.number > 0 && RunFiles::job_of(o.out) == attempt.job;
+        if (used && !RunFiles::goes_back(o.out)) {
           found = newest_checkpoint(o.out).empty() ? 1 : 2;
         }
       }
@@ -94,21 +95,21 @@ struct TrainingProgram::Impl {
     }
     o.evaluate = checkpoint_in(session, o.evaluate);
     if (o.copy_every > 0 && !o.dry_run && o.evaluate.empty()) {
-      look_for_copies(found > 0);
+      look_for_copies();
     }
     session.agree([&] {
-      if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !lies_in(resume_from, o.out)) {
-        RunFiles::require_no_checkpoints(o.out);
-      }
       const std::string source = o.evaluate.empty() ? resume_from : checkpoint_folder(o.evaluate);
       if (!source.empty()) {
         naming_others(source, [&] { saved = read_checkpoint_state(source); });
       }
+      if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !lies_in(resume_from, o.out)) {
+        RunFiles::require_no_checkpoints(o.out);
+      }
     });
   }
 
-  /// `used`: an earlier start of this job has written to the folder of results.
-  void look_for_copies(bool used) {
+  /// A folder of results that somebody has moved is not there any more for the next start; the copies are.
+  void look_for_copies() {
     const comm::Attempt& attempt = session.launch().attempt;
     session.agree([&] {
       require<UsageError>(!attempt.job.empty(), "--copy-every is ", o.copy_every,
@@ -118,7 +119,7 @@ struct TrainingProgram::Impl {
     copies.emplace(session.control(),
                    MemoryCopies::Place{.job = attempt.job, .node = session.node(), .local_rank = session.local_rank()},
                    [this](const std::string& line) { files.note("warning: " + line); });
-    const std::optional<std::int64_t> newest = used ? copies->find() : std::nullopt;
+    const std::optional<std::int64_t> newest = attempt.number > 0 ? copies->find() : std::nullopt;
     const double last = first ? static_cast<double>(step_of_sound(newest_checkpoint(o.out)).value_or(-1)) : 0;
     const double on_disk = comm::all_gather_value(session.control(), last).front();
     if (newest && static_cast<double>(*newest) > on_disk) {
@@ -216,7 +217,7 @@ struct TrainingProgram::Impl {
     if (!o.evaluate.empty()) {
       return evaluate(recipe, observer);
     }
-    const RunProgress progress = load(recipe.model);
+    const RunProgress progress = load(recipe);
     if (copies) {
       begin_copies(progress);
     }
@@ -280,7 +281,7 @@ struct TrainingProgram::Impl {
     const EvaluationEvent test = run_evaluation(*trainer, session.control(), metrics, observer);
     if (first) {
       std::cout << label << "test loss " << test.loss;
-      if (!trainer->evaluation_plan().layout().regression) {
+      if (!regression()) {
         std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy);
         if (o.top_k > 0) {
           std::cout << ", top " << o.top_k << ' ' << value_text("test_accuracy", test.top_k_accuracy);
@@ -298,14 +299,14 @@ struct TrainingProgram::Impl {
     }
   }
 
-  RunProgress load(const Model& model) {
+  RunProgress load(const Recipe& recipe) {
     RunProgress progress;
     std::string differences;
     std::vector<std::string> head;  // that --init has left as it was
     session.agree([&] {
       doing("reading the checkpoint");
       if (!o.init.empty()) {
-        head = load_pretrained(o.init, place.context(), model, trainer->parameters());
+        head = load_pretrained(o.init, place.context(), recipe.model, trainer->parameters());
       } else if (!resume_from.empty()) {
         naming_others(resume_from, [&] {
           differences = resume_checkpoint(resume_from, *trainer, session.control(), made.identity, progress);
@@ -324,32 +325,50 @@ struct TrainingProgram::Impl {
     if (first && !resume_from.empty()) {
       print_resumed(std::cout, resume_from, progress, differences);
     }
-    forget_missing_best(progress);
+    settle_best(recipe.best, progress);
     return progress;
   }
 
-  /// A checkpoint may tell of a best one that is not in the folder of results: that of a run elsewhere, or one that was
-  /// removed. The next evaluation is the best then. A best-STEP of this step is the best without best/, too: the run
-  /// writes best/ first (RunOptions::checkpoint_first).
-  void forget_missing_best(RunProgress& progress) {
-    const std::string folder = o.out + "/best";
-    double known = progress.best ? 0 : 1;
+  /// Whether the run goes on from a checkpoint of its folder other than last/, and which its best one is now.
+  void settle_best(const BestBy& by, RunProgress& progress) {
+    const BestBy metric = resolved(by, trainer->options().average.on(), regression());
+    std::optional<double> value = progress.best;
     session.agree([&] {
-      if (first && progress.best) {
-        const bool own = progress.since_best == 0 &&
-                         is_best_of(concat(o.out, '/', BestCheckpoints::name(progress.position.step)), progress);
-        known = own || is_best_of(folder, progress) ? 1 : 0;
+      if (!first) {
+        return;
       }
-    });
-    if (comm::all_gather_value(session.control(), known).front() == 0) {
-      if (first) {
-        std::cout << "  best       " << folder << " is not the best of " << resume_from
+      const bool another = lies_in(resume_from, o.out) && !is_last_of(resume_from, o.out);
+      const bool done = progress.position.epoch >= o.epochs || (o.steps > 0 && progress.position.step >= o.steps);
+      goes_back = another && !(done && !find_folder(o.out + "/last").empty());
+      if (another && !goes_back) {  // nothing is left to do: nothing is written over
+        return;
+      }
+      const BestOfResumed found = best_of_resumed(o.out, progress, metric, goes_back);
+      value = found.value;
+      if (!resume_from.empty()) {
+        files.resumes(
+            {.event = {{"from", resume_from}, {"epoch", progress.position.epoch}, {"step", progress.position.step}},
+             .from_another = goes_back,
+             .best_from = found.copy_from});
+      }
+      if (progress.best && !value) {
+        std::cout << "  best       " << o.out << "/best is not the best of " << resume_from
                   << "; the next evaluation will be\n"
                   << std::flush;
       }
-      progress.best.reset();
-    }
+    });
+    goes_back = comm::all_gather_value(session.control(), goes_back ? 1 : 0).front() != 0;
+    const bool known = comm::all_gather_value(session.control(), value ? 1 : 0).front() != 0;
+    const double best = comm::all_gather_value(session.control(), value.value_or(0)).front();
+    progress.best = known ? std::optional(best) : std::nullopt;
   }
+
+  /// Of --max-time, which counts from the job's first start; 0: no limit.
+  [[nodiscard]] double time_left() const {
+    constexpr double kNone = 1e-6;  // the first step is the last
+    return o.max_time > 0 ? std::max(o.max_time - session.launch().attempt.seconds, kNone) : 0;
+  }
+  [[nodiscard]] bool regression() const { return trainer->evaluation_plan().layout().regression; }
 
   [[nodiscard]] Json config(const Recipe& recipe) {
     Json::Object options;
@@ -398,19 +417,13 @@ struct TrainingProgram::Impl {
       }
       if (first) {
         files.open(o.out, config(recipe), !resume_from.empty(), std::cout,
-                   {.terminal = output_is_terminal(),
-                    .samples = recipe.samples,
-                    .accuracies = !trainer->evaluation_plan().layout().regression});
+                   {.terminal = output_is_terminal(), .samples = recipe.samples, .accuracies = !regression()});
         if (!o.trace.empty()) {
           TimelineFile::start(o.trace);
         }
       }
     });
     keep_operations();
-    if (!resume_from.empty()) {
-      files.write_event("resume",
-                        {{"from", resume_from}, {"epoch", progress.position.epoch}, {"step", progress.position.step}});
-    }
     std::optional<WaitWatch> waits;
     if (first && o.report_waits > 0) {
       waits.emplace(place.context(), *trainer, o.report_waits);
@@ -437,17 +450,13 @@ struct TrainingProgram::Impl {
     if (observer != nullptr) {
       observers.add(*observer);
     }
-    double checkpoint_first = 0;
-    session.agree(
-        [&] { checkpoint_first = first && lies_in(resume_from, o.out) && !is_last_of(resume_from, o.out) ? 1 : 0; });
-    checkpoint_first = comm::all_gather_value(session.control(), checkpoint_first).front();
     const RunOptions options{.epochs = o.epochs,
                              .steps = o.steps,
                              .log_every = o.log_every,
                              .checkpoint_dir = o.out,
                              .checkpoint_place = [this] { return files.place(); },
                              .checkpoint_every = o.checkpoint_every,
-                             .checkpoint_first = checkpoint_first != 0,
+                             .checkpoint_first = goes_back,
                              .copy_every = copies && copies->on() ? o.copy_every : 0,
                              .copy = [this](const RunProgress& at) { copies->save(*trainer, made.identity, at); },
                              .check_replicas = o.check_replicas,
@@ -456,7 +465,7 @@ struct TrainingProgram::Impl {
                              .best = recipe.best,
                              .keep_best = o.keep_best,
                              .patience = o.patience,
-                             .max_seconds = o.max_time,
+                             .max_seconds = time_left(),
                              .stop = stop,
                              .stop_within = o.stop_within.value_or(RunOptions().stop_within)};
     try {
@@ -574,6 +583,7 @@ struct TrainingProgram::Impl {
   bool first;
   RunFiles files;  ///< rank 0's
   std::string resume_from;
+  bool goes_back = false;                ///< resume_from is a checkpoint of the folder of results, and not its last/
   std::optional<MemoryCopies> copies;    ///< none: --copy-every is 0
   std::optional<CheckpointState> saved;  ///< of what is resumed or evaluated
   PreparedTraining made;

@@ -6,6 +6,7 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 

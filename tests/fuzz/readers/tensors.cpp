@@ -1,11 +1,14 @@
 // The files of a checkpoint's tensors, changed: (which, offset, byte) as one byte, one word and one byte, any number of
-// times. which: 0 the model's file, 1 the optimizer's, 2 and 3 their data behind the header; 254 and 255 end the file
-// at the offset.
+// times. The first change says which checkpoint: below 64 and from 253 on that of a plain step, else one with a moving
+// average, running statistics and a compression. Plain: 0 the model's file, 1 the optimizer's, 2 and 3 their data
+// behind the header; 254 and 255 end a file at the offset. The other: which % 3 says the model's, optimizer's or
+// average's file, odd which / 3 its data; 250 to 252 end a file.
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <utility>
+#include <vector>
 
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/nn/step/train_step.hpp>
@@ -30,21 +33,51 @@ std::size_t data_begin(const std::string& file) {
 
 /// A step of Adam and the files of its state.
 struct Saved {
-  Saved() {
+  Saved(const nn::Model& model, const nn::TrainStepOptions& options, std::vector<std::string> file_names)
+      : step(context, model, options), names(std::move(file_names)) {
     nn::save_state(folder() / "state", step);
-    for (std::size_t i = 0; i < 2; ++i) {
-      files[i] = file_text(folder() / ("state/" + names[i]));
+    for (const std::string& name : names) {
+      files.push_back(file_text(folder() / ("state/" + name)));
     }
   }
   CpuContext context{{.threads = 1}};
-  nn::TrainStep step{
-      context,
+  nn::TrainStep step;
+  std::vector<std::string> names;
+  std::vector<std::string> files;
+};
+
+Saved& plain() {
+  static Saved saved(
       tiny_model(),
       {.max_batch = 1,
-       .optimizer = {.kind = nn::OptimizerKind::adamw, .loss_scale = {.kind = nn::LossScale::Kind::dynamic}}}};
-  std::array<std::string, 2> names{nn::kModelFile, nn::kOptimizerFile};
-  std::array<std::string, 2> files;
+       .optimizer = {.kind = nn::OptimizerKind::adamw, .loss_scale = {.kind = nn::LossScale::Kind::dynamic}}},
+      {nn::kModelFile, nn::kOptimizerFile});
+  return saved;
+}
+
+/// With all that a checkpoint can hold beside it.
+Saved& whole() {
+  static Saved saved(
+      tiny_norm_model(),
+      {.max_batch = 1, .optimizer = {.kind = nn::OptimizerKind::adamw}, .average = {.decay = 0.5}, .power_sgd_rank = 1},
+      {nn::kModelFile, nn::kOptimizerFile, nn::kAverageFile});
+  return saved;
+}
+
+/// Which file a change is of.
+struct Place {
+  std::size_t file = 0;
+  bool data = false;
+  bool cut = false;
 };
+Place place_of(unsigned which, bool of_whole) {
+  constexpr unsigned kFiles = 3;
+  if (!of_whole) {
+    return {.file = which % 2, .data = which < 254 && which / 2 % 2 == 1, .cut = which >= 254};
+  }
+  const bool cut = which >= 250;
+  return {.file = which % kFiles, .data = !cut && which / kFiles % 2 == 1, .cut = cut};
+}
 
 /// All numbers of the parameters and the optimizer.
 std::vector<std::byte> numbers_of(const nn::ParameterSet& parameters) {
@@ -59,15 +92,19 @@ std::vector<std::byte> numbers_of(const nn::ParameterSet& parameters) {
 }  // namespace
 
 void tensors(Input input) {
-  static Saved saved;
-  std::array<std::string, 2> files = saved.files;
+  constexpr unsigned kOfWhole = 64;
+  constexpr unsigned kEnd = 253;
+  const unsigned first = input.empty() ? 0 : input.front();
+  const bool of_whole = first >= kOfWhole && first < kEnd;
+  Saved& saved = of_whole ? whole() : plain();
+  std::vector<std::string> files = saved.files;
   for (Cursor cursor(input); !cursor.empty();) {
-    const unsigned which = cursor.byte();
+    const Place place = place_of(cursor.byte(), of_whole);
     std::size_t at = cursor.word();
     const auto byte = static_cast<char>(cursor.byte());
-    std::string& file = files[which % 2];
-    at += which < 254 && which / 2 % 2 == 1 ? data_begin(saved.files[which % 2]) : 0;
-    if (which >= 254) {
+    std::string& file = files[place.file];
+    at += place.data ? data_begin(saved.files[place.file]) : 0;
+    if (place.cut) {
       file.resize(std::min(at, file.size()));
     } else if (at < file.size()) {
       file[at] = byte;

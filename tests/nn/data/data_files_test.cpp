@@ -8,6 +8,7 @@
 #include <zlib.h>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/files.hpp"

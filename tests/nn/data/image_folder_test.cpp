@@ -14,6 +14,7 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/loader.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>

@@ -11,9 +11,9 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>

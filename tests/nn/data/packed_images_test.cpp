@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/base/error.hpp>

@@ -10,6 +10,7 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/detail/folder_list.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>

@@ -6,6 +6,7 @@
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 #include "tests/support/files.hpp"

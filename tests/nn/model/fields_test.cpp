@@ -818,7 +818,8 @@ TEST(Fields, BadInput) {
     return [=](ModelBuilder& b) { b.conv3d("c", b.input(), 4, options); };
   };
   testing::expect_holds(refused({5, 4, 2}, conv3d({})), "c: input (5, 4, 2), expected (D, H, W, C)");
-  testing::expect_holds(refused({5, 4, 2, 6}, conv3d({})), "a kernel of 3 with dilation 1 does not fit in 2");
+  testing::expect_holds(refused({5, 4, 2, 6}, conv3d({})),
+                        "model net: layer c: conv2d: spatial axis 2: a kernel of 3 with dilation 1 does not fit in 2");
   testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.stride = 0})), "c: channels 4, kernel 3, stride 0");
   testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.groups = 4})), "groups is 4, expected a divisor of the 6");
   testing::expect_holds(refused({5, 4, 2}, [](ModelBuilder& b) { b.conv1d("c", b.input(), 4); }),
@@ -828,9 +829,11 @@ TEST(Fields, BadInput) {
   testing::expect_holds(refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.average_pool1d("p", b.input(), 2, 2, 0); }),
                         "p: input (5, 4, 3, 2), expected (T, C)");
   testing::expect_holds(refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.max_pool3d("p", b.input(), 4, 1, 0); }),
-                        "a window of 4 does not fit extent 3");
-  testing::expect_holds(refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.average_pool3d("p", b.input(), 2, 2, 2); }),
-                        "lies in padding only");
+                        "model net: layer p: pooled_shape: a window of 4 does not fit extent 3");
+  const std::string in_padding =
+      refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.average_pool3d("p", b.input(), 2, 2, 2); });
+  testing::expect_holds(in_padding, "model net: layer p: ");
+  testing::expect_holds(in_padding, "lies in padding only");
   testing::expect_holds(refused({5}, [](ModelBuilder& b) { b.global_average_pool("p", b.input()); }),
                         "p: input (5), expected (T, C), (H, W, C) or (D, H, W, C)");
   testing::expect_holds(refused({2, 2, 2, 2, 2}, [](ModelBuilder&) {}), "input shape is (2, 2, 2, 2, 2), expected");

@@ -11,6 +11,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/step/train_step.hpp>

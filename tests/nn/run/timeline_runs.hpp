@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/run_trace.hpp>
 #include <lockstep/nn/run/timeline.hpp>

@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/error.hpp>
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>

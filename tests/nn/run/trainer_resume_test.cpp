@@ -15,6 +15,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/metrics_log.hpp>
@@ -240,6 +241,9 @@ TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {
         resume_checkpoint(path("run/last"), trainer, *control, identity_of({.ranks = 1}), progress);
     EXPECT_NE(text.find("ranks: checkpoint 2, now 1"), std::string::npos) << text;
     EXPECT_EQ(trainer.position().step, 8);
+    // What was resumed is a checkpoint of this rank, before its first step too.
+    save_checkpoint(path("alone"), trainer, *control, identity_of({.ranks = 1}), progress);
+    EXPECT_EQ(resume_checkpoint(path("alone"), trainer, *control, identity_of({.ranks = 1}), progress), "");
     trainer.step();
     EXPECT_TRUE(std::isfinite(trainer.take_metrics().loss()));
   });

@@ -11,6 +11,7 @@
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/run/metrics_log.hpp>

@@ -23,7 +23,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/base/error.hpp>

@@ -20,6 +20,7 @@
 #include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/optim/orthogonalizer.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>

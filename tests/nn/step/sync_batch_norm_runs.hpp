@@ -8,7 +8,7 @@
 #include <vector>
 
 #include <lockstep/comm/local/local_communicator.hpp>
-#include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/stream/context.hpp>

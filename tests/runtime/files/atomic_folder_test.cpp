@@ -93,12 +93,16 @@ TEST_P(AtomicFolderTest, WithoutCommitNothingChanges) {
 }
 
 // A child writes versions without end and is killed at a random moment; then there is always a complete folder, no
-// older than the last one that the child has announced, and the next writer clears up.
+// older than the last one that the child has announced, and the next writer clears up. Where names can be swapped, the
+// earlier versions are always there, too.
 TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
   const TemporaryFolder root;
   const std::string path = root / "last";
-  write_version(path, 0, GetParam());
-  int last = 0;
+  const int keep = GetParam() == Replace::swap ? 2 : 0;
+  int last = keep;
+  for (int version = 0; version <= last; ++version) {
+    write_version(path, version, GetParam(), keep);
+  }
   Random random(static_cast<std::uint64_t>(GetParam()), RandomUse::test);
   for (int round = 0; round < 30; ++round) {
     int announce[2];
@@ -109,7 +113,7 @@ TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
       ::close(announce[0]);
       try {
         for (int version = last + 1;; ++version) {
-          write_version(path, version, GetParam());
+          write_version(path, version, GetParam(), keep);
           if (::write(announce[1], &version, sizeof(version)) != sizeof(version)) {
             ::_exit(1);
           }
@@ -135,10 +139,17 @@ TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
     EXPECT_GE(found, announced) << "round " << round;
     EXPECT_LE(found, announced + 1) << "round " << round;
     last = found;
+    int newer = found;
+    for (int number = 1; number <= keep; ++number) {
+      const int earlier = version_of(concat(path, '.', number));
+      EXPECT_GE(earlier, 0) << "round " << round << ", earlier version " << number;
+      EXPECT_LT(earlier, newer) << "round " << round << ", earlier version " << number;
+      newer = earlier;
+    }
   }
   recover_folder(path);
   EXPECT_EQ(version_of(path), last);
-  EXPECT_EQ(count_entries(root.path()), 1U);
+  EXPECT_EQ(count_entries(root.path()), static_cast<std::size_t>(1 + keep));
 }
 
 // A child writes folders and deletes them, and is killed at a random moment: each is whole or not there.

@@ -1,0 +1,307 @@
+// A run goes on: from last/ and from other checkpoints of its folder, after kills at the seams between them, as
+// restarts and after folders have been moved, renamed and damaged.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/run/program/found_checkpoints.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+#include "tests/support/error_of.hpp"
+#include "tests/support/files.hpp"
+#include "tests/support/run_command.hpp"
+
+namespace lockstep {
+namespace {
+
+namespace fs = std::filesystem;
+
+using testing::Ended;
+using testing::expect_refused;
+using testing::get_file;
+using testing::put_file;
+using testing::run_command;
+
+constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
+
+/// 4 steps an epoch. The schedule is the same for any number of epochs.
+const std::string kJob =
+    " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --log-every 2 --threads 1 --devices cpu "
+    "--schedule constant --warmup-steps 0 --seed 3 --keep-best 3 ";
+
+class Resume : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
+
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+  [[nodiscard]] std::string out(const std::string& name) const { return " --out " + path(name) + " "; }
+
+  /// `before`: in front of the program, in a shell in the tests' folder.
+  [[nodiscard]] Ended train(const std::string& options, const std::string& before = "") const {
+    return run_command("sh -c \"cd " + folder_.path() + "; " + before + " " + TRAIN_RESNET + kJob + options + "\"");
+  }
+  /// As the N-th start (from 0) of a job.
+  [[nodiscard]] Ended start(int number, const std::string& options) const {
+    return train(options, concat("export LOCKSTEP_ATTEMPT='7-1 ", number, " -'; ulimit -f ${LIMIT:-unlimited};"));
+  }
+  /// Three epochs in `name`: best-4, best-8, best-12, and last of step 12. Trained once.
+  void make_run(const std::string& name) {
+    if (!fs::exists(path("made"))) {
+      const Ended ended = train("--epochs 3" + out("made"));
+      ASSERT_EQ(ended.code, 0) << ended.output;
+    }
+    fs::remove_all(path(name));
+    fs::copy(path("made"), path(name), fs::copy_options::recursive);
+  }
+  /// Names of the checkpoints, the step of each and a hash of its bytes.
+  [[nodiscard]] std::map<std::string, std::string> checkpoints(const std::string& run) const {
+    std::map<std::string, std::string> all;
+    for (const std::string& checkpoint : nn::checkpoints_in(path(run))) {
+      std::string bytes;
+      for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
+        bytes += get_file(concat(checkpoint, '/', file));
+      }
+      const std::string name = fs::path(checkpoint).filename().string();
+      all[name] = concat("step ", step_of(concat(run, '/', name)), ", ", std::hash<std::string>()(bytes));
+    }
+    return all;
+  }
+  [[nodiscard]] std::int64_t step_of(const std::string& checkpoint) const {
+    return read_json(path(checkpoint) + "/state.json").get<std::int64_t>("step", checkpoint);
+  }
+  /// Steps that the events "resume" of a run tell of.
+  [[nodiscard]] std::vector<std::int64_t> resumes(const std::string& run) const {
+    std::vector<std::int64_t> steps;
+    std::istringstream lines(get_file(path(run) + "/metrics.jsonl"));
+    for (std::string line; std::getline(lines, line);) {
+      const Json event = parse_json(line, "metrics.jsonl");
+      if (event.get<std::string>("event", line) == "resume") {
+        steps.push_back(event.get<std::int64_t>("step", line));
+      }
+    }
+    return steps;
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+using Steps = std::vector<std::int64_t>;
+
+TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
+  const std::string devices = kMpi ? "--devices cpu:2 " : "";
+  const std::string job = devices + "--epochs 3 --resume auto";
+  ASSERT_EQ(train(job + out("whole")).code, 0);
+  // The first epoch writes best-4, best, last. A kill leaves the first of them, or the first two.
+  for (const bool best : {false, true}) {
+    fs::remove_all(path("cut"));
+    fs::create_directories(path("cut"));
+    fs::copy(path("whole/config.json"), path("cut/config.json"));
+    fs::copy(path("whole/best-4"), path("cut/best-4"));
+    if (best) {
+      fs::copy(path("whole/best-4"), path("cut/best"));
+    }
+    const Ended ended = train(job + out("cut"));
+    ASSERT_EQ(ended.code, 0) << ended.output;
+    EXPECT_EQ(ended.count("  resuming   " + path("cut/best")), 1) << ended.output;
+    EXPECT_EQ(ended.count("is not the best of"), 0) << ended.output;
+    EXPECT_EQ(checkpoints("cut"), checkpoints("whole")) << best;
+  }
+}
+
+TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
+  make_run("whole");
+  make_run("parts");
+  // Another rate: from here on the numbers are others. best/ is of step 12, or whichever was the best.
+  const std::string job = "--epochs 5 --lr 0.02 ";
+  const Ended back = train(job + "--resume whole/best-4 --out whole");
+  ASSERT_EQ(back.code, 0) << back.output;
+  EXPECT_EQ(resumes("whole"), Steps{4});
+  for (int stop = 0; stop < 3; ++stop) {
+    const std::string from = stop == 0 ? "parts/best-4" : "auto";
+    const Ended stopped = train(job + "--max-time 0.000001 --out parts --resume " + from);
+    ASSERT_EQ(stopped.code, 75) << stopped.output;
+    EXPECT_EQ(stopped.count("is not the best of"), 0) << stopped.output;
+    EXPECT_EQ(step_of("parts/last"), 5 + stop);
+  }
+  ASSERT_EQ(train(job + "--resume auto --out parts").code, 0);
+  // Earlier checkpoints are of other steps where a run was stopped.
+  std::map<std::string, std::string> whole = checkpoints("whole");
+  std::map<std::string, std::string> parts = checkpoints("parts");
+  whole.erase("last.1");
+  parts.erase("last.1");
+  EXPECT_EQ(parts, whole);
+  EXPECT_EQ(resumes("parts"), (Steps{4, 5, 6, 7}));
+  // best/ is the first of the others.
+  EXPECT_TRUE(std::any_of(whole.begin(), whole.end(), [&](const auto& each) {
+    return each.first.starts_with("best-") && each.second == whole["best"];
+  }));
+}
+
+TEST_F(Resume, ARunThatFailsBeforeItGoesBackChangesNothing) {
+  make_run("run");
+  const auto before = checkpoints("run");
+  const std::string metrics = get_file(path("run/metrics.jsonl"));
+  const std::string back = "--epochs 4 --lr 0.02 --resume run/best-4 --out run";
+  ::setenv("LIMIT", "20", 1);  // blocks of 512 bytes: less than a checkpoint, more than the other files
+  for (const int number : {0, 1}) {
+    const Ended failed = start(number, back);
+    EXPECT_EQ(failed.code, 3) << failed.output;
+    EXPECT_EQ(failed.count("  resuming   run/best-4"), 1) << failed.output;
+    EXPECT_EQ(failed.count("File too large"), 1) << failed.output;
+    EXPECT_EQ(checkpoints("run"), before);
+    EXPECT_EQ(get_file(path("run/metrics.jsonl")), metrics);
+  }
+  ::unsetenv("LIMIT");
+  // The next start of that job still goes back, and once it has, a later one goes on from its last/.
+  const Ended stopped = start(2, back + " --max-time 0.000001");
+  EXPECT_EQ(stopped.code, 75) << stopped.output;
+  EXPECT_EQ(stopped.count("  resuming   run/best-4"), 1) << stopped.output;
+  const Ended done = start(3, back);
+  EXPECT_EQ(done.code, 0) << done.output;
+  EXPECT_EQ(done.count("  resuming   run/last at epoch 1, batch 1"), 1) << done.output;
+  EXPECT_EQ(resumes("run"), (Steps{4, 5}));
+  EXPECT_FALSE(read_json(path("run/config.json")).has("goes_back"));
+}
+
+TEST_F(Resume, LastIsWrittenFirstWhereSomethingIsLeftToDo) {
+  make_run("run");
+  const auto before = checkpoints("run");
+  ASSERT_EQ(train("--epochs 1 --resume run/best-4 --out run").code, 0);
+  EXPECT_EQ(checkpoints("run"), before) << "nothing was left to do";
+  ASSERT_EQ(train("--epochs 3 --steps 5 --resume run/best-4 --out run").code, 0);
+  EXPECT_EQ(step_of("run/last"), 5);
+  EXPECT_EQ(step_of("run/last.1"), 4);
+  ASSERT_EQ(train("--epochs 3 --steps 6 --resume run/../run/last --out run").code, 0);
+  EXPECT_EQ(step_of("run/last.1"), 5) << "last/ by another path is not written again";
+}
+
+/// What out/best is, by states that are written by hand.
+TEST_F(Resume, WhichIsTheBest) {
+  make_run("run");
+  const auto put = [&](const std::string& checkpoint, std::int64_t step, double best, std::int64_t since_best) {
+    fs::create_directories(path("run/" + checkpoint));
+    fs::remove(path("run/" + checkpoint + "/checksums.json"));
+    Json::Object state = *read_json(path("made/last/state.json")).if_object();
+    state["step"] = step;
+    state["best"] = best;
+    state["since_best"] = since_best;
+    put_file(path("run/" + checkpoint + "/state.json"), Json(state).text());
+  };
+  const auto best_of = [&](std::int64_t step, double best, bool goes_back = false, bool lowest = false) {
+    const nn::RunProgress progress{
+        .position = {.epoch = 0, .batch = 0, .step = step}, .best_by = "test_accuracy", .best = best};
+    const nn::BestOfResumed found =
+        nn::best_of_resumed(path("run"), progress, {.metric = "test_accuracy", .lowest = lowest}, goes_back);
+    return concat(found.value ? concat(*found.value) : "none", ' ', fs::path(found.copy_from).filename().string());
+  };
+  for (const std::string& name : std::vector<std::string>{"best-4", "best-8", "best-12"}) {
+    fs::remove_all(path("run/" + name));
+  }
+  put("best", 8, 0.5, 0);
+  EXPECT_EQ(best_of(12, 0.5), "0.5 ");
+  EXPECT_EQ(best_of(8, 0.5, true), "0.5 ") << "from best/ itself";
+  EXPECT_EQ(best_of(4, 0.25), "0.25 ") << "killed between best and last";
+  EXPECT_EQ(best_of(4, 0.25, true), "none ") << "of the run that is left behind";
+  EXPECT_EQ(best_of(4, 0.5, true), "none ") << "the same value, of the run that is left behind";
+  EXPECT_EQ(best_of(12, 0.25), "0.5 ") << "a better one before";
+  EXPECT_EQ(best_of(12, 0.75), "none ") << "the best one was elsewhere";
+  EXPECT_EQ(best_of(12, 0.75, false, true), "0.5 ") << "the lowest is the best";
+  put("best-4", 4, 0.25, 0);
+  EXPECT_EQ(best_of(12, 0.25), "0.25 best-4");
+  EXPECT_EQ(best_of(4, 0.25, true), "0.25 best-4");
+  EXPECT_EQ(best_of(3, 0.25), "0.25 ") << "best-4 is behind this state";
+  put("best-4", 4, 0.25, 1);
+  EXPECT_EQ(best_of(4, 0.25, true), "none ") << "best-4 was not the best itself";
+  put("best-4", 3, 0.25, 0);
+  EXPECT_EQ(best_of(4, 0.25, true), "none ") << "somebody has given it this name";
+  fs::remove_all(path("run/best"));
+  EXPECT_EQ(best_of(12, 0.5), "none ");
+  put("best-4", 4, 0.5, 0);
+  EXPECT_EQ(best_of(12, 0.5), "0.5 best-4");
+  put_file(path("run/best-4/state.json"), "{");
+  EXPECT_EQ(best_of(12, 0.5), "none ");
+}
+
+TEST_F(Resume, ABestThatIsMissingComesFromTheOthers) {
+  make_run("run");
+  const std::string best = get_file(path("run/best/model.safetensors"));
+  fs::remove_all(path("run/best"));
+  const Ended ended = train("--epochs 3 --steps 13 --lr 1e-6 --resume auto --out run");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("is not the best of"), 0) << ended.output;
+  EXPECT_EQ(get_file(path("run/best/model.safetensors")), best);
+}
+
+TEST_F(Resume, EarlierCheckpointsAreFoundByTheirNumbers) {
+  make_run("run");
+  for (const char* name : {"best", "best-4", "best-8", "best-12", "last"}) {
+    fs::remove_all(path(concat("run/", name)));
+  }
+  fs::rename(path("run/last.1"), path("run/last.3"));
+  expect_refused(train("--epochs 3 --out run"), {"--out run", "last.3/", "--resume auto"});
+  const Ended ended = train("--epochs 3 --resume auto --out run");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("  resuming   run/last.3 at epoch 2, batch 0, step 8"), 1) << ended.output;
+  fs::create_directories(path("run/last.x"));
+  ASSERT_EQ(train("--epochs 1 --overwrite --out run").code, 0);
+  EXPECT_FALSE(fs::exists(path("run/last.3")));
+  EXPECT_TRUE(fs::exists(path("run/last.x"))) << "not a name of ours";
+}
+
+TEST_F(Resume, ACheckpointWithoutItsFilesIsNoneToGoOnFrom) {
+  make_run("run");
+  fs::remove_all(path("run/last"));
+  for (const char* file : {"model.safetensors", "checksums.json"}) {
+    fs::remove(path(concat("run/best-12/", file)));
+    fs::remove(path(concat("run/best/", file)));
+  }
+  const Ended ended = train("--epochs 3 --resume auto --out run");
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("step 8"), 1) << ended.output;
+}
+
+TEST_F(Resume, APathMayBeWrittenInOtherWays) {
+  make_run("run");
+  fs::create_directory_symlink(path("run/best-8"), path("link"));
+  for (const char* from : {"run/", "run/.", "run/last/", "./run/best-12", "link", "run/best-8/."}) {
+    make_run("run");
+    const Ended ended = train(concat("--epochs 3 --resume ", from, " --out run/"));
+    EXPECT_EQ(ended.code, 0) << from << '\n' << ended.output;
+    EXPECT_EQ(ended.count("  resuming   "), 1) << from << '\n' << ended.output;
+    EXPECT_EQ(step_of("run/last"), 12) << from;
+  }
+  for (const char* inside : {".", "best-8", "last"}) {
+    const Ended ended = train(concat("--epochs 3 --out . --resume ", inside), "cd run;");
+    EXPECT_EQ(ended.code, 0) << inside << '\n' << ended.output;
+  }
+  for (const char* evaluated : {"run/", "run/.", "link/"}) {
+    const Ended ended = train(concat("--evaluate ", evaluated));
+    EXPECT_EQ(ended.code, 0) << evaluated << '\n' << ended.output;
+    EXPECT_EQ(ended.count("test loss"), 1) << ended.output;
+  }
+  fs::remove_all(path("run/last"));
+  fs::remove_all(path("run/last.1"));
+  EXPECT_EQ(train("--epochs 3 --resume run --out run").code, 0) << "the folder stands for its newest checkpoint";
+  expect_refused(train("--epochs 3 --resume run/best-99 --out run"), {"run/best-99", "there is no checkpoint"});
+}
+
+TEST_F(Resume, TheTimeOfEarlierStartsCounts) {
+  const Ended first = train("--epochs 2 --max-time 3000 --out run", "export LOCKSTEP_ATTEMPT='7-1 0 - 0';");
+  EXPECT_EQ(first.code, 0) << first.output;
+  const Ended second =
+      train("--epochs 4 --max-time 3000 --resume auto --out run", "export LOCKSTEP_ATTEMPT='7-1 1 - 3001';");
+  EXPECT_EQ(second.code, 75) << second.output;
+  EXPECT_EQ(step_of("run/last"), 9);
+}
+
+}  // namespace
+}  // namespace lockstep
