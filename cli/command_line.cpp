@@ -56,7 +56,9 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
       const std::string option = "--" + entry.key;
       require<UsageError>(
           app.get_option_no_throw(option) != nullptr && entry.key != "config" && !(recipe && entry.key == "recipe"),
-          name, ":", entry.line, ": ", entry.key, " is no option (--help lists them, here they have no dashes)");
+          name, ":", entry.line, ": ", entry.key, " is no option",
+          recipe ? concat(" of ", app.get_name(), ": the recipe is another program's, or is mistaken")
+                 : std::string(" (--help lists them, here they have no dashes)"));
       if (!overruled(option, own)) {
         arguments.push_back(option + "=" + entry.value);
       }

@@ -191,11 +191,13 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
 }
 
 std::string text_of_file(const char* option, const std::string& name) {
-  // libstdc++ opens a folder as if it were an empty file.
+  // Several processes read it, each from its begin: a pipe would be empty for the second. libstdc++ opens a folder as
+  // if it were an empty file.
   std::error_code unknown;
+  require<DataError>(!std::filesystem::exists(name, unknown) || std::filesystem::is_regular_file(name, unknown), option,
+                     ' ', name, ": is no regular file, expected one, which can be read again");
   std::ifstream file(name, std::ios::binary);
-  require<DataError>(file.is_open() && !std::filesystem::is_directory(name, unknown), option, ' ', name,
-                     ": cannot be read, expected a file");
+  require<DataError>(file.is_open(), option, ' ', name, ": cannot be read, expected a file");
   std::string text(kMostBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   require<DataError>(!file.bad(), option, ' ', name, ": cannot be read");

@@ -7,6 +7,7 @@
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/nn/step/inference.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
@@ -39,7 +40,10 @@ struct EpochLines final : nn::RunObserver {
 };
 
 int run(comm::Session& session, int argc, char** argv) {
-  const std::int64_t epochs = argc > 1 ? std::atoll(argv[1]) : 30;
+  char* end = nullptr;
+  const std::int64_t epochs = argc > 1 ? std::strtoll(argv[1], &end, 10) : 30;
+  require<UsageError>(argc <= 2 && (end == nullptr || *end == '\0') && epochs > 0,
+                      "usage: own_model [EPOCHS], a number above 0; results in own_model.out");
   Points train(4096, 1), test(1024, 2);
   EpochLines lines;
   nn::RunObserver silent;

@@ -100,6 +100,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   recipe.about = {
       {"data", concat(o.data.spec, ": ", train.size(), " training and ", recipe.test->size(), " test images ",
                       train.height(), " x ", train.width(), ", ", train.classes(), " classes")}};
+  if (!o.training.recipe.empty() && o.data.spec == "synthetic") {
+    recipe.about.emplace_back("", "warning: --recipe describes a run on pictures; without --data they are drawn");
+  }
   if (!data.about.empty()) {
     recipe.about.emplace_back("", data.about);
   }

@@ -43,7 +43,8 @@ FolderLock::FolderLock(const std::string& folder) {
   const std::string holder = read_lock_holder(file_);
   ::close(file_);
   require<FileError>(reason == EWOULDBLOCK, path, ": cannot be locked: ", std::strerror(reason));
-  throw UsageError(concat(folder, ": another run writes there (", holder, "), expected a folder of this run's own"));
+  throw UsageError(concat(folder, ": another run writes there (", holder,
+                          "), expected a folder of this run's own, or that it has ended"));
 }
 
 FolderLock::~FolderLock() {

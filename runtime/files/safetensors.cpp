@@ -114,8 +114,9 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   for (std::size_t i = prefix.size(); i-- > 0;) {
     length = length << 8 | prefix[i];
   }
-  require<DataError>(length <= kMaxHeader, path, ": header of ", length, " bytes, expected at most ", kMaxHeader,
-                     "; it is no safetensors file, or one with too many tensors");
+  require<DataError>(length <= kMaxHeader, path,
+                     ": is no safetensors file, or one with too many tensors: its header would have ", length,
+                     " bytes, expected at most ", kMaxHeader);
   require<DataError>(length <= file.size() - 8, path, ": header of ", length, " bytes, but only ", file.size() - 8,
                      " follow byte 8; it is no complete safetensors file");
   std::string text(static_cast<std::size_t>(length), '\0');

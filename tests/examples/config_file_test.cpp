@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <sys/stat.h>
+
 #include <gtest/gtest.h>
 #include <CLI/CLI.hpp>
 
@@ -176,6 +178,10 @@ TEST(ConfigFile, IsReadFromItsName) {
   const std::string folder = testing::TempDir();
   const char* const directory[] = {"p", "--config", folder.c_str()};
   EXPECT_THROW((void)lockstep::cli::read_config_file(3, directory), DataError);
+  std::filesystem::remove(path);
+  // A pipe would be empty for the process that reads it next, and one that nobody writes would wait for ever.
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  EXPECT_THROW((void)lockstep::cli::read_config_file(3, empty), DataError);
   std::filesystem::remove(path);
   const char* const gone[] = {"p", "--config", path.c_str()};
   EXPECT_THROW((void)lockstep::cli::read_config_file(3, gone), DataError);

@@ -1,5 +1,6 @@
 // own_model as people call it: it trains, goes on where it was, and predicts.
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -25,19 +26,18 @@ std::string line_with(const Ended& ended, const std::string& text) {
 }
 
 /// own_model in a folder of its own, under mpirun where ranks are given.
-Ended own_model(const std::string& folder, int ranks, int epochs) {
+Ended own_model(const std::string& folder, int ranks, const std::string& epochs) {
   const std::string mpirun = ranks > 0 ? std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " : "";
-  return run_command("sh -c 'cd " + folder + " && OMP_NUM_THREADS=1 " + mpirun + OWN_MODEL + " " +
-                     std::to_string(epochs) + "'");
+  return run_command("sh -c 'cd " + folder + " && OMP_NUM_THREADS=1 " + mpirun + OWN_MODEL + " " + epochs + "'");
 }
 
 void expect_own_model(int ranks) {
   const testing::TemporaryFolder folder;
-  const Ended first = own_model(folder.path(), ranks, 20);
+  const Ended first = own_model(folder.path(), ranks, "20");
   ASSERT_EQ(first.code, 0) << first.output;
   EXPECT_EQ(first.count("epoch "), 20) << first.output;
   // In the same folder it goes on.
-  const Ended second = own_model(folder.path(), ranks, 25);
+  const Ended second = own_model(folder.path(), ranks, "25");
   ASSERT_EQ(second.code, 0) << second.output;
   const std::string last = line_with(second, "epoch 25: ");
   EXPECT_EQ(second.count("epoch "), 5) << second.output;
@@ -50,6 +50,14 @@ void expect_own_model(int ranks) {
 
 TEST(OwnModel, OneRankTrainsGoesOnAndPredicts) {
   expect_own_model(0);
+}
+
+TEST(OwnModel, OnlyANumberOfEpochsIsTaken) {
+  const testing::TemporaryFolder folder;
+  for (const char* wrong : {"--help", "many", "0", "-1", "2x", "2 3"}) {
+    testing::expect_refused(own_model(folder.path(), 0, wrong), {"own_model [EPOCHS]"});
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder / "own_model.out"));
 }
 
 TEST(OwnModel, TwoRanksTrainGoOnAndPredict) {

@@ -191,7 +191,8 @@ TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
 
 TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
   expect_refused(run("--dry-run --recipe " + file("bad.toml", "epochs = 3\nepoch = 4\n")),
-                 {"bad.toml:2: epoch is no option"});
+                 {"bad.toml:2: epoch is no option of train_resnet: the recipe is another program's"});
+  expect_words(run("--dry-run --batch-size 16 --recipe cifar-resnet20"), {"warning: --recipe describes a run on "});
   expect_refused(run("--dry-run --recipe " + file("nested.toml", "recipe = \"resnet50-v1\"\n")),
                  {"nested.toml:1: recipe is no option"});
   expect_refused(run("--dry-run --recipe " + file("no.toml", "epochs : 3\n")), {"no.toml:1: "});

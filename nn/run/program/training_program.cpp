@@ -67,9 +67,10 @@ struct TrainingProgram::Impl {
     double found = 0;  // 1: an earlier start of this job has written to the folder; 2: a checkpoint, too
     session.agree([&] {
       if (first && !o.dry_run && o.evaluate.empty()) {
-        if (attempt.number > 0) {
+        if (attempt.number > 0 || o.resume == "auto") {  // the ranks of a killed job take a moment to notice
           constexpr std::chrono::seconds kEnding{30};
-          files.wait_for_lock(kEnding);
+          constexpr std::chrono::seconds kKilled{10};
+          files.wait_for_lock(attempt.number > 0 ? kEnding : kKilled);
         }
         files.lock_if_used(o.out);
         const bool used = attempt.number > 0 && RunFiles::job_of(o.out) == attempt.job;
