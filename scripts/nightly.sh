@@ -56,12 +56,13 @@ many_faults() {
       --limits 30 --moves 30 --deletes 30 --damages 50 --unread 5 --restarts 30 --copies 20 --worlds 6 --ranks "$ranks" || return
   done
 }
-# The C interface's threads. Without oneDNN and OpenMP, whose barriers ThreadSanitizer does not see.
+# The C interface's threads. Without oneDNN and OpenMP, whose barriers ThreadSanitizer does not see. With it g++ 12 takes
+# the members of a variant for never set.
 c_threads() {
   local name
   local names=(concurrency inference training dlpack)
   cmake --preset ci-asan -B build/nightly-tsan -DLOCKSTEP_SANITIZE=thread -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_OPENMP=OFF \
-    -DLOCKSTEP_MPI=OFF &&
+    -DLOCKSTEP_MPI=OFF -DCMAKE_CXX_FLAGS=-Wno-maybe-uninitialized &&
     cmake --build build/nightly-tsan --parallel "$(jobs)" --target "${names[@]/#/test_bindings_c_}" || return
   for name in "${names[@]}"; do
     "build/nightly-tsan/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
