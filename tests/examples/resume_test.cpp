@@ -1,18 +1,22 @@
 // A run goes on: from last/ and from other checkpoints of its folder, after kills at the seams between them, as
 // restarts and after folders have been moved, renamed and damaged.
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/run/program/found_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "tests/support/error_of.hpp"
@@ -292,6 +296,21 @@ TEST_F(Resume, APathMayBeWrittenInOtherWays) {
   fs::remove_all(path("run/last.1"));
   EXPECT_EQ(train("--epochs 3 --resume run --out run").code, 0) << "the folder stands for its newest checkpoint";
   expect_refused(train("--epochs 3 --resume run/best-99 --out run"), {"run/best-99", "there is no checkpoint"});
+}
+
+/// The ranks of a job that was killed notice it a moment later.
+TEST_F(Resume, ARunWaitsForTheEndOfTheOneBefore) {
+  make_run("run");
+  std::optional<FolderLock> held(std::in_place, path("run"));
+  expect_refused(train("--epochs 4 --resume run/last --out run"), {"--out", "another run writes there"});
+  std::thread ends([&] {
+    std::this_thread::sleep_for(std::chrono::seconds(2));
+    held.reset();
+  });
+  const Ended ended = train("--epochs 4 --resume auto --out run");
+  ends.join();
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(step_of("run/last"), 16);
 }
 
 TEST_F(Resume, TheTimeOfEarlierStartsCounts) {
