@@ -142,7 +142,7 @@ class Run {
     looked_at_ = at().step;
     checked_ = at().step;
     if (options_.checkpoint_first) {
-      save(kLast);
+      write(kLast);  // "best" may come behind it
     }
     RunEnd end = RunEnd::finished;
     while (at().epoch < options_.epochs && !steps_done()) {
@@ -517,6 +517,13 @@ class Run {
     }
     if (name == kLast) {
       forget_missing_best();
+    }
+    write(name);
+  }
+
+  void write(std::string_view name) {
+    if (options_.checkpoint_dir.empty()) {
+      return;
     }
     const RunOptions::Place place = checkpoint_place();
     const CheckpointEvent event{.folder = concat(place.name, '/', name), .step = at().step};

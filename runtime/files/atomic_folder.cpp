@@ -84,6 +84,12 @@ void remove_tree(const std::string& path) {
   require<FileError>(!error, path, ": cannot be deleted: ", error.message());
 }
 
+// What nobody looks for any more. It stays where it cannot be deleted, as when somebody has made it read-only.
+void remove_leftover(const std::string& path) {
+  std::error_code ignored;
+  fs::remove_all(path, ignored);
+}
+
 // errno is read after the call, in an argument of its own: the arguments of require() are evaluated in no fixed order.
 void check_call(int result, const std::string& path, const char* what) {
   const int error = errno;
@@ -148,7 +154,7 @@ void AtomicFolder::commit(int keep) {
     }
   }
   if (!moving.empty()) {
-    remove_tree(moving);
+    remove_leftover(moving);
   }
 }
 
@@ -190,7 +196,7 @@ void recover_folder(const std::string& path) {
   }
   for (const char* infix : {".old-", ".tmp-"}) {
     for (const std::string& leftover : siblings(name, infix)) {
-      remove_tree(leftover);
+      remove_leftover(leftover);
     }
   }
 }

@@ -32,8 +32,9 @@ class AtomicFolder {
   /// The path at which to write the file `name` ("state.json"; no '/').
   [[nodiscard]] std::string file(const std::string& name) const;
   /// Puts the folder in place, durable when the call returns. The folders that it replaces stay as PATH.1, the newest,
-  /// to PATH.`keep`; the one that falls out is deleted. A kill in between loses one of them: those that are there are
-  /// complete. StateError when called twice.
+  /// to PATH.`keep`; the one that falls out is deleted. A kill in between loses one of them, two where names cannot be
+  /// swapped: those that are there are complete. What cannot be deleted stays as PATH.tmp-HOST-PID-N. StateError when
+  /// called twice.
   void commit(int keep = 0);
 
  private:

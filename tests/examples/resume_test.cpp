@@ -121,6 +121,49 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
   }
 }
 
+/// The best of the first epoch stays the best: an mlp that learns nothing has the same accuracy after each.
+TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
+  const std::string job = "--model mlp --hidden 8 --lr 1e-30 --epochs 3 --keep-best 2 --resume auto ";
+  ASSERT_EQ(train(job + out("whole")).code, 0);
+  ASSERT_EQ(step_of("whole/best"), 4);
+  fs::create_directories(path("cut"));
+  fs::copy(path("whole/best-4"), path("cut/best-4"));
+  const Ended ended = train(job + out("cut"));
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(checkpoints("cut"), checkpoints("whole"));
+}
+
+/// Kills between the steps of a restart, by the folders that they leave.
+TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
+  make_run("run");
+  const std::string back = "--epochs 4 --lr 0.02 --resume run/last.1 --out run";
+  ASSERT_EQ(start(0, back + " --max-time 0.000001").code, 75);
+  EXPECT_EQ(step_of("run/last.1"), 8) << "written first";
+  // As if it had been killed behind its first last/, before config.json was written again.
+  make_run("cut");
+  const std::string config = get_file(path("cut/config.json"));
+  ::setenv("LIMIT", "20", 1);
+  ASSERT_EQ(start(0, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut").code, 3);
+  ::unsetenv("LIMIT");
+  EXPECT_TRUE(read_json(path("cut/config.json")).has("goes_back"));
+  fs::remove_all(path("cut/last"));
+  fs::rename(path("cut/last.1"), path("cut/last"));
+  const Ended on = start(1, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut");
+  EXPECT_EQ(on.code, 0) << on.output;
+  EXPECT_EQ(on.count("  resuming   cut/last at epoch 2, batch 0, step 8"), 1) << on.output;
+  // A fresh job that lost two starts before its first last/.
+  fs::remove_all(path("cut"));
+  ::setenv("LIMIT", "20", 1);
+  EXPECT_EQ(start(0, "--epochs 3 --out cut").code, 3);
+  fs::copy(path("made/best-4"), path("cut/best-4"));
+  EXPECT_EQ(start(1, "--epochs 3 --out cut").code, 3);
+  ::unsetenv("LIMIT");
+  const Ended third = start(2, "--epochs 3 --out cut");
+  EXPECT_EQ(third.code, 0) << third.output;
+  EXPECT_EQ(third.count("  resuming   cut/best-4"), 1) << third.output;
+  EXPECT_EQ(checkpoints("cut"), checkpoints("made"));
+}
+
 TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
   make_run("whole");
   make_run("parts");
@@ -302,7 +345,7 @@ TEST_F(Resume, APathMayBeWrittenInOtherWays) {
 TEST_F(Resume, ARunWaitsForTheEndOfTheOneBefore) {
   make_run("run");
   std::optional<FolderLock> held(std::in_place, path("run"));
-  expect_refused(train("--epochs 4 --resume run/last --out run"), {"--out", "another run writes there"});
+  expect_refused(train("--epochs 4 --overwrite --out run"), {"--out", "another run writes there"});
   std::thread ends([&] {
     std::this_thread::sleep_for(std::chrono::seconds(2));
     held.reset();

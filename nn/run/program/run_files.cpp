@@ -4,6 +4,7 @@
 #include <cctype>
 #include <filesystem>
 #include <iostream>
+#include <span>
 #include <string_view>
 #include <system_error>
 #include <thread>
@@ -17,6 +18,7 @@
 #include <lockstep/nn/run/program/found_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/runtime/files/crc32.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
@@ -83,9 +85,26 @@ std::string RunFiles::job_of(const std::string& folder) {
   }
 }
 
+namespace {
+
+/// A text that another last/ does not have; "none" where there is none.
+std::string last_of(const std::string& folder) {
+  try {
+    constexpr std::uint64_t kMostBytes = 1 << 24;
+    const std::string state = read_file(find_folder(folder + "/last") + "/state.json", kMostBytes);
+    return concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
+  } catch (const Error&) {
+    return "none";
+  }
+}
+
+}  // namespace
+
 bool RunFiles::goes_back(const std::string& folder) {
   try {
-    return read_json(folder + "/config.json").has(kGoesBack);
+    const std::string path = folder + "/config.json";
+    const Json config = read_json(path);
+    return config.has(kGoesBack) && config.get<std::string>(kGoesBack, path) == last_of(folder);
   } catch (const Error&) {
     return false;
   }
@@ -152,6 +171,7 @@ void RunFiles::make(const std::string& folder, bool append) {
     remove_cut_files(folder, name);
   }
   folder_ = folder;
+  found_last_ = last_of(folder);
   write_config();
   log_.emplace(folder + "/metrics.jsonl", append, samples_);
   if (resumed_ && !resumed_->from_another) {
@@ -171,7 +191,7 @@ void RunFiles::make(const std::string& folder, bool append) {
 void RunFiles::write_config() {
   Json::Object config = *config_.if_object();
   if (resumed_ && resumed_->from_another) {
-    config[kGoesBack] = true;
+    config[kGoesBack] = found_last_;
   }
   replace_text(folder_ + "/config.json", Json(config).text(2) + "\n");
 }

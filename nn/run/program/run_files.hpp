@@ -29,7 +29,7 @@ class RunFiles final : public RunObserver {
   /// "job" of the folder's config.json; empty where there is none.
   [[nodiscard]] static std::string job_of(const std::string& folder);
   /// Whether the last run of the folder was to go on from a checkpoint other than last/, and has not begun to
-  /// (resumes()).
+  /// (resumes()): last/ is the one that it found.
   [[nodiscard]] static bool goes_back(const std::string& folder);
   /// UsageError when the folder has checkpoints: a run that does not continue from them would overwrite them.
   static void require_no_checkpoints(const std::string& folder);
@@ -47,7 +47,7 @@ class RunFiles final : public RunObserver {
     std::string best_from{};    ///< the checkpoint that becomes best/; empty: that stays
   };
   /// Before open(), which writes the event and best/. With from_another these come after the run's first checkpoint,
-  /// and until then config.json says so: a run that fails before has changed nothing.
+  /// and until then config.json knows the last/ that was there: a run that fails before has changed nothing.
   void resumes(Resumed resumed) { resumed_ = std::move(resumed); }
   /// Before open(): scalars for TensorBoard too, in tensorboard/. `step`: the steps done before.
   void also_tensorboard(std::int64_t step) { tensorboard_from_ = step; }
@@ -84,6 +84,7 @@ class RunFiles final : public RunObserver {
   void write_resumed();
   Json config_;
   std::optional<Resumed> resumed_;  ///< as long as it is not written
+  std::string found_last_;          ///< of resumed_->from_another: last/ as it was
   std::string samples_;
   double longest_step_s_ = 0;  ///< 0: any
   std::int64_t step_samples_ = 0;

@@ -67,14 +67,15 @@ struct TrainingProgram::Impl {
     double found = 0;  // 1: an earlier start of this job has written to the folder; 2: a checkpoint, too
     session.agree([&] {
       if (first && !o.dry_run && o.evaluate.empty()) {
-        if (attempt.number > 0 || o.resume == "auto") {  // the ranks of a killed job take a moment to notice
+        if (attempt.number > 0 || !o.resume.empty()) {  // the ranks of a killed job take a moment to notice
           constexpr std::chrono::seconds kEnding{30};
           constexpr std::chrono::seconds kKilled{10};
           files.wait_for_lock(attempt.number > 0 ? kEnding : kKilled);
         }
         files.lock_if_used(o.out);
         const bool used = attempt.number > 0 && RunFiles::job_of(o.out) == attempt.job;
-        if (used && !RunFiles::goes_back(o.out)) {
+        const bool names_one = !o.resume.empty() && o.resume != "auto";
+        if (used && !(names_one && RunFiles::goes_back(o.out))) {
           found = newest_checkpoint(o.out).empty() ? 1 : 2;
         }
       }
