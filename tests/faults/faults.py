@@ -118,6 +118,11 @@ def state_of(pid):
         return "X"
 
 
+def error_lines(said):
+    """Not the last lines of all: mpirun brings standard output and standard error in no fixed order."""
+    return [line for line in said.splitlines() if line.startswith("lockstep: error: ")]
+
+
 class Chain:
     def __init__(self, program, ranks, out, rng, options=()):
         devices = f"cpu:{ranks}" if ranks > 1 else "cpu"
@@ -281,9 +286,8 @@ class Chain:
         self.look()
         require(code in ((0, 3) if limited else (0,)), f"exit code {code} with files of {bytes_} bytes")
         if code == 3:
-            lines = [line for line in self.said()[before:].splitlines() if line.strip()]
-            require(lines and lines[-1].startswith("lockstep: error: ") and "File too large" in lines[-1],
-                    f"the last line is {lines[-1:]}")
+            lines = error_lines(self.said()[before:])
+            require(lines and all("File too large" in line for line in lines), f"the errors are {lines}")
 
     def move(self, _):
         self.parts.append("move")
@@ -319,11 +323,10 @@ class Chain:
             if running:
                 break
         code = self.wait_long(process)
-        lines = [line for line in self.said().splitlines() if line.strip()]
-        require(code in (0, 3), f"exit code {code}: {lines[-1:]}")
+        lines = error_lines(self.said())
+        require(code in (0, 3), f"exit code {code}: {lines}")
         if code == 3:
-            require(lines[-1].startswith("lockstep: error: ") and str(self.out) in lines[-1],
-                    f"the last line is {lines[-1:]}")
+            require(lines and all(str(self.out) in line for line in lines), f"the errors are {lines}")
             # What was written while the folder was emptied may be a checkpoint, from which the next run would go on. Who
             # deletes the folder goes on until it is gone.
             shutil.rmtree(self.out, ignore_errors=True)
