@@ -48,9 +48,9 @@ std::string checkpoint_in(comm::Session& session, const std::string& path) {
   session.agree([&] {
     if (session.rank() == 0 && !path.empty()) {
       meant = plain(path);
-      if (meant != "/" && find_folder(meant) == meant && !file_exists(meant + "/state.json") &&
-          !newest_checkpoint(meant).empty()) {
-        meant = newest_checkpoint(meant);
+      if (meant != "/" && find_folder(meant) == meant && !file_exists(meant + "/state.json")) {
+        const std::string newest = newest_checkpoint(meant);
+        meant = newest.empty() ? meant : newest;
       }
     }
   });

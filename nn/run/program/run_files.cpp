@@ -37,6 +37,17 @@ void replace_text(const std::string& path, const std::string& text) {
   }
 }
 
+/// A text that another last/ does not have; "none" where there is none.
+std::string last_of(const std::string& folder) {
+  try {
+    constexpr std::uint64_t kMostBytes = 1 << 24;
+    const std::string state = read_file(find_folder(folder + "/last") + "/state.json", kMostBytes);
+    return concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
+  } catch (const Error&) {
+    return "none";
+  }
+}
+
 /// Deletes what replace_file() leaves when it is killed: NAME.tmp-PID.
 void remove_cut_files(const std::string& folder, const std::string& name) {
   const std::string begin = name + ".tmp-";
@@ -85,21 +96,6 @@ std::string RunFiles::job_of(const std::string& folder) {
   }
 }
 
-namespace {
-
-/// A text that another last/ does not have; "none" where there is none.
-std::string last_of(const std::string& folder) {
-  try {
-    constexpr std::uint64_t kMostBytes = 1 << 24;
-    const std::string state = read_file(find_folder(folder + "/last") + "/state.json", kMostBytes);
-    return concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
-  } catch (const Error&) {
-    return "none";
-  }
-}
-
-}  // namespace
-
 bool RunFiles::goes_back(const std::string& folder) {
   try {
     const std::string path = folder + "/config.json";
@@ -132,8 +128,8 @@ void RunFiles::remove_results(const std::string& folder) {
   for (const std::int64_t number : numbered_folders(folder, "last.")) {
     remove(concat(folder, "/last.", number));
   }
-  for (const char* name :
-       {kEvaluation, kTensorBoard, "best", "last", "metrics.jsonl"}) {  // a kill leaves a whole last/
+  // last/ after the other checkpoints: a kill leaves it whole.
+  for (const char* name : {kEvaluation, kTensorBoard, "best", "last", "metrics.jsonl"}) {
     remove(concat(folder, '/', name));
   }
 }
