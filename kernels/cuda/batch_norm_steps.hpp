@@ -143,7 +143,8 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
   const int lane = static_cast<int>(threadIdx.x) / tiling.tile;
   const int column = static_cast<int>(threadIdx.x) % tiling.tile;
   const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, 3>& part) {
-    const double shift = means[c];  // of the first chunk: deviations from it lose no bits of a large mean
+    // Of the first chunk: deviations from it lose no bits of a large mean. Without a row that counts none is written.
+    const double shift = first < last ? means[c] : 0.0;
 #pragma unroll 4
     for (int64_t i = first; i < last; ++i) {
       const int64_t left = valid_row - i * tiling.chunk;
