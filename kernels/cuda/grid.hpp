@@ -96,7 +96,9 @@ template <class... Parameters>
 
 /// launch() of a kernel whose blocks call grid_barrier(); at most resident_blocks() of them, else CudaError. It begins
 /// when the device has room for all of its blocks at once: it waits for kernels of other streams that hold what it
-/// needs, such as a collective with more than a few multiprocessors.
+/// needs, such as a collective with more than a few multiprocessors. On a device only one stream may have such launches
+/// at a time: CUDA does not promise that two of them on two streams begin one after the other, and each could hold what
+/// the other waits for. PlanBuilder::call_together() sees to it in a plan.
 template <class... Parameters, class... Arguments>
 void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                      const Stream& stream, Arguments&&... arguments) {

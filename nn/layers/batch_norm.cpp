@@ -317,14 +317,14 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
                                                                           : builder.activation(name(), shape);
     if (fused) {
-      builder.call("batch_norm fused_forward", {x, valid, weight, bias, running_mean, running_var, residual},
-                   {stats, coefficients, running_mean, running_var, y, mask, sums_scratch}, 0,
-                   [=](Context& context, const Frame& frame) {
-                     ops::batch_norm_fused_forward(context, frame[x], frame[valid], frame[weight], frame[bias], epsilon,
-                                                   momentum, frame[residual], relu, frame[stats], frame[running_mean],
-                                                   frame[running_var], frame[coefficients], frame[y], frame[mask],
-                                                   frame[sums_scratch]);
-                   });
+      builder.call_together("batch_norm fused_forward", {x, valid, weight, bias, running_mean, running_var, residual},
+                            {stats, coefficients, running_mean, running_var, y, mask, sums_scratch}, 0,
+                            [=](Context& context, const Frame& frame) {
+                              ops::batch_norm_fused_forward(
+                                  context, frame[x], frame[valid], frame[weight], frame[bias], epsilon, momentum,
+                                  frame[residual], relu, frame[stats], frame[running_mean], frame[running_var],
+                                  frame[coefficients], frame[y], frame[mask], frame[sums_scratch]);
+                            });
     } else if (added.valid()) {
       builder.call("batch_norm apply_pair", {x, coefficients, residual, added}, {y, mask}, 0,
                    [=](Context& context, const Frame& frame) {
@@ -371,14 +371,14 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
     if ((stores || (!has_residual && !dy2.valid())) && b.wants_input_gradient(0) &&
         in_one_call(b, b.prototype(x), ops::NormPass::backward)) {
       const GradientTarget dx = b.input_gradient(0, dy, false);
-      b.call("batch_norm fused_backward", {dy, dy2, mask, x, coefficients, stats, valid},
-             {own, dweight.slot, dbias.slot, masked, dx.slot, scratch}, 0,
-             [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
-               ops::batch_norm_fused_backward(context, frame[dy], frame[dy2], frame[mask], frame[x],
-                                              frame[coefficients], frame[stats], frame[valid], dweight.mode, frame[own],
-                                              frame[dweight.slot], frame[dbias.slot], frame[masked], frame[dx.slot],
-                                              frame[scratch]);
-             });
+      b.call_together("batch_norm fused_backward", {dy, dy2, mask, x, coefficients, stats, valid},
+                      {own, dweight.slot, dbias.slot, masked, dx.slot, scratch}, 0,
+                      [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
+                        ops::batch_norm_fused_backward(context, frame[dy], frame[dy2], frame[mask], frame[x],
+                                                       frame[coefficients], frame[stats], frame[valid], dweight.mode,
+                                                       frame[own], frame[dweight.slot], frame[dbias.slot],
+                                                       frame[masked], frame[dx.slot], frame[scratch]);
+                      });
       return;
     }
     b.call("batch_norm backward_reduce", {dy, dy2, mask, x, coefficients, valid},

@@ -324,6 +324,15 @@ void PlanBuilder::call_once(const std::string& op, std::vector<SlotId> reads, st
   call(op, std::move(reads), std::move(writes), flops, std::move(run), launches);
 }
 
+void PlanBuilder::call_together(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes,
+                                double flops, std::function<void(Context&, const Frame&)> run) {
+  require<StateError>(context_ != options_.beside, "plan: ", node().layer->name(), " plans the cooperative launch '",
+                      op,
+                      "' on the second context, expected the plan's own: two such launches at a time may wait for each "
+                      "other without end");
+  call(op, std::move(reads), std::move(writes), flops, std::move(run));
+}
+
 std::shared_ptr<const ops::MatmulPlan> PlanBuilder::matmul(const std::string& key, ops::MatmulDesc desc) {
   desc.tf32 = options_.tf32;
   return planned(key, [&](const std::string& choice) { return ops::plan_matmul(*context_, desc, choice); });

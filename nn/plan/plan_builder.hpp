@@ -118,6 +118,10 @@ class PlanBuilder {
   /// communicates, counts, or does anything else beside writing `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
+  /// The same for a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp): a plan has such calls on one
+  /// stream. StateError within beside(), where a second context is given.
+  void call_together(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
+                     std::function<void(Context&, const Frame&)> run);
 
   /// Runs plan(), which plans and appends calls that take long and whose results nothing in the plan needs: the
   /// gradients of weights. Where PlanOptions::beside gives a second context these may still run while the calls behind

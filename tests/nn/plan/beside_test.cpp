@@ -283,6 +283,40 @@ TEST(Beside, ATimelineShowsItsCallsInALaneOfTheirOwn) {
   step.record_into(nullptr);
 }
 
+TEST(Beside, ACooperativeLaunchIsRefused) {
+  class Together final : public Layer {
+   public:
+    using Layer::Layer;
+    [[nodiscard]] std::string kind() const override { return "together"; }
+    [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return Shape(inputs[0]); }
+    void plan(PlanBuilder& builder) const override {
+      builder.set_output(builder.input());
+      builder.on_backward([](PlanBuilder& b) {
+        const SlotId dy = b.output_gradients()[0];
+        b.beside([&] { b.call_together("fused", {dy}, {}, 0, [](Context&, const Frame&) {}); });
+        b.pass_gradient(0, dy);
+      });
+    }
+  };
+  ModelBuilder b("model", {4});
+  const NodeId x = b.linear("fc1", b.input(), 5);
+  b.linear("fc2", b.add(std::make_unique<Together>("layer"), {x}), 3);
+  const Model model = b.build();
+  CpuContext context({.threads = 1});
+  CpuContext other({.threads = 1});
+  const Plan alone(context, model, Mode::train, 2);
+  EXPECT_TRUE(
+      std::any_of(alone.calls().begin(), alone.calls().end(), [](const Call& call) { return call.op == "fused"; }));
+  try {
+    const Plan plan(context, model, Mode::train, 2, {.beside = &other});
+    FAIL() << "planned";
+  } catch (const StateError& e) {
+    EXPECT_NE(std::string(e.what()).find("layer plans the cooperative launch 'fused' on the second context"),
+              std::string::npos)
+        << e.what();
+  }
+}
+
 TEST(Beside, AFailureBesideIsTheStepsFailure) {
   /// Its weight gradient fails.
   class Failing final : public Layer {
