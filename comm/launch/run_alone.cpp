@@ -3,13 +3,14 @@
 #include <exception>
 
 #include <lockstep/comm/launch/detail/error_line.hpp>
+#include <lockstep/comm/launch/detail/process_start.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 
 int run_alone(const std::function<int()>& body) noexcept {
-  detail::open_standard_files();
+  detail::start_process();
   try {
     const int code = body();
     detail::require_output_written();

@@ -6,7 +6,7 @@ namespace lockstep::comm {
 
 /// The main() of a program of one process, without MPI. Calls body; an exception becomes one line on standard error
 /// ("lockstep: error: text") and the exit code of its kind, 3 when it is not an Error. Programs of several ranks use
-/// run_program() (session.hpp).
+/// run_program() (session.hpp), which treats the environment likewise.
 int run_alone(const std::function<int()>& body) noexcept;
 
 }  // namespace lockstep::comm

@@ -14,6 +14,7 @@
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/detail/error_line.hpp>
+#include <lockstep/comm/launch/detail/process_start.hpp>
 #include <lockstep/comm/launch/detail/rank_watch.hpp>
 #include <lockstep/comm/launch/detail/recorded_communicator.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
@@ -398,7 +399,7 @@ void Session::abort(int code) noexcept {
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s, Backend backend) noexcept {
-  detail::open_standard_files();
+  detail::start_process();
   try {
     Session session(argc, argv, watchdog_s, backend);
     // A rank of its own ends MPI as usual: nobody waits for it, and MPI_Abort would print a page behind the line.

@@ -115,6 +115,7 @@ class Session {
 /// rank's own: Session::abort() ends the job with the code of its kind (3 when it is not an Error). An exception
 /// unwinds body's frame first: memory there that the communication stream uses must stay until that stream is idle
 /// (GradientReducer ensures it for the arena). Output that cannot be written to standard output is an error, too (3).
+/// CUDA_DEVICE_MAX_CONNECTIONS becomes 32 unless it is set, so no other thread may read the environment meanwhile.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 

@@ -297,6 +297,10 @@ int run(const std::string& mode, const std::string& argument, Session& session) 
   if (mode == "return5") {
     return 5;
   }
+  if (mode == "connections") {
+    std::printf("connections %s\n", std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"));
+    return 0;
+  }
   if (mode == "throw") {
     return fail_alone(session, [] { throw StateError("broken\nin two lines"); });
   }

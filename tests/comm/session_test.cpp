@@ -1,6 +1,7 @@
 #include <lockstep/comm/launch/session.hpp>
 
 #include <cstdint>
+#include <cstdlib>
 #include <filesystem>
 #include <iterator>
 #include <string>
@@ -8,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "tests/support/files.hpp"
@@ -87,6 +89,25 @@ TEST(Session, AnMpiThatSerializesLeavesCommunicationOnAWorker) {
   EXPECT_EQ(o.code, 0) << o.output;
   EXPECT_EQ(o.count(", thread level serialized, communication stream worker"), 1) << o.output;
   EXPECT_EQ(o.count("ended with 0"), 3) << o.output;
+}
+
+TEST(Session, AGpuHasAQueueForEachStreamUnlessTheUserSaysOtherwise) {
+  EXPECT_EQ(run(0, "connections", "-u CUDA_DEVICE_MAX_CONNECTIONS").count("connections 32"), 1);
+  EXPECT_EQ(run(0, "connections", "CUDA_DEVICE_MAX_CONNECTIONS=4").count("connections 4"), 1);
+  for (const char* const set : {"", "4"}) {
+    std::string seen;
+    ::unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    if (*set != '\0') {
+      ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", set, 1);
+    }
+    EXPECT_EQ(run_alone([&] {
+                seen = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+                return 0;
+              }),
+              0);
+    EXPECT_EQ(seen, *set != '\0' ? set : "32");
+  }
+  ::unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
 }
 
 TEST(Session, TheBodysValueIsTheExitCode) {
