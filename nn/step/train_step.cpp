@@ -329,9 +329,10 @@ struct TrainStep::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// Tells the watchdog how far a GPU has come with the reducer's buckets.
+  /// Tells the watchdog how far a GPU has come with the reducer's buckets. A single rank sums none, and its marks would
+  /// be copies between its kernels.
   void mark_buckets() {
-    if (ranks.watchdog == nullptr || ranks.comm_stream.device().kind != DeviceKind::cuda) {
+    if (ranks.watchdog == nullptr || ranks.comm_stream.device().kind != DeviceKind::cuda || ranks.grad.size() == 1) {
       return;
     }
     ranks.watchdog->forget_device(this);

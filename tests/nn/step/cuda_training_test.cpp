@@ -162,7 +162,7 @@ struct RunSetup {
   bool weights_beside = false;
   bool norms_served = false;  ///< convolutions take the sums of batch norms, where they may
   bool trial = false;         ///< trial steps plan the buckets, on two GPUs
-  bool watched = false;       ///< on two GPUs by a watchdog, which is told at the end that the device has done it all
+  bool watched = false;       ///< by a watchdog, which two GPUs tell at the end that the device has done it all
   std::vector<int> ends{};
 };
 
@@ -280,10 +280,17 @@ std::string try_trainer(Context& context, Stream communication, const RunSetup& 
   }
   const Dataset& training_set = mixtures != nullptr ? *mixtures : *data.train;
   const Model model = setup.model();
+  comm::detail::Progress progress{};
+  std::optional<comm::Watchdog> watchdog;
+  if (setup.watched) {
+    watchdog.emplace(
+        600, [](const std::string&) {}, [](const comm::Watchdog::Look&) {}, &progress);
+  }
   return comm::run_ranks(1,
                          [&](comm::Communicator& grad) {
                            const auto control = grad.split(0, grad.rank());
-                           Trainer trainer(context, {grad, *control, communication}, model, {training_set, *data.test},
+                           Trainer trainer(context, {grad, *control, communication, watchdog ? &*watchdog : nullptr},
+                                           model, {training_set, *data.test},
                                            options_of(setup, data, context.device()));
                            trainer.start();
                            body(trainer, *control);
@@ -1115,6 +1122,22 @@ TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
   }
   EXPECT_TRUE(std::isfinite(outcomes[0].trained.loss()));
   EXPECT_EQ(differences(outcomes[0], outcomes[1]), Texts{});
+}
+
+/// A watchdog costs a rank that is alone no call of CUDA, in a captured step or another one.
+TEST(CudaTraining, AWatchdogCostsOneRankNothing) {
+  for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
+    std::map<std::string, std::int64_t> calls[2];
+    for (const bool watched : {false, true}) {
+      new_machine(0, 1);
+      static_cast<void>(train_on_gpu({.model = mlp, .graph = graph, .watched = watched}));
+      for (const char* name : {"cudaMemcpyAsync", "cudaMallocHost", "cudaGraphLaunch"}) {
+        calls[watched ? 1 : 0][name] = standin::calls(name);
+      }
+    }
+    EXPECT_GT(calls[0]["cudaMemcpyAsync"], 0);
+    EXPECT_EQ(calls[0], calls[1]);
+  }
 }
 
 #if LOCKSTEP_HAS_NCCL
