@@ -25,7 +25,7 @@ compile() {  # compile FILE.cu: its PTX and what ptxas says of it; no host code
 }
 export -f compile
 export work architecture
-printf '%s\n' kernels/cuda/*.cu | xargs -P "$(jobs)" -I {} bash -c 'compile {}' || die "check-kernels.sh: a kernel does not compile"
+printf '%s\n' kernels/cuda/*.cu | xargs -P "$(build_jobs)" -I {} bash -c 'compile {}' || die "check-kernels.sh: a kernel does not compile"
 
 # The control of the last figure below: kernels whose accesses come too early.
 printf 'ptxas info    : Compiling entry function \047%s\047 for\n' first second third > "$work/control.log"

@@ -8,8 +8,8 @@ die() {
   exit 2
 }
 
-# Build jobs: one per core, but not more than one per 1.5 GB of memory that is free.
-jobs() {
+# build_jobs: one per core, but not more than one per 1.5 GB of memory that is free.
+build_jobs() {
   local cores memory
   cores=$(nproc)
   memory=$(awk '/MemAvailable/ {print int($2 / 1500000)}' /proc/meminfo 2> /dev/null || true)
@@ -92,7 +92,7 @@ minutes() { printf '%d:%02d min' $(($1 / 60)) $(($1 % 60)); }
 build_quietly() {
   local folder=$1 log=$2
   shift 2
-  if ! NINJA_STATUS='[%f/%t %e] ' cmake --build "$folder" --parallel "$(jobs)" "$@" 2>&1 < /dev/null | show_progress "$log"; then
+  if ! NINJA_STATUS='[%f/%t %e] ' cmake --build "$folder" --parallel "$(build_jobs)" "$@" 2>&1 < /dev/null | show_progress "$log"; then
     { grep -E '(error:|^FAILED)' "$log" | sed -n 1,20p; tail -n 40 "$log"; } >&2
     die "the build failed; the end of $log is above"
   fi

@@ -33,7 +33,7 @@ nvjpeg_header
 # The kernels as machine code for three generations, and as PTX for what comes after them.
 compile_for_gpus() {
   cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80-real;90-real;100" &&
-    cmake --build build/nightly-cuda --parallel "$(jobs)" --target lockstep_kernels
+    cmake --build build/nightly-cuda --parallel "$(build_jobs)" --target lockstep_kernels
 }
 # Planted faults and every emulated test under schedules that .ci/run does not reach.
 more_schedules() {
@@ -63,14 +63,14 @@ c_threads() {
   local names=(concurrency inference training dlpack)
   cmake --preset ci-asan -B build/nightly-tsan -DLOCKSTEP_SANITIZE=thread -DLOCKSTEP_ONEDNN=OFF -DLOCKSTEP_OPENMP=OFF \
     -DLOCKSTEP_MPI=OFF -DCMAKE_CXX_FLAGS=-Wno-maybe-uninitialized &&
-    cmake --build build/nightly-tsan --parallel "$(jobs)" --target "${names[@]/#/test_bindings_c_}" || return
+    cmake --build build/nightly-tsan --parallel "$(build_jobs)" --target "${names[@]/#/test_bindings_c_}" || return
   for name in "${names[@]}"; do
     "build/nightly-tsan/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
   done
 }
 embedding_gates() {
   cmake --preset release -B build/nightly-embedding -DLOCKSTEP_CUDA=OFF -DLOCKSTEP_MPI=OFF -DLOCKSTEP_BENCH=ON &&
-    cmake --build build/nightly-embedding --parallel "$(jobs)" --target bench_embedding &&
+    cmake --build build/nightly-embedding --parallel "$(build_jobs)" --target bench_embedding &&
     OMP_WAIT_POLICY=passive build/nightly-embedding/bin/bench_embedding --gates .
 }
 # The programs of examples/embedding from an installed prefix, with every number of ranks, under each MPI.
@@ -78,7 +78,7 @@ embedding_apps() {
   local preset libraries=(lockstep_c lockstep_c_static lockstep_c_mpi lockstep_c_mpi_static)
   for preset in ci-no-cuda ci-mpich; do
     cmake --preset "$preset" "-DLOCKSTEP_APPS_RANKS=1|2|3|4" &&
-      cmake --build --preset "$preset" --parallel "$(jobs)" --target "${libraries[@]}" &&
+      cmake --build --preset "$preset" --parallel "$(build_jobs)" --target "${libraries[@]}" &&
       ctest --test-dir "build/$preset" -R '^downstream\.apps$' --output-on-failure --no-tests=error || return
     cmake --preset "$preset" -ULOCKSTEP_APPS_RANKS > /dev/null || return
   done
@@ -94,7 +94,7 @@ under_mpich() {
 under_valgrind() {
   local name tests=(inference training dlpack)
   cmake --preset ci-no-cuda -B build/nightly-valgrind -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_MPI=OFF -DLOCKSTEP_FORTRAN=OFF &&
-    cmake --build build/nightly-valgrind --parallel "$(jobs)" --target "${tests[@]/#/test_bindings_c_}" || return
+    cmake --build build/nightly-valgrind --parallel "$(build_jobs)" --target "${tests[@]/#/test_bindings_c_}" || return
   for name in "${tests[@]}"; do
     OMP_NUM_THREADS=1 valgrind --quiet --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite \
       "build/nightly-valgrind/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
@@ -104,7 +104,7 @@ under_valgrind() {
 # in build/fuzz/new/READER: it becomes a file of tests/fuzz/found/READER when it is mended.
 fuzz_readers() {
   local reader readers sets=() found=0 new=build/fuzz/new
-  cmake --preset fuzz && cmake --build --preset fuzz --parallel "$(jobs)" --target fuzzers || return
+  cmake --preset fuzz && cmake --build --preset fuzz --parallel "$(build_jobs)" --target fuzzers || return
   readers=$(sed -n 's/^\([a-z][a-z0-9_]*\) .*/\1/p' tests/fuzz/coverage.txt | sort -u)
   for reader in $readers; do
     mkdir -p "$new/$reader/corpus" "tests/fuzz/found/$reader"
@@ -132,7 +132,7 @@ world_numbers() {
 under_torchrun() {
   local bin=build/ci-no-cuda
   cmake --preset ci-no-cuda -DLOCKSTEP_GLOO=ON &&
-    cmake --build --preset ci-no-cuda --parallel "$(jobs)" --target hello_ranks train_resnet session_program start_ranks &&
+    cmake --build --preset ci-no-cuda --parallel "$(build_jobs)" --target hello_ranks train_resnet session_program start_ranks &&
     tests/launch/torchrun.sh "$bin/tests/comm/gloo/start_ranks" "$bin/bin" "$bin/tests/comm/session_program"
 }
 run_part() {

@@ -32,7 +32,7 @@ done
 configure "$preset" "${options[@]}"
 # All errors, not the first one only. CI keeps the whole output, a user sees how far the build is.
 if [ "${CI:-}" = true ]; then
-  cmake --build "$build" --parallel "$(jobs)" "${targets[@]}" -- -k 0
+  cmake --build "$build" --parallel "$(build_jobs)" "${targets[@]}" -- -k 0
 else
   say "building in $build (log: $build/test.sh.log)"
   : > "$build/test.sh.log"

@@ -45,7 +45,7 @@ prepare() {
   mapfile -t names < <(printf '%s\n' "${tools[@]}"; cut -d ' ' -f 1 "$staged/tests")
   # Before they are compiled: what changes meanwhile is a difference.
   tracked_sources > "$staged/sources"
-  cmake --build "$build" --parallel "$(jobs)" --target "${names[@]}"
+  cmake --build "$build" --parallel "$(build_jobs)" --target "${names[@]}"
   for program in "${names[@]}"; do
     found=$(find "$build" -type f -name "$program" -perm -u+x | sort)
     [ -n "$found" ] || die "--prepare: $program was not built"
