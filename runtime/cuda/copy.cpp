@@ -98,7 +98,7 @@ void cuda_copy(Context& context, const TensorView& src, const TensorView& dst) {
                             "GPU ops::strided_copy does the rest)");
   if (src.device != dst.device) {
     auto& staging = cuda::Staging::of(context);
-    if (!staging.reaches(src.device == context.device() ? dst.device : src.device)) {
+    if (!staging.reaches(src.device == context.device() ? dst : src)) {
       return staging.across(src, dst);
     }
   }

@@ -8,6 +8,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/cuda/driver.hpp>
 
 namespace lockstep::cuda {
 namespace {
@@ -43,6 +44,27 @@ CopyLoops packed_to_dst(const CopyLoops& box) {
   }
   join_axes(loops);
   return loops;
+}
+
+/// Gives device `reader` access to the pool that this memory of another device is from, if it is from one: peer access
+/// between devices does not reach it, and copies would go through the host.
+void open_pool(Device reader, void* memory) {
+  static const auto ask = driver_function<decltype(&cuPointerGetAttribute)>("cuPointerGetAttribute", reader);
+  const DeviceGuard guard(reader);
+  cudaMemPool_t pool = nullptr;
+  check_driver(ask(&pool, CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, reinterpret_cast<CUdeviceptr>(memory)),
+               "cuPointerGetAttribute", reader);
+  if (pool == nullptr) {
+    return;
+  }
+  cudaMemAccessDesc access{};
+  access.location.type = cudaMemLocationTypeDevice;
+  access.location.id = reader.index;
+  LOCKSTEP_CUDA_CHECK(reader, cudaMemPoolGetAccess(&access.flags, pool, &access.location));
+  if (access.flags != cudaMemAccessFlagsProtReadWrite) {
+    access.flags = cudaMemAccessFlagsProtReadWrite;
+    LOCKSTEP_CUDA_CHECK(reader, cudaMemPoolSetAccess(pool, &access, 1));
+  }
 }
 
 }  // namespace
@@ -127,8 +149,12 @@ Staging::Peer& Staging::peer(Device other) {
   return peers_.back();
 }
 
-bool Staging::reaches(Device other) {
-  return peer(other).direct;
+bool Staging::reaches(const TensorView& other) {
+  if (!peer(other.device).direct) {
+    return false;
+  }
+  open_pool(context_.device(), other.data);
+  return true;
 }
 
 TensorView Staging::staged(const CopyLoops& box, DType dtype, int half) const {

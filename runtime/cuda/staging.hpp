@@ -30,8 +30,9 @@ class Staging {
   void configure(const StagingOptions& options);
   [[nodiscard]] const StagingOptions& options() const { return options_; }
 
-  /// Whether the context's device has peer access to the other one. Asked once; peer access is enabled then.
-  [[nodiscard]] bool reaches(Device other);
+  /// Whether the context's device has peer access to memory of another one. Asked once for each device; peer access is
+  /// enabled then. Memory of a pool needs the pool's own, which it gets here.
+  [[nodiscard]] bool reaches(const TensorView& other);
 
   // Copies through the halves. Between host and device, types and strides may differ. Between devices, the innermost
   // axis must have stride 1 on both sides.

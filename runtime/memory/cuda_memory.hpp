@@ -38,11 +38,12 @@ struct CudaPoolOptions {
 /// Stream-ordered device memory: cudaMallocFromPoolAsync and cudaFreeAsync on a memory pool of its own, made on the
 /// first allocation. Neither call waits. As MemoryResource says, work on other streams that uses the memory must be
 /// ordered before deallocate() (by an event). `stream` must be of this device in allocate() (DeviceError); memory given
-/// back on another stream waits for that stream. A device without memory pools uses cudaMalloc and cudaFree. Other
-/// devices reach the memory by copies, not by peer access, which CUDA grants a pool separately. OutOfMemory comes after
-/// a second try with all cached memory given back; it names the bytes requested, in use and cached, free on the device,
-/// and the limit. StateError while the stream is captured (graph.hpp); memory given back during a capture invalidates
-/// it and counts as in use until the stream's next allocation. Must outlive the memory that it gave out. Thread-safe.
+/// back on another stream waits for that stream. A device without memory pools uses cudaMalloc and cudaFree. Another
+/// device gets access to the pool with its first copy() from or to this memory, if it has peer access. OutOfMemory
+/// comes after a second try with all cached memory given back; it names the bytes requested, in use and cached, free on
+/// the device, and the limit. StateError while the stream is captured (graph.hpp); memory given back during a capture
+/// invalidates it and counts as in use until the stream's next allocation. Must outlive the memory that it gave out.
+/// Thread-safe.
 class CudaPoolResource final : public MemoryResource {
  public:
   explicit CudaPoolResource(Device device, const CudaPoolOptions& options = {});

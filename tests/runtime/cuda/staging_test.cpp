@@ -108,6 +108,7 @@ TEST_F(CudaStagingTest, PeersAreAskedOnce) {
     calls();
     EXPECT_EQ(standin::calls("cudaDeviceCanAccessPeer"), 1);
     EXPECT_EQ(standin::calls("cudaDeviceEnablePeerAccess"), access ? 1 : 0);
+    EXPECT_EQ(standin::calls("cudaMemPoolSetAccess"), access ? 1 : 0) << "of the other device's pool";
     EXPECT_EQ(standin::calls("cudaMemcpyPeerAsync"), access ? 12 : 0);
     EXPECT_EQ(standin::calls("cudaMallocHost"), access ? 0 : 1);
     EXPECT_EQ(standin::calls("cudaStreamCreateWithPriority"), streams);
@@ -117,6 +118,12 @@ TEST_F(CudaStagingTest, PeersAreAskedOnce) {
       copy(second, a, b);
       second.synchronize();
       EXPECT_EQ(standin::calls("cudaDeviceEnablePeerAccess"), 2);
+      EXPECT_EQ(standin::calls("cudaMemPoolSetAccess"), 1);
+      const Tensor of_another_pool = Tensor::zeros(second, Shape{100}, DType::f32);
+      second.synchronize();
+      copy(theirs, of_another_pool, b);
+      theirs.synchronize();
+      EXPECT_EQ(standin::calls("cudaMemPoolSetAccess"), 2);
     }
   }
 }
@@ -276,9 +283,10 @@ TEST_F(CudaStagingTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
       }
     }
   }
-  for (const char* name : {"cudaMallocHost", "cudaMemcpyAsync", "cudaMemcpy2DAsync", "cudaMemcpyPeerAsync",
-                           "cudaDeviceCanAccessPeer", "cudaDeviceEnablePeerAccess", "cudaPointerGetAttributes",
-                           "cudaStreamWaitEvent", "cudaEventRecord", "cudaEventSynchronize"}) {
+  for (const char* name :
+       {"cudaMallocHost", "cudaMemcpyAsync", "cudaMemcpy2DAsync", "cudaMemcpyPeerAsync", "cudaDeviceCanAccessPeer",
+        "cudaDeviceEnablePeerAccess", "cudaPointerGetAttributes", "cuPointerGetAttribute", "cudaMemPoolGetAccess",
+        "cudaMemPoolSetAccess", "cudaStreamWaitEvent", "cudaEventRecord", "cudaEventSynchronize"}) {
     EXPECT_TRUE(hit.contains(name)) << name << " was never made to fail";
   }
 }

@@ -177,6 +177,19 @@ CUresult mem_free(CUdeviceptr pointer) {
   return call.refused() ? call.status : status;
 }
 
+CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
+  const Call call("cuPointerGetAttribute");
+  if (call.refused()) {
+    return call.status;
+  }
+  const lockstep::standin::Block* block = call.machine.find(reinterpret_cast<const void*>(pointer));
+  if (block == nullptr || block->freed || attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
+    return call.violate("cuPointerGetAttribute: not memory of CUDA's, or an unexpected attribute");
+  }
+  *static_cast<lockstep::standin::Pool**>(data) = block->pool;
+  return CUDA_SUCCESS;
+}
+
 CUresult stream_wait_value(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
   const Call call("cuStreamWaitValue64");
   if (call.refused()) {
@@ -253,6 +266,7 @@ extern "C" cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void
                            {"cuMemGetInfo", address(mem_get_info)},
                            {"cuMemAlloc", address(mem_alloc)},
                            {"cuMemFree", address(mem_free)},
+                           {"cuPointerGetAttribute", address(pointer_attribute)},
                            {"cuStreamWaitValue64", address(stream_wait_value)},
                            {"cuGetErrorName", address(get_error_name)}};
   *function = nullptr;

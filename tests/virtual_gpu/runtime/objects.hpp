@@ -129,6 +129,7 @@ struct Pool {
   std::size_t used = 0;
   std::size_t threshold = 0;  ///< what it keeps when somebody waited for a stream or an event
   bool destroyed = false;     ///< by its owner; memory that is still out comes back later
+  std::set<int> readers{};    ///< other devices with access
 };
 
 /// Memory that a caller owns. Freed blocks keep their addresses, so that a late use is recognised.

@@ -146,6 +146,14 @@ cudaError_t copy_between(Call& call, const char* name, void* dst, int dst_device
     return call.machine.violate(std::string(name) + ": not a stream of one of the two devices",
                                 cudaErrorInvalidResourceHandle);
   }
+  for (const void* pointer : {static_cast<const void*>(dst), src}) {  // CUDA takes the way through the host
+    const Block* block = call.machine.find(pointer);
+    if (block != nullptr && block->pool != nullptr && block->device != queue->device &&
+        !block->pool->readers.contains(queue->device)) {
+      call.machine.violations.push_back(std::string(name) + ": the pool of device " + std::to_string(block->device) +
+                                        " is not open to device " + std::to_string(queue->device));
+    }
+  }
   return copy_device_to_device(call.machine, name, dst, dst_device, src, src_device, rows, *queue);
 }
 
@@ -401,6 +409,39 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attrib
                                 cudaErrorInvalidValue);
   }
   *static_cast<std::uint64_t*>(value) = pool->reserved;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t handle, cudaMemLocation* location) {
+  Call call("cudaMemPoolGetAccess");
+  if (call.refused()) {
+    return call.status;
+  }
+  const Pool* pool = call.machine.pool_of(handle);
+  if (pool == nullptr || location->type != cudaMemLocationTypeDevice) {
+    return call.machine.violate("cudaMemPoolGetAccess: not a pool, or not a device", cudaErrorInvalidValue);
+  }
+  *flags = pool->device == location->id || pool->readers.contains(location->id) ? cudaMemAccessFlagsProtReadWrite
+                                                                                : cudaMemAccessFlagsProtNone;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const cudaMemAccessDesc* accesses, size_t count) {
+  Call call("cudaMemPoolSetAccess");
+  if (call.refused()) {
+    return call.status;
+  }
+  Machine& machine = call.machine;
+  Pool* pool = machine.pool_of(handle);
+  const int reader = accesses->location.id;
+  if (pool == nullptr || count != 1 || accesses->location.type != cudaMemLocationTypeDevice || reader < 0 ||
+      reader >= machine.options.devices || accesses->flags != cudaMemAccessFlagsProtReadWrite) {
+    return machine.violate("cudaMemPoolSetAccess: not a pool, or not access of a device", cudaErrorInvalidValue);
+  }
+  if (reader != pool->device && !machine.options.peer_access) {
+    return machine.violate("cudaMemPoolSetAccess: these devices have no peer access", cudaErrorInvalidDevice);
+  }
+  pool->readers.insert(reader);
   return cudaSuccess;
 }
 
