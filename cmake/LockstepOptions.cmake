@@ -348,7 +348,7 @@ if(LOCKSTEP_CPU_ARCH)
 endif()
 
 # Synthetic and resampled images have the same pixels on every machine; their loops over pixels gain from vectors.
-set(LOCKSTEP_IMAGE_OPTIONS -ffp-contract=off)
+set(LOCKSTEP_IMAGE_OPTIONS -ffp-contract=off -fno-math-errno)
 if(NOT LOCKSTEP_SANITIZE)
   list(APPEND LOCKSTEP_IMAGE_OPTIONS -O3)
 endif()

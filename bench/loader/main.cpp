@@ -114,6 +114,13 @@ void add_memory(std::vector<Case>& all, std::int64_t side) {
   }
 }
 
+/// The images of a training run without data: as many classes as ImageNet.
+void add_synthetic(std::vector<Case>& all, std::int64_t side) {
+  all.push_back({concat("loader/synthetic/", side), [side] {
+                   return timed(nn::open_data({.synthetic = {.height = side, .width = side, .classes = 1000}}).train);
+                 }});
+}
+
 #if LOCKSTEP_HAS_IMAGES
 /// Photographs as far as a decoder is concerned: smooth, with texture; colours at half the resolution.
 void put_photos(const std::string& folder) {
@@ -176,6 +183,8 @@ int run(comm::Session& session, const DeviceRequest&, const bench::RunOptions& o
   std::vector<Case> all;
   add_memory(all, 32);
   add_memory(all, 224);
+  add_synthetic(all, 32);
+  add_synthetic(all, 224);
   bench::RunContext context{{"threads", "1"}};
 #if LOCKSTEP_HAS_IMAGES
   const auto photos = std::make_shared<testing::TemporaryFolder>();

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -77,6 +78,24 @@ float figure_distance(Figure figure, float x, float y) {
   return 1;
 }
 
+// Pixels are drawn in pieces of a row, in loops over arrays that a compiler turns into vectors.
+constexpr std::int64_t kPiece = 256;
+using Floats = std::array<float, kPiece>;
+
+template <int kFigure>
+void distances_to(const Floats& x, const Floats& y, std::size_t begin, std::size_t end, Floats& out) {
+  for (std::size_t i = begin; i < end; ++i) {
+    out[i] = figure_distance(static_cast<Figure>(kFigure), x[i], y[i]);
+  }
+}
+
+using DistancesTo = void (*)(const Floats&, const Floats&, std::size_t, std::size_t, Floats&);
+template <int... kAll>
+constexpr std::array<DistancesTo, sizeof...(kAll)> for_each_figure(std::integer_sequence<int, kAll...> /*all*/) {
+  return {distances_to<kAll>...};
+}
+constexpr auto kDistancesTo = for_each_figure(std::make_integer_sequence<int, kFigures>());
+
 class Drawing {
  public:
   explicit Drawing(int class_index) {
@@ -87,32 +106,54 @@ class Drawing {
       of_rows = rows_ == 1 ? kFigures : of_rows * kFigures;
     }
     for (int row = std::max(rows_, 1) - 1; row >= 0; --row) {
-      figures_[static_cast<std::size_t>(row)] = static_cast<Figure>(class_index % kFigures);
+      figures_[static_cast<std::size_t>(row)] = static_cast<std::size_t>(class_index % kFigures);
       class_index /= kFigures;
     }
   }
 
-  // Below zero inside, as in figure_distance().
-  [[nodiscard]] float distance(float u, float v) const {
+  // Of neighbours, u and v of which change little: below zero inside, as in figure_distance(). Changes u and v.
+  void distances(Floats& u, Floats& v, std::size_t count, Floats& out) const {
     if (rows_ == 0) {
-      return figure_distance(figures_[0], u, v);
+      kDistancesTo[figures_[0]](u, v, 0, count, out);
+      return;
     }
     const auto rows = static_cast<float>(rows_);
     const float scale = std::max(rows, 2.0F);
     const float pitch = 2.2F / scale;  // of columns and rows
-    const float row = std::clamp(std::floor(v / pitch + 0.5F * rows), 0.0F, rows - 1.0F);
-    const float centre = (row - 0.5F * (rows - 1.0F)) * pitch;
-    return figure_distance(figures_[static_cast<std::size_t>(row)], (std::abs(u) - 0.5F * pitch) * scale,
-                           (v - centre) * scale) /
-           scale;
+    const auto row_of = [&](float at) {
+      const float row = at / pitch + 0.5F * rows;
+      return static_cast<std::size_t>(rows_ > 1 && row >= 1) + static_cast<std::size_t>(rows_ > 2 && row >= 2);
+    };
+    for (std::size_t begin = 0; begin < count;) {
+      const std::size_t row = row_of(v[begin]);
+      std::size_t end = begin + 1;
+      while (end < count && row_of(v[end]) == row) {
+        ++end;
+      }
+      const float centre = (static_cast<float>(row) - 0.5F * (rows - 1.0F)) * pitch;
+      for (std::size_t i = begin; i < end; ++i) {
+        u[i] = (std::abs(u[i]) - 0.5F * pitch) * scale;
+        v[i] = (v[i] - centre) * scale;
+      }
+      kDistancesTo[figures_[row]](u, v, begin, end, out);
+      begin = end;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      out[i] /= scale;
+    }
   }
 
  private:
   int rows_ = 0;
-  std::array<Figure, kMaxRows> figures_{};
+  std::array<std::size_t, kMaxRows> figures_{};
 };
 
 using Colour = std::array<float, 3>;  // 0 to 255
+
+// To 0 to most.
+float limited(float value, float most) {
+  return std::min(std::max(value, 0.0F), most);
+}
 
 float between(Random& random, double low, double high) {
   return static_cast<float>(low + (high - low) * random.uniform());
@@ -189,29 +230,62 @@ class Synthetic final : public ImageDataset {
     std::uint8_t* pixel = image.data();
     for (std::int64_t row = 0; row < height(); ++row) {
       const float y = static_cast<float>(row) + 0.5F;
-      for (std::int64_t column = 0; column < width(); ++column, pixel += 3) {
-        const float x = static_cast<float>(column) + 0.5F;
-        const float u = ((x - centre_x) * cosine + (y - centre_y) * sine) * scale_x;
-        const float v = ((y - centre_y) * cosine - (x - centre_x) * sine) * scale_y;
-        // From figure units back to pixels: the edge is smoothed over one pixel.
-        const float cover = std::clamp(0.5F - drawing.distance(u, v) * radius, 0.0F, 1.0F);
-        const Speck* over = nullptr;
-        for (const Speck& speck : specks) {
-          const float dx = x - speck.x;
-          const float dy = y - speck.y;
-          if (dx * dx + dy * dy < speck.radius * speck.radius) {
-            over = &speck;
+      for (std::int64_t first = 0; first < width(); first += kPiece) {
+        const auto count = static_cast<std::size_t>(std::min(width() - first, kPiece));
+        Floats x;
+        Floats u;
+        Floats v;
+        Floats cover;
+        for (std::size_t i = 0; i < count; ++i) {
+          x[i] = static_cast<float>(static_cast<int>(first) + static_cast<int>(i)) + 0.5F;
+          u[i] = ((x[i] - centre_x) * cosine + (y - centre_y) * sine) * scale_x;
+          v[i] = ((y - centre_y) * cosine - (x[i] - centre_x) * sine) * scale_y;
+        }
+        drawing.distances(u, v, count, cover);
+        std::array<std::array<std::uint32_t, kPiece>, 3> bytes;  // two of each channel
+        for (std::size_t i = 0; i < count; ++i) {
+          const std::uint64_t word = next_word(noise_state);
+          bytes[0][i] = static_cast<std::uint32_t>(word) & 0xffffU;
+          bytes[1][i] = static_cast<std::uint32_t>(word) >> 16;
+          bytes[2][i] = static_cast<std::uint32_t>(word >> 32) & 0xffffU;
+        }
+        for (std::size_t i = 0; i < count; ++i) {
+          cover[i] = limited(0.5F - cover[i] * radius, 1);  // from figure units to pixels: smooth over one pixel
+        }
+        std::array<std::array<std::int32_t, kPiece>, 3> values;
+        for (std::size_t c = 0; c < 3; ++c) {
+          Floats& clean = u;
+          for (std::size_t i = 0; i < count; ++i) {
+            clean[i] = ground[c] + rise_x[c] * (x[i] - 0.5F * w) + rise_y[c] * (y - 0.5F * h) + cover[i] * shift[c];
+          }
+          for (const Speck& speck : specks) {
+            const float dy = y - speck.y;
+            const float square = speck.radius * speck.radius;
+            // No column further away is inside.
+            const auto column = [&](float at) {
+              return static_cast<std::size_t>(limited(at - static_cast<float>(first), static_cast<float>(count)));
+            };
+            const std::size_t end = dy * dy < square ? column(speck.x + speck.radius + 2) : 0;
+            for (std::size_t i = column(speck.x - speck.radius - 2); i < end; ++i) {
+              const float dx = x[i] - speck.x;
+              if (dx * dx + dy * dy < square) {
+                clean[i] = speck.colour[c];
+              }
+            }
+          }
+          for (std::size_t i = 0; i < count; ++i) {
+            // A triangular distribution with mean 0 and variance 1/6.
+            const auto sum = static_cast<std::int32_t>((bytes[c][i] & 255U) + (bytes[c][i] >> 8));
+            const float n = (static_cast<float>(sum) - 255.0F) / 256.0F;
+            values[c][i] = static_cast<std::int32_t>(limited(clean[i] + 2.45F * noise * n + 0.5F, 255));
           }
         }
-        std::uint64_t word = next_word(noise_state);
-        for (std::size_t c = 0; c < 3; ++c, word >>= 16) {
-          // Two bytes: a triangular distribution with mean 0 and variance 1/6.
-          const float n = (static_cast<float>((word & 255U) + ((word >> 8) & 255U)) - 255.0F) / 256.0F;
-          const float clean =
-              over != nullptr ? over->colour[c]
-                              : ground[c] + rise_x[c] * (x - 0.5F * w) + rise_y[c] * (y - 0.5F * h) + cover * shift[c];
-          pixel[c] = static_cast<std::uint8_t>(std::clamp(clean + 2.45F * noise * n + 0.5F, 0.0F, 255.0F));
+        for (std::size_t i = 0; i < count; ++i) {
+          for (std::size_t c = 0; c < 3; ++c) {
+            pixel[3 * i + c] = static_cast<std::uint8_t>(values[c][i]);
+          }
         }
+        pixel += 3 * count;
       }
     }
   }

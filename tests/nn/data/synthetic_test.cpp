@@ -71,6 +71,9 @@ TEST(Synthetic, HasTheSamePixelsEverywhere) {
   DataOptions many = small();
   many.synthetic = {1120, 60, 40, 40, 1120};
   EXPECT_EQ(open_data(many).train->fingerprint(), 12864394058475016126ULL);
+  DataOptions wide = small();  // rows in several pieces
+  wide.synthetic = {1120, 60, 24, 517, 1120};
+  EXPECT_EQ(open_data(wide).train->fingerprint(), 3879323513182729133ULL);
 }
 
 // An image's label is its index modulo the number of classes, and place, colours and noise follow from the index: image
