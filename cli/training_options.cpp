@@ -171,10 +171,16 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       ->group("Ranks");
   add_switch(app, "--overlap", o.overlap,
              "reduce gradients during backward; auto: on GPUs, and on hosts with a processor to spare", "Ranks");
-  add_switch(app, "--tune", o.tune,
-             "time what libraries offer for each convolution and product, and take the fastest; auto: on GPUs, or with "
-             "--choices",
-             "Ranks");
+  static const std::map<std::string, nn::Tune> kTunes{
+      {"on", nn::Tune::on}, {"fast", nn::Tune::fast}, {"off", nn::Tune::off}, {"auto", nn::Tune::automatic}};
+  app.add_option_function<std::string>(
+         "--tune", [&o](const std::string& given) { o.tune = kTunes.at(given); },
+         "time what libraries offer for each convolution and product, and take the fastest; fast: without engines of "
+         "cuDNN that are compiled at run time; auto: on for GPUs, or with --choices")
+      ->check(CLI::IsMember({"on", "fast", "off", "auto"}))
+      ->type_name("on|fast|off|auto")
+      ->default_str("auto")
+      ->group("Ranks");
   add("--choices", o.choices, "JSON file that keeps the timings, by library version, device and shape");
   add("--workspace-limit", o.workspace_mb, "tuning: maximum workspace of one call, in MB");
   add("--watchdog", o.watchdog,

@@ -198,17 +198,29 @@ bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass) {
          desc.groups == 1 && desc.pad_mode == PadMode::zero && (pass == ConvPass::forward || !strided);
 }
 
-std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass) {
+std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
+                                        const ConvListing& listing) {
   check_desc(desc, pass);
   std::vector<std::string> all;
   for (const ConvProvider& provider : conv_providers()) {
     if (provider.device == context.device().kind) {
-      for (std::string& choice : provider.choices(context, desc, pass)) {
+      for (std::string& choice : provider.choices(context, desc, pass, listing)) {
         all.push_back(std::move(choice));
       }
     }
   }
   return all;
+}
+
+void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) {
+  for (const ConvCall& call : calls) {
+    check_desc(call.desc, call.pass);
+  }
+  for (const ConvProvider& provider : conv_providers()) {
+    if (provider.device == context.device().kind && provider.prepare != nullptr) {
+      provider.prepare(context, calls, engines, threads);
+    }
+  }
 }
 
 std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, ConvPass pass,
@@ -227,7 +239,7 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
     if (choice.empty()) {
       ConvDesc bare = desc;
       bare.norm = {};  // what serves a norm is no first guess
-      auto made = first_planned(provider.choices(context, bare, pass), refusal,
+      auto made = first_planned(provider.choices(context, bare, pass, {}), refusal,
                                 [&](const std::string& one) { return provider.plan(context, desc, pass, one); });
       if (made != nullptr) {
         return made;

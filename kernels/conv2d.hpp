@@ -1,9 +1,11 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,7 +27,7 @@ struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: there is another gradient, which is added before the mask
   bool pair = false;    ///< backward_data: two norms get g, whose outputs were added: also sums g * xhat of the second
-  bool operator==(const ConvNorm&) const = default;
+  auto operator<=>(const ConvNorm&) const = default;
 };
 
 /// A convolution (cross-correlation). Spatial arrays hold spatial_rank entries, outermost first.
@@ -56,6 +58,13 @@ struct ConvDesc {
   [[nodiscard]] Shape weights_shape() const;
   [[nodiscard]] Shape y_shape() const;  ///< ShapeError when the window does not fit
   [[nodiscard]] double flops() const;   ///< 2 * multiply-adds of one pass
+  auto operator<=>(const ConvDesc&) const = default;
+};
+
+/// One pass of one convolution.
+struct ConvCall {
+  ConvDesc desc;
+  ConvPass pass;
 };
 
 /// What a plan that serves a norm reads and writes beside the tensors of conv2d(). C channels: those of y in forward,
@@ -106,11 +115,25 @@ class ConvPlan {
 /// with channels in multiples of 8, and in backward_data where the convolution has no stride.
 [[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
 
+/// precompiled: without the engines of cuDNN that are compiled when they are planned, among them all that serve a norm.
+enum class Engines : unsigned char { all, precompiled };
+
+struct ConvListing {
+  Engines engines = Engines::all;
+  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list that its library failed at
+};
+
 /// Choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference", ... The part
 /// before the colon names the provider; a provider's name alone means its first choice. Those that serve desc.norm,
 /// "cudnn:norm:.." and "cuda:norm", are the last of their provider: whether one is faster than the bare pass and the
 /// norm's own, only a measurement tells.
-[[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass);
+[[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
+                                                      const ConvListing& listing = {});
+/// Makes ready what conv2d_choices() lists for these calls, and the plan of each choice, on up to `threads` threads,
+/// which have ended when it returns. The context keeps the results for plan_conv2d(). Plans that were made ready before
+/// and that no ConvPlan holds are dropped. A choice that a library refuses is refused by plan_conv2d(). Only cuDNN
+/// needs it, whose engines take up to a second each to compile.
+void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads);
 /// Plans with the given choice, or with the first of conv2d_choices() when it is empty. UsageError for an unknown
 /// choice, UnsupportedError for one that does not support the pass, ShapeError for an invalid desc.
 [[nodiscard]] std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, ConvPass pass,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -39,6 +40,7 @@ struct MatmulDesc {
     return 2.0 * static_cast<double>(products()) * static_cast<double>(m) * static_cast<double>(n) *
            static_cast<double>(k);
   }
+  auto operator<=>(const MatmulDesc&) const = default;
 
  private:
   [[nodiscard]] Shape with_batch(const Shape& matrix) const {

@@ -1,11 +1,14 @@
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <cublasLt.h>
 
+#include <lockstep/kernels/cublaslt/description.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
 /// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it does
@@ -54,8 +57,11 @@ class Library {
   void require_usable() const;
   [[nodiscard]] const Api& api() const { return *api_; }
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_; }
+  /// What the heuristics recommended, by product: equal layers, evaluation and the tuner ask once.
+  [[nodiscard]] std::map<MatmulDesc, std::vector<Algorithm>>& recommended() { return recommended_; }
 
  private:
+  std::map<MatmulDesc, std::vector<Algorithm>> recommended_;
   const Api* api_ = nullptr;
   Device device_;
   cublasLtHandle_t handle_ = nullptr;

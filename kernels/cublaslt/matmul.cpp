@@ -273,15 +273,24 @@ class Plan final : public MatmulPlan {
   std::size_t bias_bytes_ = 0;  // by the rounded bias, before the algorithm's
 };
 
+/// Problem::algorithms(), asked once.
+const std::vector<Algorithm>& recommended(Library& lib, const MatmulDesc& desc) {
+  auto found = lib.recommended().find(desc);
+  if (found == lib.recommended().end()) {
+    found = lib.recommended().emplace(desc, Problem(lib, desc).algorithms(lib)).first;
+  }
+  return found->second;
+}
+
 std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
   std::vector<std::string> all;
-  const Library& lib = library(context);
+  Library& lib = library(context);
   if (desc.dtype == DType::f64 || !lib.unusable().empty()) {
     return all;
   }
   const cuda::DeviceGuard guard(context.device());
   try {
-    for (const Algorithm& algorithm : Problem(lib, desc).algorithms(lib)) {
+    for (const Algorithm& algorithm : recommended(lib, desc)) {
       all.push_back(choice_text(algorithm));
     }
   } catch (const UnsupportedError&) {  // nothing for this type or this GPU
@@ -298,12 +307,12 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
   Algorithm algorithm = any ? Algorithm() : parse_choice(choice);
   (void)data_type(desc.dtype);
   (void)epilogue_of(desc);
-  const Library& lib = library(context);
+  Library& lib = library(context);
   lib.require_usable();
   const cuda::DeviceGuard guard(context.device());
   try {
     if (any) {
-      const std::vector<Algorithm> all = Problem(lib, desc).algorithms(lib);
+      const std::vector<Algorithm>& all = recommended(lib, desc);
       require<UnsupportedError>(!all.empty(), "matmul: cublaslt has no algorithm for ", desc.m, " x ", desc.n, " x ",
                                 desc.k, " in ", desc.dtype);
       algorithm = all.front();

@@ -417,7 +417,8 @@ bool supports(const ConvDesc& desc) {
   return desc.dtype == DType::f32 || desc.dtype == DType::bf16 || desc.dtype == DType::f16;
 }
 
-std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, ConvPass /*pass*/) {
+std::vector<std::string> choices(Context& /*context*/, const ConvDesc& desc, ConvPass /*pass*/,
+                                 const ConvListing& /*listing*/) {
   std::vector<std::string> all;
   if (supports(desc)) {
     all.emplace_back(kConv.name);

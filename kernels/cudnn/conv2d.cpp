@@ -10,7 +10,7 @@
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/add.hpp>
-#include <lockstep/kernels/cudnn/conv_graph.hpp>
+#include <lockstep/kernels/cudnn/plan_cache.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
@@ -48,19 +48,8 @@ class Plan final : public ConvPlan {
   Plan(Context& context, const ConvDesc& desc, ConvPass pass, Algorithm algorithm)
       : ConvPlan(context.device(), desc, pass),
         algorithm_(std::move(algorithm)),
-        target_{library(context).handle(), nullptr},
-        graph_(describe(desc, pass, algorithm_.form), target_),
-        config_(graph_, target_, algorithm_.engine),
-        plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
-    require<UnsupportedError>(allowed(config_, desc), "it rounds more than a convolution of ", desc.dtype,
-                              desc.dtype == DType::f32 && !desc.tf32 ? " without tf32 may" : " may");
-    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target_.handle);  // which older 9.x ask for
-    plan_.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config_.descriptor());
-    plan_.finalize();
-    deterministic_ = !config_.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
-    std::size_t bytes = align_up(
-        static_cast<std::size_t>(plan_.value<std::int64_t>(CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64)),
-        kAlignment);
+        execution_(library(context).plans().plan(library(context).targets(1).front(), desc, pass, algorithm_)) {
+    std::size_t bytes = align_up(execution_->workspace_bytes(), kAlignment);
     const auto buffer = [&](DType dtype, const Shape& shape) {
       const std::size_t offset = bytes;
       bytes += align_up(static_cast<std::size_t>(shape.numel()) * size_of(dtype), kAlignment);
@@ -77,7 +66,7 @@ class Plan final : public ConvPlan {
   }
 
   std::size_t workspace_bytes() const override { return workspace_bytes_; }
-  bool deterministic() const override { return deterministic_; }
+  bool deterministic() const override { return execution_->deterministic(); }
   bool serves_norm() const override { return algorithm_.form == Form::norm; }
   std::string choice() const override { return choice_of(algorithm_); }
 
@@ -173,7 +162,7 @@ class Plan final : public ConvPlan {
       pack_.emplace(bind(pointers));
       bound_ = pointers;
     }
-    LOCKSTEP_CUDNN_CHECK(api().execute(library(context).handle(), plan_.get(), pack_->get()));
+    LOCKSTEP_CUDNN_CHECK(api().execute(library(context).handle(), execution_->descriptor().get(), pack_->get()));
   }
 
   static Descriptor bind(const Pointers& pointers) {
@@ -200,28 +189,36 @@ class Plan final : public ConvPlan {
   }
 
   Algorithm algorithm_;
-  Target target_;
-  OperationGraph graph_;
-  EngineConfig config_;
-  Descriptor plan_;
-  bool deterministic_ = false;
+  std::shared_ptr<const Execution> execution_;
   std::size_t workspace_bytes_ = 0;
   std::size_t result_offset_ = 0, converted_offset_ = 0;
   mutable Pointers bound_;
   mutable std::optional<Descriptor> pack_;
 };
 
-std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPass pass) {
+std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPass pass, const ConvListing& listing) {
   std::vector<std::string> all;
   try {
     const cuda::DeviceGuard guard(context.device());
-    for (const Algorithm& algorithm : algorithms({library(context).handle(), nullptr}, desc, pass)) {
+    Library& lib = library(context);
+    const PlanCache::Listed& listed = lib.plans().list(lib.targets(1).front(), desc, pass, listing.engines);
+    for (const Algorithm& algorithm : listed.algorithms) {
       all.push_back(choice_of(algorithm));
+    }
+    if (listing.refused != nullptr) {
+      listing.refused->insert(listing.refused->end(), listed.refused.begin(), listed.refused.end());
     }
   } catch (const UnsupportedError&) {
     all.clear();  // no usable libcudnn, or it supports none of this
   }
   return all;
+}
+
+void prepare(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) {
+  Library& lib = library(context);
+  if (lib.usable()) {
+    lib.plans().prepare(lib.targets(threads), calls, engines);
+  }
 }
 
 std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice) {
@@ -237,7 +234,7 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   }
   (void)library(context).handle();          // throws with the reason when there is none
   (void)describe(desc, pass, Form::split);  // throws for what cuDNN does not support at all
-  const std::vector<std::string> all = choices(context, desc, pass);
+  const std::vector<std::string> all = choices(context, desc, pass, {});
   require<UnsupportedError>(!all.empty(), "conv2d: cudnn has no engine for this on ", context.device());
   std::exception_ptr refusal;
   auto made = first_planned(all, refusal, [&](const std::string& one) { return plan(context, desc, pass, one); });
@@ -254,6 +251,6 @@ std::string library_version() {
 
 }  // namespace
 
-constinit const ConvProvider kConv{"cudnn", DeviceKind::cuda, choices, plan, library_version};
+constinit const ConvProvider kConv{"cudnn", DeviceKind::cuda, choices, plan, library_version, prepare};
 
 }  // namespace lockstep::ops::cudnn

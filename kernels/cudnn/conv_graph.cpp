@@ -5,6 +5,7 @@
 #include <charconv>
 #include <mutex>
 
+#include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::ops::cudnn {
@@ -80,22 +81,21 @@ Engine engine_of(const Descriptor& config) {
 /// The most configurations to ask for; no list of cuDNN 9.19 has more than 40.
 constexpr std::int64_t kListLength = 64;
 
-/// One list of the heuristics; empty when it has nothing for the graph.
+/// One list of the heuristics.
 std::vector<Descriptor> recommended(const OperationGraph& graph, const Target& target, cudnnBackendHeurMode_t mode) {
   static std::mutex mutex;  // mode B must not run on two threads at once
-  const std::lock_guard lock(mutex);
-  try {
-    Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor());
-    heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
-    if (target.properties != nullptr) {
-      heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
-    }
-    heuristics.finalize();
-    return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kListLength);
-  } catch (const UnsupportedError&) {
-    return {};
+  std::unique_lock lock(mutex, std::defer_lock);
+  if (mode == CUDNN_HEUR_MODE_B) {
+    lock.lock();
   }
+  Descriptor heuristics(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, graph.descriptor());
+  heuristics.set(CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, mode);
+  if (target.properties != nullptr) {
+    heuristics.set(CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, *target.properties);
+  }
+  heuristics.finalize();
+  return heuristics.descriptors(CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, kListLength);
 }
 
 std::int64_t engine_count(const OperationGraph& graph) {
@@ -106,81 +106,100 @@ std::int64_t engine_count(const OperationGraph& graph) {
 /// nondeterministic.
 using Quotas = std::array<std::size_t, 3>;
 
-/// The algorithms found, in the order of the search.
-struct Found {
-  std::vector<Algorithm> first;  ///< deterministic ones
-  std::vector<Algorithm> last;   ///< the others
-
-  [[nodiscard]] bool empty() const { return first.empty() && last.empty(); }
-  [[nodiscard]] bool has(const Algorithm& algorithm) const {
-    return std::find(first.begin(), first.end(), algorithm) != first.end() ||
-           std::find(last.begin(), last.end(), algorithm) != last.end();
-  }
-};
-
 bool is_deterministic(const EngineConfig& config) {
   return !config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
 }
 
-void add_recommended(const Quotas& quotas, const OperationGraph& graph, const Target& target, const ConvDesc& desc,
-                     Form form, Found& found) {
-  constexpr cudnnBackendHeurMode_t kModes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
-  for (std::size_t i = 0; i < quotas.size(); ++i) {
-    std::size_t left = quotas[i];
-    std::size_t left_others = 1;
-    for (const Descriptor& config : recommended(graph, target, kModes[i])) {
-      if (left == 0) {
-        break;
-      }
-      try {
-        const Algorithm algorithm{form, engine_of(config)};
-        if (found.has(algorithm)) {
-          continue;
+/// A search for the algorithms of one pass, and what it found, in its order. What cuDNN fails at is left out: the
+/// engines beside it may serve all the same.
+class Search {
+ public:
+  Search(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines, std::vector<std::string>* refused)
+      : target_(target), desc_(desc), pass_(pass), engines_(engines), refused_(refused) {}
+
+  std::vector<Algorithm> first;  ///< deterministic ones
+  std::vector<Algorithm> last;   ///< the others
+
+  [[nodiscard]] bool empty() const { return first.empty() && last.empty(); }
+
+  /// The graph; empty when cuDNN has no such graph.
+  [[nodiscard]] std::optional<OperationGraph> graph(Form form) const {
+    const ConvGraph described = describe(desc_, pass_, form);
+    std::optional<OperationGraph> made;
+    attempt([&] { made.emplace(described, target_); });
+    return made;
+  }
+
+  void add_recommended(const Quotas& quotas, const OperationGraph& graph, Form form) {
+    constexpr cudnnBackendHeurMode_t kModes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B, CUDNN_HEUR_MODE_FALLBACK};
+    for (std::size_t i = 0; i < quotas.size(); ++i) {
+      std::size_t left = quotas[i];
+      std::size_t left_others = 1;
+      std::vector<Descriptor> configs;
+      attempt([&] { configs = recommended(graph, target_, kModes[i]); });
+      for (const Descriptor& config : configs) {
+        if (left == 0) {
+          break;
         }
-        const EngineConfig checked(graph, target, algorithm.engine);
-        if (!allowed(checked, desc)) {
-          continue;
-        }
-        if (is_deterministic(checked)) {
-          found.first.push_back(algorithm);
-          --left;
-        } else if (left_others > 0) {
-          found.last.push_back(algorithm);
-          --left_others;
-        }
-      } catch (const UnsupportedError&) {
-        // recommended, but refused on closer inspection
+        attempt([&] {
+          const Algorithm algorithm{form, engine_of(config)};
+          if (has(algorithm)) {
+            return;
+          }
+          const EngineConfig checked(graph, target_, algorithm.engine);
+          if (!wanted(checked)) {
+            return;
+          }
+          if (is_deterministic(checked)) {
+            first.push_back(algorithm);
+            --left;
+          } else if (left_others > 0) {
+            last.push_back(algorithm);
+            --left_others;
+          }
+        });
       }
     }
   }
-}
 
-void add_untuned(std::size_t limit, const OperationGraph& graph, const Target& target, const ConvDesc& desc,
-                 Found& found) {
-  const std::int64_t count = engine_count(graph);
-  for (std::int64_t index = 0; index < count && limit > 0; ++index) {
-    try {
-      const Engine engine{index, {}};
-      const EngineConfig config(graph, target, engine);
-      if (allowed(config, desc)) {
-        (is_deterministic(config) ? found.first : found.last).push_back({Form::fused, engine});
-        --limit;
-      }
-    } catch (const UnsupportedError&) {
-      // most engines are for other operations
+  /// Engines with their default settings; most engines are for other operations.
+  void add_untuned(std::size_t limit, const OperationGraph& graph) {
+    const std::int64_t count = engine_count(graph);
+    for (std::int64_t index = 0; index < count && limit > 0; ++index) {
+      attempt([&] {
+        const Engine engine{index, {}};
+        const EngineConfig config(graph, target_, engine);
+        if (wanted(config)) {
+          (is_deterministic(config) ? first : last).push_back({Form::fused, engine});
+          --limit;
+        }
+      });
     }
   }
-}
 
-/// The graph; empty when cuDNN has no such graph.
-std::optional<OperationGraph> make_graph(const ConvDesc& desc, ConvPass pass, Form form, const Target& target) {
-  const ConvGraph graph = describe(desc, pass, form);
-  try {
-    return OperationGraph(graph, target);
-  } catch (const UnsupportedError&) {
-    return std::nullopt;
+ private:
+  [[nodiscard]] bool wanted(const EngineConfig& config) const {
+    return allowed(config, desc_) && (engines_ == Engines::all || !config.compiled_when_planned());
   }
-}
+  [[nodiscard]] bool has(const Algorithm& algorithm) const {
+    return std::find(first.begin(), first.end(), algorithm) != first.end() ||
+           std::find(last.begin(), last.end(), algorithm) != last.end();
+  }
+  template <class F>
+  void attempt(const F& f) const {
+    unless_refused(f, [this](const Error& error) {
+      if (refused_ != nullptr && dynamic_cast<const UnsupportedError*>(&error) == nullptr) {
+        refused_->push_back(error.what());
+      }
+    });
+  }
+
+  const Target& target_;
+  const ConvDesc& desc_;
+  ConvPass pass_;
+  Engines engines_;
+  std::vector<std::string>* refused_;
+};
 
 }  // namespace
 
@@ -504,6 +523,12 @@ bool EngineConfig::has(cudnnBackendNumericalNote_t note) const {
   return std::find(notes.begin(), notes.end(), note) != notes.end();
 }
 
+bool EngineConfig::compiled_when_planned() const {
+  const auto notes =
+      engine_.values<cudnnBackendBehaviorNote_t>(CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE, CUDNN_TYPE_BEHAVIOR_NOTE);
+  return std::find(notes.begin(), notes.end(), CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION) != notes.end();
+}
+
 bool allowed(const EngineConfig& config, const ConvDesc& desc) {
   for (const cudnnBackendNumericalNote_t note :
        {CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, CUDNN_NUMERICAL_NOTE_FFT, CUDNN_NUMERICAL_NOTE_WINOGRAD,
@@ -540,40 +565,42 @@ std::optional<Algorithm> Algorithm::parse(std::string_view text) {
   return algorithm;
 }
 
-std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass) {
-  Found found;
-  const auto fused = make_graph(desc, pass, Form::fused, target);
+std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines,
+                                  std::vector<std::string>* refused) {
+  Search search(target, desc, pass, engines, refused);
+  auto fused = search.graph(Form::fused);
   // A gradient of the weights that passes through f16 may overflow there.
   const bool split_last = desc.dtype == DType::f16 && pass == ConvPass::backward_weights;
   // Engines that pass their sums on are compiled at run time, and nobody knows how fast they are: they come last.
   const bool fused_last = !split_last && describe(desc, pass, Form::fused).passes_on;
   if (fused && !fused_last) {
-    add_recommended({8, 4, 2}, *fused, target, desc, Form::fused, found);
+    search.add_recommended({8, 4, 2}, *fused, Form::fused);
   }
-  const bool know_fused = !found.empty();
+  const bool know_fused = !search.empty();
   if (fused && !know_fused && split_last) {
-    add_untuned(4, *fused, target, desc, found);
+    search.add_untuned(4, *fused);
   }
   if (can_split(desc, pass)) {
-    if (const auto split = make_graph(desc, pass, Form::split, target)) {
-      add_recommended(know_fused ? Quotas{4, 2, 1} : Quotas{8, 4, 2}, *split, target, desc, Form::split, found);
+    if (const auto split = search.graph(Form::split)) {
+      search.add_recommended(know_fused ? Quotas{4, 2, 1} : Quotas{8, 4, 2}, *split, Form::split);
     }
   }
   if (fused && fused_last) {
-    add_recommended({4, 2, 1}, *fused, target, desc, Form::fused, found);
+    search.add_recommended({4, 2, 1}, *fused, Form::fused);
   } else if (fused && !know_fused && !split_last) {
-    add_untuned(4, *fused, target, desc, found);
+    search.add_untuned(4, *fused);
   }
-  if (conv_may_serve_norm(desc, pass)) {
-    Found serving;
-    if (const auto graph = make_graph(desc, pass, Form::norm, target)) {
-      add_recommended({2, 0, 1}, *graph, target, desc, Form::norm, serving);  // each takes a second to compile
+  std::vector<Algorithm> all = std::move(search.first);
+  all.insert(all.end(), search.last.begin(), search.last.end());
+  if (conv_may_serve_norm(desc, pass) && engines == Engines::all) {
+    Search serving(target, desc, pass, engines, refused);
+    if (const auto graph = serving.graph(Form::norm)) {
+      serving.add_recommended({2, 0, 1}, *graph, Form::norm);  // each takes a second to compile
     }
-    found.last.insert(found.last.end(), serving.first.begin(), serving.first.end());
-    found.last.insert(found.last.end(), serving.last.begin(), serving.last.end());
+    all.insert(all.end(), serving.first.begin(), serving.first.end());
+    all.insert(all.end(), serving.last.begin(), serving.last.end());
   }
-  found.first.insert(found.first.end(), found.last.begin(), found.last.end());
-  return std::move(found.first);
+  return all;
 }
 
 }  // namespace lockstep::ops::cudnn

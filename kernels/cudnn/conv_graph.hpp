@@ -88,6 +88,7 @@ class EngineConfig {
   EngineConfig(const OperationGraph& graph, const Target& target, const Engine& engine);
   [[nodiscard]] const Descriptor& descriptor() const { return config_; }
   [[nodiscard]] bool has(cudnnBackendNumericalNote_t note) const;
+  [[nodiscard]] bool compiled_when_planned() const;  ///< takes up to a second, and needs libnvrtc
 
  private:
   Descriptor engine_;
@@ -115,7 +116,11 @@ struct Algorithm {
 /// heuristics have no fused algorithm, engines that support fused with default settings come after the split ones; they
 /// come before them where split would pass f32 values through f16. A bf16 gradient of the weights has fused ones last,
 /// because these are compiled at run time. Engines that cuDNN calls nondeterministic come last, and behind them, where
-/// desc.norm is wanted, those that serve it. About 25 at most, and 4 for a norm. UnsupportedError as describe().
-[[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass);
+/// desc.norm is wanted, those that serve it. About 25 at most, and 4 for a norm. An engine or a list at which cuDNN
+/// fails, with whatever status, is left out; `refused` gets a line for each that it does not merely lack.
+/// UnsupportedError as describe().
+[[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass,
+                                                Engines engines = Engines::all,
+                                                std::vector<std::string>* refused = nullptr);
 
 }  // namespace lockstep::ops::cudnn

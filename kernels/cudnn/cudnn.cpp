@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include <lockstep/kernels/cudnn/plan_cache.hpp>
 #include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
@@ -149,7 +150,8 @@ Descriptor describe_device(const std::string& json) {
   return properties;
 }
 
-Library::Library(Context& context) : device_(context.device()), problem_(unusable()) {
+Library::Library(Context& context)
+    : device_(context.device()), plans_(std::make_unique<PlanCache>()), problem_(unusable()) {
   if (!problem_.empty()) {
     return;
   }
@@ -175,6 +177,10 @@ Library::Library(Context& context) : device_(context.device()), problem_(unusabl
 Library::~Library() {
   if (handle_ != nullptr) {
     const cuda::DeviceGuard guard(device_, std::nothrow);
+    plans_.reset();
+    for (const cudnnHandle_t other : others_) {
+      static_cast<void>(loaded().api.destroy(other));
+    }
     static_cast<void>(loaded().api.destroy(handle_));
   }
 }
@@ -182,6 +188,20 @@ Library::~Library() {
 cudnnHandle_t Library::handle() const {
   require<UnsupportedError>(problem_.empty(), problem_);
   return handle_;
+}
+
+std::vector<Target> Library::targets(int count) {
+  std::vector<Target> all{{handle(), nullptr, device_}};
+  const cuda::DeviceGuard guard(device_);
+  for (std::size_t i = 0; i + 1 < static_cast<std::size_t>(std::max(count, 1)); ++i) {
+    if (i == others_.size()) {
+      cudnnHandle_t made = nullptr;
+      LOCKSTEP_CUDNN_CHECK(api().create(&made));
+      others_.push_back(made);
+    }
+    all.push_back({others_[i], nullptr, device_});
+  }
+  return all;
 }
 
 Library& library(Context& context) {

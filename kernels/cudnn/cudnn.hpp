@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
@@ -96,28 +97,37 @@ class Descriptor {
   std::unique_ptr<std::remove_pointer_t<cudnnBackendDescriptor_t>, Destroy> raw_;
 };
 
+class PlanCache;
+
 /// The device to plan for: that of a handle, or a description in JSON (as in
 /// CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which needs no GPU and no driver.
 struct Target {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
+  std::optional<Device> device{};  ///< of the handle: a thread that makes plans makes it current
 };
 /// Finalised properties of a device that need not be in this machine.
 [[nodiscard]] Descriptor describe_device(const std::string& json);
 
-/// A context's handle, on its device and stream, or why there is none.
+/// A context's handle, on its device and stream, or why there is none, and what was planned with it.
 class Library {
  public:
   explicit Library(Context& context);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library();
-  /// UnsupportedError when libcudnn cannot be used or finds no driver.
+  /// UnsupportedError when libcudnn cannot be used or finds no driver; targets() likewise.
   [[nodiscard]] cudnnHandle_t handle() const;
+  [[nodiscard]] bool usable() const { return problem_.empty(); }
+  /// `count` handles for as many threads, at least 1: the first is handle(), the others make plans alone.
+  [[nodiscard]] std::vector<Target> targets(int count);
+  [[nodiscard]] PlanCache& plans() { return *plans_; }
 
  private:
   Device device_;
   cudnnHandle_t handle_ = nullptr;
+  std::vector<cudnnHandle_t> others_;  ///< kept: their plans may need them
+  std::unique_ptr<PlanCache> plans_;
   std::string problem_;
 };
 [[nodiscard]] Library& library(Context& context);

@@ -20,12 +20,15 @@ struct ConvProvider {
   std::string_view name;  ///< the part of a choice before the colon
   DeviceKind device;
   /// The choices that plan() takes for this pass, best guess first; empty when it supports none.
-  std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass);
+  std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass,
+                                      const ConvListing& listing);
   /// choice: begins with this provider's name. UsageError for an unknown one, UnsupportedError for one that it cannot
   /// do.
   std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
   /// The library's version at run time ("3.1.1"), for which its choices and times hold. nullptr: our own code.
   std::string (*version)() = nullptr;
+  /// prepare_conv2d() for this library; nullptr: it lists and plans at once.
+  void (*prepare)(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) = nullptr;
 };
 
 /// The same for plan_matmul().
@@ -38,21 +41,35 @@ struct MatmulProvider {
   bool relu_keeps_nan = true;  ///< false: a relu that it fuses with a product turns NaN into 0
 };
 
-/// The plan of the first choice that plan(choice) does not refuse with UnsupportedError: a library's list is only a
-/// guess of its heuristics. nullptr when it refuses all. `refusal` keeps the first refusal over several calls.
+/// Runs f(). A CudaError or OutOfMemory is thrown on: the device failed, or has no room. Any other Error is of what f()
+/// tried alone, whatever status its library gave it: refused(error) is called instead.
+template <class F, class Refused>
+void unless_refused(const F& f, const Refused& refused) {
+  try {
+    f();
+  } catch (const CudaError&) {
+    throw;
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    refused(error);
+  }
+}
+
+/// The plan of the first choice that plan(choice) does not refuse (unless_refused()): a library's list is only a guess
+/// of its heuristics. nullptr when it refuses all. `refusal` keeps the first refusal over several calls.
 template <class Plan>
 [[nodiscard]] auto first_planned(const std::vector<std::string>& choices, std::exception_ptr& refusal, Plan plan)
     -> decltype(plan(choices.front())) {
+  decltype(plan(choices.front())) made = nullptr;
   for (const std::string& choice : choices) {
-    try {
-      return plan(choice);
-    } catch (const UnsupportedError&) {
-      if (refusal == nullptr) {
-        refusal = std::current_exception();
-      }
+    unless_refused([&] { made = plan(choice); },
+                   [&](const Error&) { refusal = refusal == nullptr ? std::current_exception() : refusal; });
+    if (made != nullptr) {
+      break;
     }
   }
-  return nullptr;
+  return made;
 }
 
 /// The providers of this build, best guess first.

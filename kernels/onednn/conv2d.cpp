@@ -193,7 +193,8 @@ std::vector<Method> methods(const ConvDesc& desc) {
   return {{first, via}, {!first, via}, {first, !via}, {!first, !via}};
 }
 
-std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPass pass) {
+std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPass pass,
+                                 const ConvListing& /*listing*/) {
   std::vector<std::string> all;
   for (const Method& method : methods(desc)) {
     try {
@@ -207,7 +208,7 @@ std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPas
 
 std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice) {
   const std::vector<std::string> all =
-      choice == kConv.name ? choices(context, desc, pass) : std::vector<std::string>{choice};
+      choice == kConv.name ? choices(context, desc, pass, {}) : std::vector<std::string>{choice};
   for (const bool blocked : {false, true}) {
     for (const bool via_f32 : {false, true}) {
       const Method method{blocked, via_f32};

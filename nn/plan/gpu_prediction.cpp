@@ -5,9 +5,13 @@
 #include <cstdint>
 #include <iomanip>
 #include <iterator>
+#include <memory>
+#include <set>
 #include <sstream>
 #include <utility>
+#include <variant>
 
+#include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -29,21 +33,28 @@ constexpr GpuDescription kGpus[] = {
     {"b200", "NVIDIA B200 (SXM)", 180e9, 7.7e12, 2250e12, 1125e12, 75e12, 37e12, {148, 228 * kKilo}},
 };
 
-/// Shares of the data sheet.
+/// What a copy on the GPU reaches of the data sheet's bandwidth, read and written bytes together: 3.0 TB/s on an
+/// H100, 4.3 on an H200. Published on an H100 (SXM): 2,903 GB/s (github.com/aigatech/vpbenchmarking) and 2,959 (issue
+/// 392 of github.com/NVIDIA/cuda-samples); reading alone 3,615 and writing alone 3,705 of the 4,000 of a GH200
+/// (github.com/mredenti/PowerCapping). The other GPUs are taken to reach the same share.
+constexpr double kCopy = 0.896;
+
+/// Of the bandwidth and of the rate of a data sheet.
 struct Efficiency {
   double PredictedTime::*seconds;
-  double library_memory;  ///< of the bandwidth, by calls of cuDNN and cuBLASLt
+  double library_memory;  ///< by calls of cuDNN and cuBLASLt
   double own_memory;      ///< by our kernels
   double arithmetic;
+  double slow_arithmetic;  ///< at most, by a slow convolution
   double launch_s;
 };
 
-// `expected`: a copy reaches 0.9 of the bandwidth of an H200, a large bf16 product 0.8 of its rate and a convolution
+// `expected`: our kernels reach 0.85 of a copy, libraries 0.78; a large bf16 product 0.8 of its rate and a convolution
 // 0.8 of that; two dependent nodes of a CUDA graph begin about 1.2 us apart. `low` takes a tenth off.
 constexpr Efficiency kEfficiencies[] = {
-    {&PredictedTime::limit_s, 1, 1, 1, 0},
-    {&PredictedTime::expected_s, 0.78, 0.82, 0.62, 1.2e-6},
-    {&PredictedTime::low_s, 0.68, 0.74, 0.55, 1.5e-6},
+    {&PredictedTime::limit_s, 1, 1, 1, 1, 0},
+    {&PredictedTime::expected_s, 0.78 * kCopy, 0.85 * kCopy, 0.62, 0.35, 1.2e-6},
+    {&PredictedTime::low_s, 0.68 * kCopy, 0.74 * kCopy, 0.55, 0.31, 1.5e-6},
 };
 
 /// Of the arithmetic, by an engine of cuDNN that takes a norm's sums on its way: it is compiled at run time for the
@@ -84,6 +95,25 @@ double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bo
 std::string kind_of(const Call& call) {
   const std::size_t first = call.op.find(' ', call.op.starts_with(kAgain) ? kAgain.size() : 0);
   return call.op.substr(0, first == std::string::npos ? first : call.op.find(' ', first + 1));
+}
+
+/// "layer1.0.conv1 forward", of each convolution that reaches little of the rate whatever the library: few channels
+/// leave tensor cores idle, and a data gradient with a stride writes what it does not multiply.
+std::set<std::string> slow_convolutions(const Plan& plan) {
+  constexpr std::int64_t kFewChannels = 128;
+  std::set<std::string> slow;
+  for (const LibraryPlan& library : plan.library_plans()) {
+    const auto* const conv = std::get_if<std::shared_ptr<const ops::ConvPlan>>(&library.plan);
+    if (conv == nullptr) {
+      continue;
+    }
+    const ops::ConvDesc& desc = (*conv)->desc();
+    const bool strided = std::any_of(desc.stride.begin(), desc.stride.end(), [](std::int64_t by) { return by > 1; });
+    if (desc.in_channels / desc.groups < kFewChannels || ((*conv)->pass() == ops::ConvPass::backward_data && strided)) {
+      slow.insert(library.key.substr(0, library.key.find(" beside a norm")));
+    }
+  }
+  return slow;
 }
 
 std::string milliseconds(double seconds) {
@@ -153,13 +183,17 @@ GpuPrediction::GpuPrediction(const Plan& plan, const GpuDescription& gpu, const 
     : gpu_(&gpu), options_(options) {
   require<UsageError>(options.micro_batches >= 1, "GPU prediction: ", options.micro_batches,
                       " micro-batches, expected at least 1");
+  const std::set<std::string> slow = slow_convolutions(plan);
   for (const Call& call : plan.calls()) {
     const double rate = rate_of(plan, call, gpu, options.tf32);
-    const bool serves =
-        call.op.find("_with_sums ") != std::string::npos || call.op.find("_for_norm ") != std::string::npos;
+    std::string pass = kind_of(call);
+    pass.erase(0, pass.rfind(' ') + 1);
+    const std::size_t serves = std::min(pass.find("_with_sums"), pass.find("_for_norm"));
+    const bool is_slow = slow.contains(concat(call.layer, ' ', pass.substr(0, serves)));
     PredictedTime& time = calls_.emplace_back();
     for (const Efficiency& reached : kEfficiencies) {
-      const double arithmetic = reached.arithmetic * (serves && reached.arithmetic < 1 ? kServingRate : 1);
+      const double served = serves != std::string::npos && reached.arithmetic < 1 ? kServingRate : 1;
+      const double arithmetic = std::min(reached.arithmetic * served, is_slow ? reached.slow_arithmetic : 1);
       const double bandwidth = gpu.bytes_per_s * (of_library(call) ? reached.library_memory : reached.own_memory);
       time.*reached.seconds =
           std::max(call.bytes / bandwidth, call.flops / (rate * arithmetic)) + call.launches * reached.launch_s;
@@ -206,7 +240,8 @@ std::string GpuPrediction::text(const Plan& plan) const {
     }
   }
   std::ostringstream out;
-  out << "on one " << gpu_->title << ", " << digits(gpu_->bytes_per_s / 1e12, 2) << " TB/s, predicted and not measured";
+  out << "on one " << gpu_->title << ", " << digits(gpu_->bytes_per_s / 1e12, 2) << " TB/s, of which a copy reaches "
+      << digits(kCopy * gpu_->bytes_per_s / 1e12, 2) << ", predicted and not measured";
   if (options_.micro_batches > 1) {
     out << "; a line is of one of " << options_.micro_batches << " micro-batches";
   }

@@ -33,8 +33,8 @@ struct GpuDescription {
 /// Seconds under three assumptions about what kernels reach of the data sheet.
 struct PredictedTime {
   double limit_s = 0;     ///< all of it, and launches that take no time
-  double expected_s = 0;  ///< what good kernels reach
-  double low_s = 0;       ///< what kernels reach that nobody has tuned on that GPU
+  double expected_s = 0;  ///< what good kernels reach of a copy's bandwidth and of the rate
+  double low_s = 0;       ///< a tenth less: what kernels reach that nobody has tuned on that GPU
 
   PredictedTime& operator+=(const PredictedTime& other);
 };

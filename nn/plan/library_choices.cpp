@@ -12,12 +12,14 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/library_versions.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/plan/norm_trial.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
@@ -26,6 +28,7 @@ namespace {
 
 constexpr const char* kFormat = "lockstep-choices";
 constexpr int kVersion = 1;
+constexpr int kMostThreads = 12;  // that make candidates ready
 
 std::string extents(const std::array<std::int64_t, 3>& values, int rank) {
   std::string text;
@@ -51,7 +54,7 @@ std::string grad_text(ops::GradMode mode) {
   return mode == ops::GradMode::accumulate ? " accumulate" : "";
 }
 
-std::string describe(const ConvCall& call) {
+std::string describe(const ops::ConvCall& call) {
   const ops::ConvDesc& d = call.desc;
   const int rank = d.spatial_rank;
   return concat("conv2d ", name_of(call.pass), ' ', d.dtype, d.tf32 ? " tf32" : "", " batch ", d.batch, " in ",
@@ -78,7 +81,7 @@ TensorView view(DType dtype, Device device, const Shape& shape) {
   return {nullptr, dtype, device, shape};
 }
 
-Operands operands_of(const ConvCall& call, Device device) {
+Operands operands_of(const ops::ConvCall& call, Device device) {
   const ops::ConvDesc& d = call.desc;
   const DType sums = ops::accumulation_dtype(d.dtype);
   const TensorView x = view(d.dtype, device, d.x_shape());
@@ -131,15 +134,16 @@ struct Arenas {
   [[nodiscard]] Operands at(const Operands& o) const { return {a.at(o.a), b.at(o.b), bias.at(o.bias), out.at(o.out)}; }
 };
 
-std::vector<std::string> candidates(Context& context, const LibraryCall& call) {
-  if (const auto* conv = std::get_if<ConvCall>(&call)) {
-    return ops::conv2d_choices(context, conv->desc, conv->pass);
+std::vector<std::string> candidates(Context& context, const LibraryCall& call, const ops::ConvListing& listing) {
+  if (const auto* conv = std::get_if<ops::ConvCall>(&call)) {
+    return ops::conv2d_choices(context, conv->desc, conv->pass, listing);
   }
   return ops::matmul_choices(context, std::get<ops::MatmulDesc>(call));
 }
 
 /// A planned candidate.
 struct Candidate {
+  std::shared_ptr<const void> plan;
   std::string choice;
   std::size_t workspace_bytes = 0;
   bool deterministic = false;
@@ -150,14 +154,15 @@ struct Candidate {
 
 template <class Plan, class Run>
 Candidate candidate_of(std::shared_ptr<const Plan> plan, Run run) {
-  return {.choice = plan->choice(),
+  return {.plan = plan,
+          .choice = plan->choice(),
           .workspace_bytes = plan->workspace_bytes(),
           .deterministic = plan->deterministic(),
           .run = [plan, run](const Operands& o, const TensorView& workspace) { run(*plan, o, workspace); }};
 }
 
 Candidate plan_candidate(Context& context, const LibraryCall& call, const std::string& choice, NormTrial* norm) {
-  if (const auto* conv = std::get_if<ConvCall>(&call)) {
+  if (const auto* conv = std::get_if<ops::ConvCall>(&call)) {
     if (norm != nullptr) {
       std::shared_ptr<const ops::ConvPlan> plan = ops::plan_conv2d(context, conv->desc, conv->pass, choice);
       Candidate candidate =
@@ -216,21 +221,33 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
   return *middle;
 }
 
-TimedChoice choose(Context& context, const LibraryCall& call, const Operands& operands, const ChoiceOptions& options,
-                   std::vector<std::string>& refused) {
+/// A choice, and its plan: a library keeps what somebody holds.
+struct Chosen {
+  TimedChoice timed;
+  std::shared_ptr<const void> plan;
+};
+
+Chosen choose(Context& context, const LibraryCall& call, const Operands& operands, const ChoiceOptions& options,
+              std::vector<std::string>& refused) {
   TimedChoice best{.choice = {}, .seconds = std::numeric_limits<double>::infinity()};
+  std::shared_ptr<const void> best_plan;
   std::size_t least = std::numeric_limits<std::size_t>::max();
   bool any_deterministic = false;
   std::string refusal;
   std::optional<NormTrial> norm;
-  if (const auto* conv = std::get_if<ConvCall>(&call); conv != nullptr && conv->desc.norm.wanted) {
+  if (const auto* conv = std::get_if<ops::ConvCall>(&call); conv != nullptr && conv->desc.norm.wanted) {
     try {
       norm.emplace(context, conv->desc, conv->pass);
     } catch (const OutOfMemory& error) {
       refused.push_back(concat(nn::describe(call), ": what serves the norm cannot be compared: ", error.what()));
     }
   }
-  for (const std::string& choice : candidates(context, call)) {
+  std::vector<std::string> failures;
+  const std::vector<std::string> all = candidates(context, call, {.engines = options.engines, .refused = &failures});
+  for (const std::string& failure : failures) {
+    refused.push_back(concat(nn::describe(call), ": ", failure));
+  }
+  for (const std::string& choice : all) {
     if (!norm && choice.find(":norm") != std::string::npos) {  // "cudnn:norm:..": not to be compared
       continue;
     }
@@ -247,6 +264,7 @@ TimedChoice choose(Context& context, const LibraryCall& call, const Operands& op
       const std::optional<double> seconds = time_candidate(context, candidate, operands, options, best.seconds);
       if (seconds && *seconds < best.seconds) {
         best = {.choice = candidate.choice, .seconds = *seconds};
+        best_plan = candidate.plan;
       }
     } catch (const CudaError&) {
       throw;                        // the device failed: nothing runs on it any more
@@ -262,7 +280,7 @@ TimedChoice choose(Context& context, const LibraryCall& call, const Operands& op
   require<UsageError>(!best.choice.empty(), "choices: ", nn::describe(call), " on ", context.device(),
                       ": every candidate needs more than the limit of ", options.workspace_limit,
                       " bytes of workspace, or than there are; the least is ", least, refusal);
-  return best;
+  return {std::move(best), std::move(best_plan)};
 }
 
 std::string host_name() {
@@ -289,20 +307,28 @@ std::string describe(const LibraryCall& call) {
   return std::visit([](const auto& one) { return describe(one); }, call);
 }
 
-double time_call(Context& context, const std::string& /*choice*/, const std::function<void()>& run) {
+CallTimer call_timer(Context& context) {
   if (context.device().kind == DeviceKind::cuda) {
-    Event begin(context.device(), Event::Timing::on);
-    Event end(context.device(), Event::Timing::on);
-    context.stream().record(begin);
-    run();
-    context.stream().record(end);
-    end.synchronize();
-    return end.seconds_since(begin);
+    constexpr std::int64_t kHalf = std::int64_t{64}
+                                   << 20;  // to be read and written in 40 us on an H100, whose L2 has 50 MB
+    const auto halves = std::make_shared<const Tensor>(Tensor::zeros(context, Shape{2, kHalf}, DType::u8));
+    return [halves](Context& on, const std::string& /*choice*/, const std::function<void()>& run) {
+      Event begin(on.device(), Event::Timing::on);
+      Event end(on.device(), Event::Timing::on);
+      copy(on, halves->view().slice(0, 0, 1), halves->view().slice(0, 1, 2));
+      on.stream().record(begin);
+      run();
+      on.stream().record(end);
+      end.synchronize();
+      return end.seconds_since(begin);
+    };
   }
-  const auto begin = std::chrono::steady_clock::now();
-  run();
-  context.synchronize();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return [](Context& on, const std::string& /*choice*/, const std::function<void()>& run) {
+    const auto begin = std::chrono::steady_clock::now();
+    run();
+    on.synchronize();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
 }
 
 std::string choice_key(Context& context, const ChoiceOptions& options) {
@@ -310,7 +336,8 @@ std::string choice_key(Context& context, const ChoiceOptions& options) {
   const std::string device = host != nullptr ? concat(host_name(), ", ", host->threads(), " threads")
                                              : list_gpus().at(static_cast<std::size_t>(context.device().index)).name;
   return concat(ops::library_versions(context.device().kind), "; ", device, "; workspace ", options.workspace_limit,
-                options.deterministic ? "; deterministic" : "");
+                options.deterministic ? "; deterministic" : "",
+                options.engines == ops::Engines::precompiled ? "; precompiled" : "");
 }
 
 std::string choices_text(const ChoiceTable& table) {
@@ -347,11 +374,23 @@ ChoiceTable parse_choices(const std::string& text, const std::string& source) {
   return table;
 }
 
-Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans, const ChoiceOptions& options,
+std::vector<LibraryPlan> library_calls(Context& context, const Model& model, std::int64_t batch,
+                                       std::int64_t microbatches, PlanOptions options) {
+  options.default_choice = context.device().kind == DeviceKind::cuda ? "cuda" : "reference";
+  return MicrobatchPlans(context, model, batch, microbatches, options).library_plans();
+}
+
+Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans, const ChoiceOptions& given,
                          ChoiceTable& table, ChoiceReport* report) {
+  ChoiceOptions options = given;
+  if (!options.timer) {
+    options.timer = call_timer(context);
+  }
   require<UsageError>(options.runs >= 1 && options.give_up >= 1, "choices: runs is ", options.runs, ", give_up ",
                       options.give_up, ", expected at least 1");
-  const auto begin = std::chrono::steady_clock::now();
+  const auto seconds_since_begin = [begin = std::chrono::steady_clock::now()] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  };
   std::map<std::string, TimedChoice>& known = table[choice_key(context, options)];
   std::map<std::string, LibraryCall> missing;
   std::map<std::string, std::string> of_call;  // by key of the plan
@@ -359,7 +398,7 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
     const LibraryCall call = std::visit(
         [](const auto& planned) -> LibraryCall {
           if constexpr (requires { planned->pass(); }) {
-            return ConvCall{planned->desc(), planned->pass()};
+            return ops::ConvCall{planned->desc(), planned->pass()};
           } else {
             return planned->desc();
           }
@@ -387,8 +426,28 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
     for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
       arena->fill(context, seed++);
     }
-    for (const auto& [text, call] : missing) {
-      known[text] = choose(context, call, arenas.at(operands.at(text)), options, refused);
+    const int threads = std::clamp(ProcessorSet::of_this_thread().count(), 1, kMostThreads);
+    std::vector<std::shared_ptr<const void>> chosen;  // from being dropped when the next ones are made ready
+    int timed = 0;
+    for (auto next = missing.begin(); next != missing.end();) {
+      // As many that the threads do not wait long for the last one, and so few that the losers need little memory.
+      std::vector<ops::ConvCall> ahead;
+      auto end = next;
+      for (int i = 0; i < 2 * threads && end != missing.end(); ++i, ++end) {
+        if (const auto* conv = std::get_if<ops::ConvCall>(&end->second)) {
+          ahead.push_back(*conv);
+        }
+      }
+      ops::prepare_conv2d(context, ahead, options.engines, threads);
+      for (; next != end; ++next) {
+        const auto& [text, call] = *next;
+        Chosen one = choose(context, call, arenas.at(operands.at(text)), options, refused);
+        known[text] = std::move(one.timed);
+        chosen.push_back(std::move(one.plan));
+        if (options.progress) {
+          options.progress(++timed, static_cast<int>(missing.size()), seconds_since_begin());
+        }
+      }
     }
   }
   Choices choices;
@@ -401,7 +460,7 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
     *report = {.calls = static_cast<int>(of_call.size()),
                .distinct = static_cast<int>(distinct.size()),
                .timed = static_cast<int>(missing.size()),
-               .seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(),
+               .seconds = seconds_since_begin(),
                .refused = std::move(refused)};
   }
   return choices;
@@ -417,13 +476,18 @@ Choices choose_libraries(comm::Communicator& control, Context& context, const st
       if (!file.empty() && file_exists(file)) {
         table = parse_choices(read_file(file, kMostBytes), file);
       }
-      const ChoiceTable before = table;
+      ChoiceOptions keeping = options;
+      keeping.progress = [&](int timed, int of, double seconds) {
+        if (!file.empty()) {
+          replace_file(file, choices_text(table));
+        }
+        if (options.progress) {
+          options.progress(timed, of, seconds);
+        }
+      };
       Json::Object chosen;
-      for (const auto& [key, choice] : choose_libraries(context, plans, options, table, report)) {
+      for (const auto& [key, choice] : choose_libraries(context, plans, keeping, table, report)) {
         chosen[key] = choice;
-      }
-      if (!file.empty() && table != before) {
-        replace_file(file, choices_text(table));
       }
       message["choices"] = std::move(chosen);
     } catch (const Error& error) {

@@ -161,7 +161,9 @@ struct PlanOptions {
   /// (ops::conv_may_serve_norm()). Without this, and on a GPU, their choices decide.
   bool norms_in_convolutions = false;
   Recompute recompute = Recompute::off;  ///< in training
-  Choices choices = {};                  ///< a call without one uses the provider's first guess
+  Choices choices = {};                  ///< by call
+  /// Of calls that `choices` does not name. Empty, or where it cannot be planned: the provider's first guess.
+  std::string default_choice = {};
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first
   /// guess replaces it, and Plan::choices() shows that.
   bool choices_required = true;

@@ -232,14 +232,13 @@ class PlanBuilder {
   template <class Make>
   auto make_with_choice(const std::string& key, Make&& make) {
     const auto found = options_.choices.find(key);
-    if (found == options_.choices.end()) {
-      return make(std::string());
-    }
-    if (options_.choices_required) {
-      return make(found->second);
+    const bool given = found != options_.choices.end();
+    const std::string& choice = given ? found->second : options_.default_choice;
+    if (choice.empty() || (given && options_.choices_required)) {
+      return make(choice);
     }
     try {
-      return make(found->second);
+      return make(choice);
     } catch (const UsageError&) {  // this build lacks the provider
     } catch (const UnsupportedError&) {
     }

@@ -760,7 +760,7 @@ TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
            {[](Options& o) { o.sync_batch_norm = true; }, "--sync-batch-norm is on beside --reproducible world"},
            {[](Options& o) { o.reduce_dtype = "bf16"; }, "--reduce-dtype is bf16 beside --reproducible world"},
            {[](Options& o) { o.cuda_graph = nn::Switch::on; }, "--cuda-graph is on beside --reproducible world"},
-           {[](Options& o) { o.tune = nn::Switch::on; }, "--tune is on beside --reproducible world"},
+           {[](Options& o) { o.tune = nn::Tune::on; }, "--tune is on beside --reproducible world"},
            {[](Options& o) {
               o.strategy = "zero1";
               o.clip_norm = 1;

@@ -257,6 +257,10 @@ void print_choices(std::ostream& out, const ChoiceReport& report, const std::str
   out << std::flush;
 }
 
+void print_tuning(std::ostream& out, int timed, int of, double seconds) {
+  out << "tuning: " << timed << " of " << of << " calls, " << std::lround(seconds) << " s\n" << std::flush;
+}
+
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
                    const std::string& differences) {
   const Position& at = progress.position;

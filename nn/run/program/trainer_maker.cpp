@@ -13,7 +13,7 @@
 #include <lockstep/comm/gradients/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
-#include <lockstep/nn/plan/microbatch_plans.hpp>
+#include <lockstep/nn/run/program/header.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -182,7 +182,7 @@ void TrainerMaker::choose_calls(const Model& model) {
   }
   // What was timed anew would give other bits on other ranks; a file keeps it.
   const bool times = place_.on_gpu() && o_.virtual_ranks == 0;
-  const bool wanted = o_.tune == Switch::automatic ? times || !o_.choices.empty() : o_.tune == Switch::on;
+  const bool wanted = o_.tune == Tune::automatic ? times || !o_.choices.empty() : o_.tune != Tune::off;
   if (!wanted || !o_.evaluate.empty() || !made_.resolved.trainer.plan.choices.empty()) {
     return;
   }
@@ -195,14 +195,21 @@ void TrainerMaker::choose_calls(const Model& model) {
   std::vector<LibraryPlan> plans;  // as rank 0 has them
   session_.agree([&] {
     if (first_) {
-      plans = MicrobatchPlans(place_.context(), model, partition_of(share, options.accumulate, 0).count,
-                              options.accumulate, options.plan)
-                  .library_plans();
+      plans = library_calls(place_.context(), model, partition_of(share, options.accumulate, 0).count,
+                            options.accumulate, options.plan);
     }
   });
   ChoiceOptions choice;
   choice.workspace_limit = static_cast<std::size_t>(o_.workspace_mb) * 1000000;
   choice.deterministic = true;  // a run repeats to the last bit
+  choice.engines = o_.tune == Tune::fast ? ops::Engines::precompiled : ops::Engines::all;
+  choice.progress = [said = 0.0](int timed, int of, double seconds) mutable {
+    constexpr double kEvery = 2;  // seconds: short searches say nothing
+    if (seconds - said >= kEvery) {
+      said = seconds;
+      print_tuning(std::cout, timed, of, seconds);
+    }
+  };
   made_.tuned.emplace();
   made_.resolved.trainer.plan.choices =
       choose_libraries(session_.control(), place_.context(), plans, choice, o_.choices, &*made_.tuned);

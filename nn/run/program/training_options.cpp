@@ -148,8 +148,8 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
                       "--optimizer is lars beside --reproducible world with --strategy ", o.strategy,
                       ", expected ddp: zero1 adds the norms by rank");
   beside(o.cuda_graph != Switch::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
-  beside(o.tune != Switch::on || !o.choices.empty(), "--tune", "on",
-         "--choices, which keeps the timings: other timings give other bits");
+  beside(o.tune == Tune::off || o.tune == Tune::automatic || !o.choices.empty(), "--tune",
+         o.tune == Tune::on ? "on" : "fast", "--choices, which keeps the timings: other timings give other bits");
 }
 
 /// What --compress is combined with.
@@ -249,7 +249,7 @@ void require_training_options(const TrainingOptions& o) {
                       ", expected fewer seconds than that, or 0 for none");
   require<UsageError>(!o.stop_within || (std::isfinite(*o.stop_within) && *o.stop_within > 0), "--stop-within is ",
                       o.stop_within.value_or(0), ", expected seconds above 0");
-  require<UsageError>(o.choices.empty() || o.tune != Switch::off, "--choices is '", o.choices,
+  require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
   const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);

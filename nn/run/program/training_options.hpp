@@ -12,6 +12,9 @@
 namespace lockstep::nn {
 
 enum class Switch : unsigned char { off, on, automatic };
+/// fast: without the engines of libraries that are compiled at run time. automatic: `on` on GPUs, and where
+/// TrainingOptions::choices is given.
+enum class Tune : unsigned char { off, fast, on, automatic };
 
 /// The common command line of training programs (cli/training_options.hpp), as given; a program sets its own defaults
 /// first. `automatic` and negative values are resolved later, when data and ranks are known.
@@ -82,9 +85,9 @@ struct TrainingOptions {
   bool sync_batch_norm = false;
   bool check_gradients = false;  ///< TrainerOptions::check_gradients
   Switch cuda_graph = Switch::automatic;
-  bool weights_beside = false;       ///< TrainerOptions::weights_beside
-  bool dependent_launches = false;   ///< comm::WorkplaceOptions::dependent_launches
-  Switch tune = Switch::automatic;   ///< automatic: on GPUs, and where `choices` is given
+  bool weights_beside = false;      ///< TrainerOptions::weights_beside
+  bool dependent_launches = false;  ///< comm::WorkplaceOptions::dependent_launches
+  Tune tune = Tune::automatic;
   std::string choices;               ///< file of timed choices; empty: none
   std::int64_t workspace_mb = 1024;  ///< limit of one library call, when tuning
   double watchdog = 600;             ///< seconds without progress; 0: none

@@ -2,7 +2,10 @@
 #include <lockstep/nn/plan/library_choices.hpp>
 
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <set>
 
 #include <lockstep/nn/models/resnet.hpp>
@@ -174,6 +177,7 @@ TEST(LibraryChoices, TheWorkspaceIsCapped) {
         error_of<UsageError>([&] { (void)choose_libraries(f.context, f.plan.library_plans(), none, table); });
     EXPECT_NE(text.find("the least is " + std::to_string(most_of_least)), std::string::npos) << text;
   }
+  EXPECT_NE(choice_key(f.context, {.engines = ops::Engines::precompiled}), choice_key(f.context, {}));
   // Another limit is another key: what was found under one says nothing about the other.
   EXPECT_NE(choice_key(f.context, tight), choice_key(f.context, {}));
 }
@@ -202,7 +206,7 @@ TEST(LibraryChoices, ADescriptionHasAllThatAChoiceDependsOn) {
   std::set<std::string> seen;
   int count = 0;
   const auto conv = [&](const auto& change, ops::ConvPass pass = ops::ConvPass::forward) {
-    ConvCall call{.desc = {.in_size = {8, 8, 1}, .kernel = {3, 3, 1}}, .pass = pass};
+    ops::ConvCall call{.desc = {.in_size = {8, 8, 1}, .kernel = {3, 3, 1}}, .pass = pass};
     change(call.desc);
     seen.insert(describe(call));
     ++count;
@@ -310,6 +314,79 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   const std::vector<std::string> failures = comm::run_ranks(2, body);
   EXPECT_NE(failures[0].find(file), std::string::npos) << failures[0];
   EXPECT_EQ(failures[0], failures[1]);
+}
+
+TEST(LibraryChoices, ASearchThatIsKilledKeepsWhatItTimed) {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder / "choices.json";
+  const Fixture f;
+  constexpr int kTimed = 3;
+  const pid_t child = fork();
+  ASSERT_NE(child, -1);
+  if (child == 0) {
+    Fixture own;
+    int calls = 0;
+    ChoiceOptions options;
+    options.timer = [&](Context&, const std::string&, const std::function<void()>&) -> double {
+      if (calls == kTimed) {
+        kill(getpid(), SIGKILL);
+      }
+      return 1;
+    };
+    options.progress = [&](int timed, int, double) { calls = timed; };
+    (void)comm::run_ranks(1, [&](comm::Communicator& control) {
+      (void)choose_libraries(control, own.context, own.plan.library_plans(), options, file);
+    });
+    _exit(0);  // it was to be killed
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status));
+  const ChoiceTable kept = parse_choices(get_file(file), file);
+  ASSERT_EQ(kept.size(), 1U);
+  EXPECT_EQ(kept.begin()->second.size(), static_cast<std::size_t>(kTimed));
+  // The next run times the others.
+  Fixture again;
+  ChoiceReport report;
+  std::vector<std::pair<int, int>> told;
+  ChoiceOptions options;
+  options.timer = [](Context&, const std::string&, const std::function<void()>&) { return 1.0; };
+  options.progress = [&](int timed, int of, double seconds) {
+    told.emplace_back(timed, of);
+    EXPECT_GE(seconds, 0);
+  };
+  EXPECT_EQ(comm::run_ranks(1,
+                            [&](comm::Communicator& control) {
+                              (void)choose_libraries(control, again.context, again.plan.library_plans(), options, file,
+                                                     &report);
+                            }),
+            comm::none_failed(1));
+  EXPECT_EQ(report.timed, report.distinct - kTimed);
+  ASSERT_EQ(told.size(), static_cast<std::size_t>(report.timed));
+  EXPECT_EQ(told.front(), std::pair(1, report.timed));
+  EXPECT_EQ(told.back(), std::pair(report.timed, report.timed));
+}
+
+TEST(LibraryChoices, CallsAreFoundWithoutAskingALibrary) {
+  Fixture f;
+  const auto described = [](const std::vector<LibraryPlan>& plans, bool own) {
+    std::map<std::string, std::string> calls;
+    for (const LibraryPlan& library : plans) {
+      calls[library.key] = std::visit(
+          [own](const auto& plan) {
+            EXPECT_TRUE(!own || plan->choice() == "reference") << plan->choice();
+            if constexpr (requires { plan->pass(); }) {
+              return describe(ops::ConvCall{plan->desc(), plan->pass()});
+            } else {
+              return describe(plan->desc());
+            }
+          },
+          library.plan);
+    }
+    return calls;
+  };
+  EXPECT_EQ(described(library_calls(f.context, f.model, kBatch, 2, {}), true),
+            described(MicrobatchPlans(f.context, f.model, kBatch, 2, {}).library_plans(), false));
 }
 
 TEST(LibraryChoices, EveryPassOfARunGetsThem) {

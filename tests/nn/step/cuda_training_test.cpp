@@ -23,6 +23,7 @@
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/optim/orthogonalizer.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
@@ -570,6 +571,22 @@ TEST(CudaTraining, LaunchesAsManyKernelsAsThePlanSays) {
     }
     context.synchronize();
   }
+}
+
+TEST(CudaTraining, TheTunerTimesWhatTheGpuDoesBehindOtherWork) {
+  CudaContext context(Device::cuda(0));
+  const Tensor memory = Tensor::zeros(context, Shape{64}, DType::f32);
+  const CallTimer timer = call_timer(context);
+  const std::size_t before = standin::call_log().size();
+  EXPECT_GE(timer(context, "any", [&] { ops::fill(context, 1, memory.view()); }), 0);
+  std::vector<std::string> enqueued;
+  const std::vector<std::string> log = standin::call_log();
+  for (std::size_t i = before; i < log.size(); ++i) {
+    if (log[i].starts_with("cudaMemcpy") || log[i].starts_with("cudaLaunchKernel") || log[i] == "cudaEventRecord") {
+      enqueued.push_back(log[i].substr(0, 10));
+    }
+  }
+  EXPECT_EQ(enqueued, (std::vector<std::string>{"cudaMemcpy", "cudaEventR", "cudaLaunch", "cudaEventR"}));
 }
 
 TEST(CudaTraining, ACapturedStepGivesTheSameBits) {

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/cudnn/plan_cache.hpp>
+#include <lockstep/nn/models/resnet.hpp>
+#include <lockstep/nn/plan/gpu_prediction.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+#include "tests/kernels/cudnn_h100.hpp"
+
+/// Planning and tuning of a model's convolutions by the real cuDNN, for an H100 that is described and not here. Nothing
+/// runs: engines that are compiled at run time end at the driver, after they were compiled, and count as refused.
+namespace lockstep::testing {
+
+/// Why that cannot be done here; empty when it can. stub: the toolkit's libcuda.so, where there is no driver.
+inline std::string no_cudnn_here(const char* stub) {
+  // cuDNN looks for the driver by its name, which the stub has, too: what is loaded already is what it gets.
+  if (dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL) == nullptr &&
+      (*stub == 0 || dlopen(stub, RTLD_NOW | RTLD_GLOBAL) == nullptr)) {
+    return "needs a CUDA driver, or the toolkit's stub of one";
+  }
+  return ops::cudnn::unusable();
+}
+
+enum class Of : unsigned char { training, training_and_evaluation };
+
+/// The convolutions of ResNet-50's plans in bf16, one for each layer and pass, as they are on a GPU.
+inline std::vector<ops::ConvCall> resnet50_calls(std::int64_t batch, Of of) {
+  CpuContext context({.threads = 1});
+  const std::vector<nn::LibraryPlan> plans =
+      nn::library_calls(context, nn::resnet(50), batch, 1,
+                        {.dtype = DType::bf16, .fusions = nn::Fusions::on, .chip = nn::known_gpu("h100").chip});
+  std::vector<ops::ConvCall> calls;
+  for (const nn::LibraryPlan& library : plans) {
+    if (of == Of::training && library.key.ends_with(nn::kEvaluating)) {
+      continue;
+    }
+    if (const auto* conv = std::get_if<std::shared_ptr<const ops::ConvPlan>>(&library.plan)) {
+      ops::ConvCall call{(*conv)->desc(), (*conv)->pass()};
+      if (!ops::conv_may_serve_norm(call.desc, call.pass)) {
+        call.desc.norm = {};
+      }
+      calls.push_back(call);
+    }
+  }
+  return calls;
+}
+
+/// Each once, in the order of choose_libraries().
+inline std::vector<ops::ConvCall> distinct(const std::vector<ops::ConvCall>& calls) {
+  std::map<std::string, ops::ConvCall> by_text;
+  for (const ops::ConvCall& call : calls) {
+    by_text.emplace(nn::describe(call), call);
+  }
+  std::vector<ops::ConvCall> all;
+  for (const auto& [text, call] : by_text) {
+    all.push_back(call);
+  }
+  return all;
+}
+
+using Chosen = std::map<std::string, ops::cudnn::Algorithm>;  // by nn::describe()
+
+/// Plans every call with the algorithm chosen, as a trainer does.
+inline void plan_all(ops::cudnn::PlanCache& cache, const ops::cudnn::Target& target,
+                     const std::vector<ops::ConvCall>& calls, const Chosen& chosen) {
+  for (const ops::ConvCall& call : calls) {
+    try {
+      (void)cache.plan(target, call.desc, call.pass, chosen.at(nn::describe(call)));
+    } catch (const Error&) {  // compiled, and not to be loaded here
+    }
+  }
+}
+
+/// Does what choose_libraries() asks of cuDNN, and chooses the last candidate, which costs most: with
+/// Engines::all one that serves a norm wherever there is one. `targets`: one for each thread.
+inline Chosen tune(ops::cudnn::PlanCache& cache, const std::vector<ops::cudnn::Target>& targets,
+                   const std::vector<ops::ConvCall>& calls, ops::Engines engines) {
+  Chosen chosen;
+  const std::vector<ops::ConvCall> missing = distinct(calls);
+  const std::size_t group = 2 * targets.size();
+  for (std::size_t begin = 0; begin < missing.size(); begin += group) {
+    const std::size_t end = std::min(missing.size(), begin + group);
+    cache.prepare(targets, std::span(missing).subspan(begin, end - begin), engines);
+    for (std::size_t i = begin; i < end; ++i) {
+      const ops::ConvCall& call = missing[i];
+      for (const ops::cudnn::Algorithm& algorithm :
+           cache.list(targets.front(), call.desc, call.pass, engines).algorithms) {
+        chosen[nn::describe(call)] = algorithm;
+        plan_all(cache, targets.front(), {call}, chosen);
+      }
+    }
+  }
+  return chosen;
+}
+
+}  // namespace lockstep::testing

@@ -1,0 +1,113 @@
+// How often cuDNN is asked when a ResNet-50 is planned and tuned, for a GPU that is described and not here.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <tuple>
+
+#include "tests/nn/plan/cudnn_calls.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using ops::ConvCall;
+using ops::ConvPass;
+using ops::Engines;
+using ops::cudnn::Algorithm;
+using ops::cudnn::PlanCache;
+using ops::cudnn::Target;
+
+class CudnnPlanning : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = testing::no_cudnn_here(LOCKSTEP_DRIVER_STUB); !why.empty()) {
+      GTEST_SKIP() << why;
+    }
+    properties_ = std::make_unique<ops::cudnn::Descriptor>(ops::cudnn::describe_device(testing::kH100));
+  }
+  /// One for each thread.
+  [[nodiscard]] std::vector<Target> targets(int count) const {
+    return std::vector<Target>(static_cast<std::size_t>(count), Target{nullptr, properties_.get()});
+  }
+
+ private:
+  std::unique_ptr<ops::cudnn::Descriptor> properties_;
+};
+
+TEST_F(CudnnPlanning, AFirstRunAsksEachQuestionOnceAndALaterOneListsNothing) {
+  const std::vector<ConvCall> calls = testing::resnet50_calls(64, testing::Of::training_and_evaluation);
+  const std::vector<Target> two = targets(2);
+  PlanCache cache;
+  const testing::Chosen chosen = testing::tune(cache, two, calls, Engines::precompiled);
+  std::set<std::string> plans;
+  std::set<std::string> lists;
+  for (const ConvCall& call : testing::distinct(calls)) {
+    ConvCall bare = call;
+    bare.desc.norm = {};
+    lists.insert(describe(call));
+    for (const Algorithm& algorithm : ops::cudnn::algorithms(two.front(), call.desc, call.pass, Engines::precompiled)) {
+      EXPECT_NE(algorithm.form, ops::cudnn::Form::norm);
+      plans.insert(describe(bare) + algorithm.text());
+    }
+  }
+  EXPECT_EQ(cache.lists_made(), static_cast<int>(lists.size()));
+  EXPECT_EQ(cache.plans_made(), static_cast<int>(plans.size()));
+  testing::plan_all(cache, two.front(), calls, chosen);
+  EXPECT_EQ(cache.lists_made(), static_cast<int>(lists.size()));
+  EXPECT_LE(cache.plans_made(), static_cast<int>(plans.size() + lists.size())) << "losers were dropped, and no more";
+
+  const std::vector<ConvCall> training = testing::resnet50_calls(64, testing::Of::training);
+  EXPECT_EQ(training.size(), 3U * 53 - 1) << "the images get no gradient";
+  PlanCache later;
+  testing::plan_all(later, two.front(), training, chosen);
+  EXPECT_EQ(later.lists_made(), 0);
+  EXPECT_LE(later.plans_made(), 70);
+  testing::plan_all(later, two.front(), training, chosen);
+  EXPECT_LE(later.plans_made(), 70);
+}
+
+TEST_F(CudnnPlanning, ThreadsFindWhatOneFinds) {
+  const std::vector<ConvCall> training = testing::resnet50_calls(64, testing::Of::training);
+  ConvCall beside_norm = training.front();
+  for (const ConvCall& call : training) {
+    if (call.desc.norm.wanted && call.pass == ConvPass::forward && call.desc.kernel[0] == 1) {
+      beside_norm = call;
+    }
+  }
+  ASSERT_TRUE(beside_norm.desc.norm.wanted);
+  ConvCall circular = beside_norm;  // which cuDNN does not compute
+  circular.desc.norm = {};
+  circular.desc.pad_mode = ops::PadMode::circular;
+  const std::vector<ConvCall> calls{beside_norm, circular};
+  const std::vector<Target> three = targets(3);
+  PlanCache cache;
+  cache.prepare(three, calls, Engines::all);
+  const std::vector<Algorithm> all = ops::cudnn::algorithms(three.front(), beside_norm.desc, beside_norm.pass);
+  EXPECT_EQ(cache.list(three.front(), beside_norm.desc, beside_norm.pass, Engines::all).algorithms, all);
+  EXPECT_EQ(cache.plans_made(), static_cast<int>(all.size()));
+  int serving = 0;
+  for (const Algorithm& algorithm : all) {
+    std::vector<std::string> said;
+    for (int i = 0; i < 2; ++i) {  // what is refused is refused again with the same text
+      try {
+        EXPECT_NE(cache.plan(three.front(), beside_norm.desc, beside_norm.pass, algorithm), nullptr);
+        said.emplace_back("planned");
+      } catch (const Error& error) {
+        said.emplace_back(error.what());
+      }
+    }
+    EXPECT_EQ(said[0], said[1]);
+    serving += algorithm.form == ops::cudnn::Form::norm ? 1 : 0;
+  }
+  EXPECT_GT(serving, 0);
+  EXPECT_EQ(cache.plans_made(), static_cast<int>(all.size())) << "each was made by a thread";
+  // What nobody holds goes with the next calls; what somebody holds stays.
+  const auto held = cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.front());
+  cache.prepare(three, {}, Engines::all);
+  EXPECT_EQ(cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.front()), held);
+  EXPECT_EQ(cache.plans_made(), static_cast<int>(all.size()));
+  EXPECT_NE(cache.plan(three.front(), beside_norm.desc, beside_norm.pass, all.at(1)), nullptr);
+  EXPECT_EQ(cache.plans_made(), static_cast<int>(all.size()) + 1);
+}
+
+}  // namespace
+}  // namespace lockstep::nn
