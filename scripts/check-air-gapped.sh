@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every part of scripts/gpu-check.sh with the bundle of --prepare in a bare Debian 12 (a chroot made by debootstrap)
+# Runs every call of scripts/gpu-check.sh with the bundle of --prepare in a bare Debian 12 (a chroot made by debootstrap)
 # that has no network, no Open MPI, no libgomp, no Python and no GPU: the programs must start, Open MPI of the bundle must
-# start ranks, and each part must end with status 77 and its reports. Needs root.
+# start ranks, and each call must end with status 77 and its reports. Needs root.
 #   scripts/check-air-gapped.sh [--bundle FOLDER] [--out FOLDER]     default: .bundle; the reports are kept in --out
 # NVIDIA's libraries come from this machine's toolkit (CUDA_HOME, default /usr/local/cuda), as they would there.
 # FOLDER=... in the environment: where bookworm/ is or is made (default: a temporary folder, removed at the end).
@@ -20,27 +20,27 @@ if [ "${1:-}" = --inside ]; then
     mount --bind "$libraries" "$system/usr/local/cuda/lib64"
   fi
   failures=0
-  expect() {  # expect PATTERN: the last part said it
+  expect() {  # expect PATTERN: the last call said it
     if grep -qE -- "$1" "$system/srv/output"; then return; fi
     failures=$((failures + 1))
-    say "$part: nothing matches '$1'"
+    say "$call: nothing matches '$1'"
   }
-  for part in smoke check sanitizers perf speed; do
+  for call in a b c d; do
     status=0
     chroot "$system" env -i PATH=/usr/bin:/bin HOME=/srv OUT=/srv/out \
-      bash /srv/lockstep/scripts/gpu-check.sh --part "$part" > "$system/srv/output" 2>&1 < /dev/null || status=$?
+      bash /srv/lockstep/scripts/gpu-check.sh first "$call" 90 > "$system/srv/output" 2>&1 < /dev/null || status=$?
     cat "$system/srv/output"
     if [ "$status" != 77 ]; then
       failures=$((failures + 1))
-      say "$part: exit status $status, expected 77"
+      say "$call: exit status $status, expected 77"
     fi
     expect '^passed   libraries '
     expect '^passed   2 ranks on the host '
     expect '^Nothing ran on a GPU'
-    for kind in json md; do
-      if ! ls "$system/srv/out/gpu-check-$part"*".$kind" > /dev/null 2>&1; then
+    for kind in tsv json md tgz; do
+      if [ ! -s "$system/srv/out/gpu-check-$call.$kind" ]; then
         failures=$((failures + 1))
-        say "$part: no gpu-check-$part.$kind"
+        say "$call: no gpu-check-$call.$kind"
       fi
     done
   done

@@ -1,34 +1,68 @@
-# One check after the other within the part's time. Sourced by gpu-check.sh.
+# Checks, one after the other or beside each other, within the call's time. Sourced by gpu-check.sh.
 
-reserve=10  # seconds that the reports may take
-grace=5     # between TERM and KILL for a check whose time is over
-
-# allowance LEFT NEEDS LIMIT: how many seconds a check may take, when LEFT remain, less than NEEDS make no sense and LIMIT
-# is what it takes at most. Nothing and status 1: it does not fit.
-allowance() {
-  if [ "$1" -lt "$2" ]; then return 1; fi
-  if [ "$1" -lt "$3" ]; then echo "$1"; else echo "$3"; fi
-}
+reserve=6  # seconds that the reports may take
+grace=3    # between TERM and KILL for a check whose time is over
+least=5    # a check with less time than this is not begun
 seconds_left() { echo $((budget - reserve - SECONDS)); }
 
-# check NAME NEEDS LIMIT READER COMMAND...: runs the command, its output in $work/log, and makes a row of it. READER looks at
-# `status` and `log` and sets `state`, `detail` and the counts. `reason`, when set, is why the check is skipped.
+# check NAME LIMIT READER COMMAND...: runs the command, its output in `log`, and makes a row of it. READER looks at `status`,
+# `stopped` and `log` and sets `state`, `detail` and the counts. `reason`, when set, is why the check is skipped.
 # Returns 0 when it passed.
-reason='' running=''
 check() {
-  local name=$1 needs=$2 limit=$3 reader=$4 left allowed start=$SECONDS
-  local status=0 state=passed detail='' pass=0 fail=0 skip=0
-  shift 4
-  log=$work/log/${name//[^A-Za-z0-9_.-]/_}.log
+  due "$1" || return 1
+  conduct "$@"
+}
+
+# beside NAME LIMIT READER COMMAND...: the same in the background, once fewer than `rooms` run there; together waits for those
+# since the last together, all_over for all.
+rooms=2 wave=()
+beside() {
+  due "$1" || return 0
+  local pids
+  while true; do
+    read -r -d '' -a pids < <(jobs -rp) || true
+    [ ${#pids[@]} -ge "$rooms" ] || break
+    wait -n || true
+  done
+  {
+    trap 'kill "$running" 2> /dev/null; exit 143' TERM
+    conduct "$@" || true
+  } &
+  wave+=($!)
+}
+together() {
+  if [ ${#wave[@]} != 0 ]; then wait "${wave[@]}" 2> /dev/null || true; fi
+  wave=()
+}
+all_over() {
+  while [ -n "$(jobs -rp)" ]; do wait -n || true; done
+  wave=()
+}
+
+# due NAME: whether the call wants this check. `first again` wants those of `only`, once.
+declare -A only=()
+due() {
+  if [ "$call" != again ]; then return 0; fi
+  [ -n "${only[$1]:-}" ] || return 1
+  unset "only[$1]"
+}
+
+reason='' running=''
+conduct() {
+  local name=$1 limit=$(($2 * patience)) reader=$3 left allowed start=$SECONDS
+  local status=0 stopped='' state=passed detail='' pass=0 fail=0 skip=0
+  local log=$work/log/${name//[^A-Za-z0-9_.-]/_}.log
+  shift 3
   if [ -n "$reason" ]; then
     row "$name" skipped 0 0 1 0 "$reason"
     return 1
   fi
   left=$(seconds_left)
-  if ! allowed=$(allowance "$left" "$needs" "$limit"); then
-    row "$name" skipped 0 0 1 0 "needs $needs s, $left s of the part's $budget are left"
+  if [ "$left" -lt "$least" ]; then
+    row "$name" skipped 0 0 1 0 "no time: $left of the call's $budget s are left"
     return 1
   fi
+  allowed=$((left < limit ? left : limit))
   # mpirun passes a TERM on to its ranks and waits for them; KILL for what does not listen.
   # In the background, so that a signal to this script is heard at once.
   timeout --kill-after="$grace" "$allowed" "$@" > "$log" 2>&1 < /dev/null &
@@ -36,44 +70,65 @@ check() {
   wait "$running" 2> /dev/null || status=$?
   running=
   if { [ "$status" = 124 ] || [ "$status" = 137 ]; } && [ $((SECONDS - start)) -ge "$allowed" ]; then
+    stopped="stopped after $allowed s"
+  fi
+  "$reader"
+  # What a stopped program printed counts. Without an error in it: a hang if the check's own limit was reached, else the
+  # call's time is to blame. How slow a sanitizer is says nothing about the program.
+  if [ -n "$stopped" ] && [ "$state" != failed ]; then
     if [ "$allowed" -lt "$limit" ]; then
-      state=skipped skip=1 detail="stopped after $allowed s: the part's $budget s were over"
+      state=skipped skip=$((skip + 1)) detail="no time: $detail"
     elif [ "$reader" = read_sanitizer ]; then
-      # How slow a sanitizer is says nothing about the program.
-      state=skipped skip=1 detail="stopped at its limit of $limit s, it last said: $(last_line)"
+      state=skipped skip=$((skip + 1))
     else
-      state=failed fail=1 detail="stopped at its limit of $limit s, it last said: $(last_line)"
+      state=failed fail=1
     fi
-  else
-    "$reader"
   fi
   row "$name" "$state" "$pass" "$fail" "$skip" $((SECONDS - start)) "$detail"
   [ "$state" = passed ]
 }
 
-last_line() { grep -vE '^[[:space:]]*$' "$log" | tail -n 1 || true; }
+log_of() { printf '%s/log/%s.log' "$work" "${1//[^A-Za-z0-9_.-]/_}"; }  # log_of NAME
+last_line() { grep -avE '^[[:space:]]*$' "$log" | tail -n 1 || true; }
 
 # A program whose exit status says it all.
 read_status() {
+  if [ -n "$stopped" ]; then
+    detail="$stopped, it last said: $(last_line)"
+    return
+  fi
   case "$status" in
     0) pass=1 detail=$(last_line) ;;
     77) state=skipped skip=1 detail=$(last_line) ;;
-    *) state=failed fail=1 detail="exit status $status: $(grep -m 1 -iE 'error' "$log" || last_line)" ;;
+    *) state=failed fail=1 detail="exit status $status: $(grep -am 1 -iE 'error' "$log" || last_line)" ;;
   esac
 }
 
 # A GoogleTest program. One line a test: "[       OK ] Suite.Name (3 ms)"; the summary's lines have no times. Under mpirun
 # the lines are those of all ranks.
 read_tests() {
-  pass=$(grep -cE '\[ +OK \] .*\([0-9]+ ms\)$' "$log" || true)
-  fail=$(grep -cE '\[ +FAILED +\] .*\([0-9]+ ms\)$' "$log" || true)
-  skip=$(grep -cE '\[ +SKIPPED +\] .*\([0-9]+ ms\)$' "$log" || true)
-  detail=$(grep -A 1 -hE ': Skipped$' "$log" | grep -vE ': Skipped$|^--$' | sort | uniq -c | sort -rn |
-    awk 'NR <= 3 {n = $1; $1 = ""; printf "%s%d skipped:%s", sep, n, $0; sep = "; "}' || true)
+  local names last=''
+  read -r pass fail skip names < <(awk '
+    !/\([0-9]+ ms\)$/ { next }
+    /\[ +OK \] / { ++pass }
+    /\[ +SKIPPED +\] / { ++skip }
+    /\[ +FAILED +\] / { ++fail; sub(/.*\[ +FAILED +\] /, ""); sub(/[ ,].*/, ""); if (!seen[$0]++) names = names " " $0 }
+    END { print pass + 0, fail + 0, skip + 0 names }' "$log")
+  if [ "$skip" != 0 ]; then
+    detail=$(grep -aA 1 -hE ': Skipped$' "$log" | grep -avE ': Skipped$|^--$' | sort | uniq -c | sort -rn |
+      awk 'NR <= 3 {n = $1; $1 = ""; printf "%s%d skipped:%s", sep, n, $0; sep = "; "}' || true)
+  fi
   if [ "$status" != 0 ]; then
+    # The last test that began, if no line says how it ended.
+    last=$({ grep -aE "\[ +(RUN|OK|FAILED|SKIPPED) +\] " "$log" || true; } | tail -n 1 | sed -nE 's/.*\[ +RUN +\] ([^ ]+).*/, in \1/p')
+  fi
+  if [ -n "$stopped" ]; then
+    detail="$stopped, $((pass + fail + skip)) tests ran$last${names:+; failed: $names}${detail:+; $detail}"
+    if [ "$fail" != 0 ]; then state=failed; fi
+  elif [ "$status" != 0 ]; then
     state=failed
-    if [ "$fail" = 0 ]; then fail=1; fi
-    detail="exit status $status: $(grep -m 1 -E '\[ +FAILED +\] .*\([0-9]+ ms\)$|rror' "$log" || last_line)${detail:+; $detail}"
+    if [ "$fail" = 0 ]; then fail=1 names=; fi
+    detail="exit status $status$last: ${names:+failed: $names; }$(grep -am 1 -E 'rror' "$log" || last_line)${detail:+; $detail}"
   elif [ "$pass" = 0 ]; then
     state=skipped
     if [ "$skip" = 0 ]; then skip=1 detail="no test ran"; fi
@@ -82,12 +137,82 @@ read_tests() {
 
 # The same under compute-sanitizer, whose own errors make its exit status 86 (--error-exitcode).
 read_sanitizer() {
+  local printed='^=+ +(Invalid|Uninitialized|Misaligned|Race|Error|Warning: Race|Barrier|Out-of-range|Stack|Malloc|Double free)' errors
   read_tests
-  detail="$(grep -m 1 -oE 'ERROR SUMMARY: .*|RACECHECK SUMMARY: .*' "$log" || true)${detail:+; $detail}"
-  if [ "$status" = 0 ] && ! grep -qE '(ERROR|RACECHECK) SUMMARY: 0 ' "$log"; then
+  errors=$(grep -acE "$printed" "$log" || true)
+  if [ "$errors" != 0 ]; then detail="$errors errors printed, the first: $(grep -am 1 -E "$printed" "$log"); $detail"; fi
+  detail="$(grep -am 1 -oE 'ERROR SUMMARY: .*|RACECHECK SUMMARY: .*' "$log" || true)${detail:+; $detail}"
+  if [ -n "$stopped" ]; then
+    if [ "$errors" != 0 ]; then state=failed fail=$((fail + errors)); fi
+  elif [ "$status" = 0 ] && ! grep -aqE '(ERROR|RACECHECK) SUMMARY: 0 ' "$log"; then
     state=failed fail=1 detail="no summary without errors: $(last_line)"
+  elif [ "$status" != 0 ] && [ "$pass" = 0 ] && grep -aqiE 'device not supported|unable to (find|create)|unsupported' "$log"; then
+    state=skipped skip=1 fail=0 detail="compute-sanitizer does not work here: $(grep -am 1 -iE 'not supported|unable|unsupported' "$log")"
   fi
-  if grep -qiE 'device not supported|unable to (find|create)|unsupported' "$log" && [ "$status" != 0 ] && [ "$pass" = 0 ]; then
-    state=skipped skip=1 fail=0 detail="compute-sanitizer does not work here: $(grep -m 1 -iE 'not supported|unable|unsupported' "$log")"
+}
+
+# note_figure RATE: for ratio().
+note_figure() { printf '%s\t%s\n' "$name" "$1" >> "$work/figures"; }
+
+# A run of ours: the median of what its reports say, without the first two; clocks and watts of nvidia-smi's log beside it. A
+# stopped run has its figure, too.
+read_figure() {
+  local reports=${log%.log}.rates metrics=$work/runs/$name/metrics.jsonl number rate said
+  read_status
+  { grep '"event":"step"' "$metrics" 2> /dev/null || true; } |
+    sed -nE 's/.*"([a-z]+)_per_second":([0-9.eE+-]+).*/\2 \1/p' > "$reports"
+  cp "$metrics" "${log%.log}.jsonl" 2> /dev/null || true
+  number=$(wc -l < "$reports")
+  if [ "$number" -lt 3 ]; then
+    if [ "$state" = passed ] && [ -z "$stopped" ]; then state=failed fail=1 pass=0; fi
+    detail="$number reports, at least 3 expected; $detail"
+    return
+  fi
+  rate=$(tail -n +3 "$reports" | sort -g |
+    awk '{v[NR] = $1; unit = $2} END {printf "%.1f %s/s", (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2, unit}')
+  note_figure "${rate%% *}"
+  said=$detail
+  detail="$rate, median of $((number - 2)) reports$(clocks "$start" "$SECONDS")"
+  if [ "$status" != 0 ]; then detail+="; $said"; fi
+}
+
+# The peer's program, whose last line is JSON.
+read_peer() {
+  local rate
+  read_status
+  if grep -aqE 'No module named .(torch|torchvision)' "$log"; then
+    state=skipped skip=1 fail=0 detail="no PyTorch with torchvision here: $(last_line)"
+    return
+  fi
+  rate=$(sed -nE 's/.*"images_per_second": *([0-9.]+).*/\1/p' "$log" | tail -n 1)
+  if [ -n "$rate" ]; then
+    note_figure "$rate"
+    detail="$rate images/s$(clocks "$start" "$SECONDS")${stopped:+; $detail}"
+  elif [ "$state" = passed ] && [ -z "$stopped" ]; then
+    state=failed fail=1 pass=0 detail="no images_per_second: $(last_line)"
+  fi
+}
+
+# clocks FROM TO: what nvidia-smi said while the GPU worked between these seconds of this script; nothing without it.
+clocks() {
+  awk -v from="$1" -v to="$2" '
+    $2 == "#" && /pclk/ { for (i = 3; i <= NF; ++i) at[$i] = i - 1 }
+    $2 == "#" || $1 < from || $1 > to || !("sm" in at) || $(at["sm"]) < 50 { next }
+    $2 == 0 { ++n; watts += $(at["pwr"]); clock += $(at["pclk"]); memory += $(at["mclk"]) }
+    END { if (n) printf "; %.0f W, %.0f MHz, memory %.0f MHz", watts / n, clock / n, memory / n }' "$work/log/dmon.log" \
+    2> /dev/null || true
+}
+
+# ratio NAME OURS THEIRS: a row of the best of ours over the best of the peer, by patterns of their names. All are of this call.
+ratio() {
+  local said
+  said=$(awk -F '\t' -v ours="^($2)\$" -v theirs="^($3)\$" '
+    $1 ~ ours && $2 > a { a = $2; x = $1 }
+    $1 ~ theirs && $2 > b { b = $2; y = $1 }
+    END { if (a > 0 && b > 0) printf "%.3f = %s, %.1f images/s, over %s, %.1f", a / b, x, a, y, b }' "$work/figures" 2> /dev/null || true)
+  if [ -n "$said" ]; then
+    row "$1" passed 1 0 0 0 "$said"
+  elif [ "$call" != again ]; then
+    row "$1" skipped 0 0 1 0 "${reason:-no figure of ours, or none of the peer}"
   fi
 }

@@ -109,23 +109,117 @@ programs_start() {
   fi
 }
 
-# find_gpus: `gpus` that CUDA can use, counted by our own program; `gpu` in words. Sets `reason` when there are none.
+# smi ARGUMENT...: nvidia-smi, which may hang on a GPU that is not well; status 127 where there is none.
+smi() { timeout 30 nvidia-smi "$@" 2> /dev/null < /dev/null; }
+
+# find_gpus: `gpus` that CUDA can use, counted by our own program, or by nvidia-smi where ours counts none: then that is a
+# failed row, and the rest goes on. `gpu` in words. Sets `reason` when there are none.
 find_gpus() {
-  local said
-  gpus=0 gpu="none found"
-  if said=$("$programs/lockstep-devices" --json --no-measure 2> "$work/log/lockstep-devices.log" < /dev/null); then
-    gpus=$(printf '%s\n' "$said" | grep -c '"uuid"' || true)
-    add_json machine "$said"
+  local said='' log=$work/log/lockstep-devices.log ours listed
+  gpus=0 gpu="none found" no_gpu=
+  if said=$(timeout 60 "$programs/lockstep-devices" --json --no-measure 2> "$log" < /dev/null); then
+    gpus=$(grep -c '"uuid"' <<< "$said" || true)
+    printf '%s\n' "$said" > "$work/machine.json"
+    add_data machine "$work/machine.json"
   fi
-  if command -v nvidia-smi > /dev/null; then
-    gpu=$(nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2> /dev/null | paste -sd ';' || true)
-  fi
+  ours=$(tail -n 1 "$log" | grep . || echo "lockstep-devices lists none")
+  listed=$(smi -L | grep -c '^GPU ' || true)
+  gpu=$(smi --query-gpu=name,driver_version,memory.total --format=csv,noheader | paste -sd ';' || true)
   if [ -z "$gpu" ]; then gpu="none found by nvidia-smi"; fi
-  if [ "$gpus" = 0 ]; then
-    no_gpu="no GPU that CUDA can use ($(tail -n 1 "$work/log/lockstep-devices.log" | grep . || echo "lockstep-devices lists none"))"
-  else
-    no_gpu=
+  if [ "$gpus" = 0 ] && [ "$listed" != 0 ]; then
+    gpus=$listed
+    row "lockstep-devices" failed 0 1 0 0 "counts no GPU ($ours), nvidia-smi counts $listed"
+  elif [ "$gpus" = 0 ]; then
+    no_gpu="no GPU that CUDA can use ($ours)"
   fi
+}
+
+# gpu_state: a row that says whether the GPUs are ours alone, and a row where nvidia-smi, which knows it, is missing.
+gpu_state() {
+  local index total used mode mig wrong='' holders
+  if ! command -v nvidia-smi > /dev/null; then
+    row "GPU is free" skipped 0 0 1 0 "no nvidia-smi on this machine: neither this is known nor clocks and watts of the figures"
+    return
+  fi
+  while IFS=, read -r index total used mode mig; do
+    if [[ $mode != *Default* ]]; then wrong+="GPU $index is in compute mode$mode, expected Default; "; fi
+    if [[ $mig == *Enabled* ]]; then wrong+="GPU $index is under MIG; "; fi
+    if [ "$((10 * used))" -gt "$((total))" ]; then wrong+="GPU $index has$used of$total MiB in use; "; fi
+  done < <(smi --query-gpu=index,memory.total,memory.used,compute_mode,mig.mode.current --format=csv,noheader,nounits |
+    grep -E '^[0-9]+, *[0-9]+, *[0-9]+,' || true)
+  holders=$(smi --query-compute-apps=pid,process_name,used_memory --format=csv,noheader | paste -sd ';' || true)
+  if [ -n "$holders" ]; then wrong+="other processes: $holders; "; fi
+  if [ -n "$wrong" ]; then
+    row "GPU is free" failed 0 1 0 0 "${wrong%; }; figures and tests may be wrong"
+  else
+    row "GPU is free" passed 1 0 0 0 "compute mode Default, no MIG, no other process"
+  fi
+}
+
+# loaded_versions: "NAME VERSION" of each library that programs load here, and of the CUDA that the driver is for.
+loaded_versions() {
+  python3 - << 'END_PYTHON' 2> /dev/null || true
+import ctypes
+def dotted(value, step):
+    return f"{value // step ** 2}.{value // step % step}.{value % step}"
+def ask(name, library, call):
+    try:
+        print(name, call(ctypes.CDLL(library)), flush=True)
+    except (OSError, AttributeError):
+        pass
+def by_address(function, numbers=1):
+    values = [ctypes.c_int() for _ in range(numbers)]
+    getattr(*function)(*map(ctypes.byref, values))
+    return [value.value for value in values]
+def size_of(function):
+    function.restype = ctypes.c_size_t
+    return function()
+ask("cudnn", "libcudnn.so.9", lambda l: dotted(size_of(l.cudnnGetVersion), 100))
+ask("cublaslt", "libcublasLt.so.13", lambda l: dotted(size_of(l.cublasLtGetVersion), 100))
+ask("nccl", "libnccl.so.2", lambda l: dotted(by_address((l, "ncclGetVersion"))[0], 100))
+ask("nvrtc", "libnvrtc.so.13", lambda l: ".".join(map(str, by_address((l, "nvrtcVersion"), 2))))
+ask("driver", "libcuda.so.1", lambda l: "{}.{}".format(*divmod(by_address((l, "cuDriverGetVersion"))[0] // 10, 100)))
+END_PYTHON
+}
+
+# find_versions: rows for the libraries beside what the programs were built with, and for the driver beside the toolkit.
+find_versions() {
+  local name built loaded differ='' driver toolkit
+  loaded_versions > "$work/versions"
+  driver=$(sed -n 's/^driver //p' "$work/versions")
+  if [ -z "$driver" ]; then driver=$(smi | sed -nE 's/.*CUDA Version: *([0-9.]+).*/\1/p' || true); fi
+  versions=$(grep -v '^driver ' "$work/versions" | paste -sd ',' | sed 's/,/, /g')
+  versions="${versions:-not known without python3}; driver ${driver:+for CUDA }${driver:-none}; nvcc $(
+    { nvcc --version 2> /dev/null || echo "release none,"; } | sed -n 's/.*release \([^,]*\),.*/\1/p')"
+  if [ ! -f "$bundle/versions" ]; then
+    row "library versions" skipped 0 0 1 0 "the bundle does not say what it was built with; here $versions"
+    return
+  fi
+  while read -r name built; do
+    loaded=$(sed -n "s/^$name //p" "$work/versions")
+    if [ -n "$loaded" ] && [ "$loaded" != "$built" ]; then differ+="$name $loaded, built with $built; "; fi
+  done < "$bundle/versions"
+  if [ -n "$differ" ]; then
+    row "library versions" skipped 0 0 1 0 "other ones: $differ$versions"
+  elif [ -s "$work/versions" ]; then
+    row "library versions" passed 1 0 0 0 "$versions"
+  else
+    row "library versions" skipped 0 0 1 0 "not known: no python3 that could ask, or no library"
+  fi
+  toolkit=$(sed -n 's/^cuda //p' "$bundle/versions")
+  if [ -n "$driver" ] && [ -n "$toolkit" ] && [ "${driver%%.*}" -lt "${toolkit%%.*}" ]; then
+    row "driver" failed 0 1 0 0 "the driver is for CUDA $driver, the programs are built with $toolkit"
+  fi
+}
+
+# watch_clocks: nvidia-smi says every two seconds what the GPUs do, as clocks() reads it. A driver that somebody uses also stays
+# loaded, without which each program waits seconds for it.
+watch_clocks() {
+  command -v nvidia-smi > /dev/null || return 0
+  timeout "$((budget + 60))" stdbuf -oL nvidia-smi dmon -d 2 -s puc 2>&1 < /dev/null |
+    while IFS= read -r line; do printf '%s %s\n' "$SECONDS" "$line"; done > "$work/log/dmon.log" &
+  helpers+=($!)
+  disown
 }
 
 # on_ranks N COMMAND...: prints the command that runs it as N ranks. Fewer GPUs than ranks: several ranks on one GPU, by

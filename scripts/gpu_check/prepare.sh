@@ -1,7 +1,7 @@
 # --prepare: builds and packs what a machine with a GPU needs. Sourced by gpu-check.sh.
 
-limit=$((60 * 1024 * 1024))  # of the bundle and the tree together
-tools=(hello_ranks lockstep-devices lockstep-cost train_resnet bench_kernels bench_copy bench_allreduce bench_matmul)
+limit=$((58 * 1024 * 1024))  # of the bundle and the tree together
+tools=(hello_ranks lockstep-devices lockstep-cost train_resnet train_text bench_kernels bench_copy bench_allreduce)
 
 # device_tests BUILD: the programs of the tests with the label gpu, a line each, with "ranks" behind those with the label
 # gpu_ranks, too, which take any number of ranks. lockstep_add_test() names the program of A.B test_A_B; tests that this
@@ -22,6 +22,35 @@ device_tests() {
 tracked_sources() {
   (cd "$repository" && git ls-files -z -- '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.h' '*CMakeLists.txt' '*.cmake' '*.cmake.in' |
     xargs -0 -r sha256sum)
+}
+
+# built_with: "NAME VERSION" of the toolkit and of the libraries whose headers were compiled, as find_versions() reads them.
+built_with() {
+  printf '%s\n' '#include <cuda_runtime_api.h>' '#include <cudnn_version.h>' '#include <cublas_api.h>' '#include <nccl.h>' \
+    'cuda CUDART_VERSION' 'nvrtc CUDART_VERSION' 'cudnn CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL' \
+    'cublaslt CUBLAS_VER_MAJOR.CUBLAS_VER_MINOR.CUBLAS_VER_PATCH' 'nccl NCCL_MAJOR.NCCL_MINOR.NCCL_PATCH' |
+    "${CUDACXX:-nvcc}" -E -x cu - | awk '
+      /^(cuda|nvrtc) [0-9]+$/ { print $1, int($2 / 1000) "." int($2 % 1000 / 10) }
+      /^(cudnn|cublaslt|nccl) / { name = $1; gsub(/^[a-z]+| /, ""); print name, $0 }'
+}
+
+# bytes_together FOLDER: `bytes` of the bundle that becomes of it and `tree`, what git tracks.
+bytes_together() {
+  bytes=$(du -sb "$1" | cut -f 1)
+  tree=$(cd "$repository" && git ls-files -z | xargs -0 du -cb 2> /dev/null | awk '$2 == "total" {sum += $1} END {print sum + 0}')
+}
+
+# cut_fashion_mnist FOLDER: leaves the first 20,000 (0x4e20) of 60,000 training images, with which less is reached.
+cut_fashion_mnist() {
+  local name size file
+  say "--prepare: too large with all of Fashion-MNIST: its first 20000 training images are taken"
+  for name in "train-images-idx3 $((8 + 20000 * 784))" "train-labels-idx1 20000"; do
+    size=${name#* } file=$1/${name% *}-ubyte
+    gzip -d "$file.gz"
+    { head -c 4 "$file"; printf '\0\0\x4e\x20'; tail -c +9 "$file" | head -c "$size" || true; } | gzip -9 -n > "$file.gz"
+    rm "$file"
+  done
+  echo 0.90 > "$1/wanted"
 }
 
 # prepare [CMAKE OPTION...]
@@ -45,6 +74,7 @@ prepare() {
   mapfile -t names < <(printf '%s\n' "${tools[@]}"; cut -d ' ' -f 1 "$staged/tests")
   # Before they are compiled: what changes meanwhile is a difference.
   tracked_sources > "$staged/sources"
+  built_with > "$staged/versions"
   cmake --build "$build" --parallel "$(build_jobs)" --target "${names[@]}"
   for program in "${names[@]}"; do
     found=$(find "$build" -type f -name "$program" -perm -u+x | sort)
@@ -64,6 +94,8 @@ prepare() {
   else
     say "--prepare: $peer_folder has no torch_resnet.py (--peer): without it nothing is compared with PyTorch"
   fi
+  # Choices that a machine with a GPU gave stay.
+  cp "$bundle"/choices-*.json "$staged/" 2> /dev/null || true
   git -C "$repository" describe --always --dirty > "$staged/commit" 2> /dev/null || echo unknown > "$staged/commit"
   {
     du -b "$staged"/programs/* | sort -rn
@@ -75,8 +107,11 @@ prepare() {
       if [ -e "$staged/$name" ]; then du -sb "$staged/$name"; fi
     done
   } | awk -v at="$staged/" '{name = $2; sub(at, "", name); printf "%10.1f KiB  %s\n", $1 / 1024, name}' >&2
-  bytes=$(du -sb "$staged" | cut -f 1)
-  tree=$(cd "$repository" && git ls-files -z | xargs -0 du -cb 2> /dev/null | awk '$2 == "total" {sum += $1} END {print sum + 0}')
+  bytes_together "$staged"
+  if [ $((bytes + tree)) -gt "$limit" ] && [ -d "$staged/data/fashion-mnist" ]; then
+    cut_fashion_mnist "$staged/data/fashion-mnist"
+    bytes_together "$staged"
+  fi
   if [ $((bytes + tree)) -gt "$limit" ]; then
     rm -rf "$staged"
     die "--prepare: the bundle has $bytes bytes and the tree $tree, at most $limit are allowed together; sizes are above"

@@ -1,56 +1,77 @@
-# Rows, tables and data of one part, and the two reports that they become. Sourced by gpu-check.sh.
+# Rows, tables and data of one call, and the two reports that they become. Rows come from several processes at a time: what is
+# known lies in files, and one process at a time writes. Sourced by gpu-check.sh.
 
-rows=()      # JSON objects, one a check
-lines=()     # the same as rows of the Markdown table
-tables=()    # Markdown files, under headings of their own
-data=()      # "name": JSON, for the JSON report only
-passed=0 failed=0 skipped=0  # checks
-complete=no                  # whether the part is over
-report=                      # the reports' name; without one nothing is written before the end
+complete=no  # whether the call is over
 # Of the report's head; unpack() and find_gpus() find out.
-commit=unknown bundle_commit=unknown host=unknown gpus=0 gpu="not looked for"
+commit=unknown bundle_commit=unknown host=unknown gpus=0 gpu="not looked for" versions="not looked for"
 
-# json_string TEXT: quoted and escaped. Control characters, which JSON forbids, become spaces.
+# json_string TEXT: quoted and escaped, in `json`. What is no printable character of ASCII becomes a space.
 json_string() {
-  local text=${1//[[:cntrl:]]/ }
+  local text=${1//[^ -~]/ }
   text=${text//\\/\\\\}
-  printf '"%s"' "${text//\"/\\\"}"
+  json=\"${text//\"/\\\"}\"
 }
 
-# row NAME STATUS PASSED FAILED SKIPPED SECONDS DETAIL: STATUS is passed, failed or skipped; a skipped check says why.
+# row NAME STATUS PASSED FAILED SKIPPED SECONDS DETAIL: STATUS is passed, failed or skipped; a skipped check says why. The row
+# lies in files before anybody reads of it on the standard output.
 row() {
-  local detail=${7//[[:cntrl:]]/ }
-  detail=${detail:0:600}
-  rows+=("$(printf '{"name": %s, "status": "%s", "passed": %d, "failed": %d, "skipped": %d, "seconds": %d, "detail": %s}' \
-    "$(json_string "$1")" "$2" "$3" "$4" "$5" "$6" "$(json_string "$detail")")")
-  lines+=("| $1 | $2 | $3 | $4 | $5 | $6 | ${detail//|/ } |")
+  local name=${1//[^ -~]/ } detail=${7//[^ -~]/ } counts json
   case "$2" in
-    passed) passed=$((passed + 1)) ;;
-    failed) failed=$((failed + 1)) ;;
-    skipped) skipped=$((skipped + 1)) ;;
+    passed | failed | skipped) ;;
     *) die "row: status '$2' of '$1', expected passed, failed or skipped" ;;
   esac
-  printf '%-8s %s (%d s)  %s\n' "$2" "$1" "$6" "$detail"
-  if [ -n "$report" ]; then write_files; fi
+  printf -v counts '%d\t%d\t%d\t%d' "$3" "$4" "$5" "$6"
+  detail=${detail:0:20000}
+  {
+    # Who was stopped in here and writes its last row waits for itself, but not for ever.
+    flock -w 5 9 || true
+    printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$files.tsv"
+    printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$kept/rows.tsv"
+    json_string "$name"
+    printf '{"name": %s, "status": "%s", "passed": %d, "failed": %d, "skipped": %d, "seconds": %d, ' "$json" "${@:2:5}" >> "$work/checks.json"
+    json_string "$detail"
+    printf '"detail": %s}\n' "$json" >> "$work/checks.json"
+    printf '| %s |\n' "${name//|/ } | $2 | ${counts//$'\t'/ | } | ${detail//|/ }" >> "$work/checks.md"
+    write_files
+    printf '%-8s %s (%d s)  %s\n' "$2" "$name" "$6" "$detail"
+  } 9>> "$work/lock"
 }
 
-# conclusion: one sentence. Nothing on a GPU is no success, whatever else passed.
-conclusion() {
+# count: `passed`, `failed` and `skipped` rows of this call. Without a process of its own, as all that every row does.
+count() {
+  local rows row
+  passed=0 failed=0 skipped=0
+  mapfile -t rows < "$files.tsv"
+  for row in "${rows[@]}"; do
+    case "$row" in
+      *$'\tpassed\t'*) passed=$((passed + 1)) ;;
+      *$'\tfailed\t'*) failed=$((failed + 1)) ;;
+      *) skipped=$((skipped + 1)) ;;
+    esac
+  done
+}
+
+# conclude: one sentence in `conclusion`. Nothing on a GPU is no success, whatever else passed.
+conclude() {
+  local passed failed skipped
+  count
   if [ "$complete" = no ]; then
-    echo "Not over: $passed checks passed so far, $failed failed, $skipped were skipped."
+    conclusion="Not over: $passed checks passed so far, $failed failed, $skipped were skipped."
   elif [ "$failed" != 0 ]; then
-    echo "$failed of $((passed + failed + skipped)) checks failed, $skipped were skipped."
+    conclusion="$failed of $((passed + failed + skipped)) checks failed, $skipped were skipped."
   elif [ "$gpus" = 0 ]; then
-    echo "Nothing ran on a GPU: there is none that CUDA can use."
+    conclusion="Nothing ran on a GPU: there is none that CUDA can use."
   elif [ "$skipped" != 0 ]; then
-    echo "Everything that ran passed; $skipped of $((passed + skipped)) checks were skipped."
+    conclusion="Everything that ran passed; $skipped of $((passed + skipped)) checks were skipped."
   else
-    echo "Everything passed."
+    conclusion="Everything passed."
   fi
 }
 
-# exit_status: of the whole part, see usage.
+# exit_status: of the whole call, see usage.
 exit_status() {
+  local passed failed skipped
+  count
   if [ "$failed" != 0 ]; then
     echo 1
   elif [ "$gpus" = 0 ]; then
@@ -60,80 +81,107 @@ exit_status() {
   fi
 }
 
-# write_reports: the files, and what they say. The part is over.
+# write_reports: the files, and what they say. The call is over.
 write_reports() {
+  local conclusion
   complete=yes
   write_files
-  say "reports: $out/gpu-check-$report.md, .json, .log"
-  conclusion
+  pack
+  say "reports: $files.md, .json, .tsv, .tgz"
+  conclude
+  echo "$conclusion"
 }
 
-# write_files: $out/gpu-check-$report.json, .md and .log (the ends of the logs of what did not pass). Each is there as a
-# whole, whenever somebody stops this.
+# write_files: $files.json and .md. Each is there as a whole, whenever somebody stops this.
 write_files() {
-  local said file item separator='' log name files=$out/gpu-check-$report
-  said=$(conclusion)
+  local file date over=false head=() rows separator='' json text conclusion
+  conclude
+  printf -v date '%(%Y-%m-%d %H:%M:%S %z)T' -1
+  if [ "$complete" = yes ]; then over=true; fi
+  for text in "$call" "$commit" "$bundle_commit" "$gpu" "$versions" "$host" "$conclusion"; do
+    json_string "$text"
+    head+=("$json")
+  done
   {
-    printf '{\n  "report": "gpu-check", "part": "%s", "complete": %s, "commit": %s, "bundle_commit": %s,\n' "$report" \
-      "$([ "$complete" = yes ] && echo true || echo false)" "$(json_string "$commit")" "$(json_string "$bundle_commit")"
-    printf '  "date": "%s", "gpus": %d, "gpu": %s, "host": %s, "seconds": %d, "budget_seconds": %d,\n' \
-      "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$gpus" "$(json_string "$gpu")" "$(json_string "$host")" "$SECONDS" "$budget"
-    printf '  "conclusion": %s,\n  "checks": [' "$(json_string "$said")"
-    for item in "${rows[@]}"; do
-      printf '%s\n    %s' "$separator" "$item"
-      separator=,
+    printf '{\n  "report": "gpu-check", "complete": %s, "date": "%s", "gpus": %d, "seconds": %d, "budget_seconds": %d,\n' \
+      $over "$date" "$gpus" "$SECONDS" "$budget"
+    printf '  "call": %s, "commit": %s, "bundle_commit": %s,\n  "gpu": %s, "versions": %s, "host": %s,\n  "conclusion": %s,\n' "${head[@]}"
+    printf '  "checks": [\n'
+    mapfile -t rows < "$work/checks.json"
+    for text in "${rows[@]}"; do
+      printf '%s    %s' "$separator" "$text"
+      separator=$',\n'
     done
     printf '\n  ]'
-    if [ ${#data[@]} -gt 0 ]; then printf ',\n  %s' "${data[@]}"; fi
+    for file in "$work"/data/*.json; do
+      [ -f "$file" ] || continue
+      text=${file##*/}
+      printf ',\n  "%s": ' "${text%.json}"
+      cat "$file"
+    done
     printf '\n}\n'
   } > "$files.json.new"
   mv "$files.json.new" "$files.json"
   {
-    printf '# GPU check: %s\n\n' "$report"
-    printf -- '- commit %s, programs built from %s\n- %s, %d of %d s\n- GPU: %s\n- %s\n\n' "$commit" "$bundle_commit" \
-      "$(date -u +%Y-%m-%dT%H:%M:%SZ)" "$SECONDS" "$budget" "$gpu" "$host"
-    printf '**%s**\n\n' "$said"
+    printf '# GPU check: %s\n\n' "$call"
+    printf -- '- commit %s, programs built from %s\n- %s, %d of %d s\n- GPU: %s\n- libraries: %s\n- %s\n\n' "$commit" \
+      "$bundle_commit" "$date" "$SECONDS" "$budget" "$gpu" "$versions" "$host"
+    printf '**%s**\n\n' "$conclusion"
     printf '| check | status | passed | failed | skipped | seconds | detail |\n|---|---|---|---|---|---|---|\n'
-    if [ ${#lines[@]} -gt 0 ]; then printf '%s\n' "${lines[@]}"; fi
-    for file in "${tables[@]}"; do
+    mapfile -t rows < "$work/checks.md"
+    printf '%s\n' "${rows[@]}"
+    for file in "$work"/tables/*.md; do
+      [ -f "$file" ] || continue
       echo
       cat "$file"
     done
   } > "$files.md.new"
   mv "$files.md.new" "$files.md"
-  # Not more than 4 MB: the last lines say most.
-  for log in "$work"/log/*.log; do
-    [ -f "$log" ] || continue
-    name=$(basename "$log")
-    printf '==== %s\n' "$name"
-    tail -c 60000 "$log"
-  done | head -c 4000000 > "$files.log.new" || true
-  mv "$files.log.new" "$files.log"
 }
 
-# add_table TITLE: the rest of a Markdown section, from the standard input.
+# pack: all logs in one archive, which is small enough to be fetched (16 MiB), and the choices of the libraries beside it.
+pack() {
+  local file most
+  for file in "$kept"/choices-*.json; do
+    [ -f "$file" ] || continue
+    cp "$file" "$work/log/"
+    cp "$file" "$out/choices.new"
+    mv "$out/choices.new" "$out/$(basename "$file")"
+  done
+  for most in 8192k 256k; do
+    find "$work/log" -type f -size "-$most" -printf '%P\n' | tar -C "$work/log" -czf "$files.tgz.new" -T - 2> /dev/null || true
+    [ "$(stat -c %s "$files.tgz.new")" -gt 15000000 ] || break
+  done
+  mv "$files.tgz.new" "$files.tgz"
+}
+
+# add_table TITLE: a section of the Markdown report, from the standard input.
 add_table() {
-  local file=$work/table-${#tables[@]}.md
   {
     printf '## %s\n\n' "$1"
     cat
-  } > "$file"
-  tables+=("$file")
+  } > "$work/table.new"
+  mv "$work/table.new" "$work/tables/$(printf '%03d' "$(find "$work/tables" -type f | wc -l)").md"
 }
 
-# add_json NAME TEXT: into the JSON report. Text that is no JSON, as of a program that was stopped, would spoil all of it:
-# it is left out, with a line in the log.
-add_json() {
-  local error
-  if command -v python3 > /dev/null && ! error=$(python3 -m json.tool <<< "$2" 2>&1 > /dev/null); then
-    printf '%s is no JSON and was left out: %s\n' "$1" "$(tail -n 1 <<< "$error")" | tee -a "$work/log/data.log" >&2
-    return
-  fi
-  data+=("\"$1\": $2")
+# quoted FILE PATTERN: the lines that match, as Markdown takes them unchanged.
+quoted() {
+  echo '```'
+  grep -E "$2" "$1" | cut -c 1-160 || true
+  echo '```'
 }
 
-# add_data NAME FILE: a file of JSON as it is.
+# add_data NAME FILE: into the JSON report. What is no JSON, as of a program that was stopped, would spoil all of it: it stays in
+# the archive only, with a line in the log.
 add_data() {
   [ -s "$2" ] || return 0
-  add_json "$1" "$(cat "$2")"
+  cp "$2" "$work/log/$1.json"
+  if ! command -v python3 > /dev/null; then
+    echo "$1 is left out of the report: there is no python3 that could tell whether it is JSON" >> "$work/log/data.log"
+  elif ! python3 -m json.tool "$2" > /dev/null 2>> "$work/log/data.log"; then
+    echo "$1 is no JSON and was left out" | tee -a "$work/log/data.log" >&2
+  else
+    cp "$2" "$work/data/new"
+    mv "$work/data/new" "$work/data/$1.json"
+  fi
 }

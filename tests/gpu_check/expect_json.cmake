@@ -1,4 +1,4 @@
-# cmake -DFILE=report.json -DEXPECT="part=smoke;checks.0.status=passed" -P expect_json.cmake: fails when FILE is no JSON or a
+# cmake -DFILE=report.json -DEXPECT="call=a;checks.0.status=passed" -P expect_json.cmake: fails when FILE is no JSON or a
 # value is another. Names of members are joined by dots, an element of an array is a number.
 file(READ "${FILE}" text)
 foreach(expected IN LISTS EXPECT)
