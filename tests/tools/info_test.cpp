@@ -127,6 +127,31 @@ TEST_F(Info, ACheckpointsFolder) {
   testing::expect_refused(run(folder), {"without model.safetensors"});
 }
 
+TEST_F(Info, CandidatesThatLibrariesRefusedInARun) {
+  const std::string folder = folder_ / "run";
+  std::filesystem::create_directory(folder);
+  testing::put_file(folder + "/config.json", R"({"library_choices": {"calls": 5, "distinct": 3, "timed": 2,
+    "seconds": 1.5, "refused": ["conv2d forward: cudnn:eng1: status 4000", "matmul: status 2000"]}})");
+  const testing::Ended text = run(folder);
+  EXPECT_EQ(text.code, 0) << text.output;
+  for (const char* line :
+       {"5 calls of 3 kinds, 2 timed in 1.5 s, 2 candidates refused",
+        "'refused 0001' = 'conv2d forward: cudnn:eng1: status 4000'", "'refused 0002' = 'matmul: status 2000'"}) {
+    expect_holds(text.output, line);
+  }
+  const testing::Ended json = run("--json " + folder);
+  EXPECT_EQ(parse_json(json.output, "output")
+                .as<Json::Array>("")
+                .at(0)
+                .member("metadata", "")
+                .get<std::string>("refused 0002", ""),
+            "matmul: status 2000");
+  testing::put_file(folder + "/config.json", R"({"library_choices": null})");
+  expect_holds(run(folder).output, "'library choices' = 'none was timed'");
+  testing::put_file(folder + "/config.json", R"({"library_choices": {"calls": "many", "refused": []}})");
+  testing::expect_refused(run(folder), {"config.json", "calls"});
+}
+
 TEST_F(Info, WhatCannotBeReadIsOneLine) {
   testing::expect_refused(run(folder_ / "gone"), {"gone"});
   testing::expect_refused(run(""), {"FILE is required", "--help"});

@@ -18,7 +18,7 @@ int main(int argc, char** argv) {
       "Prints the tensors of a file of safetensors or of torch.save (.pth, .pt, .bin; nothing in it is executed), or "
       "of\n"
       "a checkpoint's folder: name, type, shape, least, largest and mean finite value, and how many values are NaN or\n"
-      "infinite.\n\n"
+      "infinite. Of a run's folder: which candidates of libraries were refused when they were timed (--tune).\n\n"
       "Exit codes: 0, whatever the values are; 2 a file that cannot be read, or is damaged.",
       "lockstep-info");
   std::vector<std::string> paths;

@@ -168,6 +168,29 @@ Json json_of(std::optional<double> value) {
   return value ? Json(*value) : Json();
 }
 
+/// What a run's config.json says of its library choices, as metadata: a file without tensors.
+FileFacts choices_of_run(const std::string& path) {
+  constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
+  FileFacts file{.path = path, .format = "run"};
+  const Json config = parse_json(read_file(path, kMostBytes), path);
+  if (!config.has("library_choices") || config.member("library_choices", path).is_null()) {
+    file.metadata["library choices"] = "none was timed";
+    return file;
+  }
+  const Json choices = config.member("library_choices", path);
+  const auto refused = choices.get<Json::Array>("refused", path);
+  file.metadata["library choices"] =
+      concat(choices.get<int>("calls", path), " calls of ", choices.get<int>("distinct", path), " kinds, ",
+             choices.get<int>("timed", path), " timed in ", choices.get<double>("seconds", path), " s, ",
+             refused.size(), " candidates refused");
+  for (std::size_t i = 0; i < refused.size(); ++i) {
+    std::ostringstream number;
+    number << "refused " << std::setw(4) << std::setfill('0') << i + 1;
+    file.metadata[number.str()] = refused[i].as<std::string>(path);
+  }
+  return file;
+}
+
 }  // namespace
 
 std::vector<FileFacts> read_tensors(const std::string& path) {
@@ -176,8 +199,11 @@ std::vector<FileFacts> read_tensors(const std::string& path) {
   if (folder.empty()) {
     return {facts_of(path)};
   }
+  if (!file_exists(folder + "/" + nn::kModelFile) && file_exists(folder + "/config.json")) {
+    return {choices_of_run(folder + "/config.json")};
+  }
   require<FileError>(file_exists(folder + "/" + nn::kModelFile), folder, ": a folder without ", nn::kModelFile,
-                     ", expected a checkpoint, or a file of tensors");
+                     ", expected a checkpoint, a run's folder, or a file of tensors");
   nn::require_checksums(folder);
   std::vector<FileFacts> files;
   for (const char* name : {nn::kModelFile, nn::kOptimizerFile}) {
@@ -197,6 +223,9 @@ std::string tensor_report(const std::vector<FileFacts>& files) {
         << bytes_text(static_cast<double>(totals.bytes)) << ", " << totals.non_finite << " not finite\n";
     for (const auto& [key, value] : file.metadata) {
       out << "  " << printable(key) << " = " << printable(value) << '\n';
+    }
+    if (file.tensors.empty()) {
+      continue;
     }
     std::vector<std::vector<std::string>> rows{{"name", "type", "shape", "min", "max", "mean", "not finite"}};
     for (const TensorFacts& tensor : file.tensors) {

@@ -26,14 +26,15 @@ struct TensorFacts {
 
 struct FileFacts {
   std::string path;
-  std::string format;  ///< "safetensors" or "torch"
+  std::string format;  ///< "safetensors", "torch" or "run"
   std::map<std::string, std::string> metadata{};
   std::vector<TensorFacts> tensors{};  ///< in the order of their names, numbers in them by their value
 };
 
 /// Reads a file of tensors, or of a checkpoint's folder model.safetensors and, where it is there,
-/// optimizer.safetensors, after a look at their checksums. Host memory holds one tensor at a time. DataError as
-/// TensorFile's, for other checksums, and for a folder without model.safetensors.
+/// optimizer.safetensors, after a look at their checksums. Host memory holds one tensor at a time. Of a run's folder
+/// what config.json says of library choices, as metadata. DataError as TensorFile's, for other checksums, and for a
+/// folder without either.
 [[nodiscard]] std::vector<FileFacts> read_tensors(const std::string& path);
 
 /// A table a file, for people.
