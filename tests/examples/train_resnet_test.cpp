@@ -772,7 +772,7 @@ TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
   kept.reproducible = "world";
   kept.virtual_ranks = 4;
   kept.strategy = "zero1";
-  kept.tune = nn::Switch::on;
+  kept.tune = nn::Tune::on;
   kept.choices = "choices.json";
   nn::require_training_options(kept);
   expect_refused(train_resnet(0, kTiny + "--reproducible world"), {"--virtual-ranks is 0", "power of two"});

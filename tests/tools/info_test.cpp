@@ -149,7 +149,7 @@ TEST_F(Info, CandidatesThatLibrariesRefusedInARun) {
   testing::put_file(folder + "/config.json", R"({"library_choices": null})");
   expect_holds(run(folder).output, "'library choices' = 'none was timed'");
   testing::put_file(folder + "/config.json", R"({"library_choices": {"calls": "many", "refused": []}})");
-  testing::expect_refused(run(folder), {"config.json", "calls"});
+  testing::expect_refused(run(folder), {"config.json", "missing"});
 }
 
 TEST_F(Info, WhatCannotBeReadIsOneLine) {

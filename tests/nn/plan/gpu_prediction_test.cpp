@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -23,6 +24,8 @@ Model one_convolution() {
   builder.linear("fc", builder.global_average_pool("pool", x), 10);
   return testing::on_values(builder.build());
 }
+
+constexpr double kCopy = 0.896;  // of the bandwidth of a data sheet
 
 Plan planned(const Model& model, std::int64_t batch, PlanOptions options = {}) {
   CpuContext context;
@@ -50,8 +53,8 @@ TEST(GpuPrediction, OfAConvolution) {
   const Plan half = planned(model, 256, {.dtype = DType::bf16});
   const PredictedTime in_half = time_of(half, GpuPrediction(half, gpu), "conv2d forward");
   EXPECT_NEAR(in_half.limit_s, 2 * values / 4.8e12, 1e-9) << "by its bytes: 107 us, and its operations take 27";
-  EXPECT_NEAR(in_half.expected_s, 2 * values / (0.78 * 4.8e12) + 1.2e-6, 1e-9);
-  EXPECT_GT(in_half.low_s, in_half.expected_s);
+  EXPECT_NEAR(in_half.expected_s, 2 * values / (0.78 * kCopy * 4.8e12) + 1.2e-6, 1e-9);
+  EXPECT_NEAR(in_half.low_s, 2 * values / (0.68 * kCopy * 4.8e12) + 1.5e-6, 1e-9);
   const Plan single = planned(model, 256);
   EXPECT_NEAR(time_of(single, GpuPrediction(single, gpu), "conv2d forward").limit_s, flops / 66.9e12, 1e-9)
       << "by its operations: 393 us, and its bytes take 214";
@@ -60,6 +63,35 @@ TEST(GpuPrediction, OfAConvolution) {
   const Plan exact = planned(model, 1, {.dtype = DType::f64});
   EXPECT_NEAR(time_of(exact, GpuPrediction(exact, known_gpu("b200")), "conv2d forward").limit_s, flops / 256 / 37e12,
               1e-9);
+}
+
+/// In f32, where operations decide: 128 channels in and a stride, then a channel less.
+TEST(GpuPrediction, OfASlowConvolution) {
+  const auto check = [](std::int64_t channels, double forward, double data) {
+    ModelBuilder builder("one convolution", {56, 56, 8});
+    NodeId x = builder.conv2d("first", builder.input(), channels, {.kernel = 1});
+    x = builder.conv2d("second", x, 512, {.kernel = 3, .stride = 2, .pad = 1});
+    builder.linear("fc", builder.global_average_pool("pool", x), 10);
+    const Model model = testing::on_values(builder.build());
+    const Plan plan = planned(model, 32);
+    const GpuPrediction prediction(plan, known_gpu("h100"));
+    const double rate = 2 * 32.0 * 28 * 28 * 9 * static_cast<double>(channels) * 512 / 66.9e12;
+    int found = 0;
+    for (std::size_t i = 0; i < plan.calls().size(); ++i) {
+      const Call& call = plan.calls()[i];
+      if (call.layer != "second") {
+        continue;
+      }
+      ++found;
+      const double share = call.op.starts_with("conv2d backward_data") ? data : forward;
+      EXPECT_NEAR(prediction.calls()[i].limit_s, rate, 1e-9) << call.op;
+      EXPECT_NEAR(prediction.calls()[i].expected_s, rate / share + 1.2e-6, 1e-9) << call.op;
+      EXPECT_NEAR(prediction.calls()[i].low_s, rate / (share < 0.5 ? 0.31 : 0.55) + 1.5e-6, 1e-9) << call.op;
+    }
+    EXPECT_EQ(found, 3);
+  };
+  check(128, 0.62, 0.35);
+  check(127, 0.35, 0.35);
 }
 
 TEST(GpuPrediction, AStepIsItsCallsAndTheUpdate) {
@@ -73,7 +105,7 @@ TEST(GpuPrediction, AStepIsItsCallsAndTheUpdate) {
   EXPECT_DOUBLE_EQ(apart.step().expected_s, sum);
   const GpuPrediction whole(plan, known_gpu("h100"), {.update_bytes = 1e9, .micro_batches = 3});
   EXPECT_NEAR(whole.update().limit_s, 1e9 / 3.35e12, 1e-12);
-  EXPECT_NEAR(whole.step().expected_s, 3 * sum + 1e9 / (0.82 * 3.35e12) + 1.2e-6, 1e-12);
+  EXPECT_NEAR(whole.step().expected_s, 3 * sum + 1e9 / (0.85 * kCopy * 3.35e12) + 1.2e-6, 1e-12);
   const std::string text = whole.text(plan);
   for (const char* word :
        {"NVIDIA H100 (SXM)", "predicted and not measured", "one of 3 micro-batches", "\nconv2d forward ",
@@ -82,18 +114,20 @@ TEST(GpuPrediction, AStepIsItsCallsAndTheUpdate) {
   }
 }
 
-/// An earlier estimate, which added up the passes of ResNet-50 by hand, came to 9,610 images a second for 331 MB and
-/// 370 launches, 8,550 with low figures.
+/// A sum over the 53 convolutions of ResNet-50, apart from this code, with 331 MB an image in all and 370 launches,
+/// came to these images a second.
 TEST(GpuPrediction, OfResNet50IsTheOneWorkedOutByHand) {
   const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16});
-  const PredictedTime step = GpuPrediction(plan, known_gpu("h200"), {.update_bytes = 20 * 25.6e6}).step();
-  EXPECT_NEAR(256 / step.expected_s, 9610, 300);
-  EXPECT_NEAR(256 / step.low_s, 8550, 300);
-  EXPECT_LT(step.limit_s, 0.85 * step.expected_s);
+  for (const auto& [gpu, expected, low] : {std::tuple{"h200", 8697, 7604}, {"h100", 6629, 5787}}) {
+    const PredictedTime step = GpuPrediction(plan, known_gpu(gpu), {.update_bytes = 20 * 25.6e6}).step();
+    EXPECT_NEAR(256 / step.expected_s, expected, 0.01 * expected) << gpu;
+    EXPECT_NEAR(256 / step.low_s, low, 0.01 * low) << gpu;
+    EXPECT_LT(step.limit_s, 0.75 * step.expected_s) << gpu;
+  }
 }
 
-/// The same estimate with the norms' sums in convolutions, all of them: 10,860 images a second for 279.5 MB, and 10,600
-/// with slower engines where they pay. This plan has them wherever they are possible.
+/// The same sum with the norms' sums in the convolutions wherever they are possible: 279.5 MB an image, and their
+/// engines at 0.65 of the rate.
 TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   const auto images = [](bool in_convolutions, double& low) {
     const Plan plan = planned(resnet(50), 256, {.dtype = DType::bf16, .norms_in_convolutions = in_convolutions});
@@ -104,7 +138,8 @@ TEST(GpuPrediction, OfResNet50WithNormsInConvolutions) {
   double low = 0;
   double low_apart = 0;
   const double apart = images(false, low_apart);
-  EXPECT_NEAR(images(true, low), 10600, 500);
+  EXPECT_NEAR(images(true, low), 9405, 94);
+  EXPECT_NEAR(low, 8236, 82);
   EXPECT_GT(images(true, low), 1.05 * apart);
   EXPECT_GT(low, low_apart);
 }

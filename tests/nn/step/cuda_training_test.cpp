@@ -19,6 +19,7 @@
 
 #include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/comm/watchdog.hpp>
+#include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/model/model.hpp>
