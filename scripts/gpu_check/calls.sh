@@ -60,9 +60,9 @@ sanitize() {
   shares "$1, $4" "$3" "$2" read_sanitizer "$5" "$sanitizer" --tool "$1" --error-exitcode 86 --print-limit 5 --report-api-errors no
 }
 
-# device_tests with_ranks|without_ranks: what --prepare wrote down in the bundle's file `tests`, without the two that have
+# test_programs with_ranks|without_ranks: what --prepare wrote down in the bundle's file `tests`, without the two that have
 # places of their own.
-device_tests() {
+test_programs() {
   local program ranked count
   while read -r program ranked; do
     case "$program" in test_kernels_cuda | test_nn_norm_trial_cuda) continue ;; esac
@@ -167,7 +167,7 @@ call_a() {
   peer torch-eager 60 bf16
   ratio "ResNet-50 bf16 256, untuned, over PyTorch" 'resnet50-(calls|graph)' 'torch-(graph|eager)'
   shares "kernels" 12 150 read_tests "-$big:*OfALibrary*"
-  device_tests without_ranks
+  test_programs without_ranks
   all_over
   shares "engines of libraries" 12 150 read_tests "*OfALibrary*-$big"
   all_over
@@ -242,7 +242,7 @@ several_ranks() {
     # shellcheck disable=SC2086  # options without spaces
     train "ranks-${way%% *}" 90 "$ranked" "${options[@]}" ${way#* }
   done
-  device_tests with_ranks
+  test_programs with_ranks
 }
 
 fashion_mnist() {
@@ -359,7 +359,7 @@ call_d() {
   figure fp16-fast 60 "${options[@]}" --tune fast
   ratio "ResNet-50 fp16 64 over PyTorch" 'fp16-.*' torch-fp16
   gpt2_options 50304 12
-  counters "counters of GPT-2's steps" train_text "${options[@]}" --cuda-graph off
+  counters "counters of GPT-2's steps" train_text "${options[@]}" --tune off --cuda-graph off
   build_here
   sanitize racecheck 200 4 products '*/conv2d:*/matmul'
   sanitize initcheck 200 2 "pictures and copies" '*Augment*:*augment*:*CudaStridedCopy*-'"$big"
