@@ -188,7 +188,7 @@ find_versions() {
   loaded_versions > "$work/versions"
   driver=$(sed -n 's/^driver //p' "$work/versions")
   if [ -z "$driver" ]; then driver=$(smi | sed -nE 's/.*CUDA Version: *([0-9.]+).*/\1/p' || true); fi
-  versions=$(grep -v '^driver ' "$work/versions" | paste -sd ',' | sed 's/,/, /g')
+  versions=$(sed '/^driver /d' "$work/versions" | paste -sd ',' | sed 's/,/, /g')
   versions="${versions:-not known without python3}; driver ${driver:+for CUDA }${driver:-none}; nvcc $(
     { nvcc --version 2> /dev/null || echo "release none,"; } | sed -n 's/.*release \([^,]*\),.*/\1/p')"
   if [ ! -f "$bundle/versions" ]; then
