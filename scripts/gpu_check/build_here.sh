@@ -1,11 +1,11 @@
 # Whether this machine's compiler and toolkit build us. Sourced by gpu-check.sh.
 
 # Runtime and kernels build here, and a program that links them fills a tensor on the GPU: whether this machine's compiler
-# and toolkit can do it. The floor nn is configured and never built, so that what it needs may be missing: zlib and
-# nlohmann-json are empty here.
+# and toolkit can do it. What that does not need may be missing: the floor nn is configured and never built, nlohmann-json is
+# empty here, and zlib has the one function that runtime links.
 build_here() {
   local tool reason='' build=$work/build
-  for tool in cmake ninja nvcc c++; do
+  for tool in cmake ninja nvcc c++ ar; do
     if ! command -v "$tool" > /dev/null; then reason="no $tool on this machine"; fi
   done
   mkdir -p "$build/program" "$build/none"
@@ -31,6 +31,12 @@ add_subdirectory($repository lockstep EXCLUDE_FROM_ALL)
 add_executable(fill_once main.cpp)
 target_link_libraries(fill_once PRIVATE lockstep::kernels)
 END
+  cat > "$build/none/zlib.h" << 'END'
+using Bytef = unsigned char;
+extern "C" unsigned long crc32_z(unsigned long before, const Bytef* bytes, unsigned long count);
+END
+  printf '#include "zlib.h"\nunsigned long crc32_z(unsigned long before, const Bytef*, unsigned long) { return before; }\n' \
+    > "$build/none/zlib.cpp"
   cat > "$build/program/main.cpp" << 'END'
 #include <cstdio>
 #include <vector>
@@ -63,6 +69,10 @@ int main() {
 }
 END
   export build
-  PATH=$own_path LD_LIBRARY_PATH=$own_libraries check "build here" 240 read_status bash -c 'cmake -S "$build/program" \
-    -B "$build/tree" -G Ninja -DCMAKE_BUILD_TYPE=Release && cmake --build "$build/tree" && "$build/tree/fill_once"' || true
+  PATH=$own_path LD_LIBRARY_PATH=$own_libraries check "build here" 240 read_status bash -ec '
+    c++ -c "$build/none/zlib.cpp" -o "$build/none/zlib.o"
+    ar rcs "$build/none/libz.a" "$build/none/zlib.o"
+    cmake -S "$build/program" -B "$build/tree" -G Ninja -DCMAKE_BUILD_TYPE=Release
+    cmake --build "$build/tree"
+    "$build/tree/fill_once"' || true
 }

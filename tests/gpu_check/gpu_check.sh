@@ -297,7 +297,7 @@ esac
 END
 stub "$work/toolkit/bin/compute-sanitizer" <<< 'while [ "$1" != env ] && [[ $1 != */test_* ]]; do shift; done; "$@" && echo "========= ERROR SUMMARY: 0 errors"'
 stub "$work/toolkit/bin/ncu" <<< 'while [[ $1 != */train_* ]]; do if [ "$1" = --log-file ]; then echo "kernel,us" > "$2"; fi; shift; done; exec "$@"'
-for name in ninja c++; do stub "$work/bin/$name" <<< true; done
+for name in ninja c++ ar; do stub "$work/bin/$name" <<< true; done
 stub "$work/bin/nvcc" <<< 'echo "Cuda compilation tools, release 13.0, V13.0.88"'
 stub "$work/bin/cmake" <<< 'if [ "$1" = --build ]; then mkdir -p "$2"; printf "#!/bin/sh\necho filled\n" > "$2/fill_once"; chmod +x "$2/fill_once"; fi'
 python=no
