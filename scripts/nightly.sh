@@ -5,10 +5,10 @@
 # --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults
-#                                         embedding apps mpich valgrind fuzz world torchrun
+#                                         embedding apps mpich valgrind fuzz sweep world torchrun
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz world torchrun)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz sweep world torchrun)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -123,6 +123,17 @@ fuzz_readers() {
   fi
   python3 tests/fuzz/coverage.py build/fuzz/tests/fuzz/fuzz_replay build/fuzz/coverage "${sets[@]}"
 }
+# Random shapes by the host's libraries, for SWEEP_SECONDS (3600), with what this processor has and as on one with AVX2.
+sweep_libraries() {
+  local found=0 seconds=${SWEEP_SECONDS:-3600} isa
+  cmake --preset ci-no-cuda && cmake --build --preset ci-no-cuda --parallel "$(build_jobs)" --target library_sweep || return
+  for isa in ALL AVX2; do
+    echo "ONEDNN_MAX_CPU_ISA=$isa"
+    ONEDNN_MAX_CPU_ISA=$isa build/ci-no-cuda/tests/kernels/library_sweep --seconds $((seconds / 2)) \
+      --seed "$(date +%Y%m%d)0000000" || found=1
+  done
+  return $found
+}
 # Models of 50 steps on 1, 2, 4 and 8 ranks.
 world_numbers() {
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target train_resnet train_text &&
@@ -149,6 +160,7 @@ run_part() {
     mpich) under_mpich ;;
     valgrind) under_valgrind ;;
     fuzz) fuzz_readers ;;
+    sweep) sweep_libraries ;;
     world) world_numbers ;;
     torchrun) under_torchrun ;;
     *) die "nightly.sh: part '$1' is not written" ;;
