@@ -29,8 +29,9 @@ SECONDS  the time of the call in place of the one above; what does not fit is a 
 --data FOLDER    --prepare: with Fashion-MNIST's four .gz files, default ../shared/data/fashion-mnist
 --peer FOLDER    --prepare: with torch_resnet.py, default ../shared/peer
 
-Writes gpu-check-CALL.tsv (a row a check), .json, .md (again with every row) and .tgz (logs, again every 10 s) and the choices of
-the libraries into $OUT, or out/ when OUT is not set. Whatever ends this script, the rows that it printed are there.
+Writes gpu-check-CALL.tsv (a row a check), .json, .md (again with every row) and .tgz (logs, again every 10 s) and the
+choices of the libraries into $OUT, or out/ when OUT is not set. Whatever ends this script, the rows that it printed are
+there.
 Exit status: 0 when everything that ran passed, 1 when something failed, 2 for wrong usage, 77 when there is no GPU
 (the reports say so: nothing was checked on one).
 END
@@ -96,7 +97,8 @@ case "$call" in
 esac
 budget=${budget:-$usual}
 [[ $budget =~ ^[1-9][0-9]{0,4}$ ]] || die "gpu-check.sh: SECONDS is '$budget', expected a number from 1 to 99999"
-[ -d "$bundle" ] || die "gpu-check.sh: no folder $bundle; make it with scripts/gpu-check.sh --prepare where the CUDA toolkit is"
+[ -d "$bundle" ] ||
+  die "gpu-check.sh: no folder $bundle; make it with scripts/gpu-check.sh --prepare where the CUDA toolkit is"
 bundle=$(cd "$bundle" && pwd -P)
 
 export LC_ALL=C

@@ -30,7 +30,8 @@ begin() {
 tool() {
   local found
   found=$(command -v "$1" || true)
-  for found in "$found" "${CUDA_HOME:-/usr/local/cuda}/bin/$1" /usr/local/cuda-13*/bin/"$1" /opt/nvidia/nsight-compute/*/"$1"; do
+  for found in "$found" "${CUDA_HOME:-/usr/local/cuda}/bin/$1" /usr/local/cuda-13*/bin/"$1" \
+    /opt/nvidia/nsight-compute/*/"$1"; do
     if [ -n "$found" ] && [ -x "$found" ]; then
       echo "$found"
       return
@@ -53,11 +54,12 @@ shares() {
   done
 }
 
-# sanitize TOOL LIMIT COUNT WHAT FILTER: shares under compute-sanitizer. Tests of errors make calls of CUDA fail on purpose: only
-# the device's accesses count.
+# sanitize TOOL LIMIT COUNT WHAT FILTER: shares under compute-sanitizer. Tests of errors make calls of CUDA fail on purpose:
+# only the device's accesses count.
 sanitize() {
   local reason=${reason:-$([ -n "$sanitizer" ] || echo "no compute-sanitizer on this machine")}
-  shares "$1, $4" "$3" "$2" read_sanitizer "$5" "$sanitizer" --tool "$1" --error-exitcode 86 --print-limit 5 --report-api-errors no
+  shares "$1, $4" "$3" "$2" read_sanitizer "$5" "$sanitizer" --tool "$1" --error-exitcode 86 --print-limit 5 \
+    --report-api-errors no
 }
 
 # test_programs with_ranks|without_ranks: what --prepare wrote down in the bundle's file `tests`, without the two that have
@@ -78,13 +80,14 @@ test_programs() {
   done < <(cat "$bundle/tests" 2> /dev/null || true)
 }
 
-# resnet50 TYPE STEPS: `options` of a run whose figure is that of whole steps: loader, augmentation, copies and updates are part
-# of it, evaluation is not.
+# resnet50 TYPE STEPS: `options` of a run whose figure is that of whole steps: loader, augmentation, copies and updates are
+# part of it, evaluation is not.
 resnet50() {
   local batch=256
   if [ "$1" = fp16 ]; then batch=64; fi
-  options=("${on_gpu0[@]}" --model resnet50 --dtype "$1" --batch-size $batch --data synthetic --image-size 224 --classes 1000
-    --train-images $((batch * $2)) --test-images 16 --flip on --steps "$2" --epochs 1000 --log-every 4 --workers "$workers")
+  options=("${on_gpu0[@]}" --model resnet50 --dtype "$1" --batch-size $batch --data synthetic --image-size 224
+    --classes 1000 --train-images $((batch * $2)) --test-images 16 --flip on --steps "$2" --epochs 1000 --log-every 4
+    --workers "$workers")
 }
 # figure NAME LIMIT OPTION...: a run of train_resnet; figure_of PROGRAM NAME LIMIT OPTION... of any program.
 figure_of() { check "$2" "$3" read_figure "$programs/$1" "${@:4}" --out "$work/runs/$2" || true; }
@@ -103,8 +106,8 @@ peer() {
   if [ -z "$reason" ] && [ ! -f "$bundle/peer/torch_resnet.py" ]; then reason="no torch_resnet.py in the bundle"; fi
   if [ "$3" = fp16 ]; then batch=64; fi
   check "$1" "$2" read_peer env -u CUDA_DEVICE_MAX_CONNECTIONS LD_LIBRARY_PATH="$own_libraries" python3 \
-    "$repository/bench/end_to_end/torch_fused.py" "$bundle/peer/torch_resnet.py" --device cuda --model resnet50 --batch $batch \
-    --dtype "$3" --steps 30 --warmup 10 "${@:4}" || true
+    "$repository/bench/end_to_end/torch_fused.py" "$bundle/peer/torch_resnet.py" --device cuda --model resnet50 \
+    --batch $batch --dtype "$3" --steps 30 --warmup 10 "${@:4}" || true
 }
 
 # train NAME LIMIT RANKS OPTION...: a run of train_resnet on GPUs, into $work/runs/NAME; with how=beside in the background.
@@ -129,13 +132,15 @@ runs_there() {
     [ -n "$no_gpu" ] || [ -f "$work/runs/$run/last/model.safetensors" ] || echo "the run '$run' left no checkpoint"
   done | head -n 1
 }
-# same RUN OTHER: the checkpoints of two runs are equal, byte for byte. differ RUN OTHER: they are not. `first again` knows by
-# the names of such rows which runs they need.
+# same RUN OTHER: the checkpoints of two runs are equal, byte for byte. differ RUN OTHER: they are not. `first again` knows
+# by the names of such rows which runs they need.
 same() {
   local reason
   reason=$(runs_there "$1" "$2")
-  check "$1 = $2" 30 read_status bash -c 'cmp "$1/model.safetensors" "$2/model.safetensors" &&
-    cmp "$1/optimizer.safetensors" "$2/optimizer.safetensors" && echo "the same bits"' same "$work/runs/$1/last" "$work/runs/$2/last" || true
+  check "$1 = $2" 30 read_status bash -ec 'for file in model optimizer; do
+      cmp "$1/$file.safetensors" "$2/$file.safetensors"
+    done
+    echo "the same bits"' same "$work/runs/$1/last" "$work/runs/$2/last" || true
 }
 differ() {
   local reason
@@ -182,7 +187,9 @@ call_b() {
   # The long ones, a core each, beside everything.
   beside "norms served by engines" 300 read_tests "$programs/test_nn_norm_trial_cuda"
   fashion_mnist
-  for way in racecheck initcheck; do sanitize "$way" 240 1 reductions '*batch_norm*:*BatchNorm*:*softmax*:*layer_norm*:*reduce*:*max_pool*-'"$big"; done
+  for way in racecheck initcheck; do
+    sanitize $way 240 1 reductions '*batch_norm*:*BatchNorm*:*softmax*:*layer_norm*:*reduce*:*max_pool*-'"$big"
+  done
   wave=()
   how=beside steps
   how=beside pictures
@@ -207,8 +214,8 @@ call_b() {
 steps() {
   local type way options
   for type in fp32 bf16; do
-    options=(--model resnet20 --data synthetic --train-images 2048 --test-images 64 --batch-size 128 --epochs 3 --dtype "$type"
-      --tune off --workers 1)
+    options=(--model resnet20 --data synthetic --train-images 2048 --test-images 64 --batch-size 128 --epochs 3
+      --dtype "$type" --tune off --workers 1)
     for way in "calls --cuda-graph off" "again --cuda-graph off" "graph --cuda-graph on" \
       "beside --cuda-graph on --weights-beside" "dependent --cuda-graph on --weights-beside --dependent-launches" \
       "seed --cuda-graph on --seed 2"; do
@@ -238,7 +245,8 @@ several_ranks() {
   options=(--model resnet20 --data synthetic --train-images 1024 --test-images 64 --batch-size 64 --epochs 1 --dtype bf16
     --tune off --workers 1)
   for way in "calls --cuda-graph off" "graph --cuda-graph on" "zero1 --cuda-graph on --strategy zero1" \
-    "sync --cuda-graph on --sync-batch-norm" "bf16 --cuda-graph on --compress bf16" "powersgd --cuda-graph on --compress powersgd:2"; do
+    "sync --cuda-graph on --sync-batch-norm" "bf16 --cuda-graph on --compress bf16" \
+    "powersgd --cuda-graph on --compress powersgd:2"; do
     # shellcheck disable=SC2086  # options without spaces
     train "ranks-${way%% *}" 90 "$ranked" "${options[@]}" ${way#* }
   done
@@ -249,8 +257,8 @@ fashion_mnist() {
   local reason=$reason images=$bundle/data/fashion-mnist reader=read_accuracy how=beside
   if [ -z "$reason" ] && [ ! -d "$images" ]; then reason="no Fashion-MNIST in the bundle"; fi
   # 2 epochs reach 91.1 % on the host (docs/results/train-host).
-  train "ResNet-20 on Fashion-MNIST, bf16" 240 1 --model resnet20 --data "idx:$images" --epochs 12 --batch-size 128 --dtype bf16 \
-    --pad 2 --flip on --tune off --workers 3
+  train "ResNet-20 on Fashion-MNIST, bf16" 240 1 --model resnet20 --data "idx:$images" --epochs 12 --batch-size 128 \
+    --dtype bf16 --pad 2 --flip on --tune off --workers 3
 }
 read_accuracy() {
   local wanted metrics=$work/runs/$name/metrics.jsonl reached
@@ -281,8 +289,9 @@ call_c() {
   figure quiet-beside 60 "${options[@]}" --tune off --weights-beside
   figure quiet-dependent 60 "${options[@]}" --tune off --dependent-launches
   for batch in 128 512; do
-    figure "resnet20-$batch" 40 "${on_gpu0[@]}" --model resnet20 --dtype bf16 --batch-size $batch --data synthetic --train-images \
-      $((batch * 64)) --test-images 64 --flip on --steps 2048 --epochs 1000 --log-every 64 --workers "$workers" --tune off
+    figure "resnet20-$batch" 40 "${on_gpu0[@]}" --model resnet20 --dtype bf16 --batch-size $batch --data synthetic \
+      --train-images $((batch * 64)) --test-images 64 --flip on --steps 2048 --epochs 1000 --log-every 64 \
+      --workers "$workers" --tune off
   done
   gpt2
   bench_copies_and_kernels
@@ -297,8 +306,8 @@ call_c() {
   ratio "ResNet-50 bf16 256 over PyTorch" 'quiet-(graph|tuned|beside|dependent|fast)' 'quiet-torch-.*'
 }
 
-# GPT-2 of 124 million parameters on random tokens, with its vocabulary and with one of a multiple of 64. No byte is above 195,
-# so no token is above 50115.
+# GPT-2 of 124 million parameters on random tokens, with its vocabulary and with one of a multiple of 64. No byte is above
+# 195, so no token is above 50115.
 gpt2_options() {
   local data=$work/tokens
   if [ ! -d "$data" ]; then
@@ -307,8 +316,8 @@ gpt2_options() {
     head -c 12000000 "$work/bytes" > "$data/train.bin"
     tail -c 140000 "$work/bytes" > "$data/val.bin"
   fi
-  options=("${on_gpu0[@]}" --data "tokens:$data" --vocabulary "$1" --length 1024 --layers 12 --heads 12 --width 768 --batch-size 16
-    --dtype bf16 --steps "$2" --log-every 4 --sample 0)
+  options=("${on_gpu0[@]}" --data "tokens:$data" --vocabulary "$1" --length 1024 --layers 12 --heads 12 --width 768
+    --batch-size 16 --dtype bf16 --steps "$2" --log-every 4 --sample 0)
 }
 gpt2() {
   local vocabulary
@@ -327,8 +336,8 @@ bench_copies_and_kernels() {
     add_data copies "$file"
   fi
   file=$kept/kernels.json
-  if check "bench_kernels" 100 read_status "$programs/bench_kernels" "${on_gpu0[@]}" --benchmark_min_time 0.03 --max-seconds 60 \
-    --benchmark_out "$file"; then
+  if check "bench_kernels" 100 read_status "$programs/bench_kernels" "${on_gpu0[@]}" --benchmark_min_time 0.03 \
+    --max-seconds 60 --benchmark_out "$file"; then
     add_table "Kernels" < <(kernel_table "$file")
     add_data kernels "$file"
   fi
@@ -342,8 +351,8 @@ counters() {
     "$programs/$2" "${@:3}" --out "$work/runs/$1" || true
 }
 
-# ---- d: what else there is: what moving data costs, several ranks' all-reduce, rounds of the comparison, fp16, the sanitizers'
-# rest, a build
+# ---- d: what else there is: what moving data costs, several ranks' all-reduce, rounds of the comparison, fp16, the
+# sanitizers' rest, a build
 
 call_d() {
   local round
@@ -367,9 +376,9 @@ call_d() {
   all_over
 }
 
-# What moving data costs: each path alone (lockstep-cost with one rank), then ranks on all GPUs over NCCL; two on one GPU where
-# there is one, which the report says. Rows of their own hold the figures against what they should be; those of bench_copy and
-# bench_kernels are of call c, if it ran on this machine.
+# What moving data costs: each path alone (lockstep-cost with one rank), then ranks on all GPUs over NCCL; two on one GPU
+# where there is one, which the report says. Rows of their own hold the figures against what they should be; those of
+# bench_copy and bench_kernels are of call c, if it ran on this machine.
 moving_data() {
   local count=$gpus what="$gpus ranks" mind='' most=() alone=$work/cost-alone several=$work/cost-ranks
   if [ "$count" -lt 2 ]; then
@@ -458,8 +467,8 @@ kernel_table() {
 
 # ---- again: what failed in earlier calls, then what had no time, in the order of the calls
 
-# call_again: the last row of a name counts. Rows are those that were kept here and those that the tree and the bundle bring. A
-# comparison is made of runs, whose rows come again with it.
+# call_again: the last row of a name counts. Rows are those that were kept here and those that the tree and the bundle
+# bring. A comparison is made of runs, whose rows come again with it.
 call_again() {
   local wanted name other several="lockstep-cost, $gpus ranks"
   if [ "$gpus" -lt 2 ]; then several="lockstep-cost, 2 ranks on 1 GPU"; fi
@@ -475,7 +484,8 @@ call_again() {
     while IFS= read -r name; do
       only[$name]=yes
       for other in "${name%% = *}" "${name##* = }" "${name%% != *}" "${name##* != }"; do only[$other]=yes; done
-      if [[ $name == "moving data: "* ]]; then only["moving data"]=yes only["lockstep-cost, 1 rank"]=yes only["$several"]=yes; fi
+      [[ $name == "moving data: "* ]] || continue
+      only["moving data"]=yes only["lockstep-cost, 1 rank"]=yes only["$several"]=yes
     done < <(sed -n "s/^$wanted\t//p" "$work/again.tsv")
     say "again: $(grep -c "^$wanted" "$work/again.tsv") rows that ${wanted/#no/had no}"
     for name in a b c d; do "call_$name"; done

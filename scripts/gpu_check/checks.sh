@@ -107,7 +107,7 @@ read_status() {
 # A GoogleTest program. One line a test: "[       OK ] Suite.Name (3 ms)"; the summary's lines have no times. Under mpirun
 # the lines are those of all ranks.
 read_tests() {
-  local names last=''
+  local names said last=''
   read -r pass fail skip names < <(awk '
     !/\([0-9]+ ms\)$/ { next }
     /\[ +OK \] / { ++pass }
@@ -120,7 +120,8 @@ read_tests() {
   fi
   if [ "$status" != 0 ]; then
     # The last test that began, if no line says how it ended.
-    last=$({ grep -aE "\[ +(RUN|OK|FAILED|SKIPPED) +\] " "$log" || true; } | tail -n 1 | sed -nE 's/.*\[ +RUN +\] ([^ ]+).*/, in \1/p')
+    last=$({ grep -aE "\[ +(RUN|OK|FAILED|SKIPPED) +\] " "$log" || true; } | tail -n 1 |
+      sed -nE 's/.*\[ +RUN +\] ([^ ]+).*/, in \1/p')
   fi
   if [ -n "$stopped" ]; then
     detail="$stopped, $((pass + fail + skip)) tests ran$last${names:+; failed: $names}${detail:+; $detail}"
@@ -128,7 +129,8 @@ read_tests() {
   elif [ "$status" != 0 ]; then
     state=failed
     if [ "$fail" = 0 ]; then fail=1 names=; fi
-    detail="exit status $status$last: ${names:+failed: $names; }$(grep -am 1 -E 'rror' "$log" || last_line)${detail:+; $detail}"
+    said="exit status $status$last: ${names:+failed: $names; }$(grep -am 1 -E 'rror' "$log" || last_line)"
+    detail="$said${detail:+; $detail}"
   elif [ "$pass" = 0 ]; then
     state=skipped
     if [ "$skip" = 0 ]; then skip=1 detail="no test ran"; fi
@@ -137,17 +139,19 @@ read_tests() {
 
 # The same under compute-sanitizer, whose own errors make its exit status 86 (--error-exitcode).
 read_sanitizer() {
-  local printed='^=+ +(Invalid|Uninitialized|Misaligned|Race|Error|Warning: Race|Barrier|Out-of-range|Stack|Malloc|Double free)' errors
+  local errors summary printed='^=+ +(Invalid|Uninitialized|Misaligned|Race|Error|Warning: Race|Barrier|Out-of-range|Stack)'
+  local refused='not supported|unable to (find|create)|unsupported'
   read_tests
   errors=$(grep -acE "$printed" "$log" || true)
   if [ "$errors" != 0 ]; then detail="$errors errors printed, the first: $(grep -am 1 -E "$printed" "$log"); $detail"; fi
-  detail="$(grep -am 1 -oE 'ERROR SUMMARY: .*|RACECHECK SUMMARY: .*' "$log" || true)${detail:+; $detail}"
+  summary=$(grep -am 1 -oE '(ERROR|RACECHECK) SUMMARY: .*' "$log" || true)
+  detail="$summary${summary:+${detail:+; }}$detail"
   if [ -n "$stopped" ]; then
     if [ "$errors" != 0 ]; then state=failed fail=$((fail + errors)); fi
   elif [ "$status" = 0 ] && ! grep -aqE '(ERROR|RACECHECK) SUMMARY: 0 ' "$log"; then
     state=failed fail=1 detail="no summary without errors: $(last_line)"
-  elif [ "$status" != 0 ] && [ "$pass" = 0 ] && grep -aqiE 'device not supported|unable to (find|create)|unsupported' "$log"; then
-    state=skipped skip=1 fail=0 detail="compute-sanitizer does not work here: $(grep -am 1 -iE 'not supported|unable|unsupported' "$log")"
+  elif [ "$status" != 0 ] && [ "$pass" = 0 ] && grep -aqiE "$refused" "$log"; then
+    state=skipped skip=1 fail=0 detail="compute-sanitizer does not work here: $(grep -am 1 -iE "$refused" "$log")"
   fi
 }
 
@@ -203,13 +207,14 @@ clocks() {
     2> /dev/null || true
 }
 
-# ratio NAME OURS THEIRS: a row of the best of ours over the best of the peer, by patterns of their names. All are of this call.
+# ratio NAME OURS THEIRS: a row of the best of ours over the best of the peer in this call, by patterns of their names.
 ratio() {
   local said
   said=$(awk -F '\t' -v ours="^($2)\$" -v theirs="^($3)\$" '
     $1 ~ ours && $2 > a { a = $2; x = $1 }
     $1 ~ theirs && $2 > b { b = $2; y = $1 }
-    END { if (a > 0 && b > 0) printf "%.3f = %s, %.1f images/s, over %s, %.1f", a / b, x, a, y, b }' "$work/figures" 2> /dev/null || true)
+    END { if (a > 0 && b > 0) printf "%.3f = %s, %.1f images/s, over %s, %.1f", a / b, x, a, y, b }' "$work/figures" \
+    2> /dev/null || true)
   if [ -n "$said" ]; then
     row "$1" passed 1 0 0 0 "$said"
   elif [ "$call" != again ]; then

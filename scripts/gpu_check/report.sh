@@ -1,5 +1,5 @@
-# Rows, tables and data of one call, and the two reports that they become. Rows come from several processes at a time: what is
-# known lies in files, and one process at a time writes. Sourced by gpu-check.sh.
+# Rows, tables and data of one call, and the two reports that they become. Rows come from several processes at a time: what
+# is known lies in files, and one process at a time writes. Sourced by gpu-check.sh.
 
 complete=no  # whether the call is over
 # Of the report's head; unpack() and find_gpus() find out.
@@ -28,7 +28,8 @@ row() {
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$files.tsv"
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$kept/rows.tsv"
     json_string "$name"
-    printf '{"name": %s, "status": "%s", "passed": %d, "failed": %d, "skipped": %d, "seconds": %d, ' "$json" "${@:2:5}" >> "$work/checks.json"
+    printf '{"name": %s, "status": "%s", "passed": %d, "failed": %d, "skipped": %d, "seconds": %d, ' "$json" "${@:2:5}" \
+      >> "$work/checks.json"
     json_string "$detail"
     printf '"detail": %s}\n' "$json" >> "$work/checks.json"
     printf '| %s |\n' "${name//|/ } | $2 | ${counts//$'\t'/ | } | ${detail//|/ }" >> "$work/checks.md"
@@ -105,7 +106,8 @@ write_files() {
   {
     printf '{\n  "report": "gpu-check", "complete": %s, "date": "%s", "gpus": %d, "seconds": %d, "budget_seconds": %d,\n' \
       $over "$date" "$gpus" "$SECONDS" "$budget"
-    printf '  "call": %s, "commit": %s, "bundle_commit": %s,\n  "gpu": %s, "versions": %s, "host": %s,\n  "conclusion": %s,\n' "${head[@]}"
+    printf '  "call": %s, "commit": %s, "bundle_commit": %s,\n  "gpu": %s, "versions": %s, "host": %s,\n' "${head[@]:0:6}"
+    printf '  "conclusion": %s,\n' "${head[6]}"
     printf '  "checks": [\n'
     mapfile -t rows < "$work/checks.json"
     for text in "${rows[@]}"; do
@@ -171,8 +173,8 @@ quoted() {
   echo '```'
 }
 
-# add_data NAME FILE: into the JSON report. What is no JSON, as of a program that was stopped, would spoil all of it: it stays in
-# the archive only, with a line in the log.
+# add_data NAME FILE: into the JSON report. What is no JSON, as of a program that was stopped, would spoil all of it: it
+# stays in the archive only, with a line in the log.
 add_data() {
   [ -s "$2" ] || return 0
   cp "$2" "$work/log/$1.json"
