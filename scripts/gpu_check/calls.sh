@@ -54,12 +54,23 @@ shares() {
   done
 }
 
-# sanitize TOOL LIMIT COUNT WHAT FILTER: shares under compute-sanitizer. Tests of errors make calls of CUDA fail on purpose:
-# only the device's accesses count.
+# sanitize TOOL LIMIT COUNT WHAT FILTER: shares under compute-sanitizer; sanitize_steps: the whole trainer. Tests of errors make
+# calls of CUDA fail on purpose: only the device's accesses count.
+sanitized=(--error-exitcode 86 --print-limit 5 --report-api-errors no)
+no_sanitizer() { echo "${reason:-$([ -n "$sanitizer" ] || echo "no compute-sanitizer on this machine")}"; }
 sanitize() {
-  local reason=${reason:-$([ -n "$sanitizer" ] || echo "no compute-sanitizer on this machine")}
-  shares "$1, $4" "$3" "$2" read_sanitizer "$5" "$sanitizer" --tool "$1" --error-exitcode 86 --print-limit 5 \
-    --report-api-errors no
+  local why
+  why=$(no_sanitizer)
+  local reason=$why
+  shares "$1, $4" "$3" "$2" read_sanitizer "$5" "$sanitizer" --tool "$1" "${sanitized[@]}"
+}
+sanitize_steps() {
+  local why
+  why=$(no_sanitizer)
+  local reason=$why
+  beside "memcheck, steps of ResNet-20" 200 read_status "$sanitizer" --tool memcheck "${sanitized[@]}" \
+    "$programs/train_resnet" "${on_gpu0[@]}" --model resnet20 --data synthetic --train-images 128 --test-images 16 \
+    --batch-size 64 --epochs 1 --dtype bf16 --tune off --workers 1 --cuda-graph off --out "$work/runs/sanitized"
 }
 
 # test_programs with_ranks|without_ranks: what --prepare wrote down in the bundle's file `tests`, without the two that have
@@ -370,6 +381,7 @@ call_d() {
   gpt2_options 50304 12
   counters "counters of GPT-2's steps" train_text "${options[@]}" --tune off --cuda-graph off
   build_here
+  sanitize_steps
   sanitize racecheck 200 4 products '*/conv2d:*/matmul'
   sanitize initcheck 200 2 "pictures and copies" '*Augment*:*augment*:*CudaStridedCopy*-'"$big"
   sanitize memcheck 200 8 "engines of libraries" "*OfALibrary*-$big"

@@ -295,7 +295,7 @@ case "$*" in
   '') echo "| NVIDIA-SMI 580.1  Driver Version: 580.1  CUDA Version: ${DRIVER:-13.0}  |" ;;
 esac
 END
-stub "$work/toolkit/bin/compute-sanitizer" <<< 'while [ "$1" != env ] && [[ $1 != */test_* ]]; do shift; done; "$@" && echo "========= ERROR SUMMARY: 0 errors"'
+stub "$work/toolkit/bin/compute-sanitizer" <<< 'while [[ $1 != */programs/* ]]; do shift; done; "$@" && echo "========= ERROR SUMMARY: 0 errors"'
 stub "$work/toolkit/bin/ncu" <<< 'while [[ $1 != */train_* ]]; do if [ "$1" = --log-file ]; then echo "kernel,us" > "$2"; fi; shift; done; exec "$@"'
 for name in ninja c++ ar; do stub "$work/bin/$name" <<< true; done
 stub "$work/bin/nvcc" <<< 'echo "Cuda compilation tools, release 13.0, V13.0.88"'
@@ -395,6 +395,7 @@ if [ $python = yes ]; then
   lines 1 '^passed   build here .* filled$'
   lines 2 '^failed   fp16-(graph|fast) '
   lines 2 '^failed   (racecheck, products, share 3 of 4|memcheck, engines of libraries, share 3 of 8) .* failed: Kernels\.Share2'
+  lines 1 '^passed   memcheck, steps of ResNet-20 .* ERROR SUMMARY: 0 errors$'
   lines 1 '^## lockstep-cost, 2 ranks on 1 GPU: times between ranks mean nothing$' "$report.md"
   lines 0 'copies\.svg' "$report.md"
   run 0 "  its JSON" json "$report.json" 'cost_alone.ranks=1;cost_ranks.ranks=2;cost_alone.paths.0.name=copy/pinned_to_device'
