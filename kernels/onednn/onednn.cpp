@@ -119,8 +119,17 @@ ThreadScope::~ThreadScope() {
   }
 }
 
-Made make_forward(const Library& lib, const Convolution& c) {
-  const auto desc = forward_desc(lib, c);
+/// Moves desc on to the first implementation that is not refused.
+template <class Desc>
+Desc accepted(Desc desc, const Refusal& refusal) {
+  for (std::string why = refusal(desc.impl_info_str()); !why.empty(); why = refusal(desc.impl_info_str())) {
+    require<UnsupportedError>(desc.next_impl(), why);
+  }
+  return desc;
+}
+
+Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal) {
+  const auto desc = accepted(forward_desc(lib, c), refusal);
   return {dnnl::convolution_forward(desc), desc.src_desc(),     desc.weights_desc(), desc.dst_desc(),
           desc.scratchpad_desc(),          desc.impl_info_str()};
 }
@@ -140,16 +149,16 @@ typename Primitive::primitive_desc backward_desc(const Library& lib, const Convo
 #endif
 }
 
-Made make_backward_data(const Library& lib, const Convolution& c) {
+Made make_backward_data(const Library& lib, const Convolution& c, const Refusal& refusal) {
   using Primitive = dnnl::convolution_backward_data;
-  const auto desc = backward_desc<Primitive>(lib, c, c.dx, c.weights);
+  const auto desc = accepted(backward_desc<Primitive>(lib, c, c.dx, c.weights), refusal);
   return {Primitive(desc),      desc.diff_dst_desc(),   desc.weights_desc(),
           desc.diff_src_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }
 
-Made make_backward_weights(const Library& lib, const Convolution& c) {
+Made make_backward_weights(const Library& lib, const Convolution& c, const Refusal& refusal) {
   using Primitive = dnnl::convolution_backward_weights;
-  const auto desc = backward_desc<Primitive>(lib, c, c.x, c.dweights);
+  const auto desc = accepted(backward_desc<Primitive>(lib, c, c.x, c.dweights), refusal);
   return {Primitive(desc),          desc.src_desc(),        desc.diff_dst_desc(),
           desc.diff_weights_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -90,10 +91,15 @@ struct Convolution {
   dnnl::memory::dims pad_after;
 };
 
-// All use user scratchpads; unimplemented cases throw dnnl::error.
-[[nodiscard]] Made make_forward(const Library& lib, const Convolution& c);           ///< a = x, b = weights, out = y
-[[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c);     ///< a = dy, b = weights, out = dx
-[[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c);  ///< a = x, b = dy, out = dweights
+// All use user scratchpads; unimplemented cases throw dnnl::error. A convolution takes the first implementation of
+// oneDNN for which `refusal` gives an empty text, and UnsupportedError with the last text if there is none.
+using Refusal = std::function<std::string(std::string_view implementation)>;
+/// a = x, b = weights, out = y
+[[nodiscard]] Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal);
+/// a = dy, b = weights, out = dx
+[[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c, const Refusal& refusal);
+/// a = x, b = dy, out = dweights
+[[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c, const Refusal& refusal);
 [[nodiscard]] Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
                                const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate,
                                Activation activation);
