@@ -608,7 +608,7 @@ TEST_F(TrainResNet, OptimizersAreChosenByName) {
             std::string::npos)
       << two_steps.output;
   const Ended none =
-      train_resnet(0, kTiny + "--model mlp --hidden 8 --freeze fc1 --optimizer muon --steps 1" + out("none"));
+      train_resnet(0, kTiny + "--model mlp --hidden 8 --freeze layers.0 --optimizer muon --steps 1" + out("none"));
   EXPECT_EQ(none.code, 0) << none.output;
   EXPECT_NE(none.output.find("no hidden matrix, adamw's betas 0.9 0.999"), std::string::npos) << none.output;
   EXPECT_EQ(none.output.find("of hidden matrices"), std::string::npos) << none.output;
