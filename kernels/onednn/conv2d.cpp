@@ -83,8 +83,7 @@ class Plan final : public ConvPlan {
         method_(method),
         threads_(static_cast<CpuContext&>(context).threads()),
         program_(library(context)) {
-    const ThreadScope scope(threads_);
-    build(library(context));
+    run_with_threads(threads_, [&] { build(library(context)); });
   }
 
   std::size_t workspace_bytes() const override { return program_.workspace_bytes(); }
@@ -94,8 +93,9 @@ class Plan final : public ConvPlan {
 
   void run(Context& /*context*/, const TensorView& a, const TensorView& b, const TensorView& bias,
            const TensorView& out, const TensorView& workspace) const override {
-    const ThreadScope scope(threads_);
-    translate_errors("conv2d", [&] { program_.run({a.data, b.data, out.data}, bias.data, workspace.data); });
+    translate_errors("conv2d", [&] {
+      run_with_threads(threads_, [&] { program_.run({a.data, b.data, out.data}, bias.data, workspace.data); });
+    });
   }
 
  private:

@@ -14,6 +14,7 @@
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/runtime/base/dtype.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
 /// Shared by the oneDNN providers. Only onednn.cpp knows the differences between oneDNN 2 and 3.
@@ -35,7 +36,8 @@ struct Library {
 [[nodiscard]] bool multiplies_bf16();
 
 /// Sets oneDNN's thread count for one scope and restores the old one. oneDNN takes it from OpenMP's setting for the
-/// calling thread, both when a primitive is made and when it runs.
+/// calling thread, both when a primitive is made and when it runs. A primitive waits for all of the threads that it was
+/// made for, so OpenMP may not choose fewer (OMP_DYNAMIC).
 class ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -45,7 +47,24 @@ class ThreadScope {
 
  private:
   int before_;
+  bool dynamic_;
 };
+
+namespace detail {
+void run_elsewhere(int threads, const std::function<void()>& f);
+}  // namespace detail
+
+/// Calls f, which makes or runs primitives, with so many threads. Inside a parallel region of the host
+/// program, where OpenMP gives one, a thread outside of the region calls f: that costs a thread's start and end.
+template <class F>
+void run_with_threads(int threads, F&& f) {
+  if (given_threads(threads) == threads) {
+    const ThreadScope scope(threads);
+    f();
+  } else {
+    detail::run_elsewhere(threads, std::forward<F>(f));
+  }
+}
 
 /// Calls f and turns oneDNN's errors into ours: UnsupportedError for what oneDNN does not implement.
 template <class F>

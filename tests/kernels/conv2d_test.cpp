@@ -518,6 +518,37 @@ TEST(Conv2d, OneDnnLeavesTheThreadCountOfTheCallerAlone) {
   EXPECT_EQ(default_threads(), before);
 }
 
+/// The region has threads of OpenMP's own, as that of a host program has.
+TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
+  if (!has_onednn()) {
+    GTEST_SKIP() << "built without oneDNN";
+  }
+  CpuContext two({.threads = 2});
+  for (const ConvPass pass : kConvPasses) {
+    const OpCase item = conv2d_case("nested", square(4, 17, 16, 16, 3, 1, 1), pass, "onednn");
+    testing::OpInstance outside(item, two);
+    testing::run_checked(outside);
+    const auto nested = [&] {
+      testing::OpInstance instance(item, two);  // planned and run here
+      testing::run_checked(instance);
+      EXPECT_TRUE(testing::has_same_bits(instance.output(0), outside.output(0))) << item.name;
+      outside.enqueue();  // planned outside
+      EXPECT_TRUE(testing::has_same_bits(instance.output(0), outside.output(0))) << item.name;
+      EXPECT_EQ(CpuContext({.threads = 2}).threads(), 1);
+      EXPECT_EQ(CpuContext().threads(), 1);
+    };
+    detail::run_parallel(
+        2,
+        [](void* f, int t, int n) {
+          EXPECT_EQ(n, 2);
+          if (t == 1) {
+            (*static_cast<decltype(nested)*>(f))();
+          }
+        },
+        const_cast<void*>(static_cast<const void*>(&nested)));
+  }
+}
+
 TEST(Conv2d, RunsOnAWorkerStream) {
   Stream stream = Stream::host_worker("conv2d_test");
   CpuContext context({.threads = 2, .stream = &stream});

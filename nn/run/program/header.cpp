@@ -91,7 +91,8 @@ std::string schedule_text(const Schedule& schedule) {
 /// On a GPU it has a second line about the host threads.
 std::string compute_text(const comm::Workplace& place, Trainer& trainer) {
   if (!place.on_gpu()) {
-    return concat("cpu, ", counted(place.threads(), "thread"), " a rank; ", place.share().description());
+    return concat("cpu, ", counted(place.threads(), "thread"), " a rank (", place.threads_from(), "); ",
+                  place.share().description());
   }
   const std::string& obstacle = trainer.graph_obstacle();
   return concat(to_string(*place.gpu()), "; steps as a CUDA graph ", obstacle.empty() ? "on" : "off: " + obstacle,
