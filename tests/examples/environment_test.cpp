@@ -24,7 +24,7 @@ class Trained {
  public:
   explicit Trained(const std::string& environment, const std::string& options = "") {
     ended = run_command("env -u OMP_NUM_THREADS " + environment + " timeout 60 " + TRAIN_RESNET +
-                        " --devices cpu --model resnet20 --train-images 32 --test-images 16 --batch-size 16 --steps 2"
+                        " --devices cpu --model resnet20 --train-images 32 --test-images 16 --batch-size 16 --steps 1"
                         " --workers 1 --out " +
                         folder / "run" + options);
     EXPECT_EQ(ended.code, 0) << environment << '\n' << ended.output;
@@ -38,8 +38,8 @@ class Trained {
 TEST(Environment, AsManyThreadsAsOpenMPGives) {
   const Trained one("OMP_NUM_THREADS=1");
   EXPECT_EQ(one.ended.count("compute    cpu, 1 thread a rank (OMP_NUM_THREADS); "), 1) << one.ended.output;
-  for (const Trained& limited : {Trained("OMP_THREAD_LIMIT=1"), Trained("OMP_THREAD_LIMIT=1 OMP_NUM_THREADS=2"),
-                                 Trained("OMP_THREAD_LIMIT=1", " --threads 2")}) {
+  for (const Trained& limited :
+       {Trained("OMP_THREAD_LIMIT=1 OMP_NUM_THREADS=2"), Trained("OMP_THREAD_LIMIT=1", " --threads 2")}) {
     EXPECT_EQ(limited.ended.count("cpu, 1 thread a rank (OMP_THREAD_LIMIT); "), 1) << limited.ended.output;
     EXPECT_EQ(limited.parameters, one.parameters);
   }
