@@ -11,6 +11,7 @@
 
 #include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::comm {
 
@@ -35,7 +36,7 @@ struct Watchdog::Impl {
         progress(p != nullptr ? *p : own),
         report_after(s / kReport) {
     require<UsageError>(std::isfinite(s) && s >= kShortest, "watchdog: ", s, " seconds, expected at least ", kShortest);
-    thread = std::thread([this] { watch(); });
+    thread = helper_thread([this] { watch(); });
   }
 
   ~Impl() {

@@ -28,12 +28,12 @@ struct ClipScalars {
 
 /// Decides an update on the device, so that the host does not wait for the norm of the gradients:
 ///   scale = loss_scale * divisor;  norm = sqrt(squared_norm) / scale
-///   factor = min(1, max_norm / (norm + 1e-6)) / scale
-/// as torch.nn.utils.clip_grad_norm_ does, in f64. With max_norm 0, factor = 1 / scale; squared_norm may then be
-/// missing: the divisor alone decides, and norm must not be given. A divisor that is 0, negative, NaN or infinite skips
-/// the update, whatever the norm is; otherwise a norm of NaN or infinity skips it. UsageError: max_norm is negative or
-/// not finite, or max_norm or norm is given without squared_norm. ShapeError: other views are not scalars, views share
-/// memory, or factor or skip is missing.
+///   factor = min(1, max_norm / (norm + min(1e-6, norm / 1000))) / scale
+/// as torch.nn.utils.clip_grad_norm_ does, in f64; but there 1e-6 is added to small norms, too. With max_norm 0, factor
+/// = 1 / scale; squared_norm may then be missing: the divisor alone decides, and norm must not be given. A divisor that
+/// is 0, negative, NaN or infinite skips the update, whatever the norm is; otherwise a norm of NaN or infinity skips
+/// it. UsageError: max_norm is negative or not finite, or max_norm or norm is given without squared_norm. ShapeError:
+/// other views are not scalars, views share memory, or factor or skip is missing.
 void clip_factor(Context& context, double max_norm, const ClipScalars& scalars);
 
 namespace backend {  // called after the checks of clip.cpp

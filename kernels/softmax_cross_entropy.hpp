@@ -23,8 +23,8 @@ namespace lockstep::ops {
 ///   dlogits:   like logits, or not given: (softmax - target) * weight * scale / P, 0 for samples that do not count;
 ///              may be logits
 ///   metrics:   f64 (3), summed over the samples that count: [0] += the mean over a sample's positions of the weighted,
-///              unscaled loss; [1] += the mean over its positions of the weight where the largest logit (first of
-///              equals) is at the label, else 0: without weights, the fraction of correct positions; [2] += number of
+///              unscaled loss; [1] += the mean over its positions of the weight where the label is right (k = 1 in
+///              kernels/prediction.hpp), else 0: without weights, the fraction of correct positions; [2] += number of
 ///              labels outside [0, K) (such a position is left out otherwise and has a zero gradient)
 ///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing when
 ///              that is 0

@@ -17,9 +17,9 @@ namespace lockstep::ops {
 ///   result:    f64 scalar
 ///   workspace: u8, top_k_workspace_bytes(context, logits); may be missing when that is 0
 ///
-/// Of equal logits the one with the lower index counts as larger. A NaN counts as larger than every number. A label
-/// whose logit is NaN, or that is outside [0, K), is never correct. Nothing is sorted: a label's rank is the number of
-/// larger logits. Counts are exact below 2^53. Weights are added up in f64 in a fixed order. Deterministic.
+/// kernels/prediction.hpp says which logits are larger, and which are wrong whatever the label is. A label outside [0,
+/// K) is never correct. Nothing is sorted: a label's rank is the number of larger logits. Counts are exact below 2^53.
+/// Weights are added up in f64 in a fixed order. Deterministic.
 void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
                    const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
 

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <lockstep/comm/gloo/detail/tcp.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::comm {
 
@@ -535,7 +536,7 @@ struct Rendezvous::Impl {
                              options.one_host ? place() : concat("port ", options.port), ": ", listening.problem,
                              with_origin());
     listener = std::move(listening.socket);
-    thread = std::thread([this] { serve(); });
+    thread = helper_thread([this] { serve(); });
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return met || !refused.empty(); });
     require<RendezvousError>(met, refused);
@@ -593,8 +594,7 @@ struct Rendezvous::Impl {
       std::this_thread::sleep_for(kAgain);
     } while (Clock::now() < deadline());
     throw RendezvousError(concat("rank 0 of ", options.size, " does not answer at ", place(), " within ",
-                                 options.timeout_s, " s: ", problem, with_origin()),
-                          !speaks());
+                                 options.timeout_s, " s: ", problem, with_origin()));
   }
 
   void meet_as_other() {
@@ -616,7 +616,7 @@ struct Rendezvous::Impl {
                                with_origin());
     }
     met = true;
-    thread = std::thread([this] { watch(); });
+    thread = helper_thread([this] { watch(); });
   }
 
   void heard_first(const Message& said) {

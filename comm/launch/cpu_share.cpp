@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep::comm {
 
 std::string CpuShare::description() const {
   std::string text = std::to_string(processors) + (processors == 1 ? " processor (" : " processors (") + mask + ")";
+  if (quota) {
+    text += concat(", a quota of ", *quota);
+  }
   if (sharers > 1) {
     text += ", shared by " + std::to_string(sharers) + " ranks";
   }
@@ -19,8 +24,12 @@ std::string CpuShare::description() const {
 
 CpuShare cpu_share(Session& session) {
   CpuShare share;
-  const ProcessorSet processors = ProcessorSet::of_this_thread();
-  share.processors = std::max(1, processors.count());
+  // With OMP_PROC_BIND=primary OpenMP's threads stay where the first one is.
+  const ProcessorSet processors =
+      openmp_keeps_one_place() ? ProcessorSet::of_this_thread() : ProcessorSet::of_process();
+  share.quota = processor_quota();
+  share.processors =
+      std::max(1, std::min(processors.count(), static_cast<int>(share.quota.value_or(processors.count()))));
   share.mask = processors.empty() ? "unknown" : processors.text();
   const std::string key = std::to_string(session.node()) + " " + share.mask;
   const auto keys = all_gather_text(session.control(), key);
@@ -28,8 +37,12 @@ CpuShare cpu_share(Session& session) {
   return share;
 }
 
-int compute_threads(const CpuShare& share) {
-  return std::getenv("OMP_NUM_THREADS") != nullptr ? CpuContext().threads() : share.threads();
+ComputeThreads compute_threads(const CpuShare& share, int asked) {
+  const bool set = std::getenv("OMP_NUM_THREADS") != nullptr;
+  const int most = given_threads(std::numeric_limits<int>::max());
+  const int wanted = asked > 0 ? asked : set ? default_threads() : share.threads();
+  const char* const from = asked > 0 ? "as asked" : set ? "OMP_NUM_THREADS" : "its part of the processors";
+  return {std::min(wanted, most), wanted < most ? from : "OMP_THREAD_LIMIT"};
 }
 
 }  // namespace lockstep::comm

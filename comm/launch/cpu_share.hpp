@@ -1,16 +1,19 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <lockstep/comm/launch/session.hpp>
 
 namespace lockstep::comm {
 
-/// The processors that this rank may use, as the launcher bound it. Changes no binding.
+/// The processors that this rank may use, as the launcher bound it, whatever OMP_PROC_BIND does with them. Changes no
+/// binding.
 struct CpuShare {
-  int processors = 1;  ///< in this rank's affinity mask
-  int sharers = 1;     ///< ranks of this node with the same mask, this one included
-  std::string mask;    ///< "0-3,8"
+  int processors = 1;             ///< in this rank's affinity mask, or fewer by the quota
+  int sharers = 1;                ///< ranks of this node with the same mask, this one included
+  std::string mask;               ///< "0-3,8"
+  std::optional<double> quota{};  ///< of a control group: the ranks together get the time of so many processors
 
   /// Compute threads that this rank should use: its part of the mask, at least one.
   [[nodiscard]] int threads() const { return processors > sharers ? processors / sharers : 1; }
@@ -21,7 +24,12 @@ struct CpuShare {
 
 [[nodiscard]] CpuShare cpu_share(Session& session);  ///< collective
 
-/// Compute threads of a rank on the host: OMP_NUM_THREADS where it is set, else share.threads().
-[[nodiscard]] int compute_threads(const CpuShare& share);
+/// Compute threads of a rank on the host, and where the number comes from: `asked` unless it is 0, OMP_NUM_THREADS
+/// where that is set, else share.threads(); at most what OpenMP gives.
+struct ComputeThreads {
+  int count = 1;
+  std::string from;  ///< "OMP_NUM_THREADS"
+};
+[[nodiscard]] ComputeThreads compute_threads(const CpuShare& share, int asked = 0);
 
 }  // namespace lockstep::comm

@@ -299,7 +299,7 @@ std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment&
   std::optional<SelfStart> start =
       plan_self_start(asked, environment,
                       {.count_gpus = [] { return detail::ask_in_a_child([] { return num_gpus(); }); },
-                       .cores = std::max(1, count_cores(ProcessorSet::of_this_thread())),
+                       .cores = std::max(1, count_cores(ProcessorSet::of_process())),
                        .root = ::geteuid() == 0});
   if (!start) {
     return std::nullopt;

@@ -111,22 +111,6 @@ int rank_without_session() noexcept {
   }
 }
 
-/// Whether this process prints an error that other processes, which it does not know of, find too. Variables for ranks
-/// that meet without MPI are those of a host, so one rank of each host does.
-bool speaks_without_session(Backend backend) noexcept {
-  try {
-    const Environment environment = process_environment();
-    if (likely_rank(environment) <= 0) {
-      return true;
-    }
-    const Launch launch = detect_launch(environment);
-    const bool of_torch = launch.source == LaunchSource::torchrun || launch.source == LaunchSource::lightning;
-    return (of_torch || backend == Backend::gloo) && launch.local_rank == 0;
-  } catch (...) {
-    return false;
-  }
-}
-
 constexpr const char* kOutOfHostMemory = "out of host memory (std::bad_alloc)";
 constexpr const char* kUnknown = "an exception that is not a std::exception";
 
@@ -173,7 +157,12 @@ struct Session::Impl {
   }
 };
 
-Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend) : impl_(std::make_unique<Impl>()) {
+Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend)
+    : Session(argc, argv, watchdog_s, backend, nullptr) {}
+
+/// of_several, if it is given, becomes true when several ranks have met.
+Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bool* of_several)
+    : impl_(std::make_unique<Impl>()) {
   const Environment environment = process_environment();
   std::string problem;
   const auto attempt = [&](auto&& find_out) {
@@ -202,6 +191,9 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend) : 
     throw;
   }
   detail::World& world = *impl_->world;
+  if (of_several != nullptr) {
+    *of_several = world.size > 1;
+  }
   if (problem.empty()) {
     problem = world.problem;
   }
@@ -400,8 +392,12 @@ void Session::abort(int code) noexcept {
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s, Backend backend) noexcept {
   detail::start_process();
+  bool of_several = false;
+  // Ranks that have met find an error together, and one prints it. Before that each does: what the environment says of
+  // other ranks may be left over from something else.
+  const auto speaks = [&] { return !of_several || rank_without_session() <= 0; };
   try {
-    Session session(argc, argv, watchdog_s, backend);
+    Session session(argc, argv, watchdog_s, backend, &of_several);
     // A rank of its own ends MPI as usual: nobody waits for it, and MPI_Abort would print a page behind the line.
     const auto failed = [&](std::string_view text, int code) {
       if (session.size() > 1) {
@@ -435,13 +431,13 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
   } catch (const AgreedFailure& e) {
     return e.code();
   } catch (const UsageError& e) {
-    if (speaks_without_session(backend)) {
+    if (speaks()) {
       print_error(-1, e.what());
     }
     return e.code();
   } catch (const Error& e) {
     const bool together = dynamic_cast<const FoundTogether*>(&e) != nullptr;
-    if (!together || rank_without_session() <= 0) {
+    if (!together || speaks()) {
       print_error(together ? -1 : rank_without_session(), e.what());
     }
     return e.code();

@@ -106,6 +106,9 @@ class Session {
 
  private:
   struct Impl;
+  friend int run_program(int, char**, const std::function<int(Session&, int argc, char** argv)>&, double,
+                         Backend) noexcept;
+  Session(int& argc, char**& argv, double watchdog_s, Backend backend, bool* of_several);
   void end_watch() noexcept;
   std::unique_ptr<Impl> impl_;
 };

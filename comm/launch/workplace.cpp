@@ -2,6 +2,7 @@
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::comm {
@@ -15,8 +16,12 @@ Workplace::Workplace(Session& session, const DeviceRequest& devices, const Workp
     }
   });
   share_ = cpu_share(session);
+  if (share_.sharers > 1 && !on_gpu()) {  // OpenMP would put the threads of all of them on the same places
+    lockstep::detail::run_parallel(
+        compute_threads(share_, options.threads).count, [](void*, int, int) { leave_place(); }, nullptr);
+  }
   session.agree([&] {
-    threads_ = options.threads > 0 ? options.threads : compute_threads(share_);
+    threads_ = compute_threads(share_, options.threads);
     resolve_overlap(options.overlap);
     if (on_gpu()) {
       context_ = std::make_unique<CudaContext>(device_.device,
@@ -25,7 +30,7 @@ Workplace::Workplace(Session& session, const DeviceRequest& devices, const Workp
     } else {
       require<UsageError>(!options.dependent_launches,
                           "workplace: dependent launches are on, expected off: this rank computes on the host");
-      context_ = std::make_unique<CpuContext>(CpuContextOptions{.threads = threads_});
+      context_ = std::make_unique<CpuContext>(CpuContextOptions{.threads = threads()});
     }
   });
   if (on_gpu() && session.size() > 1) {
@@ -41,7 +46,7 @@ void Workplace::resolve_overlap(WorkplaceOptions::Overlap wanted) {
   } else if (session_.size() == 1) {
     overlap_reason_ = "off: one rank";
   } else if (wanted == Overlap::automatic) {
-    overlaps_ = session_.grad().can_overlap() && share_.spare(threads_);
+    overlaps_ = session_.grad().can_overlap() && share_.spare(threads());
     overlap_reason_ = overlaps_                       ? "on"
                       : session_.grad().can_overlap() ? "off: no processor beyond the compute threads"
                                                       : "off: MPI gives this program one thread";

@@ -46,7 +46,8 @@ class Workplace {
   [[nodiscard]] const RankDevice& device() const { return device_; }
   [[nodiscard]] const std::optional<GpuInfo>& gpu() const { return gpu_; }
   [[nodiscard]] const CpuShare& share() const { return share_; }
-  [[nodiscard]] int threads() const { return threads_; }  ///< compute threads of a rank on the host
+  [[nodiscard]] int threads() const { return threads_.count; }  ///< compute threads of a rank on the host
+  [[nodiscard]] const std::string& threads_from() const { return threads_.from; }  ///< "OMP_NUM_THREADS"
   /// Why threads run on their processors; empty on the host.
   [[nodiscard]] const std::string& binding() const { return binding_; }
   [[nodiscard]] bool overlaps() const { return overlaps_; }
@@ -59,7 +60,7 @@ class Workplace {
   std::optional<GpuInfo> gpu_;
   std::string binding_;
   CpuShare share_;
-  int threads_ = 1;
+  ComputeThreads threads_;
   bool overlaps_ = false;
   std::string overlap_reason_;
   std::unique_ptr<Context> context_;

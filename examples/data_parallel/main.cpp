@@ -129,7 +129,7 @@ int run(const Options& options) {
   const data_parallel::Devices selected = data_parallel::devices_here(parse_devices(options.devices));
   const std::vector<Device>& devices = selected.all;
   const auto count = static_cast<std::int64_t>(devices.size());
-  const int processors = ProcessorSet::of_this_thread().count();
+  const int processors = ProcessorSet::of_process().count();
   const int threads =
       options.threads > 0 ? options.threads : std::max(1, processors / static_cast<int>(devices.size()));
 

@@ -95,13 +95,13 @@ int run(comm::Session& session, int argc, char** argv) {
   if (session.rank() == 0 && placed.device == Device::cpu() && !placed.note.empty()) {
     std::printf("%s\n", placed.note.c_str());
   }
-  const int threads = comm::compute_threads(comm::cpu_share(session));
+  const int threads = comm::compute_threads(comm::cpu_share(session)).count;
   std::string line;
   session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
     const std::string why = lockstep::cli::bind_rank(parsed.launch, placed.device);
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
                   session.local_rank(), " of ", session.local_size(), "  ", text_of(placed, threads), "  processors ",
-                  ProcessorSet::of_this_thread().text(), why.empty() ? "" : " (", why, why.empty() ? "" : ")");
+                  ProcessorSet::of_process().text(), why.empty() ? "" : " (", why, why.empty() ? "" : ")");
   });
   const std::vector<std::string> lines = comm::all_gather_text(session.control(), line);
 

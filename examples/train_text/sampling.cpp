@@ -29,6 +29,8 @@ std::size_t token_at(std::span<const float> logits, double temperature, double p
     weights.push_back(std::exp((static_cast<double>(logit) - largest) / temperature));
     all += weights.back();
   }
+  lockstep::require<lockstep::Error>(std::isfinite(all),
+                                     "samples: outputs of the model are not finite: no token follows");
   double before = point * all;
   for (std::size_t token = 0; token < weights.size(); ++token) {
     before -= weights[token];

@@ -1,5 +1,6 @@
 #include <lockstep/kernels/clip.hpp>
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 
@@ -22,8 +23,9 @@ void clip_factor(CpuContext& /*context*/, double max_norm, const ClipScalars& s)
       const double* squares = s.squared_norm.as<double>();
       const double norm = std::sqrt(std::accumulate(squares, squares + s.squared_norm.numel(), 0.0)) * inverse_scale;
       skip = std::isfinite(norm) ? Skip::no : Skip::not_finite;
-      if (max_norm > 0 && max_norm < norm + 1e-6) {
-        factor *= max_norm / (norm + 1e-6);
+      const double length = norm + std::min(1e-6, 1e-3 * norm);
+      if (max_norm > 0 && max_norm < length) {
+        factor *= max_norm / length;
       }
       if (s.norm.given()) {
         *s.norm.as<double>() = norm;

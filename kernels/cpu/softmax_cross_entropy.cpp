@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include <lockstep/kernels/cpu/element.hpp>
+#include <lockstep/kernels/prediction.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -26,9 +27,8 @@ template <class T>
 PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, double weight,
                             Value<T> scale, T* d) {
   using V = Value<T>;
-  const auto less = [](T a, T b) { return value_of(a) < value_of(b); };
-  const std::int64_t best = std::max_element(x, x + classes, less) - x;  // the first of equals
-  const V largest = value_of(x[best]);
+  const auto best = predict(classes, [x](std::int64_t k) { return value_of(x[k]); });
+  const V largest = best.largest;
   const auto at_label = static_cast<double>(value_of(x[label]) - largest);  // before d overwrites it
   double total = 0;
   double shifts = 0;
@@ -57,7 +57,7 @@ PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label
   if (smoothing > 0) {  // without it a logit of -inf must not make 0 * inf
     loss -= smoothing / static_cast<double>(classes) * shifts;
   }
-  return {weight * loss, best == label ? weight : 0};
+  return {weight * loss, best.sound && best.index == label ? weight : 0};
 }
 
 template <class T>

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/cpu/element.hpp>
+#include <lockstep/kernels/prediction.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 
 namespace lockstep::ops::backend {
@@ -12,20 +13,6 @@ namespace {
 
 constexpr std::int64_t kGrain = 32768;  // logits that are worth a thread
 constexpr std::int64_t kBlock = 4096;   // samples whose outcomes wait on the stack for the ordered sum
-
-/// How many numbers of x (K) are larger than the one at the label; all of them when that one is NaN.
-template <class T>
-std::int64_t rank_of(const T* x, std::int64_t classes, std::int32_t label) {
-  const Value<T> at_label = value_of(x[label]);
-  std::int64_t above = 0;
-  for (std::int64_t c = 0; c < label; ++c) {
-    above += value_of(x[c]) < at_label ? 0 : 1;
-  }
-  for (std::int64_t c = label; c < classes; ++c) {
-    above += value_of(x[c]) <= at_label ? 0 : 1;
-  }
-  return above;
-}
 
 }  // namespace
 
@@ -47,8 +34,9 @@ void top_k_correct(CpuContext& context, const TensorView& logits, const TensorVi
       parallel_ranges(context, count, grain, [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
           const std::int64_t n = first + i;
+          const auto at = [row = x + n * classes](std::int64_t c) { return value_of(row[c]); };
           found[static_cast<std::size_t>(i)] =
-              label[n] >= 0 && label[n] < classes && rank_of(x + n * classes, classes, label[n]) < k;
+              label[n] >= 0 && label[n] < classes && rank_of(classes, label[n], at) < k;
         }
       });
       for (std::int64_t i = 0; i < count; ++i) {

@@ -20,7 +20,7 @@ __global__ void clip_kernel(double max_norm, const double* squared_norm, int squ
   }
   const double length = weighs ? sqrt(sum) * scale : 0.0;
   const bool finite = length - length == 0;
-  const double most = max_norm / (length + 1e-6);
+  const double most = max_norm / (length + fmin(1e-6, 1e-3 * length));
   *factor = finite && weighs ? static_cast<T>(max_norm > 0 && most < 1 ? scale * most : scale) : T{0};
   *skip = static_cast<std::int32_t>(weighs ? (finite ? Skip::no : Skip::not_finite) : Skip::no_weight);
   if (step != nullptr && finite && weighs) {

@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(kBlock)
       gpu::visit_row<gpu::kWarp, kCount>(
           classes, lane,
           [&](std::int64_t, float value) {
-            largest = value > largest ? value : largest;  // a NaN shows in the total
+            largest = value > largest ? value : largest;  // a NaN shows in the total, and so does infinity
           },
           x);
       largest = gpu::warp_max(largest);
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kBlock)
           x);
       total = gpu::warp_sum(total);
       shifts = gpu::warp_sum(shifts);
-      const bool right = at_label == 0.0F && __any_sync(gpu::kAllLanes, earlier) == 0;
+      const bool right = total == total && at_label == 0.0F && __any_sync(gpu::kAllLanes, earlier) == 0;
       result.loss = logf(total) - peak * at_label;
       if (spread > 0.0F) {  // without it a logit of -inf must not make 0 * inf
         result.loss -= spread * shifts;

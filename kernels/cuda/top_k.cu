@@ -26,29 +26,33 @@ __global__ void __launch_bounds__(kBlock)
     if (takes_part) {
       const T* const x = logits + row * classes;
       const float at_label = gpu::to_float(x[label]);
-      const auto is_above = [=](std::int64_t c, T logit) {
+      const auto ahead = [=](std::int64_t c,
+                             T logit) -> std::int64_t {  // rank_of(): all when the label cannot be right
         const float value = gpu::to_float(logit);
-        return c < label ? !(value < at_label) : !(value <= at_label);  // NaN is
+        if (!(value < INFINITY)) {
+          return classes;
+        }
+        return (c < label ? !(value < at_label) : !(value <= at_label)) ? 1 : 0;
       };
       const auto to_boundary =
           static_cast<std::int64_t>((16 - reinterpret_cast<std::uintptr_t>(x) % 16) % 16 / sizeof(T));
       const std::int64_t head = to_boundary < classes ? to_boundary : classes;
       const std::int64_t vectors = (classes - head) / kWidth;
       const std::int64_t tail = head + vectors * kWidth;
-      std::int64_t count = 0;
-      if (thread < head && is_above(thread, x[thread])) {
-        ++count;
+      std::int64_t count = thread == 0 && at_label == -INFINITY ? classes : 0;
+      if (thread < head) {
+        count += ahead(thread, x[thread]);
       }
 #pragma unroll 4
       for (std::int64_t v = thread; v < vectors; v += kBlock) {
         const gpu::Vector<T> values = gpu::load_vector(x + head + v * kWidth);
 #pragma unroll
         for (int j = 0; j < kWidth; ++j) {
-          count += is_above(head + v * kWidth + j, values.at[j]) ? 1 : 0;
+          count += ahead(head + v * kWidth + j, values.at[j]);
         }
       }
-      if (tail + thread < classes && is_above(tail + thread, x[tail + thread])) {
-        ++count;
+      if (tail + thread < classes) {
+        count += ahead(tail + thread, x[tail + thread]);
       }
       above = static_cast<double>(count);
     }

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/kernels/detail/known_bad.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/onednn/onednn.hpp>
 
@@ -16,6 +17,7 @@ namespace {
 
 using dnnl::memory;
 
+constexpr std::string_view kName = "onednn";
 constexpr std::string_view kNhwc = "onednn:nhwc";
 constexpr std::string_view kBlocked = "onednn:blocked";
 constexpr std::string_view kViaF32 = "-via-f32";  // suffix of the choices above
@@ -81,8 +83,7 @@ class Plan final : public ConvPlan {
         method_(method),
         threads_(static_cast<CpuContext&>(context).threads()),
         program_(library(context)) {
-    const ThreadScope scope(threads_);
-    build(library(context));
+    run_with_threads(threads_, [&] { build(library(context)); });
   }
 
   std::size_t workspace_bytes() const override { return program_.workspace_bytes(); }
@@ -92,8 +93,9 @@ class Plan final : public ConvPlan {
 
   void run(Context& /*context*/, const TensorView& a, const TensorView& b, const TensorView& bias,
            const TensorView& out, const TensorView& workspace) const override {
-    const ThreadScope scope(threads_);
-    translate_errors("conv2d", [&] { program_.run({a.data, b.data, out.data}, bias.data, workspace.data); });
+    translate_errors("conv2d", [&] {
+      run_with_threads(threads_, [&] { program_.run({a.data, b.data, out.data}, bias.data, workspace.data); });
+    });
   }
 
  private:
@@ -130,21 +132,26 @@ class Plan final : public ConvPlan {
     c.pad_before = spatial(d, d.pad_before);
     c.pad_after = spatial(d, d.pad_after);
 
+    const std::string version = library_version();
+    const auto refusal = [&](std::string_view implementation) {
+      const KnownBad* const bad = known_bad({kName, version, implementation, d, pass()});
+      return bad == nullptr ? "" : concat("conv2d: oneDNN's ", implementation, ' ', bad->what);
+    };
     switch (pass()) {
       case ConvPass::forward: {
-        const Made made = make_forward(lib, c);
+        const Made made = make_forward(lib, c, refusal);
         check(made, made.a == plain_x && made.out == plain_y);
         program_.build(made, {x, w, y}, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST}, c.bias, false);
         break;
       }
       case ConvPass::backward_data: {
-        const Made made = make_backward_data(lib, c);
+        const Made made = make_backward_data(lib, c, refusal);
         check(made, made.out == plain_dx && made.a == plain_y);
         program_.build(made, {y, w, x}, {DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_DIFF_SRC}, c.bias, accumulate());
         break;
       }
       case ConvPass::backward_weights: {
-        const Made made = make_backward_weights(lib, c);
+        const Made made = make_backward_weights(lib, c, refusal);
         check(made, made.a == plain_x && made.b == plain_y);
         program_.build(made, {x, y, w}, {DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS}, c.bias, accumulate());
         break;
@@ -223,6 +230,6 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
 
 }  // namespace
 
-constinit const ConvProvider kConv{"onednn", DeviceKind::cpu, choices, plan, library_version};
+constinit const ConvProvider kConv{kName, DeviceKind::cpu, choices, plan, library_version};
 
 }  // namespace lockstep::ops::onednn

@@ -26,24 +26,7 @@ class Plan final : public MatmulPlan {
         via_f32_(via_f32),
         threads_(static_cast<CpuContext&>(context).threads()),
         program_(library(context)) {
-    const ThreadScope scope(threads_);
-    const auto f32 = memory::data_type::f32;
-    const memory::data_type inner = via_f32 ? f32 : type_of(d.dtype);
-    const memory::data_type inner_c = via_f32 ? f32 : type_of(d.c_dtype());
-    // (1, n), with as many axes as the operands
-    const memory::desc bias = d.bias ? matrix(f32, d.batch == 0 ? 0 : 1, 1, d.n) : memory::desc();
-    const auto a = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.k, d.transpose_a); };
-    const auto b = [&](memory::data_type type) { return matrix(type, d.batch, d.k, d.n, d.transpose_b); };
-    const auto c = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.n); };
-    const bool accumulate = d.grad_mode == GradMode::accumulate;
-    const bool add_copy = accumulate && inner_c != type_of(d.c_dtype());
-    const Made made =
-        make_matmul(library(context), a(inner), b(inner), bias, c(inner_c), accumulate && !add_copy, d.activation);
-    require<UnsupportedError>(!made.is_reference(), "matmul: oneDNN has only unoptimised loops (", made.implementation,
-                              ") for this");
-    const memory::data_type outer = type_of(d.dtype);
-    program_.build(made, {a(outer), b(outer), c(type_of(d.c_dtype()))}, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
-                   bias, add_copy);
+    run_with_threads(threads_, [&] { build(library(context)); });
   }
 
   std::size_t workspace_bytes() const override { return program_.workspace_bytes(); }
@@ -52,13 +35,34 @@ class Plan final : public MatmulPlan {
 
   void run(Context& /*context*/, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
            const TensorView& workspace) const override {
-    const ThreadScope scope(threads_);
-    translate_errors("matmul", [&] { program_.run({a.data, b.data, c.data}, bias.data, workspace.data); });
+    translate_errors("matmul", [&] {
+      run_with_threads(threads_, [&] { program_.run({a.data, b.data, c.data}, bias.data, workspace.data); });
+    });
   }
 
   static std::string name(bool via_f32) { return via_f32 ? "onednn:via-f32" : "onednn"; }
 
  private:
+  void build(const Library& lib) {
+    const MatmulDesc& d = desc();
+    const auto f32 = memory::data_type::f32;
+    const memory::data_type inner = via_f32_ ? f32 : type_of(d.dtype);
+    const memory::data_type inner_c = via_f32_ ? f32 : type_of(d.c_dtype());
+    // (1, n), with as many axes as the operands
+    const memory::desc bias = d.bias ? matrix(f32, d.batch == 0 ? 0 : 1, 1, d.n) : memory::desc();
+    const auto a = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.k, d.transpose_a); };
+    const auto b = [&](memory::data_type type) { return matrix(type, d.batch, d.k, d.n, d.transpose_b); };
+    const auto c = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.n); };
+    const bool accumulate = d.grad_mode == GradMode::accumulate;
+    const bool add_copy = accumulate && inner_c != type_of(d.c_dtype());
+    const Made made = make_matmul(lib, a(inner), b(inner), bias, c(inner_c), accumulate && !add_copy, d.activation);
+    require<UnsupportedError>(!made.is_reference(), "matmul: oneDNN has only unoptimised loops (", made.implementation,
+                              ") for this");
+    const memory::data_type outer = type_of(d.dtype);
+    program_.build(made, {a(outer), b(outer), c(type_of(d.c_dtype()))}, {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST},
+                   bias, add_copy);
+  }
+
   bool via_f32_;
   int threads_;
   Program program_;

@@ -1,10 +1,12 @@
 #include <lockstep/kernels/onednn/onednn.hpp>
 
+#include <exception>
 #include <memory>
 
 #include <omp.h>
 
 #include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::ops::onednn {
 namespace {
@@ -57,22 +59,34 @@ bool empty(const dnnl::memory::desc& desc) {
   return desc == dnnl::memory::desc();
 }
 
-dnnl::convolution_forward::primitive_desc forward_desc(const Library& lib, const Convolution& c) {
+/// Moves made on to the first implementation that is not refused. What it was made of must still exist: oneDNN 2 keeps
+/// pointers to that.
+template <class Described>
+Described accepted(Described made, const Refusal& refusal) {
+  for (std::string why = refusal(made.impl_info_str()); !why.empty(); why = refusal(made.impl_info_str())) {
+    require<UnsupportedError>(made.next_impl(), why);
+  }
+  return made;
+}
+
+dnnl::convolution_forward::primitive_desc forward_desc(const Library& lib, const Convolution& c,
+                                                       const Refusal& refusal) {
+  using Described = dnnl::convolution_forward::primitive_desc;
   const auto kind = prop_kind::forward_training;
   const auto method = algorithm::convolution_direct;
+  const dnnl::primitive_attr with = attributes(false);
 #if DNNL_VERSION_MAJOR >= 3
-  if (empty(c.bias)) {
-    return {lib.engine, kind,      method,       c.x,         c.weights,        c.y,
-            c.strides,  c.dilates, c.pad_before, c.pad_after, attributes(false)};
-  }
-  return {lib.engine, kind,      method,    c.x,          c.weights,   c.bias,
-          c.y,        c.strides, c.dilates, c.pad_before, c.pad_after, attributes(false)};
+  return accepted(empty(c.bias) ? Described(lib.engine, kind, method, c.x, c.weights, c.y, c.strides, c.dilates,
+                                            c.pad_before, c.pad_after, with)
+                                : Described(lib.engine, kind, method, c.x, c.weights, c.bias, c.y, c.strides, c.dilates,
+                                            c.pad_before, c.pad_after, with),
+                  refusal);
 #else
   using Desc = dnnl::convolution_forward::desc;
   const Desc desc =
       empty(c.bias) ? Desc(kind, method, c.x, c.weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after)
                     : Desc(kind, method, c.x, c.weights, c.bias, c.y, c.strides, c.dilates, c.pad_before, c.pad_after);
-  return {desc, attributes(false), lib.engine};
+  return accepted(Described(desc, with, lib.engine), refusal);
 #endif
 }
 
@@ -80,7 +94,7 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Library& lib, const
 dnnl::convolution_forward::primitive_desc hint(const Library& lib, const Convolution& c) {
   Convolution without_bias = c;
   without_bias.bias = dnnl::memory::desc();
-  return forward_desc(lib, without_bias);
+  return forward_desc(lib, without_bias, [](std::string_view) { return std::string(); });
 }
 
 }  // namespace
@@ -107,9 +121,12 @@ std::string library_version() {
   return concat(version.major, '.', version.minor, '.', version.patch);
 }
 
-ThreadScope::ThreadScope(int threads) : before_(omp_get_max_threads()) {
+ThreadScope::ThreadScope(int threads) : before_(omp_get_max_threads()), dynamic_(omp_get_dynamic() != 0) {
   if (threads != before_) {
     omp_set_num_threads(threads);
+  }
+  if (dynamic_) {
+    omp_set_dynamic(0);
   }
 }
 
@@ -117,10 +134,28 @@ ThreadScope::~ThreadScope() {
   if (omp_get_max_threads() != before_) {
     omp_set_num_threads(before_);
   }
+  if (dynamic_) {
+    omp_set_dynamic(1);
+  }
 }
 
-Made make_forward(const Library& lib, const Convolution& c) {
-  const auto desc = forward_desc(lib, c);
+void detail::run_elsewhere(int threads, const std::function<void()>& f) {
+  std::exception_ptr failure;
+  helper_thread([&] {
+    try {
+      const ThreadScope scope(threads);
+      f();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  }).join();
+  if (failure != nullptr) {
+    std::rethrow_exception(failure);
+  }
+}
+
+Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal) {
+  const auto desc = forward_desc(lib, c, refusal);
   return {dnnl::convolution_forward(desc), desc.src_desc(),     desc.weights_desc(), desc.dst_desc(),
           desc.scratchpad_desc(),          desc.impl_info_str()};
 }
@@ -128,28 +163,31 @@ Made make_forward(const Library& lib, const Convolution& c) {
 /// Describes either backward pass: both take the same arguments.
 template <class Primitive>
 typename Primitive::primitive_desc backward_desc(const Library& lib, const Convolution& c, const dnnl::memory::desc& x,
-                                                 const dnnl::memory::desc& weights) {
+                                                 const dnnl::memory::desc& weights, const Refusal& refusal) {
+  using Described = typename Primitive::primitive_desc;
   const auto method = algorithm::convolution_direct;
+  const auto forward = hint(lib, c);
+  const dnnl::primitive_attr with = attributes(false);
 #if DNNL_VERSION_MAJOR >= 3
-  return typename Primitive::primitive_desc(lib.engine, method, x, weights, c.y, c.strides, c.dilates, c.pad_before,
-                                            c.pad_after, hint(lib, c), attributes(false));
+  return accepted(
+      Described(lib.engine, method, x, weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after, forward, with),
+      refusal);
 #else
-  return typename Primitive::primitive_desc(
-      typename Primitive::desc(method, x, weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after),
-      attributes(false), lib.engine, hint(lib, c));
+  const typename Primitive::desc desc(method, x, weights, c.y, c.strides, c.dilates, c.pad_before, c.pad_after);
+  return accepted(Described(desc, with, lib.engine, forward), refusal);
 #endif
 }
 
-Made make_backward_data(const Library& lib, const Convolution& c) {
+Made make_backward_data(const Library& lib, const Convolution& c, const Refusal& refusal) {
   using Primitive = dnnl::convolution_backward_data;
-  const auto desc = backward_desc<Primitive>(lib, c, c.dx, c.weights);
+  const auto desc = backward_desc<Primitive>(lib, c, c.dx, c.weights, refusal);
   return {Primitive(desc),      desc.diff_dst_desc(),   desc.weights_desc(),
           desc.diff_src_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }
 
-Made make_backward_weights(const Library& lib, const Convolution& c) {
+Made make_backward_weights(const Library& lib, const Convolution& c, const Refusal& refusal) {
   using Primitive = dnnl::convolution_backward_weights;
-  const auto desc = backward_desc<Primitive>(lib, c, c.x, c.dweights);
+  const auto desc = backward_desc<Primitive>(lib, c, c.x, c.dweights, refusal);
   return {Primitive(desc),          desc.src_desc(),        desc.diff_dst_desc(),
           desc.diff_weights_desc(), desc.scratchpad_desc(), desc.impl_info_str()};
 }

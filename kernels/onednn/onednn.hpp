@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/runtime/base/dtype.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
 /// Shared by the oneDNN providers. Only onednn.cpp knows the differences between oneDNN 2 and 3.
@@ -34,7 +36,8 @@ struct Library {
 [[nodiscard]] bool multiplies_bf16();
 
 /// Sets oneDNN's thread count for one scope and restores the old one. oneDNN takes it from OpenMP's setting for the
-/// calling thread, both when a primitive is made and when it runs.
+/// calling thread, both when a primitive is made and when it runs. A primitive waits for all of the threads that it was
+/// made for, so OpenMP may not choose fewer (OMP_DYNAMIC).
 class ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -44,7 +47,24 @@ class ThreadScope {
 
  private:
   int before_;
+  bool dynamic_;
 };
+
+namespace detail {
+void run_elsewhere(int threads, const std::function<void()>& f);
+}  // namespace detail
+
+/// Calls f, which makes or runs primitives, with so many threads. Inside a parallel region of the host
+/// program, where OpenMP gives one, a thread outside of the region calls f: that costs a thread's start and end.
+template <class F>
+void run_with_threads(int threads, F&& f) {
+  if (given_threads(threads) == threads) {
+    const ThreadScope scope(threads);
+    f();
+  } else {
+    detail::run_elsewhere(threads, std::forward<F>(f));
+  }
+}
 
 /// Calls f and turns oneDNN's errors into ours: UnsupportedError for what oneDNN does not implement.
 template <class F>
@@ -90,10 +110,15 @@ struct Convolution {
   dnnl::memory::dims pad_after;
 };
 
-// All use user scratchpads; unimplemented cases throw dnnl::error.
-[[nodiscard]] Made make_forward(const Library& lib, const Convolution& c);           ///< a = x, b = weights, out = y
-[[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c);     ///< a = dy, b = weights, out = dx
-[[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c);  ///< a = x, b = dy, out = dweights
+// All use user scratchpads; unimplemented cases throw dnnl::error. A convolution takes the first implementation of
+// oneDNN for which `refusal` gives an empty text, and UnsupportedError with the last text if there is none.
+using Refusal = std::function<std::string(std::string_view implementation)>;
+/// a = x, b = weights, out = y
+[[nodiscard]] Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal);
+/// a = dy, b = weights, out = dx
+[[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c, const Refusal& refusal);
+/// a = x, b = dy, out = dweights
+[[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c, const Refusal& refusal);
 [[nodiscard]] Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
                                const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate,
                                Activation activation);

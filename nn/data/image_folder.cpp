@@ -17,6 +17,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::nn {
 namespace {
@@ -144,7 +145,7 @@ std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, 
   };
   std::vector<std::thread> workers;
   for (int i = 1; i < threads; ++i) {
-    workers.emplace_back(check);
+    workers.push_back(helper_thread(check));
   }
   check();
   for (std::thread& worker : workers) {

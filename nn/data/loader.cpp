@@ -13,6 +13,7 @@
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
 
 namespace lockstep::nn {
@@ -291,7 +292,7 @@ Loader::Loader(const Dataset& dataset, const Sampler& sampler, MemoryResource& m
   }
   impl_->pieces = std::clamp<std::int64_t>(rows, 1, std::max(options.workers, 1));
   for (int i = 0; i < options.workers; ++i) {
-    impl_->workers.emplace_back([state = impl_.get()] { state->work(); });
+    impl_->workers.push_back(helper_thread([state = impl_.get()] { state->work(); }));
   }
 }
 

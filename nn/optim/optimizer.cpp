@@ -47,13 +47,12 @@ ops::MuonOptions muon_options(const OptimizerOptions& options) {
   return {.momentum = options.momentum, .nesterov = options.nesterov};
 }
 
-/// Whether muon orthogonalises the updates of a parameter.
+}  // namespace
+
 bool is_hidden_matrix(const ParameterSpec& spec) {
   return spec.trainable && spec.role == ParameterRole::weight && !spec.looked_up && !spec.last &&
          spec.shape.rank() >= 2 && spec.axes.front() == 0 && spec.shape.numel() > 0;
 }
-
-}  // namespace
 
 std::string_view name_of(OptimizerKind kind) {
   return kNames[static_cast<std::size_t>(kind)];

@@ -22,6 +22,8 @@ enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
 [[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
 [[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of; UsageError otherwise
 
+[[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< whether muon orthogonalises its updates
+
 /// For the rules and the ranges of the values see kernels/sgd.hpp, adam.hpp, lars.hpp, muon.hpp.
 ///
 /// muon updates hidden matrices by kernels/muon.hpp and nn/optim/orthogonalizer.hpp: weights of at least two axes,

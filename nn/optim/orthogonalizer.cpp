@@ -17,7 +17,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr int kIterations = 5;
-constexpr double kEpsilon = 1e-7;                              // torch.optim.Muon's
+constexpr double kEpsilon = 1e-37;  // f32 has its inverse. A matrix of any norm above it has the same direction
 constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // of a batch, unless a matrix alone has more
 
 /// On the host the choice whose bits do not depend on threads or processors; else the first that gives the same bits in

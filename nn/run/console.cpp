@@ -28,11 +28,16 @@ std::string format(const char* pattern, Args... args) {
   return line;
 }
 
+/// The number as the pattern writes it; "-" for one that is undefined.
+std::string figure(const char* pattern, double value) {
+  return std::isnan(value) ? "-" : format(pattern, value);
+}
+
 /// "  bits_per_byte 2.345"
 std::string text_of(const MetricValues& metrics) {
   std::string text;
   for (const auto& [name, value] : metrics) {
-    text += "  " + name + format(" %.4g", value);
+    text += concat("  ", name, ' ', figure("%.4g", value));
   }
   return text;
 }
@@ -95,9 +100,9 @@ void Console::on_report(const ReportEvent& event) {
   const double left = seconds_per_step_ * static_cast<double>(std::max<std::int64_t>(run_.total_steps - event.step, 0));
   const std::string time_left = seconds_per_step_ > 0 ? duration_text(left) + " left" : "";
   if (!options_.terminal) {
-    out_ << format("epoch %lld/%lld batch %lld/%lld  loss %.4f", epoch, static_cast<long long>(run_.epochs),
-                   static_cast<long long>(event.batch), static_cast<long long>(run_.batches_per_epoch), event.loss)
-         << accuracy_text("  accuracy", event.accuracy) << text_of(event.metrics)
+    out_ << format("epoch %lld/%lld batch %lld/%lld  loss ", epoch, static_cast<long long>(run_.epochs),
+                   static_cast<long long>(event.batch), static_cast<long long>(run_.batches_per_epoch))
+         << figure("%.4f", event.loss) << accuracy_text("  accuracy", event.accuracy) << text_of(event.metrics)
          << format("  lr %.4g  %.0f ", event.learning_rate, event.samples_per_second) << options_.samples << "/s  "
          << time_left << '\n'
          << std::flush;
@@ -108,10 +113,10 @@ void Console::on_report(const ReportEvent& event) {
   std::string bar(static_cast<std::size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
   const std::string where = format("epoch %lld/%lld", epoch, static_cast<long long>(run_.epochs));
-  const std::string rest = format(" %lld/%lld  loss %.4f", static_cast<long long>(event.batch),
-                                  static_cast<long long>(run_.batches_per_epoch), event.loss) +
-                           text_of(event.metrics) + format("  %.0f ", event.samples_per_second) + options_.samples +
-                           "/s  " + time_left;
+  const std::string rest =
+      format(" %lld/%lld  loss ", static_cast<long long>(event.batch), static_cast<long long>(run_.batches_per_epoch)) +
+      figure("%.4f", event.loss) + text_of(event.metrics) + format("  %.0f ", event.samples_per_second) +
+      options_.samples + "/s  " + time_left;
   std::string line = concat(where, " [", bar, ']', rest);
   if (line.size() >= columns) {  // a full line wraps on some terminals: drop the bar, then cut the end
     line = (where + rest).substr(0, columns - 1);
@@ -146,23 +151,24 @@ void Console::on_run_end(const RunResult& /*result*/) {
 }
 
 std::string Console::accuracy_text(const char* label, double accuracy) const {
-  return options_.accuracies ? format("%s %.2f %%", label, 100 * accuracy) : "";
+  return options_.accuracies ? concat(label, ' ', figure("%.2f %%", 100 * accuracy)) : "";
 }
 
 void Console::on_epoch_end(const EpochEvent& event) {
   clear_bar();
   const EvaluationEvent& test = event.test;
-  const std::string top_k = test.top_k > 0 ? format(", top %d %.2f %%", test.top_k, 100 * test.top_k_accuracy) : "";
+  const std::string top_k =
+      test.top_k > 0 ? concat(", top ", test.top_k, ' ', figure("%.2f %%", 100 * test.top_k_accuracy)) : "";
   const std::string skipped = event.skipped_updates > 0 ? format("  %lld updates skipped: not finite",
                                                                  static_cast<long long>(event.skipped_updates))
                                                         : "";
   const char* diverged = std::isfinite(event.train_loss) && std::isfinite(test.loss) ? "" : "  loss is not finite";
-  out_ << format("epoch %lld/%lld  train loss %.4f", static_cast<long long>(event.epoch),
-                 static_cast<long long>(run_.epochs), event.train_loss)
-       << accuracy_text(" accuracy", event.train_accuracy) << format("  test loss %.4f", test.loss)
-       << accuracy_text(" accuracy", test.accuracy) << top_k << text_of(test.metrics) << (event.best ? " (best)" : "")
-       << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  " << duration_text(event.seconds)
-       << skipped << diverged << '\n'
+  out_ << format("epoch %lld/%lld  train loss ", static_cast<long long>(event.epoch),
+                 static_cast<long long>(run_.epochs))
+       << figure("%.4f", event.train_loss) << accuracy_text(" accuracy", event.train_accuracy) << "  test loss "
+       << figure("%.4f", test.loss) << accuracy_text(" accuracy", test.accuracy) << top_k << text_of(test.metrics)
+       << (event.best ? " (best)" : "") << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  "
+       << duration_text(event.seconds) << skipped << diverged << '\n'
        << std::flush;
   last_step_ = -1;  // evaluation does not count as time of a step
 }

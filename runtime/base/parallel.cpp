@@ -6,13 +6,44 @@
 
 namespace lockstep {
 
-int default_threads() {
 #if defined(_OPENMP)
-  return omp_get_max_threads();
-#else
-  return 1;
-#endif
+int given_threads(int asked) {
+  return asked <= 1 || omp_in_parallel() != 0 ? 1 : std::clamp(omp_get_thread_limit(), 1, asked);
 }
+
+int default_threads() {
+  return given_threads(omp_get_max_threads());
+}
+
+std::vector<std::vector<int>> openmp_places() {
+  std::vector<std::vector<int>> places(static_cast<std::size_t>(std::max(0, omp_get_num_places())));
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    places[i].resize(static_cast<std::size_t>(omp_get_place_num_procs(static_cast<int>(i))));
+    omp_get_place_proc_ids(static_cast<int>(i), places[i].data());
+  }
+  return places;
+}
+
+bool openmp_keeps_one_place() {
+  return omp_get_proc_bind() == omp_proc_bind_master;
+}
+#else
+int given_threads(int /*asked*/) {
+  return 1;
+}
+
+int default_threads() {
+  return 1;
+}
+
+std::vector<std::vector<int>> openmp_places() {
+  return {};
+}
+
+bool openmp_keeps_one_place() {
+  return false;
+}
+#endif
 
 namespace detail {
 

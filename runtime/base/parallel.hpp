@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <exception>
+#include <vector>
 
 #include <lockstep/runtime/stream/context.hpp>
 
@@ -29,9 +30,18 @@ void run_parallel(int threads, void (*part)(void* object, int t, int n), void* o
 
 }  // namespace detail
 
-/// The number of threads of an op when no number is given: OpenMP's setting for the calling thread (OMP_NUM_THREADS,
-/// omp_set_num_threads()), 1 in a build without OpenMP.
+/// How many of `asked` threads OpenMP gives the calling thread: at most OMP_THREAD_LIMIT, and one inside a parallel
+/// region of a host program. OMP_DYNAMIC has no part in it: ops are planned for a number.
+[[nodiscard]] int given_threads(int asked);
+
+/// The number of threads of an op when no number is given: those that OpenMP gives by its setting for the calling
+/// thread (OMP_NUM_THREADS, omp_set_num_threads()), 1 in a build without OpenMP.
 [[nodiscard]] int default_threads();
+
+/// The processors of each of OpenMP's places (OMP_PLACES, OMP_PROC_BIND); none without them. Binds nobody.
+[[nodiscard]] std::vector<std::vector<int>> openmp_places();
+/// True when all of OpenMP's threads run on the place of the first one (OMP_PROC_BIND=primary).
+[[nodiscard]] bool openmp_keeps_one_place();
 
 /// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads. Every range
 /// but the last holds at least `grain` elements. The ranges depend on the thread count: use this for elementwise work.

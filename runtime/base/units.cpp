@@ -25,6 +25,9 @@ std::string with_unit(double value, double step, std::span<const char* const> un
 }  // namespace
 
 std::string digits(double value, int decimals) {
+  if (std::isnan(value)) {
+    return "-";
+  }
   std::array<char, 400> text{};
   const auto [end, error] =
       std::to_chars(text.data(), text.data() + text.size(), value, std::chars_format::fixed, decimals);

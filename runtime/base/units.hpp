@@ -10,7 +10,7 @@ namespace lockstep {
 [[nodiscard]] std::string seconds_text(double seconds);        ///< "1.42 us", "12.0 ms"
 [[nodiscard]] std::string rate_text(double bytes_per_second);  ///< "10.4 GB/s"
 [[nodiscard]] std::string percent_text(double share);          ///< 0.123: "12.3 %"
-[[nodiscard]] std::string digits(double value, int decimals);  ///< fixed point
+[[nodiscard]] std::string digits(double value, int decimals);  ///< fixed point; "-" of NaN
 [[nodiscard]] std::string exact_text(double value);            ///< the fewest digits that read back as the same number
 
 }  // namespace lockstep

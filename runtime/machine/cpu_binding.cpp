@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <exception>
 #include <fstream>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -47,7 +48,22 @@ void bind_this_thread(const ProcessorSet& processors) {
                       std::strerror(errno));
 }
 
+ProcessorSet outside_of_place() {
+  const ProcessorSet process = ProcessorSet::of_process();
+  return process == ProcessorSet::of_this_thread() ? ProcessorSet() : process;
+}
+
+void leave_place(const ProcessorSet& processors) noexcept {
+  try {
+    if (!processors.empty()) {
+      bind_this_thread(processors);
+    }
+  } catch (const std::exception&) {  // the thread stays where it is
+  }
+}
+
 CpuBinding bind_this_thread_near(std::string_view pci) {
+  leave_place();
   CpuBinding binding = plan_binding(ProcessorSet::of_this_thread(), online_processors(), processors_near(pci));
   if (!binding.processors.empty()) {
     bind_this_thread(binding.processors);

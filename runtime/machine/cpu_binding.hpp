@@ -2,6 +2,8 @@
 
 #include <string>
 #include <string_view>
+#include <thread>
+#include <utility>
 
 #include <lockstep/runtime/machine/processors.hpp>
 
@@ -29,6 +31,22 @@ struct CpuBinding {
 /// Restricts the calling thread, and the threads that it starts from now on, to these processors. UsageError for an
 /// empty set; StateError when the system refuses.
 void bind_this_thread(const ProcessorSet& processors);
+
+/// Where a thread should run that is in a place of OpenMP's, as the calling one may be: wherever the process may
+/// (ProcessorSet::of_process()). OpenMP binds the main thread to one place, which the threads that it starts inherit.
+/// Empty where nobody was bound like that.
+[[nodiscard]] ProcessorSet outside_of_place();
+/// The calling thread runs there, unless the system refuses; an empty set changes nothing.
+void leave_place(const ProcessorSet& processors = outside_of_place()) noexcept;
+
+/// std::thread(f) that has left the place of the thread that starts it.
+template <class F>
+[[nodiscard]] std::thread helper_thread(F f) {
+  return std::thread([f = std::move(f), processors = outside_of_place()]() mutable {
+    leave_place(processors);
+    f();
+  });
+}
 
 /// Calls plan_binding() for this machine and thread and applies the result.
 CpuBinding bind_this_thread_near(std::string_view pci);

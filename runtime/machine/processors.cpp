@@ -9,6 +9,8 @@
 #include <set>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/detail/control_groups.hpp>
 
 namespace lockstep {
 
@@ -59,9 +61,7 @@ ProcessorSet ProcessorSet::parse(std::string_view given) {
     }
     at += at == end ? 0 : 1;
   }
-  ProcessorSet set;
-  set.numbers_.assign(numbers.begin(), numbers.end());
-  return set;
+  return of({numbers.begin(), numbers.end()});
 }
 
 ProcessorSet ProcessorSet::of_this_thread() {
@@ -76,6 +76,24 @@ ProcessorSet ProcessorSet::of_this_thread() {
     }
   }
   return set;
+}
+
+ProcessorSet ProcessorSet::of(const std::vector<int>& numbers) {
+  const std::set<int> sorted(numbers.begin(), numbers.end());
+  ProcessorSet set;
+  set.numbers_.assign(sorted.begin(), sorted.end());
+  return set;
+}
+
+ProcessorSet ProcessorSet::of_process() {
+  const ProcessorSet own = of_this_thread();
+  bool bound = false;
+  std::vector<int> all;
+  for (const std::vector<int>& place : openmp_places()) {
+    bound = bound || of(place) == own;
+    all.insert(all.end(), place.begin(), place.end());
+  }
+  return bound ? of(all) : own;
 }
 
 bool ProcessorSet::contains(int processor) const {
@@ -114,6 +132,24 @@ std::vector<NumaNode> numa_nodes(const std::string& root) {
     nodes.push_back({number, ProcessorSet::parse(read_line(concat(folder, "node", number, "/cpulist")))});
   }
   return nodes;
+}
+
+std::optional<double> processor_quota(const std::string& root) {
+  std::optional<double> least;
+  detail::visit_control_groups(root, "cpu", [&](bool version2, const std::string& folder) {
+    double quota = -1;
+    double period = 100000;
+    if (version2) {
+      std::ifstream(folder + "/cpu.max") >> quota >> period;  // "max 100000" leaves no number
+    } else {
+      std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
+      std::ifstream(folder + "/cpu.cfs_period_us") >> period;
+    }
+    if (quota > 0 && period > 0 && quota / period < least.value_or(kMostProcessors)) {
+      least = quota / period;
+    }
+  });
+  return least;
 }
 
 int count_cores(const ProcessorSet& processors) {

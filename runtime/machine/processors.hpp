@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -15,6 +16,10 @@ class ProcessorSet {
   [[nodiscard]] static ProcessorSet parse(std::string_view text);
   /// The processors that this thread may run on. Empty where the system does not tell.
   [[nodiscard]] static ProcessorSet of_this_thread();
+  /// Those of this process: where OpenMP has bound this thread, or the one that started it, to one of its places
+  /// (OMP_PROC_BIND), all that are in a place; else those of this thread.
+  [[nodiscard]] static ProcessorSet of_process();
+  [[nodiscard]] static ProcessorSet of(const std::vector<int>& numbers);
 
   [[nodiscard]] int count() const { return static_cast<int>(numbers_.size()); }
   [[nodiscard]] bool empty() const { return numbers_.empty(); }
@@ -38,6 +43,10 @@ struct NumaNode {
 };
 /// All NUMA nodes by number, as the kernel lists them below `root`. Empty when it lists none.
 [[nodiscard]] std::vector<NumaNode> numa_nodes(const std::string& root = "/sys");
+
+/// The processors whose time the control groups of this process leave it, "1.5"; nullopt: no limit. `root` is put in
+/// front of /proc and /sys.
+[[nodiscard]] std::optional<double> processor_quota(const std::string& root = {});
 
 /// The number of cores of these processors: two hardware threads of one core count once.
 [[nodiscard]] int count_cores(const ProcessorSet& processors);

@@ -9,6 +9,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/detail/control_groups.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
 namespace lockstep {
@@ -48,34 +49,23 @@ std::size_t less(std::size_t a, std::size_t b) {
 
 /// The names of a control group's files, in versions 2 and 1.
 struct GroupFiles {
-  std::string_view mount;
   std::string_view limit;
   std::string_view used;
   std::string_view cache;  ///< in memory.stat: page cache that is dropped first
 };
-constexpr GroupFiles kVersion2{"/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file "};
-constexpr GroupFiles kVersion1{"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
-                               "total_inactive_file "};
+constexpr GroupFiles kVersion2{"/memory.max", "/memory.current", "inactive_file "};
+constexpr GroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file "};
 constexpr std::size_t kNoLimit = std::size_t{1} << 60;  // version 1 writes "no limit" as a number near 2^63
 
-/// Looks at the group and the groups above it. Inside a container its own folder may not be visible, those above are.
-void tighten(std::optional<HostMemory::Limit>& tightest, const std::string& root, const GroupFiles& files,
-             std::string group) {
-  while (true) {
-    const std::string folder = concat(root, files.mount, group == "/" ? "" : group);
-    const auto limit = first_number(concat(folder, files.limit));
-    const auto used = first_number(concat(folder, files.used));
-    if (limit.has_value() && used.has_value() && *limit < kNoLimit) {
-      const std::size_t cache = field(folder + "/memory.stat", files.cache).value_or(0);
-      const std::size_t available = less(*limit, less(*used, cache));
-      if (!tightest.has_value() || available < tightest->available) {
-        tightest = {.bytes = *limit, .available = available};
-      }
+void tighten(std::optional<HostMemory::Limit>& tightest, const GroupFiles& files, const std::string& folder) {
+  const auto limit = first_number(concat(folder, files.limit));
+  const auto used = first_number(concat(folder, files.used));
+  if (limit.has_value() && used.has_value() && *limit < kNoLimit) {
+    const std::size_t cache = field(folder + "/memory.stat", files.cache).value_or(0);
+    const std::size_t available = less(*limit, less(*used, cache));
+    if (!tightest.has_value() || available < tightest->available) {
+      tightest = {.bytes = *limit, .available = available};
     }
-    if (group.empty() || group == "/") {
-      return;
-    }
-    group.resize(group.rfind('/') == std::string::npos ? 0 : group.rfind('/'));
   }
 }
 
@@ -90,21 +80,9 @@ HostMemory read_host_memory(const std::string& root) {
   memory.total = *total * 1024;
   memory.available = *available * 1024;
   memory.resident = field(root + "/proc/self/status", "VmRSS:").value_or(0) * 1024;
-  std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "0::/path", "9:memory:/path", "4:cpu,memory:/path"
-    const std::size_t first = line.find(':');
-    const std::size_t second = line.find(':', first + 1);
-    if (first == std::string::npos || second == std::string::npos) {
-      continue;
-    }
-    const std::string controllers = concat(',', line.substr(first + 1, second - first - 1), ',');
-    const std::string group = line.substr(second + 1);
-    if (controllers == ",,") {
-      tighten(memory.limit, root, kVersion2, group);
-    } else if (controllers.find(",memory,") != std::string::npos) {
-      tighten(memory.limit, root, kVersion1, group);
-    }
-  }
+  detail::visit_control_groups(root, "memory", [&](bool version2, const std::string& folder) {
+    tighten(memory.limit, version2 ? kVersion2 : kVersion1, folder);
+  });
   return memory;
 }
 

@@ -52,7 +52,7 @@ CpuContext::CpuContext(const Options& options)
     : Context(Device::cpu(), options.stream,
               options.stream != nullptr ? nullptr : std::make_unique<Stream>(Stream::host_inline()), options.memory,
               options.memory != nullptr ? nullptr : std::make_unique<HostMemoryResource>()),
-      threads_(options.threads != 0 ? options.threads : default_threads()) {
+      threads_(options.threads != 0 ? given_threads(options.threads) : default_threads()) {
   require<UsageError>(options.threads >= 0, "context: threads is ", options.threads, ", expected at least 0");
 }
 

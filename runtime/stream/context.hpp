@@ -72,7 +72,7 @@ class Context {
 };
 
 struct CpuContextOptions {
-  int threads = 0;                   ///< threads of one op; 0: OpenMP's default
+  int threads = 0;                   ///< threads of one op, as far as OpenMP gives them; 0: OpenMP's default
   Stream* stream = nullptr;          ///< borrowed host stream; nullptr: an inline stream of its own
   MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a HostMemoryResource of its own
 };

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::detail {
 namespace {
@@ -169,7 +170,9 @@ class InlineStreamState final : public StreamState {
 class WorkerStreamState final : public StreamState {
  public:
   explicit WorkerStreamState(std::string_view name)
-      : StreamState(Device::cpu(), false), slots_(new Slot[Stream::kQueueSlots]), thread_([this] { run(); }) {
+      : StreamState(Device::cpu(), false),
+        slots_(new Slot[Stream::kQueueSlots]),
+        thread_(helper_thread([this] { run(); })) {
     pthread_setname_np(thread_.native_handle(), std::string(name.substr(0, 15)).c_str());
   }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -183,6 +184,18 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   EXPECT_EQ(line(file, "test loss"), line(folder, "test loss"));
   expect_refused(train_resnet(0, kTiny + "--model mlp --hidden 9 --evaluate " + path("bare")),
                  {path("bare"), "has shape (10, 8)", "expected (10, 9)", "another model"});
+
+  // Of parameters that are all NaN nothing is right, also what is of the first class.
+  std::string diverged = testing::get_file(path("bare"));
+  std::uint64_t header = 0;
+  std::memcpy(&header, diverged.data(), sizeof header);
+  std::fill(diverged.begin() + static_cast<std::ptrdiff_t>(sizeof header + header), diverged.end(), '\xff');
+  testing::put_file(path("diverged"), diverged);
+  const Ended wrong = train_resnet(0, mlp + "--top-k 2 --evaluate " + path("diverged"));
+  EXPECT_EQ(wrong.code, 0) << wrong.output;
+  EXPECT_EQ(line(wrong, "test loss").find("test loss -  accuracy 0.00 %, top 2 0.00 %  (0 of "), 0U) << wrong.output;
+  EXPECT_NE(wrong.output.find("they count as wrong"), std::string::npos) << wrong.output;
+  EXPECT_EQ(wrong.output.find("nan"), std::string::npos) << wrong.output;
 
   // The same as torch.save writes it, from a run of several GPUs.
   testing::put_file(path("bare.pth"), testing::torch::copy_of(path("bare"), "module."));
@@ -594,6 +607,11 @@ TEST_F(TrainResNet, OptimizersAreChosenByName) {
   EXPECT_NE(two_steps.output.find("momentum 0.95 (Nesterov) of hidden matrices, adamw's betas 0.9 0.999"),
             std::string::npos)
       << two_steps.output;
+  const Ended none =
+      train_resnet(0, kTiny + "--model mlp --hidden 8 --freeze layers.0 --optimizer muon --steps 1" + out("none"));
+  EXPECT_EQ(none.code, 0) << none.output;
+  EXPECT_NE(none.output.find("no hidden matrix, adamw's betas 0.9 0.999"), std::string::npos) << none.output;
+  EXPECT_EQ(none.output.find("of hidden matrices"), std::string::npos) << none.output;
   const Ended third = train_resnet(kMpi ? 2 : 0, muon + "--steps 3 --resume auto");
   EXPECT_EQ(third.code, 0) << third.output;
   expect_refused(train_resnet(0, "--strategy zero1 --optimizer muon"), {"muon", "zero1", "whole matrices"});

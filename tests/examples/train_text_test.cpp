@@ -401,6 +401,10 @@ TEST(Sampling, GoesOnFromTheLastByteThatIsKnown) {
   };
   EXPECT_EQ(drawn(1), drawn(1));
   EXPECT_NE(drawn(1), drawn(2));
+  for (float& value : parameters.values().span<float>()) {
+    value = std::nanf("");
+  }
+  EXPECT_THROW(drawn(1), Error) << "no token follows from outputs that are NaN";
 }
 
 }  // namespace

@@ -24,15 +24,18 @@ TEST(Clip, ByHand) {
            Case{{DType::f64, 5, 16}, 1, 4},                                 // shorter
            Case{{DType::f64, 0, 16}, 1, 4},                                 // not clipped
            Case{{DType::f64, 1, 1048576, 256}, 1.0 / 256 / (4 + 1e-6), 4},  // 1024 with a loss scale of 256
-           Case{{DType::f64, 5, 1048576, 256}, 1.0 / 256, 4}, Case{{DType::f64, 1, 0}, 1, 0},
+           Case{{DType::f64, 5, 1048576, 256}, 1.0 / 256, 4},
+           Case{{DType::f64, 1, 0}, 1, 0},
            Case{{DType::f64, 0, 1048576, 256, true, 0.5}, 1.0 / 128, 8},  // and a divisor
+           Case{{DType::f64, 5e-7, 1e-16}, 1, 1e-8},                      // shorter, however short
+           Case{{DType::f64, 1e-30, 1e-56}, 1e-2 / 1.001, 1e-28},
        }) {
     testing::OpInstance instance(clip_case(item.params), context);
     testing::run_checked(instance);
     EXPECT_NEAR(instance.output(0).values()[0], item.factor, 1e-15);
     EXPECT_EQ(instance.output(1).values()[0], 0);
     EXPECT_EQ(instance.output(2).values()[0], 42);
-    EXPECT_EQ(instance.output(3).values()[0], item.norm);
+    EXPECT_DOUBLE_EQ(instance.output(3).values()[0], item.norm);
     EXPECT_EQ(instance.output(4).values()[0], 7);
   }
 }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/detail/known_bad.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/runtime/base/parallel.hpp>
 
@@ -378,6 +379,107 @@ TEST(Conv2d, OneDnnHasFastImplementationsForResNet) {
   }
 }
 
+// ---- Implementations that a library should not have
+
+/// `size` pixels along each of `rank` axes and one tap.
+ConvDesc one_tap(int rank, std::int64_t batch, std::int64_t size, std::int64_t in, std::int64_t out,
+                 std::int64_t stride, DType dtype) {
+  ConvDesc d;
+  d.spatial_rank = rank;
+  d.batch = batch;
+  d.in_channels = in;
+  d.out_channels = out;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(rank); ++i) {
+    d.in_size[i] = size;
+    d.stride[i] = stride;
+  }
+  d.dtype = dtype;
+  return d;
+}
+
+/// The same call with memory behind its workspace in which nothing may be written.
+OpCase with_band(OpCase item) {
+  constexpr std::int64_t kBand = 1 << 18;
+  const auto prepare = item.prepare;
+  item.prepare = [=, name = item.name](Context& context) {
+    testing::PreparedOp op = prepare(context);
+    const auto bytes = static_cast<std::int64_t>(op.workspace_bytes);
+    op.workspace_bytes += kBand;
+    op.run = [=, run = op.run](Context& on, testing::Views in, testing::Views out, const TensorView& workspace) {
+      const std::span<std::uint8_t> band = workspace.slice(0, bytes, bytes + kBand).span<std::uint8_t>();
+      std::fill(band.begin(), band.end(), 0x5a);
+      run(on, in, out, workspace.slice(0, 0, bytes));
+      EXPECT_EQ(std::count(band.begin(), band.end(), 0x5a), kBand) << name << ": written behind the workspace";
+    };
+    return op;
+  };
+  return item;
+}
+
+TEST(Conv2d, ChoicesAreRightWhereOneDnnIsReportedWrong) {
+  const std::vector<ConvCase> cases{{"1d", one_tap(1, 2, 284, 12, 32, 2, DType::f32)},
+                                    {"2d", one_tap(2, 3, 64, 8, 16, 2, DType::f32)},
+                                    {"few", one_tap(2, 2, 108, 2, 3, 4, DType::f32)},
+                                    {"odd", one_tap(2, 1, 152, 5, 16, 4, DType::f32)},
+                                    {"3d", one_tap(3, 1, 24, 3, 17, 2, DType::f32)},
+                                    {"bf16 1d", one_tap(1, 1, 132, 4, 3, 4, DType::bf16)},
+                                    {"bf16 2d", one_tap(2, 2, 78, 1, 32, 2, DType::bf16)},
+                                    {"bf16 3d", one_tap(3, 1, 20, 5, 8, 2, DType::bf16)},
+                                    {"odd sum", one_tap(2, 2, 60, 17, 3, 1, DType::bf16)},
+                                    {"odd sum 1d", one_tap(1, 2, 300, 17, 15, 2, DType::bf16)},
+                                    {"one to one", one_tap(2, 1, 120, 1, 1, 2, DType::bf16)}};
+  for (const ConvCase& item : cases) {
+    for (const ConvPass pass : kConvPasses) {
+      std::vector<double> sums;
+      for (int threads = 1; threads <= 4; ++threads) {
+        CpuContext context({.threads = threads});
+        for (const std::string& choice : ops::conv2d_choices(context, item.desc, pass)) {
+          testing::expect_matches(with_band(conv2d_case(item.name, item.desc, pass, choice)), context,
+                                  [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+                                    if (sums.empty()) {
+                                      sums = expected[0].values();
+                                      oracle(item.desc, pass, in, sums);
+                                    }
+                                    expected[0].assign(sums);
+                                  });
+        }
+      }
+    }
+  }
+}
+
+TEST(Conv2d, KnownBadImplementationsByVersionPassAndShape) {
+  const auto bad = [](std::string_view library, std::string_view version, std::string_view implementation,
+                      const ConvDesc& d, ConvPass pass) {
+    return ops::known_bad({library, version, implementation, d, pass}) != nullptr;
+  };
+  const ConvPass forward = ConvPass::forward;
+  const ConvPass to_x = ConvPass::backward_data;
+  const ConvPass to_w = ConvPass::backward_weights;
+  const ConvDesc narrow = one_tap(2, 1, 8, 15, 16, 2, DType::f32);
+  for (const char* version : {"2.0.0", "2.6.3", "3.10", "3.14.0"}) {
+    EXPECT_TRUE(bad("onednn", version, "jit_1x1:avx512_core", narrow, to_w)) << version;
+  }
+  EXPECT_FALSE(bad("onednn", "1.8.1", "jit_1x1:avx512_core", narrow, to_w));
+  EXPECT_FALSE(bad("cudnn", "2.6.3", "jit_1x1:avx512_core", narrow, to_w));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", narrow, to_w));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit_1x1:avx512_core", narrow, to_x));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit_1x1:avx2", narrow, to_w)) << "blocks of 8";
+  EXPECT_TRUE(bad("onednn", "2.6.3", "jit_1x1:avx2", one_tap(1, 1, 8, 7, 16, 2, DType::f32), to_w));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit_1x1:avx512_core", one_tap(2, 1, 8, 16, 16, 2, DType::f32), to_w));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit_1x1:avx512_core", one_tap(2, 1, 8, 15, 16, 1, DType::f32), to_w));
+  const ConvDesc leaping = square(1, 9, 32, 32, 2, 3, 0);
+  EXPECT_TRUE(bad("onednn", "2.6.3", "brgconv:avx512_core_bf16_amx_bf16", leaping, forward));
+  EXPECT_TRUE(bad("onednn", "3.12.4", "brg_conv_fwd:avx10_1_512_amx", leaping, forward));
+  EXPECT_FALSE(bad("onednn", "3.13.0", "brg_conv_fwd:avx10_1_512_amx", leaping, forward));
+  EXPECT_FALSE(bad("onednn", "3.12.4", "brg_conv_fwd:avx512_core", leaping, forward));
+  EXPECT_FALSE(bad("onednn", "3.12.4", "brg_conv_fwd:avx10_1_512_amx", square(1, 9, 32, 32, 3, 3, 0), forward));
+  const ConvDesc odd = one_tap(2, 1, 8, 2, 3, 1, DType::bf16);
+  EXPECT_TRUE(bad("onednn", "3.14.0", "jit_bf16_1x1:avx512_core_bf16", odd, to_x));
+  EXPECT_FALSE(bad("onednn", "3.14.0", "jit_bf16_1x1:avx512_core_bf16", odd, forward)) << "2 channels in";
+  EXPECT_FALSE(bad("onednn", "3.14.0", "jit_bf16_1x1:avx512_core_bf16", odd, to_w)) << "stride 1";
+}
+
 /// Whatever the processor: without instructions for bf16 the choices are those that convert.
 TEST(Conv2d, OneDnnTakesBf16AsItIsOrByWayOfF32) {
   if (!has_onednn()) {
@@ -419,6 +521,37 @@ TEST(Conv2d, OneDnnLeavesTheThreadCountOfTheCallerAlone) {
   CpuContext context({.threads = before + 1});
   expect_oracle(context, {"more threads", square(4, 8, 16, 16, 3, 1, 1)}, DType::f32);
   EXPECT_EQ(default_threads(), before);
+}
+
+/// The region has threads of OpenMP's own, as that of a host program has.
+TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
+  if (!has_onednn()) {
+    GTEST_SKIP() << "built without oneDNN";
+  }
+  CpuContext two({.threads = 2});
+  for (const ConvPass pass : kConvPasses) {
+    const OpCase item = conv2d_case("nested", square(4, 17, 16, 16, 3, 1, 1), pass, "onednn");
+    testing::OpInstance outside(item, two);
+    testing::run_checked(outside);
+    const auto nested = [&] {
+      testing::OpInstance instance(item, two);  // planned and run here
+      testing::run_checked(instance);
+      EXPECT_TRUE(testing::has_same_bits(instance.output(0), outside.output(0))) << item.name;
+      outside.enqueue();  // planned outside
+      EXPECT_TRUE(testing::has_same_bits(instance.output(0), outside.output(0))) << item.name;
+      EXPECT_EQ(CpuContext({.threads = 2}).threads(), 1);
+      EXPECT_EQ(CpuContext().threads(), 1);
+    };
+    detail::run_parallel(
+        2,
+        [](void* f, int t, int n) {
+          EXPECT_EQ(n, 2);
+          if (t == 1) {
+            (*static_cast<decltype(nested)*>(f))();
+          }
+        },
+        const_cast<void*>(static_cast<const void*>(&nested)));
+  }
 }
 
 TEST(Conv2d, RunsOnAWorkerStream) {

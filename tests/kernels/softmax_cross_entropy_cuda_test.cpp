@@ -53,7 +53,7 @@ TEST_F(CudaSoftmaxCrossEntropy, InfinitiesAndNaN) {
     EXPECT_EQ(masked.output(1).values(), (std::vector<double>{-0.5, 0, 0.5, 1, -1, 0}));
     for (const double bad : {inf, std::nan("")}) {
       for (std::size_t place = 0; place < 3; ++place) {
-        std::vector<double> logits{1, 2, 3, 1, 2, 3};
+        std::vector<double> logits{3, 3, 3, 1, 2, 3};
         logits[place] = bad;
         item.inputs[3].start = testing::values(logits);
         OpInstance instance(item, cuda());
@@ -61,6 +61,7 @@ TEST_F(CudaSoftmaxCrossEntropy, InfinitiesAndNaN) {
         EXPECT_TRUE(std::isnan(instance.output(0).values()[0])) << bad << " at " << place;
         EXPECT_TRUE(std::isnan(instance.output(1).values()[place])) << bad << " at " << place;
         EXPECT_FALSE(std::isnan(instance.output(1).values()[3])) << "the other row";
+        EXPECT_EQ(instance.output(0).values()[1], 3) << "label 0 is wrong, and 1 in the other row";
       }
     }
   }

@@ -100,15 +100,22 @@ TEST(SoftmaxCrossEntropy, InfinitiesAndNaN) {
   masked.run();
   EXPECT_NEAR(masked.metrics[0], std::log(2.0), 1e-7);
   EXPECT_EQ(masked.gradient, (std::vector<float>{-0.5F, 0, 0.5F}));
+  EXPECT_EQ(masked.metrics[1], 1);
   for (const float bad : {inf, std::numeric_limits<float>::quiet_NaN()}) {
     for (std::size_t place = 0; place < 3; ++place) {
-      Call<float> call{.logits = {1, 2, 3}, .labels = {1}};
-      call.logits[place] = bad;
-      call.run();
-      EXPECT_TRUE(std::isnan(call.metrics[0])) << bad << " at " << place;
-      EXPECT_TRUE(std::isnan(call.gradient[0]) || std::isnan(call.gradient[place])) << bad << " at " << place;
+      for (const std::int32_t label : {0, 1, 2}) {
+        Call<float> call{.logits = {3, 3, 3}, .labels = {label}};
+        call.logits[place] = bad;
+        call.run();
+        EXPECT_TRUE(std::isnan(call.metrics[0])) << bad << " at " << place;
+        EXPECT_EQ(call.metrics[1], 0) << bad << " at " << place << ", label " << label;
+        EXPECT_TRUE(std::isnan(call.gradient[0]) || std::isnan(call.gradient[place])) << bad << " at " << place;
+      }
     }
   }
+  Call<float> nothing{.logits = {-inf, -inf}, .labels = {0}};
+  nothing.run();
+  EXPECT_EQ(nothing.metrics[1], 0);
 }
 
 TEST(SoftmaxCrossEntropy, BadLabelsAreCountedAndTakePartInNothing) {

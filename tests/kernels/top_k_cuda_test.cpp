@@ -28,8 +28,9 @@ TEST_F(CudaTopK, ValuesOutOfRangeOnTheDevice) {
   testing::compare(item, cuda(), item, cpu(), 0);
 }
 
-/// A NaN at each place of a row of which the 4 largest count, the label at the fourth of the numbers.
-TEST_F(CudaTopK, NaNIsLargerThanNumbersAndNotFound) {
+/// A NaN or an infinity at each place of a row of which the 4 largest count, the label at the fourth of the numbers.
+TEST_F(CudaTopK, OutputsWithoutASoftmaxAreWrongWhateverTheLabel) {
+  const double inf = std::numeric_limits<double>::infinity();
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (std::size_t place = 0; place < 19; ++place) {
       OpCase item = top_k_case({1, 19, 4}, dtype);
@@ -37,12 +38,14 @@ TEST_F(CudaTopK, NaNIsLargerThanNumbersAndNotFound) {
       for (std::size_t c = 0; c < row.size(); ++c) {
         row[c] = -static_cast<double>(c);
       }
-      row[place] = std::nan("");
-      item.inputs[0].start = testing::values(row);
       item.inputs[1].start = testing::constant(3);
-      OpInstance instance(item, cuda());
-      testing::run_checked(instance);
-      EXPECT_EQ(instance.output(0).values()[0], place < 3 ? 8 : 7) << place;
+      for (const double bad : {std::nan(""), inf, -inf}) {
+        row[place] = bad;
+        item.inputs[0].start = testing::values(row);
+        OpInstance instance(item, cuda());
+        testing::run_checked(instance);
+        EXPECT_EQ(instance.output(0).values()[0], bad == -inf && place != 3 ? 8 : 7) << bad << " at " << place;
+      }
     }
   }
 }

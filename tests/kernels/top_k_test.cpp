@@ -54,16 +54,18 @@ TEST(TopK, OfEqualLogitsTheLowerIndexIsLarger) {
   EXPECT_EQ(found({-0.0, 0.0}, {0}, 1), 1);
 }
 
-TEST(TopK, InfinitiesAreNumbersAndNaNIsLarger) {
+TEST(TopK, OutputsWithoutASoftmaxAreWrongWhateverTheLabel) {
   const double inf = std::numeric_limits<double>::infinity();
   const double nan = std::nan("");
-  EXPECT_EQ(found({-inf, 1, inf}, {2}, 1), 1);
-  EXPECT_EQ(found({-inf, 1, inf}, {0}, 2), 0);
-  EXPECT_EQ(found({nan, inf, 1}, {1}, 1), 0);
-  EXPECT_EQ(found({1, inf, nan}, {1}, 1), 0);
-  EXPECT_EQ(found({1, inf, nan}, {1}, 2), 1);
-  for (const double label : {0.0, 1.0}) {
-    EXPECT_EQ(found({nan, nan}, {label}, 2), 0) << "a label is not found at a NaN";
+  EXPECT_EQ(found({-inf, 1, -inf}, {0, 1, 2}, 1), 1);
+  EXPECT_EQ(found({-inf, 1, 2}, {0, 1, 2}, 3), 2) << "a label of probability 0 is not found";
+  EXPECT_EQ(found({-inf, -inf, -inf}, {0, 1, 2}, 3), 0);
+  for (const double bad : {inf, nan, -nan}) {
+    for (int k = 1; k <= 3; ++k) {
+      EXPECT_EQ(found({bad, 2, 1}, {0, 1, 2}, k), 0) << bad << ", " << k;
+      EXPECT_EQ(found({2, 1, bad}, {0, 1, 2}, k), 0) << bad << ", " << k;
+      EXPECT_EQ(found({bad, bad, bad}, {0, 1, 2}, k), 0) << bad << ", " << k;
+    }
   }
 }
 

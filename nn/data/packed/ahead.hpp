@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::nn::detail {
 
@@ -31,7 +32,7 @@ class Ahead {
       : count_(count), ahead_(std::int64_t{4} * threads), make_(std::move(make)) {
     for (int i = 0; i < threads; ++i) {
       try {
-        threads_.emplace_back([this] { work(); });
+        threads_.push_back(helper_thread([this] { work(); }));
       } catch (const std::system_error&) {  // the system has no more: those that there are do the work
         if (threads_.empty()) {
           throw;

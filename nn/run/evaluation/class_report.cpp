@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include <lockstep/kernels/prediction.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -110,17 +111,17 @@ void ClassReport::add(std::int64_t id, std::int32_t label, std::span<const doubl
   if (label < 0 || label >= classes) {
     return;
   }
-  const auto best = std::max_element(logits.begin(), logits.end());  // the first of equals
-  double total = 0;
-  for (const double logit : logits) {
-    total += std::exp(logit - *best);
-  }
-  if (!std::isfinite(total)) {  // NaN - NaN, inf - inf
+  const auto best = ops::predict(classes, [&](std::int64_t k) { return logits[static_cast<std::size_t>(k)]; });
+  if (!best.sound) {
     ++not_finite[at(label)];
     keep({.id = id, .label = label, .predicted = -1, .loss = std::numeric_limits<double>::infinity()});
     return;
   }
-  const auto predicted = static_cast<int>(best - logits.begin());
+  double total = 0;
+  for (const double logit : logits) {
+    total += std::exp(logit - best.largest);
+  }
+  const auto predicted = static_cast<int>(best.index);
   const double confidence = 1 / total;
   ++confusion[at(label) * at(classes) + at(predicted)];
   Bin& bin = bins[at(std::clamp(static_cast<int>(std::ceil(confidence * kBins)) - 1, 0, kBins - 1))];
@@ -130,7 +131,7 @@ void ClassReport::add(std::int64_t id, std::int32_t label, std::span<const doubl
   keep({.id = id,
         .label = label,
         .predicted = predicted,
-        .loss = std::log(total) - (logits[at(label)] - *best),
+        .loss = std::log(total) - (logits[at(label)] - best.largest),
         .confidence = confidence});
 }
 
@@ -203,9 +204,7 @@ std::string class_name(const std::vector<std::string>& names, int label) {
 
 std::string text_of(const ClassReport& report, const std::vector<std::string>& names) {
   std::string text = report.classes <= kMostInTable ? matrix_text(report, names) : worst_text(report, names);
-  const double error = report.calibration_error();
-  text += concat("  calibration error ", std::isnan(error) ? std::string("-") : digits(error, 4), " (",
-                 ClassReport::kBins, " bins)\n");
+  text += concat("  calibration error ", digits(report.calibration_error(), 4), " (", ClassReport::kBins, " bins)\n");
   if (const std::int64_t count = report.all_not_finite(); count > 0) {
     text += concat("  ", count, " of ", report.samples(),
                    " samples have outputs that are not finite: they count as wrong\n");

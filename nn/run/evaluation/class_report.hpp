@@ -16,9 +16,8 @@ namespace lockstep::nn {
 /// confidence is right, and which samples it gets most wrong. The counts are integers, and so are the sums of
 /// confidence (in units of 2^-32): they are the same however samples are divided over batches and ranks.
 ///
-/// A sample's prediction is its largest logit, the first of equals; its confidence the softmax there. A sample whose
-/// logits have no softmax (a NaN, an infinity that is largest) is not finite: it has no prediction, counts as wrong,
-/// and is in no bin.
+/// A sample's prediction is that of kernels/prediction.hpp, its confidence the softmax there. A sample whose logits
+/// have no softmax is not finite: it has no prediction, counts as wrong, and is in no bin.
 struct ClassReport {
   static constexpr int kBins = 15;           ///< of confidence, as Guo et al. 2017, "On Calibration of Modern Networks"
   static constexpr int kMostClasses = 4096;  ///< the counts take classes^2 * 8 bytes

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <string>
 
+#include <lockstep/kernels/prediction.hpp>
 #include <lockstep/nn/data/images/placement.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
@@ -121,18 +122,16 @@ Metrics ViewedBatch::metrics(const TensorView& labels) const {
     }
     const std::span row =
         std::span(mean_).subspan(static_cast<std::size_t>(n * classes_), static_cast<std::size_t>(classes_));
-    const auto own = static_cast<std::size_t>(label[n]);
-    const double largest = *std::max_element(row.begin(), row.end());
+    const auto at = [&](std::int64_t k) { return row[static_cast<std::size_t>(k)]; };
+    const double largest = ops::predict(classes_, at).largest;
     double sum = 0;
-    int before = 0;  // classes that are ahead of the label's: NaN is ahead of all numbers
-    for (std::size_t k = 0; k < row.size(); ++k) {
-      sum += std::exp(row[k] - largest);
-      before += k != own && (!(row[k] <= row[own]) || (row[k] == row[own] && k < own)) ? 1 : 0;
+    for (const double output : row) {
+      sum += std::exp(output - largest);
     }
-    sums.loss_sum += std::log(sum) + largest - row[own];
-    const bool a_number = !std::isnan(row[own]);
-    sums.correct += a_number && before < 1 ? 1 : 0;
-    sums.top_k_correct += a_number && before < top_k_ ? 1 : 0;
+    sums.loss_sum += std::log(sum) + largest - at(label[n]);
+    const std::int64_t ahead = ops::rank_of(classes_, label[n], at);
+    sums.correct += ahead < 1 ? 1 : 0;
+    sums.top_k_correct += ahead < top_k_ ? 1 : 0;
   }
   return sums;
 }

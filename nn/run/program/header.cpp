@@ -30,17 +30,23 @@ std::string decimal_bytes(double bytes) {
   return out.str();
 }
 
-std::string optimizer_text(const OptimizerOptions& o) {
+std::string optimizer_text(const OptimizerOptions& o, const ParameterSet& set) {
+  const auto hidden = [](const ParameterInfo& info) { return is_hidden_matrix(info.spec); };
+  const bool muon = o.kind == OptimizerKind::muon && !o.rule;
+  const bool matrices = muon && std::any_of(set.parameters().begin(), set.parameters().end(), hidden);
   std::ostringstream out;
   if (o.rule) {
     out << (o.rule->settings().empty() ? "a rule of the program" : o.rule->settings());
   } else if (o.kind == OptimizerKind::adam || o.kind == OptimizerKind::adamw) {
     out << "betas " << o.beta1 << ' ' << o.beta2 << ", epsilon " << o.epsilon;
+  } else if (muon && !matrices) {
+    out << "no hidden matrix";
   } else {
     out << "momentum " << o.momentum << (o.nesterov ? " (Nesterov)" : "");
   }
-  if (o.kind == OptimizerKind::muon && !o.rule) {
-    out << " of hidden matrices, adamw's betas " << o.beta1 << ' ' << o.beta2 << ", epsilon " << o.epsilon;
+  if (muon) {
+    out << (matrices ? " of hidden matrices" : "") << ", adamw's betas " << o.beta1 << ' ' << o.beta2 << ", epsilon "
+        << o.epsilon;
   }
   if (o.kind == OptimizerKind::lars && !o.rule) {
     out << ", trust coefficient " << o.trust_coefficient;
@@ -85,7 +91,8 @@ std::string schedule_text(const Schedule& schedule) {
 /// On a GPU it has a second line about the host threads.
 std::string compute_text(const comm::Workplace& place, Trainer& trainer) {
   if (!place.on_gpu()) {
-    return concat("cpu, ", counted(place.threads(), "thread"), " a rank; ", place.share().description());
+    return concat("cpu, ", counted(place.threads(), "thread"), " a rank (", place.threads_from(), "); ",
+                  place.share().description());
   }
   const std::string& obstacle = trainer.graph_obstacle();
   return concat(to_string(*place.gpu()), "; steps as a CUDA graph ", obstacle.empty() ? "on" : "off: " + obstacle,
@@ -200,8 +207,8 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
       << " an epoch, " << counted(o.epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"
       << "  optimizer  " << name_of(options.optimizer) << ", learning rate " << options.schedule.base << " ("
-      << schedule_text(options.schedule) << "), " << optimizer_text(options.optimizer) << ", weight decay "
-      << options.weight_decay << '\n';
+      << schedule_text(options.schedule) << "), " << optimizer_text(options.optimizer, trainer.parameters())
+      << ", weight decay " << options.weight_decay << '\n';
   if (const std::string groups = text_of(options.groups); !groups.empty()) {
     out << "             " << groups << '\n';
   }

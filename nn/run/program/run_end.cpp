@@ -1,6 +1,7 @@
 #include <lockstep/nn/run/program/run_end.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <iomanip>
 #include <sstream>
 
@@ -12,6 +13,9 @@ std::string value_text(const std::string& metric, std::optional<double> value) {
   std::ostringstream out;
   if (!value) {
     return "not measured";
+  }
+  if (std::isnan(*value)) {
+    return "-";
   }
   if (metric == "test_accuracy" || metric == "ema_test_accuracy") {
     out << std::fixed << std::setprecision(2) << 100 * *value << " %";

@@ -15,6 +15,7 @@
 #include <thread>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::nn {
 
@@ -138,7 +139,7 @@ StandardOutput::StandardOutput() : shared_(std::make_shared<Shared>()), buffer_(
   sigset_t before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([shared = shared_] { shared->run(); }).detach();
+  helper_thread([shared = shared_] { shared->run(); }).detach();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   before_ = std::cout.rdbuf(buffer_.get());
 }

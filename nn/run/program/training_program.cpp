@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <exception>
 #include <filesystem>
 #include <functional>
@@ -282,7 +283,7 @@ struct TrainingProgram::Impl {
     session.agree([&] { trainer->require_same_state(); });
     const EvaluationEvent test = run_evaluation(*trainer, session.control(), metrics, observer);
     if (first) {
-      std::cout << label << "test loss " << test.loss;
+      std::cout << label << "test loss " << (std::isnan(test.loss) ? "-" : concat(test.loss));
       if (!regression()) {
         std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy);
         if (o.top_k > 0) {

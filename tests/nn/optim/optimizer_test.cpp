@@ -234,6 +234,46 @@ TEST(Optimizer, FiveStepsOfMuonOrthogonaliseHiddenMatrices) {
   EXPECT_THROW(optimizer.update(context, learning_rate, 0, 64), ShapeError);
 }
 
+/// How far the first hidden matrix moves in two updates with gradients of this scale.
+double movement_of_muon(double scale, DType dtype) {
+  CpuContext context;
+  ParameterSet set(context, with_matrices(), dtype);
+  Optimizer optimizer(context, set, {.kind = OptimizerKind::muon, .momentum = 0.9, .nesterov = true});
+  set.initialise(context, 3);
+  const auto& all = set.parameters();
+  const auto conv = std::find_if(all.begin(), all.end(), [](const auto& p) { return p.spec.name == "conv.weight"; });
+  const TensorView matrix = set.value(static_cast<int>(conv - all.begin()));
+  const std::vector<double> before = testing::to_doubles(matrix);
+  double rate = 0.1;
+  for (int t = 1; t <= 2; ++t) {
+    for (std::size_t i = 0; i < set.parameters().size(); ++i) {
+      std::vector<double> g(static_cast<std::size_t>(set.gradient(static_cast<int>(i)).numel()));
+      for (std::size_t j = 0; j < g.size(); ++j) {
+        g[j] = scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j * j) * t);
+      }
+      testing::from_doubles(g, set.gradient(static_cast<int>(i)));
+    }
+    optimizer.update(context, TensorView(std::span(&rate, 1), Shape{}));
+  }
+  const std::vector<double> after = testing::to_doubles(matrix);
+  double squares = 0;
+  for (std::size_t j = 0; j < after.size(); ++j) {
+    squares += (after[j] - before[j]) * (after[j] - before[j]);
+  }
+  return std::sqrt(squares);
+}
+
+TEST(Optimizer, MuonMovesAsFarWhateverTheScaleOfTheGradients) {
+  for (const DType dtype : {DType::f64, DType::f32}) {
+    const double wanted = movement_of_muon(1, dtype);
+    EXPECT_GT(wanted, 0.1);
+    for (const double scale : {1e10, 1e-6, 1e-9, 1e-12, 1e-20, 1e-30}) {
+      EXPECT_NEAR(movement_of_muon(scale, dtype), wanted, 1e-4 * wanted) << scale;
+    }
+    EXPECT_EQ(movement_of_muon(0, dtype), 0);
+  }
+}
+
 /// The names of the parameters of which an update with muon differs from one with adamw.
 std::vector<std::string> orthogonal_of(const Model& model) {
   CpuContext context;

@@ -512,6 +512,21 @@ TEST_F(TrainingRunTest, TheProgressLineFitsTheTerminal) {
   }
 }
 
+TEST_F(TrainingRunTest, FiguresThatAreUndefinedAreDashes) {
+  const double nan = std::copysign(std::numeric_limits<double>::quiet_NaN(), -1.0);
+  for (const bool terminal : {false, true}) {
+    std::ostringstream out;
+    Console console(out, {.terminal = terminal, .samples = "images", .columns = 200});
+    console.on_report({.loss = nan, .accuracy = nan, .metrics = {{"own", nan}}});
+    EpochEvent event{.epoch = 1, .train_loss = nan, .train_accuracy = nan};
+    event.test = {.loss = nan, .accuracy = nan, .top_k = 5, .top_k_accuracy = nan, .metrics = {{"own", nan}}};
+    console.on_epoch_end(event);
+    EXPECT_EQ(out.str().find("nan"), std::string::npos) << out.str();
+    EXPECT_NE(out.str().find("train loss - accuracy -  test loss - accuracy -, top 5 -  own -  "), std::string::npos)
+        << out.str();
+  }
+}
+
 TEST_F(TrainingRunTest, ACutLineIsRemovedFromTheMetrics) {
   const std::string file = path("metrics.jsonl");
   for (const std::string& before : std::vector<std::string>{"", "{\"a\":1}\n", "{\"a\":1}\n{\"b\":", "{\"b", "\n"}) {

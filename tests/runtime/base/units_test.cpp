@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace lockstep {
 namespace {
 
@@ -17,6 +19,7 @@ TEST(Units, ThreeDigitsAndAUnit) {
   EXPECT_EQ(rate_text(0), "0.00 B/s");
   EXPECT_EQ(percent_text(0.0123), "1.2 %");
   EXPECT_EQ(percent_text(0.5), "50 %");
+  EXPECT_EQ(digits(-std::nan(""), 2), "-");
 }
 
 }  // namespace

@@ -43,6 +43,30 @@ TEST(Processors, OfThisMachine) {
   EXPECT_EQ(count_cores({}), 0);
 }
 
+TEST(Processors, AQuotaOfTheControlGroupsOrThoseAbove) {
+  const testing::TemporaryFolder root;
+  const auto write = [&](const std::string& file, const std::string& text) {
+    const std::filesystem::path path = root / file;
+    std::filesystem::create_directories(path.parent_path());
+    std::ofstream(path) << text << "\n";
+  };
+  EXPECT_EQ(processor_quota(root / "nothing"), std::nullopt);
+  write("proc/self/cgroup", "0::/job/step");
+  EXPECT_EQ(processor_quota(root.path()), std::nullopt);
+  write("sys/fs/cgroup/job/step/cpu.max", "max 100000");
+  EXPECT_EQ(processor_quota(root.path()), std::nullopt);
+  write("sys/fs/cgroup/job/cpu.max", "150000 100000");
+  EXPECT_EQ(processor_quota(root.path()), 1.5);
+  write("sys/fs/cgroup/job/step/cpu.max", "50000 100000");
+  EXPECT_EQ(processor_quota(root.path()), 0.5);
+  write("proc/self/cgroup", "4:cpu,cpuacct:/old\n3:memory:/old");
+  EXPECT_EQ(processor_quota(root.path()), std::nullopt);
+  write("sys/fs/cgroup/cpu/old/cpu.cfs_quota_us", "-1");
+  write("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "400000");
+  write("sys/fs/cgroup/cpu/cpu.cfs_period_us", "200000");
+  EXPECT_EQ(processor_quota(root.path()), 2);
+}
+
 TEST(Processors, OfTheNodesOfAMachine) {
   const testing::TemporaryFolder root;
   const auto write = [&](const std::string& file, const std::string& line) {

@@ -1,0 +1,76 @@
+#include <lockstep/kernels/detail/known_bad.hpp>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstddef>
+
+namespace lockstep::ops {
+namespace {
+
+/// Whether the stride of an axis is longer than `length(axis)`.
+template <class Length>
+bool strides_beyond(const ConvDesc& d, Length length) {
+  for (std::size_t i = 0; i < static_cast<std::size_t>(d.spatial_rank); ++i) {
+    if (d.stride[i] > length(i)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/// The pixels that a stride leaves over are copied to scratch memory that is booked for the real channels, but
+/// addressed by whole blocks of 8 (AVX2) or 16 channels: another thread's copy is overwritten, or what lies behind.
+bool copies_beyond_scratchpad(const LibraryCall& call) {
+  const bool one_tap = call.implementation.starts_with("jit_1x1:") || call.implementation.starts_with("jit_bf16_1x1:");
+  const std::int64_t block = call.implementation.find("avx512") != std::string_view::npos ? 16 : 8;
+  return call.pass == ConvPass::backward_weights && one_tap && call.desc.in_channels < block &&
+         strides_beyond(call.desc, [](std::size_t) { return 1; });
+}
+
+/// The buffer of input pixels is booked for a stride of at most the kernel: sums are written over pixels.
+bool books_too_few_pixels(const LibraryCall& call) {
+  const bool blocked = call.implementation.starts_with("brgconv:") || call.implementation.starts_with("brg_conv_fwd:");
+  return call.pass == ConvPass::forward && blocked && call.implementation.find("amx") != std::string_view::npos &&
+         strides_beyond(call.desc, [&](std::size_t i) { return call.desc.kernel[i]; });
+}
+
+/// With 30 pixels at a time and an odd sum, one register holds the weights and a pixel.
+bool overwrites_weights(const LibraryCall& call) {
+  const ConvDesc& d = call.desc;
+  const std::int64_t summed = (call.pass == ConvPass::forward ? d.in_channels : d.out_channels) / d.groups;
+  return call.pass != ConvPass::backward_weights && call.implementation.starts_with("jit_bf16_1x1:") && summed % 2 != 0;
+}
+
+constexpr KnownBad kKnown[] = {
+    {"onednn", "2.0.0", "", copies_beyond_scratchpad,
+     "writes outside its scratch memory, https://github.com/uxlfoundation/oneDNN/issues/6035"},
+    {"onednn", "2.2.0", "3.13.0", books_too_few_pixels,
+     "gives wrong sums, https://github.com/uxlfoundation/oneDNN/pull/5494"},
+    {"onednn", "2.0.0", "", overwrites_weights,
+     "gives wrong sums over an odd number of channels, tests/kernels/conv2d_test.cpp"},
+};
+
+/// "3.1.1" as numbers; what is missing is 0.
+std::array<int, 3> parts(std::string_view version) {
+  std::array<int, 3> all{};
+  const char* at = version.data();
+  const char* const end = at + version.size();
+  for (int& part : all) {
+    at = std::from_chars(at, end, part).ptr;
+    at += at != end && *at == '.' ? 1 : 0;
+  }
+  return all;
+}
+
+}  // namespace
+
+const KnownBad* known_bad(const LibraryCall& call) {
+  const auto* const found = std::find_if(std::begin(kKnown), std::end(kKnown), [&](const KnownBad& bad) {
+    return bad.library == call.library && parts(call.version) >= parts(bad.first) &&
+           (bad.mended.empty() || parts(call.version) < parts(bad.mended)) && bad.concerns(call);
+  });
+  return found == std::end(kKnown) ? nullptr : found;
+}
+
+}  // namespace lockstep::ops
