@@ -178,6 +178,52 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
   MPI_Comm_free(&half);
 }
 
+// Each rank has samples of its own: running statistics are averaged where they are not over the samples of all.
+TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
+  double found[2] = {0, 0};
+  for (const std::int32_t sync : {0, 1}) {
+    Context context;
+    make_context(context);
+    Comm world;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, MPI_COMM_WORLD, &world)));
+    Model model;
+    const std::int64_t sample[] = {1};
+    const std::int32_t input = 0;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample, 1, &model)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "batch_norm", 0, "bn", 0, &input, 1, 0, nullptr, nullptr)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+    lockstep_trainer_options options = trainer_options(2);
+    options.sync_batch_norm = sync;
+    Trainer trainer;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, world, &options, &trainer)));
+    double x[] = {1.0 + world_rank, 5}, y[] = {0, 1}, at = 3, result = 0;
+    View in(x, {2, 1}), target(y, {2, 1}), point(&at, {1, 1}), out(&result, {1, 1});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.0)));
+    if (sync == 0 && world_size > 1) {
+      EXPECT_TRUE(
+          fails(LOCKSTEP_ERR_STATE, lockstep_infer(model, &point, &out, nullptr), {"lockstep_trainer_average"}));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+    }
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &point, &out, nullptr)));
+    // The mean of all samples, and their variance or the mean of the ranks' variances.
+    double mean = 0, variance = 0;
+    for (int rank = 0; rank < world_size; ++rank) {
+      mean += (1.0 + rank + 5) / 2 / world_size;
+      variance += (4.0 - rank) * (4.0 - rank) / 2 / world_size;
+    }
+    if (sync == 1) {
+      variance = 0;
+      for (int rank = 0; rank < world_size; ++rank) {
+        variance += ((1.0 + rank - mean) * (1.0 + rank - mean) + (5 - mean) * (5 - mean)) / (2 * world_size - 1);
+      }
+    }
+    EXPECT_NEAR(result, (3 - 0.1 * mean) / std::sqrt(0.9 + 0.1 * variance + 1e-5), 1e-12);
+    found[sync] = result;
+  }
+  EXPECT_EQ(found[0] == found[1], world_size == 1) << "the control";
+}
+
 TEST(Mpi, RanksThatDifferAreFoundOut) {
   Context context;
   make_context(context);
