@@ -390,6 +390,30 @@ TEST(Ranks, ThatBeginDifferentAreRefused) {
   });
 }
 
+// The same parameters, but one rank has seen samples.
+TEST(Ranks, WithOtherRunningStatisticsAreRefused) {
+  Team team(2);
+  team.run([&](Team::Member& me) {
+    Rank rank(me);
+    Model model;
+    make_norm(rank.context, model);
+    const lockstep_trainer_options options = descent(2);
+    Trainer trainer;
+    if (me.rank == 1) {
+      Comm self;
+      Trainer alone;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(rank.context, &self)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, self, &options, &alone)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, add(alone, {3, 5}, {1, 2})));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(alone, 0)));
+    }
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, rank.comm, &options, &trainer),
+                      {"lockstep_model_broadcast", "statistics", "rank 1"}));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 1)));
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+  });
+}
+
 // Layers whose parameters have the same shapes, but which compute something else.
 TEST(Ranks, WhoseLayersDifferAreRefused) {
   struct Net {
