@@ -46,8 +46,8 @@ void batch_norm_merge_stats(Context& context, const TensorView& parts, const Ten
 /// Per-channel numbers of the forward pass from stats (of this batch, or merged):
 ///   coefficients: (4, C): scale = weight * inv_std, shift = bias - mean * scale, mean, inv_std
 /// with inv_std = 1 / sqrt(M2 / count + epsilon). When given, running_mean and running_var (C) become
-/// (1 - momentum) * running + momentum * batch, the variance unbiased (M2 / (count - 1); count 1 counts as 2); they
-/// stay as they are when count is 0.
+/// (1 - momentum) * running + momentum * batch, the variance unbiased (M2 / (count - 1); count 1 counts as 2). They
+/// stay as they are when count is 0, and in a channel whose mean or M2 is not finite: one NaN would stay for ever.
 void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
                          double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
                          const TensorView& coefficients);

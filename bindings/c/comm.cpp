@@ -71,7 +71,7 @@ struct HostOps {
     require<CudaError>(result != LOCKSTEP_ERR_CUDA, said);
     require<NcclError>(result != LOCKSTEP_ERR_NCCL, said);
     require<MpiError>(result != LOCKSTEP_ERR_MPI, said);
-    require<StateError>(result != LOCKSTEP_ERR_STATE, said);
+    require<StateError>(result != LOCKSTEP_ERR_STATE, name, why);
     require<PeerError>(result == 0, said);
   }
 };
@@ -119,14 +119,26 @@ void require_ranks_fit(comm::Communicator& communicator) {
 void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal,
            const char* what) {
   if (communicator.size() > 1) {
-    std::int64_t mine[] = {failure != nullptr ? failure_of(failure).status : LOCKSTEP_OK,
+    // The first word: the entry in all but the last byte, which is the status.
+    const std::uint64_t status = failure != nullptr ? static_cast<std::uint64_t>(failure_of(failure).status) : 0;
+    std::int64_t mine[] = {static_cast<std::int64_t>((number_of(current_entry()) << 8U) | status),
                            static_cast<std::int64_t>(must_be_equal)};
-    const std::vector<std::int64_t> all = gather(communicator, mine);
+    std::vector<std::int64_t> all = gather(communicator, mine);
     int failed = -1;
     int odd = -1;
+    int elsewhere = -1;
     for (int r = communicator.size(); r-- > 0;) {
-      failed = all[2 * static_cast<std::size_t>(r)] != LOCKSTEP_OK ? r : failed;
+      std::int64_t& word = all[2 * static_cast<std::size_t>(r)];
+      elsewhere = (word ^ all[0]) >> 8 != 0 ? r : elsewhere;
       odd = all[2 * static_cast<std::size_t>(r) + 1] != all[1] ? r : odd;
+      word &= 0xFF;
+      failed = word != LOCKSTEP_OK ? r : failed;
+    }
+    if (elsewhere >= 0) {
+      const std::vector<std::string> names = comm::all_gather_text(communicator, current_entry());
+      throw StateError(concat("agreed: rank 0 calls ", names[0], ", rank ", elsewhere, ' ',
+                              names[static_cast<std::size_t>(elsewhere)],
+                              ", expected the same calls in the same order on all ranks"));
     }
     if (failed >= 0) {
       const std::string text = comm::broadcast_text(
@@ -141,6 +153,20 @@ void agree(comm::Communicator& communicator, const std::exception_ptr& failure, 
   if (failure != nullptr) {
     std::rethrow_exception(failure);
   }
+}
+
+std::uint64_t number_of(std::string_view text) {
+  std::uint64_t number = 0xCBF29CE484222325U;
+  for (const char letter : text) {
+    number = (number ^ static_cast<unsigned char>(letter)) * 0x100000001B3U;
+  }
+  return number;
+}
+
+std::uint64_t root_of(std::int32_t root, const comm::Communicator& communicator) {
+  require<UsageError>(root >= 0 && root < communicator.size(), "root is ", root, ", expected 0 to ",
+                      communicator.size() - 1);
+  return static_cast<std::uint64_t>(root);
 }
 
 std::int64_t largest_of_ranks(comm::Communicator& communicator, std::int64_t value) {
@@ -205,8 +231,9 @@ lockstep_status lockstep_comm_rank(lockstep_comm comm, int32_t* rank, int32_t* s
 
 lockstep_status lockstep_comm_agree(lockstep_comm comm, int32_t mine, int32_t* largest) noexcept {
   return entry("lockstep_comm_agree", [&] {
-    static_cast<void>(given(largest, "largest"));
-    *largest = static_cast<std::int32_t>(largest_of_ranks(*object_of(comm).communicator, mine));
+    comm::Communicator& communicator = *object_of(comm).communicator;
+    agree_on(communicator, [&] { static_cast<void>(given(largest, "largest")); });
+    *largest = static_cast<std::int32_t>(largest_of_ranks(communicator, mine));
   });
 }
 

@@ -110,6 +110,12 @@ bool ContextObject::can_be_captured() const {
   return device().kind == DeviceKind::cuda && context->stream().cuda_handle() != legacy;
 }
 
+ContextObject::Use::Use(ContextObject& owner) : owner_(owner) {
+  require<StateError>(!owner.used_.exchange(true, std::memory_order_acquire),
+                      "the context is used by another thread, expected one thread at a time: one context for each, and "
+                      "lockstep_model_share");
+}
+
 ContextObject::Call::Call(ContextObject& owner, lockstep_stream stream) : owner_(owner) {
   if (owner.device().kind != DeviceKind::cuda) {
     return;
@@ -157,7 +163,11 @@ lockstep_status lockstep_context_destroy(lockstep_context context) noexcept {
 }
 
 lockstep_status lockstep_context_synchronize(lockstep_context context) noexcept {
-  return entry("lockstep_context_synchronize", [&] { object_of(context).context->synchronize(); });
+  return entry("lockstep_context_synchronize", [&] {
+    ContextObject& c = object_of(context);
+    const ContextObject::Use use(c);
+    c.context->synchronize();
+  });
 }
 
 lockstep_status lockstep_context_memory(lockstep_context context, int64_t* in_use, int64_t* peak) noexcept {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -38,6 +39,18 @@ struct ContextObject {
   std::unique_ptr<MemoryResource> limited;      ///< what a limit is put on
   std::unique_ptr<Context> context;
 
+  /// A call that uses the context, or what was made with it: StateError while another thread is in one.
+  class Use {
+   public:
+    explicit Use(ContextObject& owner);
+    ~Use() { owner_.used_.store(false, std::memory_order_release); }
+    Use(const Use&) = delete;
+    Use& operator=(const Use&) = delete;
+
+   private:
+    ContextObject& owner_;
+  };
+
   /// Orders the context's stream behind a stream of the call, and that one behind the context's when it ends. Nothing
   /// on the host, or where the two are the same.
   class Call {
@@ -55,6 +68,7 @@ struct ContextObject {
   };
 
  private:
+  std::atomic<bool> used_ = false;
   lockstep_stream last_stream_ = nullptr;  ///< of a call
   std::optional<Stream> borrowed_;         ///< the same as a Stream
   std::optional<Event> before_;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <new>
 
+#include <lockstep/comm/error.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
@@ -36,11 +37,13 @@ constexpr std::array kKinds{
     Kind{is<NcclError>, LOCKSTEP_ERR_NCCL},
     Kind{is<MpiError>, LOCKSTEP_ERR_MPI},
     Kind{is<PeerError>, LOCKSTEP_ERR_PEER},
+    Kind{is<comm::ReplicaError>, LOCKSTEP_ERR_INVALID},
 };
 
 // Trivial, so that threads that end and libraries that are unloaded have nothing to run.
 thread_local std::array<char, 2048> text{};
 thread_local int callbacks = 0;
+thread_local const char* current = "";
 
 }  // namespace
 
@@ -79,6 +82,13 @@ void clear_last_error() noexcept {
 
 const char* last_error() noexcept {
   return text.data();
+}
+
+const char* current_entry() noexcept {
+  return current;
+}
+void set_current_entry(const char* name) noexcept {
+  current = name;
 }
 
 InCallback::InCallback() noexcept {

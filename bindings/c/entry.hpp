@@ -22,6 +22,10 @@ void set_last_error(std::string_view entry, std::string_view text) noexcept;
 void clear_last_error() noexcept;
 [[nodiscard]] const char* last_error() noexcept;
 
+/// The entry that this thread is in, "lockstep_infer".
+[[nodiscard]] const char* current_entry() noexcept;
+void set_current_entry(const char* name) noexcept;
+
 /// While one lives, this thread is in a function of the host program: its calls of lockstep are LOCKSTEP_ERR_STATE.
 class InCallback {
  public:
@@ -40,6 +44,7 @@ lockstep_status entry(const char* name, Body&& body) noexcept {
   clear_last_error();
   try {
     require_outside_callback();
+    set_current_entry(name);
     std::forward<Body>(body)();
     clear_last_error();  // a callback may have failed, and the host program may have gone on
     return LOCKSTEP_OK;

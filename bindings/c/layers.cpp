@@ -220,7 +220,6 @@ nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request) {
     require<UsageError>(kind.sized ? request.size > 0 : request.size == 0, "layer ", request.name, " (", request.kind,
                         "): size is ", request.size, ", expected ", kind.sized ? "at least 1" : "0");
     require_option(request.options.pad_mode == 0, request, "pad_mode", request.options.pad_mode, "0 (zeros)");
-    require_option(request.options.more_reserved == 0, request, "more_reserved", request.options.more_reserved, "0");
     if (!kind.convolves) {
       require_option(request.options.groups == 0 || request.options.groups == 1, request, "groups",
                      request.options.groups, "0 or 1");

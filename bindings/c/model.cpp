@@ -3,15 +3,20 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <utility>
 
 #include <lockstep/c/arguments.hpp>
+#include <lockstep/c/comm.hpp>
 #include <lockstep/c/entry.hpp>
 #include <lockstep/c/handles.hpp>
 #include <lockstep/c/layers.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::c {
 namespace {
@@ -59,6 +64,18 @@ void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
   model.builder.reset();
 }
 
+/// Two layers of one name would have the same parameters: only where that is asked for.
+void require_name(const ModelObject& model, const LayerRequest& request) {
+  const bool taken = std::find(model.names.begin(), model.names.end(), request.name) != model.names.end();
+  if (flag_of(request.options.share, "options: share")) {
+    require<UsageError>(taken, "options of layer ", request.name,
+                        ": share is 1, expected a layer of this name before, whose parameters it takes");
+  } else {
+    require<UsageError>(!taken, "layer ", request.name, ": another layer has this name, expected one of its own, ",
+                        "or share = 1 in the options where both are to have the same parameters");
+  }
+}
+
 void prepare(ModelObject& model, std::int64_t max_batch) {
   Learned& learned = model.finished();
   require<UsageError>(max_batch >= 1, "max_batch is ", max_batch, ", expected at least 1");
@@ -81,7 +98,8 @@ std::int64_t samples_in(const nn::SampleView& view) {
 
 void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out, std::int64_t views,
            lockstep_stream stream) {
-  static_cast<void>(model.finished());
+  const ContextObject::Use use(*model.context);
+  model.finished().require_statistics();
   if (views == 0) {
     return;
   }
@@ -102,7 +120,8 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   if (model.inference == nullptr) {
     prepare(model, std::max(most, kSamplesUnasked));
   } else if (most > model.inference->max_batch()) {
-    prepare(model, most);
+    // By a half at least: a number that grows by 1 from call to call is planned rarely.
+    prepare(model, std::max(most, model.inference->max_batch() * 3 / 2));
   }
   ContextObject::Call call(*model.context, stream);
   model.inference->run(model.inputs, model.outputs);
@@ -116,6 +135,19 @@ std::string parameter_name(const char* name, std::size_t length) {
   return text_of(name, length, "name");
 }
 
+/// Numbers of the root for all ranks, through the host: also where the ranks exchange host memory alone.
+void broadcast(Context& context, comm::Communicator& ranks, const TensorView& arena, int root) {
+  if (arena.numel() == 0) {
+    return;
+  }
+  std::vector<double> numbers(static_cast<std::size_t>(arena.numel()));
+  const TensorView host(std::span<double>(numbers), arena.shape);
+  Stream stream = Stream::host_inline();
+  copy_now(context, arena, host);
+  ranks.broadcast(stream, host, root);
+  copy_now(context, host, arena);
+}
+
 void require_no_axes(const lockstep_view& view) {
   require<ShapeError>(view.axes == nullptr, "value: axes are '", axes_of(view),
                       "', expected NULL: a parameter has its own order");
@@ -125,6 +157,23 @@ void require_no_axes(const lockstep_view& view) {
 
 Learned::Learned(std::shared_ptr<ContextObject> owner, nn::Model finished, DType dtype)
     : context(std::move(owner)), model(std::move(finished)), parameters(*context->context, model, dtype) {}
+
+std::string Learned::contract() const {
+  std::string text = concat("parameters in ", parameters.weight_dtype(), '\n');
+  for (const auto& [name, layer] : model.layer_texts()) {
+    text += concat("layer ", name, ": ", layer, '\n');
+  }
+  for (const nn::ParameterInfo& info : parameters.parameters()) {
+    text += concat("parameter ", info.spec.name, ' ', info.spec.dims, '\n');
+  }
+  return text;
+}
+
+void Learned::require_statistics() const {
+  require<StateError>(!stale,
+                      "the ranks have trained since the running statistics of batch norm were averaged, expected "
+                      "lockstep_trainer_average (of all ranks) before");
+}
 
 Learned& ModelObject::finished() const {
   require<StateError>(learned != nullptr,
@@ -170,6 +219,7 @@ lockstep_status lockstep_model_mlp(lockstep_context context, lockstep_dtype dtyp
     for (int i = 1; i < n; ++i) {
       made->nodes.push_back(made->builder->linear(std::to_string(i), made->nodes.back(), widths[i],
                                                   {.activation = i + 1 < n ? function : ops::Activation::identity}));
+      made->names.push_back(std::to_string(i));
     }
     *model = make_handle<lockstep_model>(std::move(made));
   });
@@ -191,9 +241,11 @@ lockstep_status lockstep_model_add(lockstep_model model, const char* kind, size_
       request.inputs.push_back(m.nodes[static_cast<std::size_t>(inputs[i])]);
     }
     request.options = read_options(options, default_layer_options(), kOldestLayerOptions, "options");
+    require_name(m, request);
     nn::ModelBuilder next = builder;  // a layer that does not fit leaves the model as it is
     m.nodes.push_back(add_layer(next, request));
     builder = std::move(next);
+    m.names.push_back(request.name);
     if (node != nullptr) {
       *node = static_cast<std::int32_t>(m.nodes.size()) - 1;
     }
@@ -203,9 +255,11 @@ lockstep_status lockstep_model_add(lockstep_model model, const char* kind, size_
 lockstep_status lockstep_model_initialise(lockstep_model model, uint64_t seed) noexcept {
   return entry("lockstep_model_initialise", [&] {
     ModelObject& m = object_of(model);
+    const ContextObject::Use use(*m.context);
     if (m.learned != nullptr) {
       require<StateError>(m.learned->trainer.expired(), "the model has a trainer, expected none");
       m.learned->parameters.initialise(*m.context->context, seed);
+      m.learned->stale = false;
       return;
     }
     std::shared_ptr<Learned> learned = finish(m);
@@ -215,7 +269,11 @@ lockstep_status lockstep_model_initialise(lockstep_model model, uint64_t seed) n
 }
 
 lockstep_status lockstep_model_prepare(lockstep_model model, int64_t max_batch) noexcept {
-  return entry("lockstep_model_prepare", [&] { prepare(object_of(model), max_batch); });
+  return entry("lockstep_model_prepare", [&] {
+    ModelObject& m = object_of(model);
+    const ContextObject::Use use(*m.context);
+    prepare(m, max_batch);
+  });
 }
 
 lockstep_status lockstep_model_share(lockstep_model model, lockstep_context context, lockstep_model* shared) noexcept {
@@ -236,6 +294,8 @@ lockstep_status lockstep_model_share(lockstep_model model, lockstep_context cont
 lockstep_status lockstep_model_save(lockstep_model model, const char* path, size_t path_n) noexcept {
   return entry("lockstep_model_save", [&] {
     const ModelObject& m = object_of(model);
+    const ContextObject::Use use(*m.context);
+    m.finished().require_statistics();
     nn::save_model(text_of(path, path_n, "path"), *m.context->context, m.finished().parameters);
   });
 }
@@ -243,10 +303,44 @@ lockstep_status lockstep_model_save(lockstep_model model, const char* path, size
 lockstep_status lockstep_model_load(lockstep_model model, const char* path, size_t path_n) noexcept {
   return entry("lockstep_model_load", [&] {
     ModelObject& m = object_of(model);
+    const ContextObject::Use use(*m.context);
     const std::string file = text_of(path, path_n, "path");
     std::shared_ptr<Learned> learned = m.learned != nullptr ? m.learned : finish(m);
     nn::load_model(file, *m.context->context, learned->parameters);
+    learned->stale = false;
     adopt(m, std::move(learned));
+  });
+}
+
+lockstep_status lockstep_model_broadcast(lockstep_model model, lockstep_comm comm, int32_t root) noexcept {
+  return entry("lockstep_model_broadcast", [&] {
+    comm::Communicator& ranks = *object_of(comm).communicator;
+    std::shared_ptr<Learned> learned;
+    std::optional<ContextObject::Use> use;
+    agree_on(
+        ranks,
+        [&] {
+          const std::uint64_t number = root_of(root, ranks);
+          const ModelObject& m = object_of(model);
+          use.emplace(*m.finished().context);
+          learned = m.learned;
+          if (ranks.rank() == root) {
+            learned->require_statistics();
+          }
+          return number;
+        },
+        "root");
+    comm::require_same_on_all_ranks(ranks, learned->contract());
+    Context& context = *learned->context->context;
+    const nn::ParameterSet& parameters = learned->parameters;
+    broadcast(context, ranks, parameters.values(), root);
+    parameters.round_weights(context);
+    broadcast(context, ranks, parameters.evaluation_buffer_arena(), root);
+    if (learned->trainer.expired() && parameters.buffer_arena().numel() > 0) {  // a trainer goes on from its own
+      ops::strided_copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
+    }
+    context.synchronize();
+    learned->stale = false;
   });
 }
 
@@ -278,6 +372,7 @@ lockstep_status lockstep_parameter_read(lockstep_model model, const char* name, 
                                         const lockstep_view* value) noexcept {
   return entry("lockstep_parameter_read", [&] {
     const ModelObject& m = object_of(model);
+    const ContextObject::Use use(*m.context);
     const TensorView to = output_of(value, m.context->device(), "value");
     require_no_axes(*value);
     m.finished().parameters.read(*m.context->context, parameter_name(name, name_n), to);
@@ -288,6 +383,7 @@ lockstep_status lockstep_parameter_write(lockstep_model model, const char* name,
                                          const lockstep_view* value) noexcept {
   return entry("lockstep_parameter_write", [&] {
     const ModelObject& m = object_of(model);
+    const ContextObject::Use use(*m.context);
     const TensorView from = view_of(value, m.context->device(), "value");
     require_no_axes(*value);
     m.finished().parameters.write(*m.context->context, parameter_name(name, name_n), from);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,6 +24,13 @@ struct Learned {
   nn::Model model;
   nn::ParameterSet parameters;
   std::weak_ptr<TrainerObject> trainer;
+  std::atomic<bool> stale = false;  ///< ranks have trained since the statistics of evaluation were averaged
+
+  /// What has to be the same on ranks that train or share parameters, a line each: types, layers, parameters. Extents
+  /// of samples may differ.
+  [[nodiscard]] std::string contract() const;
+  /// StateError while they are stale.
+  void require_statistics() const;
 };
 
 /// What a lockstep_model names: being built (`builder`), or finished (`learned`).
@@ -30,7 +38,8 @@ struct ModelObject {
   std::shared_ptr<ContextObject> context;
   DType dtype = DType::f32;
   std::optional<nn::ModelBuilder> builder{};
-  std::vector<nn::NodeId> nodes{};  ///< by the numbers that the caller has; 0: the input
+  std::vector<nn::NodeId> nodes{};   ///< by the numbers that the caller has; 0: the input
+  std::vector<std::string> names{};  ///< of the layers
   std::shared_ptr<Learned> learned{};
   std::unique_ptr<nn::Inference> inference{};  ///< goes before `learned`
   std::vector<nn::SampleView> inputs{};        ///< of a call

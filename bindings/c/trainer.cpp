@@ -2,8 +2,10 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +18,8 @@
 #include <lockstep/c/model.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/kernels/reduce.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/step/batch.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/nn/step/train_step.hpp>
@@ -33,6 +37,7 @@ struct TrainerObject {
   lockstep_trainer_options options{};
   nn::Batch batch{};  ///< of a call
   std::unique_ptr<nn::TrainStep> step{};
+  bool syncs = false;  ///< batch norm is over all ranks: they add together, and their running statistics are the same
 
   /// For host tensors of the ranks that train together.
   [[nodiscard]] comm::Communicator& control() const { return alone != nullptr ? *alone : *comm->communicator; }
@@ -45,6 +50,7 @@ struct TrainerObject {
 namespace {
 
 constexpr std::size_t kOldestOptions = sizeof(lockstep_trainer_options);
+constexpr std::size_t kOldestReport = sizeof(lockstep_report);
 
 lockstep_trainer_options default_options() {
   lockstep_trainer_options options{};
@@ -105,9 +111,10 @@ nn::LossWeights weights_from(std::int32_t number) {
 nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype) {
   require<UsageError>(o.max_batch >= 1, "options: max_batch is ", o.max_batch, ", expected at least 1");
   require<UsageError>(o.bucket_bytes >= 0, "options: bucket_bytes is ", o.bucket_bytes, ", expected at least 0");
-  require<UnsupportedError>(o.reserved == 0, "options: reserved is ", o.reserved, ", expected 0");
   static_cast<void>(flag_of(o.check_input, "options: check_input"));
   return {.max_batch = o.max_batch,
+          .empty_steps = true,
+          .sync_batch_norm = flag_of(o.sync_batch_norm, "options: sync_batch_norm"),
           .plan = {.dtype = dtype,
                    .loss = loss_from(o.loss),
                    .huber_delta = o.huber_delta,
@@ -125,16 +132,12 @@ nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype
 }
 
 /// What has to be the same on all ranks, a line each.
-std::string contract_of(const nn::ParameterSet& parameters, const lockstep_trainer_options& o) {
-  std::string text =
-      concat("parameters in ", parameters.weight_dtype(), "\noptimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ",
-             o.nesterov, "\nskip_non_finite ", o.skip_non_finite, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
-             "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay, "\nclip_norm ",
-             o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, '\n');
-  for (const nn::ParameterInfo& info : parameters.parameters()) {
-    text += concat("parameter ", info.spec.name, ' ', info.spec.dims, '\n');
-  }
-  return text;
+std::string contract_of(const Learned& learned, const lockstep_trainer_options& o) {
+  return concat("optimizer ", o.optimizer, "\nloss ", o.loss, "\nnesterov ", o.nesterov, "\nskip_non_finite ",
+                o.skip_non_finite, "\nsync_batch_norm ", o.sync_batch_norm, "\nbeta1 ", o.beta1, "\nbeta2 ", o.beta2,
+                "\nepsilon ", o.epsilon, "\nmomentum ", o.momentum, "\nweight_decay ", o.weight_decay, "\nclip_norm ",
+                o.clip_norm, "\nhuber_delta ", o.huber_delta, "\nbucket_bytes ", o.bucket_bytes, '\n') +
+         learned.contract();
 }
 
 /// The values of parameters while somebody else begins to use their memory.
@@ -218,25 +221,115 @@ nn::FieldView field_of(nn::StateField field, const lockstep_view* view, Device d
   return result;
 }
 
-void add(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight,
-         lockstep_stream stream) {
+/// How a collective entry of a trainer begins: agree_on() of check(), with the context in use from then on.
+template <class Check>
+void begin(TrainerObject& t, std::optional<ContextObject::Use>& use, Check&& check, const char* what = "") {
+  agree_on(
+      t.control(),
+      [&] {
+        use.emplace(*t.learned->context);
+        return check();
+      },
+      what);
+}
+
+/// The running statistics of training, for inference and files.
+void take_statistics(TrainerObject& t) {
+  const nn::ParameterSet& parameters = t.learned->parameters;
+  if (parameters.buffer_arena().numel() > 0) {
+    ops::strided_copy(t.step->context(), parameters.buffer_arena(), parameters.evaluation_buffer_arena());
+  }
+  t.learned->stale = false;
+}
+
+/// Ranks whose batch norms are over all of them go on from one rank's running statistics.
+void share_statistics(TrainerObject& t) {
+  if (t.syncs) {
+    t.gradients().broadcast(t.step->context().stream(), t.learned->parameters.buffer_arena(), 0);
+    t.step->synchronize();
+  }
+}
+
+/// The batch of a call; what is wrong with it.
+void take_batch(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight) {
   const bool weighs = t.options.weights != LOCKSTEP_WEIGHTS_NONE;
   require<UsageError>(weighs == (weight != nullptr), "weight is ", weighs ? "NULL" : "given", ", expected ",
                       weighs ? "a view" : "NULL", ": the options say weights ", t.options.weights);
-  ContextObject& context = *t.learned->context;
+  const Device device = t.learned->context->device();
   const nn::StepLayout& layout = t.step->layout();
   const bool check = t.options.check_input == 1;
   t.batch.fields.clear();
-  t.batch.fields.push_back(field_of(nn::input_field(layout.input_kind), in, context.device(), "in", check));
-  t.batch.fields.push_back(field_of(layout.regression ? nn::StateField::targets : nn::StateField::labels, target,
-                                    context.device(), "target", check));
+  t.batch.fields.push_back(field_of(nn::input_field(layout.input_kind), in, device, "in", check));
+  t.batch.fields.push_back(
+      field_of(layout.regression ? nn::StateField::targets : nn::StateField::labels, target, device, "target", check));
   if (weighs) {
-    t.batch.fields.push_back(field_of(nn::StateField::weights, weight, context.device(), "weight", check));
+    t.batch.fields.push_back(field_of(nn::StateField::weights, weight, device, "weight", check));
   }
-  ContextObject::Call call(context, stream);
+}
+
+void add(TrainerObject& t, const lockstep_view* in, const lockstep_view* target, const lockstep_view* weight,
+         lockstep_stream stream) {
+  std::optional<ContextObject::Use> use;
+  if (t.syncs) {
+    begin(t, use, [&] {
+      take_batch(t, in, target, weight);
+      t.step->check(t.batch);
+    });
+  } else {
+    use.emplace(*t.learned->context);
+    take_batch(t, in, target, weight);
+  }
+  ContextObject::Call call(*t.learned->context, stream);
   t.step->add(t.batch);
   call.end();
   t.step->wait_for_copies();  // host memory is the caller's again
+}
+
+/// A scalar on the trainer's device.
+template <class T>
+T read(TrainerObject& t, const TensorView& scalar) {
+  T value{};
+  copy_now(t.step->context(), scalar, TensorView(std::span(&value, 1), Shape{}));
+  return value;
+}
+
+/// The norm of the gradients that the last update took, before it clipped them.
+double gradient_norm(TrainerObject& t) {
+  constexpr std::size_t kScalar = 64;
+  Context& context = t.step->context();
+  const nn::ParameterSet& parameters = t.step->parameters();
+  const std::size_t bytes = ops::squared_norm_workspace_bytes(context, parameters.gradients());
+  const Buffer memory(kScalar + bytes, context);
+  const TensorView squares(memory.data(), DType::f64, context.device(), Shape{});
+  ops::squared_norm(
+      context, parameters.gradients(), squares,
+      TensorView(memory.data() + kScalar, DType::u8, context.device(), Shape{static_cast<std::int64_t>(bytes)}));
+  return std::sqrt(read<double>(t, squares)) / read<double>(t, parameters.weight_sum());
+}
+
+/// Of all ranks, each of which comes here.
+lockstep_report report_of(TrainerObject& t) {
+  lockstep_report report{};
+  report.step = t.step->steps();
+  const nn::Metrics own = nn::sum_in_tree(t.step->metrics_of(report.step));
+  nn::Metrics all;
+  const auto sum = [&](double nn::Metrics::*part) {
+    for (const double each : comm::all_gather_value(t.control(), own.*part)) {
+      all.*part += each;
+    }
+  };
+  sum(&nn::Metrics::loss_sum);
+  sum(&nn::Metrics::weight);
+  sum(&nn::Metrics::samples);
+  report.samples = static_cast<std::int64_t>(all.samples);
+  report.loss = report.gradient_norm = std::numeric_limits<double>::quiet_NaN();
+  if (all.samples > 0) {
+    report.loss = all.loss();
+    report.gradient_norm = gradient_norm(t);
+  }
+  const TensorView& skipped = t.step->optimizer().skipped();
+  report.skipped = skipped.given() ? read<std::int64_t>(t, skipped) : 0;
+  return report;
 }
 
 }  // namespace
@@ -267,7 +360,7 @@ lockstep_status lockstep_trainer_create(lockstep_model model, lockstep_comm comm
       made->learned = m.learned;
       made->comm = ranks;
     });
-    comm::require_same_on_all_ranks(communicator, contract_of(made->learned->parameters, made->options));
+    comm::require_same_on_all_ranks(communicator, contract_of(*made->learned, made->options));
     step.max_batch = largest_of_ranks(communicator, step.max_batch);
     agree_on(communicator, [&] {
       if (communicator.size() == 1) {
@@ -275,6 +368,17 @@ lockstep_status lockstep_trainer_create(lockstep_model model, lockstep_comm comm
       }
       made->step = make_step(*made, step);
     });
+    made->syncs =
+        step.sync_batch_norm && communicator.size() > 1 && made->learned->parameters.buffer_arena().numel() > 0;
+    if (communicator.size() > 1) {
+      try {
+        made->step->require_same_state(communicator, "");
+      } catch (Error& error) {
+        error.annotate("the model begins with other values on another rank, expected lockstep_model_broadcast before");
+        throw;
+      }
+    }
+    share_statistics(*made);
     *trainer = make_handle<lockstep_trainer>(made);
     made->learned->trainer = made;
   });
@@ -288,27 +392,39 @@ lockstep_status lockstep_trainer_add(lockstep_trainer trainer, const lockstep_vi
 lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learning_rate) noexcept {
   return entry("lockstep_trainer_update", [&] {
     TrainerObject& t = object_of(trainer);
-    agree_on(
-        t.control(),
+    std::optional<ContextObject::Use> use;
+    begin(
+        t, use,
         [&] {
           require<UsageError>(std::isfinite(learning_rate) && learning_rate >= 0, "learning_rate is ", learning_rate,
                               ", expected a finite number of at least 0");
           require<StateError>(t.step->added() > 0,
                               "nothing was added since the last update, expected "
                               "lockstep_trainer_add before, of no samples where there are none");
+          return std::bit_cast<std::uint64_t>(learning_rate);
         },
-        std::bit_cast<std::uint64_t>(learning_rate), "learning_rate");
+        "learning_rate");
     t.step->update(learning_rate);
+    if (t.control().size() == 1 || t.syncs) {
+      take_statistics(t);
+    } else {
+      t.learned->stale = t.learned->parameters.buffer_arena().numel() > 0;
+    }
   });
 }
 
 lockstep_status lockstep_trainer_abandon(lockstep_trainer trainer) noexcept {
-  return entry("lockstep_trainer_abandon", [&] { object_of(trainer).step->abandon(); });
+  return entry("lockstep_trainer_abandon", [&] {
+    TrainerObject& t = object_of(trainer);
+    const ContextObject::Use use(*t.learned->context);
+    t.step->abandon();
+  });
 }
 
 lockstep_status lockstep_trainer_loss(lockstep_trainer trainer, int32_t wait, double* loss, int64_t* step) noexcept {
   return entry("lockstep_trainer_loss", [&] {
     TrainerObject& t = object_of(trainer);
+    const ContextObject::Use use(*t.learned->context);
     const nn::StepLoss newest = flag_of(wait, "wait") ? t.step->wait_loss() : t.step->loss();
     if (loss != nullptr) {
       *loss = newest.value;
@@ -319,27 +435,48 @@ lockstep_status lockstep_trainer_loss(lockstep_trainer trainer, int32_t wait, do
   });
 }
 
+lockstep_status lockstep_trainer_report(lockstep_trainer trainer, lockstep_report* report) noexcept {
+  return entry("lockstep_trainer_report", [&] {
+    TrainerObject& t = object_of(trainer);
+    std::optional<ContextObject::Use> use;
+    begin(t, use, [&] {
+      write_options(report, given(report, "report").struct_size, lockstep_report{}, kOldestReport, "report");
+      require<StateError>(t.step->added() == 0, "samples were added since the last update, expected an update before");
+      static_cast<void>(t.step->wait_loss());
+    });
+    write_options(report, report->struct_size, report_of(t), kOldestReport, "report");
+  });
+}
+
+lockstep_status lockstep_trainer_check(lockstep_trainer trainer) noexcept {
+  return entry("lockstep_trainer_check", [&] {
+    TrainerObject& t = object_of(trainer);
+    std::optional<ContextObject::Use> use;
+    begin(t, use, [] {});
+    t.step->check_replicas(t.control());
+  });
+}
+
 lockstep_status lockstep_trainer_broadcast(lockstep_trainer trainer, int32_t root) noexcept {
   return entry("lockstep_trainer_broadcast", [&] {
     TrainerObject& t = object_of(trainer);
-    agree_on(
-        t.control(),
-        [&] {
-          require<UsageError>(root >= 0 && root < t.control().size(), "root is ", root, ", expected 0 to ",
-                              t.control().size() - 1);
-        },
-        static_cast<std::uint64_t>(root), "root");
+    std::optional<ContextObject::Use> use;
+    begin(
+        t, use, [&] { return root_of(root, t.control()); }, "root");
     t.step->broadcast(root);
+    take_statistics(t);
   });
 }
 
 lockstep_status lockstep_trainer_average(lockstep_trainer trainer) noexcept {
   return entry("lockstep_trainer_average", [&] {
     TrainerObject& t = object_of(trainer);
-    agree(t.control(), nullptr);
+    std::optional<ContextObject::Use> use;
+    begin(t, use, [] {});
     t.step->synchronize();
     nn::average_statistics(t.step->context(), t.step->parameters(), t.control(),
                            std::vector<double>(static_cast<std::size_t>(t.control().size()), 1.0));
+    t.learned->stale = false;
   });
 }
 
@@ -347,8 +484,16 @@ lockstep_status lockstep_trainer_save(lockstep_trainer trainer, const char* fold
   return entry("lockstep_trainer_save", [&] {
     TrainerObject& t = object_of(trainer);
     std::string path;
-    agree_on(t.control(), [&] { path = text_of(folder, folder_n, "folder"); });
+    std::optional<ContextObject::Use> use;
+    begin(
+        t, use,
+        [&] {
+          path = text_of(folder, folder_n, "folder");
+          return number_of(path);
+        },
+        "folder");
     nn::save_state(path, *t.step, t.control());
+    t.learned->stale = false;
   });
 }
 
@@ -356,7 +501,8 @@ lockstep_status lockstep_trainer_load(lockstep_trainer trainer, const char* fold
   return entry("lockstep_trainer_load", [&] {
     TrainerObject& t = object_of(trainer);
     std::string path;
-    agree_on(t.control(), [&] {
+    std::optional<ContextObject::Use> use;
+    begin(t, use, [&] {
       path = text_of(folder, folder_n, "folder");
       require<StateError>(t.step->added() == 0,
                           "samples were added since the last update, expected an update, or "
@@ -364,6 +510,8 @@ lockstep_status lockstep_trainer_load(lockstep_trainer trainer, const char* fold
       nn::require_state(path, *t.step);
     });
     agree_on(t.control(), [&] { nn::load_state(path, *t.step, t.control()); });
+    t.learned->stale = false;
+    share_statistics(t);
   });
 }
 

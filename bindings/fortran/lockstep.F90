@@ -13,23 +13,24 @@
 ! a handle that was destroyed is found out (LOCKSTEP_ERR_INVALID). There is no finaliser, as Fortran runs them in no order
 ! and not at the end of a program, while destroying a communicator is collective: call lockstep_destroy, in any order.
 module lockstep
-  use, intrinsic :: iso_c_binding, only: c_char, c_double, c_f_pointer, c_funptr, c_int, c_int32_t, c_int64_t, &
+  use, intrinsic :: iso_c_binding, only: c_char, c_double, c_f_pointer, c_float, c_funptr, c_int, c_int32_t, c_int64_t, &
     c_null_char, c_null_funptr, c_null_ptr, c_ptr, c_size_t, c_sizeof
   implicit none
   private
 
   public :: lockstep_context, lockstep_comm, lockstep_model, lockstep_trainer, lockstep_view
-  public :: lockstep_context_options, lockstep_allocator, lockstep_comm_ops, lockstep_layer_options, lockstep_trainer_options
+  public :: lockstep_context_options, lockstep_allocator, lockstep_comm_ops, lockstep_layer_options, lockstep_trainer_options, &
+    lockstep_report
   public :: lockstep_version, lockstep_build_info, lockstep_status_name, lockstep_last_error
   public :: lockstep_context_create, lockstep_context_synchronize, lockstep_context_memory
   public :: lockstep_comm_create, lockstep_comm_rank, lockstep_comm_agree
   public :: lockstep_model_create, lockstep_model_mlp, lockstep_model_add, lockstep_model_initialise, lockstep_model_prepare, &
-    lockstep_model_share, lockstep_model_save, lockstep_model_load
+    lockstep_model_share, lockstep_model_broadcast, lockstep_model_save, lockstep_model_load
   public :: lockstep_parameter_count, lockstep_parameter_info, lockstep_parameter_read, lockstep_parameter_write
   public :: lockstep_view_of, lockstep_view_from_ptr, lockstep_infer, lockstep_infer_many
   public :: lockstep_trainer_create, lockstep_trainer_add, lockstep_trainer_add_view, lockstep_trainer_update, &
-    lockstep_trainer_abandon, lockstep_trainer_loss, lockstep_trainer_broadcast, lockstep_trainer_average, &
-    lockstep_trainer_save, lockstep_trainer_load
+    lockstep_trainer_abandon, lockstep_trainer_loss, lockstep_trainer_report, lockstep_trainer_check, &
+    lockstep_trainer_broadcast, lockstep_trainer_average, lockstep_trainer_save, lockstep_trainer_load
   public :: lockstep_destroy
   public :: lockstep_finish, lockstep_adopt, lockstep_handle  ! for lockstep_mpi and layers like it
 
@@ -106,14 +107,20 @@ module lockstep
     integer(c_int32_t) :: kernel(3) = 0, stride(3) = 0, pad(3) = 0, dilation(3) = 0
     integer(c_int32_t) :: groups = 0, reserved = 0
     real(c_double) :: epsilon = 0, momentum = 0, rate = 0
-    integer(c_int32_t) :: output_pad(3) = 0, more_reserved = 0
+    integer(c_int32_t) :: output_pad(3) = 0, share = 0
   end type
   type, bind(C) :: lockstep_trainer_options
     integer(c_int32_t) :: struct_size = 0, optimizer = LOCKSTEP_OPTIMIZER_ADAM, loss = LOCKSTEP_LOSS_MSE, nesterov = 0, &
-      skip_non_finite = 0, check_input = 0, weights = LOCKSTEP_WEIGHTS_NONE, reserved = 0
+      skip_non_finite = 0, check_input = 0, weights = LOCKSTEP_WEIGHTS_NONE, sync_batch_norm = 0
     real(c_double) :: beta1 = 0.9_c_double, beta2 = 0.999_c_double, epsilon = 1e-8_c_double, momentum = 0.9_c_double, &
       weight_decay = 0, clip_norm = 0, huber_delta = 1
     integer(c_int64_t) :: max_batch = 0, bucket_bytes = 0
+  end type
+  ! What lockstep_trainer_report gives.
+  type, bind(C) :: lockstep_report
+    integer(c_int32_t) :: struct_size = 0, reserved = 0
+    integer(c_int64_t) :: step = 0, skipped = 0, samples = 0
+    real(c_double) :: loss = 0, gradient_norm = 0
   end type
 
   ! ---- Calls that take arrays. They are C procedures that see the array itself: a Fortran procedure between would make
@@ -219,6 +226,11 @@ module lockstep
   ! A seed of either kind.
   interface lockstep_model_initialise
     module procedure model_initialise_32, model_initialise_64
+  end interface
+
+  ! A learning rate of either kind.
+  interface lockstep_trainer_update
+    module procedure trainer_update_32, trainer_update_64
   end interface
 
   ! Ends what the handle names, which then names nothing. Of nothing: nothing happens. Communicators: collective.
@@ -370,6 +382,12 @@ module lockstep
       type(lockstep_model), intent(out) :: shared
       integer(c_int32_t) :: c_model_share
     end function
+    function c_model_broadcast(model, comm, root) bind(C, name='lockstep_model_broadcast')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: model, comm
+      integer(c_int32_t), value :: root
+      integer(c_int32_t) :: c_model_broadcast
+    end function
     function c_model_save(model, path, n) bind(C, name='lockstep_model_save')
       import :: c_char, c_int32_t, c_ptr, c_size_t
       type(c_ptr), value :: model
@@ -427,6 +445,17 @@ module lockstep
       real(c_double), intent(out) :: loss
       integer(c_int64_t), intent(out) :: step
       integer(c_int32_t) :: c_trainer_loss
+    end function
+    function c_trainer_report(trainer, report) bind(C, name='lockstep_trainer_report')
+      import :: c_int32_t, c_ptr, lockstep_report
+      type(c_ptr), value :: trainer
+      type(lockstep_report), intent(inout) :: report
+      integer(c_int32_t) :: c_trainer_report
+    end function
+    function c_trainer_check(trainer) bind(C, name='lockstep_trainer_check')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: trainer
+      integer(c_int32_t) :: c_trainer_check
     end function
     function c_trainer_broadcast(trainer, root) bind(C, name='lockstep_trainer_broadcast')
       import :: c_int32_t, c_ptr
@@ -712,6 +741,16 @@ contains
     call lockstep_finish(c_model_share(model%handle, context%handle, shared), stat, errmsg)
   end subroutine
 
+  ! Collective: a rank's parameters and running statistics for all ranks of the communicator, whether they train or not.
+  subroutine lockstep_model_broadcast(model, comm, root, stat, errmsg)
+    type(lockstep_model), intent(in) :: model
+    type(lockstep_comm), intent(in) :: comm
+    integer, intent(in) :: root
+    integer(c_int), intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call lockstep_finish(c_model_broadcast(model%handle, comm%handle, int(root, c_int32_t)), stat, errmsg)
+  end subroutine
+
   subroutine lockstep_model_save(model, path, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     character(*), intent(in) :: path
@@ -776,7 +815,15 @@ contains
   end subroutine
 
   ! Collective: sums the gradients over the ranks and updates the parameters.
-  subroutine lockstep_trainer_update(trainer, learning_rate, stat, errmsg)
+  subroutine trainer_update_32(trainer, learning_rate, stat, errmsg)
+    type(lockstep_trainer), intent(in) :: trainer
+    real(c_float), intent(in) :: learning_rate
+    integer(c_int), intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call lockstep_finish(c_trainer_update(trainer%handle, real(learning_rate, c_double)), stat, errmsg)
+  end subroutine
+
+  subroutine trainer_update_64(trainer, learning_rate, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     real(c_double), intent(in) :: learning_rate
     integer(c_int), intent(out), optional :: stat
@@ -810,7 +857,24 @@ contains
     call lockstep_finish(status, stat, errmsg)
   end subroutine
 
-  ! Collective, as are the rest.
+  ! Collective, as are the rest. The last update as all ranks made it.
+  subroutine lockstep_trainer_report(trainer, report, stat, errmsg)
+    type(lockstep_trainer), intent(in) :: trainer
+    type(lockstep_report), intent(out) :: report
+    integer(c_int), intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    report%struct_size = int(c_sizeof(report), c_int32_t)
+    call lockstep_finish(c_trainer_report(trainer%handle, report), stat, errmsg)
+  end subroutine
+
+  ! Compares the parameters of the ranks, bit by bit.
+  subroutine lockstep_trainer_check(trainer, stat, errmsg)
+    type(lockstep_trainer), intent(in) :: trainer
+    integer(c_int), intent(out), optional :: stat
+    character(*), intent(inout), optional :: errmsg
+    call lockstep_finish(c_trainer_check(trainer%handle), stat, errmsg)
+  end subroutine
+
   subroutine lockstep_trainer_broadcast(trainer, root, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     integer, intent(in) :: root

@@ -20,6 +20,6 @@ contains
     type(lockstep_comm), intent(out) :: comm
     integer(c_int), intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
-    call lockstep_comm_create(context, parent%MPI_VAL, comm, stat, errmsg)
+    call lockstep_comm_create(context, int(parent%MPI_VAL), comm, stat, errmsg)  ! -fdefault-integer-8
   end subroutine
 end module lockstep_mpi_f08

@@ -108,7 +108,7 @@ void batch_norm_finalize(CpuContext& /*context*/, const TensorView& stats, const
       const auto m2 = static_cast<double>(values[channels + c]);
       write_coefficients(mean, count > 0 ? m2 / count : 0.0, epsilon, weight.as<T>(), bias.as<T>(), channels, c,
                          coefficients.as<T>());
-      if (means != nullptr && count > 0) {
+      if (means != nullptr && count > 0 && std::isfinite(mean) && std::isfinite(m2)) {
         means[c] = static_cast<T>((1 - momentum) * static_cast<double>(means[c]) + momentum * mean);
         vars[c] = static_cast<T>((1 - momentum) * static_cast<double>(vars[c]) + momentum * (m2 / unbiased));
       }

@@ -123,7 +123,7 @@ __device__ inline void finalize(const Finalize& to, float stored_mean, float sto
   const double squares = static_cast<double>(stored_squares);
   write_coefficients(mean, count > 0.0 ? squares / count : 0.0, to.epsilon, to.weight, to.bias, channels, c,
                      to.coefficients);
-  if (to.running_mean != nullptr && count > 0.0) {
+  if (to.running_mean != nullptr && count > 0.0 && isfinite(mean) && isfinite(squares)) {
     to.running_mean[c] =
         static_cast<float>((1.0 - to.momentum) * static_cast<double>(to.running_mean[c]) + to.momentum * mean);
     to.running_var[c] = static_cast<float>((1.0 - to.momentum) * static_cast<double>(to.running_var[c]) +

@@ -60,9 +60,9 @@ struct OptimizerOptions {
 ///
 /// With clip_norm, skip_non_finite or a loss scale, the norm of the gradient arena is computed, which reads the
 /// gradients once more, and decides on the device: gradients with too large a norm are scaled down; an update whose
-/// norm is not finite is skipped as a whole, including the step count. Results of the forward pass are not undone: a
-/// batch that is not finite before a batch norm leaves its running statistics not finite. Nothing waits for the device,
-/// and nothing is allocated after the constructor.
+/// norm is not finite is skipped as a whole, including the step count. Results of the forward pass are not undone:
+/// running statistics of batch norms have moved where the batch's were finite (kernels/batch_norm.hpp). Nothing waits
+/// for the device, and nothing is allocated after the constructor.
 ///
 /// Where the states are divided over ranks (ParameterSet::shard_states()), each rank updates its own parts and the
 /// rests, and the norm is summed over the ranks, in another order than without. So are the norms of each tensor that

@@ -130,7 +130,7 @@ Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& g
     const std::size_t at = shape.axes.find(letter);
     require<ShapeError>(at != std::string_view::npos, shape.noun, " has an axis '", std::string(1, letter), "' (", axes,
                         "), model ", layout.model, " takes ", shape.axes);
-    require<ShapeError>(axes.find(letter) == i, shape.noun, " has two axes '", std::string(1, letter), "' (", axes,
+    require<ShapeError>(axes.rfind(letter) == i, shape.noun, " has two axes '", std::string(1, letter), "' (", axes,
                         "); only n may stand more than once");
     const std::int64_t expected = shape.sample[static_cast<int>(at) - 1];
     require<ShapeError>(extent == expected, shape.noun, " has ", extent, " ", words_of(letter, shape), ", model ",

@@ -30,9 +30,10 @@ std::unique_ptr<MemoryResource> memory_for_copies(const Context& context) {
 }  // namespace
 
 MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& communicator, std::int64_t batch,
-                                       const StepLayout& layout, std::int64_t slots)
+                                       const StepLayout& layout, std::int64_t slots, bool empty_steps)
     : context_(context),
       communicator_(communicator),
+      empty_steps_(empty_steps),
       host_memory_(memory_for_copies(context)),
       inline_stream_(Stream::host_inline()),
       copied_(context.device()),
@@ -110,6 +111,9 @@ void MicrobatchPipeline::take(Slot& slot) {
     }
     open_.clear();
     finished_ = {.step = slot.step, .metrics = sum_in_tree(kept.parts)};
+    if (sum == 0 && empty_steps_) {
+      return;
+    }
     const bool weighted = states_.front().layout().weights != LossWeights::none;
     require<DataError>(weighted || sum != 0, "step ", slot.step,
                        " had no samples that count on any rank; it changed nothing");

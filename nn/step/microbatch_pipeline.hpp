@@ -34,10 +34,10 @@ namespace lockstep::nn {
 /// (comm/wait.hpp), so that a rank that is gone becomes an error instead of an endless wait.
 class MicrobatchPipeline {
  public:
-  /// slots: micro-batches that may be under way, at least 2: those of two steps. Context and communicator must outlive
-  /// it.
+  /// slots: micro-batches that may be under way, at least 2: those of two steps. empty_steps: TrainStepOptions. Context
+  /// and communicator must outlive it.
   MicrobatchPipeline(Context& context, comm::Communicator& communicator, std::int64_t batch, const StepLayout& layout,
-                     std::int64_t slots);
+                     std::int64_t slots, bool empty_steps = false);
   ~MicrobatchPipeline() = default;  ///< waits for both streams
   MicrobatchPipeline(const MicrobatchPipeline&) = delete;
   MicrobatchPipeline& operator=(const MicrobatchPipeline&) = delete;
@@ -107,6 +107,7 @@ class MicrobatchPipeline {
 
   Context& context_;
   comm::Communicator& communicator_;
+  bool empty_steps_;
   std::unique_ptr<MemoryResource> host_memory_;
   std::optional<CudaContext> copies_;  ///< the copy stream; none on the host
   std::deque<StepState> states_;

@@ -273,7 +273,8 @@ struct TrainStep::Impl {
         division(parameters, ranks.grad, o),
         hook(hook_of(ctx, parameters, o)),
         optimizer(ctx, parameters, optimizer_options(o), o.count_samples ? parameters.weight_sum() : TensorView()),
-        pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan), 2 * microbatches_of(o, ranks.grad.size())),
+        pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan), 2 * microbatches_of(o, ranks.grad.size()),
+                 o.empty_steps),
         beside(o.weights_beside ? context_beside(ctx, beside_worker) : nullptr),
         plans(ctx, model, o.max_batch,
               virtual_ranks > 0     ? 1
@@ -888,6 +889,10 @@ TrainStep::~TrainStep() = default;
 
 void TrainStep::add(const Batch& batch) {
   impl_->add(batch, false, 0);
+}
+void TrainStep::check(const Batch& batch) {
+  static_cast<void>(impl_->rows_of(batch, layout()));
+  static_cast<void>(wait_loss());
 }
 void TrainStep::add(std::initializer_list<FieldView> fields) {
   impl_->given.fields.assign(fields);

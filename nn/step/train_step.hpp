@@ -67,6 +67,9 @@ struct TrainStepOptions {
   /// true: the step counts its samples over all ranks; the count is reduced with the gradients. false: each batch gives
   /// the number (Batch::global_valid), and there are no weights of the loss (PlanOptions::weights).
   bool count_samples = true;
+  /// A step whose samples weigh nothing together, such as one without samples on any rank, is no DataError of a later
+  /// call. It changes nothing either way.
+  bool empty_steps = false;
   /// Batch norm takes its statistics over the micro-batches that all ranks run at a time, as if these were one batch of
   /// one rank (SharedStatistics). add() is collective then, and all ranks give a step equally many micro-batches, of
   /// which some may have no sample that counts. Nothing changes with one rank, in evaluation, or without batch norm.
@@ -110,8 +113,8 @@ struct TrainStepOptions {
   bool weights_beside = false;
   /// Looks at each gradient of each rank before the ranks sum them, on the device, so that non_finite_gradients() can
   /// name those that are not finite. The optimizer then skips such updates (OptimizerOptions::skip_non_finite):
-  /// parameters and its states stay. Running statistics of batch norms are forward's and have moved; they stay NaN when
-  /// an activation was. Reads the gradients once or twice more; changes no number of other steps.
+  /// parameters and its states stay. Running statistics of batch norms are forward's and have moved, in channels that
+  /// were finite. Reads the gradients once or twice more; changes no number of other steps.
   bool check_gradients = false;
 };
 
@@ -167,6 +170,9 @@ class TrainStep {
   /// micro-batches added before are then discarded.
   void add(const Batch& batch);
   void add(std::initializer_list<FieldView> fields);
+  /// Throws what add() would throw of this batch or of earlier steps, for which it waits; changes nothing. For ranks
+  /// that add together (sync_batch_norm) and agree before.
+  void check(const Batch& batch);
   /// Ends the step: sums the gradients over the ranks and updates the parameters. StateError without an add() before,
   /// with virtual ranks one for each of this rank's.
   void update(double rate);

@@ -192,6 +192,28 @@ TEST_F(CudaBatchNorm, NaNIsNotHidden) {
   EXPECT_EQ(static_cast<int>(apply.output(1).values()[12]) >> 4 & 1, 0);
 }
 
+TEST_F(CudaBatchNorm, RunningStatisticsStayFinite) {
+  OpCase item = testing::batch_norm_finalize_case(3, DType::f32, 5, true);
+  OpInstance good(item, cuda());
+  testing::run_checked(good);
+  item.inputs[0].start = [start = item.inputs[0].start](GuardedTensor& stats) {
+    start(stats);
+    stats.span<float>()[1] = std::nanf("");  // the mean of channel 1
+    stats.span<float>()[3 + 2] = HUGE_VALF;  // the squares of channel 2
+  };
+  OpInstance bad(item, cuda());
+  testing::run_checked(bad);
+  const auto stats = good.inputs()[0].values();
+  for (std::size_t c = 0; c < 3; ++c) {
+    for (std::size_t i = 0; i < 2; ++i) {
+      const double moved = good.output(i).values()[c];
+      const double batch = i == 0 ? stats[c] : stats[3 + c] / 4;
+      EXPECT_NEAR(bad.output(i).values()[c], c == 0 ? moved : (moved - 0.1 * batch) / 0.9, 1e-5) << c << ' ' << i;
+    }
+  }
+  EXPECT_TRUE(std::isnan(bad.output(2).values()[2 * 3 + 1])) << "coefficients show what was there";
+}
+
 TEST_F(CudaBatchNorm, MaskIsOfTheRoundedValue) {
   for (const DType dtype : {DType::f32, DType::f16}) {
     OpCase item = testing::batch_norm_apply_case({{3, 17}, dtype, -1, false, true});

@@ -112,6 +112,9 @@ inline void batch_norm_finalize(const TensorView& stats, const TensorView& weigh
     if (count > 0) {
       const double squares = numbers[channels + c];
       variance[c] = squares / count;
+      if (!std::isfinite(mean[c]) || !std::isfinite(squares)) {
+        continue;
+      }
       means[c] = (1 - momentum) * means[c] + momentum * mean[c];
       variances[c] = (1 - momentum) * variances[c] + momentum * squares / (count > 1 ? count - 1 : 1);
     }

@@ -121,6 +121,35 @@ TEST(BatchNorm, CountsOfZeroAndOne) {
   }
 }
 
+// Each channel for itself; the coefficients show what was there.
+TEST(BatchNorm, RunningStatisticsStayFinite) {
+  CpuContext context;
+  const auto bad = [](auto type) {
+    using T = decltype(type);
+    constexpr T kNan = std::numeric_limits<T>::quiet_NaN();
+    constexpr T kInf = std::numeric_limits<T>::infinity();
+    std::vector<T> stats{kNan, 3, 3, kInf, 3, kNan, kInf, 0, 8, kNan, 5};  // means, then sums of squares
+    std::vector<T> weight(5, 1), bias(5, 0), mean{1, 2, 3, 4, 1}, var{5, 6, 7, 8, 2}, coefficients(20, 0);
+    return std::tuple(stats, weight, bias, mean, var, coefficients);
+  };
+  const auto check = [&](auto type) {
+    using T = decltype(type);
+    auto [stats, weight, bias, mean, var, coefficients] = bad(type);
+    ops::batch_norm_finalize(context, view(stats, {11}), view(weight, {5}), view(bias, {5}), 0.25, 0.5, view(mean, {5}),
+                             view(var, {5}), view(coefficients, {4, 5}));
+    EXPECT_EQ(mean, (std::vector<T>{1, 2, 3, 4, 1}));
+    EXPECT_EQ(var, (std::vector<T>{5, 6, 3.5, 8, 2})) << "channel 2 is finite";
+    EXPECT_TRUE(std::isnan(coefficients[10])) << "the mean of channel 0";
+    stats = {3, 3, 3, 3, 3, 8, 8, 8, 8, 8, 5};
+    ops::batch_norm_finalize(context, view(stats, {11}), view(weight, {5}), view(bias, {5}), 0.25, 0.5, view(mean, {5}),
+                             view(var, {5}), view(coefficients, {4, 5}));
+    EXPECT_EQ(mean, (std::vector<T>{2, 2.5, 3, 3.5, 2}));
+    EXPECT_EQ(var, (std::vector<T>{3.5, 4, 2.75, 5, 2}));
+  };
+  check(float{});
+  check(double{});
+}
+
 TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
   CpuContext context;
   std::vector<float> mean{1, -2};

@@ -152,8 +152,11 @@ TEST(Structs, HaveTheLayoutOfThisSoname) {
   EXPECT_EQ(sizeof(lockstep_layer_options), 112U);  // 96 before output_pad came
   EXPECT_EQ(offsetof(lockstep_layer_options, epsilon), 72U);
   EXPECT_EQ(offsetof(lockstep_layer_options, output_pad), 96U);
+  EXPECT_EQ(offsetof(lockstep_layer_options, share), 108U);
   EXPECT_EQ(sizeof(lockstep_trainer_options), 104U);
+  EXPECT_EQ(offsetof(lockstep_trainer_options, sync_batch_norm), 28U);
   EXPECT_EQ(offsetof(lockstep_trainer_options, max_batch), 88U);
+  EXPECT_EQ(sizeof(lockstep_report), 48U);
   EXPECT_EQ(sizeof(lockstep_parameter), 80U);
 }
 

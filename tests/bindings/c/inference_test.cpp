@@ -567,7 +567,8 @@ TEST_F(InferenceTest, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {3, 2}), good_out), {"2 features", "model mlp takes 3"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(good_in, View(y.data(), {1, 2})), {"output", "1 samples", "expected 2"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {2, 3}, "nq"), good_out), {"'q'", "model mlp"}));
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {3, 3}, "cc"), good_out), {"'c'"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {3, 3}, "cc"), good_out), {"two axes 'c'"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {2, 2}, "cc"), good_out), {"two axes 'c'"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {-2, 3}), good_out), {"in: shape is (-2, 3)"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {INT64_MAX, 3}), good_out), {"2^63"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {2, 3}, "nc", {INT64_MIN, 1}), good_out), {"address"}));
@@ -662,15 +663,50 @@ TEST(Layers, BadInput) {
   options.stride[0] = 1;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add("conv_transpose2d", &zero, 3), {"output_pad is 1", "the stride 1"}));
   options.stride[0] = options.output_pad[0] = 0;
-  options.more_reserved = 1;
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, add("conv2d", &zero, 3), {"more_reserved is 1"}));
-  options.more_reserved = 0;
+  options.share = 2;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"share is 2, expected 0 or 1"}));
+  options.share = 1;
+  EXPECT_TRUE(
+      fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"layer a: share is 1", "a layer of this name before"}));
+  options.share = 0;
   options.kernel[0] = 20;
   EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 3)));
   options.kernel[0] = 3;
   EXPECT_TRUE(is(LOCKSTEP_OK, add("conv2d", &zero, 3)));  // what failed left nothing behind
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"layer a: another layer has this name", "share"}));
   ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, add("linear", &zero, 3), {"no more layers"}));
+}
+
+// Two layers have the same parameters only where that is asked for; a struct of a time before `share` does not ask.
+TEST(Model, LayersShareParametersWhereTheySaySo) {
+  Context context;
+  make_context(context);
+  Model model;
+  const std::int64_t widths[] = {2, 2};
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, LOCKSTEP_ACTIVATION_NONE, &model)));
+  const std::int32_t node = 1;
+  lockstep_layer_options options{};
+  const auto add = [&](std::uint32_t size) {
+    options.struct_size = size;
+    return lockstep_model_add(model, "linear", 0, "1", 0, &node, 1, 2, &options, nullptr);
+  };
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_add(model, "linear", 0, "1", 0, &node, 1, 2, nullptr, nullptr),
+                    {"layer 1: another layer has this name"}));
+  options.share = 1;
+  EXPECT_TRUE(is(LOCKSTEP_ERR_INVALID, add(offsetof(lockstep_layer_options, output_pad))));
+  ASSERT_TRUE(is(LOCKSTEP_OK, add(sizeof options)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+  std::int32_t count = 0;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_count(model, &count)));
+  EXPECT_EQ(count, 2);
+  double twice[] = {2, 0, 0, 2}, one[] = {1, 1}, x[] = {1, 5}, y[] = {0, 0};  // 2 (2 x + 1) + 1
+  View weight(twice, {2, 2}), bias(one, {2}), in(x, {1, 2}), out(y, {1, 2});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "1.weight", 0, &weight)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "1.bias", 0, &bias)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  EXPECT_EQ(y[0], 7);
+  EXPECT_EQ(y[1], 23);
 }
 
 }  // namespace

@@ -142,6 +142,128 @@ TEST(Mpi, ARankThatFailsAloneIsAgreedUpon) {
                     {"lockstep_comm_from_mpi", "the context is NULL"}));
 }
 
+/// The line of a model that has been given to all ranks, (weight, bias).
+void expect_the_same(lockstep_model model) {
+  double both[] = {parameter(model, "1.weight", {1, 1})[0], parameter(model, "1.bias", {1})[0]};
+  double all[4] = {both[0], both[1], -both[0], -both[1]};
+  MPI_Allreduce(MPI_IN_PLACE, all, 4, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  EXPECT_EQ(all[0], -all[2]);
+  EXPECT_EQ(all[1], -all[3]);
+}
+
+TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
+  const bool trains = world_rank % 2 == 0;
+  MPI_Comm half = MPI_COMM_NULL;
+  MPI_Comm_split(MPI_COMM_WORLD, trains ? 0 : 1, world_rank, &half);
+  {
+    Context context;
+    make_context(context);
+    Comm world;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, MPI_COMM_WORLD, &world)));
+    Line line;
+    Model other;  // of a rank that does not train
+    make_mlp(context, other, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 2));
+    if (trains) {
+      line.make(half);
+      ASSERT_TRUE(is(LOCKSTEP_OK, line.add(1, 5)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.2)));
+    }
+    const lockstep_model model = trains ? line.model : other;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, world, 0)));
+    expect_the_same(model);
+    if (trains) {
+      EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_check(line.trainer)));
+    }
+  }
+  MPI_Comm_free(&half);
+}
+
+// Each rank has samples of its own: running statistics are averaged where they are not over the samples of all.
+TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
+  double found[2] = {0, 0};
+  for (const std::int32_t sync : {0, 1}) {
+    Context context;
+    make_context(context);
+    Comm world;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, MPI_COMM_WORLD, &world)));
+    Model model;
+    const std::int64_t sample[] = {1};
+    const std::int32_t input = 0;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample, 1, &model)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "batch_norm", 0, "bn", 0, &input, 1, 0, nullptr, nullptr)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+    lockstep_trainer_options options = trainer_options(2);
+    options.sync_batch_norm = sync;
+    Trainer trainer;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, world, &options, &trainer)));
+    double x[] = {1.0 + world_rank, 5}, y[] = {0, 1}, at = 3, result = 0;
+    View in(x, {2, 1}), target(y, {2, 1}), point(&at, {1, 1}), out(&result, {1, 1});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.0)));
+    if (sync == 0 && world_size > 1) {
+      EXPECT_TRUE(
+          fails(LOCKSTEP_ERR_STATE, lockstep_infer(model, &point, &out, nullptr), {"lockstep_trainer_average"}));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+    }
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &point, &out, nullptr)));
+    // The mean of all samples, and their variance or the mean of the ranks' variances.
+    double mean = 0, variance = 0;
+    for (int rank = 0; rank < world_size; ++rank) {
+      mean += (1.0 + rank + 5) / 2 / world_size;
+      variance += (4.0 - rank) * (4.0 - rank) / 2 / world_size;
+    }
+    if (sync == 1) {
+      variance = 0;
+      for (int rank = 0; rank < world_size; ++rank) {
+        variance += ((1.0 + rank - mean) * (1.0 + rank - mean) + (5 - mean) * (5 - mean)) / (2 * world_size - 1);
+      }
+    }
+    EXPECT_NEAR(result, (3 - 0.1 * mean) / std::sqrt(0.9 + 0.1 * variance + 1e-5), 1e-12);
+    found[sync] = result;
+  }
+  EXPECT_EQ(found[0] == found[1], world_size == 1) << "the control";
+}
+
+TEST(Mpi, RanksThatDifferAreFoundOut) {
+  Context context;
+  make_context(context);
+  Comm world;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, MPI_COMM_WORLD, &world)));
+  Model model;
+  make_mlp(context, model, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 1));
+  const lockstep_trainer_options options = trainer_options(1);
+  Trainer trainer;
+  const lockstep_status made = lockstep_trainer_create(model, world, &options, &trainer);
+  if (world_size > 1) {
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, made, {"lockstep_model_broadcast"}));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, world, world_size - 1)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, world, &options, &trainer)));
+  }
+  expect_the_same(model);
+  double x = 0;
+  View one(&x, {1, 1});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &one, &one, nullptr, nullptr)));
+  if (world_size > 1) {  // calls in another order
+    const lockstep_status status =
+        world_rank == 0 ? lockstep_trainer_update(trainer, 0.1) : lockstep_trainer_average(trainer);
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, status, {"lockstep_trainer_update", "lockstep_trainer_average"}));
+  }
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+  lockstep_report report{};
+  report.struct_size = sizeof report;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+  EXPECT_EQ(report.samples, world_size);
+  double value = world_rank;
+  View bias(&value, {1});
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "1.bias", 0, &bias)));
+  const lockstep_status same = lockstep_trainer_check(trainer);
+  if (world_size > 1) {
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, same, {"'1.bias'", "1"}));
+  } else {
+    EXPECT_TRUE(is(LOCKSTEP_OK, same));
+  }
+}
+
 TEST(Mpi, FortranHandles) {
   Context context;
   make_context(context);

@@ -279,8 +279,8 @@ TEST(Ranks, OfTheHostTrainTogether) {
         make_mlp(context, model, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(rank + 1));
         const lockstep_trainer_options options = descent(rank + 1);  // ranks have other numbers of samples
         Trainer trainer;
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, comm, ranks - 1)));
         ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(trainer, ranks - 1)));
         if (rank == ranks - 1) {
           plain = line_of(model);
         }

@@ -79,6 +79,11 @@ program calls_test
       type(lockstep_layer_options), intent(out) :: options
       integer(c_int64_t) :: header_layer_options
     end function
+    function header_report(report) bind(C)
+      import :: c_int64_t, lockstep_report
+      type(lockstep_report), intent(out) :: report
+      integer(c_int64_t) :: header_report
+    end function
     function header_context_options(options) bind(C)
       import :: c_int64_t, lockstep_context_options
       type(lockstep_context_options), intent(out) :: options
@@ -195,15 +200,20 @@ contains
     type(lockstep_allocator) :: a
     type(lockstep_comm_ops) :: o
     type(lockstep_view) :: v
+    type(lockstep_report) :: r
     integer(c_int64_t) :: allocator, comm_ops
+    call check(header_report(r) == c_sizeof(r), 'the size of lockstep_report')
+    call check(all([r%struct_size, r%reserved] == [1, 2]) .and. &
+      all([r%step, r%skipped, r%samples] == [3, 4, 5]) .and. all([r%loss, r%gradient_norm] == [6, 7]), 'report')
     call check(header_trainer_options(t) == c_sizeof(t), 'the size of lockstep_trainer_options')
-    call check(all([t%struct_size, t%optimizer, t%loss, t%nesterov, t%skip_non_finite, t%check_input, t%weights, t%reserved] &
-      == [1, 2, 3, 4, 5, 6, 7, 8]) .and. all([t%beta1, t%beta2, t%epsilon, t%momentum, t%weight_decay, t%clip_norm, &
-      t%huber_delta] == [9, 10, 11, 12, 13, 14, 15]) .and. t%max_batch == 16 .and. t%bucket_bytes == 17, 'trainer_options')
+    call check(all([t%struct_size, t%optimizer, t%loss, t%nesterov, t%skip_non_finite, t%check_input, t%weights, &
+      t%sync_batch_norm] == [1, 2, 3, 4, 5, 6, 7, 8]) .and. all([t%beta1, t%beta2, t%epsilon, t%momentum, t%weight_decay, &
+      t%clip_norm, t%huber_delta] == [9, 10, 11, 12, 13, 14, 15]) .and. t%max_batch == 16 .and. &
+      t%bucket_bytes == 17, 'trainer_options')
     call check(header_layer_options(l) == c_sizeof(l), 'the size of lockstep_layer_options')
     call check(all([l%struct_size, l%activation, l%bias, l%pad_mode, l%kernel, l%stride, l%pad, l%dilation, l%groups, &
       l%reserved] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18]) .and. all([l%epsilon, l%momentum, &
-      l%rate] == [19, 20, 21]) .and. all([l%output_pad, l%more_reserved] == [22, 23, 24, 25]), 'layer_options')
+      l%rate] == [19, 20, 21]) .and. all([l%output_pad, l%share] == [22, 23, 24, 25]), 'layer_options')
     call check(header_context_options(c) == c_sizeof(c), 'the size of lockstep_context_options')
     call check(all([c%struct_size, c%device_type, c%device_id, c%threads, c%stream_kind, c%reserved] == [1, 2, 3, 4, 5, 6]) &
       .and. c%memory_limit == 9, 'context_options')
@@ -218,15 +228,16 @@ contains
     type(lockstep_context_options) :: c, c0
     call check(c_trainer_options_init(t0, c_sizeof(t0)) == 0 .and. c_layer_options_init(l0, c_sizeof(l0)) == 0 .and. &
       c_context_options_init(c0, c_sizeof(c0)) == 0, 'init')
-    call check(all([t%optimizer, t%loss, t%nesterov, t%skip_non_finite, t%check_input, t%weights, t%reserved] == &
-      [t0%optimizer, t0%loss, t0%nesterov, t0%skip_non_finite, t0%check_input, t0%weights, t0%reserved]) .and. &
+    call check(all([t%optimizer, t%loss, t%nesterov, t%skip_non_finite, t%check_input, t%weights, &
+      t%sync_batch_norm] == [t0%optimizer, t0%loss, t0%nesterov, t0%skip_non_finite, t0%check_input, t0%weights, &
+      t0%sync_batch_norm]) .and. &
       all([t%beta1, t%beta2, t%epsilon, t%momentum, t%weight_decay, t%clip_norm, t%huber_delta] == [t0%beta1, t0%beta2, &
       t0%epsilon, t0%momentum, t0%weight_decay, t0%clip_norm, t0%huber_delta]) .and. t%max_batch == t0%max_batch .and. &
       t%bucket_bytes == t0%bucket_bytes, 'defaults of trainer_options')
     call check(all([l%activation, l%bias, l%pad_mode, l%kernel, l%stride, l%pad, l%dilation, l%groups, l%reserved] == &
       [l0%activation, l0%bias, l0%pad_mode, l0%kernel, l0%stride, l0%pad, l0%dilation, l0%groups, l0%reserved]) .and. &
       all([l%epsilon, l%momentum, l%rate] == [l0%epsilon, l0%momentum, l0%rate]) .and. &
-      all([l%output_pad, l%more_reserved] == [l0%output_pad, l0%more_reserved]), 'defaults of layer_options')
+      all([l%output_pad, l%share] == [l0%output_pad, l0%share]), 'defaults of layer_options')
     call check(all([c%device_type, c%device_id, c%threads, c%stream_kind, c%reserved] == [c0%device_type, c0%device_id, &
       c0%threads, c0%stream_kind, c0%reserved]) .and. c%memory_limit == c0%memory_limit .and. &
       (c_associated(c0%stream) .eqv. c_associated(c%stream)) .and. .not. c_associated(c0%memory), 'defaults of context_options')
@@ -353,6 +364,7 @@ contains
     real(c_double) :: w(2, 1), b(1), found(12), weight(12), loss
     real(c_double), allocatable :: no_weight(:)
     type(lockstep_view) :: in, target
+    type(lockstep_report) :: report
     integer(c_int64_t) :: step
     integer :: i, stat, count
     character(200) :: text
@@ -388,6 +400,13 @@ contains
     call check(maxval(abs(found - y(1:12))) < 1d-9, 'inference of what was trained')
     call lockstep_trainer_loss(trainer, loss, wait=.false.)
     call check(loss < 1d-20, 'loss without waiting')
+    call lockstep_trainer_report(trainer, report)
+    call check(report%step == 2000 .and. report%samples == 12 .and. report%skipped == 0 .and. report%loss < 1d-20 .and. &
+      report%gradient_norm < 1d-10, 'report of a step')
+    call lockstep_trainer_check(trainer)
+    call lockstep_model_broadcast(model, self, 0)
+    call lockstep_model_broadcast(model, self, 1, stat, text)
+    call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'root is 1')
     call lockstep_trainer_broadcast(trainer, 0)
     call lockstep_trainer_average(trainer)
     call lockstep_model_save(model, 'calls_test.safetensors  ')

@@ -45,6 +45,12 @@ int64_t header_context_options(lockstep_context_options* o) {
   *o = set;
   return sizeof *o;
 }
+int64_t header_report(lockstep_report* r);
+int64_t header_report(lockstep_report* r) {
+  const lockstep_report set = {1, 2, 3, 4, 5, 6, 7};
+  *r = set;
+  return sizeof *r;
+}
 int64_t header_sizes(int64_t* allocator, int64_t* comm_ops);
 int64_t header_sizes(int64_t* allocator, int64_t* comm_ops) {
   *allocator = sizeof(lockstep_allocator);

@@ -12,6 +12,7 @@ program ranks_test
   type(lockstep_model) :: model
   type(lockstep_trainer) :: trainer
   type(lockstep_trainer_options) :: options
+  type(lockstep_report) :: report
   type(MPI_Comm) :: half
   real(c_double) :: x(2, 12), y(12), w(2, 1), all_w(2)
   character(300) :: text
@@ -38,9 +39,15 @@ program ranks_test
   x = reshape([(sin(real(i*i, c_double)), i=1, 24)], [2, 12])
   y = 3*x(1, :) - 2*x(2, :) + 1
   call lockstep_model_mlp(context, LOCKSTEP_F64, [2, 1], LOCKSTEP_ACTIVATION_NONE, model)
-  call lockstep_model_initialise(model, 3)
+  call lockstep_model_initialise(model, 3 + my_rank)
   options%max_batch = 12
   options%optimizer = LOCKSTEP_OPTIMIZER_SGD
+  if (ranks > 1) then
+    call lockstep_trainer_create(model, world, options, trainer, stat, text)
+    call check_error(stat, LOCKSTEP_ERR_INVALID, text, 'lockstep_model_broadcast')
+  end if
+  call lockstep_model_broadcast(model, world, ranks - 1)
+  options%sync_batch_norm = 1  ! there is none
   call lockstep_trainer_create(model, world, options, trainer)
 
   ! One rank has added nothing: STATE there, PEER elsewhere, and nobody waits.
@@ -56,6 +63,9 @@ program ranks_test
     call lockstep_trainer_add(trainer, x(:, begin + 1:end), y(begin + 1:end), target_axes='n')
     call lockstep_trainer_update(trainer, 0.1d0)
   end do
+  call lockstep_trainer_report(trainer, report)
+  call check(report%step == 500 .and. report%samples == 12 .and. report%loss < 1d-18, 'the step of all ranks')
+  call lockstep_trainer_check(trainer)
   call lockstep_parameter_read(model, '1.weight', w)
   call check(abs(w(1, 1) - 3) < 1d-9 .and. abs(w(2, 1) + 2) < 1d-9, 'weights are found')
   all_w = w(:, 1)

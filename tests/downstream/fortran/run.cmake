@@ -54,12 +54,19 @@ foreach(kind shared static)
   endif()
 endforeach()
 
-# A project without Fortran is told why.
-file(WRITE ${here}/c_only/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)\nproject(c_only LANGUAGES C)\n"
-  "find_package(lockstep REQUIRED COMPONENTS fortran)\n")
-execute_process(COMMAND ${CMAKE_COMMAND} -S ${here}/c_only -B ${here}/c_only/build -G ${GENERATOR}
-  -DCMAKE_C_COMPILER=${C_COMPILER} -Dlockstep_ROOT=${prefix} RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE said)
-string(REGEX REPLACE "[ \n]+" " " said "${said}")
-if(status EQUAL 0 OR NOT said MATCHES "needs the languages C and Fortran")
-  message(FATAL_ERROR "expected a refusal that names the languages, have status ${status}: ${said}")
+# A project without Fortran, or without C, is told why.
+set(mpi "")
+if(mpirun)
+  set(mpi mpi)
 endif()
+foreach(language C Fortran)
+  set(only ${here}/${language}_only)
+  file(WRITE ${only}/CMakeLists.txt "cmake_minimum_required(VERSION 3.25)\nproject(only LANGUAGES ${language})\n"
+    "find_package(lockstep REQUIRED COMPONENTS fortran ${mpi})\n")
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${only} -B ${only}/build -G ${GENERATOR} -DCMAKE_C_COMPILER=${C_COMPILER}
+    -DCMAKE_Fortran_COMPILER=${FORTRAN_COMPILER} -Dlockstep_ROOT=${prefix} RESULT_VARIABLE status OUTPUT_QUIET ERROR_VARIABLE said)
+  string(REGEX REPLACE "[ \n]+" " " said "${said}")
+  if(status EQUAL 0 OR NOT said MATCHES "needs the languages C and Fortran")
+    message(FATAL_ERROR "${language}: expected a refusal that names the languages, have status ${status}: ${said}")
+  endif()
+endforeach()

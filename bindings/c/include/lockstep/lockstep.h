@@ -6,8 +6,9 @@
  * destroyed, or is of another kind, is found out (LOCKSTEP_ERR_INVALID). What a handle was made from stays alive as
  * long as it needs it, so that handles are destroyed in any order. Destroying none (NULL) is LOCKSTEP_OK.
  *
- * Threads: a context, and every handle made with it, is used by one thread at a time, which may change between calls.
- * Different contexts are independent. lockstep_version, _build_info, _status_name and _last_error: any thread.
+ * Threads: a context, and every handle made with it, is used by one thread at a time, which may change between calls:
+ * LOCKSTEP_ERR_STATE for a call while another thread is in one. Different contexts are independent. lockstep_version,
+ * _build_info, _status_name and _last_error: any thread.
  *
  * Nothing here prints, exits, installs a signal handler, or changes the floating-point environment, the locale, the
  * current device or a byte of the caller's memory outside a view that is written. */
@@ -177,7 +178,7 @@ typedef struct lockstep_layer_options {
   double momentum;       /* batch_norm: 0.1 */
   double rate;           /* dropout */
   int32_t output_pad[3]; /* 0; of conv_transpose: positions more at the end, fewer than stride */
-  int32_t more_reserved; /* 0 */
+  int32_t share;         /* 0: the name is new; 1: the parameters are those of a layer of this name before */
 } lockstep_layer_options;
 
 #define LOCKSTEP_OPTIMIZER_SGD 0
@@ -203,7 +204,7 @@ typedef struct lockstep_trainer_options {
   int32_t skip_non_finite; /* 0; 1: no update from gradients with NaN or infinity */
   int32_t check_input;     /* 0; 1: host inputs, targets and weights with NaN or infinity are refused */
   int32_t weights;         /* LOCKSTEP_WEIGHTS_NONE; ranks may differ, one without weighs a sample 1 */
-  int32_t reserved;        /* 0 */
+  int32_t sync_batch_norm; /* 0; 1: batch norms take the samples of all ranks as one batch */
   double beta1;            /* 0.9 */
   double beta2;            /* 0.999 */
   double epsilon;          /* 1e-8 */
@@ -222,6 +223,17 @@ typedef struct lockstep_parameter {
   int64_t shape[8];
   const char* name; /* "1.weight"; as long as a handle of the model lives */
 } lockstep_parameter;
+
+/* What lockstep_trainer_report writes, of all ranks together; the caller sets struct_size. */
+typedef struct lockstep_report {
+  uint32_t struct_size;
+  int32_t reserved;
+  int64_t step;    /* the last one, 0 before the first; what follows is of this step, but for skipped */
+  int64_t skipped; /* updates left out for gradients that were not finite (skip_non_finite, clip_norm), since create */
+  int64_t samples; /* that the ranks added; 0 before the first update after create or load */
+  double loss;     /* the mean over these, each times its weight; NaN where there are none */
+  double gradient_norm; /* of that mean, before clip_norm; NaN likewise */
+} lockstep_report;
 
 /* ---- The library. */
 LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT;       /* LOCKSTEP_VERSION of the library that runs */
@@ -278,7 +290,8 @@ LOCKSTEP_API lockstep_status lockstep_model_mlp(lockstep_context, lockstep_dtype
 /* Adds a layer; the model's output is the one added last. kind: linear, conv2d, batch_norm, layer_norm, activation,
  * max_pool, average_pool, global_average_pool, add, dropout; for samples (positions, channels) and those with planes
  * conv1d, conv3d, max_pool1d, max_pool3d, average_pool1d, average_pool3d; conv_transpose1d, conv_transpose2d and
- * conv_transpose3d (kernel 2) lead back to a finer grid. name: of its parameters. inputs (ninputs): nodes; 0 is the
+ * conv_transpose3d (kernel 2) lead back to a finer grid. name: of the layer and its parameters, of no other layer
+ * (LOCKSTEP_ERR_INVALID) unless options->share is 1. inputs (ninputs): nodes; 0 is the
  * model's input. linear and batch_norm take a second one, which is added to the result; add has two. size: features of
  * linear, channels of convolutions, 0 otherwise. options NULL: defaults. node, which may be NULL: the layer's output.
  * STATE once the model has parameters. */
@@ -292,6 +305,10 @@ LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_
 /* The same parameters, not a copy, on another context of the same device: for another thread. Any number may infer at
  * once while nobody trains, loads or writes them, which is for the caller to order. */
 LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context, lockstep_model*) LOCKSTEP_NOEXCEPT;
+/* A rank's parameters and running statistics for all ranks of the communicator, whether they train or not; the models
+ * have the same layers. STATE on a root that has trained with others and not averaged (lockstep_trainer_average). A
+ * trainer goes on from its own running statistics. Collective. */
+LOCKSTEP_API lockstep_status lockstep_model_broadcast(lockstep_model, lockstep_comm, int32_t root) LOCKSTEP_NOEXCEPT;
 /* safetensors with PyTorch's names. At any moment the path is the old file or the new one. */
 LOCKSTEP_API lockstep_status lockstep_model_save(lockstep_model, const char* path, size_t path_n) LOCKSTEP_NOEXCEPT;
 /* A file of lockstep_model_save or of PyTorch, or a folder of lockstep_trainer_save. All tensors fit, or nothing is
@@ -309,7 +326,9 @@ LOCKSTEP_API lockstep_status lockstep_parameter_read(lockstep_model, const char*
 LOCKSTEP_API lockstep_status lockstep_parameter_write(lockstep_model, const char* name, size_t name_n,
                                                       const lockstep_view*) LOCKSTEP_NOEXCEPT;
 
-/* ---- Inference: out = model(in) for any number of samples. More than were prepared for: prepares for them first. On a
+/* ---- Inference: out = model(in) for any number of samples. More than were prepared for: prepares for them first, and
+ * for half as many again as before. Batch norm takes the running statistics of the last update. With several ranks each
+ * has its own, unless sync_batch_norm is set: STATE from the update until lockstep_trainer_average. On a
  * GPU the call is ordered behind `stream`, and `stream` behind the call. Host memory is read and written before the
  * call returns. Local. */
 LOCKSTEP_API lockstep_status lockstep_infer(lockstep_model, const lockstep_view* in, const lockstep_view* out,
@@ -320,17 +339,23 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
 
 /* ---- Training. One step: lockstep_trainer_add once or several times, lockstep_trainer_update. It minimises the mean
  * of the loss over all samples of all ranks, each times its weight over the sum of the weights; a rank may have any
- * number. A step whose weights have no positive sum changes nothing, which later calls say (LOCKSTEP_ERR_FORMAT).
+ * number. A step whose weights have no positive sum changes nothing; of a negative one later calls say so (FORMAT).
  *
- * Collective entries: trainer_create, update, broadcast, average, save, load. They check their arguments, then the
- * ranks agree; a rank that cannot go on gets its own error and the others LOCKSTEP_ERR_PEER, and nobody waits. */
-/* Of a model with parameters, which it updates in place; one trainer a model. The ranks compare model and options; the
- * largest max_batch counts. Several ranks on GPUs want a communicator of lockstep_comm_from_nccl. */
+ * A batch that is not finite leaves the running statistics of batch norms alone, in each channel that it has spoilt.
+ *
+ * Collective entries: model_broadcast, comm_agree, trainer_create, update, report, check, broadcast, average, save,
+ * load, with sync_batch_norm also add. They check their arguments, then the ranks agree; a rank that cannot go on gets
+ * its own error and the others LOCKSTEP_ERR_PEER, and nobody waits. Where the ranks are in different ones: STATE on
+ * all. */
+/* Of a model with parameters, which it updates in place; one trainer a model. The ranks compare options, layers and
+ * what these are set to, and parameters with their values, which begin equal (lockstep_model_broadcast); samples may
+ * have other extents. The largest max_batch counts. Several ranks on GPUs want a communicator of
+ * lockstep_comm_from_nccl. */
 LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm, const lockstep_trainer_options*,
                                                      lockstep_trainer*) LOCKSTEP_NOEXCEPT;
 /* Adds the gradients of samples; none at all is fine. weight: NULL where the
  * options say LOCKSTEP_WEIGHTS_NONE. What an earlier step left behind (LOCKSTEP_ERR_FORMAT) gives up what was added.
- * Local. */
+ * Local; with sync_batch_norm and several ranks collective: all add equally often. */
 LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockstep_view* in,
                                                   const lockstep_view* target, const lockstep_view* weight,
                                                   lockstep_stream stream) LOCKSTEP_NOEXCEPT;
@@ -343,11 +368,18 @@ LOCKSTEP_API lockstep_status lockstep_trainer_abandon(lockstep_trainer) LOCKSTEP
  * number, 0 before the first. wait 0: never waits; 1: for the last step. Either pointer may be NULL. Local. */
 LOCKSTEP_API lockstep_status lockstep_trainer_loss(lockstep_trainer, int32_t wait, double* loss,
                                                    int64_t* step) LOCKSTEP_NOEXCEPT;
-/* A rank's parameters, optimizer state and statistics for all. */
+/* The last update as all ranks made it, and what it began with. Waits. STATE between add and update. Collective. */
+LOCKSTEP_API lockstep_status lockstep_trainer_report(lockstep_trainer, lockstep_report*) LOCKSTEP_NOEXCEPT;
+/* Compares the parameters of the ranks, bit by bit: LOCKSTEP_ERR_INVALID on all of them names a parameter and the ranks
+ * that have another one. Collective. */
+LOCKSTEP_API lockstep_status lockstep_trainer_check(lockstep_trainer) LOCKSTEP_NOEXCEPT;
+/* A rank's parameters, optimizer state and running statistics for all. */
 LOCKSTEP_API lockstep_status lockstep_trainer_broadcast(lockstep_trainer, int32_t root) LOCKSTEP_NOEXCEPT;
-/* Averages the running statistics of batch norms over the ranks, for lockstep_infer and lockstep_model_save. */
+/* Averages the running statistics of batch norms over the ranks, for lockstep_infer, lockstep_model_save and
+ * lockstep_model_broadcast. Training goes on from each rank's own. */
 LOCKSTEP_API lockstep_status lockstep_trainer_average(lockstep_trainer) LOCKSTEP_NOEXCEPT;
-/* Everything that training goes on from, in a folder, which is the old state or the new one at any moment. */
+/* Everything that training goes on from, in a folder, which is the old state or the new one at any moment. All ranks
+ * name the same folder, which rank 0 writes. Averages as lockstep_trainer_average does. */
 LOCKSTEP_API lockstep_status lockstep_trainer_save(lockstep_trainer, const char* folder,
                                                    size_t folder_n) LOCKSTEP_NOEXCEPT;
 /* Any number of ranks may have written it. Every rank reads it. */

@@ -1,0 +1,620 @@
+// What ranks that train have in common, and what of it inference and files see: running statistics, values, layers,
+// calls in one order. Ranks are threads here; mpi_test.cpp has processes.
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+#include <thread>
+
+#include <unistd.h>
+
+#include "host.hpp"
+#include "team.hpp"
+
+namespace host {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// A rank's context and communicator.
+struct Rank {
+  Context context;
+  Comm comm;
+  explicit Rank(Team::Member& me) {
+    make_context(context);
+    const lockstep_comm_ops ops = Team::functions(me);
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &comm)));
+  }
+};
+
+/// y = linear(batch norm(x)) of one feature.
+void make_norm(lockstep_context context, Model& model) {
+  const std::int64_t sample[] = {1};
+  const std::int32_t input = 0;
+  std::int32_t norm = -1;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample, 1, &model)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "batch_norm", 0, "bn", 0, &input, 1, 0, nullptr, &norm)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "linear", 0, "out", 0, &norm, 1, 1, nullptr, nullptr)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+}
+
+/// The running statistics of batches of one feature, by the rule of batch_norm.
+struct Running {
+  double mean = 0;
+  double variance = 1;
+  void see(const std::vector<double>& x) {
+    double sum = 0, squares = 0;
+    for (const double each : x) {
+      sum += each;
+    }
+    const auto n = static_cast<double>(x.size());
+    for (const double each : x) {
+      squares += (each - sum / n) * (each - sum / n);
+    }
+    mean = 0.9 * mean + 0.1 * sum / n;
+    variance = 0.9 * variance + 0.1 * squares / (n - 1);
+  }
+  /// What a model of make_norm() makes of x in inference.
+  [[nodiscard]] double of(lockstep_model model, double x) const {
+    const double normed = (x - mean) / std::sqrt(variance + 1e-5) * parameter(model, "bn.weight", {1})[0] +
+                          parameter(model, "bn.bias", {1})[0];
+    return normed * parameter(model, "out.weight", {1, 1})[0] + parameter(model, "out.bias", {1})[0];
+  }
+};
+
+lockstep_status infer(lockstep_model model, double x, double& y) {
+  View in(&x, {1, 1});
+  View out(&y, {1, 1});
+  y = kNan;
+  return lockstep_infer(model, &in, &out, nullptr);
+}
+double inferred(lockstep_model model, double x) {
+  double y = kNan;
+  EXPECT_TRUE(is(LOCKSTEP_OK, infer(model, x, y)));
+  return y;
+}
+
+lockstep_status add(lockstep_trainer trainer, std::vector<double> x, std::vector<double> y) {
+  View in(x.data(), {static_cast<std::int64_t>(x.size()), 1});
+  View target(y.data(), {static_cast<std::int64_t>(y.size()), 1});
+  return lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr);
+}
+void step(lockstep_trainer trainer, const std::vector<double>& x, const std::vector<double>& y) {
+  ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, x, y)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+}
+
+lockstep_trainer_options descent(std::int64_t max_batch) {
+  lockstep_trainer_options options = trainer_options(max_batch);
+  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
+  options.momentum = 0;
+  return options;
+}
+
+std::string temporary(const char* name) {
+  return ::testing::TempDir() + "lockstep_c_" + name + std::to_string(::getpid());
+}
+
+TEST(RunningStatistics, OfOneRankAreThoseOfTheLastUpdate) {
+  Context context;
+  make_context(context);
+  Comm comm;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+  Model model;
+  make_norm(context, model);
+  const lockstep_trainer_options options = descent(3);
+  Trainer trainer;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  Running running;
+  for (int i = 0; i < 5; ++i) {
+    const std::vector<double> x{100.0 + i, 103, 99};
+    ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, x, {1, 0, 2})));
+    EXPECT_NEAR(inferred(model, 101), running.of(model, 101), 1e-9) << "before update " << i;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+    running.see(x);
+    EXPECT_NEAR(inferred(model, 101), running.of(model, 101), 1e-9) << "after update " << i;
+  }
+  const double now = inferred(model, 101);
+  const std::string file = temporary("norm");
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_save(model, file.c_str(), 0)));
+  Model other;
+  make_norm(context, other);
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_load(other, file.c_str(), 0)));
+  EXPECT_EQ(inferred(other, 101), now);
+  std::filesystem::remove(file);
+  const std::string folder = temporary("norm_state");
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_save(trainer, folder.c_str(), 0)));
+  EXPECT_EQ(inferred(model, 101), now) << "a checkpoint changes nothing";
+  std::filesystem::remove_all(folder);
+}
+
+TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
+  Team team(2);
+  const std::string file = temporary("stale");
+  const std::string folder = temporary("stale_state");
+  team.run([&](Team::Member& me) {
+    Rank rank(me);
+    Model model;
+    make_norm(rank.context, model);
+    const lockstep_trainer_options options = descent(2);
+    Trainer trainer;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+    const std::vector<std::vector<double>> batches{{3, 5}, {-1, 8}};
+    std::vector<Running> own(2);
+    double y = 0;
+    const auto train = [&] {
+      step(trainer, batches[static_cast<std::size_t>(me.rank)], {1, 2});
+      own[0].see(batches[0]);
+      own[1].see(batches[1]);
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, infer(model, 2, y), {"lockstep_infer", "lockstep_trainer_average"}));
+      const std::string mine = file + std::to_string(me.rank);
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_model_save(model, mine.c_str(), 0), {"lockstep_trainer_average"}));
+      EXPECT_TRUE(fails(me.rank == 0 ? LOCKSTEP_ERR_STATE : LOCKSTEP_ERR_PEER,
+                        lockstep_model_broadcast(model, rank.comm, 0), {"lockstep_trainer_average"}));
+    };
+    const auto mean = [&] { return Running{(own[0].mean + own[1].mean) / 2, (own[0].variance + own[1].variance) / 2}; };
+    EXPECT_TRUE(is(LOCKSTEP_OK, infer(model, 2, y)));
+    train();
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+    EXPECT_NEAR(inferred(model, 2), mean().of(model, 2), 1e-12);
+    train();
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_save(trainer, folder.c_str(), 0)));
+    EXPECT_NEAR(inferred(model, 2), mean().of(model, 2), 1e-12);
+    train();
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_load(trainer, folder.c_str(), 0)));
+    own = {Running{}, Running{}};
+    for (int i = 0; i < 2; ++i) {
+      own[0].see(batches[0]);
+      own[1].see(batches[1]);
+    }
+    EXPECT_NEAR(inferred(model, 2), mean().of(model, 2), 1e-12);
+    train();
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(trainer, 1)));
+    EXPECT_NEAR(inferred(model, 2), own[1].of(model, 2), 1e-12);
+  });
+  std::filesystem::remove_all(folder);
+}
+
+// Batch norm over the samples of all ranks: one rank with the whole batch.
+TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
+  const std::vector<double> x{1, 4, -2, 0.5, 7}, y{1, 0, 2, -1, 3};
+  Context alone;
+  make_context(alone);
+  Comm self;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(alone, &self)));
+  Model whole;
+  make_norm(alone, whole);
+  lockstep_trainer_options options = descent(5);
+  options.sync_batch_norm = 1;
+  Trainer one;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(whole, self, &options, &one)));
+  for (int i = 0; i < 4; ++i) {
+    step(one, x, y);
+  }
+  for (const std::int32_t sync : {1, 0}) {
+    options.sync_batch_norm = sync;
+    Team team(3);  // of which rank 0 has no sample
+    std::vector<double> results(3, kNan);
+    team.run([&](Team::Member& me) {
+      Rank rank(me);
+      Model model;
+      make_norm(rank.context, model);
+      Trainer trainer;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+      const std::ptrdiff_t begin = me.rank == 2 ? 2 : 0, end = me.rank == 0 ? 0 : me.rank == 1 ? 2 : 5;
+      if (sync == 1) {  // what is wrong on one rank is agreed upon before the first exchange
+        const lockstep_status status =
+            add(trainer, {1}, me.rank == 1 ? std::vector<double>{1, 2} : std::vector<double>{1});
+        EXPECT_TRUE(
+            fails(me.rank == 1 ? LOCKSTEP_ERR_SHAPE : LOCKSTEP_ERR_PEER, status, {"1 samples", "2 in targets"}));
+      }
+      for (int i = 0; i < 4; ++i) {
+        step(trainer, {x.begin() + begin, x.begin() + end}, {y.begin() + begin, y.begin() + end});
+      }
+      if (sync == 0) {
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+      }
+      results[static_cast<std::size_t>(me.rank)] = inferred(model, 2);
+    });
+    EXPECT_EQ(results[1], results[0]);
+    EXPECT_EQ(results[2], results[0]);
+    if (sync == 1) {
+      EXPECT_NEAR(results[0], inferred(whole, 2), 1e-12);
+    } else {
+      EXPECT_GT(std::abs(results[0] - inferred(whole, 2)), 1e-3) << "the control";
+    }
+  }
+}
+
+TEST(RunningStatistics, AreLeftAloneByABatchThatIsNotFinite) {
+  Context context;
+  make_context(context);
+  Comm comm;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+  Model model;
+  make_norm(context, model);
+  lockstep_trainer_options options = descent(3);
+  options.skip_non_finite = 1;
+  Trainer trainer;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  Running running;
+  step(trainer, {1, 4, 2}, {1, 0, 2});
+  running.see({1, 4, 2});
+  const double before = inferred(model, 2);
+  EXPECT_NEAR(before, running.of(model, 2), 1e-12);
+  lockstep_report report{};
+  report.struct_size = sizeof report;
+  for (const double bad : {kNan, HUGE_VAL}) {
+    step(trainer, {1, bad, 2}, {1, 0, 2});
+    EXPECT_EQ(inferred(model, 2), before) << bad;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+    EXPECT_FALSE(std::isfinite(report.gradient_norm)) << bad;
+  }
+  EXPECT_EQ(report.step, 3);
+  EXPECT_EQ(report.skipped, 2);
+  step(trainer, {1, 1e200, 2}, {1, 0, 2});  // whose variance is infinite, and its gradients not
+  EXPECT_NEAR(inferred(model, 2), running.of(model, 2), 1e-12);
+  step(trainer, {1, 4, 2}, {1, 0, 2});
+  running.see({1, 4, 2});
+  EXPECT_NEAR(inferred(model, 2), running.of(model, 2), 1e-12);
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+  EXPECT_TRUE(std::isfinite(report.gradient_norm));
+  EXPECT_EQ(report.skipped, 2);
+}
+
+// Loss and gradient of a line over the samples of all ranks, by hand.
+TEST(Ranks, ReportTheStepOfAll) {
+  for (const double clip : {0.0, 0.01}) {
+    Team team(3);
+    team.run([&](Team::Member& me) {
+      Rank rank(me);
+      Model model;
+      make_mlp(rank.context, model, {1, 1});
+      lockstep_trainer_options options = descent(2);
+      options.clip_norm = clip;
+      Trainer trainer;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+      lockstep_report report{};
+      report.struct_size = sizeof report;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+      EXPECT_EQ(report.step, 0);
+      EXPECT_EQ(report.samples, 0);
+      EXPECT_TRUE(std::isnan(report.loss));
+      EXPECT_TRUE(std::isnan(report.gradient_norm));
+      const std::vector<std::vector<double>> x{{}, {2, -1}, {0.5}}, y{{}, {1, 1}, {3}};
+      const auto here = static_cast<std::size_t>(me.rank);
+      for (int i = 1; i <= 3; ++i) {
+        const double w = parameter(model, "1.weight", {1, 1})[0], b = parameter(model, "1.bias", {1})[0];
+        double loss = 0, dw = 0, db = 0;
+        for (std::size_t r = 0; r < 3; ++r) {
+          for (std::size_t k = 0; k < x[r].size(); ++k) {
+            const double error = w * x[r][k] + b - y[r][k];
+            loss += error * error / 3;
+            dw += 2 * error * x[r][k] / 3;
+            db += 2 * error / 3;
+          }
+        }
+        step(trainer, x[here], y[here]);
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+        EXPECT_EQ(report.step, i);
+        EXPECT_EQ(report.skipped, 0);
+        EXPECT_EQ(report.samples, 3);
+        EXPECT_NEAR(report.loss, loss, 1e-12);
+        EXPECT_NEAR(report.gradient_norm, std::sqrt(dw * dw + db * db), 1e-12);
+      }
+      lockstep_report small{};
+      small.struct_size = me.rank == 1 ? 8 : sizeof small;
+      EXPECT_TRUE(fails(me.rank == 1 ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER,
+                        lockstep_trainer_report(trainer, &small), {"report: size is 8"}));
+      ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, x[here], y[here])));
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_report(trainer, &report), {"expected an update before"}));
+    });
+  }
+}
+
+// A step for which no rank has a sample is no failure.
+TEST(Ranks, WithoutAnySampleChangeNothing) {
+  for (const std::int32_t weights : {LOCKSTEP_WEIGHTS_NONE, LOCKSTEP_WEIGHTS_SAMPLE}) {
+    Team team(2);
+    team.run([&](Team::Member& me) {
+      Rank rank(me);
+      Model model;
+      make_mlp(rank.context, model, {1, 1});
+      lockstep_trainer_options options = trainer_options(2);  // of Adam, whose momentum goes on by itself
+      options.weight_decay = 0.5;
+      options.weights = weights;
+      Trainer trainer;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+      const auto with = [&](std::int64_t n) {
+        double x[] = {1, 2}, y[] = {3, 4}, w[] = {1, 1};
+        View in(x, {n, 1}), target(y, {n, 1}), weight(w, {n});
+        const lockstep_view* weighs = weights == LOCKSTEP_WEIGHTS_NONE ? nullptr : weight.get();
+        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, weighs, nullptr)));
+        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+      };
+      with(2);
+      const double before = parameter(model, "1.weight", {1, 1})[0];
+      lockstep_report report{};
+      report.struct_size = sizeof report;
+      for (int i = 0; i < 4; ++i) {
+        with(0);
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+        EXPECT_EQ(report.samples, 0);
+        EXPECT_TRUE(std::isnan(report.loss));
+        double loss = 0;
+        std::int64_t number = 0;
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, &number)));
+        EXPECT_EQ(number, i + 2);
+        EXPECT_TRUE(std::isnan(loss));
+      }
+      EXPECT_EQ(parameter(model, "1.weight", {1, 1})[0], before);
+      with(2);
+      EXPECT_NE(parameter(model, "1.weight", {1, 1})[0], before);
+    });
+  }
+}
+
+TEST(Ranks, ThatBeginDifferentAreRefused) {
+  Team team(2);
+  team.run([&](Team::Member& me) {
+    Rank rank(me);
+    Model model;
+    make_mlp(rank.context, model, {2, 3, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(me.rank + 1));
+    const std::vector<double> own = parameter(model, "1.weight", {3, 2});
+    const lockstep_trainer_options options = descent(1);
+    Trainer trainer;
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, rank.comm, &options, &trainer),
+                      {"lockstep_model_broadcast", "parameters", "rank 1"}));
+    EXPECT_EQ(static_cast<lockstep_trainer>(trainer), nullptr);
+    EXPECT_EQ(parameter(model, "1.weight", {3, 2}), own);
+    EXPECT_TRUE(fails(me.rank == 1 ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER,
+                      lockstep_model_broadcast(model, rank.comm, me.rank == 1 ? 2 : 0), {"root is 2"}));
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_broadcast(model, rank.comm, me.rank), {"root differs"}));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 1)));
+    if (me.rank == 1) {
+      EXPECT_EQ(parameter(model, "1.weight", {3, 2}), own);
+    }
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_check(trainer)));
+    double value = 7;
+    View view(&value, {1});
+    if (me.rank == 1) {
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "2.bias", 0, &view)));
+    }
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_check(trainer),
+                      {"lockstep_trainer_check", "'2.bias' of rank(s) 1"}));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(trainer, 0)));
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_check(trainer)));
+  });
+}
+
+// The same parameters, but one rank has seen samples.
+TEST(Ranks, WithOtherRunningStatisticsAreRefused) {
+  Team team(2);
+  team.run([&](Team::Member& me) {
+    Rank rank(me);
+    Model model;
+    make_norm(rank.context, model);
+    const lockstep_trainer_options options = descent(2);
+    Trainer trainer;
+    if (me.rank == 1) {
+      Comm self;
+      Trainer alone;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(rank.context, &self)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, self, &options, &alone)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, add(alone, {3, 5}, {1, 2})));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(alone, 0)));
+    }
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, rank.comm, &options, &trainer),
+                      {"lockstep_model_broadcast", "statistics", "rank 1"}));
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 1)));
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+  });
+}
+
+// Layers whose parameters have the same shapes, but which compute something else.
+TEST(Ranks, WhoseLayersDifferAreRefused) {
+  struct Net {
+    std::int32_t activation = LOCKSTEP_ACTIVATION_TANH;
+    std::int32_t stride = 1;
+    std::int32_t pad = 0;
+    bool residual = false;
+    void make(lockstep_context context, Model& model) const {
+      const std::int64_t sample[] = {9, 4};
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample, 2, &model)));
+      std::int32_t nodes[] = {0, 0};
+      const auto add = [&](const char* kind, const char* name, std::int32_t inputs, std::int64_t size,
+                           const std::function<void(lockstep_layer_options&)>& change) {
+        lockstep_layer_options options{};
+        options.struct_size = sizeof options;
+        change(options);
+        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, kind, 0, name, 0, nodes, inputs, size, &options, nodes)));
+        nodes[1] = nodes[0];
+      };
+      add("conv1d", "c", 1, 4, [this](auto& o) {
+        o.stride[0] = stride;
+        o.pad[0] = pad;
+      });
+      add("activation", "f", 1, 0, [this](auto& o) { o.activation = activation; });
+      add("global_average_pool", "g", 1, 0, [](auto&) {});
+      add("linear", "l", residual ? 2 : 1, 4, [](auto&) {});
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+    }
+  };
+  const std::pair<Net, const char*> others[] = {{Net{}, nullptr},
+                                                {Net{.activation = LOCKSTEP_ACTIVATION_RELU}, "relu"},
+                                                {Net{.stride = 2}, "stride 2"},
+                                                {Net{.pad = 1}, "pad 1"},
+                                                {Net{.residual = true}, "linear of g, g"}};
+  for (const auto& [net, text] : others) {
+    Team team(2);
+    team.run([&, &other = net, said = text](Team::Member& me) {
+      Rank rank(me);
+      Model model;
+      (me.rank == 1 ? other : Net{}).make(rank.context, model);
+      const lockstep_trainer_options options = descent(1);
+      Trainer trainer;
+      const lockstep_status made = lockstep_trainer_create(model, rank.comm, &options, &trainer);
+      if (said == nullptr) {
+        EXPECT_TRUE(is(LOCKSTEP_OK, made));
+      } else {
+        EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, made, {"rank 1", said}));
+        EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_broadcast(model, rank.comm, 0), {"rank 1", said}));
+      }
+    });
+  }
+}
+
+// One rank has trained, alone; the others infer with its parameters and statistics, and train on from there.
+TEST(Ranks, ThatDoNotTrainGetAModel) {
+  Team team(3);
+  std::vector<double> results(3, kNan);
+  team.run([&](Team::Member& me) {
+    Rank rank(me);
+    Model model;
+    make_norm(rank.context, model);
+    if (me.rank == 2) {
+      Comm self;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(rank.context, &self)));
+      const lockstep_trainer_options options = descent(2);
+      Trainer trainer;
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, self, &options, &trainer)));
+      step(trainer, {40, 50}, {1, 2});
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 2)));
+    } else {
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 2)));
+    }
+    results[static_cast<std::size_t>(me.rank)] = inferred(model, 44);
+    const lockstep_trainer_options options = descent(2);
+    Trainer trainer;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+    step(trainer, {40, 50}, {1, 2});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+    Running running;
+    running.see({40, 50});
+    EXPECT_GT(std::abs(inferred(model, 44) - running.of(model, 44)), 1e-3);
+    running.see({40, 50});
+    EXPECT_NEAR(inferred(model, 44), running.of(model, 44), 1e-9);
+  });
+  EXPECT_TRUE(std::isfinite(results[0]));
+  EXPECT_EQ(results[1], results[0]);
+  EXPECT_EQ(results[2], results[0]);
+}
+
+TEST(Ranks, ThatCallInAnotherOrderAreToldSo) {
+  Team team(2);
+  const std::string folder = temporary("order");
+  team.run([&](Team::Member& me) {
+    Rank rank(me);
+    Model model;
+    make_mlp(rank.context, model, {1, 1});
+    const lockstep_trainer_options options = descent(1);
+    Trainer trainer;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+    ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {1}, {1})));
+    const std::pair<std::string, std::function<lockstep_status()>> calls[] = {
+        {"lockstep_trainer_update", [&] { return lockstep_trainer_update(trainer, 0.0); }},
+        {"lockstep_trainer_broadcast", [&] { return lockstep_trainer_broadcast(trainer, 0); }},
+        {"lockstep_trainer_average", [&] { return lockstep_trainer_average(trainer); }},
+        {"lockstep_trainer_save", [&] { return lockstep_trainer_save(trainer, folder.c_str(), 0); }},
+        {"lockstep_trainer_check", [&] { return lockstep_trainer_check(trainer); }},
+        {"lockstep_model_broadcast", [&] { return lockstep_model_broadcast(model, rank.comm, 0); }},
+        {"lockstep_comm_agree", [&] {
+           std::int32_t largest = 0;
+           return lockstep_comm_agree(rank.comm, 0, &largest);
+         }}};
+    for (const auto& [first, one] : calls) {
+      for (const auto& [second, other] : calls) {
+        if (first != second) {
+          EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, me.rank == 0 ? one() : other(),
+                            {"rank 0 calls " + first, "rank 1 " + second, "the same calls in the same order"}));
+        }
+      }
+    }
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));  // and all go on
+    const std::string other = folder + (me.rank == 1 ? "b" : "");
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_save(trainer, other.c_str(), 0), {"folder differs"}));
+    EXPECT_FALSE(std::filesystem::exists(other));
+  });
+}
+
+// The allocator holds one thread in a call for as long as the other one tries.
+TEST(Threads, ThatUseAContextAtOnceAreToldSo) {
+  struct Host {
+    std::atomic<bool> waits{false};
+    std::atomic<int> inside{0};
+  } host;
+  lockstep_allocator functions{};
+  functions.struct_size = sizeof functions;
+  functions.user = &host;
+  functions.allocate = [](void* user, std::size_t bytes, std::size_t alignment, lockstep_stream) {
+    auto& h = *static_cast<Host*>(user);
+    ++h.inside;
+    while (h.waits) {
+      std::this_thread::yield();
+    }
+    return std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
+  };
+  functions.deallocate = [](void*, void* memory, std::size_t, lockstep_stream) { std::free(memory); };
+  Context context;
+  make_context(context, &functions);
+  Model model;
+  make_norm(context, model);
+  host.inside = 0;
+  host.waits = true;
+  std::thread first([&] { EXPECT_TRUE(std::isfinite(inferred(model, 2))); });
+  while (host.inside == 0) {
+    std::this_thread::yield();
+  }
+  double y = 0;
+  View view(&y, {1});
+  std::vector<std::pair<lockstep_status, std::string>> found;
+  std::atomic<int> ended{0};
+  const auto note = [&](lockstep_status status) {
+    found.emplace_back(status, lockstep_last_error());
+    ++ended;
+  };
+  std::thread second([&] {  // on its own: without the check it waits in the allocator, too
+    note(infer(model, 2, y));
+    note(lockstep_model_prepare(model, 3));
+    note(lockstep_parameter_read(model, "out.bias", 0, &view));
+    note(lockstep_context_synchronize(context));
+  });
+  for (int i = 0; i < 2000 && host.inside < 2 && ended < 4; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  host.waits = false;
+  first.join();
+  second.join();
+  for (const auto& [status, text] : found) {
+    EXPECT_EQ(status, LOCKSTEP_ERR_STATE) << text;
+    EXPECT_NE(text.find("used by another thread"), std::string::npos) << text;
+  }
+  EXPECT_TRUE(std::isfinite(inferred(model, 2)));
+}
+
+TEST(Inference, ThatGrowsByOneIsPlannedRarely) {
+  Context context;
+  make_context(context);
+  Model model;
+  make_mlp(context, model, {1, 4, 1});
+  std::vector<double> x(400), y(400);
+  std::int64_t before = -1;
+  int plans = 0;
+  for (std::int64_t n = 1; n <= 400; ++n) {
+    View in(x.data(), {n, 1});
+    View out(y.data(), {n, 1});
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+    std::int64_t in_use = 0, peak = 0;
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &in_use, &peak)));
+    plans += in_use != before ? 1 : 0;
+    before = in_use;
+  }
+  EXPECT_GT(plans, 1);
+  EXPECT_LE(plans, 7);
+}
+
+}  // namespace
+}  // namespace host
