@@ -2,7 +2,6 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -12,7 +11,6 @@
 
 #include <unistd.h>
 
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
@@ -90,8 +88,7 @@ std::string new_file(const std::string& folder) {
 }  // namespace
 
 TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step, const std::string& samples)
-    : path_(new_file(folder)), samples_per_second_(samples + "_per_second"), out_(path_, std::ios::binary) {
-  require<DataError>(out_.is_open(), path_, ": cannot be written: ", std::strerror(errno));
+    : path_(new_file(folder)), samples_per_second_(samples + "_per_second"), out_(path_, false) {
   write_record(event_of(0, bytes_field(3, "brain.Event:2")));  // file_version
   if (step > 0) {
     constexpr int kStart = 1;
@@ -101,8 +98,7 @@ TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step, con
 
 void TensorBoardLog::write_record(const std::string& event) {
   const std::string length = little_endian(std::uint64_t{event.size()});
-  out_ << length << little_endian(masked_crc32c(length)) << event << little_endian(masked_crc32c(event)) << std::flush;
-  require<WriteError>(out_.good(), path_, ": cannot be written: ", std::strerror(errno));
+  out_.write(length + little_endian(masked_crc32c(length)) + event + little_endian(masked_crc32c(event)));
 }
 
 void TensorBoardLog::write(std::int64_t step, const Scalars& scalars) {

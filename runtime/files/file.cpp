@@ -30,6 +30,19 @@ std::uint64_t regular_size(const std::string& path, int descriptor) {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
+void write_all(const std::string& path, int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      fail(path, "cannot be written", errno);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
 std::string folder_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -37,9 +50,10 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-InputFile::InputFile(std::string path) : path_(std::move(path)) {
+InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) {
   // Not blocking: opening a FIFO would otherwise wait for a writer.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  descriptor_ =
+      links == Links::refuse ? open_no_link(path_, O_RDONLY) : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     fail(path_, "cannot be opened", errno);
   }
@@ -57,6 +71,14 @@ InputFile::~InputFile() {
 
 std::uint64_t InputFile::current_size() const {
   return regular_size(path_, descriptor_);
+}
+
+unsigned InputFile::permissions() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) {
+    fail(path_, "cannot be examined", errno);
+  }
+  return status.st_mode & 0777U;
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
@@ -112,8 +134,8 @@ void MappedFile::ahead(std::uint64_t offset, std::uint64_t count) const noexcept
             MADV_WILLNEED);
 }
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+OutputFile::OutputFile(std::string path, unsigned permissions) : path_(std::move(path)) {
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions);
   if (descriptor_ < 0) {
     fail(path_, "cannot be created", errno);
   }
@@ -128,16 +150,7 @@ OutputFile::~OutputFile() {
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   require<StateError>(descriptor_ >= 0, path_, ": written to after finish()");
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      fail(path_, "cannot be written", errno);
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
+  write_all(path_, descriptor_, bytes);
 }
 
 void OutputFile::write(std::string_view text) {
@@ -153,6 +166,75 @@ void OutputFile::finish() {
     const int error = errno;
     ::unlink(path_.c_str());
     fail(path_, "cannot be closed", error);
+  }
+}
+
+int open_no_link(const std::string& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);  // the umask applies
+  const int error = errno;
+  struct stat status {};
+  if (descriptor < 0) {
+    const bool link = ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+    require<FileError>(!link, path, ": is a link, expected a regular file or nothing");
+    fail(path, "cannot be opened", error);
+  }
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor);
+    throw FileError(concat(path, ": is no regular file, expected one or nothing"));
+  }
+  return descriptor;
+}
+
+namespace {
+
+/// Makes the file end with its last line that is complete. False, with errno, when that fails.
+bool remove_cut_line(int descriptor) {
+  constexpr off_t kBlock = 1 << 16;
+  std::string block;
+  const off_t size = ::lseek(descriptor, 0, SEEK_END);
+  off_t end = size;
+  while (end > 0) {
+    block.resize(static_cast<std::size_t>(std::min(end, kBlock)));
+    const off_t begin = end - static_cast<off_t>(block.size());
+    if (::pread(descriptor, block.data(), block.size(), begin) != static_cast<ssize_t>(block.size())) {
+      return false;
+    }
+    const std::size_t last = block.rfind('\n');
+    end = begin + (last == std::string::npos ? 0 : static_cast<off_t>(last) + 1);
+    if (last != std::string::npos) {
+      break;
+    }
+  }
+  return end == size || ::ftruncate(descriptor, end) == 0;
+}
+
+}  // namespace
+
+LogFile::LogFile(std::string path, bool append) : path_(std::move(path)) {
+  if (!append) {
+    if (::unlink(path_.c_str()) != 0 && errno != ENOENT) {
+      fail(path_, "cannot be replaced", errno);
+    }
+    descriptor_ = open_no_link(path_, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
+    return;
+  }
+  descriptor_ = open_no_link(path_, O_RDWR | O_CREAT | O_APPEND);
+  if (!remove_cut_line(descriptor_)) {
+    const int error = errno;
+    ::close(descriptor_);
+    fail(path_, "its cut last line cannot be removed", error);
+  }
+}
+
+LogFile::~LogFile() {
+  ::close(descriptor_);
+}
+
+void LogFile::write(std::string_view text) {
+  try {
+    write_all(path_, descriptor_, std::as_bytes(std::span(text)));
+  } catch (const FileError& error) {
+    throw WriteError(error.what());
   }
 }
 

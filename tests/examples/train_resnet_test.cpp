@@ -1698,6 +1698,7 @@ TEST_F(TrainResNet, StepsThatAreLongerThanAStopMayTake) {
 TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
   fs::create_directories(path("run"));
   std::optional<FolderLock> other(std::in_place, path("run"));
+  other->name_holder();
   const std::string options = kTiny + "--steps 1" + out("run");
   expect_refused(train_resnet(kMpi ? 2 : 0, options),
                  {"--out", path("run"), "another run writes there (pid ", "of this run's own"});
@@ -1707,14 +1708,46 @@ TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
   EXPECT_EQ(train_resnet(kMpi ? 2 : 0, options).code, 0);
 }
 
+TEST_F(TrainResNet, NothingIsWrittenThroughALink) {
+  const auto content = [&](const std::string& name) { return read_file(path(name), 1 << 20); };
+  ASSERT_EQ(train_resnet(0, kTiny + "--epochs 1" + out("run")).code, 0);
+  testing::put_file(path("victim"), "mine\nand a cut line");
+  testing::put_file(path("run/run.lock"), "pid 1\n");
+  const std::string state = content("run/last/state.json");
+  expect_refused(train_resnet(0, kTiny + out("run")), {"has checkpoints of an earlier run"});
+  EXPECT_EQ(content("run/run.lock"), "pid 1\n") << "a run that is refused changes nothing";
+  fs::remove(path("run/run.lock"));
+  fs::create_symlink(path("victim"), path("run/run.lock"));
+  for (const char* options : {"", "--overwrite", "--resume auto"}) {
+    expect_refused(train_resnet(0, kTiny + options + out("run")), {"run/run.lock: is a link"});
+  }
+  fs::remove(path("run/run.lock"));
+  fs::remove(path("run/metrics.jsonl"));
+  fs::create_symlink(path("victim"), path("run/metrics.jsonl"));
+  const std::string config = content("run/config.json");
+  expect_refused(train_resnet(0, kTiny + "--resume auto" + out("run")), {"run/metrics.jsonl: is a link"});
+  EXPECT_EQ(content("run/config.json"), config);
+  EXPECT_EQ(content("run/last/state.json"), state);
+  fs::create_directories(path("elsewhere"));
+  fs::create_symlink(path("elsewhere"), path("run/tensorboard"));
+  fs::remove(path("run/metrics.jsonl"));
+  expect_refused(train_resnet(0, kTiny + "--tensorboard --resume auto" + out("run")), {"run/tensorboard: is a link"});
+  EXPECT_TRUE(fs::is_empty(path("elsewhere")));
+  EXPECT_EQ(train_resnet(0, kTiny + "--overwrite --epochs 1" + out("run")).code, 0);
+  EXPECT_EQ(content("victim"), "mine\nand a cut line");
+}
+
 TEST_F(TrainResNet, AFullDiskEndsTheJob) {
-  fs::create_directories(path("run"));
-  fs::create_symlink("/dev/full", path("run/metrics.jsonl"));
-  const Ended ended = train_resnet(kMpi ? 2 : 0, kTiny + out("run"));
+  ASSERT_EQ(train_resnet(0, kTiny + "--epochs 1" + out("run")).code, 0);
+  const int kilobytes = 4096;  // behind the limit, as on a full disk
+  testing::put_file(path("run/metrics.jsonl"), std::string(kilobytes * 1024, '\n'));
+  const std::string ranks = kMpi ? std::string(MPIRUN) + " -np 2 " : "";
+  const Ended ended = run_command("bash -c 'ulimit -f " + std::to_string(kilobytes) + "; " + ranks + TRAIN_RESNET +
+                                  kTiny + "--resume auto" + out("run") + "'");
   EXPECT_EQ(ended.code, 3) << ended.output;
   const std::vector<std::string> lines = ended.error_lines();
   ASSERT_EQ(lines.size(), 1U) << ended.output;
-  EXPECT_NE(lines[0].find("metrics.jsonl: cannot be written: No space left on device"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("metrics.jsonl: cannot be written: File too large"), std::string::npos) << lines[0];
 }
 
 }  // namespace

@@ -71,6 +71,12 @@ void RunFiles::lock_if_used(const std::string& folder) {
   }
 }
 
+void RunFiles::name_holder() {
+  if (lock_) {
+    lock_->name_holder();
+  }
+}
+
 void RunFiles::lock(const std::string& folder) {
   constexpr std::chrono::milliseconds kBetween{100};
   const auto end = std::chrono::steady_clock::now() + longest_wait_;
@@ -157,6 +163,13 @@ void RunFiles::make(const std::string& folder, bool append) {
   }
   require<DataError>(!error, folder, ": cannot be made: ", error.message());
   lock(folder);
+  lock_->name_holder();
+  const std::string scalars = concat(folder, '/', kTensorBoard);
+  require<DataError>(!append || !tensorboard_from_ || !std::filesystem::is_symlink(scalars), scalars,
+                     ": is a link, expected a folder or nothing");
+  if (append) {  // before anything is changed: it is refused where it is a link
+    log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  }
   for (const char* name : {"/last", "/best"}) {
     recover_folder(folder + name);
   }
@@ -169,12 +182,13 @@ void RunFiles::make(const std::string& folder, bool append) {
   folder_ = folder;
   found_last_ = last_of(folder);
   write_config();
-  log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  if (!append) {
+    log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  }
   if (resumed_ && !resumed_->from_another) {
     write_resumed();
   }
   if (tensorboard_from_) {
-    const std::string scalars = concat(folder, '/', kTensorBoard);
     if (!append) {  // of a run whose metrics were written over
       std::filesystem::remove_all(scalars, error);
       require<FileError>(!error, scalars, ": cannot be deleted: ", error.message());
