@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -14,10 +15,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include <lockstep/comm/launch/detail/banner_filter.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
@@ -91,8 +96,90 @@ sigset_t awaited() {
   std::_Exit(127);
 }
 
-/// Waits until the child has ended and returns its status.
-int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
+/// A process's state as in /proc/PID/stat (T: stopped, Z: dead); X: there is none, or nothing is known of it.
+char state_of(pid_t process) {
+  std::ifstream in(concat("/proc/", process, "/stat"));
+  std::string line;
+  std::getline(in, line);
+  const std::size_t name_end = line.rfind(')');
+  return name_end == std::string::npos || name_end + 2 >= line.size() ? 'X' : line[name_end + 2];
+}
+
+/// The children of all threads of a process that are not dead; none given where the system does not tell them.
+std::optional<std::vector<pid_t>> living_children(pid_t process) {
+  std::vector<pid_t> living;
+  std::error_code error;
+  std::filesystem::directory_iterator thread(concat("/proc/", process, "/task"), error);
+  for (; !error && thread != std::filesystem::directory_iterator(); thread.increment(error)) {
+    std::ifstream in(thread->path() / "children");
+    if (!in.is_open()) {
+      return std::nullopt;
+    }
+    for (pid_t child = 0; in >> child;) {
+      if (const char state = state_of(child); state != 'Z' && state != 'X') {
+        living.push_back(child);
+      }
+    }
+  }
+  return error ? std::nullopt : std::optional(living);
+}
+
+/// Nobody else watches the launcher: the watchdogs are in the ranks.
+class LauncherWatch {
+ public:
+  LauncherWatch(pid_t launcher, std::string name, const LauncherLimit& limit)
+      : launcher_(launcher), name_(std::move(name)), limit_(limit) {}
+
+  /// Called about once a second; a pause of this process counts little. True: it was to end, and has been ended.
+  bool look(bool asked_to_stop) {
+    constexpr double kMostBetween = 2;
+    constexpr double kAfterRequest = 5;
+    const auto now = std::chrono::steady_clock::now();
+    const double passed = std::min(kMostBetween, std::chrono::duration<double>(now - last_).count());
+    last_ = now;
+    const double most = asked_to_stop ? kAfterRequest : limit_.seconds;
+    const auto children = limit_.children ? living_children(launcher_) : std::nullopt;
+    stopped_ = state_of(launcher_) == 'T' ? stopped_ + passed : 0;
+    alone_ = children && children->empty() ? alone_ + passed : 0;
+    if (most <= 0 || std::max(stopped_, alone_) < most || state_of(launcher_) == 'Z') {
+      return false;
+    }
+    std::fprintf(stderr, "lockstep: error: %s (pid %ld) %s for %.0f s: it is ended\n", name_.c_str(),
+                 static_cast<long>(launcher_), stopped_ >= most ? "has been stopped" : "has had no living rank", most);
+    end();
+    return true;
+  }
+
+ private:
+  void end() const {
+    constexpr int kLooks = 40;
+    constexpr std::chrono::milliseconds kBetween{50};
+    const auto ranks = living_children(launcher_);
+    ::kill(launcher_, SIGTERM);
+    ::kill(launcher_, SIGCONT);
+    for (int i = 0; i < kLooks && state_of(launcher_) != 'Z'; ++i) {
+      std::this_thread::sleep_for(kBetween);
+    }
+    ::kill(-launcher_, SIGKILL);
+    ::kill(launcher_, SIGKILL);
+    for (const pid_t rank : ranks.value_or(std::vector<pid_t>())) {
+      if (state_of(rank) != 'X') {
+        ::kill(-rank, SIGKILL);  // mpirun gives each a group of its own
+        ::kill(rank, SIGKILL);
+      }
+    }
+  }
+
+  pid_t launcher_;
+  std::string name_;
+  LauncherLimit limit_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  double stopped_ = 0;  ///< seconds
+  double alone_ = 0;
+};
+
+/// Waits until the child has ended and returns its status. `ended`: the watch has ended it.
+int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, LauncherWatch& watch, bool& ended) {
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first;
   bool asked = false;  // the ranks have been asked to stop
@@ -100,11 +187,14 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
     siginfo_t info{};
     const timespec again{.tv_sec = 1, .tv_nsec = 0};
     const bool starting = std::chrono::steady_clock::now() - begin < kStart;
-    const int number = asked && starting ? ::sigtimedwait(&set, &info, &again) : ::sigwaitinfo(&set, &info);
+    const int number = ::sigtimedwait(&set, &info, &again);
     if (number < 0) {
       require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
       if (errno == EAGAIN) {
-        ::kill(child, SIGUSR1);
+        if (asked && starting) {
+          ::kill(child, SIGUSR1);
+        }
+        ended = ended || watch.look(stopped_by != 0);
       }
       continue;
     }
@@ -122,6 +212,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
       asked = asked || number == SIGUSR1;
     } else if (stopped_by == 0) {
       ::kill(child, SIGUSR1);
+      ::kill(child, SIGCONT);  // a launcher that somebody has stopped would not hear it
       asked = true;
       first = std::chrono::steady_clock::now();
       stopped_by = number;
@@ -172,7 +263,8 @@ bool is_explained(int code) {
 
 }  // namespace
 
-LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables) {
+LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables,
+                         const LauncherLimit& limit) {
   std::fflush(nullptr);
   const sigset_t set = awaited();
   sigset_t before;
@@ -195,6 +287,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   const int reason = errno;
   int stopped_by = 0;
   int status = 0;
+  bool ended_here = false;
   if (errors[1] >= 0) {
     ::close(errors[1]);
   }
@@ -206,10 +299,13 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
     if (errors[0] >= 0) {
       reader = std::thread([&] { pass_errors(errors[0], ended, filter); });  // the signals of `set` are blocked
     }
-    status = wait_and_pass_on(child, set, stopped_by);
+    LauncherWatch watch(child, command.front(), limit);
+    status = wait_and_pass_on(child, set, stopped_by, watch, ended_here);
     ended = true;
   }
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  const int code = ended_here          ? (stopped_by != 0 ? 128 + stopped_by : exit_code::kWatchdog)
+                   : WIFEXITED(status) ? WEXITSTATUS(status)
+                                       : 128 + WTERMSIG(status);
   if (reader.joinable()) {
     reader.join();
     filter.finish(!is_explained(code));
@@ -235,7 +331,7 @@ std::string find_on_path(const std::string& name) {
   return {};
 }
 
-int ask_in_a_child(const std::function<int()>& number) {
+int ask_in_a_child(const std::function<int()>& number, int seconds) {
   std::array<int, 2> ends{};
   require<StateError>(::pipe(ends.data()) == 0, "no pipe: ", std::strerror(errno));
   std::fflush(nullptr);
@@ -251,6 +347,17 @@ int ask_in_a_child(const std::function<int()>& number) {
     std::_Exit(written ? 0 : 1);
   }
   ::close(ends[1]);
+  constexpr int kMs = 1000;
+  pollfd waiting{.fd = ends[0], .events = POLLIN, .revents = 0};
+  int ready = 0;
+  do {
+    ready = ::poll(&waiting, 1, seconds * kMs);
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) {
+    ::kill(child, SIGKILL);  // a driver that hangs may keep it: nobody waits for its end
+    ::close(ends[0]);
+    throw StateError(concat("looking for GPUs takes longer than ", seconds, " s: expected an answer of the driver"));
+  }
   int answer = 0;
   const bool answered = child > 0 && ::read(ends[0], &answer, sizeof answer) == sizeof answer;
   ::close(ends[0]);
