@@ -9,8 +9,6 @@
 #include <string_view>
 #include <system_error>
 
-#include <unistd.h>
-
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
@@ -72,17 +70,13 @@ std::string event_of(std::int64_t step, const std::string& what) {
   return double_field(1, now) + integer_field(2, step) + what;
 }
 
-/// "events.out.tfevents.SECONDS.HOST.PID": TensorBoard looks for "tfevents".
+/// "events.out.tfevents.SECONDS.HOST-PID-rRANDOM": TensorBoard looks for "tfevents".
 std::string new_file(const std::string& folder) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(folder, ignored);
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) {
-    host[0] = 0;
-  }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return concat(folder, "/events.out.tfevents.", std::chrono::duration_cast<std::chrono::seconds>(now).count(), '.',
-                host.data(), '.', ::getpid());
+                unique_suffix());
 }
 
 }  // namespace

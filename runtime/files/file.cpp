@@ -1,10 +1,12 @@
 #include <lockstep/runtime/files/file.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include <fcntl.h>
@@ -16,6 +18,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::size_t kRandomDigits = 16;
 
 [[noreturn]] void fail(const std::string& path, const char* what, int error) {
   throw FileError(concat(path, ": ", what, ": ", std::strerror(error)));
@@ -116,12 +120,14 @@ MappedFile::~MappedFile() {
 std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t count) const {
   require<DataError>(count <= size() && offset <= size() - count, path(), ": has ", size(), " bytes, expected ", count,
                      " from ", offset, " on");
+  if (count > 0) {
+    ahead(offset, count);  // may wait for the disk, so it comes before the look at the size
+  }
   const std::uint64_t now = file_.current_size();  // a page behind the end of a file ends the process
   require<DataError>(now >= size(), path(), ": has ", now, " bytes, and had ", size(), " when it was opened");
   if (count == 0) {
     return {};
   }
-  ahead(offset, count);
   return {begin_ + offset, static_cast<std::size_t>(count)};
 }
 
@@ -266,17 +272,10 @@ std::string replaceable(std::string path) {
   return path;
 }
 
-/// A name beside `path`, free of what a killed process of the same number left there.
-std::string temporary_for(const std::string& path) {
-  std::string name = concat(path, ".tmp-", ::getpid());
-  ::unlink(name.c_str());
-  return name;
-}
-
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path)
-    : path_(replaceable(std::move(path))), temporary_(temporary_for(path_)), file_(temporary_) {}
+    : path_(replaceable(std::move(path))), temporary_(temporary_beside(path_)), file_(temporary_) {}
 
 void AtomicFile::commit() {
   file_.finish();
@@ -286,6 +285,33 @@ void AtomicFile::commit() {
     fail(path_, "cannot be replaced", error);
   }
   sync_folder(folder_of(path_));
+}
+
+std::string unique_suffix() {
+  constexpr std::size_t kMostOfHost = 64;
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == 0) {
+    host = {"host"};
+  }
+  std::random_device random;
+  std::array<char, kRandomDigits + 1> digits{};
+  std::snprintf(digits.data(), digits.size(), "%08x%08x", random(), random());
+  return concat(std::string_view(host.data()).substr(0, kMostOfHost), '-', ::getpid(), "-r", digits.data());
+}
+
+bool is_unique_suffix(std::string_view text) {
+  const std::size_t mark = text.rfind("-r");
+  const std::size_t pid = text.substr(0, mark).rfind('-');
+  const auto only = [](std::string_view part, const char* allowed) {
+    return !part.empty() && part.find_first_not_of(allowed) == std::string_view::npos;
+  };
+  return mark != std::string_view::npos && pid != std::string_view::npos && pid > 0 &&
+         text.size() == mark + 2 + kRandomDigits && only(text.substr(mark + 2), "0123456789abcdef") &&
+         only(text.substr(pid + 1, mark - pid - 1), "0123456789");
+}
+
+std::string temporary_beside(const std::string& path) {
+  return concat(path, ".tmp-", unique_suffix());
 }
 
 bool file_exists(const std::string& path) {

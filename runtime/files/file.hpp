@@ -47,7 +47,8 @@ class InputFile {
 };
 
 /// A regular file in memory, for reading: pages come when they are touched, and the ranks of a node share them.
-/// Thread-safe. Errors as of InputFile. A disk that fails while a page is read ends the process (SIGBUS).
+/// Thread-safe. Errors as of InputFile. A disk that fails while a page is read, or a file that becomes
+/// shorter between bytes() and the use of its result, ends the process (SIGBUS; programs of lockstep say why).
 class MappedFile {
  public:
   explicit MappedFile(std::string path);
@@ -104,7 +105,7 @@ class LogFile {
   int descriptor_ = -1;
 };
 
-/// A file that appears whole or not at all, in place of what has its name: it is written to PATH.tmp-PID beside it.
+/// A file that appears whole or not at all, in place of what has its name: it is written to temporary_beside().
 /// Without commit() that is deleted. A link is replaced itself, and what it leads to stays. FileError, before anything
 /// is written, when what has the name, or what a link of this name leads to, is no regular file: a folder, a device, a
 /// FIFO. Other errors as of OutputFile.
@@ -121,6 +122,12 @@ class AtomicFile {
 };
 
 [[nodiscard]] bool file_exists(const std::string& path);
+/// "HOST-PID-rRANDOM", RANDOM of 16 hexadecimal digits: part of the names of our own temporary files and folders. Two
+/// containers may have one host name and the same process numbers.
+[[nodiscard]] std::string unique_suffix();
+[[nodiscard]] bool is_unique_suffix(std::string_view text);
+/// A new name beside `path`: PATH.tmp-HOST-PID-rRANDOM.
+[[nodiscard]] std::string temporary_beside(const std::string& path);
 /// open() of a regular file that is no link, or of a new one. FileError otherwise, which says what is there.
 [[nodiscard]] int open_no_link(const std::string& path, int flags);
 /// Whether a name is the system's for a file that a process has open, or a link to one: /dev/stderr, /dev/fd/2.

@@ -846,7 +846,15 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   EXPECT_EQ(train_resnet(ranks, kTiny + "--steps 3 --seed 5 --resume auto" + out("run")).code, 0);
   // A copy that a user has made is left alone.
   fs::copy(path("run/last"), path("run/last.old-mine"), fs::copy_options::recursive);
+  const std::vector<std::string> copies{"run/last.20261126", "run/best-20261126", "run/best.old-run-3-1"};
+  for (const std::string& copy : copies) {
+    fs::copy(path("run/last"), path(copy), fs::copy_options::recursive);
+  }
   EXPECT_EQ(train_resnet(ranks, job + "--overwrite").code, 0);
+  for (const std::string& copy : copies) {
+    EXPECT_TRUE(fs::exists(path(copy + "/state.json"))) << copy;
+    fs::remove_all(path(copy));
+  }
   EXPECT_FALSE(testing::get_file(path("run/last/model.safetensors")) == model);
   EXPECT_TRUE(fs::exists(path("run/last.old-mine/state.json")));
   // A readable checkpoint is the newest, whatever lies beside it; where there is none, nothing is written over.
@@ -903,7 +911,7 @@ TEST_F(TrainResNet, TheBestOfARunAreKept) {
   for (const char* other : {"last", "last.1", "best"}) {
     fs::remove_all(path(concat("run/", other)));
   }
-  fs::create_directories(path("run/best-8.tmp-host-1-0"));
+  fs::create_directories(path("run/best-8.tmp-host-1-r0123456789abcdef"));
   expect_refused(train_resnet(ranks, job + out("run")), {kept[0] + "/", kept[1] + "/", "--resume auto", "--overwrite"});
   EXPECT_EQ(train_resnet(ranks, kTiny + "--epochs 1 --overwrite" + out("run")).code, 0);
   for (const fs::directory_entry& entry : fs::directory_iterator(path("run"))) {
@@ -1663,17 +1671,17 @@ TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
 
 TEST_F(TrainResNet, ThereIsNothingLeftToDo) {
   ASSERT_EQ(train_resnet(0, kTiny + out("run")).code, 0);
-  fs::create_directories(path("run/best.tmp-host-12-0"));
+  fs::create_directories(path("run/best.tmp-host-12-r0123456789abcdef"));
   fs::create_directories(path("run/best.tmp-mine"));
-  testing::put_file(path("run/config.json.tmp-123"), "{");
+  testing::put_file(path("run/config.json.tmp-a-b-3-rfedcba9876543210"), "{");
   testing::put_file(path("run/config.json.tmp-mine"), "{");
   // The folder of the run stands for its last/.
   const Ended again = train_resnet(0, kTiny + "--resume " + path("run") + out("run"));
   EXPECT_EQ(again.code, 0) << again.output;
   EXPECT_EQ(again.count("already finished, at epoch 2 (--epochs 2), step 8: test accuracy "), 1) << again.output;
   EXPECT_EQ(again.count("\nfinished"), 0) << again.output;
-  EXPECT_FALSE(fs::exists(path("run/best.tmp-host-12-0"))) << "left by a writer that was killed";
-  EXPECT_FALSE(fs::exists(path("run/config.json.tmp-123")));
+  EXPECT_FALSE(fs::exists(path("run/best.tmp-host-12-r0123456789abcdef"))) << "left by a writer that was killed";
+  EXPECT_FALSE(fs::exists(path("run/config.json.tmp-a-b-3-rfedcba9876543210")));
   EXPECT_TRUE(fs::exists(path("run/best.tmp-mine"))) << "somebody's own";
   EXPECT_TRUE(fs::exists(path("run/config.json.tmp-mine")));
   const Ended fewer = train_resnet(0, kTiny + "--epochs 1 --resume auto" + out("run"));

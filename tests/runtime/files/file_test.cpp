@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -248,6 +250,26 @@ TEST(Crc32, OfAFileGoesOnFromPieceToPiece) {
   EXPECT_EQ(crc32_of(file, 3, content.size() - 5), crc_by_bits(all.subspan(3, content.size() - 5)));
   EXPECT_EQ(crc32_of(file, 9, 0), 0U);
   (void)error_of<DataError>([&] { (void)crc32_of(file, 9, content.size()); });
+}
+
+// Another container has processes of the same numbers, and perhaps the same host name.
+TEST(AtomicFile, LeavesAFileOfAnotherProcessOfItsNumber) {
+  const testing::TemporaryFolder folder;
+  const std::string theirs = concat(folder / "a", ".tmp-", ::getpid());
+  testing::put_file(theirs, "begun");
+  replace_file(folder / "a", "mine");
+  EXPECT_EQ(read_file(theirs, 100), "begun");
+  EXPECT_EQ(read_file(folder / "a", 100), "mine");
+  std::set<std::string> suffixes;
+  for (int i = 0; i < 100; ++i) {
+    suffixes.insert(unique_suffix());
+  }
+  EXPECT_EQ(suffixes.size(), 100U);
+  EXPECT_TRUE(is_unique_suffix(*suffixes.begin())) << *suffixes.begin();
+  for (const char* other : {"", "r0123456789abcdef", "1-r0123456789abcdef", "a-1-r0123456789abcdeg",
+                            "a-b-r0123456789abcdef", "a-1-r0123456789abcde", "a--r0123456789abcdef", "2026-11-26"}) {
+    EXPECT_FALSE(is_unique_suffix(other)) << other;
+  }
 }
 
 TEST(LogFile, GoesOnBehindTheLastWholeLine) {
