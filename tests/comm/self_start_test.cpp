@@ -18,6 +18,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/launch/detail/banner_filter.hpp>
+#include <lockstep/comm/launch/detail/process_start.hpp>
 #include <lockstep/comm/launch/detail/run_launcher.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -532,6 +533,33 @@ TEST(RunLauncher, CtrlZStopsAndFgContinues) {
   EXPECT_EQ(WEXITSTATUS(status), 5);
   EXPECT_EQ(read_file(got, 100), "stop\ngo\n");
 }
+
+#if !defined(__SANITIZE_ADDRESS__)
+TEST(StartProcess, AMappedFileThatBecomesShorterIsNamedAsTheReason) {
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "a", std::string(1 << 20, 'x'));
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    detail::start_process();
+    const MappedFile file(folder / "a");
+    const auto bytes = file.bytes(0, file.size());
+    std::filesystem::resize_file(folder / "a", 0);
+    std::_Exit(bytes.back() == std::byte{'x'} ? 1 : 2);
+  }
+  ::close(ends[1]);
+  std::string said(1000, 0);
+  said.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(ends[0], said.data(), said.size()))));
+  ::close(ends[0]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), exit_code::kFailure);
+  expect_holds(said, "lockstep: error: a page of a mapped file cannot be read (SIGBUS): the file has become shorter");
+}
+#endif
 
 TEST(RunLauncher, ClosedStandardFilesAreNoHarm) {
   testing::TemporaryFolder folder;
