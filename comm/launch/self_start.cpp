@@ -339,8 +339,14 @@ detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, 
     variables[kStartedWith] = started_with;
   }
   const double limit = asked.watchdog_s > 0 ? std::max(asked.watchdog_s, kLeast) : 0;
-  return detail::run_launcher(command, variables,
-                              {.seconds = start.arguments.empty() ? 0 : limit, .children = start.here});
+  const bool launcher = !start.arguments.empty();
+  detail::LauncherEnd end = detail::run_launcher(
+      command, variables, {.seconds = launcher ? limit : 0, .children = start.here, .output = launcher});
+  if (end.code == exit_code::kFinished && end.output_lost && asked.prints_result) {
+    end.code = exit_code::kFailure;
+    end.stopped = true;  // no start follows
+  }
+  return end;
 }
 
 /// A job that another start would end in the same way, or that was not to go on.

@@ -41,7 +41,8 @@ struct RanksRequest {
   Launcher launcher = Launcher::automatic;
   Backend backend = Backend::automatic;  ///< how the ranks meet, whoever starts them
   RestartPolicy restart{};
-  double watchdog_s = 300;  ///< so long a launcher may be stopped, or have no living rank; 0: for ever
+  double watchdog_s = 300;    ///< so long a launcher may be stopped, or have no living rank; 0: for ever
+  bool prints_result = true;  ///< output that cannot be written is a failure (3); false: the run goes on, as it says
 };
 
 /// What the plan depends on, beside request and environment.

@@ -1669,6 +1669,25 @@ TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
   }
 }
 
+// mpirun ends a job whose output nobody can take.
+TEST_F(TrainResNet, ARunOfSeveralRanksGoesOnWithoutAReader) {
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const std::string run = TRAIN_RESNET + kTiny + "--devices cpu:2 --max-restarts 1 ";
+  const Ended head = run_command("bash -c '" + run + out("head") + " | head -1; exit ${PIPESTATUS[0]}'");
+  EXPECT_EQ(head.code, 0) << head.output;
+  EXPECT_EQ(head.count("lockstep: standard output cannot be written: Broken pipe; the run goes on"), 1) << head.output;
+  EXPECT_EQ(run_command("bash -c '" + run + out("both") + " 2>&1 | head -1; exit ${PIPESTATUS[0]}'").code, 0);
+  EXPECT_EQ(run_command("sh -c '" + run + out("full") + " > /dev/full'").code, 0);
+  for (const char* name : {"head", "both", "full"}) {
+    EXPECT_EQ(nn::read_checkpoint_state(path(name) + "/last").progress.position.step, 8) << name;
+  }
+  const Ended result = run_command("sh -c '" + run + " --evaluate " + path("head/last") + " > /dev/full'");
+  EXPECT_EQ(result.code, 3) << "what prints a result fails\n" << result.output;
+  EXPECT_EQ(result.count("restart 1 of 1"), 0) << result.output;
+}
+
 TEST_F(TrainResNet, ThereIsNothingLeftToDo) {
   ASSERT_EQ(train_resnet(0, kTiny + out("run")).code, 0);
   fs::create_directories(path("run/best.tmp-host-12-r0123456789abcdef"));

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string_view>
@@ -61,7 +62,7 @@ sigset_t awaited() {
 }
 
 [[noreturn]] void become(const std::vector<std::string>& command, const Environment& variables, pid_t parent,
-                         const sigset_t& mask, int errors) {
+                         sigset_t mask, int errors, int output) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
     std::_Exit(128 + SIGTERM);  // the parent died before the line above
@@ -71,6 +72,10 @@ sigset_t awaited() {
   if (errors >= 0) {
     ::dup2(errors, STDERR_FILENO);
     ::close(errors);
+  }
+  if (output >= 0) {
+    ::dup2(output, STDOUT_FILENO);
+    ::close(output);
   }
   if (::isatty(STDIN_FILENO) == 1) {  // a background process that reads from the terminal would be stopped
     const int null = ::open("/dev/null", O_RDONLY);
@@ -89,6 +94,7 @@ sigset_t awaited() {
     pointers.push_back(argument.data());
   }
   pointers.push_back(nullptr);
+  sigdelset(&mask, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::signal(SIGXFSZ, SIG_DFL);  // mpirun does not end when a write beyond the limit of files (ulimit -f) is an error
   ::execvp(pointers[0], pointers.data());
@@ -223,36 +229,73 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
   }
 }
 
-/// What the launcher and its ranks write to standard error. A process that they leave behind keeps the pipe open, so
-/// after the launcher's end only what is there already counts.
-void pass_errors(int from, const std::atomic<bool>& ended, BannerFilter& filter) {
-  constexpr int kLookMs = 50;
-  std::array<char, 4096> part{};
-  for (;;) {
-    const bool last = ended;
-    pollfd waiting{.fd = from, .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&waiting, 1, kLookMs);
-    if (ready > 0) {
-      const ssize_t got = ::read(from, part.data(), part.size());
-      if (got > 0) {
-        filter.write({part.data(), static_cast<std::size_t>(got)});
-      } else if (got == 0 || errno != EINTR) {
-        return;
-      }
-    } else if (last) {
-      return;
-    }
-  }
-}
+/// What the launcher and its ranks write to standard output or error. A process that they leave behind keeps the pipe
+/// open, so after the launcher's end only what is there already counts.
+struct Relay {
+  int from;
+  std::function<void(std::string_view)> write;
+  std::atomic<bool> ended = false;  ///< the launcher has
+  std::atomic<bool> done = false;
 
-void write_to_error(std::string_view text) {
+  void run() {
+    constexpr int kLookMs = 50;
+    std::array<char, 4096> part{};
+    for (;;) {
+      const bool last = ended;
+      pollfd waiting{.fd = from, .events = POLLIN, .revents = 0};
+      const int ready = ::poll(&waiting, 1, kLookMs);
+      if (ready > 0) {
+        const ssize_t got = ::read(from, part.data(), part.size());
+        if (got > 0) {
+          write({part.data(), static_cast<std::size_t>(got)});
+        } else if (got == 0 || errno != EINTR) {
+          break;
+        }
+      } else if (last) {
+        break;
+      }
+    }
+    ::close(from);
+    done = true;
+  }
+
+  /// The signals that are blocked now stay blocked in its thread, which may outlive the caller in a write.
+  static std::shared_ptr<Relay> start(int from, std::function<void(std::string_view)> write) {
+    auto relay = std::make_shared<Relay>(from, std::move(write));
+    std::thread([relay] { relay->run(); }).detach();
+    return relay;
+  }
+
+  /// Waits until all is written. False: this process was asked to stop before.
+  bool finish(const sigset_t& set) {
+    constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 2'000'000};
+    for (ended = true; !done;) {
+      siginfo_t info{};
+      const int number = ::sigtimedwait(&set, &info, &kLook);
+      if (number == SIGTSTP) {
+        ::raise(SIGSTOP);
+      } else if (number > 0 && number != SIGCHLD) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+/// 0, or the reason why not all was written.
+int write_all(int file, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno != EINTR) {
-      return;
+      return errno;
     }
     text.remove_prefix(written > 0 ? static_cast<std::size_t>(written) : 0);
   }
+  return 0;
+}
+
+void write_to_error(std::string_view text) {
+  static_cast<void>(write_all(STDERR_FILENO, text));
 }
 
 /// An exit code that a rank ends with after it has said why.
@@ -268,7 +311,9 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   std::fflush(nullptr);
   const sigset_t set = awaited();
   sigset_t before;
-  ::sigprocmask(SIG_BLOCK, &set, &before);
+  sigset_t blocked = set;
+  sigaddset(&blocked, SIGPIPE);
+  ::sigprocmask(SIG_BLOCK, &blocked, &before);
   // The parent process may have set SIGCHLD to be ignored, which is inherited: a child's end then gives no signal and
   // no status.
   struct sigaction child_action {};
@@ -280,43 +325,60 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   if (::pipe2(errors.data(), O_CLOEXEC) != 0) {
     errors = {-1, -1};  // then nothing is kept back
   }
+  std::array<int, 2> output{-1, -1};
+  const int use = ::fcntl(STDOUT_FILENO, F_GETFL);
+  if (!limit.output || use < 0 || (use & O_ACCMODE) == O_RDONLY || ::isatty(STDOUT_FILENO) == 1 ||
+      ::pipe2(output.data(), O_CLOEXEC) != 0) {
+    output = {-1, -1};
+  }
   const pid_t child = ::fork();
   if (child == 0) {
-    become(command, variables, parent, before, errors[1]);
+    become(command, variables, parent, before, errors[1], output[1]);
   }
   const int reason = errno;
   int stopped_by = 0;
   int status = 0;
   bool ended_here = false;
-  if (errors[1] >= 0) {
-    ::close(errors[1]);
+  for (const int end : {errors[1], output[1]}) {
+    if (end >= 0) {
+      ::close(end);
+    }
   }
-  BannerFilter filter(write_to_error);
-  std::atomic<bool> ended = false;
-  std::thread reader;
+  const auto filter = std::make_shared<BannerFilter>(write_to_error);
+  const auto lost = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<Relay> passed_errors;
+  std::shared_ptr<Relay> passed_output;
   if (child > 0) {
     ::setpgid(child, child);  // parent and child both set it; whichever is first
     if (errors[0] >= 0) {
-      reader = std::thread([&] { pass_errors(errors[0], ended, filter); });  // the signals of `set` are blocked
+      passed_errors = Relay::start(errors[0], [filter](std::string_view text) { filter->write(text); });
+    }
+    if (output[0] >= 0) {
+      passed_output = Relay::start(output[0], [lost](std::string_view text) {
+        if (const int why = *lost ? 0 : write_all(STDOUT_FILENO, text); why != 0) {
+          *lost = true;
+          write_to_error(
+              concat("lockstep: standard output cannot be written: ", std::strerror(why), "; the run goes on\n"));
+        }
+      });
     }
     LauncherWatch watch(child, command.front(), limit);
     status = wait_and_pass_on(child, set, stopped_by, watch, ended_here);
-    ended = true;
   }
   const int code = ended_here          ? (stopped_by != 0 ? 128 + stopped_by : exit_code::kWatchdog)
                    : WIFEXITED(status) ? WEXITSTATUS(status)
                                        : 128 + WTERMSIG(status);
-  if (reader.joinable()) {
-    reader.join();
-    filter.finish(!is_explained(code));
+  if (passed_output) {
+    static_cast<void>(passed_output->finish(set));
   }
-  if (errors[0] >= 0) {
-    ::close(errors[0]);
+  if (passed_errors && passed_errors->finish(set)) {
+    filter->finish(!is_explained(code));
   }
   ::sigaction(SIGCHLD, &child_action_before, nullptr);
+  sigaddset(&before, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   require<StateError>(child > 0, "no process for ", command.front(), ": ", std::strerror(reason));
-  return {code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code, stopped_by != 0};
+  return {code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code, stopped_by != 0, *lost};
 }
 
 std::string find_on_path(const std::string& name) {
