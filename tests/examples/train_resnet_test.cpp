@@ -1713,6 +1713,7 @@ TEST_F(TrainResNet, ThereIsNothingLeftToDo) {
 TEST_F(TrainResNet, ALinkToNowhereIsNamed) {
   fs::create_symlink(path("nowhere"), path("link"));
   expect_refused(train_resnet(0, kTiny + out("link")), {path("link"), "is a link to " + path("nowhere")});
+  expect_refused(train_resnet(0, kTiny + out(std::string(256, 'a'))), {"aaa: cannot be made: File name too long"});
 }
 
 TEST_F(TrainResNet, StepsThatAreLongerThanAStopMayTake) {

@@ -169,7 +169,8 @@ void RunFiles::open(const std::string& folder, const Json& config, bool append, 
 void RunFiles::make(const std::string& folder, bool append) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error && !file_exists(folder) && std::filesystem::is_symlink(folder)) {
+  std::error_code ignored;
+  if (error && !file_exists(folder) && std::filesystem::is_symlink(folder, ignored)) {
     throw DataError(concat(folder, ": is a link to ", std::filesystem::read_symlink(folder).string(),
                            ", which does not exist; expected a folder, or nothing"));
   }
