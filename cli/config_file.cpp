@@ -253,6 +253,9 @@ std::vector<ConfigValue> parse_config(const std::string& name, const std::string
     lines.push_back(line);
   }
   require_plain(text, name);
+  constexpr std::ptrdiff_t kMostDots = 10'000;  // a table for each in a key: toml++ calls itself for them
+  require<DataError>(std::count(text.begin(), text.end(), '.') <= kMostDots, name, ": has more than ", kMostDots,
+                     " dots, expected plain names of options");
   toml::table table;
   try {
     table = toml::parse(text, name);

@@ -82,6 +82,8 @@ int training_main(int argc, char** argv,
     if (const std::int64_t all = parsed.options.training.virtual_ranks; all > 0) {
       ranks.restart.fits = [all](int count) { return all % count == 0; };
     }
+    ranks.prints_result = !parsed.options.training.evaluate.empty() || parsed.options.training.dry_run;
+    ranks.watchdog_s = parsed.options.training.watchdog;
     keep_for_restarts(ranks.restart, parsed.options.training);
     return ranks;
   };

@@ -37,6 +37,14 @@ constexpr std::chrono::seconds kVerdict{5};       ///< for rank 0's verdict, bey
 constexpr std::size_t kMostStrangers = 64;        ///< connections that have not said who they are
 constexpr std::size_t kMostText = 4096;
 
+/// A stranger's text, as errors may show it on a terminal.
+std::string shown(std::string_view text) {
+  std::string result(text);
+  std::replace_if(
+      result.begin(), result.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return result;
+}
+
 /// The first message of a rank. Numbers are as this machine has them: a rank of another byte order has another version.
 struct Hello {
   std::array<char, 8> magic{};
@@ -353,7 +361,7 @@ struct Rendezvous::Impl {
     Answer greeting{.version = kVersion, .left_s = static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0))};
     std::copy(kAnswers.begin(), kAnswers.end(), greeting.magic.begin());
     tell_stranger(stranger, bytes_of(greeting));
-    const std::string host(hello->host.data(), ::strnlen(hello->host.data(), hello->host.size() - 1));
+    const std::string host = shown({hello->host.data(), ::strnlen(hello->host.data(), hello->host.size() - 1)});
     stranger.who = concat("rank ", hello->rank, " (host ", host, ", pid ", hello->pid, ")");
     stranger.host = host;
     stranger.pid = hello->pid;
@@ -362,7 +370,7 @@ struct Rendezvous::Impl {
       refuse_all(text);
       return false;
     };
-    if (hello->version == kVersion && hello->job != job()) {  // this job goes on
+    if (hello->job != job()) {  // this job goes on; every version says its job here
       tell_stranger(stranger, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
       return false;
     }
@@ -606,7 +614,7 @@ struct Rendezvous::Impl {
         require<RendezvousError>(said->header.kind == Kind::met || said->header.kind == Kind::refused, place(),
                                  " says what rank 0 never says");
         if (said->header.kind == Kind::refused) {
-          throw RendezvousError(said->text.substr(0, kMostText), said->header.code == kPrinted);
+          throw RendezvousError(shown(said->text.substr(0, kMostText)), said->header.code == kPrinted);
         }
         break;
       }
@@ -631,7 +639,7 @@ struct Rendezvous::Impl {
         break;
       }
       case Kind::lost:
-        tell_lost(said.text.substr(0, kMostText));
+        tell_lost(shown(said.text.substr(0, kMostText)));
         break;
       case Kind::abort:
         heard_abort(said.header.rank, said.header.code);

@@ -137,6 +137,7 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
   SelfStart start;
   std::vector<std::string>& arguments = start.arguments;
   arguments.emplace_back("mpirun");
+  start.here = here;
   if (site.root &&
       !(has(environment, "OMPI_ALLOW_RUN_AS_ROOT") && has(environment, "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"))) {
     arguments.emplace_back("--allow-run-as-root");
@@ -320,7 +321,9 @@ std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment&
 }
 
 /// Runs the program as a rank or under its launcher, and waits for it.
-detail::LauncherEnd run_once(const SelfStart& start, int argc, char** argv, const Attempt& attempt) {
+detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, int argc, char** argv,
+                             const Attempt& attempt) {
+  constexpr double kLeast = 5;  // mpirun needs a moment before its ranks, and behind them
   std::vector<std::string> command = start.arguments;
   command.insert(command.end(), argv, argv + argc);
   Environment variables = start.variables;
@@ -335,7 +338,15 @@ detail::LauncherEnd run_once(const SelfStart& start, int argc, char** argv, cons
     }
     variables[kStartedWith] = started_with;
   }
-  return detail::run_launcher(command, variables);
+  const double limit = asked.watchdog_s > 0 ? std::max(asked.watchdog_s, kLeast) : 0;
+  const bool launcher = !start.arguments.empty();
+  detail::LauncherEnd end = detail::run_launcher(
+      command, variables, {.seconds = launcher ? limit : 0, .children = start.here, .output = launcher});
+  if (end.code == exit_code::kFinished && end.output_lost && asked.prints_result) {
+    end.code = exit_code::kFailure;
+    end.stopped = true;  // no start follows
+  }
+  return end;
 }
 
 /// A job that another start would end in the same way, or that was not to go on.
@@ -366,7 +377,7 @@ int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environm
   const std::shared_ptr<void> held = policy.hold ? policy.hold(attempt.job) : nullptr;
   for (;;) {
     const std::string kept = policy.progress ? policy.progress() : "";
-    const detail::LauncherEnd end = run_once(start.value_or(SelfStart()), argc, argv, attempt);
+    const detail::LauncherEnd end = run_once(start.value_or(SelfStart()), asked, argc, argv, attempt);
     if (is_over(end) || attempt.number == policy.most) {
       return end.code;
     }
@@ -407,7 +418,7 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
   if (asked->restart.most > 0 && asked->launcher != Launcher::none) {
     return supervise(std::move(*asked), std::move(start), environment, argc, argv);
   }
-  return start ? std::optional(run_once(*start, argc, argv, {}).code) : std::nullopt;
+  return start ? std::optional(run_once(*start, *asked, argc, argv, {}).code) : std::nullopt;
 }
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,

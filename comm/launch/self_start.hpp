@@ -41,6 +41,8 @@ struct RanksRequest {
   Launcher launcher = Launcher::automatic;
   Backend backend = Backend::automatic;  ///< how the ranks meet, whoever starts them
   RestartPolicy restart{};
+  double watchdog_s = 300;    ///< so long a launcher may be stopped, or have no living rank; 0: for ever
+  bool prints_result = true;  ///< output that cannot be written is a failure (3); false: the run goes on, as it says
 };
 
 /// What the plan depends on, beside request and environment.
@@ -54,6 +56,7 @@ struct SelfStart {
   std::vector<std::string> arguments;  ///< the launcher and its options; the program and its arguments follow
   Environment variables{};             ///< additional variables for the launcher
   std::string note{};                  ///< what was allowed without a request, and why; or empty
+  bool here = false;                   ///< the launcher's children are the ranks
 };
 
 /// The ranks of each node that `devices` names, for a rank in Lightning's form without LOCAL_WORLD_SIZE, which
@@ -85,6 +88,10 @@ struct SelfStart {
 /// training answers with a checkpoint: mpirun itself would kill the ranks soon after SIGTERM. A second such signal,
 /// more than a second later, goes to the launcher as SIGTERM. The launcher leads a process group of its own, so that
 /// Ctrl-C takes the same way. Ctrl-Z (SIGTSTP) stops the ranks too, under mpirun, and SIGCONT (fg) continues them.
+///
+/// A launcher that is stopped, or that has no living rank on this machine alone, for RanksRequest::watchdog_s, but at
+/// least 5 s, is ended with 76, and a line says so; once a stop was asked for, after 5 s.
+///
 /// What mpirun itself says of a rank that ended with a code of lockstep's is left out.
 ///
 /// With RestartPolicy::most it starts the ranks again (a line on standard error says so) when they end in any other way

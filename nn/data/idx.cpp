@@ -199,6 +199,19 @@ void check_labels(const Idx& labels, int classes) {
   }
 }
 
+/// One damaged byte right behind the last class looks like a class more.
+void require_no_lone_class(const Idx& train, const Idx& test, int classes) {
+  constexpr std::size_t kUsual = 10;  // samples of each class: in a smaller set one of one sample may be meant
+  const auto last = static_cast<std::uint8_t>(classes - 1);
+  const auto lone = std::find(train.bytes.begin(), train.bytes.end(), last);
+  const bool alone = classes > kLeastClasses && train.bytes.size() >= kUsual * static_cast<std::size_t>(classes) &&
+                     std::count(lone, train.bytes.end(), last) == 1 &&
+                     std::find(test.bytes.begin(), test.bytes.end(), last) == test.bytes.end();
+  require<DataError>(!alone, train.path, ": record ", lone - train.bytes.begin(), ": label ", int{last},
+                     " is there once, and not in ", test.path, "; expected 0 to ", classes - 2,
+                     ", or more samples of this class");
+}
+
 std::unique_ptr<ImageDataset> make(const std::string& name, Part part, int classes) {
   const auto& e = part.images.extents;
   DatasetInfo info{name, e[0], e[1], e[2], classes};
@@ -213,6 +226,7 @@ DataSplit open_idx(const std::string& folder) {
   check_labels(train.labels, classes);
   Part test = read_part(folder + "/t10k");
   check_labels(test.labels, classes);
+  require_no_lone_class(train.labels, test.labels, classes);
   require<DataError>(
       std::equal(train.images.extents.begin() + 1, train.images.extents.end(), test.images.extents.begin() + 1),
       test.images.path, ": images of ", test.images.extents[1], " x ", test.images.extents[2], ", expected ",

@@ -147,13 +147,12 @@ void write_model(const std::string& path, Context& context, const ParameterSet& 
 }
 
 void save_model(const std::string& path, Context& context, const ParameterSet& parameters, const Metadata& metadata) {
-  const std::string temporary = concat(path, ".tmp-", ::getpid());
-  std::error_code ignored_error;
-  fs::remove(temporary, ignored_error);
+  const std::string temporary = temporary_beside(path);
   write_model(temporary, context, parameters, metadata);
   std::error_code error;
   fs::rename(temporary, path, error);
   if (error) {
+    std::error_code ignored_error;
     fs::remove(temporary, ignored_error);
     throw DataError(concat(path, ": cannot be replaced: ", error.message()));
   }

@@ -1,12 +1,8 @@
 #include <lockstep/nn/run/metrics_log.hpp>
 
-#include <cerrno>
 #include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <system_error>
-
-#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
 
@@ -26,48 +22,13 @@ std::string with_folder(const std::string& path) {
   return path;
 }
 
-/// Removes an incomplete last line.
-void remove_cut_line(const std::string& path) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  if (!in.is_open()) {
-    return;  // no file yet
-  }
-  const std::streamoff size = in.tellg();
-  std::streamoff end = size;
-  for (char last = 0; end > 0; --end) {
-    in.seekg(end - 1);
-    if (!in.get(last) || last == '\n') {
-      break;
-    }
-  }
-  if (end < size) {
-    std::error_code error;
-    std::filesystem::resize_file(path, static_cast<std::uintmax_t>(end), error);
-    require<DataError>(!error, path, ": its cut last line cannot be removed: ", error.message());
-  }
-}
-
-/// Returns the path after making its folder and, for append, removing an incomplete last line.
-std::string prepared(const std::string& path, bool append) {
-  std::string made = with_folder(path);
-  if (append) {
-    remove_cut_line(made);
-  }
-  return made;
-}
-
 }  // namespace
 
 MetricsLog::MetricsLog(const std::string& path, bool append, const std::string& samples)
-    : path_(prepared(path, append)),
-      samples_per_second_(samples + "_per_second"),
-      out_(path_, append ? std::ios::app : std::ios::trunc) {
-  require<DataError>(out_.is_open(), path_, ": cannot be written: ", std::strerror(errno));
-}
+    : samples_per_second_(samples + "_per_second"), out_(with_folder(path), append) {}
 
 void MetricsLog::write(const Json& line) {
-  out_ << line.text() << '\n' << std::flush;
-  require<WriteError>(out_.good(), path_, ": cannot be written: ", std::strerror(errno));
+  out_.write(line.text() + '\n');
 }
 
 void MetricsLog::write_event(const std::string& name, Json::Object fields) {

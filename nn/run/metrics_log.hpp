@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 
 #include <lockstep/nn/run/observer.hpp>
+#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 namespace lockstep::nn {
@@ -23,7 +23,8 @@ namespace lockstep::nn {
 class MetricsLog final : public RunObserver {
  public:
   /// Makes the folder if it is missing. append: continues the existing file (a resumed run), without an incomplete last
-  /// line, which a full disk or a kill leaves. DataError when the file cannot be made, WriteError from each call when
+  /// line, which a full disk or a kill leaves. DataError when the file cannot be made, or is a link that
+  /// would be continued; WriteError from each call when
   /// it cannot be written.
   MetricsLog(const std::string& path, bool append, const std::string& samples = "samples");
   void on_report(const ReportEvent& event) override;
@@ -33,9 +34,8 @@ class MetricsLog final : public RunObserver {
 
  private:
   void write(const Json& line);
-  std::string path_;
   std::string samples_per_second_;  ///< "samples_per_second"
-  std::ofstream out_;
+  LogFile out_;
 };
 
 }  // namespace lockstep::nn

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <bit>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstring>
@@ -10,9 +9,6 @@
 #include <string_view>
 #include <system_error>
 
-#include <unistd.h>
-
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
@@ -74,24 +70,19 @@ std::string event_of(std::int64_t step, const std::string& what) {
   return double_field(1, now) + integer_field(2, step) + what;
 }
 
-/// "events.out.tfevents.SECONDS.HOST.PID": TensorBoard looks for "tfevents".
+/// "events.out.tfevents.SECONDS.HOST-PID-rRANDOM": TensorBoard looks for "tfevents".
 std::string new_file(const std::string& folder) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(folder, ignored);
-  std::array<char, 256> host{};
-  if (::gethostname(host.data(), host.size() - 1) != 0) {
-    host[0] = 0;
-  }
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   return concat(folder, "/events.out.tfevents.", std::chrono::duration_cast<std::chrono::seconds>(now).count(), '.',
-                host.data(), '.', ::getpid());
+                unique_suffix());
 }
 
 }  // namespace
 
 TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step, const std::string& samples)
-    : path_(new_file(folder)), samples_per_second_(samples + "_per_second"), out_(path_, std::ios::binary) {
-  require<DataError>(out_.is_open(), path_, ": cannot be written: ", std::strerror(errno));
+    : path_(new_file(folder)), samples_per_second_(samples + "_per_second"), out_(path_, false) {
   write_record(event_of(0, bytes_field(3, "brain.Event:2")));  // file_version
   if (step > 0) {
     constexpr int kStart = 1;
@@ -101,8 +92,7 @@ TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step, con
 
 void TensorBoardLog::write_record(const std::string& event) {
   const std::string length = little_endian(std::uint64_t{event.size()});
-  out_ << length << little_endian(masked_crc32c(length)) << event << little_endian(masked_crc32c(event)) << std::flush;
-  require<WriteError>(out_.good(), path_, ": cannot be written: ", std::strerror(errno));
+  out_.write(length + little_endian(masked_crc32c(length)) + event + little_endian(masked_crc32c(event)));
 }
 
 void TensorBoardLog::write(std::int64_t step, const Scalars& scalars) {

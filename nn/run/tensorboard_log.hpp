@@ -1,12 +1,12 @@
 #pragma once
 
 #include <cstdint>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <lockstep/nn/run/observer.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn {
 
@@ -36,7 +36,7 @@ class TensorBoardLog final : public RunObserver {
   void write_record(const std::string& event);
   std::string path_;
   std::string samples_per_second_;  ///< "samples_per_second"
-  std::ofstream out_;
+  LogFile out_;
 };
 
 }  // namespace lockstep::nn

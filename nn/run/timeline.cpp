@@ -74,13 +74,6 @@ std::vector<Interval> without(const std::vector<Interval>& a, const std::vector<
   return result;
 }
 
-/// The name of a new file beside `path`; what a killed run has left there goes.
-std::string temporary_for(const std::string& path) {
-  std::string name = concat(path, ".tmp-", ::getpid());
-  ::unlink(name.c_str());
-  return name;
-}
-
 bool computes(SpanKind kind) {
   return kind == SpanKind::forward || kind == SpanKind::backward || kind == SpanKind::update;
 }
@@ -214,7 +207,7 @@ void TimelineFile::start(const std::string& path) {
 
 TimelineFile::TimelineFile(std::string path, std::int64_t origin_ns)
     : path_(std::move(path)),
-      temporary_(temporary_for(path_)),
+      temporary_(temporary_beside(path_)),
       out_(temporary_),
       origin_ns_(origin_ns),
       text_(kBegin) {}

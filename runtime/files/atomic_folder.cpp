@@ -38,31 +38,7 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-std::string unique_suffix(const std::string& path) {
-  char host[256] = "host";
-  ::gethostname(host, sizeof(host) - 1);
-  for (int n = 0;; ++n) {
-    std::string suffix = concat(host, "-", ::getpid(), "-", n);
-    if (!file_exists(concat(path, ".tmp-", suffix)) && !file_exists(concat(path, ".old-", suffix))) {
-      return suffix;
-    }
-  }
-}
-
-// True for "HOST-PID-N", the form of unique_suffix(). A user's copy called last.old-mine is not one of ours.
-bool is_unique_suffix(std::string_view text) {
-  for (int number = 0; number < 2; ++number) {
-    const std::size_t dash = text.rfind('-');
-    if (dash == std::string_view::npos || dash == 0 || dash + 1 == text.size() ||
-        text.find_first_not_of("0123456789", dash + 1) != std::string_view::npos) {
-      return false;
-    }
-    text = text.substr(0, dash);
-  }
-  return true;
-}
-
-// Entries beside `path` called PATH + infix + HOST-PID-N, in name order.
+// Entries beside `path` called PATH + infix + unique_suffix(), in name order.
 std::vector<std::string> siblings(const std::string& path, std::string_view infix) {
   const std::string parent = parent_of(path);
   const std::string begin = fs::path(path).filename().string() + std::string(infix);
@@ -124,7 +100,7 @@ AtomicFolder::AtomicFolder(std::string path, Replace replace) : path_(clean(std:
   recover_folder(path_);
   require<DataError>(!file_exists(path_) || fs::is_directory(path_, error), path_,
                      ": is not a folder, expected one or nothing");
-  temporary_ = path_ + ".tmp-" + unique_suffix(path_);
+  temporary_ = temporary_beside(path_);
   check_call(::mkdir(temporary_.c_str(), 0777), temporary_, "made");
 }
 
@@ -166,7 +142,7 @@ std::string AtomicFolder::put_in_place(const std::string& from, const std::strin
   if (replace_ == Replace::swap && swap_names(from, to)) {
     return from;
   }
-  std::string replaced = path_ + ".old-" + unique_suffix(path_);
+  std::string replaced = path_ + ".old-" + unique_suffix();
   rename_folder(to, replaced);
   rename_folder(from, to);
   return replaced;
@@ -207,7 +183,7 @@ void remove_folder(const std::string& path) {
   if (!file_exists(name)) {
     return;
   }
-  const std::string leftover = concat(name, ".tmp-", unique_suffix(name));
+  const std::string leftover = temporary_beside(name);
   rename_folder(name, leftover);
   sync_folder(parent_of(name));
   remove_tree(leftover);

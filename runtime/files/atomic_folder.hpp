@@ -11,11 +11,11 @@ namespace lockstep {
 ///   write_file(folder.file("state.json"), text);
 ///   folder.commit();
 ///
-/// Files are written to PATH.tmp-HOST-PID-N beside it; folders with other names are left alone. commit() makes them
-/// durable and swaps the two names (renameat2 with RENAME_EXCHANGE). On a file system that cannot swap, commit()
-/// renames twice; between the two the old folder is called PATH.old-HOST-PID-N, a name that find_folder() knows. A path
-/// has one writer at a time (runtime/files/folder_lock.hpp). Every error is a DataError that names path and reason, and
-/// leaves the old folder as it was.
+/// Files are written to PATH.tmp-HOST-PID-rRANDOM beside it; folders with other names are left alone. commit() makes
+/// them durable and swaps the two names (renameat2 with RENAME_EXCHANGE). On a file system that cannot swap, commit()
+/// renames twice; between the two the old folder is called PATH.old-HOST-PID-rRANDOM, a name that find_folder() knows.
+/// A path has one writer at a time (runtime/files/folder_lock.hpp). Every error is a DataError that names path and
+/// reason, and leaves the old folder as it was.
 class AtomicFolder {
  public:
   enum class Replace : unsigned char { swap, two_renames };
@@ -33,8 +33,8 @@ class AtomicFolder {
   [[nodiscard]] std::string file(const std::string& name) const;
   /// Puts the folder in place, durable when the call returns. The folders that it replaces stay as PATH.1, the newest,
   /// to PATH.`keep`; the one that falls out is deleted. A kill in between loses one of them, two where names cannot be
-  /// swapped: those that are there are complete. What cannot be deleted stays as PATH.tmp-HOST-PID-N. StateError when
-  /// called twice.
+  /// swapped: those that are there are complete. What cannot be deleted stays as PATH.tmp-HOST-PID-rRANDOM. StateError
+  /// when called twice.
   void commit(int keep = 0);
 
  private:

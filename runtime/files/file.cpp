@@ -1,10 +1,12 @@
 #include <lockstep/runtime/files/file.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <random>
 #include <utility>
 
 #include <fcntl.h>
@@ -16,6 +18,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::size_t kRandomDigits = 16;
 
 [[noreturn]] void fail(const std::string& path, const char* what, int error) {
   throw FileError(concat(path, ": ", what, ": ", std::strerror(error)));
@@ -30,6 +34,19 @@ std::uint64_t regular_size(const std::string& path, int descriptor) {
   return static_cast<std::uint64_t>(status.st_size);
 }
 
+void write_all(const std::string& path, int descriptor, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written < 0) {
+      if (errno == EINTR) {
+        continue;
+      }
+      fail(path, "cannot be written", errno);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+}
+
 std::string folder_of(const std::string& path) {
   const std::string parent = std::filesystem::path(path).parent_path().string();
   return parent.empty() ? "." : parent;
@@ -37,9 +54,10 @@ std::string folder_of(const std::string& path) {
 
 }  // namespace
 
-InputFile::InputFile(std::string path) : path_(std::move(path)) {
+InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) {
   // Not blocking: opening a FIFO would otherwise wait for a writer.
-  descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  descriptor_ =
+      links == Links::refuse ? open_no_link(path_, O_RDONLY) : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
     fail(path_, "cannot be opened", errno);
   }
@@ -57,6 +75,14 @@ InputFile::~InputFile() {
 
 std::uint64_t InputFile::current_size() const {
   return regular_size(path_, descriptor_);
+}
+
+unsigned InputFile::permissions() const {
+  struct stat status {};
+  if (::fstat(descriptor_, &status) != 0) {
+    fail(path_, "cannot be examined", errno);
+  }
+  return status.st_mode & 0777U;
 }
 
 void InputFile::read(std::uint64_t offset, std::span<std::byte> out) const {
@@ -94,12 +120,14 @@ MappedFile::~MappedFile() {
 std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t count) const {
   require<DataError>(count <= size() && offset <= size() - count, path(), ": has ", size(), " bytes, expected ", count,
                      " from ", offset, " on");
+  if (count > 0) {
+    ahead(offset, count);  // may wait for the disk, so it comes before the look at the size
+  }
   const std::uint64_t now = file_.current_size();  // a page behind the end of a file ends the process
   require<DataError>(now >= size(), path(), ": has ", now, " bytes, and had ", size(), " when it was opened");
   if (count == 0) {
     return {};
   }
-  ahead(offset, count);
   return {begin_ + offset, static_cast<std::size_t>(count)};
 }
 
@@ -112,8 +140,8 @@ void MappedFile::ahead(std::uint64_t offset, std::uint64_t count) const noexcept
             MADV_WILLNEED);
 }
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+OutputFile::OutputFile(std::string path, unsigned permissions) : path_(std::move(path)) {
+  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions);
   if (descriptor_ < 0) {
     fail(path_, "cannot be created", errno);
   }
@@ -128,16 +156,7 @@ OutputFile::~OutputFile() {
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   require<StateError>(descriptor_ >= 0, path_, ": written to after finish()");
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor_, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      fail(path_, "cannot be written", errno);
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
+  write_all(path_, descriptor_, bytes);
 }
 
 void OutputFile::write(std::string_view text) {
@@ -153,6 +172,75 @@ void OutputFile::finish() {
     const int error = errno;
     ::unlink(path_.c_str());
     fail(path_, "cannot be closed", error);
+  }
+}
+
+int open_no_link(const std::string& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);  // the umask applies
+  const int error = errno;
+  struct stat status {};
+  if (descriptor < 0) {
+    const bool link = ::lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
+    require<FileError>(!link, path, ": is a link, expected a regular file or nothing");
+    fail(path, "cannot be opened", error);
+  }
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor);
+    throw FileError(concat(path, ": is no regular file, expected one or nothing"));
+  }
+  return descriptor;
+}
+
+namespace {
+
+/// Makes the file end with its last line that is complete. False, with errno, when that fails.
+bool remove_cut_line(int descriptor) {
+  constexpr off_t kBlock = 1 << 16;
+  std::string block;
+  const off_t size = ::lseek(descriptor, 0, SEEK_END);
+  off_t end = size;
+  while (end > 0) {
+    block.resize(static_cast<std::size_t>(std::min(end, kBlock)));
+    const off_t begin = end - static_cast<off_t>(block.size());
+    if (::pread(descriptor, block.data(), block.size(), begin) != static_cast<ssize_t>(block.size())) {
+      return false;
+    }
+    const std::size_t last = block.rfind('\n');
+    end = begin + (last == std::string::npos ? 0 : static_cast<off_t>(last) + 1);
+    if (last != std::string::npos) {
+      break;
+    }
+  }
+  return end == size || ::ftruncate(descriptor, end) == 0;
+}
+
+}  // namespace
+
+LogFile::LogFile(std::string path, bool append) : path_(std::move(path)) {
+  if (!append) {
+    if (::unlink(path_.c_str()) != 0 && errno != ENOENT) {
+      fail(path_, "cannot be replaced", errno);
+    }
+    descriptor_ = open_no_link(path_, O_WRONLY | O_CREAT | O_EXCL | O_APPEND);
+    return;
+  }
+  descriptor_ = open_no_link(path_, O_RDWR | O_CREAT | O_APPEND);
+  if (!remove_cut_line(descriptor_)) {
+    const int error = errno;
+    ::close(descriptor_);
+    fail(path_, "its cut last line cannot be removed", error);
+  }
+}
+
+LogFile::~LogFile() {
+  ::close(descriptor_);
+}
+
+void LogFile::write(std::string_view text) {
+  try {
+    write_all(path_, descriptor_, std::as_bytes(std::span(text)));
+  } catch (const FileError& error) {
+    throw WriteError(error.what());
   }
 }
 
@@ -184,17 +272,10 @@ std::string replaceable(std::string path) {
   return path;
 }
 
-/// A name beside `path`, free of what a killed process of the same number left there.
-std::string temporary_for(const std::string& path) {
-  std::string name = concat(path, ".tmp-", ::getpid());
-  ::unlink(name.c_str());
-  return name;
-}
-
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path)
-    : path_(replaceable(std::move(path))), temporary_(temporary_for(path_)), file_(temporary_) {}
+    : path_(replaceable(std::move(path))), temporary_(temporary_beside(path_)), file_(temporary_) {}
 
 void AtomicFile::commit() {
   file_.finish();
@@ -204,6 +285,33 @@ void AtomicFile::commit() {
     fail(path_, "cannot be replaced", error);
   }
   sync_folder(folder_of(path_));
+}
+
+std::string unique_suffix() {
+  constexpr std::size_t kMostOfHost = 64;
+  std::array<char, 256> host{};
+  if (::gethostname(host.data(), host.size() - 1) != 0 || host[0] == 0) {
+    host = {"host"};
+  }
+  std::random_device random;
+  std::array<char, kRandomDigits + 1> digits{};
+  std::snprintf(digits.data(), digits.size(), "%08x%08x", random(), random());
+  return concat(std::string_view(host.data()).substr(0, kMostOfHost), '-', ::getpid(), "-r", digits.data());
+}
+
+bool is_unique_suffix(std::string_view text) {
+  const std::size_t mark = text.rfind("-r");
+  const std::size_t pid = text.substr(0, mark).rfind('-');
+  const auto only = [](std::string_view part, const char* allowed) {
+    return !part.empty() && part.find_first_not_of(allowed) == std::string_view::npos;
+  };
+  return mark != std::string_view::npos && pid != std::string_view::npos && pid > 0 &&
+         text.size() == mark + 2 + kRandomDigits && only(text.substr(mark + 2), "0123456789abcdef") &&
+         only(text.substr(pid + 1, mark - pid - 1), "0123456789");
+}
+
+std::string temporary_beside(const std::string& path) {
+  return concat(path, ".tmp-", unique_suffix());
 }
 
 bool file_exists(const std::string& path) {

@@ -27,7 +27,8 @@ class WriteError : public FileError {
 /// and a FileError where the reason is the system's.
 class InputFile {
  public:
-  explicit InputFile(std::string path);
+  enum class Links { follow, refuse };
+  explicit InputFile(std::string path, Links links = Links::follow);
   ~InputFile();
   InputFile(const InputFile&) = delete;
   InputFile& operator=(const InputFile&) = delete;
@@ -35,6 +36,7 @@ class InputFile {
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }        ///< when it was opened
   [[nodiscard]] std::uint64_t current_size() const;                 ///< now
+  [[nodiscard]] unsigned permissions() const;                       ///< now, as of chmod()
   void read(std::uint64_t offset, std::span<std::byte> out) const;  ///< all of out, or an error
 
  private:
@@ -45,7 +47,8 @@ class InputFile {
 };
 
 /// A regular file in memory, for reading: pages come when they are touched, and the ranks of a node share them.
-/// Thread-safe. Errors as of InputFile. A disk that fails while a page is read ends the process (SIGBUS).
+/// Thread-safe. Errors as of InputFile. A disk that fails while a page is read, or a file that becomes
+/// shorter between bytes() and the use of its result, ends the process (SIGBUS; programs of lockstep say why).
 class MappedFile {
  public:
   explicit MappedFile(std::string path);
@@ -71,7 +74,8 @@ class MappedFile {
 /// full disk or a quota may show only there. The destructor of an unfinished file closes and deletes it.
 class OutputFile {
  public:
-  explicit OutputFile(std::string path);  ///< DataError when it exists already or cannot be made
+  /// DataError when it exists already or cannot be made. permissions: at most, the umask takes its part away.
+  explicit OutputFile(std::string path, unsigned permissions = 0666);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
@@ -85,7 +89,23 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
-/// A file that appears whole or not at all, in place of what has its name: it is written to PATH.tmp-PID beside it.
+/// A file that grows by what is written, for logs in a folder that others may write to. No link is followed.
+class LogFile {
+ public:
+  /// append: continues the file of this name, without an incomplete last line; FileError when that is a link or no
+  /// regular file. Else a new file takes the place of what has the name. FileError when neither can be done.
+  LogFile(std::string path, bool append);
+  ~LogFile();
+  LogFile(const LogFile&) = delete;
+  LogFile& operator=(const LogFile&) = delete;
+  void write(std::string_view text);  ///< with the system when the call returns; WriteError otherwise
+
+ private:
+  std::string path_;
+  int descriptor_ = -1;
+};
+
+/// A file that appears whole or not at all, in place of what has its name: it is written to temporary_beside().
 /// Without commit() that is deleted. A link is replaced itself, and what it leads to stays. FileError, before anything
 /// is written, when what has the name, or what a link of this name leads to, is no regular file: a folder, a device, a
 /// FIFO. Other errors as of OutputFile.
@@ -102,6 +122,14 @@ class AtomicFile {
 };
 
 [[nodiscard]] bool file_exists(const std::string& path);
+/// "HOST-PID-rRANDOM", RANDOM of 16 hexadecimal digits: part of the names of our own temporary files and folders. Two
+/// containers may have one host name and the same process numbers.
+[[nodiscard]] std::string unique_suffix();
+[[nodiscard]] bool is_unique_suffix(std::string_view text);
+/// A new name beside `path`: PATH.tmp-HOST-PID-rRANDOM.
+[[nodiscard]] std::string temporary_beside(const std::string& path);
+/// open() of a regular file that is no link, or of a new one. FileError otherwise, which says what is there.
+[[nodiscard]] int open_no_link(const std::string& path, int flags);
 /// Whether a name is the system's for a file that a process has open, or a link to one: /dev/stderr, /dev/fd/2.
 [[nodiscard]] bool names_descriptor(const std::string& path);
 /// A whole file of at most `limit` bytes.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -23,17 +24,14 @@ std::string lock_file(const std::string& folder) {
 
 FolderLock::FolderLock(const std::string& folder) {
   const std::string path = lock_file(folder);
-  file_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);  // the umask applies
-  if (file_ < 0 && errno == EACCES) {
-    file_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);  // another user's file: read access is enough for a lock
-  }
-  require<FileError>(file_ >= 0, path, ": cannot be opened: ", std::strerror(errno));
+  // Of another user's file read access is enough for a lock.
+  const bool may_write = !known(folder) || ::access(path.c_str(), W_OK) == 0;
+  file_ = open_no_link(path, may_write ? O_RDWR | O_CREAT : O_RDONLY);
   int status = 0;
   do {
     status = ::flock(file_, LOCK_EX | LOCK_NB);
   } while (status != 0 && errno == EINTR);
   if (status == 0) {
-    write_lock_holder(file_);
     return;
   }
   const int reason = errno;
@@ -52,7 +50,15 @@ FolderLock::~FolderLock() {
 }
 
 bool FolderLock::known(const std::string& folder) {
-  return file_exists(lock_file(folder));
+  struct stat status {};
+  return ::lstat(lock_file(folder).c_str(), &status) == 0;  // a link, too, that leads nowhere
+}
+
+void FolderLock::name_holder() noexcept {
+  struct stat status {};
+  if (::fstat(file_, &status) == 0 && status.st_nlink == 1) {  // else it is a file of another name, too
+    write_lock_holder(file_);
+  }
 }
 
 }  // namespace lockstep

@@ -9,12 +9,15 @@ namespace lockstep {
 class FolderLock {
  public:
   /// The folder must exist. UsageError that names the holder ("pid 4711 on node3, user 1000") when another process
-  /// holds the lock; DataError when the file cannot be made. On a file system without flock() the constructor succeeds
-  /// without a lock.
+  /// holds the lock; DataError when the file cannot be made, or is a link. On a file system without flock() the
+  /// constructor succeeds without a lock.
   explicit FolderLock(const std::string& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
+
+  /// Writes this process into the file, for the messages above: once the run is not refused for another reason.
+  void name_holder() noexcept;
 
   /// Whether a run has ever locked this folder. Changes nothing.
   [[nodiscard]] static bool known(const std::string& folder);

@@ -18,12 +18,14 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/launch/detail/banner_filter.hpp>
+#include <lockstep/comm/launch/detail/process_start.hpp>
 #include <lockstep/comm/launch/detail/run_launcher.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 #include "tests/support/error_of.hpp"
+#include "tests/support/files.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace lockstep::comm {
@@ -259,7 +261,7 @@ TEST(SelfStart, RestartsThatCannotBe) {
 
 /// self_start() of a shell script, in a process of its own: what it prints, and its exit code at the end.
 std::string supervised(const std::string& script, const std::string& folder, const RestartPolicy& policy,
-                       const char* devices = "cpu") {
+                       const char* devices = "cpu", double watchdog_s = 300) {
   const std::string printed = folder + "/printed";
   std::fflush(nullptr);
   const pid_t runner = ::fork();
@@ -271,7 +273,8 @@ std::string supervised(const std::string& script, const std::string& folder, con
     std::string words[] = {"sh", "-c", script, "sh", folder};
     char* argv[] = {words[0].data(), words[1].data(), words[2].data(), words[3].data(), words[4].data(), nullptr};
     std::_Exit(self_start(5, argv, [&] {
-                 return RanksRequest{.devices = DeviceRequest::parse(devices), .restart = policy};
+                 return RanksRequest{
+                     .devices = DeviceRequest::parse(devices), .restart = policy, .watchdog_s = watchdog_s};
                }).value_or(99));
   }
   int status = 0;
@@ -300,6 +303,18 @@ TEST(SelfStart, AJobThatBreaksIsStartedAgain) {
 }
 
 #if LOCKSTEP_HAS_MPI
+TEST(SelfStart, ALauncherThatHangsIsEndedAndStartedAgain) {
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "mpirun", "#!/bin/sh\ncd ${0%/*}\n[ -e once ] && exit 0\n: > once\nexec sleep 100\n");
+  ASSERT_EQ(::chmod((folder / "mpirun").c_str(), 0700), 0);
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (folder.path() + ":" + path).c_str(), 1);
+  const std::string printed = supervised("exit 9", folder.path(), {.most = 1}, "cpu:2", 1);
+  ::setenv("PATH", path.c_str(), 1);
+  expect_holds(printed, ") has had no living rank for 5 s: it is ended\n");
+  expect_holds(printed, "lockstep: the job ended with code 76: restart 1 of 1\ncode 0\n");
+}
+
 TEST(SelfStart, FewerRanksAfterAStartThatKeptNothing) {
   const testing::TemporaryFolder folder;
   write_file(folder / "mpirun",
@@ -359,7 +374,7 @@ TEST(RunLauncher, ExitCodesComeThrough) {
 /// run_launcher() in a process of its own, which ignores the signals `ignored` and no others, whatever this one does.
 /// It gets signals[i] once `script` has made the file ${1}i, all but the first after a pause; its exit code.
 int with_signals(const std::string& script, const std::vector<int>& signals, std::chrono::milliseconds pause = {},
-                 const std::vector<int>& ignored = {}) {
+                 const std::vector<int>& ignored = {}, const detail::LauncherLimit& limit = {}) {
   testing::TemporaryFolder folder;
   const std::string ready = folder / "ready";
   const pid_t runner = ::fork();
@@ -367,7 +382,7 @@ int with_signals(const std::string& script, const std::vector<int>& signals, std
     for (const int number : {SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGCHLD}) {
       ::signal(number, std::find(ignored.begin(), ignored.end(), number) == ignored.end() ? SIG_DFL : SIG_IGN);
     }
-    std::_Exit(detail::run_launcher({"sh", "-c", script, "sh", ready}, {}).code);
+    std::_Exit(detail::run_launcher({"sh", "-c", script, "sh", ready}, {}, limit).code);
   }
   for (std::size_t i = 0; i < signals.size(); ++i) {
     const std::string name = ready + std::to_string(i);
@@ -401,6 +416,46 @@ TEST(RunLauncher, SignalsArePassedOn) {
   EXPECT_EQ(with_signals("trap ': > ${1}1; sleep 0.2; exit 75' USR1" + wait, {SIGHUP, SIGHUP}), 75);
 }
 
+constexpr detail::LauncherLimit kSoon{.seconds = 1, .children = true};
+
+TEST(RunLauncher, OneWithoutLivingRanksIsEnded) {
+  const auto run = [](const char* script) { return detail::run_launcher({"sh", "-c", script}, {}, kSoon).code; };
+  ::testing::internal::CaptureStderr();
+  const int never = run("exec sleep 100");
+  const int dead = run("sleep 0 & exec sleep 100");  // nobody takes notice of its end
+  const std::string said = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(never, exit_code::kWatchdog);
+  EXPECT_EQ(dead, exit_code::kWatchdog);
+  expect_holds(said, "lockstep: error: sh (pid ");
+  expect_holds(said, ") has had no living rank for 1 s: it is ended\n");
+  EXPECT_EQ(run("sleep 2; exit 5"), 5) << "a rank lives";
+  EXPECT_EQ(detail::run_launcher({"sh", "-c", "exec sleep 2"}, {}, {.seconds = 1}).code, 0)
+      << "its ranks are elsewhere";
+}
+
+TEST(RunLauncher, OneThatIsStoppedIsEndedWithItsRanks) {
+  const testing::TemporaryFolder folder;
+  const std::string script = "sleep 100 & echo $! > " + folder.path() + "/rank; kill -STOP $$; wait";
+  ::testing::internal::CaptureStderr();
+  const int code = detail::run_launcher({"sh", "-c", script}, {}, kSoon).code;
+  expect_holds(::testing::internal::GetCapturedStderr(), ") has been stopped for 1 s: it is ended\n");
+  EXPECT_EQ(code, exit_code::kWatchdog);
+  const std::string stat = concat("/proc/", std::stoi(read_file(folder / "rank", 100)), "/cmdline");
+  for (int i = 0; i < 100 && file_exists(stat) && !testing::get_file(stat).empty(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  EXPECT_TRUE(!file_exists(stat) || testing::get_file(stat).empty()) << "empty: ended, and nobody has taken notice";
+}
+
+TEST(RunLauncher, OneRequestToStopIsEnough) {
+  const detail::LauncherLimit hour{.seconds = 3600, .children = true};
+  EXPECT_EQ(with_signals("trap '' USR1 TERM; : > ${1}0; exec sleep 100", {SIGTERM}, {}, {}, hour), 128 + SIGTERM);
+  EXPECT_EQ(with_signals("trap 'exit 75' USR1; : > ${1}0; kill -STOP $$; while :; do sleep 0.02; done", {SIGTERM}, {},
+                         {}, hour),
+            75)
+      << "it was stopped";
+}
+
 TEST(RunLauncher, WhatIsIgnoredFromTheStart) {
   // nohup
   EXPECT_EQ(with_signals("trap 'exit 9' USR1; : > ${1}0; sleep 0.2; exit 0", {SIGHUP}, {}, {SIGHUP}), 0);
@@ -413,6 +468,8 @@ TEST(RunLauncher, AnswersOfAChild) {
   EXPECT_EQ(detail::ask_in_a_child([] { return 5; }), 5);
   EXPECT_EQ(detail::ask_in_a_child([]() -> int { throw DeviceError("a broken driver"); }), 0);
   EXPECT_EQ(detail::ask_in_a_child([]() -> int { std::abort(); }), 0);
+  expect_holds(error_of<StateError>([] { (void)detail::ask_in_a_child([] { return ::pause(); }, 1); }),
+               "longer than 1 s");
   const pid_t self = ::getpid();
   EXPECT_NE(detail::ask_in_a_child([] { return static_cast<int>(::getpid()); }), self);
 }
@@ -476,6 +533,33 @@ TEST(RunLauncher, CtrlZStopsAndFgContinues) {
   EXPECT_EQ(WEXITSTATUS(status), 5);
   EXPECT_EQ(read_file(got, 100), "stop\ngo\n");
 }
+
+#if !defined(__SANITIZE_ADDRESS__)
+TEST(StartProcess, AMappedFileThatBecomesShorterIsNamedAsTheReason) {
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "a", std::string(1 << 20, 'x'));
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(ends[1], STDERR_FILENO);
+    detail::start_process();
+    const MappedFile file(folder / "a");
+    const auto bytes = file.bytes(0, file.size());
+    std::filesystem::resize_file(folder / "a", 0);
+    std::_Exit(bytes.back() == std::byte{'x'} ? 1 : 2);
+  }
+  ::close(ends[1]);
+  std::string said(1000, 0);
+  said.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(ends[0], said.data(), said.size()))));
+  ::close(ends[0]);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status)) << status;
+  EXPECT_EQ(WEXITSTATUS(status), exit_code::kFailure);
+  expect_holds(said, "lockstep: error: a page of a mapped file cannot be read (SIGBUS): the file has become shorter");
+}
+#endif
 
 TEST(RunLauncher, ClosedStandardFilesAreNoHarm) {
   testing::TemporaryFolder folder;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -320,6 +321,31 @@ TEST(ProgressBoard, HasNoNameOnceAllRanksAreThere) {
   EXPECT_NE(boards().find(name), std::string::npos);
   const detail::ProgressBoard other(place(1, 2));
   EXPECT_EQ(boards().find(name), std::string::npos);
+}
+
+// /dev/shm is everybody's.
+TEST(ProgressBoard, AFileThatIsNotThisUsersAloneIsRefused) {
+  const std::string victim = concat("/dev/shm/lockstep-test-", ::getpid());
+  const std::string path =
+      concat("/dev/shm/lockstep-", ::geteuid(), '-', std::hash<std::string>()(place(0, 2).job), "-2");
+  const auto refused = [&](const char* what) {
+    EXPECT_THROW(detail::ProgressBoard board(place(0, 2)), FileError) << what;
+    ASSERT_EQ(::unlink(path.c_str()), 0) << what;
+  };
+  write_file(victim, "mine");
+  ASSERT_EQ(::link(victim.c_str(), path.c_str()), 0);
+  refused("another name of a file");
+  EXPECT_EQ(read_file(victim, 100), "mine");
+  ASSERT_EQ(::symlink(victim.c_str(), path.c_str()), 0);
+  refused("a link");
+  ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
+  refused("a FIFO");
+  if (::geteuid() == 0) {
+    write_file(path, "");
+    ASSERT_EQ(::chown(path.c_str(), 1, 1), 0);
+    refused("another user's");
+  }
+  ASSERT_EQ(::unlink(victim.c_str()), 0);
 }
 
 TEST(ProgressBoard, ItsPlaceIsTheLaunchers) {

@@ -189,4 +189,15 @@ TEST(ConfigFile, IsReadFromItsName) {
   EXPECT_TRUE(lockstep::cli::read_config_file(1, gone).name.empty());
 }
 
+// The library that reads the text calls itself for each part of a key.
+TEST(ConfigFile, AKeyOfVeryManyPartsIsRefused) {
+  std::string key = "a";
+  for (int i = 0; i < 200'000; ++i) {
+    key += ".a";
+  }
+  for (const std::string& text : {key + " = 1", "epochs = 1\n" + key + " = \"\"\n"}) {
+    EXPECT_NE(failure<DataError>(text).find("run.toml: has more than 10000 dots"), std::string::npos);
+  }
+}
+
 }  // namespace

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <sstream>
 #include <string>
 #include <thread>
@@ -286,6 +287,42 @@ TEST_F(Resume, ABestThatIsMissingComesFromTheOthers) {
   EXPECT_EQ(ended.code, 0) << ended.output;
   EXPECT_EQ(ended.count("is not the best of"), 0) << ended.output;
   EXPECT_EQ(get_file(path("run/best/model.safetensors")), best);
+}
+
+// Somebody else may have put something into the folder.
+TEST_F(Resume, OnlyTheFilesOfACheckpointAreCopied) {
+  make_run("run");
+  fs::remove_all(path("run/best"));
+  put_file(path("secret"), "mine");
+  for (const auto& entry : fs::directory_iterator(path("run"))) {  // whichever is the best
+    if (entry.path().filename().string().starts_with("best-")) {
+      fs::create_symlink(path("secret"), entry.path() / "link");
+      fs::create_directories(entry.path() / "folder");
+      fs::permissions(entry.path() / "model.safetensors", fs::perms::owner_read | fs::perms::owner_write);
+      fs::permissions(entry.path(), fs::perms::owner_all);
+    }
+  }
+  const std::string again = "--epochs 3 --steps 13 --lr 1e-6 --resume auto --out run";
+  const Ended ended = train(again);
+  EXPECT_EQ(ended.code, 0) << ended.output;
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(path("run/best"))) {
+    names.insert(entry.path().filename());
+  }
+  EXPECT_EQ(names,
+            (std::set<std::string>{"checksums.json", "model.safetensors", "optimizer.safetensors", "state.json"}));
+  EXPECT_EQ(fs::status(path("run/best/model.safetensors")).permissions(),
+            fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_EQ(fs::status(path("run/best")).permissions(), fs::perms::owner_all);
+  EXPECT_FALSE(fs::is_symlink(path("run/best/state.json")));
+  fs::remove_all(path("run/best"));
+  for (const auto& entry : fs::directory_iterator(path("run"))) {
+    if (entry.path().filename().string().starts_with("best-")) {
+      fs::rename(entry.path() / "model.safetensors", path("model"));
+      fs::create_symlink(path("model"), entry.path() / "model.safetensors");
+    }
+  }
+  expect_refused(train("--epochs 3 --steps 14 --lr 1e-6 --resume auto --out run"), {"model.safetensors: is a link"});
 }
 
 TEST_F(Resume, EarlierCheckpointsAreFoundByTheirNumbers) {

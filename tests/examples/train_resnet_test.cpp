@@ -864,7 +864,15 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   EXPECT_EQ(train_resnet(ranks, kTiny + "--steps 3 --seed 5 --resume auto" + out("run")).code, 0);
   // A copy that a user has made is left alone.
   fs::copy(path("run/last"), path("run/last.old-mine"), fs::copy_options::recursive);
+  const std::vector<std::string> copies{"run/last.20261126", "run/best-20261126", "run/best.old-run-3-1"};
+  for (const std::string& copy : copies) {
+    fs::copy(path("run/last"), path(copy), fs::copy_options::recursive);
+  }
   EXPECT_EQ(train_resnet(ranks, job + "--overwrite").code, 0);
+  for (const std::string& copy : copies) {
+    EXPECT_TRUE(fs::exists(path(copy + "/state.json"))) << copy;
+    fs::remove_all(path(copy));
+  }
   EXPECT_FALSE(testing::get_file(path("run/last/model.safetensors")) == model);
   EXPECT_TRUE(fs::exists(path("run/last.old-mine/state.json")));
   // A readable checkpoint is the newest, whatever lies beside it; where there is none, nothing is written over.
@@ -921,7 +929,7 @@ TEST_F(TrainResNet, TheBestOfARunAreKept) {
   for (const char* other : {"last", "last.1", "best"}) {
     fs::remove_all(path(concat("run/", other)));
   }
-  fs::create_directories(path("run/best-8.tmp-host-1-0"));
+  fs::create_directories(path("run/best-8.tmp-host-1-r0123456789abcdef"));
   expect_refused(train_resnet(ranks, job + out("run")), {kept[0] + "/", kept[1] + "/", "--resume auto", "--overwrite"});
   EXPECT_EQ(train_resnet(ranks, kTiny + "--epochs 1 --overwrite" + out("run")).code, 0);
   for (const fs::directory_entry& entry : fs::directory_iterator(path("run"))) {
@@ -1679,19 +1687,38 @@ TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
   }
 }
 
+// mpirun ends a job whose output nobody can take.
+TEST_F(TrainResNet, ARunOfSeveralRanksGoesOnWithoutAReader) {
+  if (!kMpi) {
+    GTEST_SKIP() << "needs MPI, this build has none";
+  }
+  const std::string run = TRAIN_RESNET + kTiny + "--devices cpu:2 --max-restarts 1 ";
+  const Ended head = run_command("bash -c '" + run + out("head") + " | head -1; exit ${PIPESTATUS[0]}'");
+  EXPECT_EQ(head.code, 0) << head.output;
+  EXPECT_EQ(head.count("lockstep: standard output cannot be written: Broken pipe; the run goes on"), 1) << head.output;
+  EXPECT_EQ(run_command("bash -c '" + run + out("both") + " 2>&1 | head -1; exit ${PIPESTATUS[0]}'").code, 0);
+  EXPECT_EQ(run_command("sh -c '" + run + out("full") + " > /dev/full'").code, 0);
+  for (const char* name : {"head", "both", "full"}) {
+    EXPECT_EQ(nn::read_checkpoint_state(path(name) + "/last").progress.position.step, 8) << name;
+  }
+  const Ended result = run_command("sh -c '" + run + " --evaluate " + path("head/last") + " > /dev/full'");
+  EXPECT_EQ(result.code, 3) << "what prints a result fails\n" << result.output;
+  EXPECT_EQ(result.count("restart 1 of 1"), 0) << result.output;
+}
+
 TEST_F(TrainResNet, ThereIsNothingLeftToDo) {
   ASSERT_EQ(train_resnet(0, kTiny + out("run")).code, 0);
-  fs::create_directories(path("run/best.tmp-host-12-0"));
+  fs::create_directories(path("run/best.tmp-host-12-r0123456789abcdef"));
   fs::create_directories(path("run/best.tmp-mine"));
-  testing::put_file(path("run/config.json.tmp-123"), "{");
+  testing::put_file(path("run/config.json.tmp-a-b-3-rfedcba9876543210"), "{");
   testing::put_file(path("run/config.json.tmp-mine"), "{");
   // The folder of the run stands for its last/.
   const Ended again = train_resnet(0, kTiny + "--resume " + path("run") + out("run"));
   EXPECT_EQ(again.code, 0) << again.output;
   EXPECT_EQ(again.count("already finished, at epoch 2 (--epochs 2), step 8: test accuracy "), 1) << again.output;
   EXPECT_EQ(again.count("\nfinished"), 0) << again.output;
-  EXPECT_FALSE(fs::exists(path("run/best.tmp-host-12-0"))) << "left by a writer that was killed";
-  EXPECT_FALSE(fs::exists(path("run/config.json.tmp-123")));
+  EXPECT_FALSE(fs::exists(path("run/best.tmp-host-12-r0123456789abcdef"))) << "left by a writer that was killed";
+  EXPECT_FALSE(fs::exists(path("run/config.json.tmp-a-b-3-rfedcba9876543210")));
   EXPECT_TRUE(fs::exists(path("run/best.tmp-mine"))) << "somebody's own";
   EXPECT_TRUE(fs::exists(path("run/config.json.tmp-mine")));
   const Ended fewer = train_resnet(0, kTiny + "--epochs 1 --resume auto" + out("run"));
@@ -1704,6 +1731,7 @@ TEST_F(TrainResNet, ThereIsNothingLeftToDo) {
 TEST_F(TrainResNet, ALinkToNowhereIsNamed) {
   fs::create_symlink(path("nowhere"), path("link"));
   expect_refused(train_resnet(0, kTiny + out("link")), {path("link"), "is a link to " + path("nowhere")});
+  expect_refused(train_resnet(0, kTiny + out(std::string(256, 'a'))), {"aaa: cannot be made: File name too long"});
 }
 
 TEST_F(TrainResNet, StepsThatAreLongerThanAStopMayTake) {
@@ -1716,6 +1744,7 @@ TEST_F(TrainResNet, StepsThatAreLongerThanAStopMayTake) {
 TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
   fs::create_directories(path("run"));
   std::optional<FolderLock> other(std::in_place, path("run"));
+  other->name_holder();
   const std::string options = kTiny + "--steps 1" + out("run");
   expect_refused(train_resnet(kMpi ? 2 : 0, options),
                  {"--out", path("run"), "another run writes there (pid ", "of this run's own"});
@@ -1725,14 +1754,46 @@ TEST_F(TrainResNet, AFolderThatAnotherRunWritesToIsRefused) {
   EXPECT_EQ(train_resnet(kMpi ? 2 : 0, options).code, 0);
 }
 
+TEST_F(TrainResNet, NothingIsWrittenThroughALink) {
+  const auto content = [&](const std::string& name) { return read_file(path(name), 1 << 20); };
+  ASSERT_EQ(train_resnet(0, kTiny + "--epochs 1" + out("run")).code, 0);
+  testing::put_file(path("victim"), "mine\nand a cut line");
+  testing::put_file(path("run/run.lock"), "pid 1\n");
+  const std::string state = content("run/last/state.json");
+  expect_refused(train_resnet(0, kTiny + out("run")), {"has checkpoints of an earlier run"});
+  EXPECT_EQ(content("run/run.lock"), "pid 1\n") << "a run that is refused changes nothing";
+  fs::remove(path("run/run.lock"));
+  fs::create_symlink(path("victim"), path("run/run.lock"));
+  for (const char* options : {"", "--overwrite", "--resume auto"}) {
+    expect_refused(train_resnet(0, kTiny + options + out("run")), {"run/run.lock: is a link"});
+  }
+  fs::remove(path("run/run.lock"));
+  fs::remove(path("run/metrics.jsonl"));
+  fs::create_symlink(path("victim"), path("run/metrics.jsonl"));
+  const std::string config = content("run/config.json");
+  expect_refused(train_resnet(0, kTiny + "--resume auto" + out("run")), {"run/metrics.jsonl: is a link"});
+  EXPECT_EQ(content("run/config.json"), config);
+  EXPECT_EQ(content("run/last/state.json"), state);
+  fs::create_directories(path("elsewhere"));
+  fs::create_symlink(path("elsewhere"), path("run/tensorboard"));
+  fs::remove(path("run/metrics.jsonl"));
+  expect_refused(train_resnet(0, kTiny + "--tensorboard --resume auto" + out("run")), {"run/tensorboard: is a link"});
+  EXPECT_TRUE(fs::is_empty(path("elsewhere")));
+  EXPECT_EQ(train_resnet(0, kTiny + "--overwrite --epochs 1" + out("run")).code, 0);
+  EXPECT_EQ(content("victim"), "mine\nand a cut line");
+}
+
 TEST_F(TrainResNet, AFullDiskEndsTheJob) {
-  fs::create_directories(path("run"));
-  fs::create_symlink("/dev/full", path("run/metrics.jsonl"));
-  const Ended ended = train_resnet(kMpi ? 2 : 0, kTiny + out("run"));
+  ASSERT_EQ(train_resnet(0, kTiny + "--epochs 1" + out("run")).code, 0);
+  const int kilobytes = 4096;  // behind the limit, as on a full disk
+  testing::put_file(path("run/metrics.jsonl"), std::string(kilobytes * 1024, '\n'));
+  const std::string ranks = kMpi ? std::string(MPIRUN) + " -np 2 " : "";
+  const Ended ended = run_command("bash -c 'ulimit -f " + std::to_string(kilobytes) + "; " + ranks + TRAIN_RESNET +
+                                  kTiny + "--resume auto" + out("run") + "'");
   EXPECT_EQ(ended.code, 3) << ended.output;
   const std::vector<std::string> lines = ended.error_lines();
   ASSERT_EQ(lines.size(), 1U) << ended.output;
-  EXPECT_NE(lines[0].find("metrics.jsonl: cannot be written: No space left on device"), std::string::npos) << lines[0];
+  EXPECT_NE(lines[0].find("metrics.jsonl: cannot be written: File too large"), std::string::npos) << lines[0];
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ void require_writable(const std::string& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   require<DataError>(!error, folder, ": cannot be made: ", error.message());
-  const std::string probe = concat(folder, "/.probe-", getpid());
+  const std::string probe = concat(folder, "/.probe-", unique_suffix());
   replace_file(probe, "");
   std::filesystem::remove(probe, error);
 }

@@ -116,7 +116,7 @@ int main(int argc, char** argv) {
              "text:PATH")
           ->required();
   CLI::Option* const out =
-      app.add_option("FILE", options.out, "to write, outside of DIR; beside it FILE.tmp-PID until it is whole")
+      app.add_option("FILE", options.out, "to write, outside of DIR; beside it FILE.tmp-... until it is whole")
           ->required();
   app.add_option("--store", store,
                  "files: as they are; pixels: decoded, so that reading needs no JPEG and PNG libraries. Pictures of\n"

@@ -1,16 +1,42 @@
 #pragma once
 
+#include <unistd.h>
+
+#include <csignal>
 #include <cstdlib>
 
 #include <lockstep/comm/launch/detail/standard_files.hpp>
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm::detail {
+
+/// A page of a mapped file that cannot be read would end the process without a word.
+inline void say_why_of_bus_errors() noexcept {
+  struct sigaction action {};
+  if (::sigaction(SIGBUS, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) {
+    return;  // a sanitizer's
+  }
+  action.sa_flags = SA_SIGINFO | SA_RESETHAND;
+  action.sa_sigaction = [](int number, siginfo_t* info, void* /*context*/) {
+    if (info->si_code != BUS_ADRERR) {
+      ::raise(number);  // delivered on return
+      return;
+    }
+    static constexpr char kText[] =
+        "lockstep: error: a page of a mapped file cannot be read (SIGBUS): the file has become shorter during the run, "
+        "its disk fails, or /dev/shm is full\n";
+    static_cast<void>(::write(STDERR_FILENO, kText, sizeof kText - 1) < 0);
+    ::_exit(exit_code::kFailure);
+  };
+  ::sigaction(SIGBUS, &action, nullptr);
+}
 
 /// What the owner of a process does first, before another thread, MPI or CUDA exists. CUDA_DEVICE_MAX_CONNECTIONS: 32
 /// unless it is set, as many hardware queues as a GPU gives a process: with CUDA's 8 two streams may share one, and a
 /// stream that waits holds up the other.
 inline void start_process() noexcept {
   open_standard_files();
+  say_why_of_bus_errors();
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 

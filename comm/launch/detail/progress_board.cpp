@@ -82,7 +82,7 @@ void remove_old_boards() {
   while (const dirent* entry = ::readdir(folder)) {
     const std::string path = concat(kFolder, '/', entry->d_name);
     struct stat status {};
-    if (std::string_view(entry->d_name).starts_with(begin) && ::stat(path.c_str(), &status) == 0 &&
+    if (std::string_view(entry->d_name).starts_with(begin) && ::lstat(path.c_str(), &status) == 0 &&
         std::time(nullptr) - status.st_mtime > kHour) {
       ::unlink(path.c_str());
     }
@@ -161,8 +161,24 @@ ProgressBoard::ProgressBoard(const BoardPlace& place) : place_(place) {
     require<FileError>(ok, path_, ": cannot be ", what, ": ", std::strerror(reason));
   };
   const std::size_t bytes = Board::bytes(place.local_size);
-  const int file = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  // Whoever comes first makes it. Anybody can put a file of this name here: one of another user is none of ours.
+  constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
+  int file = -1;
+  for (int tries = 0; file < 0 && tries < 100; ++tries) {
+    file = ::open(path_.c_str(), kFlags | O_CREAT | O_EXCL, 0600);
+    if (file < 0 && errno == EEXIST) {
+      file = ::open(path_.c_str(), kFlags);
+    }
+    if (file < 0 && errno != ENOENT) {  // else its last rank has come meanwhile
+      break;
+    }
+  }
   checked(file >= 0, "opened");
+  struct stat there {};
+  if (::fstat(file, &there) != 0 || !S_ISREG(there.st_mode) || there.st_uid != ::geteuid() || there.st_nlink > 1) {
+    ::close(file);
+    throw FileError(concat(path_, ": is no file of this user alone, expected one or nothing"));
+  }
   // Allocated now: a full file system is an error here and not a signal at the first use.
   const int size_error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   const bool sized = size_error == 0;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
@@ -14,10 +15,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <thread>
+#include <utility>
 
 #include <lockstep/comm/launch/detail/banner_filter.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
@@ -56,7 +62,7 @@ sigset_t awaited() {
 }
 
 [[noreturn]] void become(const std::vector<std::string>& command, const Environment& variables, pid_t parent,
-                         const sigset_t& mask, int errors) {
+                         sigset_t mask, int errors, int output) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
     std::_Exit(128 + SIGTERM);  // the parent died before the line above
@@ -66,6 +72,10 @@ sigset_t awaited() {
   if (errors >= 0) {
     ::dup2(errors, STDERR_FILENO);
     ::close(errors);
+  }
+  if (output >= 0) {
+    ::dup2(output, STDOUT_FILENO);
+    ::close(output);
   }
   if (::isatty(STDIN_FILENO) == 1) {  // a background process that reads from the terminal would be stopped
     const int null = ::open("/dev/null", O_RDONLY);
@@ -84,6 +94,7 @@ sigset_t awaited() {
     pointers.push_back(argument.data());
   }
   pointers.push_back(nullptr);
+  sigdelset(&mask, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
   ::signal(SIGXFSZ, SIG_DFL);  // mpirun does not end when a write beyond the limit of files (ulimit -f) is an error
   ::execvp(pointers[0], pointers.data());
@@ -91,8 +102,90 @@ sigset_t awaited() {
   std::_Exit(127);
 }
 
-/// Waits until the child has ended and returns its status.
-int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
+/// A process's state as in /proc/PID/stat (T: stopped, Z: dead); X: there is none, or nothing is known of it.
+char state_of(pid_t process) {
+  std::ifstream in(concat("/proc/", process, "/stat"));
+  std::string line;
+  std::getline(in, line);
+  const std::size_t name_end = line.rfind(')');
+  return name_end == std::string::npos || name_end + 2 >= line.size() ? 'X' : line[name_end + 2];
+}
+
+/// The children of all threads of a process that are not dead; none given where the system does not tell them.
+std::optional<std::vector<pid_t>> living_children(pid_t process) {
+  std::vector<pid_t> living;
+  std::error_code error;
+  std::filesystem::directory_iterator thread(concat("/proc/", process, "/task"), error);
+  for (; !error && thread != std::filesystem::directory_iterator(); thread.increment(error)) {
+    std::ifstream in(thread->path() / "children");
+    if (!in.is_open()) {
+      return std::nullopt;
+    }
+    for (pid_t child = 0; in >> child;) {
+      if (const char state = state_of(child); state != 'Z' && state != 'X') {
+        living.push_back(child);
+      }
+    }
+  }
+  return error ? std::nullopt : std::optional(living);
+}
+
+/// Nobody else watches the launcher: the watchdogs are in the ranks.
+class LauncherWatch {
+ public:
+  LauncherWatch(pid_t launcher, std::string name, const LauncherLimit& limit)
+      : launcher_(launcher), name_(std::move(name)), limit_(limit) {}
+
+  /// Called about once a second; a pause of this process counts little. True: it was to end, and has been ended.
+  bool look(bool asked_to_stop) {
+    constexpr double kMostBetween = 2;
+    constexpr double kAfterRequest = 5;
+    const auto now = std::chrono::steady_clock::now();
+    const double passed = std::min(kMostBetween, std::chrono::duration<double>(now - last_).count());
+    last_ = now;
+    const double most = asked_to_stop ? kAfterRequest : limit_.seconds;
+    const auto children = limit_.children ? living_children(launcher_) : std::nullopt;
+    stopped_ = state_of(launcher_) == 'T' ? stopped_ + passed : 0;
+    alone_ = children && children->empty() ? alone_ + passed : 0;
+    if (most <= 0 || std::max(stopped_, alone_) < most || state_of(launcher_) == 'Z') {
+      return false;
+    }
+    std::fprintf(stderr, "lockstep: error: %s (pid %ld) %s for %.0f s: it is ended\n", name_.c_str(),
+                 static_cast<long>(launcher_), stopped_ >= most ? "has been stopped" : "has had no living rank", most);
+    end();
+    return true;
+  }
+
+ private:
+  void end() const {
+    constexpr int kLooks = 40;
+    constexpr std::chrono::milliseconds kBetween{50};
+    const auto ranks = living_children(launcher_);
+    ::kill(launcher_, SIGTERM);
+    ::kill(launcher_, SIGCONT);
+    for (int i = 0; i < kLooks && state_of(launcher_) != 'Z'; ++i) {
+      std::this_thread::sleep_for(kBetween);
+    }
+    ::kill(-launcher_, SIGKILL);
+    ::kill(launcher_, SIGKILL);
+    for (const pid_t rank : ranks.value_or(std::vector<pid_t>())) {
+      if (state_of(rank) != 'X') {
+        ::kill(-rank, SIGKILL);  // mpirun gives each a group of its own
+        ::kill(rank, SIGKILL);
+      }
+    }
+  }
+
+  pid_t launcher_;
+  std::string name_;
+  LauncherLimit limit_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  double stopped_ = 0;  ///< seconds
+  double alone_ = 0;
+};
+
+/// Waits until the child has ended and returns its status. `ended`: the watch has ended it.
+int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, LauncherWatch& watch, bool& ended) {
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first;
   bool asked = false;  // the ranks have been asked to stop
@@ -100,11 +193,14 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
     siginfo_t info{};
     const timespec again{.tv_sec = 1, .tv_nsec = 0};
     const bool starting = std::chrono::steady_clock::now() - begin < kStart;
-    const int number = asked && starting ? ::sigtimedwait(&set, &info, &again) : ::sigwaitinfo(&set, &info);
+    const int number = ::sigtimedwait(&set, &info, &again);
     if (number < 0) {
       require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
       if (errno == EAGAIN) {
-        ::kill(child, SIGUSR1);
+        if (asked && starting) {
+          ::kill(child, SIGUSR1);
+        }
+        ended = ended || watch.look(stopped_by != 0);
       }
       continue;
     }
@@ -122,6 +218,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
       asked = asked || number == SIGUSR1;
     } else if (stopped_by == 0) {
       ::kill(child, SIGUSR1);
+      ::kill(child, SIGCONT);  // a launcher that somebody has stopped would not hear it
       asked = true;
       first = std::chrono::steady_clock::now();
       stopped_by = number;
@@ -132,36 +229,73 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by) {
   }
 }
 
-/// What the launcher and its ranks write to standard error. A process that they leave behind keeps the pipe open, so
-/// after the launcher's end only what is there already counts.
-void pass_errors(int from, const std::atomic<bool>& ended, BannerFilter& filter) {
-  constexpr int kLookMs = 50;
-  std::array<char, 4096> part{};
-  for (;;) {
-    const bool last = ended;
-    pollfd waiting{.fd = from, .events = POLLIN, .revents = 0};
-    const int ready = ::poll(&waiting, 1, kLookMs);
-    if (ready > 0) {
-      const ssize_t got = ::read(from, part.data(), part.size());
-      if (got > 0) {
-        filter.write({part.data(), static_cast<std::size_t>(got)});
-      } else if (got == 0 || errno != EINTR) {
-        return;
-      }
-    } else if (last) {
-      return;
-    }
-  }
-}
+/// What the launcher and its ranks write to standard output or error. A process that they leave behind keeps the pipe
+/// open, so after the launcher's end only what is there already counts.
+struct Relay {
+  int from;
+  std::function<void(std::string_view)> write;
+  std::atomic<bool> ended = false;  ///< the launcher has
+  std::atomic<bool> done = false;
 
-void write_to_error(std::string_view text) {
+  void run() {
+    constexpr int kLookMs = 50;
+    std::array<char, 4096> part{};
+    for (;;) {
+      const bool last = ended;
+      pollfd waiting{.fd = from, .events = POLLIN, .revents = 0};
+      const int ready = ::poll(&waiting, 1, kLookMs);
+      if (ready > 0) {
+        const ssize_t got = ::read(from, part.data(), part.size());
+        if (got > 0) {
+          write({part.data(), static_cast<std::size_t>(got)});
+        } else if (got == 0 || errno != EINTR) {
+          break;
+        }
+      } else if (last) {
+        break;
+      }
+    }
+    ::close(from);
+    done = true;
+  }
+
+  /// The signals that are blocked now stay blocked in its thread, which may outlive the caller in a write.
+  static std::shared_ptr<Relay> start(int from, std::function<void(std::string_view)> write) {
+    auto relay = std::make_shared<Relay>(from, std::move(write));
+    std::thread([relay] { relay->run(); }).detach();
+    return relay;
+  }
+
+  /// Waits until all is written. False: this process was asked to stop before.
+  bool finish(const sigset_t& set) {
+    constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 2'000'000};
+    for (ended = true; !done;) {
+      siginfo_t info{};
+      const int number = ::sigtimedwait(&set, &info, &kLook);
+      if (number == SIGTSTP) {
+        ::raise(SIGSTOP);
+      } else if (number > 0 && number != SIGCHLD) {
+        return false;
+      }
+    }
+    return true;
+  }
+};
+
+/// 0, or the reason why not all was written.
+int write_all(int file, std::string_view text) {
   while (!text.empty()) {
-    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    const ssize_t written = ::write(file, text.data(), text.size());
     if (written < 0 && errno != EINTR) {
-      return;
+      return errno;
     }
     text.remove_prefix(written > 0 ? static_cast<std::size_t>(written) : 0);
   }
+  return 0;
+}
+
+void write_to_error(std::string_view text) {
+  static_cast<void>(write_all(STDERR_FILENO, text));
 }
 
 /// An exit code that a rank ends with after it has said why.
@@ -172,11 +306,14 @@ bool is_explained(int code) {
 
 }  // namespace
 
-LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables) {
+LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables,
+                         const LauncherLimit& limit) {
   std::fflush(nullptr);
   const sigset_t set = awaited();
   sigset_t before;
-  ::sigprocmask(SIG_BLOCK, &set, &before);
+  sigset_t blocked = set;
+  sigaddset(&blocked, SIGPIPE);
+  ::sigprocmask(SIG_BLOCK, &blocked, &before);
   // The parent process may have set SIGCHLD to be ignored, which is inherited: a child's end then gives no signal and
   // no status.
   struct sigaction child_action {};
@@ -188,39 +325,60 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   if (::pipe2(errors.data(), O_CLOEXEC) != 0) {
     errors = {-1, -1};  // then nothing is kept back
   }
+  std::array<int, 2> output{-1, -1};
+  const int use = ::fcntl(STDOUT_FILENO, F_GETFL);
+  if (!limit.output || use < 0 || (use & O_ACCMODE) == O_RDONLY || ::isatty(STDOUT_FILENO) == 1 ||
+      ::pipe2(output.data(), O_CLOEXEC) != 0) {
+    output = {-1, -1};
+  }
   const pid_t child = ::fork();
   if (child == 0) {
-    become(command, variables, parent, before, errors[1]);
+    become(command, variables, parent, before, errors[1], output[1]);
   }
   const int reason = errno;
   int stopped_by = 0;
   int status = 0;
-  if (errors[1] >= 0) {
-    ::close(errors[1]);
+  bool ended_here = false;
+  for (const int end : {errors[1], output[1]}) {
+    if (end >= 0) {
+      ::close(end);
+    }
   }
-  BannerFilter filter(write_to_error);
-  std::atomic<bool> ended = false;
-  std::thread reader;
+  const auto filter = std::make_shared<BannerFilter>(write_to_error);
+  const auto lost = std::make_shared<std::atomic<bool>>(false);
+  std::shared_ptr<Relay> passed_errors;
+  std::shared_ptr<Relay> passed_output;
   if (child > 0) {
     ::setpgid(child, child);  // parent and child both set it; whichever is first
     if (errors[0] >= 0) {
-      reader = std::thread([&] { pass_errors(errors[0], ended, filter); });  // the signals of `set` are blocked
+      passed_errors = Relay::start(errors[0], [filter](std::string_view text) { filter->write(text); });
     }
-    status = wait_and_pass_on(child, set, stopped_by);
-    ended = true;
+    if (output[0] >= 0) {
+      passed_output = Relay::start(output[0], [lost](std::string_view text) {
+        if (const int why = *lost ? 0 : write_all(STDOUT_FILENO, text); why != 0) {
+          *lost = true;
+          write_to_error(
+              concat("lockstep: standard output cannot be written: ", std::strerror(why), "; the run goes on\n"));
+        }
+      });
+    }
+    LauncherWatch watch(child, command.front(), limit);
+    status = wait_and_pass_on(child, set, stopped_by, watch, ended_here);
   }
-  const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  if (reader.joinable()) {
-    reader.join();
-    filter.finish(!is_explained(code));
+  const int code = ended_here          ? (stopped_by != 0 ? 128 + stopped_by : exit_code::kWatchdog)
+                   : WIFEXITED(status) ? WEXITSTATUS(status)
+                                       : 128 + WTERMSIG(status);
+  if (passed_output) {
+    static_cast<void>(passed_output->finish(set));
   }
-  if (errors[0] >= 0) {
-    ::close(errors[0]);
+  if (passed_errors && passed_errors->finish(set)) {
+    filter->finish(!is_explained(code));
   }
   ::sigaction(SIGCHLD, &child_action_before, nullptr);
+  sigaddset(&before, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   require<StateError>(child > 0, "no process for ", command.front(), ": ", std::strerror(reason));
-  return {code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code, stopped_by != 0};
+  return {code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code, stopped_by != 0, *lost};
 }
 
 std::string find_on_path(const std::string& name) {
@@ -235,7 +393,7 @@ std::string find_on_path(const std::string& name) {
   return {};
 }
 
-int ask_in_a_child(const std::function<int()>& number) {
+int ask_in_a_child(const std::function<int()>& number, int seconds) {
   std::array<int, 2> ends{};
   require<StateError>(::pipe(ends.data()) == 0, "no pipe: ", std::strerror(errno));
   std::fflush(nullptr);
@@ -251,6 +409,17 @@ int ask_in_a_child(const std::function<int()>& number) {
     std::_Exit(written ? 0 : 1);
   }
   ::close(ends[1]);
+  constexpr int kMs = 1000;
+  pollfd waiting{.fd = ends[0], .events = POLLIN, .revents = 0};
+  int ready = 0;
+  do {
+    ready = ::poll(&waiting, 1, seconds * kMs);
+  } while (ready < 0 && errno == EINTR);
+  if (ready == 0) {
+    ::kill(child, SIGKILL);  // a driver that hangs may keep it: nobody waits for its end
+    ::close(ends[0]);
+    throw StateError(concat("looking for GPUs takes longer than ", seconds, " s: expected an answer of the driver"));
+  }
   int answer = 0;
   const bool answered = child > 0 && ::read(ends[0], &answer, sizeof answer) == sizeof answer;
   ::close(ends[0]);

@@ -23,6 +23,13 @@ Checksum checksum_of(const std::string& path) {
   return {static_cast<std::int64_t>(file.size()), std::int64_t{crc32_of(file, 0, file.size())}};
 }
 
+/// How errors call the entry.
+std::string require_plain(const std::string& name, const std::string& list) {
+  std::string source = concat(list, ": ", printable(name));
+  require<DataError>(name.find('/') == std::string::npos, source, ": expected a plain name");
+  return source;
+}
+
 }  // namespace
 
 std::string checksums_text(const std::string& folder, const std::vector<std::string>& names) {
@@ -32,6 +39,18 @@ std::string checksums_text(const std::string& folder, const std::vector<std::str
     files[name] = Json::Object{{"bytes", sum.bytes}, {"crc32", sum.crc32}};
   }
   return Json(Json::Object{{"files", files}}).text(2) + "\n";
+}
+
+std::vector<std::string> listed_files(const std::string& folder) {
+  const std::string list = folder + "/" + kChecksumsFile;
+  std::vector<std::string> names;
+  if (file_exists(list)) {
+    for (const auto& [name, entry] : read_json(list).get<Json::Object>("files", list)) {
+      require_plain(name, list);
+      names.push_back(name);
+    }
+  }
+  return names;
 }
 
 void require_checksums(const std::string& folder, const std::vector<std::string>& names) {
@@ -44,8 +63,7 @@ void require_checksums(const std::string& folder, const std::vector<std::string>
     if (!names.empty() && std::find(names.begin(), names.end(), name) == names.end()) {
       continue;
     }
-    const std::string source = concat(list, ": ", printable(name));
-    require<DataError>(name.find('/') == std::string::npos, source, ": expected a plain name");
+    const std::string source = require_plain(name, list);
     const std::string path = concat(folder, '/', name);
     const auto bytes = entry.get<std::int64_t>("bytes", source);
     const auto crc32 = entry.get<std::int64_t>("crc32", source);

@@ -154,7 +154,7 @@ BestOfResumed best_of_resumed(const std::string& out, const RunProgress& progres
   }
   for (const std::int64_t step : BestCheckpoints::steps_in(out)) {
     const std::string path = concat(out, '/', BestCheckpoints::name(step));
-    const std::optional<RunProgress> there = progress_of(path);
+    const std::optional<RunProgress> there = fs::is_symlink(path) ? std::nullopt : progress_of(path);
     if (same_kind(there) && there->since_best == 0 && there->best == progress.best && there->position.step == step &&
         step <= progress.position.step) {
       return {.value = progress.best, .copy_from = path};
@@ -171,11 +171,18 @@ BestOfResumed best_of_resumed(const std::string& out, const RunProgress& progres
 }
 
 void copy_checkpoint(const std::string& from, const std::string& to) {
+  const std::string found = find_folder(from);
+  require<FileError>(!found.empty() && !fs::is_symlink(found), from, ": is no folder, expected a checkpoint");
+  std::vector<std::string> names = listed_files(found);
+  require<FileError>(!names.empty(), found, ": has no ", kChecksumsFile, " with the files to copy");
+  names.emplace_back(kChecksumsFile);
   AtomicFolder made(to);
   std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(find_folder(from), error)) {
-    const InputFile file(entry.path().string());
-    OutputFile copy(made.file(entry.path().filename().string()));
+  fs::permissions(made.folder(), fs::status(found).permissions(), error);
+  require<FileError>(!error, to, ": its permissions cannot be set: ", error.message());
+  for (const std::string& name : names) {
+    const InputFile file(concat(found, '/', name), InputFile::Links::refuse);
+    OutputFile copy(made.file(name), file.permissions());
     std::vector<std::byte> part(std::size_t{1} << 20);
     for (std::uint64_t at = 0; at < file.size(); at += part.size()) {
       part.resize(std::min<std::uint64_t>(part.size(), file.size() - at));
@@ -184,7 +191,6 @@ void copy_checkpoint(const std::string& from, const std::string& to) {
     }
     copy.finish();
   }
-  require<FileError>(!error, from, ": cannot be read: ", error.message());
   made.commit();
 }
 

@@ -54,7 +54,8 @@ struct BestOfResumed {
 [[nodiscard]] BestOfResumed best_of_resumed(const std::string& out, const RunProgress& progress, const BestBy& by,
                                             bool goes_back);
 
-/// Copies a checkpoint, whose files are durable when the call returns; `to` is there whole or not at all. FileError.
+/// Copies the files of a checkpoint that its checksums.json lists, with their permissions, and nothing else that lies
+/// there. `to` is there whole, durable, or not at all. FileError, also where a file is a link.
 void copy_checkpoint(const std::string& from, const std::string& to);
 
 }  // namespace lockstep::nn

@@ -1,7 +1,5 @@
 #include <lockstep/nn/run/program/run_files.hpp>
 
-#include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <iostream>
 #include <span>
@@ -15,6 +13,7 @@
 #include <unistd.h>
 
 #include <lockstep/nn/run/best_checkpoints.hpp>
+#include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/program/found_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
@@ -48,18 +47,25 @@ std::string last_of(const std::string& folder) {
   }
 }
 
-/// Deletes what replace_file() leaves when it is killed: NAME.tmp-PID.
+/// Deletes what replace_file() leaves when it is killed.
 void remove_cut_files(const std::string& folder, const std::string& name) {
   const std::string begin = name + ".tmp-";
   std::error_code error;
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string found = entry->path().filename().string();
-    if (found.size() > begin.size() && found.starts_with(begin) &&
-        std::all_of(found.begin() + static_cast<std::ptrdiff_t>(begin.size()), found.end(),
-                    [](unsigned char c) { return std::isdigit(c) != 0; })) {
+    if (found.starts_with(begin) && is_unique_suffix(std::string_view(found).substr(begin.size()))) {
       std::error_code ignored;
       std::filesystem::remove(entry->path(), ignored);
     }
+  }
+}
+
+/// False for a checkpoint of another step, to which somebody has given this name.
+bool is_of_step(const std::string& path, std::int64_t step) {
+  try {
+    return read_checkpoint_state(path).progress.position.step == step;
+  } catch (const DataError&) {
+    return true;
   }
 }
 
@@ -68,6 +74,12 @@ void remove_cut_files(const std::string& folder, const std::string& name) {
 void RunFiles::lock_if_used(const std::string& folder) {
   if (FolderLock::known(folder)) {
     lock(folder);
+  }
+}
+
+void RunFiles::name_holder() {
+  if (lock_) {
+    lock_->name_holder();
   }
 }
 
@@ -123,10 +135,16 @@ void RunFiles::remove_results(const std::string& folder) {
     require<FileError>(!error, path, ": cannot be deleted: ", error.message());
   };
   for (const std::int64_t step : BestCheckpoints::steps_in(folder)) {
-    remove_folder(concat(folder, '/', BestCheckpoints::name(step)));
+    const std::string path = concat(folder, '/', BestCheckpoints::name(step));
+    if (is_of_step(path, step)) {
+      remove_folder(path);
+    }
   }
+  constexpr std::int64_t kMostKept = 9999;  // more are dates or steps, in names of a user's copies
   for (const std::int64_t number : numbered_folders(folder, "last.")) {
-    remove(concat(folder, "/last.", number));
+    if (number <= kMostKept) {
+      remove(concat(folder, "/last.", number));
+    }
   }
   // last/ after the other checkpoints: a kill leaves it whole.
   for (const char* name : {kEvaluation, kTensorBoard, "best", "last", "metrics.jsonl"}) {
@@ -151,12 +169,20 @@ void RunFiles::open(const std::string& folder, const Json& config, bool append, 
 void RunFiles::make(const std::string& folder, bool append) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error && !file_exists(folder) && std::filesystem::is_symlink(folder)) {
+  std::error_code ignored;
+  if (error && !file_exists(folder) && std::filesystem::is_symlink(folder, ignored)) {
     throw DataError(concat(folder, ": is a link to ", std::filesystem::read_symlink(folder).string(),
                            ", which does not exist; expected a folder, or nothing"));
   }
   require<DataError>(!error, folder, ": cannot be made: ", error.message());
   lock(folder);
+  lock_->name_holder();
+  const std::string scalars = concat(folder, '/', kTensorBoard);
+  require<DataError>(!append || !tensorboard_from_ || !std::filesystem::is_symlink(scalars), scalars,
+                     ": is a link, expected a folder or nothing");
+  if (append) {  // before anything is changed: it is refused where it is a link
+    log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  }
   for (const char* name : {"/last", "/best"}) {
     recover_folder(folder + name);
   }
@@ -169,12 +195,13 @@ void RunFiles::make(const std::string& folder, bool append) {
   folder_ = folder;
   found_last_ = last_of(folder);
   write_config();
-  log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  if (!append) {
+    log_.emplace(folder + "/metrics.jsonl", append, samples_);
+  }
   if (resumed_ && !resumed_->from_another) {
     write_resumed();
   }
   if (tensorboard_from_) {
-    const std::string scalars = concat(folder, '/', kTensorBoard);
     if (!append) {  // of a run whose metrics were written over
       std::filesystem::remove_all(scalars, error);
       require<FileError>(!error, scalars, ": cannot be deleted: ", error.message());

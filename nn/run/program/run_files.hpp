@@ -24,6 +24,8 @@ class RunFiles final : public RunObserver {
   /// Locks a folder that a run has written to before, so that files read there do not change. Does nothing for other
   /// folders. UsageError naming --out when another run holds the lock.
   void lock_if_used(const std::string& folder);
+  /// Others are told from now on that this process holds the lock, if it does.
+  void name_holder();
   /// The locks below wait so long for a job that is still ending.
   void wait_for_lock(std::chrono::seconds longest) { longest_wait_ = longest; }
   /// "job" of the folder's config.json; empty where there is none.

@@ -108,6 +108,7 @@ struct TrainingProgram::Impl {
       if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !lies_in(resume_from, o.out)) {
         RunFiles::require_no_checkpoints(o.out);
       }
+      files.name_holder();
     });
   }
 

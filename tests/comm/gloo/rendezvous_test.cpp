@@ -369,13 +369,23 @@ TEST(Rendezvous, AnotherVersion) {
   std::thread first([&] { text = come(options(0, 2, port), [](Rendezvous&) { FAIL(); }).text; });
   Hello hello;
   hello.version = 99;
-  hello.job = 0;
+  std::strcpy(hello.host, "ol\x1b[d");
+  hello.job += 1;
+  const detail::Descriptor of_another_job = connect_soon(port);
+  say(of_another_job, hello);
+  std::string answer;
+  EXPECT_TRUE(detail::wait_readable(of_another_job.get(), Clock::now() + std::chrono::seconds(5)));
+  EXPECT_TRUE(detail::receive_more(of_another_job.get(), answer));
+  std::this_thread::sleep_for(milliseconds(100));
+  hello.job -= 1;
+  hello.pid = 8;
   const detail::Descriptor other = connect_soon(port);
   say(other, hello);
   first.join();
-  EXPECT_EQ(text,
-            "ranks of different versions of lockstep: rank 1 (host old, pid 7) has version 99 of the rendezvous, rank "
-            "0 has 1");
+  EXPECT_EQ(
+      text,
+      "ranks of different versions of lockstep: rank 1 (host ol?[d, pid 8) has version 99 of the rendezvous, rank "
+      "0 has 1");
 }
 
 TEST(Rendezvous, ARankThatEndsBeforeAllCameIsNamedAtOnce) {

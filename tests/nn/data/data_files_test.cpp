@@ -240,6 +240,23 @@ TEST_F(Idx, MoreClassesOnlyWithoutAGap) {
   expect_holds(error(), train_labels_ + ": record 4: label 200, expected 0 to 9");
 }
 
+TEST_F(Idx, ALabelBehindTheOthersMakesNoClass) {
+  std::vector<int> values(200);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    values[i] = static_cast<int>(i % 10);
+  }
+  values[33] = 10;
+  put_file(train_images_, images(200, 2, 4));
+  put_file(train_labels_, labels(values));
+  expect_holds(error(), train_labels_ + ": record 33: label 10 is there once, and not in ");
+  put_file(folder_ / "t10k-labels-idx1-ubyte", labels({10}));
+  EXPECT_EQ(open(spec()).train->classes(), 11) << "the test set has it";
+  put_file(folder_ / "t10k-labels-idx1-ubyte", labels({9}));
+  values[34] = 10;
+  put_file(train_labels_, labels(values));
+  EXPECT_EQ(open(spec()).train->classes(), 11) << "two samples";
+}
+
 TEST_F(Idx, LabelsOutOfRangeAreNamed) {
   put_file(train_labels_, labels({5, 10, 9}));
   expect_holds(error(), train_labels_ + ": record 1: label 10, expected 0 to 9");

@@ -242,12 +242,12 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
   job.epochs = 5;
   RunObserver nobody;
   ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  std::filesystem::copy(path("whole/best-12"), job.dir + "/best-6.tmp-host-1-0");
-  std::filesystem::remove(job.dir + "/best-6.tmp-host-1-0/state.json");
+  std::filesystem::copy(path("whole/best-12"), job.dir + "/best-6.tmp-host-1-r0123456789abcdef");
+  std::filesystem::remove(job.dir + "/best-6.tmp-host-1-r0123456789abcdef/state.json");
   job.epochs = 6;
   ASSERT_EQ(train(job, nobody), comm::none_failed(2));
   expect_kept(job.dir, kept);
-  EXPECT_FALSE(std::filesystem::exists(job.dir + "/best-6.tmp-host-1-0"));
+  EXPECT_FALSE(std::filesystem::exists(job.dir + "/best-6.tmp-host-1-r0123456789abcdef"));
 }
 
 TEST_F(BestCheckpointsTest, TheMovingAverageDecides) {

@@ -195,11 +195,11 @@ TEST_F(Copies, AStartDoesNotTakeItsOwnJobsCopiesForAbandoned) {
 
 TEST_F(Copies, AKillDuringACopyLeavesTheOneBefore) {
   run({2}, 9);
-  fs::create_directory(folder(0) + "/last.tmp-host-1-0");
-  std::ofstream(folder(0) + "/last.tmp-host-1-0/model.safetensors") << "begun";
+  fs::create_directory(folder(0) + "/last.tmp-host-1-r0123456789abcdef");
+  std::ofstream(folder(0) + "/last.tmp-host-1-r0123456789abcdef/model.safetensors") << "begun";
   EXPECT_EQ(run({2}, 11).found, 8);
   EXPECT_EQ(step_of(folder(0) + "/last"), 10);
-  EXPECT_FALSE(fs::exists(folder(0) + "/last.tmp-host-1-0"));
+  EXPECT_FALSE(fs::exists(folder(0) + "/last.tmp-host-1-r0123456789abcdef"));
 }
 
 TEST_F(Copies, WithoutRoomTheRunGoesOnWithoutCopies) {

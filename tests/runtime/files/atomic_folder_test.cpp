@@ -214,9 +214,9 @@ TEST(AtomicFolder, FindsAndRecoversTheOldName) {
   const TemporaryFolder root;
   const std::string path = root / "last";
   write_version(path, 4, Replace::swap);
-  std::filesystem::rename(path, path + ".old-host-1-0");
-  std::filesystem::create_directory(path + ".tmp-host-1-0");
-  EXPECT_EQ(find_folder(path), path + ".old-host-1-0");
+  std::filesystem::rename(path, path + ".old-host-1-r0123456789abcdef");
+  std::filesystem::create_directory(path + ".tmp-host-1-r0123456789abcdef");
+  EXPECT_EQ(find_folder(path), path + ".old-host-1-r0123456789abcdef");
   EXPECT_EQ(version_of(find_folder(path)), 4);
   recover_folder(path);
   EXPECT_EQ(find_folder(path), path);
@@ -249,15 +249,20 @@ TEST_P(AtomicFolderTest, KeepsEarlierVersions) {
 TEST(AtomicFolder, FoldersWithNamesOfAUserStay) {
   const TemporaryFolder root;
   const std::string path = root / "last";
-  for (const char* name : {"last.old-mine", "last.tmp-", "last.old-2-3", "last.tmp-a-b-1"}) {
+  const std::vector<std::string> names{"last.old-mine",      "last.tmp-",           "last.old-2-3",
+                                       "last.tmp-a-b-1",     "last.old-2026-11-26", "last.old-run-3-1",
+                                       "last.tmp-host-12-0", "last.old-a-1-r0"};
+  for (const std::string& name : names) {
     write_version(root / name, 1, Replace::swap);
   }
   EXPECT_EQ(find_folder(path), "");
   write_version(path, 2, Replace::swap);
   write_version(path, 3, Replace::two_renames);
   recover_folder(path);
-  EXPECT_EQ(count_entries(root.path()), 5U);
-  EXPECT_EQ(version_of(root / "last.old-mine"), 1);
+  EXPECT_EQ(count_entries(root.path()), names.size() + 1);
+  for (const std::string& name : names) {
+    EXPECT_EQ(version_of(root / name), 1) << name;
+  }
 }
 
 TEST(AtomicFolder, BadPathsAreRefused) {

@@ -1,13 +1,17 @@
 // Files in memory, files that appear whole, checksums of bytes.
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -246,6 +250,69 @@ TEST(Crc32, OfAFileGoesOnFromPieceToPiece) {
   EXPECT_EQ(crc32_of(file, 3, content.size() - 5), crc_by_bits(all.subspan(3, content.size() - 5)));
   EXPECT_EQ(crc32_of(file, 9, 0), 0U);
   (void)error_of<DataError>([&] { (void)crc32_of(file, 9, content.size()); });
+}
+
+// Another container has processes of the same numbers, and perhaps the same host name.
+TEST(AtomicFile, LeavesAFileOfAnotherProcessOfItsNumber) {
+  const testing::TemporaryFolder folder;
+  const std::string theirs = concat(folder / "a", ".tmp-", ::getpid());
+  testing::put_file(theirs, "begun");
+  replace_file(folder / "a", "mine");
+  EXPECT_EQ(read_file(theirs, 100), "begun");
+  EXPECT_EQ(read_file(folder / "a", 100), "mine");
+  std::set<std::string> suffixes;
+  for (int i = 0; i < 100; ++i) {
+    suffixes.insert(unique_suffix());
+  }
+  EXPECT_EQ(suffixes.size(), 100U);
+  EXPECT_TRUE(is_unique_suffix(*suffixes.begin())) << *suffixes.begin();
+  for (const char* other : {"", "r0123456789abcdef", "1-r0123456789abcdef", "a-1-r0123456789abcdeg",
+                            "a-b-r0123456789abcdef", "a-1-r0123456789abcde", "a--r0123456789abcdef", "2026-11-26"}) {
+    EXPECT_FALSE(is_unique_suffix(other)) << other;
+  }
+}
+
+TEST(LogFile, GoesOnBehindTheLastWholeLine) {
+  const testing::TemporaryFolder folder;
+  const std::string tail(200'000, 'x');
+  for (const std::string& lines : {std::string(), std::string("a\n"), "a\n" + tail + "\n"}) {
+    for (const std::string& cut : {std::string(), std::string("{"), tail}) {
+      testing::put_file(folder / "log", lines + cut);
+      LogFile(folder / "log", true).write("b\n");
+      EXPECT_TRUE(read_file(folder / "log", 1 << 20) == lines + "b\n") << lines.size() << ' ' << cut.size();
+    }
+  }
+  LogFile(folder / "log", false).write("c");
+  EXPECT_EQ(read_file(folder / "log", 100), "c");
+}
+
+TEST(LogFile, WritesNothingThroughALink) {
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "victim", "mine");
+  std::filesystem::create_symlink(folder / "victim", folder / "log");
+  std::filesystem::create_symlink(folder / "made", folder / "to nowhere");
+  for (const char* name : {"log", "to nowhere"}) {
+    expect_holds(error_of<FileError>([&] { LogFile(folder / name, true); }), "is a link, expected a regular file");
+  }
+  LogFile(folder / "log", false).write("c");
+  EXPECT_EQ(read_file(folder / "victim", 100), "mine");
+  EXPECT_FALSE(file_exists(folder / "made"));
+  ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
+  expect_holds(error_of<FileError>([&] { LogFile(folder / "fifo", true); }), "is no regular file");
+}
+
+TEST(LogFile, AFullDiskIsAnErrorOfTheRun) {
+  const testing::TemporaryFolder folder;
+  struct rlimit before {};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto ignore = ::signal(SIGXFSZ, SIG_IGN);
+  LogFile file(folder / "log", false);
+  const rlimit little{.rlim_cur = 2, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+  const std::string failure = error_of<WriteError>([&] { file.write("abcd"); });
+  ::setrlimit(RLIMIT_FSIZE, &before);
+  ::signal(SIGXFSZ, ignore);
+  expect_holds(failure, "log: cannot be written: File too large");
 }
 
 }  // namespace

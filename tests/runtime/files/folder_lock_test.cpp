@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 
 #include "tests/support/error_of.hpp"
@@ -25,6 +26,7 @@ TEST(FolderLock, RefusesASecondRunAndNamesTheFirst) {
   std::filesystem::create_directories(folder / "run");
   EXPECT_FALSE(FolderLock::known(folder / "run"));
   std::optional<FolderLock> first(std::in_place, folder / "run");
+  first->name_holder();
   EXPECT_TRUE(FolderLock::known(folder / "run"));
   const std::string text = error_of<UsageError>([&] { const FolderLock second(folder / "run"); });
   expect_holds(text, folder / "run");
@@ -52,7 +54,8 @@ TEST(FolderLock, EndsWithAProcessThatIsKilled) {
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const FolderLock lock(path);
+    FolderLock lock(path);
+    lock.name_holder();
     [[maybe_unused]] const ssize_t sent = ::write(locked[1], "x", 1);
     for (;;) {
       ::pause();
@@ -66,6 +69,27 @@ TEST(FolderLock, EndsWithAProcessThatIsKilled) {
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
   const FolderLock lock(path);
+}
+
+// What is behind a link belongs to somebody who has not asked for a run.
+TEST(FolderLock, WritesNothingThroughALink) {
+  const testing::TemporaryFolder folder;
+  const auto content = [](const std::string& path) { return read_file(path, 100); };
+  for (const char* name : {"soft", "nowhere", "hard"}) {
+    std::filesystem::create_directories(folder / name);
+  }
+  write_file(folder / "victim", "mine");
+  std::filesystem::create_symlink(folder / "victim", folder / "soft/run.lock");
+  std::filesystem::create_symlink(folder / "made", folder / "nowhere/run.lock");
+  std::filesystem::create_hard_link(folder / "victim", folder / "hard/run.lock");
+  for (const char* name : {"soft", "nowhere"}) {
+    EXPECT_TRUE(FolderLock::known(folder / name));
+    expect_holds(error_of<DataError>([&] { const FolderLock lock(folder / name); }),
+                 "/run.lock: is a link, expected a");
+  }
+  FolderLock(folder / "hard").name_holder();
+  EXPECT_EQ(content(folder / "victim"), "mine");
+  EXPECT_FALSE(file_exists(folder / "made"));
 }
 
 TEST(FolderLock, AFolderThatIsNotThere) {
