@@ -230,11 +230,13 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
       "start from the weights of this checkpoint, .safetensors file or .pth of torch.save; of one with another number "
       "of classes the last layer's are left out")
       ->check(not_empty);
-  add("--resume", o.resume, "go on from this checkpoint; auto: from OUT/last, else from the newest of OUT, else anew")
+  add("--resume", o.resume,
+      "go on from this checkpoint; auto: from OUT/last, else from the newest of OUT, else from --init, else anew")
       ->check(not_empty);
   app.add_flag("--overwrite", o.overwrite, "delete the checkpoints in OUT; without it such a folder is refused")
       ->group("Results");
-  add("--evaluate", o.evaluate, "only evaluate this checkpoint, .safetensors file or .pth on the test set")
+  add("--evaluate", o.evaluate,
+      "only evaluate this checkpoint, .safetensors file or .pth on the test set; of a folder of results its best")
       ->check(not_empty);
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
   add("--describe-gpu", o.describe_gpu,

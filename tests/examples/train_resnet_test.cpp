@@ -211,6 +211,29 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   expect_refused(train_resnet(0, mlp + "--classes 4 --evaluate " + path("bare")), {"expected (4, 8)", path("bare")});
 }
 
+/// An mlp that learns nothing is best at first.
+TEST_F(TrainResNet, AnEvaluationTakesTheBestSaysSoAndNeedsNoTrainingBatch) {
+  const std::string mlp = kTiny + "--model mlp --hidden 8 --lr 1e-30 --devices cpu ";
+  ASSERT_EQ(train_resnet(0, mlp + out("run")).code, 0);
+  const std::string large = mlp + "--batch-size 128 --evaluate ";  // of 64 training images
+  for (const auto& [given, read] :
+       std::map<std::string, std::string>{{"run", "run/best, step 4"},
+                                          {"run/", "run/best, step 4"},
+                                          {"run/best", "run/best, step 4"},
+                                          {"run/last", "run/last, step 8"},
+                                          {"run/last/model.safetensors", "run/last/model.safetensors, step 8"}}) {
+    const Ended ended = train_resnet(kMpi && given == "run" ? 2 : 0, large + path(given));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    const std::vector<std::string> lines = ended.lines();
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), "  evaluating " + path(read)), 1) << given << '\n' << ended.output;
+    EXPECT_EQ(ended.count(" of 30)"), 1) << ended.output;
+  }
+  expect_refused(train_resnet(0, mlp + "--batch-size 128" + out("large")),
+                 {"--batch-size is 128", "training set of 64 samples", "at most 64"});
+  fs::remove_all(path("run/best"));
+  EXPECT_EQ(train_resnet(0, large + path("run")).count("  evaluating " + path("run/last, step 8")), 1);
+}
+
 /// Fine-tuning as docs/weights.md shows it: other classes, the first stages as they were.
 TEST_F(TrainResNet, FrozenStagesKeepTheirWeights) {
   const int ranks = kMpi ? 2 : 0;

@@ -252,8 +252,11 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
-  const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
-  require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
+  const bool more = !o.init.empty() || !o.resume.empty();
+  require<UsageError>(o.evaluate.empty() || !more, "--evaluate is ", o.evaluate, " beside ",
+                      o.init.empty() ? "--resume" : "--init", ", expected --evaluate alone");
+  require<UsageError>(o.init.empty() || o.resume.empty() || o.resume == "auto", "--init is ", o.init,
+                      " beside --resume ", o.resume, ", expected one of the two, or --resume auto");
   if (!o.trace_steps.empty()) {
     (void)parse_trace_steps(o.trace_steps);
   }
@@ -377,6 +380,11 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                                ? 0
                                : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));
 
+  require<UsageError>(o.keep_last || rules.global_batch <= training_samples,
+                      o.batch_per_rank ? "--batch-per-rank" : "--batch-size", " is ",
+                      o.batch_per_rank ? *o.batch_per_rank : rules.global_batch, ", a batch of ", rules.global_batch,
+                      ", larger than the training set of ", training_samples, " samples; expected a batch of at most ",
+                      training_samples);
   const Sampler sampler({.size = training_samples,
                          .batch_size = rules.global_batch,
                          .ranks = ranks,
