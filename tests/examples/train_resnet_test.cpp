@@ -625,6 +625,19 @@ TEST_F(TrainResNet, OptimizersAreChosenByName) {
 }
 
 TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
+  // What docs/coming_from.md says of a name.
+  for (const auto& [name, words] :
+       std::map<std::string, std::string>{{"ddp_notebook", "one process a device"},
+                                          {"ddp_find_unused_parameters_false", "a plan knows which gradients"},
+                                          {"ddp_find_unused_parameters_true", "a plan knows which gradients"}}) {
+    EXPECT_EQ(nn::strategy_named(name).strategy, nn::Strategy::ddp);
+    EXPECT_NE(nn::strategy_named(name).note.find(words), std::string::npos) << name;
+  }
+  for (const char* name : {"fsdp", "fsdp_cpu_offload", "deepspeed", "deepspeed_stage_2", "deepspeed_stage_3_offload"}) {
+    EXPECT_NE(error_of<UsageError>([&] { (void)nn::strategy_named(name); }).find("holds all parameters and gradients"),
+              std::string::npos)
+        << name;
+  }
   const Ended horovod = train_resnet(0, kTiny + "--strategy horovod --dry-run");
   EXPECT_EQ(horovod.code, 0) << horovod.output;
   EXPECT_NE(horovod.output.find("  strategy   'horovod' is ddp here: "), std::string::npos) << horovod.output;
@@ -1197,6 +1210,9 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--weight-decay inf"), {"--weight-decay", "inf"});
   expect_refused(train_resnet(0, "--seed -1"), {"--seed", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
+  expect_refused(train_resnet(0, "--model torchvision/resnet50" + kTiny), {"--model resnet50 --init FILE"});
+  expect_refused(train_resnet(0, "--freeze layer9" + kTiny), {"'layer9'", "conv1, bn1, layer1, layer2, layer3, fc"});
+  expect_refused(train_resnet(0, "--data " + path("")), {"a folder", "folder:" + path("")});
   expect_refused(train_resnet(0, "--dtype f8"), {"--dtype", "f8", "bf16"});
   expect_refused(train_resnet(ranks, "--dtype fp16" + kTiny), {"dtype is f16 on cpu", "bf16"});
   expect_refused(train_resnet(0, "--dtype f64 --reduce-dtype bf16"), {"--reduce-dtype", "bf16", "--dtype f64"});

@@ -208,6 +208,7 @@ TEST_F(TrainText, FilesOfTokens) {
 TEST_F(TrainText, BadInput) {
   put_file(path("short.txt"), std::string(400, 'a'));
   expect_refused(run("--data " + path("none") + out("run")), {"--data", path("none"), "no such file"});
+  expect_refused(run("--data text:f" + out("run")), {"--data is 'text:f'", "alone: f"});
   expect_refused(run(kTiny + kRanks + "--data " + path("none") + out("run")), {"--data", path("none")});
   expect_refused(run(kTiny + "--devices cpu --data " + path("short.txt") + out("run")),
                  {path("short.txt"), "11 windows", "--length 32", "--batch-size 16"});

@@ -40,9 +40,11 @@ DType sent_as(const std::string& reduce_dtype) {
   return reduce_dtype == "bf16" ? DType::bf16 : reduce_dtype == "fp16" ? DType::f16 : DType::f32;
 }
 
-/// Names that other tools have for what is ddp or zero1 here.
-constexpr std::array<std::string_view, 7> kDdpElsewhere{"auto",      "dp",       "ddp2",   "ddp_cpu",
-                                                        "ddp_spawn", "ddp_fork", "horovod"};
+/// Names that other tools have for what is ddp or zero1 here, and for what is neither.
+constexpr std::array<std::string_view, 8> kDdpElsewhere{"auto",      "dp",       "ddp2",         "ddp_cpu",
+                                                        "ddp_spawn", "ddp_fork", "ddp_notebook", "horovod"};
+constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";               // and what follows
+constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed", "zero"};  // by their beginning
 constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sharded_spawn", "deepspeed_stage_1",
                                                           "zero"};
 
@@ -186,13 +188,21 @@ NamedStrategy strategy_named(const std::string& name) {
   if (name == "single") {
     return {.one_rank = true};
   }
+  if (name.starts_with(kUnusedParameters)) {
+    return {.note = concat("'", name, "' is ddp here: a plan knows which gradients it makes")};
+  }
   if (among(kDdpElsewhere)) {
     return {.note = concat("'", name, "' is ddp here: one process a device, gradients are summed on all ranks")};
   }
   if (among(kZero1Elsewhere)) {
     return {.strategy = Strategy::zero1, .note = concat("'", name, "' is zero1 here: optimizer states are divided")};
   }
-  throw UsageError(concat("--strategy is '", name, "', expected ddp, zero1 or single"));
+  const bool divided = std::any_of(kDividedElsewhere.begin(), kDividedElsewhere.end(),
+                                   [&](std::string_view begin) { return name.starts_with(begin); });
+  throw UsageError(concat("--strategy is '", name, "', expected ddp, zero1 or single",
+                          divided ? ": every rank holds all parameters and gradients here, zero1 divides the "
+                                    "optimizer's states"
+                                  : ""));
 }
 
 NamedCompression compression_named(const std::string& name) {
