@@ -351,11 +351,16 @@ TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
   EXPECT_NE(ended.output.find(" 1 bucket(s): "), std::string::npos) << ended.output;
   EXPECT_NE(ended.output.find(", by " + path("cost.json")), std::string::npos) << ended.output;
 
+  EXPECT_EQ(ended.count("not reliable"), 0) << ended.output;
+
   file.paths[0].model = {{{0, 0, 1e-6}}};  // the control: no latency, many buckets
+  file.paths[0].held_out = {.count = 12, .median = 0.21, .p90 = 1, .worst = 289};
   testing::put_file(path("cost.json"), comm::cost_text(file));
   const Ended many = train_resnet(kMpi ? 2 : 0, options);
   EXPECT_EQ(many.code, 0) << many.output;
   EXPECT_EQ(many.output.find(" 1 bucket(s): "), std::string::npos) << many.output;
+  EXPECT_EQ(many.count("  warning    --cost " + path("cost.json") + ": not reliable, its all-reduces miss by 21 %"), 1)
+      << many.output;
 }
 
 TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {

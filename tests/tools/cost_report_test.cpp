@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -197,6 +198,21 @@ TEST(CostReport, SaysWhatIsInTheFile) {
   EXPECT_EQ(plots(one).size(), 1U);
   EXPECT_EQ(report(one).find("all_reduce"), std::string::npos);
   EXPECT_NO_THROW((void)report(CostFile{}));
+}
+
+TEST(CostReport, ABusyMachineIsSaidFirst) {
+  const CostFile quiet = made_up();
+  for (const auto& [median, p90, busy] : {std::tuple{0.149, 0.349, false}, {0.16, 0.2, true}, {0.1, 0.36, true}}) {
+    CostFile file = quiet;
+    for (CostPath& path : file.paths) {
+      if (path.name == "all_reduce") {
+        path.held_out = {.count = 12, .median = median, .p90 = p90, .worst = 289};
+      }
+    }
+    EXPECT_EQ(remember(file).size(), busy ? 4U : 3U);
+    EXPECT_EQ(remember(file).at(0).find("**Not reliable**: the machine was busy") == 0, busy);
+    EXPECT_EQ(report(file).find("# What moving data costs on node<1>& (not reliable)\n") == 0, busy);
+  }
 }
 
 TEST(CostReport, AllReducesBetweenGpusComeFirst) {
