@@ -78,8 +78,10 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
       ->group("Data");
   app.add_option("--train-images", o.data.synthetic.train_size, "synthetic: training images")->group("Data");
   app.add_option("--test-images", o.data.synthetic.test_size, "synthetic: test images")->group("Data");
-  app.add_option("--image-size", o.image_size,
-                 "synthetic, folder, list, packed: side of the images; else 32, of pictures 224")
+  app.add_option(
+         "--image-size", o.image_size,
+         "synthetic, folder, list, packed: side of the images; else 32, of pictures 224 unless the model is for "
+         "small images")
       ->group("Data");
   app.add_option("--resize", o.data.folder.resize,
                  "folder, list, packed: shorter side of test images before the crop in the centre; 0: 256/224 of the "
@@ -182,9 +184,12 @@ nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {
   if (model == "airbench94") {
     return {1.5 * scale, 1024};
   }
-  const bool small_images =
-      model == "resnet20" || model == "resnet32" || model == "resnet44" || model == "resnet56" || model == "resnet110";
-  return {0.1 * scale, small_images ? 128 : 256};
+  return {0.1 * scale, for_small_images(model) ? 128 : 256};
+}
+
+bool for_small_images(const std::string& model) {
+  return model == "airbench94" || model == "resnet20" || model == "resnet32" || model == "resnet44" ||
+         model == "resnet56" || model == "resnet110";
 }
 
 }  // namespace train_resnet

@@ -1394,6 +1394,24 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
   EXPECT_NE(split.output.find("9 training and 9 test images"), std::string::npos) << split.output;
 }
 
+/// CIFAR's networks are for its images; a checkpoint's model counts, not the default one.
+TEST_F(TrainResNet, TheSizeOfPicturesFollowsTheModel) {
+  put_pictures(path("data"), 6);
+  const std::string data = " --batch-size 6 --threads 1 --devices cpu --data folder:" + path("data");
+  const auto sees = [&](const std::string& options, const std::string& words) {
+    const Ended ended = train_resnet(0, data + options + " --dry-run");
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_EQ(ended.count(words), 1) << options << '\n' << ended.output;
+  };
+  sees(" --model resnet20", "6 test images 32 x 32,");
+  sees(" --model resnet20", "; enlarged, as most have a shorter side of 21 pixels");
+  sees(" --model resnet20 --image-size 224", "6 test images 224 x 224,");
+  sees(" --model resnet18", "6 test images 224 x 224,");
+  EXPECT_EQ(train_resnet(0, data + " --image-size 21 --dry-run").count("enlarged"), 0) << "the control";
+  ASSERT_EQ(train_resnet(0, data + " --model resnet18 --image-size 32 --steps 1" + out("run")).code, 0);
+  sees(" --evaluate " + path("run/last"), "6 test images 224 x 224,");
+}
+
 // The folder's bits from lists of its pictures; and chunks of them in another order, the same for any workers.
 TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   put_pictures(path("data"), 6);
