@@ -1,6 +1,7 @@
 #include "training_options.hpp"
 
 #include <map>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -97,7 +98,11 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
       "factor of the loss in training: dynamic (halved when gradients are not finite, doubled after 2000 updates), a "
       "number, off; auto: dynamic for fp16");
   add("--weight-decay", o.weight_decay, "L2 penalty; adamw: decoupled, parameters shrink by lr times this");
-  app.add_flag("--no-decay-norm,!--decay-norm", o.no_decay_norm, "no decay on biases and norm parameters")
+  app.add_flag_function(
+         "--no-decay-norm,!--decay-norm", [&o](std::int64_t given) { o.no_decay_norm = given > 0; },
+         std::string("no decay on biases and norm parameters") +
+             (o.default_no_decay_norm ? ", as here without --decay-norm" : ""))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->group("Training");
   add("--norm-weight-decay", o.norm_weight_decay, "decay of norm parameters, instead of --weight-decay");
   add("--bias-weight-decay", o.bias_weight_decay, "decay of biases of other layers, instead of --weight-decay");

@@ -242,6 +242,19 @@ TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
                  {"model.safetensors", "another model"});
 }
 
+/// What the program does without being told gives way to what it is told; the header says what changes numbers.
+TEST_F(TrainText, WeightDecayOfNormsMayBeGiven) {
+  const std::string dry = kTiny + "--devices cpu --dry-run" + out("run");
+  EXPECT_EQ(run(dry).count("weight decay 0.1, none on biases and norms"), 1);
+  const Ended given = run(dry + "--norm-weight-decay 0.01");
+  EXPECT_EQ(given.code, 0) << given.output;
+  EXPECT_EQ(given.count("weight decay 0.1, none on biases and norms"), 1) << given.output;
+  EXPECT_EQ(given.count("0.01"), 1) << given.output;
+  EXPECT_EQ(run(dry + "--decay-norm").count("none on biases"), 0);
+  EXPECT_EQ(run(dry + "--decay-norm --no-decay-norm").count("none on biases"), 1);
+  expect_refused(run(dry + "--no-decay-norm --bias-weight-decay 0.1"), {"--bias-weight-decay", "--no-decay-norm"});
+}
+
 TEST_F(TrainText, HelpNamesEveryOption) {
   const Ended ended = run("--help");
   EXPECT_EQ(ended.code, 0);

@@ -201,7 +201,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
       << counted(resolved.rules.workers, "worker") << " a rank\n"
       << "  optimizer  " << name_of(options.optimizer) << ", learning rate " << options.schedule.base << " ("
       << schedule_text(options.schedule) << "), " << optimizer_text(options.optimizer) << ", weight decay "
-      << options.weight_decay << '\n';
+      << options.weight_decay << (options.decay_all ? "" : ", none on biases and norms") << '\n';
   if (const std::string groups = text_of(options.groups); !groups.empty()) {
     out << "             " << groups << '\n';
   }

@@ -112,7 +112,7 @@ void require_recipe(const TrainingOptions& o) {
                       "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
     need(!value || (std::isfinite(*value) && *value >= 0), option, value.value_or(0), "a number of at least 0");
-    need(!value || !o.no_decay_norm, option, value.value_or(0), "none beside --no-decay-norm");
+    need(!value || !o.no_decay_norm.value_or(false), option, value.value_or(0), "none beside --no-decay-norm");
   };
   decay("--norm-weight-decay", o.norm_weight_decay);
   decay("--bias-weight-decay", o.bias_weight_decay);
@@ -363,7 +363,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                  .skip_non_finite = o.skip_non_finite,
                  .loss_scale = nn::resolved(parse_loss_scale(o.loss_scale), precision.dtype)};
   t.weight_decay = o.weight_decay;
-  t.decay_all = !o.no_decay_norm;
+  t.decay_all = !o.no_decay_norm.value_or(o.default_no_decay_norm);
   t.groups.norm_weight_decay = o.norm_weight_decay;
   t.groups.bias_weight_decay = o.bias_weight_decay;
   std::transform(o.rate_scales.begin(), o.rate_scales.end(), std::back_inserter(t.groups.rates), parse_rate);
