@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
-#include <numeric>
 #include <string_view>
-#include <utility>
 
 #include <CLI/CLI.hpp>
+
+#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::cli {
 namespace {
@@ -79,21 +79,6 @@ std::string option_of(const CLI::App& app, const std::string& name) {
   return !name.empty() && app.get_option_no_throw(option.substr(0, option.find(' '))) != nullptr ? option : "";
 }
 
-/// How many characters are added, left out or changed (Levenshtein 1966).
-std::size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), std::size_t{0});
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
-    for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t same = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({same, diagonal + 1, row[j] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string value_of(const std::string& option, const std::string& value) {
   for (const ValueWord& word : kValues) {
     if (word.option == option && word.theirs == value) {
@@ -144,7 +129,7 @@ std::string nearest_option(const CLI::App& app, const std::string& unknown) {
   std::size_t least = (name.size() + 1) / 3 + 1;  // half a word is no misspelling
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& known : option->get_lnames()) {
-      if (const std::size_t away = distance(name, known); name.size() > 2 && away < least) {
+      if (const std::size_t away = edit_distance(name, known); name.size() > 2 && away < least) {
         least = away;
         nearest = "--" + known;
       }
