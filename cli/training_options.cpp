@@ -118,8 +118,8 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
   add("--shuffle-chunk", o.shuffle_chunk,
       "samples that lie side by side in a packed file or in token files and are read together: the order shuffles "
-      "chunks of so many, then the samples of 16 chunks, so they must not lie class by class (lockstep-pack "
-      "--shuffle); 0: any sample may follow any other");
+      "chunks of so many, then the samples of 16 chunks; a file that lies class by class is shuffled first "
+      "(lockstep-pack --shuffle), or batches hold few classes; 0: any sample may follow any other");
   add("--seed", o.seed, "of all that is random: weights, order, augmentation")->check([](const std::string& text) {
     // The parser takes -1 for 2^64 - 1.
     return text.find('-') == std::string::npos ? std::string() : "is " + text + ", expected at least 0";
@@ -209,7 +209,8 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   };
   add("--out", o.out, "folder for results");
   add("--log-every", o.log_every, "steps between reports");
-  app.add_flag("--tensorboard", o.tensorboard, "write scalars for TensorBoard too: tensorboard --logdir OUT")
+  app.add_flag("--tensorboard", o.tensorboard,
+               "write scalars for TensorBoard too: tensorboard --logdir OUT/tensorboard")
       ->group("Results");
   add("--report-waits", o.report_waits,
       "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not");

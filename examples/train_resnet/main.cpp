@@ -167,7 +167,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
       const nn::ResolvedTraining resolved =
           nn::resolve(o.training, recipe.train->size(), recipe.rate, session.size(), session.rank(), place.share());
       if (session.rank() == 0) {
-        train_resnet::show_batch(*recipe.train, recipe.augment, resolved.trainer, session.size(),
+        train_resnet::show_batch(*recipe.train, recipe.augment, resolved.trainer, session.size(), recipe.class_names,
                                  o.augmentation.show_batch);
       }
     });

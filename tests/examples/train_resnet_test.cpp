@@ -1092,6 +1092,19 @@ TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
   EXPECT_NE(train_resnet(0, "--version").output.find("lockstep "), std::string::npos);
 }
 
+/// A run that --steps ends says how far it goes.
+TEST_F(TrainResNet, EpochsAreThoseThatStepsReach) {
+  const std::string job = kTiny + "--model mlp --hidden 4 --devices cpu --epochs 90 ";
+  const Ended ended = train_resnet(0, job + "--steps 6" + out("run"));
+  EXPECT_EQ(ended.count("4 steps an epoch, 2 epochs, 6 steps in all"), 1) << ended.output;
+  EXPECT_GE(ended.count("epoch 1/2 "), 1) << ended.output;
+  EXPECT_EQ(ended.count("/90"), 0) << ended.output;
+  const Ended resumed = train_resnet(0, job + "--steps 9 --resume auto" + out("run"));
+  EXPECT_GE(resumed.count("epoch 2/3 "), 1) << resumed.output;
+  EXPECT_EQ(resumed.count("differs    options 'milestones'"), 0) << "no number of a cosine depends on them";
+  EXPECT_EQ(resumed.count("differs    options 'total_steps'"), 1) << resumed.output;
+}
+
 TEST_F(TrainResNet, TheHeaderShowsTheRules) {
   const std::string images = " --train-images 10001 --image-size 8 --model mlp --dry-run ";
   const Ended per_rank = train_resnet(kMpi ? 2 : 0, images + "--batch-per-rank 7 --accumulate 8");
@@ -1491,9 +1504,9 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   const std::span bytes(reinterpret_cast<const std::uint8_t*>(file.data()), file.size());
   nn::images::Picture sheet;
   nn::images::decode(bytes, "sheet", nn::images::read_header(bytes, "sheet"), 1, sheet);
-  // Three rows of four, each pixel eight times eight, two between.
-  ASSERT_EQ(sheet.width, 4 * 96 + 3 * 2);
-  ASSERT_EQ(sheet.height, 3 * 96 + 2 * 2);
+  // Three rows of four, each pixel ten times ten, two between.
+  ASSERT_EQ(sheet.width, 4 * 120 + 3 * 2);
+  ASSERT_EQ(sheet.height, 3 * 120 + 2 * 2);
   // The images themselves, in the order of a loader of all ranks.
   nn::DataOptions options{.seed = 1};
   options.synthetic = {.train_size = 64, .test_size = 30, .height = 12, .width = 12};
@@ -1505,17 +1518,17 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
     const std::int64_t id = sampler.order(0)(n);
     data.train->read(id, image);
     expected += concat(n % 4 == 0 ? "\n  " : "  ", data.train->label(id));
-    for (std::int64_t i = 0; i < 96 * 96 * 3; ++i) {
-      const std::int64_t y = i / 3 / 96;
-      const std::int64_t x = i / 3 % 96;
-      const std::int64_t at = ((n / 4 * 98 + y) * sheet.width + n % 4 * 98 + x) * 3 + i % 3;
+    for (std::int64_t i = 0; i < 120 * 120 * 3; ++i) {
+      const std::int64_t y = i / 3 / 120;
+      const std::int64_t x = i / 3 % 120;
+      const std::int64_t at = ((n / 4 * 122 + y) * sheet.width + n % 4 * 122 + x) * 3 + i % 3;
       ASSERT_EQ(sheet.pixels[static_cast<std::size_t>(at)],
-                image[static_cast<std::size_t>((y / 8 * 12 + x / 8) * 3 + i % 3)])
+                image[static_cast<std::size_t>((y / 10 * 12 + x / 10) * 3 + i % 3)])
           << n << ' ' << i;
     }
   }
   EXPECT_EQ(labels.substr(7, expected.size()), expected);
-  EXPECT_EQ(sheet.pixels[96 * 3], 255) << "between two images";
+  EXPECT_EQ(sheet.pixels[120 * 3], 255) << "between two images";
   EXPECT_FALSE(fs::exists(path("nothing"))) << "nothing is trained";
   ASSERT_EQ(train_resnet(0, kTiny + "--steps 1" + out("nothing")).code, 0);  // not in the way of another sheet
   const std::string mixed = show(0, "mixed.png", kRandomPictures);
@@ -1533,6 +1546,11 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
       train_resnet(0, kTiny + "--batch-per-rank 9223372036854775807 --accumulate 2 --show-batch " + path("x.png")),
       {"9223372036854775807 x 2", "2^63"});
   expect_refused(train_resnet(kMpi ? 2 : 0, "--show-batch /nowhere/there/x.png"), {"/nowhere/there/x.png"});
+  put_pictures(path("data"), 4);
+  const Ended named =
+      train_resnet(0, kSmallFolder + "--data folder:" + path("data") + " --show-batch " + path("n.png"));
+  EXPECT_EQ(named.code, 0) << named.output;
+  EXPECT_GE(named.count("  c1"), 1) << named.output;
 }
 
 TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
