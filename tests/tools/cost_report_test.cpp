@@ -166,6 +166,21 @@ TEST(CostPlot, OddDataDraw) {
   EXPECT_EQ(fault_of(heat_map(large)), "");
 }
 
+/// 2.5 % are as high anywhere; on a logarithmic axis they would not be.
+TEST(CostPlot, PerCentsAreOnALinearAxis) {
+  const std::string svg = line_plots(
+      "t", "s", {{.title = "e", .scale = Scale::percent, .curves = {{"e", {{8, 100}, {16, 97.5}, {32, 50}}}}}});
+  EXPECT_EQ(fault_of(svg), "");
+  std::vector<double> heights;
+  for (std::size_t at = svg.find(" cy=\""); at != std::string::npos; at = svg.find(" cy=\"", at + 1)) {
+    heights.push_back(std::stod(svg.substr(at + 5)));
+  }
+  ASSERT_EQ(heights.size(), 3U);
+  EXPECT_NEAR((heights[2] - heights[0]) / (heights[1] - heights[0]), 20, 0.3);
+  EXPECT_NE(svg.find(">60 %<"), std::string::npos) << svg;
+  EXPECT_EQ(svg.find(">200 %<"), std::string::npos);
+}
+
 TEST(CostReport, ANegativeAlphaIsNoLatency) {
   CostFile file = made_up();
   EXPECT_EQ(report(file).find("A negative alpha"), std::string::npos);
