@@ -46,6 +46,20 @@ bool overruled(const std::string& option, const std::vector<std::string>& argume
          });
 }
 
+/// What to write instead of arguments that the app does not know, in brackets, with how to find more.
+std::string advice(const CLI::App& app, const std::vector<std::string>& unknown, const std::string& more) {
+  if (const std::string here = spelled_here(app, unknown); !here.empty()) {
+    return concat(" (write ", here, "; ", more, ", docs/coming_from.md has words of other programs)");
+  }
+  for (const std::string& argument : unknown) {
+    const std::string nearest = argument.starts_with("-") ? nearest_option(app, argument) : "";
+    if (!nearest.empty()) {
+      return concat(" (did you mean ", nearest, "? ", more, ')');
+    }
+  }
+  return concat(" (", more, ')');
+}
+
 /// The command line, followed by the options that only the file gives, and by those that only the recipe gives.
 std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, int argc,
                                         const char* const* argv) {
@@ -58,7 +72,7 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
           app.get_option_no_throw(option) != nullptr && entry.key != "config" && !(recipe && entry.key == "recipe"),
           name, ":", entry.line, ": ", entry.key, " is no option",
           recipe ? concat(" of ", app.get_name(), ": the recipe is another program's, or is mistaken")
-                 : std::string(" (--help lists them, here they have no dashes)"));
+                 : advice(app, {option + "=" + entry.value}, "--help lists the options, here they have no dashes"));
       if (!overruled(option, own)) {
         arguments.push_back(option + "=" + entry.value);
       }
@@ -146,11 +160,7 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
     for (const std::string& argument : unknown) {
       text += " " + argument;
     }
-    const std::string here = spelled_here(app, unknown);
-    throw UsageError(text + (here.empty()
-                                 ? " (--help lists the options)"
-                                 : " (write " + here + "; --help lists the options, docs/coming_from.md has words of " +
-                                       "other programs)"));
+    throw UsageError(text + advice(app, unknown, "--help lists the options"));
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + " (--help lists the options)");
   }

@@ -43,8 +43,9 @@ void add_restart_options(CLI::App& app, LaunchOptions& options, const std::strin
                  "the program starts itself")
       ->capture_default_str()
       ->group(group);
-  app.add_option("--min-ranks", options.min_ranks,
-                 "a start after one that wrote no checkpoint has one rank fewer, but at least so many; 0: as many")
+  app.add_option(
+         "--min-ranks", options.min_ranks,
+         "if a start failed before its first checkpoint, the next has one rank fewer, down to N; 0: never fewer")
       ->capture_default_str()
       ->group(group);
 }

@@ -7,6 +7,8 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/runtime/base/text.hpp>
+
 namespace lockstep::cli {
 namespace {
 
@@ -15,8 +17,9 @@ struct Word {
   std::string_view ours;
 };
 
-constexpr std::array<Word, 26> kOptions{{{"accelerator", "--devices"},
+constexpr std::array<Word, 28> kOptions{{{"accelerator", "--devices"},
                                          {"accumulate-grad-batches", "--accumulate"},
+                                         {"auto-select-gpus", "--devices usable:N"},
                                          {"ckpt-path", "--resume"},
                                          {"default-root-dir", "--out"},
                                          {"gpus", "--devices"},
@@ -35,6 +38,7 @@ constexpr std::array<Word, 26> kOptions{{{"accelerator", "--devices"},
                                          {"optim-args.weight-decay", "--weight-decay"},
                                          {"precision", "--dtype"},
                                          {"pretrained", "--init"},
+                                         {"process-group-backend", "--backend"},
                                          {"resume-from-checkpoint", "--resume"},
                                          {"resume-interrupted", "--resume"},
                                          {"sync-batchnorm", "--sync-batch-norm"},
@@ -60,12 +64,19 @@ constexpr std::array<ValueWord, 11> kValues{{{"--devices", "cuda", "gpu"},
                                              {"--resume", "true", "auto"},
                                              {"--resume", "True", "auto"}}};
 
-std::string option_of(const CLI::App& app, std::string name) {
+/// A name without its dashes in front and its value, with '-' for '_'.
+std::string plain(const std::string& argument) {
+  std::string name = argument.substr(0, argument.find('='));
   name.erase(0, name.find_first_not_of('-'));
   std::ranges::replace(name, '_', '-');
+  return name;
+}
+
+/// The option of this program, where a word of others includes its value with that.
+std::string option_of(const CLI::App& app, const std::string& name) {
   const auto* const word = std::ranges::find(kOptions, name, &Word::theirs);
   const std::string option = word != kOptions.end() ? std::string(word->ours) : "--" + name;
-  return !name.empty() && app.get_option_no_throw(option) != nullptr ? option : "";
+  return !name.empty() && app.get_option_no_throw(option.substr(0, option.find(' '))) != nullptr ? option : "";
 }
 
 std::string value_of(const std::string& option, const std::string& value) {
@@ -81,15 +92,26 @@ std::string value_of(const std::string& option, const std::string& value) {
 
 std::string spelled_here(const CLI::App& app, const std::vector<std::string>& unknown) {
   std::string here;
+  // Lightning's accelerator says what kind of devices, beside how many: here one option says both.
+  std::string kind;
+  const bool counted = std::ranges::any_of(unknown, [&](const std::string& argument) {
+    const std::string name = plain(argument);
+    return name != "accelerator" && option_of(app, name) == "--devices";
+  });
   for (std::size_t i = 0; i < unknown.size(); ++i) {
     const std::size_t equals = unknown[i].find('=');
-    const std::string option = option_of(app, unknown[i].substr(0, equals));
+    const std::string name = plain(unknown[i]);
+    const std::string option = option_of(app, name);
     if (option.empty() || (equals == std::string::npos && !unknown[i].starts_with('-'))) {
       continue;  // a word alone may be anything
     }
+    if (name == "accelerator" && counted) {
+      kind = equals != std::string::npos ? unknown[i].substr(equals + 1) : i + 1 < unknown.size() ? unknown[++i] : "";
+      continue;
+    }
     here += (here.empty() ? "" : " ") + option;
-    if (app.get_option_no_throw(option)->get_items_expected_max() == 0) {
-      continue;  // a flag
+    if (option.find(' ') != std::string::npos || app.get_option_no_throw(option)->get_items_expected_max() == 0) {
+      continue;  // its value is known, or it is a flag
     }
     if (equals != std::string::npos) {
       here += " " + value_of(option, unknown[i].substr(equals + 1));
@@ -97,7 +119,23 @@ std::string spelled_here(const CLI::App& app, const std::vector<std::string>& un
       here += " " + value_of(option, unknown[++i]);
     }
   }
-  return here;
+  const std::size_t devices = here.find("--devices ");
+  return kind == "cpu" && devices != std::string::npos ? here.insert(devices + 10, "cpu:") : here;
+}
+
+std::string nearest_option(const CLI::App& app, const std::string& unknown) {
+  const std::string name = plain(unknown);
+  std::string nearest;
+  std::size_t least = (name.size() + 1) / 3 + 1;  // half a word is no misspelling
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& known : option->get_lnames()) {
+      if (const std::size_t away = edit_distance(name, known); name.size() > 2 && away < least) {
+        least = away;
+        nearest = "--" + known;
+      }
+    }
+  }
+  return nearest;
 }
 
 }  // namespace lockstep::cli

@@ -15,4 +15,7 @@ namespace lockstep::cli {
 /// or is the next argument. Empty when nothing here knows any of them. More words: docs/coming_from.md.
 [[nodiscard]] std::string spelled_here(const CLI::App& app, const std::vector<std::string>& unknown);
 
+/// The app's option that differs from an unknown one by few characters ("--epoch 3": "--epochs"); empty: none does.
+[[nodiscard]] std::string nearest_option(const CLI::App& app, const std::string& unknown);
+
 }  // namespace lockstep::cli

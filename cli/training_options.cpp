@@ -1,6 +1,7 @@
 #include "training_options.hpp"
 
 #include <map>
+#include <string>
 
 #include <CLI/CLI.hpp>
 
@@ -97,7 +98,11 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
       "factor of the loss in training: dynamic (halved when gradients are not finite, doubled after 2000 updates), a "
       "number, off; auto: dynamic for fp16");
   add("--weight-decay", o.weight_decay, "L2 penalty; adamw: decoupled, parameters shrink by lr times this");
-  app.add_flag("--no-decay-norm,!--decay-norm", o.no_decay_norm, "no decay on biases and norm parameters")
+  app.add_flag_function(
+         "--no-decay-norm,!--decay-norm", [&o](std::int64_t given) { o.no_decay_norm = given > 0; },
+         std::string("no decay on biases and norm parameters") +
+             (o.default_no_decay_norm ? ", as here without --decay-norm" : ""))
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast)
       ->group("Training");
   add("--norm-weight-decay", o.norm_weight_decay, "decay of norm parameters, instead of --weight-decay");
   add("--bias-weight-decay", o.bias_weight_decay, "decay of biases of other layers, instead of --weight-decay");
@@ -113,8 +118,8 @@ void add_numbers(CLI::App& app, nn::TrainingOptions& o) {
   app.add_flag("--keep-last", o.keep_last, "train on the partial last batch of an epoch too")->group("Training");
   add("--shuffle-chunk", o.shuffle_chunk,
       "samples that lie side by side in a packed file or in token files and are read together: the order shuffles "
-      "chunks of so many, then the samples of 16 chunks, so they must not lie class by class (lockstep-pack "
-      "--shuffle); 0: any sample may follow any other");
+      "chunks of so many, then the samples of 16 chunks; a file that lies class by class is shuffled first "
+      "(lockstep-pack --shuffle), or batches hold few classes; 0: any sample may follow any other");
   add("--seed", o.seed, "of all that is random: weights, order, augmentation")->check([](const std::string& text) {
     // The parser takes -1 for 2^64 - 1.
     return text.find('-') == std::string::npos ? std::string() : "is " + text + ", expected at least 0";
@@ -204,7 +209,8 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   };
   add("--out", o.out, "folder for results");
   add("--log-every", o.log_every, "steps between reports");
-  app.add_flag("--tensorboard", o.tensorboard, "write scalars for TensorBoard too: tensorboard --logdir OUT")
+  app.add_flag("--tensorboard", o.tensorboard,
+               "write scalars for TensorBoard too: tensorboard --logdir OUT/tensorboard")
       ->group("Results");
   add("--report-waits", o.report_waits,
       "count the calls that made rank 0 wait for its device, in the first N steps and later; 0: do not");
@@ -230,11 +236,13 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
       "start from the weights of this checkpoint, .safetensors file or .pth of torch.save; of one with another number "
       "of classes the last layer's are left out")
       ->check(not_empty);
-  add("--resume", o.resume, "go on from this checkpoint; auto: from OUT/last, else from the newest of OUT, else anew")
+  add("--resume", o.resume,
+      "go on from this checkpoint; auto: from OUT/last, else from the newest of OUT, else from --init, else anew")
       ->check(not_empty);
   app.add_flag("--overwrite", o.overwrite, "delete the checkpoints in OUT; without it such a folder is refused")
       ->group("Results");
-  add("--evaluate", o.evaluate, "only evaluate this checkpoint, .safetensors file or .pth on the test set")
+  add("--evaluate", o.evaluate,
+      "only evaluate this checkpoint, .safetensors file or .pth on the test set; of a folder of results its best")
       ->check(not_empty);
   app.add_flag("--dry-run", o.dry_run, "print the plan, layer by layer, and stop")->group("Results");
   add("--describe-gpu", o.describe_gpu,

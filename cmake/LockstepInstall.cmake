@@ -110,11 +110,12 @@ install(FILES ${PROJECT_BINARY_DIR}/lockstepConfig.cmake ${PROJECT_BINARY_DIR}/l
 install(FILES ${CMAKE_CURRENT_LIST_DIR}/FindNCCL.cmake ${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake
   DESTINATION ${_package})
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT Development)
-foreach(program train_resnet lockstep-cost lockstep-devices lockstep-info lockstep-pack lockstep-report lockstep-scale)
+foreach(program train_resnet train_text hello_ranks lockstep-cost lockstep-devices lockstep-info lockstep-pack lockstep-report lockstep-scale)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
 if(TARGET train_resnet)
-  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/recipes DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep)
+  install(DIRECTORY ${PROJECT_SOURCE_DIR}/examples/recipes ${PROJECT_SOURCE_DIR}/examples/slurm
+    DESTINATION ${CMAKE_INSTALL_DATADIR}/lockstep)
 endif()

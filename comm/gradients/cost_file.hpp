@@ -30,6 +30,13 @@ struct CostErrors {
   double p90 = 0;  ///< by nearest rank: of 10 sizes the 9th
   double worst = 0;
 
+  /// The model is none to plan with: the machine was busy, or the time jumps between two sizes (docs/cost.md).
+  [[nodiscard]] bool high() const {
+    constexpr double kMedian = 0.15;
+    constexpr double kP90 = 0.35;
+    return count > 0 && (median > kMedian || p90 > kP90);
+  }
+
   friend bool operator==(const CostErrors&, const CostErrors&) = default;
 };
 

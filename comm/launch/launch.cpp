@@ -133,6 +133,13 @@ std::optional<Launch> read_slurm(const Environment& environment) {
     const std::string more = shown(environment, {"SLURM_NODEID", nodes, "SLURM_STEP_ID"});
     launch->origin += ", " + more;
     check_place(*launch);
+    const std::string* per_node = find(environment, "SLURM_NTASKS_PER_NODE");
+    const auto asked = per_node == nullptr ? std::nullopt : whole_number(*per_node);
+    if (asked && *asked < (std::int64_t{1} << 31) && *asked * launch->nodes.value_or(1) > launch->size) {
+      launch->note = concat("the step has ", launch->size, launch->size == 1 ? " task" : " tasks", " on ",
+                            launch->nodes.value_or(1), launch->nodes.value_or(1) == 1 ? " node" : " nodes",
+                            ", fewer than the job's SLURM_NTASKS_PER_NODE=", *asked);
+    }
   }
   return launch;
 }

@@ -62,13 +62,13 @@ int run(comm::Session& session, int argc, char** argv) {
   trainer.start();  // all ranks have rank 0's parameters
 
   const nn::RunIdentity identity = nn::identity_of(trainer);
-  std::string differs;  // from the run that wrote the checkpoint: "ranks: checkpoint 2, now 1"
+  std::string differs;  // what is not as in the run that wrote the checkpoint, a line each
   nn::RunProgress progress = nn::resume_if_there("own_model.out/last", trainer, here.control(), identity, &differs);
   std::printf("%s", session.rank() == 0 ? differs.c_str() : "");
   nn::run_training(trainer, here.control(), identity, {.epochs = epochs, .checkpoint_dir = "own_model.out"}, progress,
                    session.rank() == 0 ? lines : silent);
 
-  nn::Inference predict(here.context(), model, trainer.parameters());  // any number of samples, nothing allocated
+  nn::Inference predict(here.context(), model, trainer.parameters());  // up to 1024 samples a call, nothing allocated
   std::vector<float> point{0.33F, 0}, scores(2);
   predict.run(TensorView(std::span(point), {1, 2}), TensorView(std::span(scores), {1, 2}));
   here.context().synchronize();

@@ -26,6 +26,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
   nn::ModelRequest request{.name = o.model, .hidden = o.hidden, .zero_init_residual = o.zero_init_residual};
   nn::DataOptions data_options = o.data;
+  if (!o.image_size && train_resnet::for_small_images(program.evaluated() ? program.evaluated()->model : o.model)) {
+    data_options.folder.image_size = 32;
+  }
   std::vector<nn::DamagedImage> damaged;
   if (o.skip_damaged) {
     damaged = train_resnet::find_damaged(session, place.share(), o.data);
@@ -164,7 +167,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
       const nn::ResolvedTraining resolved =
           nn::resolve(o.training, recipe.train->size(), recipe.rate, session.size(), session.rank(), place.share());
       if (session.rank() == 0) {
-        train_resnet::show_batch(*recipe.train, recipe.augment, resolved.trainer, session.size(),
+        train_resnet::show_batch(*recipe.train, recipe.augment, resolved.trainer, session.size(), recipe.class_names,
                                  o.augmentation.show_batch);
       }
     });

@@ -32,7 +32,8 @@ constexpr const char* kFooter =
     "batch / 1024 for airbench94, 100 times that with lars; 0.001 with adam, adamw and muon.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end),\n"
     "evaluation.json (by class), run.lock, which keeps other runs out, and the checkpoints last/ and best/ (by\n"
-    "test accuracy, with --ema by the average's): model.safetensors, optimizer.safetensors and state.json, with\n"
+    "test accuracy, with --ema by the average's; test_* and evaluation.json are of the weights):\n"
+    "model.safetensors, optimizer.safetensors and state.json, with\n"
     "--ema ema.safetensors, and checksums.json.\n"
     "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
     "(--resume auto goes on from there), 76 no progress (--watchdog).\n"
@@ -78,8 +79,10 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
       ->group("Data");
   app.add_option("--train-images", o.data.synthetic.train_size, "synthetic: training images")->group("Data");
   app.add_option("--test-images", o.data.synthetic.test_size, "synthetic: test images")->group("Data");
-  app.add_option("--image-size", o.image_size,
-                 "synthetic, folder, list, packed: side of the images; else 32, of pictures 224")
+  app.add_option(
+         "--image-size", o.image_size,
+         "synthetic, folder, list, packed: side of the images; else 32, of pictures 224 unless the model is for "
+         "small images")
       ->group("Data");
   app.add_option("--resize", o.data.folder.resize,
                  "folder, list, packed: shorter side of test images before the crop in the centre; 0: 256/224 of the "
@@ -182,9 +185,12 @@ nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {
   if (model == "airbench94") {
     return {1.5 * scale, 1024};
   }
-  const bool small_images =
-      model == "resnet20" || model == "resnet32" || model == "resnet44" || model == "resnet56" || model == "resnet110";
-  return {0.1 * scale, small_images ? 128 : 256};
+  return {0.1 * scale, for_small_images(model) ? 128 : 256};
+}
+
+bool for_small_images(const std::string& model) {
+  return model == "airbench94" || model == "resnet20" || model == "resnet32" || model == "resnet44" ||
+         model == "resnet56" || model == "resnet110";
 }
 
 }  // namespace train_resnet

@@ -37,6 +37,9 @@ struct Options {
 /// The data is folder:DIR or list:FILE, or either in packed:FILE: pictures of any size.
 [[nodiscard]] bool of_folder(const lockstep::nn::DataOptions& data);
 
+/// The model is one of those for CIFAR's images, of 32 x 32 pixels.
+[[nodiscard]] bool for_small_images(const std::string& model);
+
 /// UsageError naming the option and what was expected. `config`: the file of --config.
 [[nodiscard]] lockstep::cli::Parsed<Options> parse(int argc, const char* const* argv,
                                                    const lockstep::cli::ConfigFile& config);

@@ -14,6 +14,7 @@
 #include <lockstep/nn/data/images/encode.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/stream/context.hpp>
 
@@ -27,7 +28,7 @@ namespace {
 
 constexpr std::int64_t kMostColumns = 8;
 constexpr std::int64_t kMostSheet = 8192;  // pixels of a side, unless one image has more
-constexpr std::int64_t kSmallTile = 96;
+constexpr std::int64_t kSmallTile = 128;
 constexpr std::int64_t kGap = 2;
 constexpr std::uint8_t kGapColour = 255;
 
@@ -52,15 +53,19 @@ class Sample {
     }
     return value;
   }
-  [[nodiscard]] std::string label() const {
+  [[nodiscard]] std::string label(const std::vector<std::string>& class_names) const {
+    const auto name = [&](nn::StateField field) {
+      const auto index = static_cast<std::size_t>(number<std::int32_t>(field));
+      return index < class_names.size() ? lockstep::displayed(class_names[index]) : std::to_string(index);
+    };
     std::ostringstream text;
     text << std::fixed << std::setprecision(2);
     const auto other = number<float>(nn::StateField::other_shares);
     if (other == 0) {
-      text << number<std::int32_t>(nn::StateField::labels);
+      text << name(nn::StateField::labels);
     } else {
-      text << number<float>(nn::StateField::shares) << '*' << number<std::int32_t>(nn::StateField::labels) << '+'
-           << other << '*' << number<std::int32_t>(nn::StateField::other_labels);
+      text << number<float>(nn::StateField::shares) << '*' << name(nn::StateField::labels) << '+' << other << '*'
+           << name(nn::StateField::other_labels);
     }
     return text.str();
   }
@@ -78,7 +83,7 @@ std::uint8_t byte_of(float value, float mean, float std) {
 }  // namespace
 
 void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augment, const nn::TrainerOptions& run,
-                int ranks, const std::string& file) {
+                int ranks, const std::vector<std::string>& class_names, const std::string& file) {
   const nn::Sampler sampler({.size = train.size(),
                              .batch_size = run.global_batch,
                              .ranks = ranks,
@@ -115,7 +120,7 @@ void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augm
     lockstep::ops::augment(context, seeded, TensorView(std::span(image), {1, height, width, 3}),
                            TensorView(std::span(&id, 1), {1}), TensorView(std::span(&epoch, 1), Shape{}), {},
                            TensorView(std::span(seen), {1, height, width, 3}));
-    labels += (n % columns == 0 ? "\n  " : "  ") + sample.label();
+    labels += (n % columns == 0 ? "\n  " : "  ") + sample.label(class_names);
     const std::int64_t top = n / columns * (height * enlarged + kGap);
     const std::int64_t left = n % columns * (width * enlarged + kGap);
     for (std::int64_t y = 0; y < height * enlarged; ++y) {

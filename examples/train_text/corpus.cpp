@@ -72,7 +72,7 @@ std::int64_t windows_of(const std::string& name, std::string_view text, std::int
 Corpus read_corpus(const std::string& path) {
   const bool own = path.empty();
   const std::string from = own ? LOCKSTEP_SOURCES : path;
-  const std::string shown = "--data " + from;
+  const std::string shown = (own ? "no --data FILE is given; the documents of lockstep, " : "--data ") + from;
   lockstep::nn::TextFiles text =
       own ? lockstep::nn::read_text(from, shown, {".md"}) : lockstep::nn::read_text(from, shown);
   return {.source = own ? "the documents of lockstep" : path,
@@ -184,6 +184,10 @@ TextData open_text(const std::string& data, std::int64_t length, std::int64_t vo
   }
   if (data.starts_with(kPacked)) {
     return open_packed(data, length, vocabulary);
+  }
+  for (const std::string_view word : {"text:", "folder:"}) {
+    require<lockstep::UsageError>(!data.starts_with(word), "--data is '", data, "', expected a file or folder alone: ",
+                                  data.substr(std::min(word.size(), data.size())));
   }
   Corpus corpus = read_corpus(data);
   const auto train = std::make_shared<TextWindows>(corpus.source + kTrainName, std::move(corpus.train), length);

@@ -83,8 +83,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
       train_text::require_no_vocabulary(o);
     }
     const std::int64_t batch = o.training.batch_size.value_or(o.training.default_batch);
-    require<DataError>(text.train->size() >= batch, text.train->name(), " has ", text.train->size(),
-                       " windows of --length ", o.length, ", expected at least --batch-size ", batch);
+    require<DataError>(text.train->size() >= batch || !o.training.evaluate.empty(), text.train->name(), " has ",
+                       text.train->size(), " windows of --length ", o.length, ", expected at least --batch-size ",
+                       batch);
     prompt = prompt_of(o, text);
     model.emplace(nn::transformer(
         {.vocabulary = text.vocabulary, .length = o.length, .width = o.width, .heads = o.heads, .layers = o.layers}));

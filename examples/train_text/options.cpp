@@ -65,7 +65,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   o.training.default_batch = 16;
   o.training.optimizer = "adamw";
   o.training.weight_decay = 0.1;
-  o.training.no_decay_norm = true;
+  o.training.default_no_decay_norm = true;
   o.training.clip_norm = 1;
   o.training.workers = 0;  // a window is a copy of some bytes
   o.training.out = "text.out";

@@ -107,12 +107,13 @@ DataSplit detail::open_pictures(const std::string& spec, const FolderOptions& gi
                                            options, seed, random);
   };
   DataSplit split;
-  split.train = images_of(" train", list.train, options.random_crops);
+  auto train = images_of(" train", list.train, options.random_crops);
+  split.about = concat(list.about, ", ", text_of(options), train->enlarged_text());
+  split.train = std::move(train);
   split.test = images_of(" test", list.test, false);
   split.statistics = imagenet_statistics();
   split.class_names = std::move(list.names);
   split.files = true;
-  split.about = concat(list.about, ", ", text_of(options));
   return split;
 }
 

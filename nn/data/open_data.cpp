@@ -2,8 +2,10 @@
 
 #include <lockstep/nn/data/open_data.hpp>
 
+#include <filesystem>
 #include <limits>
 #include <string>
+#include <system_error>
 
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -36,6 +38,11 @@ DataSplit open_data(const DataOptions& options) {
   } else if (kind == "idx" && !folder.empty()) {
     split = detail::open_idx(folder);
   } else {
+    std::error_code ignored;
+    const bool exists = std::filesystem::is_directory(options.spec, ignored);
+    require<UsageError>(!exists, "data is '", options.spec,
+                        "', a folder, expected a word before it: folder:", options.spec,
+                        " where it holds pictures in folders train and val");
     throw UsageError(concat("data is '", options.spec,
                             "', expected synthetic, cifar10:DIR, idx:DIR, folder:DIR, list:FILE or packed:FILE"));
   }

@@ -27,7 +27,8 @@ struct CropOptions {
 };
 
 /// How the pictures of folder:DIR, list:FILE and packed:FILE become images of one size, bilinear with antialiasing, as
-/// torchvision does it.
+/// torchvision does it. A JPEG file with at least four times the image's side is decoded at 1/2, 1/4 or 1/8 of its
+/// size.
 struct FolderOptions {
   std::int64_t image_size = 224;  ///< side of the images, 1 to 4096
   /// Of test images: the shorter side before the crop in the centre; 0: image_size * 256 / 224, rounded.

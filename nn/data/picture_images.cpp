@@ -80,6 +80,26 @@ PictureImages::PictureImages(const std::string& name, std::unique_ptr<const Pict
   fingerprint_ = hash.value();
 }
 
+std::string PictureImages::enlarged_text() const {
+  constexpr std::int64_t kSome = 15;
+  std::vector<std::int64_t> sides;
+  std::vector<std::uint8_t> memory;
+  const std::int64_t some = std::min(kSome, size());
+  for (std::int64_t i = 0; i < some; ++i) {
+    try {
+      const images::Header header = pictures_->open(i * size() / some, memory).header;
+      sides.push_back(std::min(header.width, header.height));
+    } catch (const DataError&) {  // the error comes where the picture is needed
+      continue;
+    }
+  }
+  const auto middle = sides.begin() + static_cast<std::ptrdiff_t>(sides.size() / 2);
+  std::nth_element(sides.begin(), middle, sides.end());
+  return middle == sides.end() || *middle >= height()
+             ? ""
+             : concat("; enlarged, as most have a shorter side of ", *middle, " pixels");
+}
+
 PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, std::int64_t index,
                                            std::vector<std::uint8_t>& memory) const {
   Placed placed{.opened = pictures_->open(index, memory)};

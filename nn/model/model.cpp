@@ -89,10 +89,29 @@ std::vector<Model::Parameter> Model::parameters() const {
   return list;
 }
 
+namespace {
+
+/// Names of layers from the first to the last, which backward meets first.
+std::string forward_text(const std::vector<std::string>& layers) {
+  constexpr std::size_t kMost = 16;
+  std::string text;
+  for (std::size_t i = 0; i < layers.size() && i < kMost; ++i) {
+    text += (i == 0 ? "" : ", ") + layers[layers.size() - 1 - i];
+  }
+  return layers.size() > kMost ? text + ", ..." : text;
+}
+
+}  // namespace
+
 void Model::freeze(const std::string& prefix) {
   bool found = false;
+  std::vector<std::string> layers;  // by the part of their names before the first point
   for (const Parameter& parameter : parameters()) {
     const std::string& name = parameter.spec.name;
+    const std::string layer = name.substr(0, name.find('.'));
+    if (std::find(layers.begin(), layers.end(), layer) == layers.end()) {
+      layers.push_back(layer);
+    }
     if (name == prefix || name.starts_with(prefix + ".")) {
       found = true;
       if (parameter.spec.trainable) {
@@ -101,7 +120,8 @@ void Model::freeze(const std::string& prefix) {
     }
   }
   require<UsageError>(found, "model ", name_, ": there is no parameter '", prefix, "' or '", prefix,
-                      ".' to freeze, expected a layer's or a parameter's name");
+                      ".' to freeze, expected a layer's or a parameter's name: ", forward_text(layers),
+                      " or one in them");
 }
 
 void Model::require_training() const {

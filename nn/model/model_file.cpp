@@ -1,8 +1,11 @@
 #include <lockstep/nn/model/model_file.hpp>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
+#include <functional>
 #include <set>
+#include <string_view>
 #include <system_error>
 
 #include <unistd.h>
@@ -34,8 +37,45 @@ std::vector<Piece> model_pieces(const ParameterSet& parameters) {
   return pieces;
 }
 
+/// Counters of PyTorch's BatchNorm and AveragedModel.
 bool ignored(const TensorEntry& entry) {
-  return entry.name.ends_with(".num_batches_tracked");
+  return entry.name.ends_with(".num_batches_tracked") || entry.name == "n_averaged";
+}
+
+/// What other programs write before the names of a model's tensors: DistributedDataParallel and AveragedModel,
+/// torch.compile, Lightning. They may be nested.
+constexpr std::array<std::string_view, 3> kPrefixes{"module.", "_orig_mod.", "model."};
+
+/// Takes such a prefix off where the file has none of the model's tensors without it.
+void take_off_prefix(TensorFile& file, const ParameterSet& parameters) {
+  std::set<std::string, std::less<>> names;
+  for (const Piece& piece : model_pieces(parameters)) {
+    names.insert(piece.name);
+  }
+  std::string_view prefix;
+  for (const TensorEntry& entry : file.entries()) {
+    std::string_view rest = entry.name;
+    if (names.contains(rest)) {
+      return;
+    }
+    for (bool found = true; found && !names.contains(rest);) {
+      const auto* const begin = std::find_if(kPrefixes.begin(), kPrefixes.end(),
+                                             [&](std::string_view each) { return rest.starts_with(each); });
+      found = begin != kPrefixes.end();
+      rest.remove_prefix(found ? begin->size() : 0);
+    }
+    if (names.contains(rest)) {
+      prefix = std::string_view(entry.name).substr(0, entry.name.size() - rest.size());
+    }
+  }
+  std::vector<TensorEntry> entries = file.entries();
+  const std::string taken(prefix);
+  for (TensorEntry& entry : entries) {
+    if (entry.name.starts_with(taken)) {
+      entry.name.erase(0, taken.size());
+    }
+  }
+  file.set_entries(std::move(entries));
 }
 
 /// Checks that the file has all pieces, and nothing else but the tensors in `left`.
@@ -108,6 +148,9 @@ std::vector<std::string> other_head(const TensorFile& file, const Model& model) 
 std::string model_path(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
+    const std::string index = concat(path, '/', kModelFile, ".index.json");
+    require<DataError>(file_exists(concat(path, '/', kModelFile)) || !file_exists(index), index,
+                       ": weights in several files, which lockstep does not read; expected one file, ", kModelFile);
     return path + "/" + kModelFile;
   }
   if (file_exists(path)) {
@@ -161,7 +204,8 @@ void save_model(const std::string& path, Context& context, const ParameterSet& p
 }
 
 void load_model(const std::string& path, Context& context, ParameterSet& parameters) {
-  const TensorFile file = open_model_file(path);
+  TensorFile file = open_model_file(path);
+  take_off_prefix(file, parameters);
   require_model(file, parameters);
   require_unchanged(file);
   read_model(file, context, parameters);
@@ -169,7 +213,8 @@ void load_model(const std::string& path, Context& context, ParameterSet& paramet
 
 std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                          ParameterSet& parameters) {
-  const TensorFile file = open_model_file(path);
+  TensorFile file = open_model_file(path);
+  take_off_prefix(file, parameters);
   std::vector<std::string> left = other_head(file, model);
   std::vector<Piece> pieces = model_pieces(parameters);
   std::erase_if(pieces,

@@ -181,6 +181,12 @@ Model make_model(const ModelRequest& request) {
       return resnet(large.depth, request.classes, request.height, large.width, request.zero_init_residual);
     }
   }
+  constexpr std::string_view kTorchvision = "torchvision/";
+  if (request.name.starts_with(kTorchvision)) {
+    const std::string name = request.name.substr(kTorchvision.size());
+    throw UsageError(concat("unknown model '", request.name, "', expected a name alone: --model ", name,
+                            " --init FILE, nothing is downloaded"));
+  }
   throw UsageError("unknown model '" + request.name +
                    "', expected resnet18, 34, 50, 101, 152, resnext50_32x4d, resnext101_32x8d, wide_resnet50_2, "
                    "wide_resnet101_2 (large images), resnet20, 32, 44, 56, 110, airbench94 (small images) or mlp");

@@ -133,7 +133,12 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
       std::string lines;
       std::string first;
       std::int64_t count = 0;
+      // Milestones are of a run's length, and without a schedule that has them no number depends on them.
+      const bool steps = text_in(*members, "schedule") == "\"step\"" || text_in(members_now, "schedule") == "\"step\"";
       for (const auto& [name, unused] : all) {
+        if (key == "options" && name == "milestones" && !steps) {
+          continue;
+        }
         const std::string before = text_in(*members, name);
         std::string text_now = text_in(members_now, name);
         if (before != text_now) {

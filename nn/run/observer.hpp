@@ -21,7 +21,7 @@ enum class RunEnd : unsigned char {
 
 struct RunBegin {
   Position position;                   ///< where the run begins or continues
-  std::int64_t epochs = 0;             ///< of the whole run
+  std::int64_t epochs = 0;             ///< of the whole run, also those that RunOptions::steps cut
   std::int64_t total_steps = 0;        ///< of the whole run
   std::int64_t batches_per_epoch = 0;  ///< steps of an epoch
 };

@@ -134,11 +134,14 @@ class Run {
     }
     begin_ = now_s();
     const std::int64_t steps_of_epochs = at().step + trainer_.steps_until(options_.epochs);
-    observer_.on_run_begin(
-        {.position = at(),
-         .epochs = options_.epochs,
-         .total_steps = options_.steps > 0 ? std::min(steps_of_epochs, options_.steps) : steps_of_epochs,
-         .batches_per_epoch = per_epoch_});
+    const bool cut = options_.steps > 0 && options_.steps < steps_of_epochs;
+    const std::int64_t total = cut ? options_.steps : steps_of_epochs;
+    const std::int64_t batches = at().batch + std::max<std::int64_t>(total - at().step, 0);  // from this epoch's begin
+    const std::int64_t reached = at().epoch + (batches + per_epoch_ - 1) / per_epoch_;
+    observer_.on_run_begin({.position = at(),
+                            .epochs = cut ? std::min(reached, options_.epochs) : options_.epochs,
+                            .total_steps = total,
+                            .batches_per_epoch = per_epoch_});
     looked_at_ = at().step;
     checked_ = at().step;
     if (options_.checkpoint_first) {

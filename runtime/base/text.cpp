@@ -1,5 +1,10 @@
 #include <lockstep/runtime/base/text.hpp>
 
+#include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 namespace lockstep {
 
 std::size_t printable_length(std::string_view text) noexcept {
@@ -71,6 +76,20 @@ std::string utf8_text(std::string_view text) {
 std::string printable(std::string_view text) {
   constexpr std::size_t kMost = 200;
   return "'" + displayed(text.substr(0, kMost)) + (text.size() > kMost ? "...'" : "'");
+}
+
+std::size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<std::size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), std::size_t{0});
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    std::size_t diagonal = std::exchange(row[0], i + 1);
+    for (std::size_t j = 0; j < b.size(); ++j) {
+      const std::size_t same = diagonal + (a[i] == b[j] ? 0 : 1);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({same, diagonal + 1, row[j] + 1});
+    }
+  }
+  return row.back();
 }
 
 }  // namespace lockstep

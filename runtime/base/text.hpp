@@ -27,4 +27,7 @@ PrintedCharacter print_character(std::string_view text, char* out) noexcept;
 /// Text in single quotes for an error message: one line whatever is in it, cut after 200 bytes.
 [[nodiscard]] std::string printable(std::string_view text);
 
+/// How many characters are added, left out or changed from one to the other (Levenshtein 1966).
+[[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+
 }  // namespace lockstep

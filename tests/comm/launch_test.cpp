@@ -138,6 +138,25 @@ TEST(Launch, ABatchScriptIsToldHowTasksStart) {
   EXPECT_TRUE(detect_launch(kStep).note.empty());
 }
 
+TEST(Launch, AStepWithFewerTasksThanTheJobAsksForIsNoted) {
+  const auto note = [](const char* per_node) {
+    return detect_launch(with(kStep, {{"SLURM_NTASKS_PER_NODE", per_node}})).note;  // 4 tasks on 2 nodes
+  };
+  EXPECT_EQ(note("4"), "the step has 4 tasks on 2 nodes, fewer than the job's SLURM_NTASKS_PER_NODE=4");
+  for (const char* fits : {"2", "1", "", "many", "99999999999999999999"}) {
+    EXPECT_EQ(note(fits), "") << fits;
+  }
+  EXPECT_NE(detect_launch(with(kStep, {{"SLURM_NTASKS", "1"},
+                                       {"SLURM_PROCID", "0"},
+                                       {"SLURM_NODEID", "0"},
+                                       {"SLURM_NNODES", "1"},
+                                       {"SLURM_LOCALID", "0"},
+                                       {"SLURM_NTASKS_PER_NODE", "2"}}))
+                .description()
+                .find("started by srun; the step has 1 task on 1 node"),
+            std::string::npos);
+}
+
 struct Refused {
   Environment environment;
   std::vector<const char*> words;

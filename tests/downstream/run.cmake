@@ -1,7 +1,7 @@
 # Builds tests/downstream against lockstep and runs it under mpirun. HOW = install: installs the build in BUILD_DIR to a
 # prefix, moves that prefix (the package must not know where it was made), compiles all installed headers, and uses
 # find_package. HOW = subdirectory: add_subdirectory, which compiles the floors up to comm once more.
-# Arguments: HOW SOURCE_DIR BUILD_DIR CONFIG COMPILER GENERATOR, and lists joined by |: OPTIONS MPIRUN INCLUDES
+# Arguments: HOW SOURCE_DIR BUILD_DIR CONFIG COMPILER GENERATOR PROGRAMS (whether the examples are built), and lists joined by |: OPTIONS MPIRUN INCLUDES
 cmake_minimum_required(VERSION 3.25)
 include(${CMAKE_CURRENT_LIST_DIR}/steps.cmake)
 set(here ${BUILD_DIR}/downstream/${HOW})
@@ -42,4 +42,26 @@ string(REGEX MATCHALL "rank [01] of 2: good" good "${output}")
 list(LENGTH good count)
 if(NOT count EQUAL 2)
   message(FATAL_ERROR "expected two ranks that say good")
+endif()
+
+# README's sample, by the lines of CMake that stand beside it, and the programs and files that batch jobs call.
+if(HOW STREQUAL "install")
+  file(READ ${SOURCE_DIR}/README.md readme)
+  string(FIND "${readme}" "```cmake\n" at)
+  string(SUBSTRING "${readme}" ${at} -1 readme)
+  string(REGEX MATCH "^```cmake\n([^`]*)```" lines "${readme}")
+  file(WRITE ${here}/own/CMakeLists.txt "${CMAKE_MATCH_1}")
+  file(COPY ${SOURCE_DIR}/examples/own_model/main.cpp DESTINATION ${here}/own)
+  must(${CMAKE_COMMAND} -S ${here}/own -B ${here}/own/build -G ${GENERATOR} -DCMAKE_CXX_COMPILER=${COMPILER}
+       -DCMAKE_BUILD_TYPE=${CONFIG} ${options} -Dlockstep_ROOT=${here}/prefix)
+  must(${CMAKE_COMMAND} --build ${here}/own/build)
+  must(${CMAKE_COMMAND} -E chdir ${here}/own ${here}/own/build/own_model 1)
+  if(NOT output MATCHES "epoch 1: test accuracy" OR NOT output MATCHES "is on spiral [01]")
+    message(FATAL_ERROR "expected the lines of own_model")
+  endif()
+  foreach(file bin/hello_ranks bin/train_text bin/train_resnet share/lockstep/slurm/one_node.sbatch)
+    if(PROGRAMS AND NOT EXISTS ${here}/prefix/${file})
+      message(FATAL_ERROR "${file} is not installed")
+    endif()
+  endforeach()
 endif()

@@ -19,6 +19,7 @@ else()
     add_test(NAME downstream.${how} COMMAND ${CMAKE_COMMAND} -DHOW=${how} -DSOURCE_DIR=${PROJECT_SOURCE_DIR}
       -DBUILD_DIR=${PROJECT_BINARY_DIR} -DCONFIG=${type} -DCOMPILER=${CMAKE_CXX_COMPILER}
       -DGENERATOR=${CMAKE_GENERATOR} -DOPTIONS=${options} -DMPIRUN=${mpirun} -DINCLUDES=${includes}
+      -DPROGRAMS=$<TARGET_EXISTS:train_resnet>
       -P ${PROJECT_SOURCE_DIR}/tests/downstream/run.cmake)
     set_tests_properties(downstream.${how} PROPERTIES TIMEOUT 900 LABELS "downstream;mpi;${how}" PROCESSORS 2
       ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")

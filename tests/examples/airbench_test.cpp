@@ -149,7 +149,7 @@ TEST_F(Airbench, TestsTakeTheMeanOfViews) {
   ASSERT_EQ(run(0, tiny + "--tta none" + out("plain")).code, 0);
   EXPECT_EQ(tensor("viewed", "layers.0.weight"), tensor("plain", "layers.0.weight")) << "training does not know them";
   const auto loss = [&](const std::string& options) {
-    const Ended evaluated = run(0, "--top-k 2 --evaluate " + path("viewed") + options);
+    const Ended evaluated = run(0, "--top-k 2 --evaluate " + path("viewed/last") + options);
     EXPECT_EQ(evaluated.code, 0) << evaluated.output;
     const std::size_t at = evaluated.output.find("\ntest loss ");
     return at == std::string::npos ? std::string() : evaluated.output.substr(at, evaluated.output.find("calib") - at);

@@ -145,8 +145,9 @@ TEST(LaunchOptions, WhereARankIs) {
 }
 
 TEST(ConfigFile, ErrorsNameFileAndLine) {
-  EXPECT_EQ(failure<UsageError>("epochs = 1\nepoch = 2"),
-            "run.toml:2: epoch is no option (--help lists them, here they have no dashes)");
+  EXPECT_EQ(
+      failure<UsageError>("epochs = 1\nepoch = 2"),
+      "run.toml:2: epoch is no option (did you mean --epochs? --help lists the options, here they have no dashes)");
   EXPECT_NE(failure<UsageError>("config = \"other.toml\"").find("run.toml:1: config"), std::string::npos);
   EXPECT_NE(failure<DataError>("epochs = 1\nlr 3").find("run.toml:2: "), std::string::npos);
   EXPECT_NE(failure<DataError>("epochs = 1\nepochs = 2").find("run.toml:2: "), std::string::npos);

@@ -173,7 +173,7 @@ TEST_F(Recipes, TheHeaderSaysWhatCounts) {
 TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
   const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
   const Ended undecayed = run(small + "resnet50-v2 --no-decay-norm");
-  expect_words(undecayed, {"  recipe     resnet50-v2\n", "weight decay 2e-05\n"});
+  expect_words(undecayed, {"  recipe     resnet50-v2\n", "weight decay 2e-05, none on biases and norms\n"});
   EXPECT_EQ(undecayed.output.find("norm decay 0"), std::string::npos) << undecayed.output;
   expect_words(run(small + "resnet50-lars --norm-weight-decay 1e-4"),
                {"weight decay 0.0002\n             norm decay "});
@@ -245,7 +245,7 @@ TEST_F(Recipes, TheAverageIsShownKeptAndEvaluated) {
   both << "ema " << loss.str();
   std::ostringstream weights;
   weights << "\ntest loss " << saved.progress.test_loss.value_or(-1);
-  expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run")), {weights.str(), both.str()});
+  expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run/last")), {weights.str(), both.str()});
   const Ended resumed = run(options + "--epochs 3 --resume auto --out " + path("run"));
   expect_words(resumed, {"resuming", "ema_test_accuracy"});
   EXPECT_EQ(resumed.output.find("'ema'"), std::string::npos) << resumed.output;

@@ -122,6 +122,24 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
   }
 }
 
+/// A job that is requeued gives the same command again.
+TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
+  const std::string weights = path("base") + "/last ";
+  ASSERT_EQ(train("--epochs 1" + out("base")).code, 0);
+  ASSERT_EQ(train("--epochs 2 --lr 0.01 --init " + weights + out("whole")).code, 0);
+  const std::string job = "--epochs 2 --lr 0.01 --resume auto --init " + weights + out("cut");
+  const Ended begun = train(job + "--max-time 0.000001");
+  ASSERT_EQ(begun.code, 75) << begun.output;
+  EXPECT_EQ(begun.count("  resuming   "), 0) << begun.output;
+  const Ended ended = train(job);
+  ASSERT_EQ(ended.code, 0) << ended.output;
+  EXPECT_EQ(ended.count("  resuming   " + path("cut/last")), 1) << ended.output;
+  EXPECT_EQ(get_file(path("cut/last/model.safetensors")), get_file(path("whole/last/model.safetensors")));
+  EXPECT_NE(get_file(path("cut/last/model.safetensors")), get_file(path("base/last/model.safetensors")));
+  expect_refused(train("--init a --resume b"), {"--init is a beside --resume b", "--resume auto"});
+  expect_refused(train("--init a --evaluate b"), {"--evaluate is b beside --init"});
+}
+
 /// The best of the first epoch stays the best: an mlp that learns nothing has the same accuracy after each.
 TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
   const std::string job = "--model mlp --hidden 8 --lr 1e-30 --epochs 3 --keep-best 2 --resume auto ";

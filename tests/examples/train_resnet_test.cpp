@@ -224,6 +224,29 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   expect_refused(train_resnet(0, mlp + "--classes 4 --evaluate " + path("bare")), {"expected (4, 8)", path("bare")});
 }
 
+/// An mlp that learns nothing is best at first.
+TEST_F(TrainResNet, AnEvaluationTakesTheBestSaysSoAndNeedsNoTrainingBatch) {
+  const std::string mlp = kTiny + "--model mlp --hidden 8 --lr 1e-30 --devices cpu ";
+  ASSERT_EQ(train_resnet(0, mlp + out("run")).code, 0);
+  const std::string large = mlp + "--batch-size 128 --evaluate ";  // of 64 training images
+  for (const auto& [given, read] :
+       std::map<std::string, std::string>{{"run", "run/best, step 4"},
+                                          {"run/", "run/best, step 4"},
+                                          {"run/best", "run/best, step 4"},
+                                          {"run/last", "run/last, step 8"},
+                                          {"run/last/model.safetensors", "run/last/model.safetensors, step 8"}}) {
+    const Ended ended = train_resnet(kMpi && given == "run" ? 2 : 0, large + path(given));
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    const std::vector<std::string> lines = ended.lines();
+    EXPECT_EQ(std::count(lines.begin(), lines.end(), "  evaluating " + path(read)), 1) << given << '\n' << ended.output;
+    EXPECT_EQ(ended.count(" of 30)"), 1) << ended.output;
+  }
+  expect_refused(train_resnet(0, mlp + "--batch-size 128" + out("large")),
+                 {"--batch-size is 128", "training set of 64 samples", "at most 64"});
+  fs::remove_all(path("run/best"));
+  EXPECT_EQ(train_resnet(0, large + path("run")).count("  evaluating " + path("run/last, step 8")), 1);
+}
+
 /// Fine-tuning as docs/weights.md shows it: other classes, the first stages as they were.
 TEST_F(TrainResNet, FrozenStagesKeepTheirWeights) {
   const int ranks = kMpi ? 2 : 0;
@@ -341,11 +364,16 @@ TEST_F(TrainResNet, BucketsFollowTheCostsOfAFile) {
   EXPECT_NE(ended.output.find(" 1 bucket(s): "), std::string::npos) << ended.output;
   EXPECT_NE(ended.output.find(", by " + path("cost.json")), std::string::npos) << ended.output;
 
+  EXPECT_EQ(ended.count("not reliable"), 0) << ended.output;
+
   file.paths[0].model = {{{0, 0, 1e-6}}};  // the control: no latency, many buckets
+  file.paths[0].held_out = {.count = 12, .median = 0.21, .p90 = 1, .worst = 289};
   testing::put_file(path("cost.json"), comm::cost_text(file));
   const Ended many = train_resnet(kMpi ? 2 : 0, options);
   EXPECT_EQ(many.code, 0) << many.output;
   EXPECT_EQ(many.output.find(" 1 bucket(s): "), std::string::npos) << many.output;
+  EXPECT_EQ(many.count("  warning    --cost " + path("cost.json") + ": not reliable, its all-reduces miss by 21 %"), 1)
+      << many.output;
 }
 
 TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
@@ -620,6 +648,19 @@ TEST_F(TrainResNet, OptimizersAreChosenByName) {
 }
 
 TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
+  // What docs/coming_from.md says of a name.
+  for (const auto& [name, words] :
+       std::map<std::string, std::string>{{"ddp_notebook", "one process a device"},
+                                          {"ddp_find_unused_parameters_false", "a plan knows which gradients"},
+                                          {"ddp_find_unused_parameters_true", "a plan knows which gradients"}}) {
+    EXPECT_EQ(nn::strategy_named(name).strategy, nn::Strategy::ddp);
+    EXPECT_NE(nn::strategy_named(name).note.find(words), std::string::npos) << name;
+  }
+  for (const char* name : {"fsdp", "fsdp_cpu_offload", "deepspeed", "deepspeed_stage_2", "deepspeed_stage_3_offload"}) {
+    EXPECT_NE(error_of<UsageError>([&] { (void)nn::strategy_named(name); }).find("holds all parameters and gradients"),
+              std::string::npos)
+        << name;
+  }
   const Ended horovod = train_resnet(0, kTiny + "--strategy horovod --dry-run");
   EXPECT_EQ(horovod.code, 0) << horovod.output;
   EXPECT_NE(horovod.output.find("  strategy   'horovod' is ddp here: "), std::string::npos) << horovod.output;
@@ -1077,6 +1118,19 @@ TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
   EXPECT_NE(train_resnet(0, "--version").output.find("lockstep "), std::string::npos);
 }
 
+/// A run that --steps ends says how far it goes.
+TEST_F(TrainResNet, EpochsAreThoseThatStepsReach) {
+  const std::string job = kTiny + "--model mlp --hidden 4 --devices cpu --epochs 90 ";
+  const Ended ended = train_resnet(0, job + "--steps 6" + out("run"));
+  EXPECT_EQ(ended.count("4 steps an epoch, 2 epochs, 6 steps in all"), 1) << ended.output;
+  EXPECT_GE(ended.count("epoch 1/2 "), 1) << ended.output;
+  EXPECT_EQ(ended.count("/90"), 0) << ended.output;
+  const Ended resumed = train_resnet(0, job + "--steps 9 --resume auto" + out("run"));
+  EXPECT_GE(resumed.count("epoch 2/3 "), 1) << resumed.output;
+  EXPECT_EQ(resumed.count("differs    options 'milestones'"), 0) << "no number of a cosine depends on them";
+  EXPECT_EQ(resumed.count("differs    options 'total_steps'"), 1) << resumed.output;
+}
+
 TEST_F(TrainResNet, TheHeaderShowsTheRules) {
   const std::string images = " --train-images 10001 --image-size 8 --model mlp --dry-run ";
   const Ended per_rank = train_resnet(kMpi ? 2 : 0, images + "--batch-per-rank 7 --accumulate 8");
@@ -1200,6 +1254,9 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--weight-decay inf"), {"--weight-decay", "inf"});
   expect_refused(train_resnet(0, "--seed -1"), {"--seed", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
+  expect_refused(train_resnet(0, "--model torchvision/resnet50" + kTiny), {"--model resnet50 --init FILE"});
+  expect_refused(train_resnet(0, "--freeze layer9" + kTiny), {"'layer9'", "conv1, bn1, layer1, layer2, layer3, fc"});
+  expect_refused(train_resnet(0, "--data " + path("")), {"a folder", "folder:" + path("")});
   expect_refused(train_resnet(0, "--dtype f8"), {"--dtype", "f8", "bf16"});
   expect_refused(train_resnet(ranks, "--dtype fp16" + kTiny), {"dtype is f16 on cpu", "bf16"});
   expect_refused(train_resnet(0, "--dtype f64 --reduce-dtype bf16"), {"--reduce-dtype", "bf16", "--dtype f64"});
@@ -1376,6 +1433,24 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
   EXPECT_NE(split.output.find("9 training and 9 test images"), std::string::npos) << split.output;
 }
 
+/// CIFAR's networks are for its images; a checkpoint's model counts, not the default one.
+TEST_F(TrainResNet, TheSizeOfPicturesFollowsTheModel) {
+  put_pictures(path("data"), 6);
+  const std::string data = " --batch-size 6 --threads 1 --devices cpu --data folder:" + path("data");
+  const auto sees = [&](const std::string& options, const std::string& words) {
+    const Ended ended = train_resnet(0, data + options + " --dry-run");
+    EXPECT_EQ(ended.code, 0) << ended.output;
+    EXPECT_EQ(ended.count(words), 1) << options << '\n' << ended.output;
+  };
+  sees(" --model resnet20", "6 test images 32 x 32,");
+  sees(" --model resnet20", "; enlarged, as most have a shorter side of 21 pixels");
+  sees(" --model resnet20 --image-size 224", "6 test images 224 x 224,");
+  sees(" --model resnet18", "6 test images 224 x 224,");
+  EXPECT_EQ(train_resnet(0, data + " --image-size 21 --dry-run").count("enlarged"), 0) << "the control";
+  ASSERT_EQ(train_resnet(0, data + " --model resnet18 --image-size 32 --steps 1" + out("run")).code, 0);
+  sees(" --evaluate " + path("run/last"), "6 test images 224 x 224,");
+}
+
 // The folder's bits from lists of its pictures; and chunks of them in another order, the same for any workers.
 TEST_F(TrainResNet, PicturesInListsAreTrainedOn) {
   put_pictures(path("data"), 6);
@@ -1455,9 +1530,9 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   const std::span bytes(reinterpret_cast<const std::uint8_t*>(file.data()), file.size());
   nn::images::Picture sheet;
   nn::images::decode(bytes, "sheet", nn::images::read_header(bytes, "sheet"), 1, sheet);
-  // Three rows of four, each pixel eight times eight, two between.
-  ASSERT_EQ(sheet.width, 4 * 96 + 3 * 2);
-  ASSERT_EQ(sheet.height, 3 * 96 + 2 * 2);
+  // Three rows of four, each pixel ten times ten, two between.
+  ASSERT_EQ(sheet.width, 4 * 120 + 3 * 2);
+  ASSERT_EQ(sheet.height, 3 * 120 + 2 * 2);
   // The images themselves, in the order of a loader of all ranks.
   nn::DataOptions options{.seed = 1};
   options.synthetic = {.train_size = 64, .test_size = 30, .height = 12, .width = 12};
@@ -1469,17 +1544,17 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
     const std::int64_t id = sampler.order(0)(n);
     data.train->read(id, image);
     expected += concat(n % 4 == 0 ? "\n  " : "  ", data.train->label(id));
-    for (std::int64_t i = 0; i < 96 * 96 * 3; ++i) {
-      const std::int64_t y = i / 3 / 96;
-      const std::int64_t x = i / 3 % 96;
-      const std::int64_t at = ((n / 4 * 98 + y) * sheet.width + n % 4 * 98 + x) * 3 + i % 3;
+    for (std::int64_t i = 0; i < 120 * 120 * 3; ++i) {
+      const std::int64_t y = i / 3 / 120;
+      const std::int64_t x = i / 3 % 120;
+      const std::int64_t at = ((n / 4 * 122 + y) * sheet.width + n % 4 * 122 + x) * 3 + i % 3;
       ASSERT_EQ(sheet.pixels[static_cast<std::size_t>(at)],
-                image[static_cast<std::size_t>((y / 8 * 12 + x / 8) * 3 + i % 3)])
+                image[static_cast<std::size_t>((y / 10 * 12 + x / 10) * 3 + i % 3)])
           << n << ' ' << i;
     }
   }
   EXPECT_EQ(labels.substr(7, expected.size()), expected);
-  EXPECT_EQ(sheet.pixels[96 * 3], 255) << "between two images";
+  EXPECT_EQ(sheet.pixels[120 * 3], 255) << "between two images";
   EXPECT_FALSE(fs::exists(path("nothing"))) << "nothing is trained";
   ASSERT_EQ(train_resnet(0, kTiny + "--steps 1" + out("nothing")).code, 0);  // not in the way of another sheet
   const std::string mixed = show(0, "mixed.png", kRandomPictures);
@@ -1497,6 +1572,11 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
       train_resnet(0, kTiny + "--batch-per-rank 9223372036854775807 --accumulate 2 --show-batch " + path("x.png")),
       {"9223372036854775807 x 2", "2^63"});
   expect_refused(train_resnet(kMpi ? 2 : 0, "--show-batch /nowhere/there/x.png"), {"/nowhere/there/x.png"});
+  put_pictures(path("data"), 4);
+  const Ended named =
+      train_resnet(0, kSmallFolder + "--data folder:" + path("data") + " --show-batch " + path("n.png"));
+  EXPECT_EQ(named.code, 0) << named.output;
+  EXPECT_GE(named.count("  c1"), 1) << named.output;
 }
 
 TEST_F(TrainResNet, PicturesInFoldersAreMixed) {

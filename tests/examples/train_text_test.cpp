@@ -208,6 +208,7 @@ TEST_F(TrainText, FilesOfTokens) {
 TEST_F(TrainText, BadInput) {
   put_file(path("short.txt"), std::string(400, 'a'));
   expect_refused(run("--data " + path("none") + out("run")), {"--data", path("none"), "no such file"});
+  expect_refused(run("--data text:f" + out("run")), {"--data is 'text:f'", "alone: f"});
   expect_refused(run(kTiny + kRanks + "--data " + path("none") + out("run")), {"--data", path("none")});
   expect_refused(run(kTiny + "--devices cpu --data " + path("short.txt") + out("run")),
                  {path("short.txt"), "11 windows", "--length 32", "--batch-size 16"});
@@ -239,6 +240,19 @@ TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
   ASSERT_EQ(run(kTiny + "--devices cpu --steps 1 --sample 0" + out("run")).code, 0);
   expect_refused(run(kTiny + "--devices cpu --width 64 --resume auto" + out("run")),
                  {"model.safetensors", "another model"});
+}
+
+/// What the program does without being told gives way to what it is told; the header says what changes numbers.
+TEST_F(TrainText, WeightDecayOfNormsMayBeGiven) {
+  const std::string dry = kTiny + "--devices cpu --dry-run" + out("run");
+  EXPECT_EQ(run(dry).count("weight decay 0.1, none on biases and norms"), 1);
+  const Ended given = run(dry + "--norm-weight-decay 0.01");
+  EXPECT_EQ(given.code, 0) << given.output;
+  EXPECT_EQ(given.count("weight decay 0.1, none on biases and norms"), 1) << given.output;
+  EXPECT_EQ(given.count("0.01"), 1) << given.output;
+  EXPECT_EQ(run(dry + "--decay-norm").count("none on biases"), 0);
+  EXPECT_EQ(run(dry + "--decay-norm --no-decay-norm").count("none on biases"), 1);
+  expect_refused(run(dry + "--no-decay-norm --bias-weight-decay 0.1"), {"--bias-weight-decay", "--no-decay-norm"});
 }
 
 TEST_F(TrainText, HelpNamesEveryOption) {

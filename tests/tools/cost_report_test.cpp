@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -165,6 +166,21 @@ TEST(CostPlot, OddDataDraw) {
   EXPECT_EQ(fault_of(heat_map(large)), "");
 }
 
+/// 2.5 % are as high anywhere; on a logarithmic axis they would not be.
+TEST(CostPlot, PerCentsAreOnALinearAxis) {
+  const std::string svg = line_plots(
+      "t", "s", {{.title = "e", .scale = Scale::percent, .curves = {{"e", {{8, 100}, {16, 97.5}, {32, 50}}}}}});
+  EXPECT_EQ(fault_of(svg), "");
+  std::vector<double> heights;
+  for (std::size_t at = svg.find(" cy=\""); at != std::string::npos; at = svg.find(" cy=\"", at + 1)) {
+    heights.push_back(std::stod(svg.substr(at + 5)));
+  }
+  ASSERT_EQ(heights.size(), 3U);
+  EXPECT_NEAR((heights[2] - heights[0]) / (heights[1] - heights[0]), 20, 0.3);
+  EXPECT_NE(svg.find(">60 %<"), std::string::npos) << svg;
+  EXPECT_EQ(svg.find(">200 %<"), std::string::npos);
+}
+
 TEST(CostReport, ANegativeAlphaIsNoLatency) {
   CostFile file = made_up();
   EXPECT_EQ(report(file).find("A negative alpha"), std::string::npos);
@@ -197,6 +213,21 @@ TEST(CostReport, SaysWhatIsInTheFile) {
   EXPECT_EQ(plots(one).size(), 1U);
   EXPECT_EQ(report(one).find("all_reduce"), std::string::npos);
   EXPECT_NO_THROW((void)report(CostFile{}));
+}
+
+TEST(CostReport, ABusyMachineIsSaidFirst) {
+  const CostFile quiet = made_up();
+  for (const auto& [median, p90, busy] : {std::tuple{0.149, 0.349, false}, {0.16, 0.2, true}, {0.1, 0.36, true}}) {
+    CostFile file = quiet;
+    for (CostPath& path : file.paths) {
+      if (path.name == "all_reduce") {
+        path.held_out = {.count = 12, .median = median, .p90 = p90, .worst = 289};
+      }
+    }
+    EXPECT_EQ(remember(file).size(), busy ? 4U : 3U);
+    EXPECT_EQ(remember(file).at(0).find("**Not reliable**: the machine was busy") == 0, busy);
+    EXPECT_EQ(report(file).find("# What moving data costs on node<1>& (not reliable)\n") == 0, busy);
+  }
 }
 
 TEST(CostReport, AllReducesBetweenGpusComeFirst) {

@@ -120,7 +120,22 @@ TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
   EXPECT_EQ(log.resumed_after, (std::vector<std::int64_t>{10}));
   EXPECT_FALSE(log.gaps.contains("loss"));
   EXPECT_FALSE(log.exit_code);
-  expect_parts(page_of({log}), {"not told: it runs, or was killed", "1 times", "a: resumed after step 10"});
+  expect_parts(page_of({log}), {"not told: it runs, or was killed", "<td>once</td>", "a: resumed after step 10"});
+}
+
+/// A chart that shows nothing of a run has no line of that run either, which would stretch its axis.
+TEST_F(Report, AResumeIsDrawnWhereItsRunIs) {
+  const RunLog one = read_run(run("a", report(10, "\"loss\":3") +
+                                           "{\"event\":\"resume\",\"from\":\"last\",\"epoch\":0,\"step\":12}\n" +
+                                           report(20, "\"loss\":2")));
+  const RunLog two = read_run(run("b", report(3, "\"loss\":3,\"top_k_accuracy\":0.5")));
+  int charts = 0;
+  for (const Chart& chart : charts_of({one, two})) {
+    const bool loss = chart.title.starts_with("loss");
+    EXPECT_EQ(chart.resumed.size(), loss ? 1U : 0U) << chart.title;
+    ++charts;
+  }
+  EXPECT_EQ(charts, 2);
 }
 
 TEST_F(Report, BadInputIsNamed) {
@@ -261,7 +276,7 @@ TEST_F(Report, TheLastEvaluationIsDrawn) {
   const std::string page = page_of({log});
   expect_parts(
       page, {"a: evaluation after step 3", "&lt;i&gt;1", "rgba(0,114,178,0.50)\">1</td>", "50.0 % of 2", "error 0.1250",
-             "src=\"data:image/png;base64,AAA=\"", "17: &lt;i&gt;1, taken for &lt;i&gt;0; loss 2.5",
+             "src=\"data:image/png;base64,AAA=\"", "sample 17: &lt;i&gt;1, taken for &lt;i&gt;0; loss 2.5",
              "taken for nothing: not finite; loss infinite", "3 MiB",
              // Bin 2 of 2: from x = 46 + 110, a quarter of 220 high.
              "x=\"156.0\" y=\"175.0\" width=\"109.0\" height=\"55.0\""});
@@ -270,6 +285,8 @@ TEST_F(Report, TheLastEvaluationIsDrawn) {
   testing::put_file(folder + "/evaluation.json", evaluation_of(31));
   expect_parts(page_of({read_run(folder)}),
                {"the most frequent confusions of 31 classes", "the classes of least accuracy"});
+  testing::put_file(folder + "/evaluation.json", evaluation_of(3));
+  expect_parts(page_of({read_run(folder)}), {"rgba(213,94,0,0.00)\"></td>", "rgba(213,94,0,0.50)\">1</td>"});
   // A resume behind step 1 has taken the evaluation of step 3 back; one behind step 3 has not.
   const std::string resumed = R"({"event":"resume","from":"best","epoch":0,"step":)";
   for (const int step : {1, 3}) {

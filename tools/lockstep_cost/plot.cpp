@@ -87,14 +87,17 @@ struct Frame {
   double bottom = 0;
   double x_low = 0;  ///< log2 of bytes
   double x_high = 0;
-  double y_low = 0;  ///< log10 of the value
+  double y_low = 0;  ///< height() of the value
   double y_high = 0;
+  bool linear = false;  ///< shares differ by little, times and rates by powers of ten
+
+  [[nodiscard]] double height(double value) const { return linear ? value : std::log10(value); }
 
   [[nodiscard]] double x(double bytes) const {
     return left + (std::log2(bytes) - x_low) / (x_high - x_low) * (right - left);
   }
   [[nodiscard]] double y(double value) const {
-    return bottom - (std::log10(value) - y_low) / (y_high - y_low) * (bottom - top);
+    return bottom - (height(value) - y_low) / (y_high - y_low) * (bottom - top);
   }
 };
 
@@ -109,8 +112,8 @@ bool fit_axes(const Panel& panel, Frame& frame) {
       for (const auto& [bytes, value] : points) {
         x_low = std::min(x_low, std::log2(bytes));
         x_high = std::max(x_high, std::log2(bytes));
-        y_low = std::min(y_low, std::log10(value));
-        y_high = std::max(y_high, std::log10(value));
+        y_low = std::min(y_low, frame.height(value));
+        y_high = std::max(y_high, frame.height(value));
       }
     }
   }
@@ -118,10 +121,15 @@ bool fit_axes(const Panel& panel, Frame& frame) {
     return false;
   }
   for (const Limit& limit : panel.limits) {
-    y_high = std::max(y_high, std::log10(limit.value));
+    y_high = std::max(y_high, frame.height(limit.value));
   }
   frame.x_low = x_low - 0.3;
   frame.x_high = x_high + 0.3;
+  if (frame.linear) {  // at least 5 %, so that a flat curve does not look like a mountain range
+    frame.y_low = std::min(std::floor(y_low), y_high - 5);
+    frame.y_high = y_high;
+    return true;
+  }
   const double room = std::max(0.06 * (y_high - y_low), 0.08);
   frame.y_low = y_low - room;
   frame.y_high = y_high + room;
@@ -178,6 +186,18 @@ std::string axes(const Panel& panel, const Frame& f) {
       out += line_at(x, f.top, x, f.bottom, "faint");
     }
   }
+  if (f.linear) {
+    constexpr double kMostLines = 6;
+    double tick = 1;
+    for (const double factor : {2.0, 2.5, 2.0, 2.0, 2.5}) {
+      tick *= (f.y_high - f.y_low) / tick > kMostLines ? factor : 1;
+    }
+    for (double value = std::ceil(f.y_low / tick) * tick; value <= f.y_high; value += tick) {
+      out += line_at(f.left, f.y(value), f.right, f.y(value), "grid");
+      out += text_at(f.left - 8, f.y(value) + 4, value_text(panel.scale, value), "text-anchor=\"end\"");
+    }
+    return out + line_at(f.left, f.bottom, f.right, f.bottom, "axis");
+  }
   // Values: powers of ten, and 2 and 5 between them where these are few.
   const bool fine = f.y_high - f.y_low < 2.2;
   for (int power = static_cast<int>(std::floor(f.y_low)); power <= f.y_high; ++power) {
@@ -228,6 +248,7 @@ std::string path_data(const Frame& f, const std::vector<std::pair<double, double
 }
 
 std::string draw(const Panel& panel, Frame f) {
+  f.linear = panel.scale == Scale::percent;
   std::string out = text_at(f.left - 58, f.top - 16, panel.title, "class=\"panel\"");
   if (!fit_axes(panel, f)) {
     return out + text_at((f.left + f.right) / 2, (f.top + f.bottom) / 2, "nothing measured", "text-anchor=\"middle\"");

@@ -24,7 +24,7 @@ enum class Scale : unsigned char { seconds, bytes_per_second, percent };
 /// What values are over.
 enum class Axis : unsigned char { bytes, ranks };
 
-/// Values over bytes or ranks, both on logarithmic axes.
+/// Values over bytes or ranks, both on logarithmic axes, but per cents on a linear one.
 struct Panel {
   std::string title;
   Scale scale = Scale::seconds;

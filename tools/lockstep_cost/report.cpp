@@ -230,10 +230,28 @@ std::string pairs_section(const CostFile& file) {
   return text + "\n";
 }
 
+/// The paths that remember() tells of.
+std::vector<const CostPath*> remembered(const CostFile& file) {
+  std::vector<const CostPath*> paths = all_reduces(file);
+  paths.resize(std::min<std::size_t>(paths.size(), 1));
+  if (const CostPath* copy = typical_copy(file); copy != nullptr) {
+    paths.push_back(copy);
+  }
+  return paths;
+}
+
 }  // namespace
 
 std::vector<std::string> remember(const CostFile& file) {
   std::vector<std::string> lines;
+  for (const CostPath* path : remembered(file)) {
+    if (path->held_out.high()) {
+      lines.push_back(concat("**Not reliable**: the machine was busy, or the time of ", path->text,
+                             " jumps between two sizes. Its model misses other sizes by ",
+                             percent_text(path->held_out.median), " in the median, ", percent_text(path->held_out.p90),
+                             " at the 90th percentile: measure again, with more --seconds."));
+    }
+  }
   const auto size = [](const CostPoint& p) { return bytes_text(static_cast<double>(p.bytes)); };
   if (const auto reduces = all_reduces(file); !reduces.empty()) {
     const CostPath* path = reduces.front();
@@ -318,7 +336,10 @@ std::vector<std::pair<std::string, std::string>> plots(const CostFile& file) {
 }
 
 std::string report(const CostFile& file) {
-  std::string text = concat("# What moving data costs on ", about(file, "host"), "\n\n");
+  const std::vector<const CostPath*> main_paths = remembered(file);
+  const bool busy =
+      std::any_of(main_paths.begin(), main_paths.end(), [](const CostPath* p) { return p->held_out.high(); });
+  std::string text = concat("# What moving data costs on ", about(file, "host"), busy ? " (not reliable)" : "", "\n\n");
   for (const char* key : {"date", "cpu", "gpu", "build", "mpi", "threads", "command", "duration"}) {
     if (file.about.count(key) > 0) {
       text += concat("- ", key, ": ", about(file, key), "\n");

@@ -105,7 +105,8 @@ std::string matrix_of(const Evaluation& e) {
     for (std::size_t i = 0; i < counts.size(); ++i) {
       const double share = counts[i] == 0 ? 0 : static_cast<double>(counts[i]) / static_cast<double>(one.samples);
       const char* colour = i == label ? "0,114,178" : "213,94,0";
-      out += concat("<td style=\"background:rgba(", colour, ",", digits(share, 2), ")\">", counts[i], "</td>");
+      out += concat("<td style=\"background:rgba(", colour, ",", digits(share, 2), ")\">",
+                    counts[i] == 0 ? std::string() : std::to_string(counts[i]), "</td>");
     }
     out += gaps ? concat("<td>", one.not_finite, "</td></tr>\n") : "</tr>\n";
   }
@@ -197,7 +198,7 @@ std::string worst_of(const Evaluation& e) {
     if (!sample.picture.empty()) {
       out += concat("<img alt=\"sample ", sample.sample, "\" src=\"data:image/png;base64,", sample.picture, "\"/>");
     }
-    out += concat("<p class=\"note\">", sample.sample, ": ", escaped(name(sample.label)), ", taken for ",
+    out += concat("<p class=\"note\">sample ", sample.sample, ": ", escaped(name(sample.label)), ", taken for ",
                   sample.predicted ? escaped(name(*sample.predicted)) : std::string("nothing: not finite"), "; loss ",
                   sample.loss ? brief(*sample.loss) : std::string("infinite"), "</p></figure>\n");
   }

@@ -123,8 +123,10 @@ std::string table_of(const std::vector<RunLog>& runs) {
          const auto peak = run.epochs.find("peak_bytes");
          return peak == run.epochs.end() || peak->second.empty() ? "" : bytes_text(peak->second.back().value);
        }},
-      {"resumed",
-       [](const RunLog& run) { return run.resumed_after.empty() ? "" : concat(run.resumed_after.size(), " times"); }}};
+      {"resumed", [](const RunLog& run) {
+         const std::size_t times = run.resumed_after.size();
+         return times == 0 ? std::string() : times == 1 ? "once" : concat(times, " times");
+       }}};
   std::string head = "<tr><th>run</th>";
   std::vector<std::string> rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
@@ -217,7 +219,8 @@ svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: var(--quiet
 polyline { fill: none; stroke: currentColor; stroke-linejoin: round; } circle { fill: currentColor; }
 .training polyline { stroke-width: 1.2; opacity: .65; } .evaluation polyline { stroke-width: 2; }
 .key { display: inline-block; width: .7em; height: .7em; border-radius: 50%; background: currentColor; margin-right: .5em; }
-.confusion td, .confusion th + th { text-align: right; padding: .25em .5em; } .bars td:nth-child(2) { width: 60%; min-width: 10em; }
+.confusion td, .confusion th + th { text-align: right; padding: .25em .5em; }
+.confusion tr:first-child th + th { writing-mode: vertical-rl; text-align: left; } .bars td:nth-child(2) { width: 60%; min-width: 10em; }
 .bar { height: .9em; background: #0072b2; opacity: .7; } .calibration svg { max-width: 284px; }
 .worst { display: flex; flex-wrap: wrap; gap: .8em; } .worst figure { width: 96px; } .worst img { width: 96px; image-rendering: pixelated; }
 .c0 { color: #0072b2; } .c1 { color: #d55e00; } .c2 { color: #009e73; } .c3 { color: #cc79a7; }
@@ -238,9 +241,7 @@ std::vector<Chart> charts_of(const std::vector<RunLog>& runs) {
       const RunLog& run = runs[i];
       const std::string test = std::string(kTest) + field;
       const int colour = static_cast<int>(i);
-      for (const std::int64_t step : run.resumed_after) {
-        chart.resumed.push_back({.label = run.name, .step = step, .colour = colour});
-      }
+      const std::size_t before = chart.series.size();
       // An epoch's value is the mean of its reports, which show more.
       const bool reported = run.reports.contains(field);
       add_series(chart, reported ? run.reports : run.epochs, field, quantity.factor,
@@ -249,6 +250,11 @@ std::vector<Chart> charts_of(const std::vector<RunLog>& runs) {
                  {.label = run.name + ", evaluation", .points = {}, .colour = colour, .evaluation = true});
       add_series(chart, run.epochs, test, quantity.factor,
                  {.label = run.name + ", evaluation", .points = {}, .colour = colour, .evaluation = true});
+      for (const std::int64_t step : run.resumed_after) {
+        if (chart.series.size() > before) {  // else the chart does not show this run
+          chart.resumed.push_back({.label = run.name, .step = step, .colour = colour});
+        }
+      }
     }
     charts.push_back(std::move(chart));
   }

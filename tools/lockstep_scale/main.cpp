@@ -114,7 +114,8 @@ int main(int argc, char** argv) {
       std::error_code error;
       std::filesystem::create_directories(options.out, error);
       require<DataError>(!error, options.out, ": cannot be made: ", error.message());
-      const std::string title = options.costs.empty() ? "A step on " + options.system : "A step by measured costs";
+      const std::string title =
+          options.costs.empty() ? "A step on nodes like " + options.system : "A step by measured costs";
       replace_file(options.out + "/scale.json", Json(tools::scaling_json(profile, points)).text(2) + "\n");
       replace_file(options.out + "/scale.svg", tools::scaling_plot(title, profile, points));
     }

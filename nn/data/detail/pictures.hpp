@@ -55,6 +55,9 @@ class PictureImages final : public ImageDataset {
   /// Most pictures of ImageNet have fewer than twice the image's side, once a JPEG file is decoded.
   [[nodiscard]] std::int64_t part_bytes() const override { return 4 * image_bytes(); }
   [[nodiscard]] std::string text_of(std::int64_t index) const override;
+  /// "; enlarged, as most have a shorter side of 32 pixels", by some of the pictures; empty where most are not
+  /// enlarged.
+  [[nodiscard]] std::string enlarged_text() const;
 
  private:
   /// A picture, and the axes of the image on it as it is stored.

@@ -44,8 +44,9 @@ struct Picture {
 /// size, rounded up, which takes less time; a PNG ignores it. Grey becomes three equal channels. CMYK and YCCK, taken
 /// as Adobe writes them (inverted), become RGB without a colour profile. 16 bits become 8, rounded. An alpha channel
 /// and a transparent colour are dropped, gamma and colour profiles ignored. So all pixels are those that Pillow's
-/// convert("RGB") gives, except those of 16-bit grey, which Pillow cuts. A JPEG whose coded data is damaged is refused
-/// even where the library would go on; bytes between its markers and behind its end are not looked at.
+/// convert("RGB") gives, except those of 16 bits (grey, RGB, RGBA), which Pillow cuts. A JPEG whose coded data is
+/// damaged is refused even where the library would go on; bytes between its markers and behind its end are not looked
+/// at.
 void decode(std::span<const std::uint8_t> file, const std::string& name, const Header& header, int shrink,
             Picture& out);
 

@@ -81,14 +81,15 @@ DataSplit open_packed(const std::string& path, const FolderOptions& given, std::
                                            random, kind);
   };
   DataSplit split;
-  split.train = images_of(" train", 0, file->train_size(), options.random_crops);
+  auto train = images_of(" train", 0, file->train_size(), options.random_crops);
+  split.about = concat("packed ", name_of(file->store()),
+                       file->resized() > 0 ? concat(" of shorter side ", file->resized()) : std::string(), ", ",
+                       text_of(options), train->enlarged_text());
+  split.train = std::move(train);
   split.test = images_of(" test", file->train_size(), file->test_size(), false);
   split.statistics = imagenet_statistics();
   split.class_names = file->class_names();
   split.files = file->store() == PackedStore::files;
-  split.about = concat("packed ", name_of(file->store()),
-                       file->resized() > 0 ? concat(" of shorter side ", file->resized()) : std::string(), ", ",
-                       text_of(options));
   return split;
 }
 

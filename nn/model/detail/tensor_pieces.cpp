@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
@@ -101,10 +102,27 @@ std::string shape_text(const TensorEntry& entry) {
   return text + ")";
 }
 
+/// "; the nearest is 'x'": the tensor of the file whose name ends with that of a missing one, else the most alike.
+std::string nearest_text(const TensorFile& file, const std::string& name) {
+  const TensorEntry* nearest = nullptr;
+  std::size_t least = std::string::npos;
+  for (const TensorEntry& entry : file.entries()) {
+    const std::size_t away = entry.name.ends_with("." + name) ? 0 : 1 + edit_distance(entry.name, name);
+    if (away < least) {
+      nearest = &entry;
+      least = away;
+    }
+  }
+  return nearest == nullptr ? ""
+                            : concat("; the nearest is ", printable(nearest->name), " of shape ", shape_text(*nearest));
+}
+
 const TensorEntry& entry_of(const TensorFile& file, const std::string& name, const Shape& shape, FileOf of) {
   const TensorEntry* entry = file.find(name);
-  require<DataError>(entry != nullptr, file.path(), ": there is no tensor '", name, "', expected one of shape ", shape,
-                     "; the file is of another ", of);
+  if (entry == nullptr) {
+    throw DataError(concat(file.path(), ": there is no tensor '", name, "', expected one of shape ", shape,
+                           "; the file is of another ", of, nearest_text(file, name)));
+  }
   if (entry->shape != extents(shape)) {
     throw DataError(concat(file.path(), ": tensor '", name, "' has shape ", shape_text(*entry), ", expected ", shape,
                            "; the file is of another ", of));

@@ -203,12 +203,14 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   for (const auto& [label, text] : recipe.about) {
     out << "  " << std::left << std::setw(11) << label << text << '\n';
   }
+  const std::int64_t per_epoch = trainer.batches_per_epoch();
+  const std::int64_t epochs = std::min(o.epochs, (resolved.total_steps + per_epoch - 1) / per_epoch);  // --steps
   out << "  batch      " << resolved.rules.batch_text() << ", " << counted(trainer.batches_per_epoch(), "step")
-      << " an epoch, " << counted(o.epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
+      << " an epoch, " << counted(epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"
       << "  optimizer  " << name_of(options.optimizer) << ", learning rate " << options.schedule.base << " ("
       << schedule_text(options.schedule) << "), " << optimizer_text(options.optimizer, trainer.parameters())
-      << ", weight decay " << options.weight_decay << '\n';
+      << ", weight decay " << options.weight_decay << (options.decay_all ? "" : ", none on biases and norms") << '\n';
   if (const std::string groups = text_of(options.groups); !groups.empty()) {
     out << "             " << groups << '\n';
   }

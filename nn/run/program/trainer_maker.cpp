@@ -1,6 +1,7 @@
 #include <lockstep/nn/run/program/trainer_maker.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iostream>
@@ -80,9 +81,15 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
       made_.resolved.warnings.push_back("--sync-batch-norm: the model has no batch norm, so nothing is synchronised");
     }
     if (!o_.cost.empty()) {
-      options.buckets.all_reduce = comm::all_reduce_cost(
-          comm::parse_cost(cost, o_.cost), place_.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host,
-          session_.size(), session_.nodes(), o_.cost);
+      const comm::CostFile file = comm::parse_cost(cost, o_.cost);
+      const auto path = place_.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host;
+      options.buckets.all_reduce = comm::all_reduce_cost(file, path, session_.size(), session_.nodes(), o_.cost);
+      if (const auto& errors = file.find(comm::all_reduce_name(path))->held_out; errors.high()) {
+        made_.resolved.warnings.push_back(concat("--cost ", o_.cost, ": not reliable, its all-reduces miss by ",
+                                                 std::lround(100 * errors.median), " % in the median, ",
+                                                 std::lround(100 * errors.p90),
+                                                 " % at the 90th percentile; measure again on an idle machine"));
+      }
     }
   });
 }

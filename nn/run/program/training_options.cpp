@@ -40,9 +40,11 @@ DType sent_as(const std::string& reduce_dtype) {
   return reduce_dtype == "bf16" ? DType::bf16 : reduce_dtype == "fp16" ? DType::f16 : DType::f32;
 }
 
-/// Names that other tools have for what is ddp or zero1 here.
-constexpr std::array<std::string_view, 7> kDdpElsewhere{"auto",      "dp",       "ddp2",   "ddp_cpu",
-                                                        "ddp_spawn", "ddp_fork", "horovod"};
+/// Names that other tools have for what is ddp or zero1 here, and for what is neither.
+constexpr std::array<std::string_view, 8> kDdpElsewhere{"auto",      "dp",       "ddp2",         "ddp_cpu",
+                                                        "ddp_spawn", "ddp_fork", "ddp_notebook", "horovod"};
+constexpr std::string_view kUnusedParameters = "ddp_find_unused_parameters";               // and what follows
+constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed", "zero"};  // by their beginning
 constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sharded_spawn", "deepspeed_stage_1",
                                                           "zero"};
 
@@ -110,7 +112,7 @@ void require_recipe(const TrainingOptions& o) {
                       "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
     need(!value || (std::isfinite(*value) && *value >= 0), option, value.value_or(0), "a number of at least 0");
-    need(!value || !o.no_decay_norm, option, value.value_or(0), "none beside --no-decay-norm");
+    need(!value || !o.no_decay_norm.value_or(false), option, value.value_or(0), "none beside --no-decay-norm");
   };
   decay("--norm-weight-decay", o.norm_weight_decay);
   decay("--bias-weight-decay", o.bias_weight_decay);
@@ -186,13 +188,21 @@ NamedStrategy strategy_named(const std::string& name) {
   if (name == "single") {
     return {.one_rank = true};
   }
+  if (name.starts_with(kUnusedParameters)) {
+    return {.note = concat("'", name, "' is ddp here: a plan knows which gradients it makes")};
+  }
   if (among(kDdpElsewhere)) {
     return {.note = concat("'", name, "' is ddp here: one process a device, gradients are summed on all ranks")};
   }
   if (among(kZero1Elsewhere)) {
     return {.strategy = Strategy::zero1, .note = concat("'", name, "' is zero1 here: optimizer states are divided")};
   }
-  throw UsageError(concat("--strategy is '", name, "', expected ddp, zero1 or single"));
+  const bool divided = std::any_of(kDividedElsewhere.begin(), kDividedElsewhere.end(),
+                                   [&](std::string_view begin) { return name.starts_with(begin); });
+  throw UsageError(concat("--strategy is '", name, "', expected ddp, zero1 or single",
+                          divided ? ": every rank holds all parameters and gradients here, zero1 divides the "
+                                    "optimizer's states"
+                                  : ""));
 }
 
 NamedCompression compression_named(const std::string& name) {
@@ -252,8 +262,11 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
-  const int sources = (o.init.empty() ? 0 : 1) + (o.resume.empty() ? 0 : 1) + (o.evaluate.empty() ? 0 : 1);
-  require<UsageError>(sources <= 1, "--init, --resume and --evaluate exclude each other");
+  const bool more = !o.init.empty() || !o.resume.empty();
+  require<UsageError>(o.evaluate.empty() || !more, "--evaluate is ", o.evaluate, " beside ",
+                      o.init.empty() ? "--resume" : "--init", ", expected --evaluate alone");
+  require<UsageError>(o.init.empty() || o.resume.empty() || o.resume == "auto", "--init is ", o.init,
+                      " beside --resume ", o.resume, ", expected one of the two, or --resume auto");
   if (!o.trace_steps.empty()) {
     (void)parse_trace_steps(o.trace_steps);
   }
@@ -350,7 +363,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                  .skip_non_finite = o.skip_non_finite,
                  .loss_scale = nn::resolved(parse_loss_scale(o.loss_scale), precision.dtype)};
   t.weight_decay = o.weight_decay;
-  t.decay_all = !o.no_decay_norm;
+  t.decay_all = !o.no_decay_norm.value_or(o.default_no_decay_norm);
   t.groups.norm_weight_decay = o.norm_weight_decay;
   t.groups.bias_weight_decay = o.bias_weight_decay;
   std::transform(o.rate_scales.begin(), o.rate_scales.end(), std::back_inserter(t.groups.rates), parse_rate);
@@ -377,6 +390,11 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                                ? 0
                                : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));
 
+  require<UsageError>(o.keep_last || rules.global_batch <= training_samples,
+                      o.batch_per_rank ? "--batch-per-rank" : "--batch-size", " is ",
+                      o.batch_per_rank ? *o.batch_per_rank : rules.global_batch, ", a batch of ", rules.global_batch,
+                      ", larger than the training set of ", training_samples, " samples; expected a batch of at most ",
+                      training_samples);
   const Sampler sampler({.size = training_samples,
                          .batch_size = rules.global_batch,
                          .ranks = ranks,

@@ -56,7 +56,8 @@ struct TrainingOptions {
   bool skip_non_finite = false;
   std::string loss_scale = "auto";
   double weight_decay = 1e-4;
-  bool no_decay_norm = false;
+  std::optional<bool> no_decay_norm{};  ///< default_no_decay_norm where not given
+  bool default_no_decay_norm = false;
   std::optional<double> norm_weight_decay{};  ///< ParameterGroups
   std::optional<double> bias_weight_decay{};
   std::vector<std::string> rate_scales{};  ///< parse_rate()

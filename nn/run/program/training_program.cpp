@@ -85,7 +85,6 @@ struct TrainingProgram::Impl {
     o.overwrite = o.overwrite || found > 0;
     if (found > 1) {
       o.resume = "auto";
-      o.init.clear();
     }
     // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
     // file system of its own.
@@ -93,10 +92,13 @@ struct TrainingProgram::Impl {
     if (o.resume == "auto") {
       session.agree([&] { resume_from = first ? newest_checkpoint(o.out) : ""; });
       resume_from = comm::broadcast_text(session.control(), resume_from);
+      if (!resume_from.empty()) {
+        o.init.clear();
+      }
     } else {
       resume_from = checkpoint_in(session, resume_from);
     }
-    o.evaluate = checkpoint_in(session, o.evaluate);
+    find_evaluated();
     if (o.copy_every > 0 && !o.dry_run && o.evaluate.empty()) {
       look_for_copies();
     }
@@ -110,6 +112,19 @@ struct TrainingProgram::Impl {
       }
       files.name_holder();
     });
+  }
+
+  /// A folder of results stands for its best checkpoint, as people mean it, else for its newest.
+  void find_evaluated() {
+    std::string found = checkpoint_in(session, o.evaluate);
+    session.agree([&] {
+      if (first && lies_in(found, o.evaluate)) {
+        const std::string best = concat(std::filesystem::path(found).parent_path().string(), "/best");
+        found = find_folder(best).empty() ? found : best;
+      }
+    });
+    o.evaluate = comm::broadcast_text(session.control(), found);
+    o.keep_last = o.keep_last || !o.evaluate.empty();  // no batch is taken from the training set, however small that is
   }
 
   /// A folder of results that somebody has moved is not there any more for the next start; the copies are.
@@ -245,6 +260,10 @@ struct TrainingProgram::Impl {
   }
 
   int evaluate(const Recipe& recipe, RunObserver* observer) {
+    if (first) {
+      const std::string step = saved ? concat(", step ", saved->progress.position.step) : std::string();
+      std::cout << "  evaluating " << displayed(o.evaluate) << step << '\n';
+    }
     const std::vector<RunMetric> metrics = watch_classes(recipe);
     RunObservers observers;
     if (classes) {

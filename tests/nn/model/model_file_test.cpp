@@ -172,6 +172,47 @@ TEST_F(ModelFile, PyTorchsCountsOfBatchesArePassedOver) {
   EXPECT_EQ(into.numbers(), from.numbers());
 }
 
+/// Prefixes of DistributedDataParallel, AveragedModel (with its counter), torch.compile and Lightning.
+TEST_F(ModelFile, PrefixesOfOtherProgramsAreTakenOff) {
+  Filled from(small(), 1);
+  save_model(path("m"), from.context, from.set);
+  for (const std::string prefix : {"module.", "_orig_mod.", "model.", "model._orig_mod.", "module.model."}) {
+    Editable file(path("m"));
+    for (Editable::Part& part : file.parts) {
+      part.name = prefix + part.name;
+    }
+    file.add("n_averaged", DType::f32, {});
+    file.write(path("prefixed"));
+    testing::put_file(path("prefixed.pth"), testing::torch::copy_of(path("prefixed"), ""));
+    for (const char* name : {"prefixed", "prefixed.pth"}) {
+      Filled into(small(), 2);
+      load_model(path(name), into.context, into.set);
+      EXPECT_EQ(into.numbers(), from.numbers()) << prefix << name;
+      Filled pretrained(small(), 3);
+      EXPECT_TRUE(load_pretrained(path(name), pretrained.context, small(), pretrained.set).empty());
+      EXPECT_EQ(pretrained.numbers(), from.numbers()) << prefix << name;
+    }
+  }
+  // The control: a word that nobody writes; the nearest tensor is named.
+  Editable file(path("m"));
+  for (Editable::Part& part : file.parts) {
+    part.name = "net." + part.name;
+  }
+  file.write(path("other"));
+  Filled into(small(), 2);
+  const std::string error = error_of<DataError>([&] { load_model(path("other"), into.context, into.set); });
+  expect_holds(error, "there is no tensor 'fc.weight'");
+  expect_holds(error, "the nearest is 'net.fc.weight' of shape (3, 5)");
+}
+
+TEST_F(ModelFile, WeightsInSeveralFilesAreSaidToBeSo) {
+  Filled into(small(), 2);
+  std::filesystem::create_directory(path("sharded"));
+  testing::put_file(path("sharded/model.safetensors.index.json"), "{}");
+  expect_holds(error_of<DataError>([&] { load_model(path("sharded"), into.context, into.set); }),
+               "model.safetensors.index.json: weights in several files");
+}
+
 TEST_F(ModelFile, FilesOfTorchAreLoadedLikeOurs) {
   Filled from(small(7), 1);
   save_model(path("m"), from.context, from.set);

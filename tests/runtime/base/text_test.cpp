@@ -1,5 +1,7 @@
 #include <lockstep/runtime/base/text.hpp>
 
+#include <cstddef>
+#include <map>
 #include <string>
 
 #include <gtest/gtest.h>
@@ -31,6 +33,15 @@ TEST(Text, OfUtf8HasItsBytesAndWhereOtherBytesWere) {
   EXPECT_EQ(utf8_text("\xed\xa0\x80"), "\\xed\\xa0\\x80") << "a surrogate";
   EXPECT_EQ(utf8_text(std::string("\0", 1)), std::string("\0", 1));
   EXPECT_EQ(utf8_text(""), "");
+}
+
+TEST(Text, DistanceInCharacters) {
+  const std::map<std::string, std::size_t> from_kitten{
+      {"kitten", 0}, {"sitting", 3}, {"", 6}, {"kitte", 1}, {"xkitten", 1}};
+  for (const auto& [text, away] : from_kitten) {
+    EXPECT_EQ(edit_distance("kitten", text), away) << text;
+    EXPECT_EQ(edit_distance(text, "kitten"), away) << text;
+  }
 }
 
 }  // namespace
