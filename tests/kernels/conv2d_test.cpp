@@ -397,6 +397,16 @@ ConvDesc one_tap(int rank, std::int64_t batch, std::int64_t size, std::int64_t i
   return d;
 }
 
+/// A square bf16 image, padded by half of the kernel.
+ConvDesc in_bf16(std::int64_t size, std::int64_t in, std::int64_t out, std::int64_t kernel, std::int64_t stride,
+                 std::int64_t dilation, std::int64_t groups) {
+  ConvDesc d = square(2, size, in, out, kernel, stride, kernel / 2);
+  d.dtype = DType::bf16;
+  d.dilation = {dilation, 1, 1};
+  d.groups = groups;
+  return d;
+}
+
 /// The same call with memory behind its workspace in which nothing may be written.
 OpCase with_band(OpCase item) {
   constexpr std::int64_t kBand = 1 << 18;
@@ -427,7 +437,11 @@ TEST(Conv2d, ChoicesAreRightWhereOneDnnIsReportedWrong) {
                                     {"bf16 3d", one_tap(3, 1, 20, 5, 8, 2, DType::bf16)},
                                     {"odd sum", one_tap(2, 2, 60, 17, 3, 1, DType::bf16)},
                                     {"odd sum 1d", one_tap(1, 2, 300, 17, 15, 2, DType::bf16)},
-                                    {"one to one", one_tap(2, 1, 120, 1, 1, 2, DType::bf16)}};
+                                    {"one to one", one_tap(2, 1, 120, 1, 1, 2, DType::bf16)},
+                                    {"dilated", in_bf16(29, 24, 12, 3, 1, 2, 2)},
+                                    {"dilated groups", in_bf16(43, 36, 24, 1, 1, 2, 4)},
+                                    {"narrow", in_bf16(2, 3, 20, 3, 3, 1, 1)},
+                                    {"leaping", in_bf16(14, 5, 18, 2, 4, 1, 1)}};
   for (const ConvCase& item : cases) {
     for (const ConvPass pass : kConvPasses) {
       std::vector<double> sums;
@@ -478,6 +492,13 @@ TEST(Conv2d, KnownBadImplementationsByVersionPassAndShape) {
   EXPECT_TRUE(bad("onednn", "3.14.0", "jit_bf16_1x1:avx512_core_bf16", odd, to_x));
   EXPECT_FALSE(bad("onednn", "3.14.0", "jit_bf16_1x1:avx512_core_bf16", odd, forward)) << "2 channels in";
   EXPECT_FALSE(bad("onednn", "3.14.0", "jit_bf16_1x1:avx512_core_bf16", odd, to_w)) << "stride 1";
+  for (const ConvDesc& d :
+       {in_bf16(29, 24, 12, 3, 1, 2, 1), in_bf16(2, 3, 20, 3, 1, 1, 1), in_bf16(14, 5, 18, 2, 4, 1, 1)}) {
+    EXPECT_TRUE(bad("onednn", "2.6.3", "jit_bf16:avx512_core_bf16", d, to_w));
+    EXPECT_FALSE(bad("onednn", "2.6.3", "jit_bf16:avx512_core_bf16", d, forward));
+    EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", d, to_w));
+  }
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit_bf16:avx512_core_bf16", in_bf16(3, 24, 12, 3, 2, 1, 1), to_w));
 }
 
 /// Whatever the processor: without instructions for bf16 the choices are those that convert.
