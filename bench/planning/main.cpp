@@ -66,9 +66,11 @@ std::pair<int, int> without_cache(const Target& target, const Calls& calls, Chos
   return {lists, plans};
 }
 
-std::pair<int, int> with_cache(const std::vector<Target>& targets, const Calls& calls, ops::Engines engines) {
+std::pair<int, int> with_cache(const std::vector<Target>& targets, const Calls& calls, ops::Engines engines,
+                               Chosen& chosen) {
   PlanCache cache;
-  testing::plan_all(cache, targets.front(), calls, testing::tune(cache, targets, calls, engines));
+  chosen = testing::tune(cache, targets, calls, engines);
+  testing::plan_all(cache, targets.front(), calls, chosen);
   return {cache.lists_made(), cache.plans_made()};
 }
 
@@ -80,8 +82,10 @@ int main(int argc, char** argv) {
   CLI::App app("Seconds that planning and tuning a ResNet-50 take in cuDNN, for a described H100.");
   std::int64_t batch = 256;
   std::vector<int> threads{1, 2};
+  bool before = true;
   app.add_option("--batch", batch)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--threads", threads, "that make plans ahead, e.g. 1,2")->delimiter(',')->check(CLI::PositiveNumber);
+  app.add_flag("!--without-before", before, "leaves out what the same took when nothing was kept");
   CLI11_PARSE(app, argc, argv);
   if (const std::string why = testing::no_cudnn_here(LOCKSTEP_DRIVER_STUB); !why.empty()) {
     std::fprintf(stderr, "bench_planning: %s\n", why.c_str());
@@ -93,24 +97,28 @@ int main(int argc, char** argv) {
   std::printf("cuDNN %s, bf16, batch %lld: %zu calls, %zu distinct\n",
               ops::cudnn::version_text(ops::cudnn::api().get_version()).c_str(), static_cast<long long>(batch),
               calls.size(), testing::distinct(calls).size());
-  testing::Chosen chosen;
+  testing::Chosen chosen, fast;
   {
     ops::cudnn::PlanCache warm;  // cuDNN's libraries are loaded by the first question
     (void)testing::tune(warm, {target}, {calls.front()}, ops::Engines::all);
   }
-  bench::measure("first run, nothing kept", [&] { return bench::without_cache(target, calls, chosen, true); });
-  bench::measure("later run, nothing kept", [&] { return bench::without_cache(target, calls, chosen, false); });
+  if (before) {
+    bench::measure("first run, nothing kept", [&] { return bench::without_cache(target, calls, chosen, true); });
+    bench::measure("later run, nothing kept", [&] { return bench::without_cache(target, calls, chosen, false); });
+  }
   for (const int count : threads) {
     const std::vector<ops::cudnn::Target> targets(static_cast<std::size_t>(count), target);
     bench::measure(concat("first run, ", count, " threads").c_str(),
-                   [&] { return bench::with_cache(targets, calls, ops::Engines::all); });
+                   [&] { return bench::with_cache(targets, calls, ops::Engines::all, chosen); });
     bench::measure(concat("first run, --tune fast, ", count, " threads").c_str(),
-                   [&] { return bench::with_cache(targets, calls, ops::Engines::precompiled); });
+                   [&] { return bench::with_cache(targets, calls, ops::Engines::precompiled, fast); });
   }
-  bench::measure("later run", [&] {
-    ops::cudnn::PlanCache cache;
-    testing::plan_all(cache, target, calls, chosen);
-    return std::pair(cache.lists_made(), cache.plans_made());
-  });
+  for (const auto& [what, of] : {std::pair("later run", &chosen), {"later run, --tune fast", &fast}}) {
+    bench::measure(what, [&] {
+      ops::cudnn::PlanCache cache;
+      testing::plan_all(cache, target, calls, *of);
+      return std::pair(cache.lists_made(), cache.plans_made());
+    });
+  }
   return 0;
 }
