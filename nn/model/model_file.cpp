@@ -5,8 +5,6 @@
 #include <set>
 #include <system_error>
 
-#include <unistd.h>
-
 #include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/model/detail/gpt2_names.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
