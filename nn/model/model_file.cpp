@@ -8,8 +8,6 @@
 #include <string_view>
 #include <system_error>
 
-#include <unistd.h>
-
 #include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/nn/model/detail/gpt2_names.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>

@@ -8,8 +8,6 @@
 #include <span>
 #include <string_view>
 
-#include <unistd.h>
-
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/stream/stream.hpp>

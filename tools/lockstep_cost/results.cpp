@@ -1,7 +1,5 @@
 #include "tools/lockstep_cost/results.hpp"
 
-#include <unistd.h>
-
 #include <array>
 #include <cstddef>
 #include <ctime>
