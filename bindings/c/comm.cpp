@@ -71,7 +71,7 @@ struct HostOps {
     require<CudaError>(result != LOCKSTEP_ERR_CUDA, said);
     require<NcclError>(result != LOCKSTEP_ERR_NCCL, said);
     require<MpiError>(result != LOCKSTEP_ERR_MPI, said);
-    require<StateError>(result != LOCKSTEP_ERR_STATE, name, why);
+    require<StateError>(result != LOCKSTEP_ERR_STATE, why.empty() ? said : concat(name, why));
     require<PeerError>(result == 0, said);
   }
 };

@@ -37,6 +37,7 @@ struct TrainerObject {
   lockstep_trainer_options options{};
   nn::Batch batch{};  ///< of a call
   std::unique_ptr<nn::TrainStep> step{};
+  bool has_gradients = false;  ///< those of the last update are still in the arena
   bool syncs = false;  ///< batch norm is over all ranks: they add together, and their running statistics are the same
 
   /// For host tensors of the ranks that train together.
@@ -280,6 +281,7 @@ void add(TrainerObject& t, const lockstep_view* in, const lockstep_view* target,
     take_batch(t, in, target, weight);
   }
   ContextObject::Call call(*t.learned->context, stream);
+  t.has_gradients = false;
   t.step->add(t.batch);
   call.end();
   t.step->wait_for_copies();  // host memory is the caller's again
@@ -325,7 +327,9 @@ lockstep_report report_of(TrainerObject& t) {
   report.loss = report.gradient_norm = std::numeric_limits<double>::quiet_NaN();
   if (all.samples > 0) {
     report.loss = all.loss();
-    report.gradient_norm = gradient_norm(t);
+    if (t.has_gradients) {
+      report.gradient_norm = gradient_norm(t);
+    }
   }
   const TensorView& skipped = t.step->optimizer().skipped();
   report.skipped = skipped.given() ? read<std::int64_t>(t, skipped) : 0;
@@ -405,6 +409,7 @@ lockstep_status lockstep_trainer_update(lockstep_trainer trainer, double learnin
         },
         "learning_rate");
     t.step->update(learning_rate);
+    t.has_gradients = true;
     if (t.control().size() == 1 || t.syncs) {
       take_statistics(t);
     } else {
@@ -509,6 +514,7 @@ lockstep_status lockstep_trainer_load(lockstep_trainer trainer, const char* fold
                           "lockstep_trainer_abandon, before");
       nn::require_state(path, *t.step);
     });
+    t.has_gradients = false;
     agree_on(t.control(), [&] { nn::load_state(path, *t.step, t.control()); });
     t.learned->stale = false;
     share_statistics(t);

@@ -28,12 +28,15 @@ CpuShare cpu_share(Session& session) {
   const ProcessorSet processors =
       openmp_keeps_one_place() ? ProcessorSet::of_this_thread() : ProcessorSet::of_process();
   share.quota = processor_quota();
-  share.processors =
-      std::max(1, std::min(processors.count(), static_cast<int>(share.quota.value_or(processors.count()))));
   share.mask = processors.empty() ? "unknown" : processors.text();
   const std::string key = std::to_string(session.node()) + " " + share.mask;
   const auto keys = all_gather_text(session.control(), key);
   share.sharers = static_cast<int>(std::count(keys.begin(), keys.end(), key));
+  share.processors = std::max(1, processors.count());
+  if (share.quota) {  // of all ranks of the node: those with this mask have a part
+    const double part = *share.quota * share.sharers / session.local_size();
+    share.processors = std::max(1, std::min(share.processors, static_cast<int>(part)));
+  }
   return share;
 }
 

@@ -90,7 +90,7 @@ struct SelfStart {
 /// Ctrl-C takes the same way. Ctrl-Z (SIGTSTP) stops the ranks too, under mpirun, and SIGCONT (fg) continues them.
 ///
 /// A launcher that is stopped, or that has no living rank on this machine alone, for RanksRequest::watchdog_s, but at
-/// least 5 s, is ended with 76, and a line says so; once a stop was asked for, after 5 s.
+/// least 5 s, is ended with 76, and a line says so; once a stop was asked for, after 10 s.
 ///
 /// What mpirun itself says of a rank that ended with a code of lockstep's is left out.
 ///

@@ -8,7 +8,8 @@ namespace lockstep {
 
 #if defined(_OPENMP)
 int given_threads(int asked) {
-  return asked <= 1 || omp_in_parallel() != 0 ? 1 : std::clamp(omp_get_thread_limit(), 1, asked);
+  const bool alone = omp_in_parallel() != 0 || omp_get_max_active_levels() <= omp_get_active_level();
+  return asked <= 1 || alone ? 1 : std::clamp(omp_get_thread_limit(), 1, asked);
 }
 
 int default_threads() {

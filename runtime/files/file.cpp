@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,15 +36,8 @@ std::uint64_t regular_size(const std::string& path, int descriptor) {
 }
 
 void write_all(const std::string& path, int descriptor, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
-    if (written < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      fail(path, "cannot be written", errno);
-    }
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  if (const int why = lockstep::write_all(descriptor, bytes); why != 0) {
+    fail(path, "cannot be written", why);
   }
 }
 
@@ -53,6 +47,21 @@ std::string folder_of(const std::string& path) {
 }
 
 }  // namespace
+
+int write_all(int descriptor, std::span<const std::byte> bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes = bytes.subspan(static_cast<std::size_t>(written));
+    } else if (errno == EAGAIN) {  // whoever shares the pipe has asked for that
+      pollfd room{.fd = descriptor, .events = POLLOUT, .revents = 0};
+      static_cast<void>(::poll(&room, 1, -1));
+    } else if (errno != EINTR) {
+      return errno;
+    }
+  }
+  return 0;
+}
 
 InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) {
   // Not blocking: opening a FIFO would otherwise wait for a writer.

@@ -70,6 +70,10 @@ class MappedFile {
   std::byte* begin_ = nullptr;
 };
 
+/// Writes to an open file, pipe or terminal; waits where one that does not block is full. 0, or the errno of why not
+/// all was written.
+[[nodiscard]] int write_all(int descriptor, std::span<const std::byte> bytes) noexcept;
+
 /// A new file, written front to back. finish() makes it durable: it calls fsync and close and checks both, because a
 /// full disk or a quota may show only there. The destructor of an unfinished file closes and deletes it.
 class OutputFile {

@@ -43,6 +43,7 @@ TEST(Environment, AsManyThreadsAsOpenMPGives) {
     EXPECT_EQ(limited.ended.count("cpu, 1 thread a rank (OMP_THREAD_LIMIT); "), 1) << limited.ended.output;
     EXPECT_EQ(limited.parameters, one.parameters);
   }
+  EXPECT_EQ(Trained("OMP_NUM_THREADS=2 OMP_MAX_ACTIVE_LEVELS=0").parameters, one.parameters);
   const Trained two("OMP_NUM_THREADS=2");
   for (const Trained& same :
        {Trained("OMP_NUM_THREADS=2 OMP_DYNAMIC=true"),

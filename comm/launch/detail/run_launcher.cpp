@@ -19,6 +19,7 @@
 #include <fstream>
 #include <memory>
 #include <optional>
+#include <span>
 #include <sstream>
 #include <string_view>
 #include <system_error>
@@ -28,6 +29,7 @@
 #include <lockstep/comm/launch/detail/banner_filter.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::comm::detail {
 
@@ -139,10 +141,14 @@ class LauncherWatch {
   /// Called about once a second; a pause of this process counts little. True: it was to end, and has been ended.
   bool look(bool asked_to_stop) {
     constexpr double kMostBetween = 2;
-    constexpr double kAfterRequest = 5;
+    constexpr double kAfterRequest = 10;  // mpirun cleans up behind its ranks
     const auto now = std::chrono::steady_clock::now();
     const double passed = std::min(kMostBetween, std::chrono::duration<double>(now - last_).count());
     last_ = now;
+    if (asked_to_stop && !asked_) {
+      asked_ = true;
+      stopped_ = alone_ = 0;
+    }
     const double most = asked_to_stop ? kAfterRequest : limit_.seconds;
     const auto children = limit_.children ? living_children(launcher_) : std::nullopt;
     stopped_ = state_of(launcher_) == 'T' ? stopped_ + passed : 0;
@@ -182,6 +188,7 @@ class LauncherWatch {
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
   double stopped_ = 0;  ///< seconds
   double alone_ = 0;
+  bool asked_ = false;
 };
 
 /// Waits until the child has ended and returns its status. `ended`: the watch has ended it.
@@ -282,20 +289,8 @@ struct Relay {
   }
 };
 
-/// 0, or the reason why not all was written.
-int write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(file, text.data(), text.size());
-    if (written < 0 && errno != EINTR) {
-      return errno;
-    }
-    text.remove_prefix(written > 0 ? static_cast<std::size_t>(written) : 0);
-  }
-  return 0;
-}
-
 void write_to_error(std::string_view text) {
-  static_cast<void>(write_all(STDERR_FILENO, text));
+  static_cast<void>(write_all(STDERR_FILENO, std::as_bytes(std::span(text))));
 }
 
 /// An exit code that a rank ends with after it has said why.
@@ -355,7 +350,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
     }
     if (output[0] >= 0) {
       passed_output = Relay::start(output[0], [lost](std::string_view text) {
-        if (const int why = *lost ? 0 : write_all(STDOUT_FILENO, text); why != 0) {
+        if (const int why = *lost ? 0 : write_all(STDOUT_FILENO, std::as_bytes(std::span(text))); why != 0) {
           *lost = true;
           write_to_error(
               concat("lockstep: standard output cannot be written: ", std::strerror(why), "; the run goes on\n"));
@@ -398,6 +393,12 @@ int ask_in_a_child(const std::function<int()>& number, int seconds) {
   require<StateError>(::pipe(ends.data()) == 0, "no pipe: ", std::strerror(errno));
   std::fflush(nullptr);
   const pid_t child = ::fork();
+  if (child < 0) {
+    const int reason = errno;
+    ::close(ends[0]);
+    ::close(ends[1]);
+    throw StateError(concat("no further process: ", std::strerror(reason)));
+  }
   if (child == 0) {
     int answer = 0;
     try {
@@ -421,12 +422,10 @@ int ask_in_a_child(const std::function<int()>& number, int seconds) {
     throw StateError(concat("looking for GPUs takes longer than ", seconds, " s: expected an answer of the driver"));
   }
   int answer = 0;
-  const bool answered = child > 0 && ::read(ends[0], &answer, sizeof answer) == sizeof answer;
+  const bool answered = ::read(ends[0], &answer, sizeof answer) == sizeof answer;
   ::close(ends[0]);
-  if (child > 0) {
-    int status = 0;
-    ::waitpid(child, &status, 0);
-  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
   return answered ? answer : 0;
 }
 

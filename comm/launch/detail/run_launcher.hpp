@@ -26,11 +26,12 @@ struct LauncherLimit {
 /// self_start() describes. Its exit code is 128 + n when signal n ended it, also when it ended by a SIGUSR1 that
 /// stood for n; 127 when it cannot be run. When this process dies, the command gets SIGTERM. The command's standard
 /// error passes through a BannerFilter. Blocks and restores the signals of the calling thread, but for SIGPIPE,
-/// which stays blocked; the process must have no other threads. A reader of its output that goes ends nothing: a line
-/// on standard error says so. Waits for one that does not read until this process is asked to stop.
+/// which stays blocked; the process must have no other threads. If the reader of the command's output goes, the
+/// command goes on, and a line on standard error names the reason. If the reader stops reading, run_launcher() waits
+/// until this process is asked to stop.
 ///
 /// A command that is beyond `limit` is ended, and a line on standard error says so; the exit code is that of a watchdog
-/// (76). Once this process was asked to stop, 5 s count in place of limit.seconds, and the code is 128 + n.
+/// (76). Once this process was asked to stop, 10 s count in place of limit.seconds, and the code is 128 + n.
 [[nodiscard]] LauncherEnd run_launcher(const std::vector<std::string>& command, const Environment& variables,
                                        const LauncherLimit& limit = {});
 

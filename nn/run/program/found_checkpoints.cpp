@@ -178,7 +178,7 @@ void copy_checkpoint(const std::string& from, const std::string& to) {
   names.emplace_back(kChecksumsFile);
   AtomicFolder made(to);
   std::error_code error;
-  fs::permissions(made.folder(), fs::status(found).permissions(), error);
+  fs::permissions(made.folder(), fs::status(found).permissions() | fs::perms::owner_all, error);
   require<FileError>(!error, to, ": its permissions cannot be set: ", error.message());
   for (const std::string& name : names) {
     const InputFile file(concat(found, '/', name), InputFile::Links::refuse);

@@ -10,11 +10,13 @@
 #include <cstring>
 #include <iostream>
 #include <mutex>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::nn {
@@ -24,18 +26,6 @@ namespace {
 constexpr std::size_t kMost = std::size_t{4} << 20;
 constexpr std::size_t kPiece = std::size_t{64} << 10;  // of one write
 using Seconds = std::chrono::duration<double>;
-
-/// 0, or the reason why not all was written.
-int write_all(int file, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = ::write(file, text.data(), text.size());
-    if (written < 0 && errno != EINTR) {
-      return errno;
-    }
-    text.remove_prefix(written > 0 ? static_cast<std::size_t>(written) : 0);
-  }
-  return 0;
-}
 
 }  // namespace
 
@@ -90,7 +80,7 @@ struct StandardOutput::Shared {
       ready -= text.size();
       writing = true;
       lock.unlock();
-      const int failure = write_all(STDOUT_FILENO, text);
+      const int failure = write_all(STDOUT_FILENO, std::as_bytes(std::span(text)));
       lock.lock();
       writing = false;
       if (failure != 0) {
@@ -99,7 +89,7 @@ struct StandardOutput::Shared {
         ready = 0;
         const std::string line =
             concat("lockstep: standard output cannot be written: ", std::strerror(failure), "; the run goes on\n");
-        static_cast<void>(write_all(STDERR_FILENO, line));
+        static_cast<void>(write_all(STDERR_FILENO, std::as_bytes(std::span(line))));
       }
       changed.notify_all();
     }

@@ -310,6 +310,12 @@ TEST(Ranks, ReportTheStepOfAll) {
                         lockstep_trainer_report(trainer, &small), {"report: size is 8"}));
       ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, x[here], y[here])));
       EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_report(trainer, &report), {"expected an update before"}));
+      // What was added and given up is where the update's gradients were.
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_abandon(trainer)));
+      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+      EXPECT_EQ(report.step, 3);
+      EXPECT_TRUE(std::isfinite(report.loss));
+      EXPECT_TRUE(std::isnan(report.gradient_norm));
     });
   }
 }

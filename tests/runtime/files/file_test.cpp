@@ -1,4 +1,6 @@
 // Files in memory, files that appear whole, checksums of bytes.
+#include <array>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
 #include <cstdint>
@@ -6,9 +8,11 @@
 #include <set>
 #include <span>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -270,6 +274,27 @@ TEST(AtomicFile, LeavesAFileOfAnotherProcessOfItsNumber) {
                             "a-b-r0123456789abcdef", "a-1-r0123456789abcde", "a--r0123456789abcdef", "2026-11-26"}) {
     EXPECT_FALSE(is_unique_suffix(other)) << other;
   }
+}
+
+TEST(WriteAll, WaitsWhereAPipeThatDoesNotBlockIsFull) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_NONBLOCK), 0);
+  const std::vector<std::byte> sent(std::size_t{1} << 20, std::byte{7});
+  std::size_t got = 0;
+  std::thread reader([&] {
+    std::vector<std::byte> part(std::size_t{1} << 16);
+    while (got < sent.size()) {
+      const ssize_t n = ::read(ends[0], part.data(), part.size());
+      got += n > 0 ? static_cast<std::size_t>(n) : 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  });
+  EXPECT_EQ(write_all(ends[1], sent), 0);
+  reader.join();
+  EXPECT_EQ(got, sent.size());
+  ::close(ends[1]);
+  ::close(ends[0]);
+  EXPECT_EQ(write_all(ends[0], sent), EBADF);
 }
 
 TEST(LogFile, GoesOnBehindTheLastWholeLine) {

@@ -232,7 +232,7 @@ typedef struct lockstep_report {
   int64_t skipped; /* updates left out for gradients that were not finite (skip_non_finite, clip_norm), since create */
   int64_t samples; /* that the ranks added; 0 before the first update after create or load */
   double loss;     /* the mean over these, each times its weight; NaN where there are none */
-  double gradient_norm; /* of that mean, before clip_norm; NaN likewise */
+  double gradient_norm; /* of that mean, before clip_norm; NaN likewise, and once samples were added behind it */
 } lockstep_report;
 
 /* ---- The library. */
@@ -345,7 +345,7 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  *
  * Collective entries: model_broadcast, comm_agree, trainer_create, update, report, check, broadcast, average, save,
  * load, with sync_batch_norm also add. They check their arguments, then the ranks agree; a rank that cannot go on gets
- * its own error and the others LOCKSTEP_ERR_PEER, and nobody waits. Where the ranks are in different ones: STATE on
+ * its own error and the others LOCKSTEP_ERR_PEER, and nobody waits. Where the ranks are in different entries: STATE on
  * all. */
 /* Of a model with parameters, which it updates in place; one trainer a model. The ranks compare options, layers and
  * what these are set to, and parameters with their values, which begin equal (lockstep_model_broadcast); samples may
