@@ -65,6 +65,7 @@ struct ConvDesc {
 struct ConvCall {
   ConvDesc desc;
   ConvPass pass;
+  std::string choice{};  ///< of prepare_conv2d(): the only one that is wanted; empty: all that are listed
 };
 
 /// What a plan that serves a norm reads and writes beside the tensors of conv2d(). C channels: those of y in forward,
@@ -129,10 +130,10 @@ struct ConvListing {
 /// norm's own, only a measurement tells.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
-/// Makes ready what conv2d_choices() lists for these calls, and the plan of each choice, on up to `threads` threads,
-/// which have ended when it returns. The context keeps the results for plan_conv2d(). Plans that were made ready before
-/// and that no ConvPlan holds are dropped. A choice that a library refuses is refused by plan_conv2d(). Only cuDNN
-/// needs it, whose engines take up to a second each to compile.
+/// Makes ready what conv2d_choices() lists for these calls, and the plan of each choice (or of ConvCall::choice alone),
+/// on up to `threads` threads, which have ended when it returns. The context keeps the results for plan_conv2d(). Plans
+/// that were made ready before, that no ConvPlan holds and that these calls do not name, are dropped. plan_conv2d()
+/// refuses the choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a second to compile.
 void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads);
 /// Plans with the given choice, or with the first of conv2d_choices() when it is empty. UsageError for an unknown
 /// choice, UnsupportedError for one that does not support the pass, ShapeError for an invalid desc.

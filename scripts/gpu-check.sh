@@ -120,9 +120,8 @@ for file in "$bundle"/choices-*.json "$repository"/docs/results/gpu/choices-*.js
   if [ -f "$file" ] && [ ! -s "$kept/$(basename "$file")" ]; then cp "$file" "$kept/"; fi
 done
 
-helpers=()  # processes that last as long as this one
-trap 'kill "${helpers[@]}" 2> /dev/null; rm -rf "$work"' EXIT
-(while sleep 10 && kill -0 $$; do pack; done) > /dev/null 2>&1 &
+trap 'kill "${helpers[@]}" 2> /dev/null || true; rm -rf "$work" || true' EXIT
+(while sleep 10 && kill -0 $$; do pack || true; done) > /dev/null 2>&1 &
 helpers+=($!)
 disown
 # Stopped from outside: what is known so far is still worth a report.
@@ -130,6 +129,7 @@ finish() {
   trap - TERM INT
   local pid
   for pid in $running $(jobs -p); do kill "$pid" 2> /dev/null || true; done
+  wait 2> /dev/null || true  # their rows are whole
   row "stopped" failed 0 1 0 "$SECONDS" "by a signal: the checks that follow did not run"
   write_reports
   exit 1

@@ -53,7 +53,8 @@ std::pair<int, int> without_cache(const Target& target, const Calls& calls, Chos
     }
     for (const ops::ConvCall& call : testing::distinct(calls)) {
       PlanCache one;
-      chosen.merge(testing::tune(one, {target}, {call}, ops::Engines::all));
+      testing::Plans held;
+      chosen.merge(testing::tune(one, {target}, {call}, ops::Engines::all, held));
       lists += one.lists_made();
       plans += one.plans_made();
     }
@@ -69,7 +70,8 @@ std::pair<int, int> without_cache(const Target& target, const Calls& calls, Chos
 std::pair<int, int> with_cache(const std::vector<Target>& targets, const Calls& calls, ops::Engines engines,
                                Chosen& chosen) {
   PlanCache cache;
-  chosen = testing::tune(cache, targets, calls, engines);
+  testing::Plans held;
+  chosen = testing::tune(cache, targets, calls, engines, held);
   testing::plan_all(cache, targets.front(), calls, chosen);
   return {cache.lists_made(), cache.plans_made()};
 }
@@ -100,7 +102,8 @@ int main(int argc, char** argv) {
   testing::Chosen chosen, fast;
   {
     ops::cudnn::PlanCache warm;  // cuDNN's libraries are loaded by the first question
-    (void)testing::tune(warm, {target}, {calls.front()}, ops::Engines::all);
+    testing::Plans held;
+    (void)testing::tune(warm, {target}, {calls.front()}, ops::Engines::all, held);
   }
   if (before) {
     bench::measure("first run, nothing kept", [&] { return bench::without_cache(target, calls, chosen, true); });

@@ -216,9 +216,21 @@ std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPas
 
 void prepare(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) {
   Library& lib = library(context);
-  if (lib.usable()) {
-    lib.plans().prepare(lib.targets(threads), calls, engines);
+  if (!lib.usable()) {
+    return;
   }
+  std::vector<PlanCache::Wanted> wanted;
+  for (const ConvCall& call : calls) {
+    const std::string_view choice = call.choice;
+    std::optional<Algorithm> algorithm;
+    if (choice.starts_with(kConv.name) && choice.size() > kConv.name.size()) {
+      algorithm = Algorithm::parse(choice.substr(kConv.name.size() + 1));
+    }
+    if (choice.empty() || algorithm) {
+      wanted.push_back({call.desc, call.pass, std::move(algorithm)});
+    }
+  }
+  lib.plans().prepare(lib.targets(threads), wanted, engines);
 }
 
 std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice) {

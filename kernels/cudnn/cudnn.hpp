@@ -109,7 +109,7 @@ struct Target {
 /// Finalised properties of a device that need not be in this machine.
 [[nodiscard]] Descriptor describe_device(const std::string& json);
 
-/// A context's handle, on its device and stream, or why there is none, and what was planned with it.
+/// Holds a context's cuDNN handle, on its device and stream, or the reason why there is none, and the context's plans.
 class Library {
  public:
   explicit Library(Context& context);
@@ -119,7 +119,8 @@ class Library {
   /// UnsupportedError when libcudnn cannot be used or finds no driver; targets() likewise.
   [[nodiscard]] cudnnHandle_t handle() const;
   [[nodiscard]] bool usable() const { return problem_.empty(); }
-  /// `count` handles for as many threads, at least 1: the first is handle(), the others make plans alone.
+  /// Handles for up to `count` threads, at least 1: the first is handle(), the others make plans alone. Fewer where
+  /// cuDNN gives no more.
   [[nodiscard]] std::vector<Target> targets(int count);
   [[nodiscard]] PlanCache& plans() { return *plans_; }
 

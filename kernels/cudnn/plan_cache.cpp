@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -13,6 +12,7 @@
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::ops::cudnn {
 namespace {
@@ -50,16 +50,19 @@ void spread(std::span<const Target> targets, std::size_t count, const F& f) {
     }
   };
   {
-    std::vector<std::jthread> threads;
+    std::vector<std::thread> threads;
     threads.reserve(targets.size());
     for (std::size_t i = 1; i < std::min(targets.size(), count); ++i) {
       try {
-        threads.emplace_back(work, std::cref(targets[i]));
+        threads.push_back(helper_thread([&work, &target = targets[i]] { work(target); }));
       } catch (const std::system_error&) {
         break;  // no thread to be had: those that run do all
       }
     }
     work(targets.front());
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
   }
   if (error != nullptr) {
     std::rethrow_exception(error);
@@ -134,10 +137,13 @@ std::shared_ptr<const Execution> PlanCache::plan(const Target& target, const Con
   return made.plan;
 }
 
-void PlanCache::prepare(std::span<const Target> targets, std::span<const ConvCall> calls, Engines engines) {
+void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines) {
   // Slots first, so that threads write where nobody else does.
   std::vector<std::pair<const ListKey, Listed>*> lists;
-  for (const ConvCall& call : calls) {
+  for (const Wanted& call : calls) {
+    if (call.algorithm) {
+      continue;
+    }
     const auto [entry, fresh] = lists_.try_emplace({read_by(call.desc, call.pass), call.pass, engines});
     if (fresh) {
       lists.push_back(&*entry);
@@ -161,19 +167,23 @@ void PlanCache::prepare(std::span<const Target> targets, std::span<const ConvCal
   lists_made_ += static_cast<int>(lists.size());
 
   std::map<PlanKey, Algorithm> named;
-  for (const ConvCall& call : calls) {
+  for (const Wanted& call : calls) {
+    if (call.algorithm) {
+      named.emplace(plan_key(call.desc, call.pass, *call.algorithm), *call.algorithm);
+      continue;
+    }
     for (const Algorithm& algorithm : list(targets.front(), call.desc, call.pass, engines).algorithms) {
       named.emplace(plan_key(call.desc, call.pass, algorithm), algorithm);
     }
   }
   std::erase_if(plans_,
                 [&](const auto& entry) { return entry.second.plan.use_count() == 1 && !named.contains(entry.first); });
-  struct Wanted {
+  struct Slot {
     const PlanKey* key;
     Made* made;
     const Algorithm* algorithm;
   };
-  std::vector<Wanted> wanted;
+  std::vector<Slot> wanted;
   for (const auto& [key, algorithm] : named) {
     const auto [entry, fresh] = plans_.try_emplace(key);
     if (fresh) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <tuple>
@@ -11,8 +12,8 @@
 
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
-/// What cuDNN was asked once: the algorithms of a pass and their execution plans, which take up to a second each. Equal
-/// layers of a model, its evaluation and the tuner ask the same again.
+/// Keeps cuDNN's answers: lists of algorithms, and execution plans, which take up to a second each. Equal layers of a
+/// model, its evaluation and the tuner ask the same again.
 namespace lockstep::ops::cudnn {
 
 /// A finalised execution plan with what it was made of. Immutable: any number of ConvPlans run it, each with a variant
@@ -46,9 +47,15 @@ class PlanCache {
   [[nodiscard]] const Listed& list(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines);
   [[nodiscard]] std::shared_ptr<const Execution> plan(const Target& target, const ConvDesc& desc, ConvPass pass,
                                                       const Algorithm& algorithm);
+  /// A call, and the only algorithm of it that is wanted; none: all that cuDNN lists.
+  struct Wanted {
+    ConvDesc desc;
+    ConvPass pass;
+    std::optional<Algorithm> algorithm{};
+  };
   /// Lists the algorithms of all calls and makes their plans, at once on one thread for each of `targets`, which are of
   /// one device. Drops the other plans that nobody outside holds. Calls that cuDNN does not compute are left out.
-  void prepare(std::span<const Target> targets, std::span<const ConvCall> calls, Engines engines);
+  void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
   [[nodiscard]] int lists_made() const { return lists_made_; }  ///< asked of cuDNN
   [[nodiscard]] int plans_made() const { return plans_made_; }  ///< asked of cuDNN; refused ones count, too

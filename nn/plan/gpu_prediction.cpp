@@ -50,7 +50,7 @@ struct Efficiency {
 };
 
 // `expected`: our kernels reach 0.85 of a copy, libraries 0.78; a large bf16 product 0.8 of its rate and a convolution
-// 0.8 of that; two dependent nodes of a CUDA graph begin about 1.2 us apart. `low` takes a tenth off.
+// 0.8 of that; two dependent nodes of a CUDA graph begin about 1.2 us apart. `low` takes about an eighth off.
 constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::limit_s, 1, 1, 1, 1, 0},
     {&PredictedTime::expected_s, 0.78 * kCopy, 0.85 * kCopy, 0.62, 0.35, 1.2e-6},

@@ -34,7 +34,7 @@ struct GpuDescription {
 struct PredictedTime {
   double limit_s = 0;     ///< all of it, and launches that take no time
   double expected_s = 0;  ///< what good kernels reach of a copy's bandwidth and of the rate
-  double low_s = 0;       ///< a tenth less: what kernels reach that nobody has tuned on that GPU
+  double low_s = 0;       ///< about an eighth less: what kernels reach that nobody has tuned on that GPU
 
   PredictedTime& operator+=(const PredictedTime& other);
 };

@@ -221,7 +221,7 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
   return *middle;
 }
 
-/// A choice, and its plan: a library keeps what somebody holds.
+/// A timed choice and its plan; a library keeps a plan while somebody holds it.
 struct Chosen {
   TimedChoice timed;
   std::shared_ptr<const void> plan;
@@ -283,6 +283,50 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
   return {std::move(best), std::move(best_plan)};
 }
 
+/// Whether a choice that was found in a file can be planned here: a library may lack what it had there.
+bool can_be_planned(Context& context, const LibraryCall& call, const std::string& choice,
+                    std::vector<std::string>& refused) {
+  try {
+    (void)plan_candidate(context, call, choice, nullptr);
+    return true;
+  } catch (const CudaError&) {
+    throw;
+  } catch (const OutOfMemory&) {
+    throw;
+  } catch (const Error& error) {
+    refused.push_back(concat(nn::describe(call), ": ", choice, ": ", error.what()));
+    return false;
+  }
+}
+
+int planning_threads() {
+  return std::clamp(ProcessorSet::of_process().count(), 1, kMostThreads);
+}
+
+/// The convolutions among the calls, each with its choice.
+std::vector<ops::ConvCall> with_choices(const std::map<std::string, LibraryCall>& calls,
+                                        const std::map<std::string, TimedChoice>& known) {
+  std::vector<ops::ConvCall> all;
+  for (const auto& [text, call] : calls) {
+    if (const auto* conv = std::get_if<ops::ConvCall>(&call)) {
+      all.push_back({conv->desc, conv->pass, known.at(text).choice});
+    }
+  }
+  return all;
+}
+
+LibraryCall call_of(const LibraryPlan& library) {
+  return std::visit(
+      [](const auto& planned) -> LibraryCall {
+        if constexpr (requires { planned->pass(); }) {
+          return ops::ConvCall{planned->desc(), planned->pass()};
+        } else {
+          return planned->desc();
+        }
+      },
+      library.plan);
+}
+
 std::string host_name() {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
@@ -309,8 +353,7 @@ std::string describe(const LibraryCall& call) {
 
 CallTimer call_timer(Context& context) {
   if (context.device().kind == DeviceKind::cuda) {
-    constexpr std::int64_t kHalf = std::int64_t{64}
-                                   << 20;  // to be read and written in 40 us on an H100, whose L2 has 50 MB
+    constexpr std::int64_t kHalf = std::int64_t{128} << 20;  // read and written in 60 us on an H200, whose L2 has 50 MB
     const auto halves = std::make_shared<const Tensor>(Tensor::zeros(context, Shape{2, kHalf}, DType::u8));
     return [halves](Context& on, const std::string& /*choice*/, const std::function<void()>& run) {
       Event begin(on.device(), Event::Timing::on);
@@ -376,8 +419,21 @@ ChoiceTable parse_choices(const std::string& text, const std::string& source) {
 
 std::vector<LibraryPlan> library_calls(Context& context, const Model& model, std::int64_t batch,
                                        std::int64_t microbatches, PlanOptions options) {
+  options.choices = {};
   options.default_choice = context.device().kind == DeviceKind::cuda ? "cuda" : "reference";
   return MicrobatchPlans(context, model, batch, microbatches, options).library_plans();
+}
+
+void prepare_choices(Context& context, const std::vector<LibraryPlan>& calls, const Choices& choices) {
+  std::vector<ops::ConvCall> chosen;
+  for (const LibraryPlan& library : calls) {
+    const LibraryCall call = call_of(library);
+    const auto found = choices.find(library.key);
+    if (const auto* conv = std::get_if<ops::ConvCall>(&call); conv != nullptr && found != choices.end()) {
+      chosen.push_back({conv->desc, conv->pass, found->second});
+    }
+  }
+  ops::prepare_conv2d(context, chosen, ops::Engines::all, planning_threads());
 }
 
 Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans, const ChoiceOptions& given,
@@ -393,24 +449,23 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
   };
   std::map<std::string, TimedChoice>& known = table[choice_key(context, options)];
   std::map<std::string, LibraryCall> missing;
+  std::map<std::string, LibraryCall> stored;
   std::map<std::string, std::string> of_call;  // by key of the plan
   for (const LibraryPlan& library : plans) {
-    const LibraryCall call = std::visit(
-        [](const auto& planned) -> LibraryCall {
-          if constexpr (requires { planned->pass(); }) {
-            return ops::ConvCall{planned->desc(), planned->pass()};
-          } else {
-            return planned->desc();
-          }
-        },
-        library.plan);
+    const LibraryCall call = call_of(library);
     const std::string text = describe(call);
     of_call[library.key] = text;
-    if (const auto found = known.find(text); found == known.end()) {
+    const auto found = known.find(text);
+    (found == known.end() ? missing : stored).emplace(text, call);
+  }
+  std::vector<std::string> refused;
+  const int threads = planning_threads();
+  ops::prepare_conv2d(context, with_choices(stored, known), options.engines, threads);
+  for (const auto& [text, call] : stored) {
+    if (!can_be_planned(context, call, known.at(text).choice, refused)) {
       missing.emplace(text, call);
     }
   }
-  std::vector<std::string> refused;
   if (!missing.empty()) {
     std::map<std::string, Operands> operands;
     Arenas arenas;
@@ -426,11 +481,10 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
     for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
       arena->fill(context, seed++);
     }
-    const int threads = std::clamp(ProcessorSet::of_this_thread().count(), 1, kMostThreads);
-    std::vector<std::shared_ptr<const void>> chosen;  // from being dropped when the next ones are made ready
+    std::vector<std::shared_ptr<const void>> chosen;  // the winners', so that prepare_conv2d() drops only the losers
     int timed = 0;
     for (auto next = missing.begin(); next != missing.end();) {
-      // As many that the threads do not wait long for the last one, and so few that the losers need little memory.
+      // A group has two calls a thread: no thread waits long for the last plan, and the losers need little memory.
       std::vector<ops::ConvCall> ahead;
       auto end = next;
       for (int i = 0; i < 2 * threads && end != missing.end(); ++i, ++end) {

@@ -25,7 +25,7 @@ using LibraryCall = std::variant<ops::ConvCall, ops::MatmulDesc>;
 
 /// The seconds of one run() on the context; run() may only enqueue. `choice` is the candidate.
 using CallTimer = std::function<double(Context& context, const std::string& choice, const std::function<void()>& run)>;
-/// On the host the clock around run() and synchronize(). On a GPU events, behind a copy of 64 MB in the context's
+/// On the host the clock around run() and synchronize(). On a GPU events, behind a copy of 128 MB in the context's
 /// memory: the copy leaves nothing of the operands in the L2 cache, as other calls of a step do, and keeps the GPU busy
 /// while the host submits, so that the events enclose the GPU's work alone.
 [[nodiscard]] CallTimer call_timer(Context& context);
@@ -75,13 +75,17 @@ struct ChoiceReport {
 [[nodiscard]] std::vector<LibraryPlan> library_calls(Context& context, const Model& model, std::int64_t batch,
                                                      std::int64_t microbatches, PlanOptions options);
 
+/// Makes the plans of these calls' choices ready, several at a time (ops::prepare_conv2d()), so that the plans of a
+/// model find them. A call without an entry in `choices` is left out.
+void prepare_choices(Context& context, const std::vector<LibraryPlan>& calls, const Choices& choices);
+
 /// Returns a choice for every call. Calls (library_calls(), Plan::library_plans()) that `table` does not have under
-/// choice_key() are timed one after the other, and each is added to `table` before progress() hears of it. Candidates
-/// are made ready ahead (ops::prepare_conv2d()), some calls at a time, by as many threads as the process has
-/// processors, up to 12. Inputs are random numbers; buffers for the largest call come from the context's memory and are
-/// given back. A candidate that its library refuses to plan or to run, or that finds no memory, is left out; a
-/// CudaError ends the search. UsageError when no candidate is left, naming the call, the limit and the least workspace
-/// needed. Waits for the context's stream.
+/// choice_key(), or has with a choice that cannot be planned here, are timed one after the other, and each is added to
+/// `table` before progress() hears of it. Candidates are made ready ahead (ops::prepare_conv2d()), some calls at a
+/// time, by as many threads as the process has processors, up to 12. Inputs are random numbers; buffers for the largest
+/// call come from the context's memory and are given back. A candidate that its library refuses to plan or to run, or
+/// that finds no memory, is left out; a CudaError ends the search. UsageError when no candidate is left, naming the
+/// call, the limit and the least workspace needed. Waits for the context's stream.
 [[nodiscard]] Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans,
                                        const ChoiceOptions& options, ChoiceTable& table,
                                        ChoiceReport* report = nullptr);

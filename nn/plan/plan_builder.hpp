@@ -239,8 +239,11 @@ class PlanBuilder {
     }
     try {
       return make(choice);
-    } catch (const UsageError&) {  // this build lacks the provider
-    } catch (const UnsupportedError&) {
+    } catch (const CudaError&) {
+      throw;
+    } catch (const OutOfMemory&) {
+      throw;
+    } catch (const Error&) {  // this build lacks the provider, or the library fails at this choice
     }
     return make(std::string());
   }

@@ -289,7 +289,7 @@ read_accuracy() {
 # copies, kernels, counters of a step
 
 call_c() {
-  local vocabulary batch known=no
+  local batch known=no
   resnet50 bf16 40
   figure quiet-graph 90 "${options[@]}" --tune off
   peer quiet-torch-graph 90 bf16 --graph
@@ -489,14 +489,17 @@ call_again() {
     row "rows of earlier calls" skipped 0 0 1 0 "none in $kept, $bundle and docs/results/gpu: nothing to repeat"
   fi
   awk -F '\t' '
-    NF != 7 { next }
+    NF != 7 || $1 == "stopped" { next }
     { last[$1] = $2 == "failed" ? "failed" : $7 ~ /^no time: / ? "no time" : "" }
     END { for (name in last) if (last[name] != "") print last[name] "\t" name }' "$work/earlier.tsv" > "$work/again.tsv"
   for wanted in failed "no time"; do
     only=()
     while IFS= read -r name; do
       only[$name]=yes
-      for other in "${name%% = *}" "${name##* = }" "${name%% != *}" "${name##* != }"; do only[$other]=yes; done
+      # A run that the first wave has repeated is there.
+      for other in "${name%% = *}" "${name##* = }" "${name%% != *}" "${name##* != }"; do
+        cut -f 1 "$files.tsv" | grep -qxF -- "$other" || only[$other]=yes
+      done
       [[ $name == "moving data: "* ]] || continue
       only["moving data"]=yes only["lockstep-cost, 1 rank"]=yes only["$several"]=yes
     done < <(sed -n "s/^$wanted\t//p" "$work/again.tsv")

@@ -44,7 +44,7 @@ declare -A only=()
 due() {
   if [ "$call" != again ]; then return 0; fi
   [ -n "${only[$1]:-}" ] || return 1
-  unset "only[$1]"
+  only[$1]=''
 }
 
 reason='' running=''
@@ -63,6 +63,8 @@ conduct() {
     return 1
   fi
   allowed=$((left < limit ? left : limit))
+  # The last row of a name counts: `first again` repeats this check if its call is killed before it has another.
+  printf '%s\tfailed\t0\t1\t0\t0\tbegun, and cut with its call\n' "${name//[^ -~]/ }" >> "$kept/rows.tsv"
   # mpirun passes a TERM on to its ranks and waits for them; KILL for what does not listen.
   # In the background, so that a signal to this script is heard at once.
   timeout --kill-after="$grace" "$allowed" "$@" > "$log" 2>&1 < /dev/null &

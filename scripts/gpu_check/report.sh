@@ -2,6 +2,7 @@
 # is known lies in files, and one process at a time writes. Sourced by gpu-check.sh.
 
 complete=no  # whether the call is over
+helpers=()   # processes that last as long as the call; the first packs
 # Of the report's head; unpack() and find_gpus() find out.
 commit=unknown bundle_commit=unknown host=unknown gpus=0 gpu="not looked for" versions="not looked for"
 
@@ -15,7 +16,7 @@ json_string() {
 # row NAME STATUS PASSED FAILED SKIPPED SECONDS DETAIL: STATUS is passed, failed or skipped; a skipped check says why. The row
 # lies in files before anybody reads of it on the standard output.
 row() {
-  local name=${1//[^ -~]/ } detail=${7//[^ -~]/ } counts json
+  local name=${1//[^ -~]/ } detail=${7//[^ -~]/ } counts json quoted_name
   case "$2" in
     passed | failed | skipped) ;;
     *) die "row: status '$2' of '$1', expected passed, failed or skipped" ;;
@@ -28,10 +29,10 @@ row() {
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$files.tsv"
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$kept/rows.tsv"
     json_string "$name"
-    printf '{"name": %s, "status": "%s", "passed": %d, "failed": %d, "skipped": %d, "seconds": %d, ' "$json" "${@:2:5}" \
-      >> "$work/checks.json"
+    quoted_name=$json
     json_string "$detail"
-    printf '"detail": %s}\n' "$json" >> "$work/checks.json"
+    printf '{"name": %s, "status": "%s", "passed": %d, "failed": %d, "skipped": %d, "seconds": %d, "detail": %s}\n' \
+      "$quoted_name" "${@:2:5}" "$json" >> "$work/checks.json"
     printf '| %s |\n' "${name//|/ } | $2 | ${counts//$'\t'/ | } | ${detail//|/ }" >> "$work/checks.md"
     write_files
     printf '%-8s %s (%d s)  %s\n' "$2" "$name" "$6" "$detail"
@@ -86,7 +87,9 @@ exit_status() {
 write_reports() {
   local conclusion
   complete=yes
-  write_files
+  # The process that packs every 10 s is no longer needed.
+  if [ ${#helpers[@]} != 0 ]; then kill "${helpers[0]}" 2> /dev/null || true; fi
+  { flock -w 5 9 || true; write_files; } 9>> "$work/lock"
   pack
   say "reports: $files.md, .json, .tsv, .tgz"
   conclude
@@ -144,17 +147,21 @@ write_files() {
 # pack: all logs in one archive, which is small enough to be fetched (16 MiB), and the choices of the libraries beside it.
 pack() {
   local file most
-  for file in "$kept"/choices-*.json; do
-    [ -f "$file" ] || continue
-    cp "$file" "$work/log/"
-    cp "$file" "$out/choices.new"
-    mv "$out/choices.new" "$out/$(basename "$file")"
-  done
-  for most in 8192k 256k; do
-    find "$work/log" -type f -size "-$most" -printf '%P\n' | tar -C "$work/log" -czf "$files.tgz.new" -T - 2> /dev/null || true
-    [ "$(stat -c %s "$files.tgz.new")" -gt 15000000 ] || break
-  done
-  mv "$files.tgz.new" "$files.tgz"
+  {
+    # One process at a time packs. A child of a killed one may hold the lock for a while.
+    flock -w 30 8 || true
+    for file in "$kept"/choices-*.json; do
+      [ -f "$file" ] || continue
+      cp "$file" "$work/log/"
+      cp "$file" "$out/choices.new"
+      mv "$out/choices.new" "$out/$(basename "$file")"
+    done
+    for most in 8192k 256k; do
+      find "$work/log" -type f -size "-$most" -printf '%P\n' | tar -C "$work/log" -czf "$files.tgz.new" -T - 2> /dev/null || true
+      [ "$(stat -c %s "$files.tgz.new")" -gt 15000000 ] || break
+    done
+    mv "$files.tgz.new" "$files.tgz"
+  } 8>> "$work/pack.lock"
 }
 
 # add_table TITLE: a section of the Markdown report, from the standard input.

@@ -100,7 +100,7 @@ TEST_F(CudnnFailures, APlanThatFailsIsAskedForOnceUnlessMemoryRanOut) {
   PlanCache ahead;
   failing_cudnn_fail(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, 1, CUDNN_STATUS_ALLOC_FAILED);
   const std::vector<Target> two{target(), target()};
-  const std::vector<ConvCall> calls{{desc_, ConvPass::forward}};
+  const std::vector<PlanCache::Wanted> calls{{desc_, ConvPass::forward}};
   ahead.prepare(two, calls, Engines::all);
   for (const Algorithm& algorithm : ahead.list(target(), desc_, ConvPass::forward, Engines::all).algorithms) {
     EXPECT_NE(ahead.plan(target(), desc_, ConvPass::forward, algorithm), nullptr) << algorithm.text();

@@ -285,7 +285,9 @@ bool fails_apart(Report& report, std::int64_t count, const std::function<Case(st
   const pid_t child = fork();
   require<Error>(child >= 0, "library_sweep: no further process");
   if (child == 0) {
+    constexpr unsigned kMostSeconds = 120;  // of one case: then SIGALRM
     for (std::int64_t i = 0; i < count; ++i) {
+      alarm(kMostSeconds);
       report.at = i;
       std::string wrong;
       try {
@@ -306,6 +308,9 @@ bool fails_apart(Report& report, std::int64_t count, const std::function<Case(st
   if (WIFSIGNALED(status)) {
     report.failed = true;
     std::snprintf(report.wrong, sizeof report.wrong, "signal %d", WTERMSIG(status));
+  } else if (WEXITSTATUS(status) != 0) {  // a sanitizer's, or a library's
+    report.failed = true;
+    std::snprintf(report.wrong, sizeof report.wrong, "exit status %d", WEXITSTATUS(status));
   }
   return report.failed;
 }

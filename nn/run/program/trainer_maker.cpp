@@ -190,36 +190,43 @@ void TrainerMaker::choose_calls(const Model& model) {
   // What was timed anew would give other bits on other ranks; a file keeps it.
   const bool times = place_.on_gpu() && o_.virtual_ranks == 0;
   const bool wanted = o_.tune == Tune::automatic ? times || !o_.choices.empty() : o_.tune != Tune::off;
-  if (!wanted || !o_.evaluate.empty() || !made_.resolved.trainer.plan.choices.empty()) {
+  const TrainerOptions& options = made_.resolved.trainer;
+  const bool timed = wanted && o_.evaluate.empty() && options.plan.choices.empty();
+  const bool prepares = place_.on_gpu() && (timed || !options.plan.choices.empty());
+  if (!timed && !prepares) {
     return;
   }
   if (watchdog_ != nullptr) {
     watchdog_->pause("timing library calls");  // some take minutes
   }
-  const TrainerOptions& options = made_.resolved.trainer;
   const std::int64_t shares = std::max<std::int64_t>(session_.size(), options.virtual_ranks);
   const std::int64_t share = partition_of(options.global_batch, shares, 0).count;
-  std::vector<LibraryPlan> plans;  // as rank 0 has them
+  std::vector<LibraryPlan> plans;
   session_.agree([&] {
-    if (first_) {
+    if (first_ || prepares) {
       plans = library_calls(place_.context(), model, partition_of(share, options.accumulate, 0).count,
                             options.accumulate, options.plan);
     }
   });
-  ChoiceOptions choice;
-  choice.workspace_limit = static_cast<std::size_t>(o_.workspace_mb) * 1000000;
-  choice.deterministic = true;  // a run repeats to the last bit
-  choice.engines = o_.tune == Tune::fast ? ops::Engines::precompiled : ops::Engines::all;
-  choice.progress = [said = 0.0](int timed, int of, double seconds) mutable {
-    constexpr double kEvery = 2;  // seconds: short searches say nothing
-    if (seconds - said >= kEvery) {
-      said = seconds;
-      print_tuning(std::cout, timed, of, seconds);
-    }
-  };
-  made_.tuned.emplace();
-  made_.resolved.trainer.plan.choices =
-      choose_libraries(session_.control(), place_.context(), plans, choice, o_.choices, &*made_.tuned);
+  if (timed) {
+    ChoiceOptions choice;
+    choice.workspace_limit = static_cast<std::size_t>(o_.workspace_mb) * 1000000;
+    choice.deterministic = true;  // a run repeats to the last bit
+    choice.engines = o_.tune == Tune::fast ? ops::Engines::precompiled : ops::Engines::all;
+    choice.progress = [said = 0.0](int done, int of, double seconds) mutable {
+      constexpr double kEvery = 2;  // seconds: short searches say nothing
+      if (seconds - said >= kEvery) {
+        said = seconds;
+        print_tuning(std::cout, done, of, seconds);
+      }
+    };
+    made_.tuned.emplace();
+    made_.resolved.trainer.plan.choices =
+        choose_libraries(session_.control(), place_.context(), plans, choice, o_.choices, &*made_.tuned);
+  }
+  if (prepares) {  // on every rank, before the trainer plans one call after the other
+    session_.agree([&] { prepare_choices(place_.context(), plans, options.plan.choices); });
+  }
 }
 
 void TrainerMaker::plan_buckets(const Recipe& recipe) {

@@ -68,35 +68,45 @@ inline std::vector<ops::ConvCall> distinct(const std::vector<ops::ConvCall>& cal
 }
 
 using Chosen = std::map<std::string, ops::cudnn::Algorithm>;  // by nn::describe()
+using Plans = std::vector<std::shared_ptr<const ops::cudnn::Execution>>;
 
-/// Plans every call with the algorithm chosen, as a trainer does.
-inline void plan_all(ops::cudnn::PlanCache& cache, const ops::cudnn::Target& target,
-                     const std::vector<ops::ConvCall>& calls, const Chosen& chosen) {
+/// Plans every call with the algorithm chosen, as a trainer does; returns the plans that can be loaded here.
+inline Plans plan_all(ops::cudnn::PlanCache& cache, const ops::cudnn::Target& target,
+                      const std::vector<ops::ConvCall>& calls, const Chosen& chosen) {
+  Plans plans;
   for (const ops::ConvCall& call : calls) {
     try {
-      (void)cache.plan(target, call.desc, call.pass, chosen.at(nn::describe(call)));
+      plans.push_back(cache.plan(target, call.desc, call.pass, chosen.at(nn::describe(call))));
     } catch (const Error&) {  // compiled, and not to be loaded here
     }
   }
+  return plans;
 }
 
 /// Does what choose_libraries() asks of cuDNN, and chooses the last candidate, which costs most: with
-/// Engines::all one that serves a norm wherever there is one. `targets`: one for each thread.
+/// Engines::all one that serves a norm wherever there is one. `targets`: one for each thread. `held`: gets the plans of
+/// the choices, which choose_libraries() holds until its end.
 inline Chosen tune(ops::cudnn::PlanCache& cache, const std::vector<ops::cudnn::Target>& targets,
-                   const std::vector<ops::ConvCall>& calls, ops::Engines engines) {
+                   const std::vector<ops::ConvCall>& calls, ops::Engines engines, Plans& held) {
   Chosen chosen;
   const std::vector<ops::ConvCall> missing = distinct(calls);
   const std::size_t group = 2 * targets.size();
   for (std::size_t begin = 0; begin < missing.size(); begin += group) {
     const std::size_t end = std::min(missing.size(), begin + group);
-    cache.prepare(targets, std::span(missing).subspan(begin, end - begin), engines);
+    std::vector<ops::cudnn::PlanCache::Wanted> ahead;
+    for (std::size_t i = begin; i < end; ++i) {
+      ahead.push_back({missing[i].desc, missing[i].pass});
+    }
+    cache.prepare(targets, ahead, engines);
     for (std::size_t i = begin; i < end; ++i) {
       const ops::ConvCall& call = missing[i];
+      Plans last;
       for (const ops::cudnn::Algorithm& algorithm :
            cache.list(targets.front(), call.desc, call.pass, engines).algorithms) {
         chosen[nn::describe(call)] = algorithm;
-        plan_all(cache, targets.front(), {call}, chosen);
+        last = plan_all(cache, targets.front(), {call}, chosen);
       }
+      held.insert(held.end(), last.begin(), last.end());
     }
   }
   return chosen;
