@@ -138,6 +138,11 @@ class LauncherWatch {
   LauncherWatch(pid_t launcher, std::string name, const LauncherLimit& limit)
       : launcher_(launcher), name_(std::move(name)), limit_(limit) {}
 
+  [[nodiscard]] bool may_have_ranks() const {
+    const auto children = limit_.children ? living_children(launcher_) : std::nullopt;
+    return !children || !children->empty();
+  }
+
   /// Called about once a second; a pause of this process counts little. True: it was to end, and has been ended.
   bool look(bool asked_to_stop) {
     constexpr double kMostBetween = 2;
@@ -204,7 +209,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
     if (number < 0) {
       require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
       if (errno == EAGAIN) {
-        if (asked && starting) {
+        if (asked && starting && watch.may_have_ranks()) {  // else mpirun is ending, and hears signals no more
           ::kill(child, SIGUSR1);
         }
         ended = ended || watch.look(stopped_by != 0);

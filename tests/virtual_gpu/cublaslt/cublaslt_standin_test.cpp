@@ -103,6 +103,7 @@ TEST_F(CublasLtStandin, AllGuessesRefusedLeaveOurKernels) {
 TEST_F(CublasLtStandin, HeuristicsThatFailAreSaidAndLeaveOurKernels) {
   cublaslt_standin::script({{.id = 1}}, CUBLAS_STATUS_NOT_SUPPORTED);
   EXPECT_EQ(choices(), Texts{"cuda"});
+  desc_.m *= 2;  // the answer for a product is kept
   cublaslt_standin::script({{.id = 1}}, CUBLAS_STATUS_INTERNAL_ERROR);
   EXPECT_EQ(choices(), (Texts{"cublaslt", "cuda"})) << "the first one to say why it cannot be planned";
   EXPECT_EQ(planned(""), "cuda");
