@@ -27,7 +27,7 @@ struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: there is another gradient, which is added before the mask
   bool pair = false;    ///< backward_data: two norms get g, whose outputs were added: also sums g * xhat of the second
-  auto operator<=>(const ConvNorm&) const = default;
+  auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
 /// A convolution (cross-correlation). Spatial arrays hold spatial_rank entries, outermost first.
@@ -56,9 +56,9 @@ struct ConvDesc {
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
-  [[nodiscard]] Shape y_shape() const;  ///< ShapeError when the window does not fit
-  [[nodiscard]] double flops() const;   ///< 2 * multiply-adds of one pass
-  auto operator<=>(const ConvDesc&) const = default;
+  [[nodiscard]] Shape y_shape() const;                ///< ShapeError when the window does not fit
+  [[nodiscard]] double flops() const;                 ///< 2 * multiply-adds of one pass
+  auto operator<=>(const ConvDesc&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
 /// One pass of one convolution.

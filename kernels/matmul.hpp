@@ -40,7 +40,7 @@ struct MatmulDesc {
     return 2.0 * static_cast<double>(products()) * static_cast<double>(m) * static_cast<double>(n) *
            static_cast<double>(k);
   }
-  auto operator<=>(const MatmulDesc&) const = default;
+  auto operator<=>(const MatmulDesc&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 
  private:
   [[nodiscard]] Shape with_batch(const Shape& matrix) const {

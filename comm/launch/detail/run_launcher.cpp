@@ -244,6 +244,8 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
 /// What the launcher and its ranks write to standard output or error. A process that they leave behind keeps the pipe
 /// open, so after the launcher's end only what is there already counts.
 struct Relay {
+  Relay(int file, std::function<void(std::string_view)> writer) : from(file), write(std::move(writer)) {}
+
   int from;
   std::function<void(std::string_view)> write;
   std::atomic<bool> ended = false;  ///< the launcher has
