@@ -85,9 +85,11 @@ int main(int argc, char** argv) {
   std::int64_t batch = 256;
   std::vector<int> threads{1, 2};
   bool before = true;
+  std::size_t norms = 0;
   app.add_option("--batch", batch)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--threads", threads, "that make plans ahead, e.g. 1,2")->delimiter(',')->check(CLI::PositiveNumber);
   app.add_flag("!--without-before", before, "leaves out what the same took when nothing was kept");
+  app.add_option("--norms", norms, "takes only so many of the distinct calls beside a norm; 0: takes all calls");
   CLI11_PARSE(app, argc, argv);
   if (const std::string why = testing::no_cudnn_here(LOCKSTEP_DRIVER_STUB); !why.empty()) {
     std::fprintf(stderr, "bench_planning: %s\n", why.c_str());
@@ -95,7 +97,12 @@ int main(int argc, char** argv) {
   }
   const ops::cudnn::Descriptor properties = ops::cudnn::describe_device(testing::kH100);
   const ops::cudnn::Target target{nullptr, &properties};
-  const bench::Calls calls = testing::resnet50_calls(batch, testing::Of::training_and_evaluation);
+  bench::Calls calls = testing::resnet50_calls(batch, testing::Of::training_and_evaluation);
+  if (norms > 0) {
+    calls = testing::distinct(calls);
+    std::erase_if(calls, [](const ops::ConvCall& call) { return !call.desc.norm.wanted; });
+    calls.resize(std::min(norms, calls.size()));
+  }
   std::printf("cuDNN %s, bf16, batch %lld: %zu calls, %zu distinct\n",
               ops::cudnn::version_text(ops::cudnn::api().get_version()).c_str(), static_cast<long long>(batch),
               calls.size(), testing::distinct(calls).size());
