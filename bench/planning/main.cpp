@@ -87,7 +87,9 @@ int main(int argc, char** argv) {
   bool before = true;
   std::size_t norms = 0;
   app.add_option("--batch", batch)->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--threads", threads, "that make plans ahead, e.g. 1,2")->delimiter(',')->check(CLI::PositiveNumber);
+  app.add_option("--threads", threads, "that make plans ahead, e.g. 1,2; 0: leaves out the first run")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
   app.add_flag("!--without-before", before, "leaves out what the same took when nothing was kept");
   app.add_option("--norms", norms, "takes only so many of the distinct calls beside a norm; 0: takes all calls");
   CLI11_PARSE(app, argc, argv);
@@ -116,6 +118,7 @@ int main(int argc, char** argv) {
     bench::measure("first run, nothing kept", [&] { return bench::without_cache(target, calls, chosen, true); });
     bench::measure("later run, nothing kept", [&] { return bench::without_cache(target, calls, chosen, false); });
   }
+  std::erase(threads, 0);
   for (const int count : threads) {
     const std::vector<ops::cudnn::Target> targets(static_cast<std::size_t>(count), target);
     bench::measure(concat("first run, ", count, " threads").c_str(),
@@ -123,7 +126,16 @@ int main(int argc, char** argv) {
     bench::measure(concat("first run, --tune fast, ", count, " threads").c_str(),
                    [&] { return bench::with_cache(targets, calls, ops::Engines::precompiled, fast); });
   }
+  if (chosen.empty()) {  // what tuning would choose here: the last of each list
+    ops::cudnn::PlanCache lists;
+    for (const ops::ConvCall& call : testing::distinct(calls)) {
+      chosen[nn::describe(call)] = lists.list(target, call.desc, call.pass, ops::Engines::all).algorithms.back();
+    }
+  }
   for (const auto& [what, of] : {std::pair("later run", &chosen), {"later run, --tune fast", &fast}}) {
+    if (of->empty()) {
+      continue;
+    }
     bench::measure(what, [&] {
       ops::cudnn::PlanCache cache;
       testing::plan_all(cache, target, calls, *of);
