@@ -26,6 +26,7 @@
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
+#include "tests/support/sanitized.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace lockstep::comm {
@@ -535,7 +536,7 @@ TEST(RunLauncher, CtrlZStopsAndFgContinues) {
   EXPECT_EQ(read_file(got, 100), "stop\ngo\n");
 }
 
-#if !defined(__SANITIZE_ADDRESS__)
+#if !defined(LOCKSTEP_SANITIZED)  // a sanitizer has its own handler
 TEST(StartProcess, AMappedFileThatBecomesShorterIsNamedAsTheReason) {
   const testing::TemporaryFolder folder;
   testing::put_file(folder / "a", std::string(1 << 20, 'x'));

@@ -148,8 +148,9 @@ TEST_F(Info, CandidatesThatLibrariesRefusedInARun) {
             "matmul: status 2000");
   testing::put_file(folder + "/config.json", R"({"library_choices": null})");
   expect_holds(run(folder).output, "'library choices' = 'none was timed'");
-  testing::put_file(folder + "/config.json", R"({"library_choices": {"calls": "many", "refused": []}})");
-  testing::expect_refused(run(folder), {"config.json", "missing"});
+  testing::put_file(folder + "/config.json", R"({"library_choices": {"calls": "many", "distinct": 1, "timed": 1,
+    "seconds": 1.5, "refused": []}})");
+  testing::expect_refused(run(folder), {"config.json", "'calls' is a string"});
 }
 
 TEST_F(Info, WhatCannotBeReadIsOneLine) {
