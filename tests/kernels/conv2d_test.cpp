@@ -407,6 +407,18 @@ ConvDesc in_bf16(std::int64_t size, std::int64_t in, std::int64_t out, std::int6
   return d;
 }
 
+/// Three axes, the first shorter than the kernel, in f32 and two groups.
+ConvDesc short_3d() {
+  ConvDesc d = one_tap(3, 1, 1, 4, 34, 1, DType::f32);
+  d.in_size[0] = 3;
+  d.kernel[0] = 5;
+  d.stride[0] = 2;
+  d.pad_before[0] = 3;
+  d.pad_after[0] = 1;
+  d.groups = 2;
+  return d;
+}
+
 /// The same call with memory behind its workspace in which nothing may be written.
 OpCase with_band(OpCase item) {
   constexpr std::int64_t kBand = 1 << 18;
@@ -441,7 +453,8 @@ TEST(Conv2d, ChoicesAreRightWhereOneDnnIsReportedWrong) {
                                     {"dilated", in_bf16(29, 24, 12, 3, 1, 2, 2)},
                                     {"dilated groups", in_bf16(43, 36, 24, 1, 1, 2, 4)},
                                     {"narrow", in_bf16(2, 3, 20, 3, 3, 1, 1)},
-                                    {"leaping", in_bf16(14, 5, 18, 2, 4, 1, 1)}};
+                                    {"leaping", in_bf16(14, 5, 18, 2, 4, 1, 1)},
+                                    {"short 3d", short_3d()}};
   for (const ConvCase& item : cases) {
     for (const ConvPass pass : kConvPasses) {
       std::vector<double> sums;
@@ -499,6 +512,9 @@ TEST(Conv2d, KnownBadImplementationsByVersionPassAndShape) {
     EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", d, to_w));
   }
   EXPECT_FALSE(bad("onednn", "2.6.3", "jit_bf16:avx512_core_bf16", in_bf16(3, 24, 12, 3, 2, 1, 1), to_w));
+  EXPECT_TRUE(bad("onednn", "2.6.3", "jit:avx512_core", short_3d(), to_w));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", short_3d(), to_x));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx2", short_3d(), to_w));
 }
 
 /// Whatever the processor: without instructions for bf16 the choices are those that convert.

@@ -370,8 +370,11 @@ int main(int argc, char** argv) {
       "Exit codes: 0 nothing was found; 1 something was.");
   double seconds = 60;
   std::uint64_t seed = 1;
+  std::int64_t most = 0;
   app.add_option("--seconds", seconds, "how long")->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--seed", seed, "of the first case")->capture_default_str();
+  app.add_option("--cases", most, "how many at most, in hundreds; 0: as many as there is time for")
+      ->check(CLI::NonNegativeNumber);
   CLI11_PARSE(app, argc, argv);
   void* const memory =
       mmap(nullptr, sizeof(testing::Report), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -386,7 +389,7 @@ int main(int argc, char** argv) {
   int findings = 0;
   const auto begin = std::chrono::steady_clock::now();
   const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
-  for (std::uint64_t next = seed; passed() < seconds;) {
+  for (std::uint64_t next = seed; passed() < seconds && (most == 0 || cases < most);) {
     const bool failed = testing::fails_apart(
         report, kChunk, [&](std::int64_t i) { return testing::draw(next + static_cast<std::uint64_t>(i)); });
     const std::int64_t done = failed ? report.at + 1 : kChunk;
