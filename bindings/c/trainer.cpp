@@ -354,10 +354,12 @@ lockstep_status lockstep_trainer_create(lockstep_model model, lockstep_comm comm
     comm::Communicator& communicator = *ranks->communicator;
     auto made = std::make_shared<TrainerObject>();
     nn::TrainStepOptions step;
+    std::optional<ContextObject::Use> use;
     agree_on(communicator, [&] {
       given(trainer, "trainer") = nullptr;
       const ModelObject& m = object_of(model);
       require_trainable(m, *ranks);
+      use.emplace(*m.learned->context);
       static_cast<void>(given(options, "options"));
       made->options = read_options(options, default_options(), kOldestOptions, "options");
       step = step_options(made->options, m.dtype);
