@@ -187,6 +187,10 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
       ->default_str("auto")
       ->group("Ranks");
   add("--choices", o.choices, "JSON file that keeps the timings, by library version, device and shape");
+  app.add_flag("--verify-choices", o.verify_choices,
+               "compare each convolution and product of a library with our own kernel before training, and refuse what "
+               "is wrong; LOCKSTEP_VERIFY=1 does the same")
+      ->group("Ranks");
   add("--workspace-limit", o.workspace_mb, "tuning: maximum workspace of one call, in MB");
   add("--watchdog", o.watchdog,
       "end the job when a rank makes no progress for so many seconds, and say what each was doing; 0: never");

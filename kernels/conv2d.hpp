@@ -94,6 +94,8 @@ class ConvPlan {
   [[nodiscard]] virtual bool deterministic() const = 0;
   /// Names provider and algorithm; plan_conv2d(.., choice) makes the same plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
+  /// What the library runs, where a choice leaves that to the library: "brgconv:avx512_core"; else the choice.
+  [[nodiscard]] virtual std::string implementation() const { return choice(); }
   /// Whether the plan does what desc().norm asks for; else it is the bare pass. False unless that is wanted.
   [[nodiscard]] virtual bool serves_norm() const { return false; }
   /// The arguments are those of conv2d(), already checked.

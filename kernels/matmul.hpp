@@ -58,6 +58,8 @@ class MatmulPlan {
   /// True when every run gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual std::string choice() const = 0;  ///< plan_matmul(.., choice) makes the same plan again
+  /// What the library runs, where a choice leaves that to the library: "brg:avx512_core"; else the choice.
+  [[nodiscard]] virtual std::string implementation() const { return choice(); }
   /// The arguments are those of matmul(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
                    const TensorView& c, const TensorView& workspace) const = 0;

@@ -15,6 +15,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/model/model_file.hpp>
+#include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
@@ -79,9 +80,10 @@ void require_name(const ModelObject& model, const LayerRequest& request) {
 void prepare(ModelObject& model, std::int64_t max_batch) {
   Learned& learned = model.finished();
   require<UsageError>(max_batch >= 1, "max_batch is ", max_batch, ", expected at least 1");
-  auto made =
-      std::make_unique<nn::Inference>(*model.context->context, learned.model, learned.parameters,
-                                      nn::InferenceOptions{.max_batch = max_batch, .plan = {.dtype = model.dtype}});
+  auto made = std::make_unique<nn::Inference>(
+      *model.context->context, learned.model, learned.parameters,
+      nn::InferenceOptions{.max_batch = max_batch,
+                           .plan = {.dtype = model.dtype, .verifier = nn::ChoiceVerifier::from_environment()}});
   model.inference = std::move(made);
 }
 

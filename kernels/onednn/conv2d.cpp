@@ -90,6 +90,7 @@ class Plan final : public ConvPlan {
   /// oneDNN divides work by thread count only, and joins partial sums in a fixed order.
   bool deterministic() const override { return true; }
   std::string choice() const override { return method_.name(); }
+  std::string implementation() const override { return program_.implementation(); }
 
   void run(Context& /*context*/, const TensorView& a, const TensorView& b, const TensorView& bias,
            const TensorView& out, const TensorView& workspace) const override {

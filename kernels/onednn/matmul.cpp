@@ -32,6 +32,7 @@ class Plan final : public MatmulPlan {
   std::size_t workspace_bytes() const override { return program_.workspace_bytes(); }
   bool deterministic() const override { return true; }
   std::string choice() const override { return name(via_f32_); }
+  std::string implementation() const override { return program_.implementation(); }
 
   void run(Context& /*context*/, const TensorView& a, const TensorView& b, const TensorView& bias, const TensorView& c,
            const TensorView& workspace) const override {

@@ -7,6 +7,7 @@
 
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
+#include <lockstep/runtime/memory/guard_band.hpp>
 
 namespace lockstep::ops::onednn {
 namespace {
@@ -217,8 +218,25 @@ dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc) {
 
 std::size_t WorkspaceLayout::add(std::size_t bytes) {
   const std::size_t offset = bytes_;
+  if (guards_workspaces()) {
+    ends_.push_back(offset + bytes);
+    bytes += kGuardBandBytes;
+  }
   bytes_ += align_up(bytes, kAlignment);
   return offset;
+}
+
+void WorkspaceLayout::write_guard_bands(std::byte* workspace) const {
+  for (const std::size_t end : ends_) {
+    write_guard_band(workspace + end);
+  }
+}
+
+void WorkspaceLayout::check_guard_bands(const std::byte* workspace, std::string_view by) const {
+  for (std::size_t i = 0; i < ends_.size(); ++i) {
+    const std::string damage = damage_of_guard_band(workspace + ends_[i]);
+    require<Error>(damage.empty(), "oneDNN's ", by, ' ', damage, " of range ", i, " of its workspace");
+  }
 }
 
 Step::Step(dnnl::primitive primitive, std::vector<std::pair<int, dnnl::memory>> arguments)
@@ -236,6 +254,7 @@ void Step::execute(const dnnl::stream& stream) const {
 
 void Program::build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
                     const dnnl::memory::desc& bias, bool add_copy) {
+  implementation_ = made.implementation;
   const std::array<dnnl::memory::desc, 3> inner{made.a, made.b, made.out};
   for (std::size_t i = 0; i < 3; ++i) {
     Operand& operand = operands_[i];
@@ -290,9 +309,11 @@ void Program::run(const std::array<void*, 3>& operands, void* bias, void* worksp
   for (const auto& [memory, offset] : scratchpads_) {
     memory.set_data_handle(base + offset);
   }
+  layout_.write_guard_bands(base);
   for (const Step& step : steps_) {
     step.execute(library_.stream);
   }
+  layout_.check_guard_bands(base, implementation_);
 }
 
 }  // namespace lockstep::ops::onednn

@@ -129,15 +129,20 @@ using Refusal = std::function<std::string(std::string_view implementation)>;
 /// A memory object without memory; its address is set at run time.
 [[nodiscard]] dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc);
 
-/// Byte ranges of one workspace, each aligned to 64 bytes.
+/// Byte ranges of one workspace, each aligned to 64 bytes. In builds that guard workspaces (guards_workspaces()) there
+/// is a guard band behind each range.
 class WorkspaceLayout {
  public:
   /// Offset of a new range.
   std::size_t add(std::size_t bytes);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
+  void write_guard_bands(std::byte* workspace) const;
+  /// Error when a band has changed; `by` names who wrote.
+  void check_guard_bands(const std::byte* workspace, std::string_view by) const;
 
  private:
   std::size_t bytes_ = 0;
+  std::vector<std::size_t> ends_;  ///< of the ranges that have a band
 };
 
 /// A primitive bound to its memory objects once, so that execute() passes a prepared list. (oneDNN's C++ interface
@@ -164,6 +169,7 @@ class Program {
   void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
              const dnnl::memory::desc& bias, bool add_copy);
   [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }
+  [[nodiscard]] const std::string& implementation() const { return implementation_; }  ///< Made::implementation
   void run(const std::array<void*, 3>& operands, void* bias, void* workspace) const;
 
  private:
@@ -181,6 +187,7 @@ class Program {
   dnnl::memory bias_;
   std::vector<std::pair<dnnl::memory, std::size_t>> scratchpads_;
   std::vector<Step> steps_;
+  std::string implementation_;
   WorkspaceLayout layout_;
 };
 

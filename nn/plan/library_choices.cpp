@@ -12,6 +12,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/library_versions.hpp>
+#include <lockstep/nn/plan/detail/library_operands.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
 #include <lockstep/nn/plan/norm_trial.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -72,37 +73,7 @@ std::string describe(const ops::MatmulDesc& d) {
                 d.accumulator_output ? " accumulator" : "", grad_text(d.grad_mode));
 }
 
-/// The tensors that a call reads and writes, in the order of conv2d() and matmul().
-struct Operands {
-  TensorView a, b, bias, out;
-};
-
-TensorView view(DType dtype, Device device, const Shape& shape) {
-  return {nullptr, dtype, device, shape};
-}
-
-Operands operands_of(const ops::ConvCall& call, Device device) {
-  const ops::ConvDesc& d = call.desc;
-  const DType sums = ops::accumulation_dtype(d.dtype);
-  const TensorView x = view(d.dtype, device, d.x_shape());
-  const TensorView weights = view(d.dtype, device, d.weights_shape());
-  const TensorView y = view(d.dtype, device, d.y_shape());
-  switch (call.pass) {
-    case ops::ConvPass::forward:
-      return {x, weights, d.bias ? view(sums, device, Shape{d.out_channels}) : TensorView(), y};
-    case ops::ConvPass::backward_data:
-      return {y, weights, {}, x};
-    case ops::ConvPass::backward_weights:
-      break;
-  }
-  return {x, y, {}, view(sums, device, d.weights_shape())};
-}
-
-Operands operands_of(const ops::MatmulDesc& d, Device device) {
-  return {view(d.dtype, device, d.a_shape()), view(d.dtype, device, d.b_shape()),
-          d.bias ? view(ops::accumulation_dtype(d.dtype), device, Shape{d.n}) : TensorView(),
-          view(d.c_dtype(), device, d.c_shape())};
-}
+using Operands = LibraryOperands;
 
 std::size_t bytes_of(const TensorView& view) {
   return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
@@ -420,7 +391,7 @@ ChoiceTable parse_choices(const std::string& text, const std::string& source) {
 std::vector<LibraryPlan> library_calls(Context& context, const Model& model, std::int64_t batch,
                                        std::int64_t microbatches, PlanOptions options) {
   options.choices = {};
-  options.default_choice = context.device().kind == DeviceKind::cuda ? "cuda" : "reference";
+  options.default_choice = own_kernels(context.device());
   return MicrobatchPlans(context, model, batch, microbatches, options).library_plans();
 }
 
@@ -470,7 +441,7 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
     std::map<std::string, Operands> operands;
     Arenas arenas;
     for (const auto& [text, call] : missing) {
-      const Operands o = std::visit([&](const auto& one) { return operands_of(one, context.device()); }, call);
+      const Operands o = operands_of(call, context.device());
       arenas.a.need(o.a);
       arenas.b.need(o.b);
       arenas.bias.need(o.bias);

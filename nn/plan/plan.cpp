@@ -138,6 +138,7 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
   require<StateError>(mode_ != Mode::train || scaled_loss_ == parameters.loss_scale().given(), "plan: the loss is ",
                       scaled_loss_ ? "scaled, but the parameters hold no loss scale"
                                    : "not scaled, but the parameters hold a loss scale");
+  workspace_ = static_cast<std::byte*>(workspace.data);
   frame_.views_.assign(contents_.slots.size(), {});
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
     const SlotInfo& slot = contents_.slots[i];
@@ -223,13 +224,43 @@ void Plan::run_one(Context& context, const Call& call, const CallRecord& record,
   using Lane = SpanRecorder::Lane;
   SpanRecorder::Scope span(record.recorder, context.stream(), call.beside ? Lane::beside : Lane::compute,
                            record.first_name + index);
+  guard(context, call, false);
   try {
     call.run(context, call.backward && !again_.views_.empty() ? again_ : frame_);
   } catch (Error& error) {
     error.annotate(call.layer + " " + call.op);
     throw;
   }
+  guard(context, call, true);
   span.end();
+}
+
+void Plan::guard(Context& context, const Call& call, bool check) {
+  if (!contents_.guarded) {
+    return;
+  }
+  for (const SlotId written : call.writes) {
+    if (!written.valid()) {
+      continue;
+    }
+    const SlotInfo* slot = &contents_.slots[static_cast<std::size_t>(written.index)];
+    if (call.backward && slot->again >= 0) {
+      slot = &contents_.slots[static_cast<std::size_t>(slot->again)];
+    }
+    if (slot->kind != SlotKind::workspace) {
+      continue;
+    }
+    std::byte* const band = workspace_ + slot->end;
+    if (!check) {
+      context.stream().enqueue([band] { write_guard_band(band); });
+      continue;
+    }
+    context.stream().enqueue([band, slot, &call] {
+      const std::string damage = damage_of_guard_band(band);
+      require<Error>(damage.empty(), call.layer, ' ', call.op, ": ", damage, " of '", slot->name, "' (", slot->bytes,
+                     " bytes)");
+    });
+  }
 }
 
 void Plan::run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index) {

@@ -15,6 +15,7 @@
 #include <lockstep/nn/plan/recompute.hpp>
 #include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/memory/guard_band.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
@@ -26,6 +27,7 @@ class MatmulPlan;
 
 namespace lockstep::nn {
 
+class ChoiceVerifier;
 class ParameterSet;
 
 /// train: augmented images, loss, backward. evaluate: running statistics, loss and accuracy. infer: output only.
@@ -55,6 +57,7 @@ struct SlotInfo {
   int again = -1;      ///< the slot that backward calls have in its place, computed again; or -1
   std::size_t bytes = 0;
   std::size_t offset = 0;  ///< in the workspace
+  std::size_t end = 0;     ///< in the workspace: of the memory that the slot has, of its own or of another slot
 };
 
 /// The views that a call uses, by slot.
@@ -167,8 +170,15 @@ struct PlanOptions {
   /// true: a choice that cannot be planned in this build or on this processor is an error. false: the provider's first
   /// guess replaces it, and Plan::choices() shows that.
   bool choices_required = true;
+  /// Compares each library call with our own kernel while it is planned; a call that is wrong gets another choice
+  /// (choice_verifier.hpp), as Plan::choices() then shows. nullptr: libraries are trusted.
+  std::shared_ptr<ChoiceVerifier> verifier = {};
   /// false: every slot has its own memory, and nothing is overwritten (to inspect intermediate values).
   bool reuse_memory = true;
+  /// On the host: behind each slot of the workspace there is a guard band (runtime/memory/guard_band.hpp), which is
+  /// written before each call that writes the slot, and checked after the call. A changed band is an Error that names
+  /// layer, call and slot. Costs 256 bytes a slot.
+  bool guard_bands = guards_workspaces();
 };
 
 /// One planned call of a library and its key in Choices.
@@ -195,6 +205,7 @@ struct PlanContents {
   Recomputed recomputed;
   std::size_t workspace_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< of all slots, without reuse
+  bool guarded = false;            ///< PlanOptions::guard_bands
 };
 
 /// Where a plan's run is recorded, a span a call; Plan::name_calls() makes it.
@@ -268,6 +279,8 @@ class Plan {
   void run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index);
   /// After an error: nothing that the caller enqueues next may overtake what still runs beside.
   void wait_for_beside(Context& context, std::size_t begun) noexcept;
+  /// The guard bands of what `call` writes: written (before it), or checked (after it), on the context's stream.
+  void guard(Context& context, const Call& call, bool check);
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
   void bind_again();
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
@@ -280,6 +293,7 @@ class Plan {
   Frame frame_;
   Frame again_;  ///< of backward calls, where some slots are computed again; else empty
   Context* beside_;
+  std::byte* workspace_ = nullptr;
   std::vector<Meeting> meetings_;  ///< by Join
   bool bound_ = false;
 };

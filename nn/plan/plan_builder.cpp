@@ -96,7 +96,8 @@ PlanContents PlanBuilder::build() {
         static_cast<int>(contents_.calls.size()) - 1;
   }
   plan_joins(contents_);
-  place_slots(contents_, options_.reuse_memory);
+  contents_.guarded = options_.guard_bands && context_->device().kind == DeviceKind::cpu;
+  place_slots(contents_, options_.reuse_memory, contents_.guarded ? kGuardBandBytes : 0);
   return std::move(contents_);
 }
 

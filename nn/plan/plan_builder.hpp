@@ -13,6 +13,7 @@
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/kernels/pool2d.hpp>
 #include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
@@ -142,6 +143,9 @@ class PlanBuilder {
   template <class Make>
   [[nodiscard]] auto planned(const std::string& key, Make&& make) {
     auto plan = shared(make_with_choice(key, make));
+    if (options_.verifier) {
+      plan = options_.verifier->checked(*context_, std::move(plan));
+    }
     contents_.choices[key] = plan->choice();
     contents_.library_plans.push_back({key, plan});
     return plan;

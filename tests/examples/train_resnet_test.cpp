@@ -390,6 +390,12 @@ TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
       << timed.output;
   EXPECT_EQ(nn::read_checkpoint_state(path("run/last")).identity.choices.count("conv1 forward evaluate"), 1U);
   const std::string kept = testing::get_file(path("choices.json"));
+  const Ended verified = train_resnet(ranks, kTiny + "--verify-choices" + out("verified"));
+  ASSERT_EQ(verified.code, 0) << verified.output;
+  EXPECT_NE(verified.output.find("calls of libraries in"), std::string::npos) << verified.output;
+  EXPECT_NE(verified.output.find("ms, 0 refused\n"), std::string::npos) << verified.output;
+  const Json compared = read_json(path("verified/config.json")).member("library_verification", "config.json");
+  EXPECT_TRUE(compared.get<Json::Array>("refused", "config.json").empty());
   const Ended known = train_resnet(ranks, options + "--dry-run");
   EXPECT_EQ(known.code, 0) << known.output;
   EXPECT_NE(known.output.find(" 0 timed "), std::string::npos) << known.output;
@@ -1247,6 +1253,8 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--stall-report 600"), {"--stall-report", "600", "fewer seconds"});
   expect_refused(train_resnet(0, "--stall-report nan"), {"--stall-report", "nan", "fewer seconds"});
   expect_refused(train_resnet(0, "--tune off --choices c.json"), {"--choices", "c.json", "--tune off"});
+  expect_refused(run_command(std::string("env LOCKSTEP_VERIFY=yes ") + TRAIN_RESNET + kTiny),
+                 {"LOCKSTEP_VERIFY is 'yes'", "expected 0 or 1"});
   expect_refused(train_resnet(0, "--workspace-limit -1"), {"--workspace-limit", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
   expect_refused(train_resnet(0, "--lr inf"), {"--lr", "inf"});

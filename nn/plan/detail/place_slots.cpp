@@ -14,7 +14,7 @@ int root_of(const std::vector<SlotInfo>& slots, int index) {
   return index;
 }
 
-void place_slots(PlanContents& contents, bool reuse_memory) {
+void place_slots(PlanContents& contents, bool reuse_memory, std::size_t guard_bytes) {
   std::vector<SlotInfo>& slots = contents.slots;
   std::vector<Lifetime> lifetimes;
   std::vector<int> place(slots.size(), -1);
@@ -28,7 +28,7 @@ void place_slots(PlanContents& contents, bool reuse_memory) {
     int& at = place[static_cast<std::size_t>(root)];
     if (at < 0) {
       at = static_cast<int>(lifetimes.size());
-      lifetimes.push_back({slots[static_cast<std::size_t>(root)].bytes, slot.first, slot.last});
+      lifetimes.push_back({slots[static_cast<std::size_t>(root)].bytes + guard_bytes, slot.first, slot.last});
     } else {
       Lifetime& life = lifetimes[static_cast<std::size_t>(at)];
       life.first = std::min(life.first, slot.first);
@@ -46,8 +46,9 @@ void place_slots(PlanContents& contents, bool reuse_memory) {
   contents.unshared_bytes = memory.sum_bytes;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (slots[i].kind == SlotKind::workspace && slots[i].first >= 0) {
-      const int at = place[static_cast<std::size_t>(root_of(slots, static_cast<int>(i)))];
-      slots[i].offset = memory.offsets[static_cast<std::size_t>(at)];
+      const auto root = static_cast<std::size_t>(root_of(slots, static_cast<int>(i)));
+      slots[i].offset = memory.offsets[static_cast<std::size_t>(place[root])];
+      slots[i].end = slots[i].offset + slots[root].bytes;
     }
   }
 }

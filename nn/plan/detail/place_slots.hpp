@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include <lockstep/nn/plan/plan.hpp>
@@ -10,7 +11,8 @@ namespace lockstep::nn {
 [[nodiscard]] int root_of(const std::vector<SlotInfo>& slots, int index);
 
 /// Places the slots that own memory in one workspace. Memory is reused after a slot's last reader. An alias extends the
-/// life of the slot whose memory it took.
-void place_slots(PlanContents& contents, bool reuse_memory);
+/// life of the slot whose memory it took. Behind the end of each slot that owns memory there are `guard_bytes` that are
+/// no slot's.
+void place_slots(PlanContents& contents, bool reuse_memory, std::size_t guard_bytes);
 
 }  // namespace lockstep::nn

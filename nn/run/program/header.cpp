@@ -266,6 +266,15 @@ void print_choices(std::ostream& out, const ChoiceReport& report, const std::str
   out << std::flush;
 }
 
+void print_verified(std::ostream& out, const ChoiceVerifier& verifier) {
+  out << "  verified   " << verifier.compared() << " calls of libraries in " << std::lround(verifier.seconds() * 1000)
+      << " ms, " << verifier.refused().size() << " refused\n";
+  for (const std::string& refused : verifier.refused()) {
+    out << "             " << refused << '\n';
+  }
+  out << std::flush;
+}
+
 void print_tuning(std::ostream& out, int timed, int of, double seconds) {
   out << "tuning: " << timed << " of " << of << " calls, " << std::lround(seconds) << " s\n" << std::flush;
 }

@@ -7,6 +7,7 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
+#include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/memory/memory_summary.hpp>
 
@@ -18,6 +19,7 @@ void print_header(std::ostream& out, const TrainingOptions& options, const Recip
                   const ResolvedTraining& resolved, comm::Session& session, const comm::Workplace& place,
                   Trainer& trainer);
 void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file);
+void print_verified(std::ostream& out, const ChoiceVerifier& verifier);
 /// "tuning: 12 of 59 calls, 34 s": a line while choose_libraries() works.
 void print_tuning(std::ostream& out, int timed, int of, double seconds);
 /// Where the run continues, and what differs from the run before, one line each.

@@ -70,6 +70,7 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
       options.average = {};
     }
     options.plan.two_labels = recipe.two_labels;
+    options.plan.verifier = o_.verify_choices ? std::make_shared<ChoiceVerifier>() : ChoiceVerifier::from_environment();
     if (recipe.change) {
       recipe.change(options);
     }

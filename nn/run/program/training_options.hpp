@@ -90,6 +90,7 @@ struct TrainingOptions {
   bool dependent_launches = false;  ///< comm::WorkplaceOptions::dependent_launches
   Tune tune = Tune::automatic;
   std::string choices;               ///< file of timed choices; empty: none
+  bool verify_choices = false;       ///< PlanOptions::verifier
   std::int64_t workspace_mb = 1024;  ///< limit of one library call, when tuning
   double watchdog = 600;             ///< seconds without progress; 0: none
   /// Seconds in which a stop is to be heard: a warning when a step takes longer. none: RunOptions' own, no warning.

@@ -47,6 +47,16 @@ Json json_of(const ChoiceReport& report) {
                       {"refused", Json::Array(report.refused.begin(), report.refused.end())}};
 }
 
+Json json_of(const ChoiceVerifier* verifier) {
+  if (verifier == nullptr) {
+    return {};
+  }
+  const auto& refused = verifier->refused();
+  return Json::Object{{"compared", verifier->compared()},
+                      {"seconds", verifier->seconds()},
+                      {"refused", Json::Array(refused.begin(), refused.end())}};
+}
+
 }  // namespace
 
 struct TrainingProgram::Impl {
@@ -219,6 +229,9 @@ struct TrainingProgram::Impl {
       print_header(std::cout, o, recipe, made.resolved, session, place, *trainer);
       if (made.tuned) {
         print_choices(std::cout, *made.tuned, o.choices);
+      }
+      if (const auto& verifier = made.resolved.trainer.plan.verifier) {
+        print_verified(std::cout, *verifier);
       }
     }
     if (o.dry_run) {
@@ -413,6 +426,7 @@ struct TrainingProgram::Impl {
                         {"bucket_mb", o.bucket_mb},
                         {"cost", o.cost},
                         {"library_choices", made.tuned ? json_of(*made.tuned) : Json()},
+                        {"library_verification", json_of(made.resolved.trainer.plan.verifier.get())},
                         {"workers", made.resolved.rules.workers},
                         {"log_every", o.log_every},
                         {"report_waits", o.report_waits},

@@ -96,6 +96,30 @@ TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
   EXPECT_NEAR(y, 3 * plain.w + plain.b, 1e-12);
 }
 
+// LOCKSTEP_VERIFY=1 compares the calls of libraries; what is right stays, and so do the numbers.
+TEST_F(TrainingTest, TheEnvironmentAsksForAComparisonOfLibraries) {
+  const auto loss_after_a_step = [&] {
+    Model checked;
+    make_mlp(context, checked, {1, 1});
+    lockstep_trainer_options options = descent(4);
+    Trainer one;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(checked, comm, &options, &one)));
+    EXPECT_TRUE(is(LOCKSTEP_OK, add(one, {0.5, -1, 2}, {2, -1, 5})));
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(one, 0.1)));
+    double loss = 0;
+    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(one, 1, &loss, nullptr)));
+    return loss;
+  };
+  const double expected = loss_after_a_step();
+  ::setenv("LOCKSTEP_VERIFY", "1", 1);
+  EXPECT_EQ(loss_after_a_step(), expected);
+  ::setenv("LOCKSTEP_VERIFY", "on", 1);
+  lockstep_trainer_options options = descent(4);
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, &options, &trainer),
+                    {"LOCKSTEP_VERIFY is 'on'", "expected 0 or 1"}));
+  ::unsetenv("LOCKSTEP_VERIFY");
+}
+
 // A weight of 2 is a sample that stands twice; one of 0 is a sample that is not there, whatever it holds.
 TEST_F(TrainingTest, WeightsCountSamplesAndElements) {
   for (const std::int32_t kind : {LOCKSTEP_WEIGHTS_SAMPLE, LOCKSTEP_WEIGHTS_ELEMENT}) {

@@ -1,11 +1,20 @@
 #include <lockstep/nn/plan/memory_plan.hpp>
 
 #include <algorithm>
+#include <cstring>
+#include <memory>
+#include <vector>
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/memory/guard_band.hpp>
+
+#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -79,6 +88,72 @@ TEST(MemoryPlan, EmptyAndBackwards) {
   EXPECT_EQ(plan_memory({}).peak_bytes, 0U);
   const std::vector<Lifetime> backwards{{1, 3, 2}};
   EXPECT_THROW((void)plan_memory(backwards), ShapeError);
+}
+
+TEST(GuardBand, TellsHowMuchWasWrittenAndWhere) {
+  std::vector<std::byte> band(kGuardBandBytes);
+  write_guard_band(band.data());
+  EXPECT_EQ(damage_of_guard_band(band.data()), "");
+  band[3] ^= std::byte{1};
+  band[kGuardBandBytes - 1] ^= std::byte{0x80};
+  EXPECT_EQ(damage_of_guard_band(band.data()), "wrote over 2 bytes, the first 3 bytes behind the end");
+  write_guard_band(band.data());
+  std::memmove(band.data(), band.data() + 4, kGuardBandBytes - 4);
+  EXPECT_NE(damage_of_guard_band(band.data()), "") << "a band that was shifted by a float";
+}
+
+/// Copies its input, and writes `beyond` bytes behind its scratch memory of 100 bytes.
+class Overrun final : public Layer {
+ public:
+  explicit Overrun(const int* beyond) : Layer("clumsy"), beyond_(beyond) {}
+  [[nodiscard]] std::string kind() const override { return "overrun"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  void plan(PlanBuilder& builder) const override {
+    const SlotId x = builder.input();
+    const SlotId y = builder.activation("y", builder.batched(builder.input_shape()));
+    const SlotId scratch = builder.scratch(100);
+    const auto run = [x, y, scratch, beyond = beyond_](Context& context, const Frame& frame) {
+      context.stream().enqueue([from = frame[x], to = frame[y], memory = frame[scratch], beyond] {
+        std::memcpy(to.data, from.data, to.bytes());
+        std::memset(memory.data, 1, 100 + static_cast<std::size_t>(*beyond));
+      });
+    };
+    builder.call("copy", {x}, {y, scratch}, 0, run);
+    builder.set_output(y);
+  }
+
+ private:
+  const int* beyond_;
+};
+
+class GuardBands : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Streams, GuardBands, ::testing::Bool(),
+                         [](const auto& p) { return p.param ? "worker" : "inline"; });
+
+TEST_P(GuardBands, NameTheCallThatWroteBehindItsScratchMemory) {
+  int beyond = 0;
+  ModelBuilder b("m", {4});
+  b.linear("last", b.add(std::make_shared<Overrun>(&beyond), {b.linear("first", b.input(), 8)}), 3);
+  const Model model = b.build();
+  Stream stream = GetParam() ? Stream::host_worker("main") : Stream::host_inline();
+  CpuContext context({.threads = 1, .stream = &stream});
+  const ParameterSet parameters(context, model, DType::f32);
+  StepState state(context, 2, step_layout(model, {}));
+  Plan guarded(context, model, Mode::infer, 2, {.guard_bands = true});
+  Plan bare(context, model, Mode::infer, 2, {.guard_bands = false});
+  EXPECT_GE(guarded.workspace_bytes(), bare.workspace_bytes() + kGuardBandBytes);
+  Buffer workspace(guarded.workspace_bytes(), context);
+  const auto run = [&](Plan& plan) {
+    plan.bind(parameters, state, workspace);
+    plan.run(context);
+    context.synchronize();
+  };
+  run(guarded);
+  run(guarded);
+  beyond = 5;
+  run(bare);  // nobody sees
+  EXPECT_EQ(testing::error_of<Error>([&] { run(guarded); }),
+            "clumsy copy: wrote over 5 bytes, the first 0 bytes behind the end of 'scratch' (100 bytes)");
 }
 
 }  // namespace
