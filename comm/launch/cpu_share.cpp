@@ -1,6 +1,8 @@
 #include <lockstep/comm/launch/cpu_share.hpp>
 
 #include <algorithm>
+#include <cctype>
+#include <cstdint>
 #include <cstdlib>
 #include <limits>
 
@@ -10,6 +12,22 @@
 #include <lockstep/runtime/machine/processors.hpp>
 
 namespace lockstep::comm {
+
+namespace {
+
+/// Of a list in the environment ("4,2"); 0 where it does not begin with a positive number, which OpenMP ignores.
+std::int64_t first_number(const char* name) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr) {
+    return 0;
+  }
+  char* end = nullptr;
+  const std::int64_t number = std::strtol(text, &end, 10);
+  const bool ends = *end == '\0' || *end == ',' || std::isspace(static_cast<unsigned char>(*end)) != 0;
+  return ends && number <= std::numeric_limits<int>::max() ? std::max<std::int64_t>(number, 0) : 0;
+}
+
+}  // namespace
 
 std::string CpuShare::description() const {
   std::string text = std::to_string(processors) + (processors == 1 ? " processor (" : " processors (") + mask + ")";
@@ -41,11 +59,13 @@ CpuShare cpu_share(Session& session) {
 }
 
 ComputeThreads compute_threads(const CpuShare& share, int asked) {
-  const bool set = std::getenv("OMP_NUM_THREADS") != nullptr;
   const int most = given_threads(std::numeric_limits<int>::max());
-  const int wanted = asked > 0 ? asked : set ? default_threads() : share.threads();
-  const char* const from = asked > 0 ? "as asked" : set ? "OMP_NUM_THREADS" : "its part of the processors";
-  return {std::min(wanted, most), wanted < most ? from : "OMP_THREAD_LIMIT"};
+  const std::int64_t set = first_number("OMP_NUM_THREADS");
+  const std::int64_t wanted = asked > 0 ? asked : set > 0 ? set : share.threads();
+  const int count = asked > 0 || set == 0 ? static_cast<int>(std::min<std::int64_t>(wanted, most)) : default_threads();
+  const char* const from = asked > 0 ? "as asked" : set > 0 ? "OMP_NUM_THREADS" : "its part of the processors";
+  const char* const limit = first_number("OMP_THREAD_LIMIT") == most ? "OMP_THREAD_LIMIT" : "all that OpenMP gives";
+  return {count, wanted > most ? limit : from};
 }
 
 }  // namespace lockstep::comm

@@ -25,7 +25,7 @@ struct CpuShare {
 [[nodiscard]] CpuShare cpu_share(Session& session);  ///< collective
 
 /// Compute threads of a rank on the host, and where the number comes from: `asked` unless it is 0, OMP_NUM_THREADS
-/// where that is set, else share.threads(); at most what OpenMP gives.
+/// where that is set to a number, else share.threads(); at most what OpenMP gives.
 struct ComputeThreads {
   int count = 1;
   std::string from;  ///< "OMP_NUM_THREADS"

@@ -1,6 +1,7 @@
 #include <lockstep/comm/launch/run_alone.hpp>
 
 #include <exception>
+#include <new>
 
 #include <lockstep/comm/launch/detail/error_line.hpp>
 #include <lockstep/comm/launch/detail/process_start.hpp>
@@ -18,6 +19,9 @@ int run_alone(const std::function<int()>& body) noexcept {
   } catch (const Error& e) {
     detail::print_error(-1, e.what());
     return e.code();
+  } catch (const std::bad_alloc&) {
+    detail::print_error(-1, detail::kOutOfHostMemory);
+    return exit_code::kFailure;
   } catch (const std::exception& e) {
     detail::print_error(-1, e.what());
     return exit_code::kFailure;

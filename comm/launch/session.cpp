@@ -111,7 +111,6 @@ int rank_without_session() noexcept {
   }
 }
 
-constexpr const char* kOutOfHostMemory = "out of host memory (std::bad_alloc)";
 constexpr const char* kUnknown = "an exception that is not a std::exception";
 
 }  // namespace
@@ -349,7 +348,7 @@ void Session::agree(const std::function<void()>& phase) {
     text = e.what();
     code = e.code();
   } catch (const std::bad_alloc&) {
-    text = kOutOfHostMemory;
+    text = detail::kOutOfHostMemory;
     code = exit_code::kFailure;
   } catch (const std::exception& e) {
     text = e.what();
@@ -422,7 +421,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
       }
       return e.code();
     } catch (const std::bad_alloc&) {
-      return failed(kOutOfHostMemory, exit_code::kFailure);
+      return failed(detail::kOutOfHostMemory, exit_code::kFailure);
     } catch (const std::exception& e) {
       return failed(e.what(), exit_code::kFailure);
     } catch (...) {

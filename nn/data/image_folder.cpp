@@ -5,6 +5,7 @@
 #include <iterator>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <unordered_set>
 #include <utility>
@@ -145,8 +146,13 @@ std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, 
     }
   };
   std::vector<std::thread> workers;
+  workers.reserve(static_cast<std::size_t>(threads));
   for (int i = 1; i < threads; ++i) {
-    workers.push_back(helper_thread(check));
+    try {
+      workers.push_back(helper_thread(check));
+    } catch (const std::system_error&) {
+      break;  // no thread to be had: those that run do all
+    }
   }
   check();
   for (std::thread& worker : workers) {

@@ -1,9 +1,15 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <span>
 
 namespace lockstep::nn {
+
+/// sum / weight; NaN without a weight, by which nothing is divided: no floating-point exception.
+[[nodiscard]] inline double mean_of(double sum, double weight) {
+  return weight != 0 ? sum / weight : std::numeric_limits<double>::quiet_NaN();
+}
 
 /// Sums over samples. Losses and correct predictions are weighted when batches bring weights (PlanOptions::weights).
 struct Metrics {
@@ -12,9 +18,9 @@ struct Metrics {
   double top_k_correct = 0;  ///< in an evaluation with PlanOptions::top_k
   double samples = 0;        ///< number of samples that count, whatever their weights
   double weight = 0;         ///< sum of their weights; equals samples without weights
-  [[nodiscard]] double loss() const { return loss_sum / weight; }
-  [[nodiscard]] double accuracy() const { return correct / weight; }
-  [[nodiscard]] double top_k_accuracy() const { return top_k_correct / weight; }
+  [[nodiscard]] double loss() const { return mean_of(loss_sum, weight); }
+  [[nodiscard]] double accuracy() const { return mean_of(correct, weight); }
+  [[nodiscard]] double top_k_accuracy() const { return mean_of(top_k_correct, weight); }
 
   Metrics& operator+=(const Metrics& other) {
     loss_sum += other.loss_sum;

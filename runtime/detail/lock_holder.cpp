@@ -1,5 +1,6 @@
 #include <lockstep/runtime/detail/lock_holder.hpp>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,20 +11,37 @@
 
 namespace lockstep {
 
+namespace {
+
+/// A lock of the file's first byte, which ends with the descriptor: the text is that of the process that holds it.
+struct flock of_text() {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_len = 1;
+  return lock;
+}
+
+}  // namespace
+
 void write_lock_holder(int file) noexcept {
   std::array<char, 128> host{};
   static_cast<void>(::gethostname(host.data(), host.size() - 1));
   std::array<char, 200> text{};
   const int bytes = std::snprintf(text.data(), text.size(), "pid %ld on %s, user %ld\n", static_cast<long>(::getpid()),
                                   host.data(), static_cast<long>(::getuid()));
-  if (bytes > 0 && ::ftruncate(file, 0) == 0) {
-    [[maybe_unused]] const ssize_t written = ::pwrite(file, text.data(), static_cast<std::size_t>(bytes), 0);
+  if (bytes > 0 && ::ftruncate(file, 0) == 0 &&
+      ::pwrite(file, text.data(), static_cast<std::size_t>(bytes), 0) == bytes) {
+    struct flock lock = of_text();
+    static_cast<void>(::fcntl(file, F_OFD_SETLK, &lock));
   }
 }
 
 std::string read_lock_holder(int file) {
+  struct flock lock = of_text();
+  const bool former = ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type == F_UNLCK;
   std::array<char, 200> text{};
-  const ssize_t bytes = ::pread(file, text.data(), text.size(), 0);
+  const ssize_t bytes = former ? 0 : ::pread(file, text.data(), text.size(), 0);
   std::string holder(text.data(), static_cast<std::size_t>(std::max<ssize_t>(bytes, 0)));
   holder.erase(std::remove_if(holder.begin(), holder.end(),
                               [](char c) { return std::isprint(static_cast<unsigned char>(c)) == 0; }),

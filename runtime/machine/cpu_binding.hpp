@@ -2,6 +2,7 @@
 
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -39,13 +40,18 @@ void bind_this_thread(const ProcessorSet& processors);
 /// The calling thread runs there, unless the system refuses; an empty set changes nothing.
 void leave_place(const ProcessorSet& processors = outside_of_place()) noexcept;
 
-/// std::thread(f) that has left the place of the thread that starts it.
+/// std::thread(f) that has left the place of the thread that starts it. std::system_error when the system gives none.
 template <class F>
 [[nodiscard]] std::thread helper_thread(F f) {
-  return std::thread([f = std::move(f), processors = outside_of_place()]() mutable {
-    leave_place(processors);
-    f();
-  });
+  try {
+    return std::thread([f = std::move(f), processors = outside_of_place()]() mutable {
+      leave_place(processors);
+      f();
+    });
+  } catch (const std::system_error& error) {
+    throw std::system_error(error.code(),
+                            "a thread cannot be started, expected room for one more (ulimit -u and -v, or pids.max)");
+  }
 }
 
 /// Calls plan_binding() for this machine and thread and applies the result.

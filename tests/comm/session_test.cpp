@@ -4,12 +4,15 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iterator>
+#include <new>
+#include <stdexcept>
 #include <string>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <lockstep/comm/launch/run_alone.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "tests/support/files.hpp"
@@ -108,6 +111,17 @@ TEST(Session, AGpuHasAQueueForEachStreamUnlessTheUserSaysOtherwise) {
     EXPECT_EQ(seen, *set != '\0' ? set : "32");
   }
   ::unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+}
+
+TEST(Session, AProgramOfOneProcessNamesWhatWasThrown) {
+  const auto printed = [](const auto& thrown, int code) {
+    ::testing::internal::CaptureStderr();
+    EXPECT_EQ(run_alone([&]() -> int { throw thrown; }), code);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(printed(UsageError("no"), 2), "lockstep: error: no\n");
+  EXPECT_EQ(printed(std::runtime_error("broken"), 3), "lockstep: error: broken\n");
+  EXPECT_EQ(printed(std::bad_alloc(), 3), "lockstep: error: out of host memory (std::bad_alloc)\n");
 }
 
 TEST(Session, TheBodysValueIsTheExitCode) {

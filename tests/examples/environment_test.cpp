@@ -1,11 +1,19 @@
 // Programs under what batch systems, shells and launchers leave in the environment: fewer threads than asked for,
 // threads bound to processors, ranks that are not there.
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <system_error>
+#include <thread>
 #include <vector>
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
-#include <lockstep/runtime/machine/processors.hpp>
+#include <lockstep/runtime/detail/control_groups.hpp>
 
 #include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
@@ -19,16 +27,21 @@ using testing::run_command;
 
 const std::string kHello = std::string(HELLO_RANKS) + " --devices cpu";
 
-/// A few steps with convolutions whose threads wait for each other; the parameters come out.
+/// A few steps with convolutions whose threads wait for each other; the parameters come out. `launcher`: a command that
+/// starts the one behind it.
 class Trained {
  public:
-  explicit Trained(const std::string& environment, const std::string& options = "") {
-    ended = run_command("env -u OMP_NUM_THREADS " + environment + " timeout 60 " + TRAIN_RESNET +
+  explicit Trained(const std::string& environment, const std::string& options = "", const std::string& launcher = "") {
+    ended = run_command(launcher + "env -u OMP_NUM_THREADS " + environment + " timeout 60 " + TRAIN_RESNET +
                         " --devices cpu --model resnet20 --train-images 32 --test-images 16 --batch-size 16 --steps 1"
                         " --workers 1 --out " +
                         folder / "run" + options);
     EXPECT_EQ(ended.code, 0) << environment << '\n' << ended.output;
     parameters = ended.code == 0 ? testing::get_file(folder / "run/last/model.safetensors") : "";
+  }
+  /// The header's line.
+  [[nodiscard]] bool says(const std::string& threads) const {
+    return ended.count("compute    cpu, " + threads + " a rank (") == 1;
   }
   const testing::TemporaryFolder folder;
   Ended ended;
@@ -37,22 +50,110 @@ class Trained {
 
 TEST(Environment, AsManyThreadsAsOpenMPGives) {
   const Trained one("OMP_NUM_THREADS=1");
-  EXPECT_EQ(one.ended.count("compute    cpu, 1 thread a rank (OMP_NUM_THREADS); "), 1) << one.ended.output;
+  EXPECT_TRUE(one.says("1 thread")) << one.ended.output;
   for (const Trained& limited :
-       {Trained("OMP_THREAD_LIMIT=1 OMP_NUM_THREADS=2"), Trained("OMP_THREAD_LIMIT=1", " --threads 2")}) {
-    EXPECT_EQ(limited.ended.count("cpu, 1 thread a rank (OMP_THREAD_LIMIT); "), 1) << limited.ended.output;
+       {Trained("OMP_THREAD_LIMIT=1 OMP_NUM_THREADS=2"), Trained("OMP_THREAD_LIMIT=1", " --threads 2"),
+        Trained("OMP_NUM_THREADS=2 OMP_MAX_ACTIVE_LEVELS=0")}) {
+    EXPECT_TRUE(limited.says("1 thread")) << limited.ended.output;
     EXPECT_EQ(limited.parameters, one.parameters);
   }
-  EXPECT_EQ(Trained("OMP_NUM_THREADS=2 OMP_MAX_ACTIVE_LEVELS=0").parameters, one.parameters);
   const Trained two("OMP_NUM_THREADS=2");
-  for (const Trained& same :
-       {Trained("OMP_NUM_THREADS=2 OMP_DYNAMIC=true"),
-        Trained("OMP_NUM_THREADS=2 OMP_PROC_BIND=close OMP_PLACES=cores"),
-        Trained("OMP_NUM_THREADS=2 OMP_PROC_BIND=spread"), Trained("OMP_NUM_THREADS=2 OMP_PROC_BIND=master"),
-        Trained("OMP_PROC_BIND=true", " --threads 2")}) {
-    EXPECT_EQ(same.ended.count("cpu, 2 threads a rank ("), 1) << same.ended.output;
-    EXPECT_EQ(same.parameters, two.parameters);
+  for (const char* environment : {"OMP_DYNAMIC=true", "OMP_PROC_BIND=false OMP_PLACES=cores", "OMP_PROC_BIND=true",
+                                  "OMP_PROC_BIND=primary OMP_PLACES=threads", "OMP_PROC_BIND=master OMP_PLACES='{0}'",
+                                  "OMP_PROC_BIND=close OMP_PLACES=cores", "OMP_PROC_BIND=close OMP_PLACES=sockets",
+                                  "OMP_PROC_BIND=spread OMP_PLACES='{0},{1}'",
+                                  "OMP_NUM_THREADS=2,2 OMP_PROC_BIND=spread,close OMP_MAX_ACTIVE_LEVELS=3"}) {
+    const Trained same(std::string("OMP_NUM_THREADS=2 ") + environment);
+    EXPECT_TRUE(same.says("2 threads")) << environment << '\n' << same.ended.output;
+    EXPECT_EQ(same.parameters, two.parameters) << environment;
   }
+}
+
+/// Two ranks whose threads OpenMP binds to the same processors.
+TEST(Environment, RanksThatOpenMPBinds) {
+  if (LOCKSTEP_HAS_MPI == 0) {
+    GTEST_SKIP() << "this build has no MPI";
+  }
+  const auto ranks = [](const std::string& environment) {
+    return Trained("OMP_NUM_THREADS=2 " + environment, " --devices cpu:2").parameters;
+  };
+  EXPECT_EQ(ranks("OMP_PROC_BIND=primary OMP_PLACES=threads"), ranks("OMP_PROC_BIND=false"));
+}
+
+/// The header says which number it was that counted.
+TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
+  const auto origin = [](const std::string& environment, const std::string& options = "") {
+    const Ended ended = run_command("env -u OMP_NUM_THREADS " + environment + " " + TRAIN_RESNET +
+                                    " --devices cpu --model resnet20 --batch-size 16 --dry-run" + options);
+    EXPECT_EQ(ended.code, 0) << environment << '\n' << ended.output;
+    const std::size_t at = ended.output.find("compute    cpu, ");
+    return at == std::string::npos ? ended.output : ended.output.substr(at, ended.output.find(';', at) - at);
+  };
+  EXPECT_EQ(origin("OMP_NUM_THREADS=1"), "compute    cpu, 1 thread a rank (OMP_NUM_THREADS)");
+  EXPECT_EQ(origin("OMP_NUM_THREADS=3,2"), "compute    cpu, 3 threads a rank (OMP_NUM_THREADS)");
+  const std::string limit = "OMP_THREAD_LIMIT=2 ";
+  EXPECT_EQ(origin(limit + "OMP_NUM_THREADS=2"), "compute    cpu, 2 threads a rank (OMP_NUM_THREADS)");
+  EXPECT_EQ(origin(limit + "OMP_NUM_THREADS=3"), "compute    cpu, 2 threads a rank (OMP_THREAD_LIMIT)");
+  EXPECT_EQ(origin(limit, " --threads 2"), "compute    cpu, 2 threads a rank (as asked)");
+  EXPECT_EQ(origin(limit, " --threads 3"), "compute    cpu, 2 threads a rank (OMP_THREAD_LIMIT)");
+  EXPECT_EQ(origin("OMP_MAX_ACTIVE_LEVELS=0", " --threads 3"),
+            "compute    cpu, 1 thread a rank (all that OpenMP gives)");
+  // OpenMP ignores what is no number, with a line of its own.
+  const std::string own = origin("");
+  EXPECT_NE(own.find("(its part of the processors)"), std::string::npos) << own;
+  for (const char* text : {"abc", "''", "2x"}) {
+    EXPECT_EQ(origin(std::string("OMP_NUM_THREADS=") + text), own) << text;
+  }
+}
+
+/// A control group inside one of this process's, with the time of half a processor; deleted at the end.
+class HalfAProcessor {
+ public:
+  HalfAProcessor() {
+    detail::visit_control_groups("", "cpu", [&](bool version2, const std::string& parent) {
+      const std::string made = parent + "/lockstep_test_" + std::to_string(::getpid());
+      std::error_code error;
+      if (!folder.empty() || !std::filesystem::is_directory(parent, error) ||
+          !std::filesystem::create_directory(made, error)) {
+        return;
+      }
+      const std::string limit = made + (version2 ? "/cpu.max" : "/cpu.cfs_quota_us");
+      const bool there = std::filesystem::exists(limit, error);  // not where no processors are given on
+      if (there && (std::ofstream(limit) << (version2 ? "50000 100000" : "50000") << std::flush).good() &&
+          run_command(start(made) + "true").code == 0) {
+        folder = made;
+      } else {
+        std::filesystem::remove(made, error);
+      }
+    });
+  }
+  ~HalfAProcessor() {
+    if (!folder.empty()) {
+      EXPECT_EQ(::rmdir(folder.c_str()), 0) << folder << ": " << std::strerror(errno);
+    }
+  }
+  HalfAProcessor(const HalfAProcessor&) = delete;
+  HalfAProcessor& operator=(const HalfAProcessor&) = delete;
+  [[nodiscard]] static std::string start(const std::string& group) {
+    return "sh -c 'echo $$ > " + group + "/cgroup.procs && exec \"$@\"' sh ";
+  }
+  std::string folder;
+};
+
+TEST(Environment, UnderAQuotaOfAControlGroup) {
+  const HalfAProcessor group;
+  if (group.folder.empty()) {
+    GTEST_SKIP() << "this process may make no control group with a quota (cpu.max, cpu.cfs_quota_us)";
+  }
+  const std::string start = HalfAProcessor::start(group.folder);
+  const Trained part("", "", start);
+  EXPECT_TRUE(part.says("1 thread")) << part.ended.output;
+  EXPECT_EQ(part.ended.count("(its part of the processors); 1 processor ("), 1) << part.ended.output;
+  EXPECT_EQ(part.ended.count(", a quota of 0.5"), 1) << part.ended.output;
+  EXPECT_EQ(part.parameters, Trained("OMP_NUM_THREADS=1").parameters);
+  const Trained two("OMP_NUM_THREADS=2", "", start);
+  EXPECT_TRUE(two.says("2 threads")) << two.ended.output;
+  EXPECT_EQ(two.parameters, Trained("OMP_NUM_THREADS=2").parameters);
 }
 
 TEST(Environment, OpenMPThatBindsLeavesTheRankItsProcessors) {
@@ -84,19 +185,44 @@ TEST(Environment, NoProgramFailsWithoutAWord) {
     }
   }
   left.insert(left.end(), {"SLURM_STEP_ID=0 SLURM_PROCID=2 SLURM_NTASKS=4", "PMI_RANK=1", "PMIX_RANK=1"});
-  const auto expect_a_word = [](const std::string& environment, const std::string& arguments) {
-    const Ended ended = run_command("env " + environment + " " + HELLO_RANKS + arguments);
-    EXPECT_TRUE(ended.code == 0 || ended.count("lockstep: error: ") > 0)
-        << environment << ' ' << arguments << ": code " << ended.code << '\n'
-        << ended.output;
-    return ended.code;
+  struct Started {
+    std::string environment;
+    std::string program;
+    Ended ended{};  ///< with its standard error alone
   };
+  std::vector<Started> all;
+  const std::string hello = std::string(HELLO_RANKS);
+  const std::string train = std::string(TRAIN_RESNET) + " --dry-run --devices cpu --model resnet20 --batch-size 16";
+  const std::string alone = std::string(FIRST_STEPS) + " > /dev/full";
   for (const std::string& environment : left) {
-    expect_a_word(environment, " --devices cpu");
+    for (const std::string& program : {hello + " --devices cpu > /dev/null", train + " > /dev/null", alone}) {
+      all.push_back({environment, program});
+    }
   }
-  for (const char* arguments : {" --help", " --lr abc", " --devices 7,"}) {
-    EXPECT_EQ(expect_a_word("PMI_RANK=1 PMI_SIZE=4", arguments), 2);
-    EXPECT_EQ(expect_a_word(left.front(), arguments), 2);
+  for (const std::string& environment : {std::string("PMI_RANK=1 PMI_SIZE=4"), left.front()}) {
+    for (const char* arguments : {" --help", " --lr abc", " --devices 7,"}) {
+      all.push_back({environment, hello + arguments});
+    }
+  }
+  std::atomic<std::size_t> next{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {  // many of them wait for ranks that are not there
+    threads.emplace_back([&] {
+      for (std::size_t k = next++; k < all.size(); k = next++) {
+        all[k].ended = run_command("env " + all[k].environment + " sh -c 'exec " + all[k].program + "'");
+      }
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  for (const Started& each : all) {
+    const bool refused = each.program.starts_with(hello) && each.program.find("/dev/null") == std::string::npos;
+    EXPECT_TRUE(each.ended.code == 0 || each.ended.count("lockstep: error: ") > 0)
+        << each.environment << ' ' << each.program << ": code " << each.ended.code << '\n'
+        << each.ended.output;
+    EXPECT_TRUE(!refused || each.ended.code == 2) << each.environment << ' ' << each.program;
+    EXPECT_TRUE(each.program != alone || each.ended.code == 3) << each.environment << ' ' << each.ended.output;
   }
 }
 

@@ -4,6 +4,9 @@
 
 namespace lockstep::comm::detail {
 
+/// What a std::bad_alloc comes to.
+inline constexpr const char* kOutOfHostMemory = "out of host memory (std::bad_alloc)";
+
 /// Prints one line to standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text"; a
 /// negative rank is left out. What a terminal would obey stands there as \xNN, ends of lines as spaces. Flushes earlier
 /// output first.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <lockstep/kernels/prediction.hpp>
+#include <lockstep/nn/step/metrics.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
@@ -170,7 +171,7 @@ std::int64_t ClassReport::samples_of(int label) const {
 }
 
 double ClassReport::accuracy_of(int label) const {
-  return static_cast<double>(count(label, label)) / static_cast<double>(samples_of(label));
+  return mean_of(static_cast<double>(count(label, label)), static_cast<double>(samples_of(label)));
 }
 
 std::int64_t ClassReport::all_not_finite() const {
@@ -184,16 +185,13 @@ double ClassReport::calibration_error() const {
     error += std::abs(static_cast<double>(bin.correct) - static_cast<double>(bin.confidence) / kUnit);
     all += static_cast<double>(bin.samples);
   }
-  return error / all;
+  return mean_of(error, all);
 }
 
 double ClassReport::worst_class_accuracy() const {
   double worst_of_all = std::numeric_limits<double>::quiet_NaN();
   for (int label = 0; label < classes; ++label) {
-    const double accuracy = accuracy_of(label);
-    if (!std::isnan(accuracy) && !(accuracy >= worst_of_all)) {
-      worst_of_all = accuracy;
-    }
+    worst_of_all = std::fmin(worst_of_all, accuracy_of(label));  // which leaves out NaN
   }
   return worst_of_all;
 }
@@ -235,8 +233,8 @@ Json::Object json_of(const ClassReport& report, const std::vector<std::string>& 
   for (const ClassReport::Bin& bin : report.bins) {
     const auto samples = static_cast<double>(bin.samples);  // of none: NaN, so null
     bins.push_back(Json::Object{{"samples", bin.samples},
-                                {"accuracy", static_cast<double>(bin.correct) / samples},
-                                {"confidence", static_cast<double>(bin.confidence) / kUnit / samples}});
+                                {"accuracy", mean_of(static_cast<double>(bin.correct), samples)},
+                                {"confidence", mean_of(static_cast<double>(bin.confidence) / kUnit, samples)}});
   }
   Json::Array worst;
   for (const ClassReport::Sample& sample : report.worst) {

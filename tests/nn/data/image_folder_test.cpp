@@ -23,6 +23,7 @@
 #include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/image_files.hpp"
+#include "tests/support/no_threads.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -444,6 +445,10 @@ TEST_F(ImageFolder, DamagedImagesAreFoundNamedAndLeftOut) {
   // Not a regular file: nobody waits for its writer.
   ASSERT_EQ(::mkfifo((folder_ / "train/a/5.png").c_str(), 0600), 0);
   ASSERT_EQ(damaged_images(options(), 1, 0, 2).size(), 4U);
+  {
+    const testing::NoThreads none;
+    EXPECT_EQ(damaged_images(options(), 1, 0, 3).size(), 4U) << "one thread does all";
+  }
   expect_holds(damaged_images(options(), 1, 0, 2)[1].text, "train/a/5.png: is not a regular file");
   DataOptions wrong = options();
   wrong.spec = "synthetic";

@@ -2,6 +2,7 @@
 // error by hand, several ranks, and outputs that are not finite.
 #include <algorithm>
 #include <array>
+#include <cfenv>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -53,6 +54,21 @@ TEST(ClassReport, CalibrationErrorByHand) {
   // A sample that is sure of a wrong class: the error must grow.
   report.add(15, 0, logits_of(1, 0.999));
   EXPECT_GT(report.calibration_error(), 0.27);
+}
+
+TEST(ClassReport, NothingIsDividedByNoSample) {
+  std::feclearexcept(FE_ALL_EXCEPT);
+  ClassReport report(3, 0);
+  const bool none = std::isnan(report.worst_class_accuracy()) && std::isnan(report.calibration_error());
+  report.add(0, 1, std::array<double, 3>{0, 1, 2});
+  const double worst = report.worst_class_accuracy();
+  const double of_none = report.accuracy_of(0);
+  const std::string text = Json(json_of(report, {})).text();
+  EXPECT_EQ(std::fetestexcept(FE_INVALID | FE_DIVBYZERO), 0);
+  EXPECT_TRUE(none);
+  EXPECT_EQ(worst, 0);
+  EXPECT_TRUE(std::isnan(of_none));
+  testing::expect_holds(text, "\"accuracy\":null");
 }
 
 TEST(ClassReport, BoundsOfBinsBelongToTheLowerOne) {

@@ -37,6 +37,27 @@ TEST(FolderLock, RefusesASecondRunAndNamesTheFirst) {
   const FolderLock next(folder / "run");
 }
 
+// A run has the lock before it has a name there; until then the file has the name of a run before.
+TEST(FolderLock, NamesNoRunThatHasEnded) {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder / "run";
+  std::filesystem::create_directories(path);
+  {
+    FolderLock former(path);
+    former.name_holder();
+  }
+  const std::string former = read_file(path + "/run.lock", 100);
+  expect_holds(former, "pid ");
+  FolderLock next(path);
+  const auto refused = [&] { return error_of<UsageError>([&] { const FolderLock second(path); }); };
+  expect_holds(refused(), "another run writes there (a process that is not known), ");
+  EXPECT_EQ(read_file(path + "/run.lock", 100), former) << "a run without a name changes nothing";
+  next.name_holder();
+  for (int i = 0; i < 2; ++i) {
+    expect_holds(refused(), "another run writes there (pid " + std::to_string(::getpid()) + " on ");
+  }
+}
+
 TEST(FolderLock, OfOneFolderIsNoneOfAnother) {
   const testing::TemporaryFolder folder;
   std::filesystem::create_directories(folder / "a");

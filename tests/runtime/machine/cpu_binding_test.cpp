@@ -3,12 +3,14 @@
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 
+#include "tests/support/no_threads.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace lockstep {
@@ -61,6 +63,24 @@ TEST(CpuBinding, OfAThread) {
   EXPECT_THROW(bind_this_thread(ProcessorSet::parse("65000")), StateError);
   EXPECT_TRUE(bind_this_thread_near("no-such-device").processors.empty());
   EXPECT_EQ(ProcessorSet::of_this_thread(), before);
+}
+
+TEST(HelperThread, SaysWhatTheSystemRefuses) {
+  bool ran = false;
+  std::string text;
+  {
+    const testing::NoThreads none;
+    try {
+      helper_thread([&] { ran = true; }).join();
+    } catch (const std::system_error& error) {
+      text = error.what();
+    }
+  }
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(text.find("a thread cannot be started, expected room for one more (ulimit -u and -v, or pids.max): "), 0U)
+      << text;
+  helper_thread([&] { ran = true; }).join();
+  EXPECT_TRUE(ran);
 }
 
 }  // namespace
