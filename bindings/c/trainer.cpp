@@ -379,7 +379,7 @@ lockstep_status lockstep_trainer_create(lockstep_model model, lockstep_comm comm
     if (communicator.size() > 1) {
       try {
         made->step->require_same_state(communicator, "");
-      } catch (Error& error) {
+      } catch (UsageError& error) {  // the comparison's; others are of MPI or the device
         error.annotate("the model begins with other values on another rank, expected lockstep_model_broadcast before");
         throw;
       }

@@ -1,6 +1,7 @@
 // What ranks that train have in common, and what of it inference and files see: running statistics, values, layers,
 // calls in one order. Ranks are threads here; mpi_test.cpp has processes.
 #include <atomic>
+#include <cfenv>
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
@@ -333,8 +334,8 @@ TEST(Ranks, WithoutAnySampleChangeNothing) {
       options.weights = weights;
       Trainer trainer;
       ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
-      const auto with = [&](std::int64_t n) {
-        double x[] = {1, 2}, y[] = {3, 4}, w[] = {1, 1};
+      const auto with = [&](std::int64_t n, double each = 1) {
+        double x[] = {1, 2}, y[] = {3, 4}, w[] = {each, each};
         View in(x, {n, 1}), target(y, {n, 1}), weight(w, {n});
         const lockstep_view* weighs = weights == LOCKSTEP_WEIGHTS_NONE ? nullptr : weight.get();
         EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, weighs, nullptr)));
@@ -345,14 +346,18 @@ TEST(Ranks, WithoutAnySampleChangeNothing) {
       lockstep_report report{};
       report.struct_size = sizeof report;
       for (int i = 0; i < 4; ++i) {
-        with(0);
+        const bool weightless = weights == LOCKSTEP_WEIGHTS_SAMPLE && i > 1;
+        std::feclearexcept(FE_ALL_EXCEPT);
+        with(weightless ? 2 : 0, 0);
         ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
         EXPECT_EQ(report.samples, 0);
         EXPECT_TRUE(std::isnan(report.loss));
+        EXPECT_TRUE(std::isnan(report.gradient_norm));
         double loss = 0;
         std::int64_t number = 0;
         ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, &number)));
         EXPECT_EQ(number, i + 2);
+        EXPECT_EQ(std::fetestexcept(FE_INVALID | FE_DIVBYZERO), 0) << "nothing is divided by no sample";
         EXPECT_TRUE(std::isnan(loss));
       }
       EXPECT_EQ(parameter(model, "1.weight", {1, 1})[0], before);
@@ -394,6 +399,37 @@ TEST(Ranks, ThatBeginDifferentAreRefused) {
     ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(trainer, 0)));
     EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_check(trainer)));
   });
+}
+
+// An exchange that breaks, whichever it is, says nothing of what the ranks have.
+TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
+  int calls = 0;
+  for (int fail_at = -1; fail_at < calls; ++fail_at) {
+    Team team(2);
+    int ended = 0;
+    team.run([&](Team::Member& me) {
+      Rank rank(me);
+      Model model;
+      make_mlp(rank.context, model, {2, 3, 1});
+      const lockstep_trainer_options options = descent(1);
+      Trainer trainer;
+      me.calls = 0;
+      me.fail_at = fail_at;
+      const lockstep_status status = lockstep_trainer_create(model, rank.comm, &options, &trainer);
+      if (me.rank == 0) {
+        ended = me.calls;
+      }
+      if (fail_at < 0) {
+        EXPECT_TRUE(is(LOCKSTEP_OK, status));
+        return;
+      }
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_PEER, status, {"a cable was pulled"})) << fail_at;
+      EXPECT_EQ(std::string(lockstep_last_error()).find("begins with other values"), std::string::npos)
+          << "exchange " << fail_at << ": " << lockstep_last_error();
+    });
+    calls = fail_at < 0 ? ended : calls;
+  }
+  EXPECT_GT(calls, 3);
 }
 
 // The same parameters, but one rank has seen samples.
