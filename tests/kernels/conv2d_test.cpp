@@ -419,6 +419,19 @@ ConvDesc short_3d() {
   return d;
 }
 
+/// One axis of three that counts: an image that is shorter than two kernels, padded by no multiple of the stride.
+ConvDesc strided_3d(std::int64_t size, std::int64_t in, std::int64_t kernel, std::int64_t stride, std::int64_t before,
+                    std::int64_t after, DType dtype) {
+  ConvDesc d = one_tap(3, 1, 1, in, 18, 1, dtype);
+  d.in_size[0] = size;
+  d.kernel[0] = kernel;
+  d.stride[0] = stride;
+  d.pad_before[0] = before;
+  d.pad_after[0] = after;
+  d.groups = 2;
+  return d;
+}
+
 /// The same call with memory behind its workspace in which nothing may be written.
 OpCase with_band(OpCase item) {
   constexpr std::int64_t kBand = 1 << 18;
@@ -454,7 +467,9 @@ TEST(Conv2d, ChoicesAreRightWhereOneDnnIsReportedWrong) {
                                     {"dilated groups", in_bf16(43, 36, 24, 1, 1, 2, 4)},
                                     {"narrow", in_bf16(2, 3, 20, 3, 3, 1, 1)},
                                     {"leaping", in_bf16(14, 5, 18, 2, 4, 1, 1)},
-                                    {"short 3d", short_3d()}};
+                                    {"short 3d", short_3d()},
+                                    {"strided 3d", strided_3d(4, 4, 3, 3, 1, 1, DType::bf16)},
+                                    {"strided 3d f32", strided_3d(4, 12, 4, 2, 3, 2, DType::f32)}};
   for (const ConvCase& item : cases) {
     for (const ConvPass pass : kConvPasses) {
       std::vector<double> sums;
@@ -515,6 +530,12 @@ TEST(Conv2d, KnownBadImplementationsByVersionPassAndShape) {
   EXPECT_TRUE(bad("onednn", "2.6.3", "jit:avx512_core", short_3d(), to_w));
   EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", short_3d(), to_x));
   EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx2", short_3d(), to_w));
+  const ConvDesc mixed_up = strided_3d(4, 4, 3, 3, 1, 1, DType::bf16);
+  EXPECT_TRUE(bad("onednn", "2.6.3", "jit_bf16:avx512_core_bf16", mixed_up, to_w));
+  EXPECT_TRUE(bad("onednn", "2.6.3", "jit:avx512_core", mixed_up, to_w));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit_bf16:avx512_core_bf16", mixed_up, to_x));
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", strided_3d(6, 4, 3, 3, 1, 1, DType::bf16), to_w)) << "long";
+  EXPECT_FALSE(bad("onednn", "2.6.3", "jit:avx512_core", strided_3d(4, 4, 3, 1, 1, 1, DType::bf16), to_w));
 }
 
 /// Whatever the processor: without instructions for bf16 the choices are those that convert.
