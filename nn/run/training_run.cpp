@@ -384,7 +384,8 @@ class Run {
     out_of_time_ = stopped_ && !signalled;
     const auto steps = static_cast<double>(std::max<std::int64_t>(1, at().step - looked_at_));
     const double until = longest > 0 ? options_.stop_within * steps / longest : 1;
-    next_look_ = at().step + static_cast<std::int64_t>(std::clamp(until, 1.0, 1e6));
+    // Few steps may have been quick ones between two evaluations, so that they do not count for many.
+    next_look_ = at().step + static_cast<std::int64_t>(std::clamp(until, 1.0, std::min(2 * steps, 1e6)));
     looked_ = now_s();
     looked_at_ = at().step;
   }

@@ -388,6 +388,18 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
       {}, &results);
   EXPECT_EQ(failures, comm::none_failed(1));
   EXPECT_EQ(results[0].progress.position.step, 1) << "the first step is looked at always";
+  // Quick steps tell nothing of slower ones, nor of evaluations between them.
+  stop = 0;
+  testing::StopAt at(2, stop);
+  const auto later = run_on(
+      1,
+      [&](RunOptions& run, int) {
+        run.stop = &stop;
+        run.stop_within = 1e9;
+      },
+      [&](RunObserver*& observer, int) { observer = &at; }, &results);
+  EXPECT_EQ(later, comm::none_failed(1));
+  EXPECT_EQ(results[0].progress.position.step, 3) << "the ranks ask each other at most three times as late";
 }
 
 TEST_F(TrainingRunTest, RanksThatKnowOfAnotherBestAreRefused) {
