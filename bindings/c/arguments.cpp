@@ -76,17 +76,15 @@ double number_of(T element) {
   }
 }
 
-template <class T>
-void require_finite_elements(const TensorView& view, const char* name) {
+/// check(element, its index), in row-major order.
+template <class T, class Check>
+void each_element(const TensorView& view, Check&& check) {
   std::array<std::int64_t, Shape::kMaxRank> at{};
   const std::int64_t count = view.numel();
   const int rank = view.shape.rank();
   const T* element = static_cast<const T*>(view.data);
   for (std::int64_t i = 0; i < count; ++i) {
-    const double value = number_of(*element);
-    require<UsageError>(std::isfinite(value), name, ": element ",
-                        Shape(std::span(at).first(static_cast<std::size_t>(rank))), " is ", value,
-                        ", expected a finite number");
+    check(*element, std::span(at).first(static_cast<std::size_t>(rank)));
     for (int axis = rank; axis-- > 0;) {
       std::int64_t& index = at[static_cast<std::size_t>(axis)];
       element += view.strides[axis];
@@ -173,7 +171,27 @@ void require_finite(const TensorView& view, const char* name) {
     visit_dtype(view.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
       if constexpr (!std::is_integral_v<T>) {
-        require_finite_elements<T>(view, name);
+        each_element<T>(view, [&](T element, std::span<const std::int64_t> at) {
+          const double value = number_of(element);
+          require<UsageError>(std::isfinite(value), name, ": element ", Shape(at), " is ", value,
+                              ", expected a finite number");
+        });
+      }
+    });
+  }
+}
+
+void require_labels(const TensorView& view, std::int64_t least, std::int64_t most, const char* name) {
+  require<DTypeError>(!is_floating(view.dtype), name, ": dtype is ", view.dtype, ", expected an integer: a class");
+  if (view.device == Device::cpu()) {
+    visit_dtype(view.dtype, [&](auto type) {
+      using T = typename decltype(type)::type;
+      if constexpr (std::is_integral_v<T>) {
+        each_element<T>(view, [&](T element, std::span<const std::int64_t> at) {
+          const auto value = static_cast<std::int64_t>(element);
+          require<DataError>(value >= least && value <= most, name, ": element ", Shape(at), " is ", value,
+                             ", expected a class of ", least, " to ", most);
+        });
       }
     });
   }

@@ -263,6 +263,11 @@ void take_batch(TrainerObject& t, const lockstep_view* in, const lockstep_view* 
   t.batch.fields.push_back(field_of(nn::input_field(layout.input_kind), in, device, "in", check));
   t.batch.fields.push_back(
       field_of(layout.regression ? nn::StateField::targets : nn::StateField::labels, target, device, "target", check));
+  if (!layout.regression) {  // beside weights of 0 a label may be any number of i32
+    using Limits = std::numeric_limits<std::int32_t>;
+    require_labels(t.batch.fields.back().view, weighs ? Limits::min() : 0,
+                   weighs ? Limits::max() : layout.output.back() - 1, "target");
+  }
   if (weighs) {
     t.batch.fields.push_back(field_of(nn::StateField::weights, weight, device, "weight", check));
   }

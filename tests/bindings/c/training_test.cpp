@@ -225,9 +225,61 @@ TEST_F(TrainingTest, ClassesAreLabels) {
   }
   ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, nullptr)));
   EXPECT_LT(loss, 0.01);
-  labels[1] = 3;  // told with a later step
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, lockstep_trainer_loss(trainer, 1, &loss, nullptr), {"1 labels", "classes"}));
+  for (const std::int64_t wrong : {std::int64_t{3}, std::int64_t{-1}, (std::int64_t{1} << 32) + 1}) {
+    labels[1] = wrong;
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr),
+                      {"target: element (1) is " + std::to_string(wrong), "0 to 2"}));
+  }
+  double numbers[] = {0, std::nan(""), 2};
+  View floats(numbers, {3});
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, lockstep_trainer_add(trainer, &in, &floats, nullptr, nullptr),
+                    {"target: dtype is f64", "integer"}));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, nullptr)));
+  EXPECT_LT(loss, 0.01);  // nothing was changed
+}
+
+TEST_F(TrainingTest, ALabelBesideAWeightOfZeroIsAnyNumberOfI32) {
+  const std::int64_t widths[] = {2, 3};
+  Model classes;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F32, widths, 2, 0, &classes)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(classes, 1)));
+  lockstep_trainer_options options = trainer_options(2);
+  options.loss = LOCKSTEP_LOSS_CROSS_ENTROPY;
+  options.weights = LOCKSTEP_WEIGHTS_SAMPLE;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(classes, comm, &options, &trainer)));
+  float x[] = {1, 0, 0, 1};
+  float weights[] = {1, 0};
+  std::int64_t labels[] = {0, -1};
+  View in(x, {2, 2});
+  View target(labels, {2});
+  View weight(weights, {2});
+  double loss = 0;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, &weight, nullptr)));
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, nullptr)));
+  labels[1] = (std::int64_t{1} << 32) + 1;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, lockstep_trainer_add(trainer, &in, &target, &weight, nullptr),
+                    {"element (1) is 4294967297"}));
+}
+
+TEST_F(TrainingTest, BatchNormsOfOneNameHaveOneSetOfStatistics) {
+  const std::int64_t features = 1;
+  Model norms;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, &features, 1, &norms)));
+  lockstep_layer_options share;
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&share, sizeof share)));
+  share.share = 1;
+  share.momentum = 0.5;
+  std::int32_t node = 0;
+  for (const lockstep_layer_options* layer :
+       {static_cast<const lockstep_layer_options*>(nullptr), &std::as_const(share)}) {
+    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(norms, "batch_norm", 0, "bn", 0, &node, 1, 0, layer, &node)));
+  }
+  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(norms, 1)));
+  const std::string path = ::testing::TempDir() + "lockstep_c_one_name_" + std::to_string(::getpid());
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_save(norms, path.c_str(), 0)));
+  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_load(norms, path.c_str(), 0)));
+  std::filesystem::remove(path);
 }
 
 TEST_F(TrainingTest, BadInput) {

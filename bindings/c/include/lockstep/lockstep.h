@@ -189,7 +189,7 @@ typedef struct lockstep_layer_options {
 #define LOCKSTEP_LOSS_MSE 0
 #define LOCKSTEP_LOSS_L1 1
 #define LOCKSTEP_LOSS_HUBER 2
-#define LOCKSTEP_LOSS_CROSS_ENTROPY 3 /* the target is a class (i32) for each sample and position */
+#define LOCKSTEP_LOSS_CROSS_ENTROPY 3 /* the target is a class (i32, i64, u8) for each sample and position */
 
 #define LOCKSTEP_WEIGHTS_NONE 0    /* every sample counts once */
 #define LOCKSTEP_WEIGHTS_SAMPLE 1  /* lockstep_trainer_add takes a weight for each sample */
@@ -355,6 +355,8 @@ LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_co
                                                      lockstep_trainer*) LOCKSTEP_NOEXCEPT;
 /* Adds the gradients of samples; none at all is fine. weight: NULL where the
  * options say LOCKSTEP_WEIGHTS_NONE. What an earlier step left behind (LOCKSTEP_ERR_FORMAT) gives up what was added.
+ * A label that is no class is FORMAT, too: at once in host memory, where nothing is added, unless there are weights,
+ * beside 0 of which it may be any i32; else from a later call.
  * Local; with sync_batch_norm and several ranks collective: all add equally often. */
 LOCKSTEP_API lockstep_status lockstep_trainer_add(lockstep_trainer, const lockstep_view* in,
                                                   const lockstep_view* target, const lockstep_view* weight,
