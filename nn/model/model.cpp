@@ -11,6 +11,7 @@
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::nn {
 
@@ -158,10 +159,13 @@ Model Model::beginning_with(const std::string& parameter, std::vector<double> va
 
 std::vector<BufferSpec> Model::buffers() const {
   std::vector<BufferSpec> list;
+  std::unordered_set<std::string> names;
   for (const Node& node : nodes_) {
     if (node.layer) {
       for (BufferSpec& spec : node.layer->buffers(input_shapes(nodes_, node))) {
-        list.push_back(std::move(spec));
+        if (names.insert(spec.name).second) {  // layers of one name have the same ones, as they have parameters
+          list.push_back(std::move(spec));
+        }
       }
     }
   }
@@ -244,6 +248,11 @@ NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId>
 
 NodeId ModelBuilder::add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
   Node node{.layer = std::move(layer), .inputs = std::move(inputs), .shape = {}, .channels = 0};
+  constexpr std::size_t kLongestName = 1000;  // a tensor's in a file has at most 1024 bytes
+  const std::string& name = node.layer->name();
+  require<UsageError>(name.size() <= kLongestName && displayed(name) == name, "model ", model_.name_, ": layer ",
+                      printable(name), ", expected a name of UTF-8 without control characters, at most ", kLongestName,
+                      " bytes, since files have it");
   for (const NodeId input : node.inputs) {
     require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
                         model_.name_, ": layer ", node.layer->name(), " has an input that is no node of this model");

@@ -456,6 +456,26 @@ TEST(Model, AsManyParametersAsCanBeCounted) {
   EXPECT_THROW((void)sizes(std::int64_t{1} << 40, std::int64_t{1} << 40), ShapeError);
 }
 
+TEST(Model, LayersOfOneNameHaveOneSetOfBuffers) {
+  ModelBuilder builder("m", {4});
+  NodeId x = builder.batch_norm("bn", builder.input());
+  builder.batch_norm("bn", x);
+  const std::vector<BufferSpec> buffers = builder.build().buffers();
+  ASSERT_EQ(buffers.size(), 2U);
+  EXPECT_EQ(buffers[0].name, "bn.running_mean");
+  EXPECT_EQ(buffers[1].name, "bn.running_var");
+}
+
+TEST(Model, ALayerHasANameThatFilesTake) {
+  for (const std::string& name : {std::string("a\nb"), std::string("\xff"), std::string(1001, 'a')}) {
+    ModelBuilder builder("m", {4});
+    testing::expect_holds(testing::error_of<UsageError>([&] { builder.linear(name, builder.input(), 2); }),
+                          "expected a name of UTF-8 without control characters");
+  }
+  ModelBuilder builder("m", {4});
+  EXPECT_NO_THROW(builder.linear("Schicht \u00fc" + std::string(900, 'a'), builder.input(), 2));
+}
+
 /// A linear layer that counts how often it is asked for its parameters.
 class Counting final : public Layer {
  public:
