@@ -234,6 +234,12 @@ LogFile::LogFile(std::string path, bool append) : path_(std::move(path)) {
     return;
   }
   descriptor_ = open_no_link(path_, O_RDWR | O_CREAT | O_APPEND);
+  struct stat status {};
+  if (::fstat(descriptor_, &status) == 0 && status.st_nlink > 1) {
+    ::close(descriptor_);
+    throw FileError(concat(path_, ": is a file of ", status.st_nlink, " names (hard links), of which the others would ",
+                           "change too; expected one: replace it by a copy"));
+  }
   if (!remove_cut_line(descriptor_)) {
     const int error = errno;
     ::close(descriptor_);

@@ -326,6 +326,16 @@ TEST(LogFile, WritesNothingThroughALink) {
   expect_holds(error_of<FileError>([&] { LogFile(folder / "fifo", true); }), "is no regular file");
 }
 
+TEST(LogFile, GoesOnInNoFileThatHasAnotherName) {
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "victim", "mine");
+  std::filesystem::create_hard_link(folder / "victim", folder / "log");
+  expect_holds(error_of<FileError>([&] { LogFile(folder / "log", true); }), "is a file of 2 names (hard links)");
+  LogFile(folder / "log", false).write("c");
+  EXPECT_EQ(read_file(folder / "victim", 100), "mine");
+  EXPECT_EQ(read_file(folder / "log", 100), "c");
+}
+
 TEST(LogFile, AFullDiskIsAnErrorOfTheRun) {
   const testing::TemporaryFolder folder;
   struct rlimit before {};
