@@ -81,6 +81,8 @@ std::optional<int> number(const Environment& environment, const char* name) {
 void check_place(const Launch& launch) {
   require_launch(launch.size >= 1 && launch.rank >= 0 && launch.rank < launch.size, launch.origin, ": rank ",
                  launch.rank, " of ", launch.size, ", expected 0 <= rank < size");
+  constexpr int kMostRanks = 1 << 20;  // as many as a program starts itself
+  require_launch(launch.size <= kMostRanks, launch.origin, ": ", launch.size, " ranks, expected at most ", kMostRanks);
   if (launch.local_rank && launch.local_size) {
     require_launch(
         *launch.local_rank >= 0 && *launch.local_rank < *launch.local_size && *launch.local_size <= launch.size,

@@ -356,6 +356,20 @@ bool is_over(const detail::LauncherEnd& end) {
          end.code == exit_code::kStopped || end.code == kCannotBeRun;
 }
 
+/// "137 (signal 9)".
+std::string code_text(int code) {
+  return code > 128 ? concat(code, " (signal ", code - 128, ')') : concat(code);
+}
+
+/// The code that the parent returns, after a line where nobody has said why.
+int last_code(const detail::LauncherEnd& end) {
+  if (end.silent) {
+    std::fprintf(stderr, "lockstep: error: the job ended with code %s; no rank and no launcher said why\n",
+                 code_text(end.code).c_str());
+  }
+  return end.code;
+}
+
 /// The request with fewer ranks than `ranks`, or as it is where the policy has none.
 DeviceRequest fewer(const DeviceRequest& request, int ranks, const RestartPolicy& policy) {
   do {
@@ -379,7 +393,7 @@ int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environm
     const std::string kept = policy.progress ? policy.progress() : "";
     const detail::LauncherEnd end = run_once(start.value_or(SelfStart()), asked, argc, argv, attempt);
     if (is_over(end) || attempt.number == policy.most) {
-      return end.code;
+      return last_code(end);
     }
     const int ranks = ranks_of_node(asked.devices, environment, {});
     if (policy.min_ranks > 0 && ranks > policy.min_ranks && policy.progress() == kept) {
@@ -390,8 +404,7 @@ int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environm
     const auto passed = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - begin);
     attempt.seconds = static_cast<int>(passed.count());
     const std::string of = attempt.devices.empty() ? "" : concat(" on ", attempt.devices);
-    const std::string why = end.code > 128 ? concat(" (signal ", end.code - 128, ")") : "";
-    std::fprintf(stderr, "lockstep: the job ended with code %d%s: restart %d of %d%s\n", end.code, why.c_str(),
+    std::fprintf(stderr, "lockstep: the job ended with code %s: restart %d of %d%s\n", code_text(end.code).c_str(),
                  attempt.number, policy.most, of.c_str());
     start = plan_here(asked, environment);  // GPUs may be gone
   }
@@ -418,7 +431,7 @@ std::optional<int> self_start(int argc, char** argv, const std::function<std::op
   if (asked->restart.most > 0 && asked->launcher != Launcher::none) {
     return supervise(std::move(*asked), std::move(start), environment, argc, argv);
   }
-  return start ? std::optional(run_once(*start, *asked, argc, argv, {}).code) : std::nullopt;
+  return start ? std::optional(last_code(run_once(*start, *asked, argc, argv, {}))) : std::nullopt;
 }
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,

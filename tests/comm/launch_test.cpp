@@ -192,6 +192,7 @@ TEST(Launch, EnvironmentsThatContradictThemselves) {
       {with(kMpirun, {{"RANK", "0"}}), {"OMPI_COMM_WORLD_RANK=3", "RANK=0", "disagree"}},
       {with(kMpirun, kTorchrun), {"OMPI_COMM_WORLD_RANK=3", "RANK=5", "disagree"}},
       {with(kTorchrun, {{"RANK", "8"}}), {"RANK=8", "WORLD_SIZE=8", "rank < size"}},
+      {with(kTorchrun, {{"WORLD_SIZE", "2000000000"}}), {"2000000000 ranks, expected at most 1048576"}},
       {with(kTorchrun, {{"LOCAL_RANK", "4"}}), {"LOCAL_RANK=4", "LOCAL_WORLD_SIZE=4"}},
       {with(kTorchrun, {{"MASTER_PORT", ""}}), {"without MASTER_PORT", "RANK=5", "torchrun"}},
       {with(kTorchrun, {{"LOCAL_RANK", ""}, {"GROUP_RANK", ""}}), {"without LOCAL_RANK, GROUP_RANK", "WORLD_SIZE=8"}},

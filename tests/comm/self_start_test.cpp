@@ -300,6 +300,11 @@ TEST(SelfStart, AJobThatBreaksIsStartedAgain) {
     EXPECT_EQ(supervised(concat(count, "exit ", code), folder.path(), {.most = 3}),
               concat("start 0\ncode ", code, '\n'));
   }
+  EXPECT_EQ(supervised("kill -9 $$", folder.path(), {.most = 1}),
+            "lockstep: the job ended with code 137 (signal 9): restart 1 of 1\n"
+            "lockstep: error: the job ended with code 137 (signal 9); no rank and no launcher said why\ncode 137\n");
+  EXPECT_EQ(supervised("echo why >&2; kill -9 $$", folder.path(), {.most = 1}),
+            "why\nlockstep: the job ended with code 137 (signal 9): restart 1 of 1\nwhy\ncode 137\n");
   EXPECT_EQ(supervised("exit 3", folder.path(), {}), "code 99\n") << "one rank without restarts is this process";
 }
 
@@ -314,6 +319,17 @@ TEST(SelfStart, ALauncherThatHangsIsEndedAndStartedAgain) {
   ::setenv("PATH", path.c_str(), 1);
   expect_holds(printed, ") has had no living rank for 5 s: it is ended\n");
   expect_holds(printed, "lockstep: the job ended with code 76: restart 1 of 1\ncode 0\n");
+}
+
+TEST(SelfStart, ALauncherThatSaysNothingIsSpokenFor) {
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "mpirun", "#!/bin/sh\nexit 1\n");
+  ASSERT_EQ(::chmod((folder / "mpirun").c_str(), 0700), 0);
+  const std::string path = std::getenv("PATH");
+  ::setenv("PATH", (folder.path() + ":" + path).c_str(), 1);
+  EXPECT_EQ(supervised("", folder.path(), {}, "cpu:2"),
+            "lockstep: error: the job ended with code 1; no rank and no launcher said why\ncode 1\n");
+  ::setenv("PATH", path.c_str(), 1);
 }
 
 TEST(SelfStart, FewerRanksAfterAStartThatKeptNothing) {

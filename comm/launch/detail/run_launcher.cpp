@@ -348,12 +348,16 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   }
   const auto filter = std::make_shared<BannerFilter>(write_to_error);
   const auto lost = std::make_shared<std::atomic<bool>>(false);
+  const auto spoken = std::make_shared<std::atomic<bool>>(errors[0] < 0);
   std::shared_ptr<Relay> passed_errors;
   std::shared_ptr<Relay> passed_output;
   if (child > 0) {
     ::setpgid(child, child);  // parent and child both set it; whichever is first
     if (errors[0] >= 0) {
-      passed_errors = Relay::start(errors[0], [filter](std::string_view text) { filter->write(text); });
+      passed_errors = Relay::start(errors[0], [filter, spoken](std::string_view text) {
+        *spoken = true;
+        filter->write(text);
+      });
     }
     if (output[0] >= 0) {
       passed_output = Relay::start(output[0], [lost](std::string_view text) {
@@ -380,7 +384,8 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   sigaddset(&before, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
   require<StateError>(child > 0, "no process for ", command.front(), ": ", std::strerror(reason));
-  return {code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code, stopped_by != 0, *lost};
+  return {code == 128 + SIGUSR1 && stopped_by != 0 ? 128 + stopped_by : code, stopped_by != 0, *lost,
+          code != 0 && stopped_by == 0 && !is_explained(code) && !ended_here && !*spoken};
 }
 
 std::string find_on_path(const std::string& name) {

@@ -12,6 +12,7 @@ struct LauncherEnd {
   int code = 0;
   bool stopped = false;      ///< this process was asked to stop meanwhile, and passed that on
   bool output_lost = false;  ///< with LauncherLimit::output: some of it could not be written
+  bool silent = false;       ///< it failed by itself, and nothing was written to standard error
 };
 
 /// How a launcher is treated. One that does not end is ended: SIGTERM, and SIGKILL for it and its children two seconds
