@@ -1,59 +1,166 @@
 #!/usr/bin/env bash
-# Trains twelve small models and prints the sha256 of each model.safetensors: two builds that compute the same numbers
-# print the same lines. Run it before and after a change that must not change a number.
-#   scripts/same-numbers.sh BUILD             the hashes of BUILD/bin/train_resnet
+# Trains small models and prints the sha256 of what each run leaves: two builds that compute the same numbers print the
+# same lines. Run it before and after a change that must not change a number. Two minutes a build.
+#   scripts/same-numbers.sh BUILD             the hashes of the programs in BUILD/bin
 #   scripts/same-numbers.sh BUILD OTHER       those of both builds, compared; exit status 1 when a line differs
+# Lines ".plan" are no numbers but the calls of a training step as text, for a GPU that this machine need not have: layer,
+# op, shape, operations, bytes, launches, second stream. Lines ".output" are what host programs in C and
+# Fortran print, and ".evaluation" the figures of a test set. What differs is shown as text.
+# KEEP=FOLDER in the environment: the models and texts stay there.
 # The hashes hold for one processor family and one set of libraries: compare builds on the same machine only.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 [ $# = 1 ] || [ $# = 2 ] || die "same-numbers.sh: expected one or two build folders, got $# arguments"
 mpi_environment
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
-# run BUILD NAME RANKS OPTIONS...: trains into the folder NAME. One thread a rank, no reader threads.
-run() {
-  local build=$1 name=$2 ranks=$3
-  shift 3
-  mpirun -np "$ranks" "$build/bin/train_resnet" --devices cpu --threads 1 --workers 0 --train-images 96 --test-images 16 \
-    --epochs 100 --seed 3 --out "$folder/$name" "$@" > "$folder/$name.log" 2>&1 ||
+# launch NAME RANKS PROGRAM OPTIONS...: its output in NAME.log.
+launch() {
+  local name=$1 ranks=$2
+  shift 2
+  mpirun -np "$ranks" "$@" > "$folder/$name.log" 2>&1 ||
     { tail -n 20 "$folder/$name.log" >&2; die "run '$name' of $build failed"; }
 }
+# run NAME RANKS OPTIONS...: trains train_resnet into the folder NAME. One thread a rank, no reader threads.
+run() {
+  local name=$1 ranks=$2
+  shift 2
+  launch "$name" "$ranks" "$build/bin/train_resnet" --devices cpu --threads 1 --workers 0 --train-images 96 --test-images 16 \
+    --epochs 100 --seed 3 --out "$folder/$name" "$@"
+}
+# The same with train_text.
+text() {
+  local name=$1 ranks=$2
+  shift 2
+  launch "$name" "$ranks" "$build/bin/train_text" --devices cpu --threads 1 --workers 0 --data "$book" --layers 2 --heads 2 \
+    --width 32 --length 24 --batch-size 8 --epochs 100 --sample 40 --out "$folder/$name" "$@"
+}
+# plan NAME PROGRAM OPTIONS...: the calls of a step for an H100.
+plan() {
+  local name=$1 program=$2
+  shift 2
+  "$build/bin/$program" --devices cpu --threads 1 --workers 0 --dry-run --describe-gpu h100 "$@" > "$folder/$name.log" 2>&1 ||
+    { tail -n 20 "$folder/$name.log" >&2; die "plan '$name' of $build failed"; }
+  sed -n '/^call  *layer/,/ plan, batch /p' "$folder/$name.log" > "$folder/$name.plan"
+  grep -q ' plan, batch ' "$folder/$name.plan" || die "plan '$name' of $build: no table of calls in $name.log"
+}
+# output NAME RANKS PROGRAM OPTIONS...: what it prints.
+output() {
+  local name=$1 ranks=$2 program=$3
+  shift 3
+  launch "$name" "$ranks" "$build/bin/$program" "$@"
+  cp "$folder/$name.log" "$folder/$name.output"
+}
 
-hashes() {
-  local build=$1 name
-  [ -x "$build/bin/train_resnet" ] || die "there is no program $build/bin/train_resnet"
-  rm -rf "${folder:?}"/*
+models() {
   local small=(--image-size 16 --classes 5 --batch-size 24)
-  run "$build" resnet20-1-fp32 1 --model resnet20 "${small[@]}" --steps 6
-  run "$build" resnet20-2-fp32 2 --model resnet20 "${small[@]}" --steps 6
-  run "$build" resnet20-3-fp32-uneven 3 --model resnet20 "${small[@]}" --batch-size 25 --steps 6 --keep-last
-  run "$build" resnet20-2-bf16 2 --model resnet20 "${small[@]}" --steps 6 --dtype bf16
-  run "$build" resnet20-1-f64 1 --model resnet20 --image-size 8 --classes 5 --batch-size 6 --steps 3 --dtype f64
-  run "$build" resnet20-2-accumulate-clip 2 --model resnet20 "${small[@]}" --steps 6 --accumulate 2 --clip-norm 0.5
-  run "$build" resnet20-2-resume 2 --model resnet20 "${small[@]}" --steps 3
-  run "$build" resnet20-2-resume 2 --model resnet20 "${small[@]}" --steps 6 --resume auto --log-every 2
-  run "$build" resnet18-1-fp32 1 --model resnet18 --image-size 32 --batch-size 8 --steps 3
-  run "$build" resnet18-2-bf16 2 --model resnet18 --image-size 32 --batch-size 8 --steps 3 --dtype bf16
-  run "$build" mlp-3-fp32-adamw 3 --model mlp --hidden 32,16 "${small[@]}" --steps 20 --optimizer adamw --clip-norm 1 \
-    --overlap on --bucket-mb 0.01
-  run "$build" mlp-1-f64-lars 1 --model mlp --hidden 32 "${small[@]}" --steps 12 --dtype f64 --optimizer lars --keep-last \
+  local resnet20=(--model resnet20 "${small[@]}" --steps 6)
+  local mlp=(--model mlp --hidden 32,16 "${small[@]}" --steps 12)
+  run resnet20-1-fp32 1 "${resnet20[@]}"
+  run resnet20-2-fp32 2 "${resnet20[@]}"
+  run resnet20-3-fp32-uneven 3 --model resnet20 "${small[@]}" --batch-size 25 --steps 6 --keep-last
+  run resnet20-2-bf16 2 "${resnet20[@]}" --dtype bf16
+  run resnet20-1-f64 1 --model resnet20 --image-size 8 --classes 5 --batch-size 6 --steps 3 --dtype f64
+  run resnet20-2-accumulate-clip 2 "${resnet20[@]}" --accumulate 2 --clip-norm 0.5
+  run resnet20-2-resume 2 --model resnet20 "${small[@]}" --steps 3
+  run resnet20-2-resume 2 "${resnet20[@]}" --resume auto --log-every 2
+  run resnet20-2-sync-batch-norm 2 "${resnet20[@]}" --sync-batch-norm
+  run resnet20-1-recompute 1 "${resnet20[@]}" --recompute blocks
+  run resnet20-2-ema 2 "${resnet20[@]}" --ema 0.9
+  run resnet20-2-world 2 "${resnet20[@]}" --reproducible world --virtual-ranks 4
+  run resnet20-2-layout-overlap 2 "${resnet20[@]}" --reproducible layout --overlap on --bucket-mb 0.1
+  run resnet20-2-pictures 2 --model resnet20 "${small[@]}" --steps 6 --mixup 0.2 --cutmix 1 --random-erase 0.5 --label-smoothing 0.1
+  run resnet20-1-fused-frozen 1 "${resnet20[@]}" --freeze layer1 --weights-beside
+  run resnet18-1-fp32 1 --model resnet18 --image-size 32 --batch-size 8 --steps 3
+  run resnet18-2-bf16 2 --model resnet18 --image-size 32 --batch-size 8 --steps 3 --dtype bf16
+  run airbench94-1 1 --model airbench94 --image-size 32 --classes 5 --batch-size 12 --steps 3
+  run mlp-3-fp32-adamw 3 --model mlp --hidden 32,16 "${small[@]}" --steps 20 --optimizer adamw --clip-norm 1 --overlap on \
+    --bucket-mb 0.01
+  run mlp-1-f64-lars 1 --model mlp --hidden 32 "${small[@]}" --steps 12 --dtype f64 --optimizer lars --keep-last \
     --label-smoothing 0.1 --batch-size 36
-  run "$build" mlp-3-resume-from-2 2 --model mlp --hidden 32 "${small[@]}" --steps 5 --accumulate 3
-  run "$build" mlp-3-resume-from-2 3 --model mlp --hidden 32 "${small[@]}" --steps 9 --accumulate 3 --resume auto
-  for name in "$folder"/*/; do
-    printf '%s  %s\n' "$(sha256sum < "$name/last/model.safetensors" | cut -d ' ' -f 1)" "$(basename "$name")"
+  run mlp-3-resume-from-2 2 --model mlp --hidden 32 "${small[@]}" --steps 5 --accumulate 3
+  run mlp-3-resume-from-2 3 --model mlp --hidden 32 "${small[@]}" --steps 9 --accumulate 3 --resume auto
+  run mlp-3-zero1 3 "${mlp[@]}" --strategy zero1 --optimizer adamw --clip-norm 1
+  run mlp-2-zero1-resume-from-3 3 "${mlp[@]}" --strategy zero1 --optimizer adam --steps 5
+  run mlp-2-zero1-resume-from-3 2 "${mlp[@]}" --strategy zero1 --optimizer adam --resume auto
+  run mlp-2-powersgd-resume 2 "${mlp[@]}" --compress powersgd:2 --steps 5
+  run mlp-2-powersgd-resume 2 "${mlp[@]}" --compress powersgd:2 --resume auto
+  run mlp-2-bf16-sums 2 "${mlp[@]}" --reduce-dtype bf16
+  run mlp-2-muon-ema 2 "${mlp[@]}" --optimizer muon --ema 0.8 --ema-every 2 --schedule step
+  run mlp-2-skip-polynomial 2 "${mlp[@]}" --skip-non-finite --schedule polynomial --clip-value 0.01 --optimizer adam
+  text gpt-1-fp32 1 --steps 8
+  text gpt-2-bf16 2 --steps 8 --dtype bf16
+  text gpt-2-zero1-accumulate 2 --steps 8 --strategy zero1 --accumulate 2
+  text gpt-2-muon-recompute 2 --steps 8 --optimizer muon --recompute blocks
+  text gpt-2-powersgd 2 --steps 8 --compress powersgd:4
+}
+
+# The last checkpoint's model and what else it keeps of numbers; the figures of an evaluation.
+hashes_of_models() {
+  local file name
+  for file in "$folder"/*/last/{model,ema,optimizer}.safetensors; do
+    [ -f "$file" ] || continue  # not all have an average
+    name=${file#"$folder"/}
+    printf '%s  %s\n' "$(sha256sum < "$file" | cut -d ' ' -f 1)" "${name/\/last\//.}"
   done
 }
 
-hashes "$1" > "$folder.first"
-cat "$folder.first"
+plans() {
+  local resnet20=(train_resnet --model resnet20 --train-images 96 --test-images 16 --batch-size 16 --dtype bf16)
+  local resnet50=(train_resnet --model resnet50 --train-images 96 --test-images 16 --batch-size 4 --image-size 224 --classes 1000 --dtype bf16)
+  local gpt2=(train_text --data "$book" --layers 3 --heads 12 --width 768 --length 256 --batch-size 2 --dtype bf16)
+  local name
+  for name in resnet20 resnet50 gpt2; do
+    local -n model=$name
+    plan "$name" "${model[@]}"
+    plan "$name-recompute" "${model[@]}" --recompute blocks
+    plan "$name-beside" "${model[@]}" --weights-beside
+  done
+  plan resnet20-fused "${resnet20[@]}" --fused-norms
+  plan resnet50-fused "${resnet50[@]}" --fused-norms
+  plan resnet50-fused-recompute "${resnet50[@]}" --fused-norms --recompute cheap --weights-beside
+  plan resnet50-f32 "${resnet50[@]}" --dtype fp32
+}
+
+outputs() {
+  launch evaluation 2 "$build/bin/train_resnet" --devices cpu --threads 1 --workers 0 --train-images 96 --test-images 16 \
+    --image-size 16 --classes 5 --batch-size 24 --seed 3 --top-k 2 --evaluate "$folder/resnet20-2-ema"
+  sed -n '/^test loss/,$p' "$folder/evaluation.log" > "$folder/resnet20-2.evaluation"
+  cp "$folder/resnet20-2-ema/evaluation.json" "$folder/resnet20-2-ema.evaluation"
+  output heat2d-c 2 heat2d
+  output heat2d-fortran 2 heat2d_fortran --type f32
+  output heat2d-c-half 2 heat2d --train half
+}
+
+hashes() {  # hashes BUILD FOLDER
+  build=$1 folder=$2
+  for program in train_resnet train_text heat2d heat2d_fortran; do
+    [ -x "$build/bin/$program" ] || die "there is no program $build/bin/$program"
+  done
+  mkdir -p "$folder"
+  book=$work/book.md
+  head -c 4000 "$repository/README.md" > "$book"
+  models
+  plans
+  outputs
+  hashes_of_models
+  for file in "$folder"/*.{plan,output,evaluation}; do
+    printf '%s  %s\n' "$(sha256sum < "$file" | cut -d ' ' -f 1)" "${file#"$folder"/}"
+  done
+}
+
+first=${KEEP:-$work}/first
+hashes "$1" "$first" > "$work/first.txt"
+cat "$work/first.txt"
 if [ $# = 2 ]; then
-  hashes "$2" > "$folder.second"
-  if ! diff "$folder.first" "$folder.second"; then
-    rm -f "$folder.first" "$folder.second"
+  second=${KEEP:-$work}/second
+  hashes "$2" "$second" > "$work/second.txt"
+  if ! diff "$work/first.txt" "$work/second.txt"; then
+    for file in "$first"/*.{plan,output,evaluation}; do
+      diff -U 1 "$file" "$second/${file##*/}" | head -n 20 || true
+    done
     die "$2 computes other numbers than $1 (lines with '>')"
   fi
   say "$2 computes the same numbers as $1"
 fi
-rm -f "$folder.first" "$folder.second"

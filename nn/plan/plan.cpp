@@ -344,8 +344,9 @@ void Plan::wait_for_beside(Context& context, std::size_t begun) noexcept {
 
 std::string describe(const Plan& plan) {
   std::ostringstream out;
-  out << std::left << std::setw(5) << "call" << std::setw(28) << "layer" << std::setw(34) << "op" << std::setw(27)
-      << "output" << std::right << std::setw(10) << "MFLOP" << std::setw(10) << "MB" << '\n';
+  out << std::left << std::setw(5) << "call" << std::setw(28) << "layer" << std::setw(36) << "op" << std::setw(27)
+      << "output" << std::right << std::setw(10) << "MFLOP" << std::setw(10) << "MB" << std::setw(10) << "launches"
+      << '\n';
   int index = 0;
   for (const Call& call : plan.calls()) {
     std::ostringstream output;
@@ -353,9 +354,10 @@ std::string describe(const Plan& plan) {
       const SlotInfo& slot = plan.slots()[static_cast<std::size_t>(call.writes.front().index)];
       output << slot.dtype << ' ' << slot.shape;
     }
-    out << std::left << std::setw(5) << index++ << std::setw(28) << call.layer << std::setw(34)
+    out << std::left << std::setw(5) << index++ << std::setw(28) << call.layer << std::setw(36)
         << (call.backward ? "< " : "> ") + call.op << std::setw(27) << output.str() << std::right << std::fixed
-        << std::setprecision(1) << std::setw(10) << call.flops / 1e6 << std::setw(10) << call.bytes / 1e6 << '\n';
+        << std::setprecision(1) << std::setw(10) << call.flops / 1e6 << std::setw(10) << call.bytes / 1e6
+        << std::setw(10) << call.launches << (call.beside ? "  beside" : "") << '\n';
   }
   double saved = 0;
   for (const SlotInfo& slot : plan.slots()) {
