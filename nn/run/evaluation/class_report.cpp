@@ -189,11 +189,13 @@ double ClassReport::calibration_error() const {
 }
 
 double ClassReport::worst_class_accuracy() const {
-  double worst_of_all = std::numeric_limits<double>::quiet_NaN();
+  double worst_of_all = std::numeric_limits<double>::infinity();
   for (int label = 0; label < classes; ++label) {
-    worst_of_all = std::fmin(worst_of_all, accuracy_of(label));  // which leaves out NaN
+    if (samples_of(label) > 0) {
+      worst_of_all = std::min(worst_of_all, accuracy_of(label));
+    }
   }
-  return worst_of_all;
+  return std::isinf(worst_of_all) ? std::numeric_limits<double>::quiet_NaN() : worst_of_all;
 }
 
 std::string class_name(const std::vector<std::string>& names, int label) {
