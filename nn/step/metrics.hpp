@@ -8,7 +8,7 @@ namespace lockstep::nn {
 
 /// sum / weight; NaN without a weight, by which nothing is divided: no floating-point exception.
 [[nodiscard]] inline double mean_of(double sum, double weight) {
-  return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());  // no branch: clang divides ahead of one
+  return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());  // clang divides ahead of a branch
 }
 
 /// Sums over samples. Losses and correct predictions are weighted when batches bring weights (PlanOptions::weights).
