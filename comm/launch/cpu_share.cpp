@@ -65,6 +65,8 @@ ComputeThreads compute_threads(const CpuShare& share, int asked) {
   const int count = asked > 0 || set == 0 ? static_cast<int>(std::min<std::int64_t>(wanted, most)) : default_threads();
   const char* const from = asked > 0 ? "as asked" : set > 0 ? "OMP_NUM_THREADS" : "its part of the processors";
   const char* const limit = first_number("OMP_THREAD_LIMIT") == most ? "OMP_THREAD_LIMIT" : "all that OpenMP gives";
+  require<UsageError>(count <= kMostComputeThreads, "compute threads of a rank (", from, ") are ", count,
+                      ", expected at most ", kMostComputeThreads);
   return {count, wanted > most ? limit : from};
 }
 

@@ -24,8 +24,11 @@ struct CpuShare {
 
 [[nodiscard]] CpuShare cpu_share(Session& session);  ///< collective
 
+constexpr int kMostComputeThreads = 1024;  ///< of a rank; libgomp ends the program when the system refuses it a thread
+
 /// Compute threads of a rank on the host, and where the number comes from: `asked` unless it is 0, OMP_NUM_THREADS
-/// where that is set to a number, else share.threads(); at most what OpenMP gives.
+/// where that is set to a number, else share.threads(); at most what OpenMP gives. UsageError above
+/// kMostComputeThreads.
 struct ComputeThreads {
   int count = 1;
   std::string from;  ///< "OMP_NUM_THREADS"

@@ -1224,6 +1224,8 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 1"});
   expect_refused(train_resnet(ranks, "--workers 300"), {"--workers", "300", "at most 256"});
   expect_refused(train_resnet(0, "--threads 100000"), {"--threads", "100000", "at most 1024"});
+  expect_refused(run_command(std::string("env OMP_NUM_THREADS=100000 ") + TRAIN_RESNET + " --devices cpu --dry-run"),
+                 {"OMP_NUM_THREADS", "100000", "at most 1024"});
   expect_refused(train_resnet(ranks, kTiny + "--batch-size 1000000"), {"1000000", "64"});
   expect_refused(train_resnet(0, kTiny + "--keep-last --epochs 2000000000000000000"),
                  {"--epochs", "2000000000000000000", "at most"});

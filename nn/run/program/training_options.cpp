@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include <lockstep/comm/gradients/power_sgd.hpp>
+#include <lockstep/comm/launch/cpu_share.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
@@ -19,8 +20,6 @@
 namespace lockstep::nn {
 
 namespace {
-
-constexpr int kMaxThreads = 1024;  // per rank; libgomp ends the program when the system refuses it a thread
 
 double number_in(const std::string& text) {
   double value = 0;
@@ -230,7 +229,7 @@ void require_training_options(const TrainingOptions& o) {
   at_least("--workers", o.workers, -1);
   at_most("--workers", o.workers, Loader::kMaxWorkers);
   at_least("--threads", o.threads, 0);
-  at_most("--threads", o.threads, kMaxThreads);
+  at_most("--threads", o.threads, comm::kMostComputeThreads);
   at_least("--top-k", o.top_k, 0);
   at_least<std::int64_t>("--log-every", o.log_every, 1);
   at_least<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0);
