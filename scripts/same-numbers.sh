@@ -125,7 +125,7 @@ plans() {
 
 outputs() {
   launch evaluation 2 "$build/bin/train_resnet" --devices cpu --threads 1 --workers 0 --train-images 96 --test-images 16 \
-    --image-size 16 --classes 5 --batch-size 24 --seed 3 --top-k 2 --evaluate "$folder/resnet20-2-ema"
+    --image-size 16 --classes 5 --batch-size 24 --seed 3 --top-k 2 --evaluate "$folder/resnet20-2-ema/last"
   sed -n '/^test loss/,$p' "$folder/evaluation.log" > "$folder/resnet20-2.evaluation"
   cp "$folder/resnet20-2-ema/evaluation.json" "$folder/resnet20-2-ema.evaluation"
   output heat2d-c 2 heat2d
