@@ -1,6 +1,6 @@
 #pragma once
 
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 namespace lockstep::ops {
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {

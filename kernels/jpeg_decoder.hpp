@@ -5,8 +5,8 @@
 #include <span>
 #include <string>
 
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/device.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep::ops {
 

@@ -7,7 +7,7 @@
 
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 #include <lockstep/runtime/detail/copy_loops.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include <lockstep/kernels/grouped_copy.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::ops {
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::measure {
 namespace {

@@ -10,7 +10,7 @@
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/runtime/base/dtype.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "measure/measure.hpp"
 

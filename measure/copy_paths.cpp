@@ -15,11 +15,11 @@
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/context.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::measure {

@@ -4,7 +4,7 @@
 #include <memory>
 
 #include <lockstep/comm/communicator.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "measure/measure.hpp"
 

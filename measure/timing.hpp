@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 namespace lockstep::measure {
 

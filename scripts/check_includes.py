@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """What the floors include, counted from their #include lines: no file includes one of a floor above it, none outside
-comm/launch and nn/run/program includes these two, no headers include each other in a circle, no two sources include each other's header
-without one of the headers saying so, and no folder of a floor holds more than 24 files beside each other (kernels/ is flat by
-design). Prints what breaks a rule; exit status 1.
+comm/launch and nn/run/program includes these two, no folders and no headers include each other in a circle (a folder and its
+detail/ are one; runtime/detail and runtime/cuda, the two sides of one seam, may), the rooms of nn include those below them
+alone, no two sources include each other's header without one of the headers saying so, and no folder of a floor holds more
+than 24 files beside each other (kernels/ is flat by design). Prints what breaks a rule, and then how many folders include each
+other in circles; exit status 1.
   scripts/check_includes.py [ROOT]"""
 import os
 import re
@@ -10,6 +12,18 @@ import sys
 
 FLOORS = ["runtime", "kernels", "comm", "nn"]  # from below
 MOST_FILES = 24
+# The rooms of nn and those that each may include.
+ROOMS = {
+    "batch": [],
+    "data": ["batch"],
+    "model": ["batch"],
+    "plan": ["batch", "model"],
+    "layers": ["batch", "model", "plan"],
+    "models": ["batch", "data", "model", "layers"],
+    "optim": ["batch", "model"],
+    "step": ["batch", "model", "plan", "optim"],
+    "run": ["batch", "data", "model", "plan", "layers", "models", "optim", "step"],
+}
 
 
 def files_of(root):
@@ -18,6 +32,11 @@ def files_of(root):
             for name in sorted(names):
                 if name.endswith((".hpp", ".cpp", ".cu")):
                     yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def folder_of(name):
+    folder = os.path.dirname(name)
+    return folder[: -len("/detail")] if folder.endswith("/detail") and folder != "runtime/detail" else folder
 
 
 def circles(graph):
@@ -63,6 +82,19 @@ def main():
                     faults.append(f"{name} includes {other}: only programs know how they were launched")
     for group in circles({name: includes[name] for name in files if name.endswith(".hpp")}):
         faults.append("headers include each other in a circle: " + ", ".join(group))
+
+    folders = {}
+    for name in files:
+        for other in includes[name]:
+            if folder_of(name) not in (SEAM := ("runtime/detail", "runtime/cuda")) and folder_of(other) not in SEAM:
+                if folder_of(name) != folder_of(other):
+                    folders.setdefault(folder_of(name), set()).add(folder_of(other))
+            room, below = name.split("/")[1], other.split("/")[1]
+            if name.startswith("nn/") and other.startswith("nn/") and below != room and below not in ROOMS.get(room, []):
+                faults.append(f"{name} includes {other}, of a room that is not below nn/{room}")
+    rings = circles(folders)
+    for group in rings:
+        faults.append("folders include each other in a circle: " + ", ".join(group))
 
     def source_of(header):
         return header[: -len(".hpp")] + ".cpp"

@@ -9,9 +9,10 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 // What bench_inference and bench_embedding time: an MLP 4-32-32-1 with tanh, as column physics in a climate code has

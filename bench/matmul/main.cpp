@@ -32,8 +32,8 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/kernels/reduce.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

@@ -6,8 +6,8 @@
 #include <optional>
 
 #include <lockstep/lockstep.h>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep::c {
 

@@ -1,4 +1,5 @@
 #include <lockstep/c/layers.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 
 #include <array>
 #include <cstddef>

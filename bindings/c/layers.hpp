@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <lockstep/lockstep.h>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 
 namespace lockstep::c {

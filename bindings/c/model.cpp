@@ -14,6 +14,7 @@
 #include <lockstep/c/layers.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/runtime/base/error.hpp>

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <lockstep/c/context.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/step/inference.hpp>

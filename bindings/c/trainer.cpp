@@ -20,11 +20,11 @@
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/nn/step/batch.hpp>
+#include <lockstep/nn/batch/batch.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::c {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/gradients/cost_model.hpp>
+#include <lockstep/comm/cost/cost_model.hpp>
 
 namespace lockstep::comm {
 

@@ -9,7 +9,7 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gradients/bucket_plan.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::comm {

@@ -7,12 +7,12 @@
 #include <exception>
 #include <utility>
 
-#include <lockstep/comm/bucket_marks.hpp>
+#include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

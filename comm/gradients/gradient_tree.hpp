@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 

@@ -8,7 +8,7 @@
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
 
 namespace lockstep::comm {

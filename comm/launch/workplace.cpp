@@ -2,7 +2,7 @@
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::comm {

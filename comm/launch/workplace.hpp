@@ -8,8 +8,8 @@
 #include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/comm/launch/rank_device.hpp>
 #include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep::comm {
 

@@ -7,8 +7,8 @@
 #include <nccl.h>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/device.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace lockstep::comm {

@@ -26,6 +26,7 @@
 #include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/open_data.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/version.hpp>

@@ -6,14 +6,14 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/plan/plan.hpp>
-#include <lockstep/nn/step/step_state.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 /// Data parallelism by hand: one process, one model on several devices, every copy and every wait in sight.

@@ -9,6 +9,7 @@
 
 #include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/kernels/add.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/step/inference.hpp>

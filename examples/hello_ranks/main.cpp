@@ -17,8 +17,8 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/base/version.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

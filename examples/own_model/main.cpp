@@ -5,6 +5,7 @@
 #include <cstdlib>
 
 #include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/runtime/base/error.hpp>

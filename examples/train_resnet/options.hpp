@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <lockstep/nn/data/open_data.hpp>
-#include <lockstep/nn/run/evaluation/test_views.hpp>
 #include <lockstep/nn/run/program/training_options.hpp>
+#include <lockstep/nn/run/test_views.hpp>
 
 #include "augmentation.hpp"
 #include "cli/launch_options.hpp"

@@ -15,8 +15,8 @@
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/files/file.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 namespace train_resnet {
 

@@ -7,7 +7,7 @@
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/step/inference.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 namespace train_text {
 

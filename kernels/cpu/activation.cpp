@@ -8,7 +8,7 @@
 
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/cpu/lanes.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops {
 namespace {

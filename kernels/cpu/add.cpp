@@ -1,7 +1,7 @@
 #include <lockstep/kernels/add.hpp>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 

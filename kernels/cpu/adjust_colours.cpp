@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <lockstep/kernels/images/colour.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

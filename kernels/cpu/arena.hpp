@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include <lockstep/kernels/arena.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 

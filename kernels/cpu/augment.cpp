@@ -5,8 +5,8 @@
 
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/detail/image_placement.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -9,7 +9,7 @@
 #include <lockstep/kernels/cpu/batch_norm_sums.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/cpu/relu_mask.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -7,7 +7,7 @@
 #include <lockstep/kernels/cpu/batch_norm_sums.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/cpu/pool_window.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

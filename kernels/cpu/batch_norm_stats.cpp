@@ -7,7 +7,7 @@
 #include <lockstep/kernels/cpu/batch_norm_registers.hpp>
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/runtime/base/align.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

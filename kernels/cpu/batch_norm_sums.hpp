@@ -5,7 +5,7 @@
 
 #include <lockstep/kernels/cpu/batch_norm_periods.hpp>
 #include <lockstep/kernels/dispatch.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::batch_norm {
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 /// Sums over long contiguous tensors on the host.
 namespace lockstep::ops {

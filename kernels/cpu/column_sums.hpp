@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 /// Sums over rows of values that are computed row by row: in double, in fixed chunks of rows that are joined in order.
 /// The bits do not depend on the number of threads.

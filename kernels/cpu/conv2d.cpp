@@ -6,7 +6,7 @@
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/runtime/base/align.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 // Plain loops for every ConvDesc, in an order that does not depend on the number of threads: the oracle of the other
 // providers, and the f64 basis of finite differences. Any spatial rank is handled as three axes; missing outer axes

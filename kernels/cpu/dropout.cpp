@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/base/random.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/kernels/images/mix.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

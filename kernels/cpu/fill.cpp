@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

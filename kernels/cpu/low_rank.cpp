@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -6,7 +6,7 @@
 #include <lockstep/kernels/cpu/lanes.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/runtime/base/align.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 // Products in registers: a few rows of c, times one or two registers of columns, are summed at a time, over a piece of
 // k. A sum begins at 0, adds its products one by one in the order of k, each rounded once (lanes::multiply_add), and

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/pool2d.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 /// Which elements belong to which pooling window, for max_pool2d and average_pool2d.
 namespace lockstep::ops::backend {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include <lockstep/kernels/images/resample.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

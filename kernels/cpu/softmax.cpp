@@ -6,7 +6,7 @@
 #include <limits>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <lockstep/kernels/cpu/element.hpp>
 #include <lockstep/kernels/prediction.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

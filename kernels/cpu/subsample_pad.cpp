@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/cpu/element.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 namespace lockstep::ops::backend {
 namespace {

@@ -9,7 +9,7 @@
 #include <cublasLt.h>
 
 #include <lockstep/kernels/cublaslt/description.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 /// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it does
 /// not implement or take, OutOfMemory, else Error. The text has the call and the status in words.

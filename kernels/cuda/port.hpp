@@ -15,7 +15,7 @@
 
 #include <lockstep/runtime/base/dtype.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 

@@ -10,7 +10,7 @@
 
 #include <cudnn.h>
 
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 /// cuDNN 9 through its graph ("backend") C interface: descriptors whose attributes are set one by one and that are then
 /// finalised. Errors are thrown: UnsupportedError for what cuDNN does not implement, OutOfMemory, else Error. The text

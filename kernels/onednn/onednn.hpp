@@ -14,8 +14,8 @@
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/runtime/base/dtype.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 /// Shared by the oneDNN providers. Only onednn.cpp knows the differences between oneDNN 2 and 3.
 namespace lockstep::ops::onednn {

@@ -8,6 +8,7 @@
 #include <string>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/images/auto_augment_policy.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 
 /// What a training image goes through in an epoch, in the loader's threads or, from the colours on, on a device
@@ -27,19 +28,6 @@
 /// mixed sample is drawn from the whole set, not from the batch, and looks as it does itself in that epoch; so a mixed
 /// set decodes two pictures a sample. Test images are read as they are: folder:DIR resizes them and takes the middle.
 namespace lockstep::nn {
-
-/// How operations are chosen for an image.
-enum class AutoAugment : unsigned char {
-  none,
-  /// One operation with one of 31 magnitudes: Mueller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art
-  /// Data Augmentation" (2021), torchvision's TrivialAugmentWide.
-  trivial,
-  /// Two operations, each with magnitude 9 of 0 to 30: Cubuk et al., "RandAugment: Practical automated data
-  /// augmentation with a reduced search space" (2020), torchvision's RandAugment.
-  rand
-};
-/// Of "none", "trivial" and "rand". UsageError for other names.
-[[nodiscard]] AutoAugment parse_auto_augment(const std::string& name);
 
 /// torchvision's ColorJitter: how far each may change. Brightness, contrast and saturation by a factor from
 /// max(0, 1 - value) to 1 + value; hue by a turn from -value to value, up to 0.5 (half of the circle). In random order.

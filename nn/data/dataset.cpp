@@ -9,7 +9,7 @@
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/nn/step/batch.hpp>
+#include <lockstep/nn/batch/batch.hpp>
 
 namespace lockstep::nn {
 
@@ -31,7 +31,7 @@ enum class PicturesOn : unsigned char {
 struct SampleField {
   StateField field;
   DType dtype;
-  Shape shape;  ///< of one sample, row-major: the logical shape, as the model counts (nn/step/batch.hpp)
+  Shape shape;  ///< of one sample, row-major: the logical shape, as the model counts (nn/batch/batch.hpp)
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(shape.numel()) * size_of(dtype); }
 };
 
@@ -70,7 +70,7 @@ class Dataset {
   std::vector<SampleField> fields_;
 };
 
-/// Samples in memory, one tensor per field. The axes are those of nn/step/batch.hpp in the model's order: (N, sample
+/// Samples in memory, one tensor per field. The axes are those of nn/batch/batch.hpp in the model's order: (N, sample
 /// ...).
 class MemoryDataset final : public Dataset {
  public:

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <memory>
 
+#include <lockstep/nn/batch/batch.hpp>
 #include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/nn/step/batch.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 /// Samples whose last part is done on the device: a loader's threads read them, kernels finish the batch.
 namespace lockstep::nn {

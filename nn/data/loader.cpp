@@ -14,7 +14,7 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::nn {
 namespace {

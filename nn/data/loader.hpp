@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <memory>
 
+#include <lockstep/nn/batch/batch.hpp>
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/sampler.hpp>
-#include <lockstep/nn/step/batch.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
 
 namespace lockstep::nn {

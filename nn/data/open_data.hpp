@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/images/crop_options.hpp>
 
 /// The sets of images that lockstep opens by a text: --data of train_resnet.
 namespace lockstep::nn {
@@ -17,13 +18,6 @@ struct SyntheticOptions {
   std::int64_t height = 32;
   std::int64_t width = 32;
   int classes = 10;  ///< 2 to 1120
-};
-
-/// The random parts of a picture that are resized to an image, as torchvision's RandomResizedCrop.
-struct CropOptions {
-  std::array<double, 2> area{0.08, 1};            ///< of the picture: least and most, 0 < least <= most <= 1
-  std::array<double, 2> ratio{3.0 / 4, 4.0 / 3};  ///< width / height: least and most, above 0
-  bool operator==(const CropOptions&) const = default;
 };
 
 /// How the pictures of folder:DIR, list:FILE and packed:FILE become images of one size, bilinear with antialiasing, as

@@ -15,8 +15,8 @@
 #include <lockstep/nn/data/detail/deferred_images.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn::detail {

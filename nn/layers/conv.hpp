@@ -7,8 +7,8 @@
 #include <vector>
 
 #include <lockstep/kernels/conv2d.hpp>
-#include <lockstep/nn/model/axis_sizes.hpp>
-#include <lockstep/nn/model/conv_options.hpp>
+#include <lockstep/nn/layers/axis_sizes.hpp>
+#include <lockstep/nn/layers/conv_options.hpp>
 #include <lockstep/nn/model/layer.hpp>
 
 namespace lockstep::nn {

@@ -6,9 +6,9 @@
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/average_pool2d.hpp>
-#include <lockstep/nn/model/axis_sizes.hpp>
+#include <lockstep/nn/layers/axis_sizes.hpp>
+#include <lockstep/nn/layers/layer_options.hpp>
 #include <lockstep/nn/model/layer.hpp>
-#include <lockstep/nn/model/model.hpp>
 
 namespace lockstep::nn {
 

@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
-#include <lockstep/nn/layers/conv.hpp>
-#include <lockstep/nn/layers/layers.hpp>
-#include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::nn {
 
@@ -20,6 +15,8 @@ namespace {
 /// More cannot be counted in bytes of 64 bits, with the states of an optimizer.
 constexpr std::int64_t kMostValues = std::int64_t{1} << 56;
 
+}  // namespace
+
 std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node) {
   std::vector<Shape> shapes;
   for (const NodeId input : node.inputs) {
@@ -27,8 +24,6 @@ std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node
   }
   return shapes;
 }
-
-}  // namespace
 
 Shape ParameterSpec::stored_shape() const {
   Shape stored;
@@ -212,247 +207,6 @@ Model Model::reading(InputKind kind) const {
   Model model = *this;
   model.input_kind_ = kind;
   return model;
-}
-
-ModelBuilder::ModelBuilder(std::string name, const Shape& input)
-    : ModelBuilder(std::move(name), input, InputKind::values) {}
-
-ModelBuilder ModelBuilder::for_images(std::string name, const Shape& input) {
-  return {std::move(name), input, InputKind::images};
-}
-
-ModelBuilder ModelBuilder::for_tokens(std::string name, std::int64_t length) {
-  return {std::move(name), {length}, InputKind::tokens};
-}
-
-ModelBuilder::ModelBuilder(std::string name, const Shape& input, InputKind kind) {
-  require<ShapeError>(input.rank() >= 1 && input.rank() <= 4 && input.numel() > 0, "model ", name, ": input shape is ",
-                      input, ", expected (D, H, W, C), (H, W, C), (T, C), (features) or (T) tokens");
-  require<ShapeError>(kind != InputKind::images || (input.rank() == 3 && input.back() == 3), "model ", name,
-                      ": images are ", input, ", expected (H, W, 3)");
-  model_.name_ = std::move(name);
-  model_.input_shape_ = input;
-  model_.input_kind_ = kind;
-  model_.nodes_.push_back(
-      {.layer = nullptr, .inputs = {}, .shape = stored_input_shape(input), .channels = input.back()});
-}
-
-NodeId ModelBuilder::add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
-  for (const NodeId input : inputs) {
-    if (input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size())) {
-      require_all_channels(layer->name(), input);
-    }
-  }
-  return add_stored(std::move(layer), std::move(inputs));
-}
-
-NodeId ModelBuilder::add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
-  Node node{.layer = std::move(layer), .inputs = std::move(inputs), .shape = {}, .channels = 0};
-  constexpr std::size_t kLongestName = 1000;  // a tensor's in a file has at most 1024 bytes
-  const std::string& name = node.layer->name();
-  require<UsageError>(name.size() <= kLongestName && displayed(name) == name, "model ", model_.name_, ": layer ",
-                      printable(name), ", expected a name of UTF-8 without control characters, at most ", kLongestName,
-                      " bytes, since files have it");
-  for (const NodeId input : node.inputs) {
-    require<StateError>(input.index >= 0 && input.index < static_cast<int>(model_.nodes_.size()), "model ",
-                        model_.name_, ": layer ", node.layer->name(), " has an input that is no node of this model");
-    require<ShapeError>(
-        node.layer->reads_tokens() == (model_.input_kind_ == InputKind::tokens && input.index == 0), "model ",
-        model_.name_, ": layer ", node.layer->name(), " reads ",
-        node.layer->reads_tokens() ? "tokens and its input is none" : "numbers and its input are tokens");
-  }
-  try {
-    node.shape = node.layer->output_shape(input_shapes(model_.nodes_, node));
-  } catch (ShapeError& error) {
-    if (!std::string_view(error.what()).starts_with(node.layer->name() + ": ")) {  // an op's, which knows no layer
-      error.annotate(concat("model ", model_.name_, ": layer ", node.layer->name()));
-    }
-    throw;
-  }
-  for (const BufferSpec& buffer : node.layer->buffers(input_shapes(model_.nodes_, node))) {
-    require<ShapeError>(
-        buffer.values.empty() || static_cast<std::int64_t>(buffer.values.size()) == buffer.shape.numel(), "model ",
-        model_.name_, ": buffer ", buffer.name, " is given ", buffer.values.size(), " values, expected ",
-        buffer.shape.numel());
-  }
-  node.channels = node.shape.back();
-  model_.nodes_.push_back(std::move(node));
-  return model_.output();
-}
-
-NodeId ModelBuilder::add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs) {
-  const NodeId node = add_stored(std::move(layer), std::move(inputs));
-  Node& added = model_.nodes_.back();
-  added.channels = 0;
-  for (const NodeId input : added.inputs) {
-    added.channels = std::max(added.channels, channels(input));
-  }
-  return node;
-}
-
-std::int64_t ModelBuilder::channels(NodeId node) const {
-  return model_.nodes_.at(static_cast<std::size_t>(node.index)).channels;
-}
-
-void ModelBuilder::require_all_channels(const std::string& name, NodeId x) const {
-  require<ShapeError>(channels(x) == shape(x).back(), "model ", model_.name_, ": layer ", name, " would take ",
-                      shape(x).back(), " channels where ", channels(x),
-                      " are meant, the others being padding; put a convolution in front of it");
-}
-
-const Shape& ModelBuilder::shape(NodeId node) const {
-  return model_.nodes_.at(static_cast<std::size_t>(node.index)).shape;
-}
-
-Model ModelBuilder::build() {
-  require<StateError>(model_.nodes_.size() > 1, "model ", model_.name_, " has no layers");
-  const Node& last = model_.nodes_.back();
-  require<ShapeError>(last.channels == last.shape.back(), "model ", model_.name_, ": its output has ", last.channels,
-                      " channels, which are stored as ", last.shape.back(),
-                      "; end it with a layer that makes channels of its own, a convolution or a linear layer");
-  model_.require_training();
-  return std::exchange(model_, Model{});
-}
-
-void ModelBuilder::freeze(const std::string& prefix) {
-  model_.freeze(prefix);
-}
-
-NodeId ModelBuilder::add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels,
-                              const ConvOptions& options) {
-  if (options.groups != 1) {
-    require_all_channels(name, x);  // the padding would be channels of the last group
-  }
-  const NodeId y = add_stored(std::make_shared<ConvLayer>(axes, name, this->channels(x), channels, options), {x});
-  if (options.init == ConvInit::identity) {
-    require<UsageError>(options.groups == 1, "model ", model_.name_, ": layer ", name, " has ", options.groups,
-                        " groups and begins as the identity, expected 1 group");
-    model_.beginnings_[name + ".weight"] = {.identity = true};
-  }
-  return y;
-}
-
-NodeId ModelBuilder::conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
-  return add_conv(1, name, x, channels, options);
-}
-
-NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
-  return add_conv(2, name, x, channels, options);
-}
-
-NodeId ModelBuilder::conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
-  return add_conv(3, name, x, channels, options);
-}
-
-NodeId ModelBuilder::add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,
-                                        const ConvTransposeOptions& options) {
-  return add_stored(std::make_shared<ConvTransposeLayer>(axes, name, this->channels(x), channels, options), {x});
-}
-
-NodeId ModelBuilder::conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
-                                      const ConvTransposeOptions& options) {
-  return add_conv_transpose(1, name, x, channels, options);
-}
-
-NodeId ModelBuilder::conv_transpose2d(const std::string& name, NodeId x, std::int64_t channels,
-                                      const ConvTransposeOptions& options) {
-  return add_conv_transpose(2, name, x, channels, options);
-}
-
-NodeId ModelBuilder::conv_transpose3d(const std::string& name, NodeId x, std::int64_t channels,
-                                      const ConvTransposeOptions& options) {
-  return add_conv_transpose(3, name, x, channels, options);
-}
-
-NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options) {
-  std::vector<NodeId> inputs{x};
-  if (options.residual.index >= 0) {
-    inputs.push_back(options.residual);
-  }
-  return add_channelwise(std::make_shared<BatchNormLayer>(name, channels(x), options), std::move(inputs));
-}
-
-NodeId ModelBuilder::layer_norm(const std::string& name, NodeId x, double epsilon) {
-  require_all_channels(name, x);
-  return add(std::make_shared<LayerNormLayer>(name, epsilon), {x});
-}
-
-NodeId ModelBuilder::relu(const std::string& name, NodeId x) {
-  return add_channelwise(std::make_shared<ReluLayer>(name), {x});
-}
-
-NodeId ModelBuilder::activation(const std::string& name, NodeId x, ops::Activation function) {
-  if (function == ops::Activation::sigmoid) {
-    require_all_channels(name, x);  // it makes 1/2 of a zero
-  }
-  return add_channelwise(std::make_shared<ActivationLayer>(name, function), {x});
-}
-
-NodeId ModelBuilder::scale(const std::string& name, NodeId x, double factor) {
-  return add_channelwise(std::make_shared<ScaleLayer>(name, factor), {x});
-}
-
-NodeId ModelBuilder::max_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad) {
-  return add_channelwise(std::make_shared<MaxPoolLayer>(2, name, PoolWindow{kernel, stride, pad}), {x});
-}
-
-NodeId ModelBuilder::max_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad) {
-  return add_channelwise(std::make_shared<MaxPoolLayer>(1, name, PoolWindow{kernel, stride, pad}), {x});
-}
-
-NodeId ModelBuilder::max_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad) {
-  return add_channelwise(std::make_shared<MaxPoolLayer>(3, name, PoolWindow{kernel, stride, pad}), {x});
-}
-
-NodeId ModelBuilder::average_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
-                                  ops::AverageOver over) {
-  return add_channelwise(std::make_shared<AveragePoolLayer>(2, name, PoolWindow{kernel, stride, pad}, over), {x});
-}
-
-NodeId ModelBuilder::average_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride,
-                                    AxisSizes pad, ops::AverageOver over) {
-  return add_channelwise(std::make_shared<AveragePoolLayer>(1, name, PoolWindow{kernel, stride, pad}, over), {x});
-}
-
-NodeId ModelBuilder::average_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride,
-                                    AxisSizes pad, ops::AverageOver over) {
-  return add_channelwise(std::make_shared<AveragePoolLayer>(3, name, PoolWindow{kernel, stride, pad}, over), {x});
-}
-
-NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {
-  return add_channelwise(std::make_shared<GlobalAveragePoolLayer>(name), {x});
-}
-
-NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride) {
-  return add_stored(std::make_shared<SubsamplePadLayer>(name, channels, stride), {x});
-}
-
-NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options) {
-  Shape logical = shape(x);
-  logical[logical.rank() - 1] = channels(x);
-  std::vector<NodeId> inputs{x};
-  if (options.residual.index >= 0) {
-    inputs.push_back(options.residual);
-  }
-  return add_stored(std::make_shared<LinearLayer>(name, logical, features, options), std::move(inputs));
-}
-
-NodeId ModelBuilder::embedding(const std::string& name, const std::string& positions, NodeId tokens,
-                               std::int64_t vocabulary, std::int64_t width) {
-  return add(std::make_shared<EmbeddingLayer>(name, positions, vocabulary, width), {tokens});
-}
-
-NodeId ModelBuilder::attention(const std::string& name, NodeId qkv, const AttentionOptions& options) {
-  return add(std::make_shared<AttentionLayer>(name, options), {qkv});
-}
-
-NodeId ModelBuilder::add(const std::string& name, NodeId a, NodeId b) {
-  return add_channelwise(std::make_shared<AddLayer>(name), {a, b});
-}
-
-NodeId ModelBuilder::dropout(const std::string& name, NodeId x, double rate) {
-  const auto number = static_cast<std::uint32_t>(model_.nodes_.size());  // every layer draws numbers of its own
-  return add_channelwise(std::make_shared<DropoutLayer>(name, rate, number), {x});
 }
 
 }  // namespace lockstep::nn

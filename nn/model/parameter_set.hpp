@@ -9,7 +9,7 @@
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_groups.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {

@@ -1,3 +1,4 @@
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 
 #include <array>

@@ -13,7 +13,7 @@
 #include <lockstep/nn/optim/loss_scale.hpp>
 #include <lockstep/nn/optim/orthogonalizer.hpp>
 #include <lockstep/nn/optim/update_rule.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::nn {
 

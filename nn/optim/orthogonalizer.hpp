@@ -6,8 +6,8 @@
 #include <vector>
 
 #include <lockstep/kernels/matmul.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {

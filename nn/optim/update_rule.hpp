@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/kernels/arena.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {

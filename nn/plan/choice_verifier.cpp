@@ -17,8 +17,8 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/memory/guard_band.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

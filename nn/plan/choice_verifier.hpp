@@ -9,7 +9,7 @@
 
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/kernels/matmul.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 namespace lockstep::nn {
 

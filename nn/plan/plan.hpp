@@ -11,13 +11,13 @@
 
 #include <lockstep/kernels/augment.hpp>
 #include <lockstep/kernels/batch_norm_fused.hpp>
+#include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/plan/recompute.hpp>
-#include <lockstep/nn/step/step_state.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/memory/guard_band.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::ops {

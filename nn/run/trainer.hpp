@@ -18,7 +18,7 @@
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/optim/schedule.hpp>
 #include <lockstep/nn/plan/plan.hpp>
-#include <lockstep/nn/run/evaluation/test_views.hpp>
+#include <lockstep/nn/run/test_views.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
 namespace lockstep::nn {

@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
+#include <lockstep/comm/cost/cost_fit.hpp>
 #include <lockstep/comm/gradients/bucket_cost.hpp>
-#include <lockstep/comm/gradients/cost_fit.hpp>
 #include <lockstep/comm/gradients/peer_plans.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/step/detail/plan_contest.hpp>

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
-#include <lockstep/comm/gradients/cost_model.hpp>
+#include <lockstep/comm/cost/cost_model.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
 namespace lockstep::nn {

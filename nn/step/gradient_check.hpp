@@ -8,10 +8,10 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::nn {
 

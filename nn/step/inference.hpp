@@ -10,7 +10,7 @@
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/plan/plan.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {
@@ -20,7 +20,7 @@ struct InferenceOptions {
   PlanOptions plan{};             ///< dtype must be that of the parameters
 };
 
-/// Samples of the caller: a view and the letters of its axes, as in nn/step/batch.hpp.
+/// Samples of the caller: a view and the letters of its axes, as in nn/batch/batch.hpp.
 struct SampleView {
   TensorView view{};
   std::string_view axes{};
@@ -44,7 +44,7 @@ class Inference {
   Inference(const Inference&) = delete;
   Inference& operator=(const Inference&) = delete;
 
-  /// out = model(in), enqueued on the context's stream. Views and axes as in nn/step/batch.hpp: logical shapes, any
+  /// out = model(in), enqueued on the context's stream. Views and axes as in nn/batch/batch.hpp: logical shapes, any
   /// strides and types, on the host or the context's device; empty letters mean the model's order. Writes `out` only
   /// inside its extents. ShapeError, in the terms of the model and before anything is enqueued, when the views do not
   /// fit the model or hold different numbers of samples; UsageError for more than max_batch. Copies to and from

@@ -3,9 +3,9 @@
 #include <cstdint>
 #include <span>
 
-#include <lockstep/nn/step/batch.hpp>
-#include <lockstep/nn/step/step_state.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/nn/batch/batch.hpp>
+#include <lockstep/nn/batch/step_state.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 namespace lockstep::nn {
 

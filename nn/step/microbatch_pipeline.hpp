@@ -10,12 +10,12 @@
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
-#include <lockstep/nn/step/batch.hpp>
-#include <lockstep/nn/step/metrics.hpp>
-#include <lockstep/nn/step/step_state.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/nn/batch/batch.hpp>
+#include <lockstep/nn/batch/metrics.hpp>
+#include <lockstep/nn/batch/step_state.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::nn {
 

@@ -11,8 +11,8 @@
 #include <sstream>
 #include <utility>
 
-#include <lockstep/comm/bucket_marks.hpp>
 #include <lockstep/comm/error.hpp>
+#include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/comm/gradients/gradient_tree.hpp>
 #include <lockstep/comm/gradients/power_sgd.hpp>
 #include <lockstep/comm/host_exchange.hpp>

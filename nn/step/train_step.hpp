@@ -12,13 +12,13 @@
 #include <lockstep/comm/gradients/gradient_hook.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/watchdog.hpp>
+#include <lockstep/nn/batch/batch.hpp>
+#include <lockstep/nn/batch/metrics.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/optim/moving_average.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/plan/plan.hpp>
-#include <lockstep/nn/step/batch.hpp>
-#include <lockstep/nn/step/metrics.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {

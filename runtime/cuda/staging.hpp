@@ -5,10 +5,10 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/detail/copy_blocks.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::cuda {

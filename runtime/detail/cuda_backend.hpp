@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/detail/stream_state.hpp>
 #include <lockstep/runtime/machine/gpu_check.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 /// Everything that runtime/ needs of CUDA, without a CUDA header. Private to the runtime. Defined in runtime/cuda/, or

@@ -9,7 +9,7 @@
 #include <set>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/detail/control_groups.hpp>
 
 namespace lockstep {

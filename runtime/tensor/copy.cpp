@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 #include <lockstep/runtime/detail/copy_loops.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 #include <lockstep/runtime/memory/past_caches.hpp>

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include <lockstep/runtime/detail/cuda_backend.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep {

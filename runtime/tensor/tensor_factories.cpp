@@ -4,9 +4,9 @@
 #include <string_view>
 #include <type_traits>
 
-#include <lockstep/runtime/base/parallel.hpp>
 #include <lockstep/runtime/base/random.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

@@ -1,5 +1,5 @@
 // The alpha-beta fit on made-up machines whose parameters are known.
-#include <lockstep/comm/gradients/cost_fit.hpp>
+#include <lockstep/comm/cost/cost_fit.hpp>
 
 #include <algorithm>
 #include <cmath>

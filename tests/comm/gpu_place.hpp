@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "communicator_data.hpp"

@@ -9,17 +9,17 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
-#include <lockstep/comm/bucket_marks.hpp>
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
+#include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/hierarchical_communicator.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/nccl/nccl_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "communicator_cases.hpp"

@@ -8,9 +8,10 @@
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 #include <lockstep/kernels/dispatch.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/train_step.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 struct Pool final : lockstep::MemoryResource {

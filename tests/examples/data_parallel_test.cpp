@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/open_data.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/base/error.hpp>
 

@@ -18,7 +18,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/sampler.hpp>

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 
 namespace lockstep::fuzz {

@@ -11,7 +11,7 @@
 #include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/kernels/detail/known_bad.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"

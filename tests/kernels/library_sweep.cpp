@@ -21,7 +21,7 @@
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "tests/support/guarded.hpp"
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 #include "tests/support/op_checks.hpp"
 

@@ -10,13 +10,13 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/plan/plan.hpp>
-#include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/base/random.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"

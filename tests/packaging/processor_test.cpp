@@ -8,8 +8,8 @@
 
 #include <lockstep/lockstep.h>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/cpuid.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep {
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/support/guarded.hpp"

@@ -6,7 +6,7 @@
 #include <limits>
 #include <vector>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"

@@ -10,7 +10,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/comm/gradients/cost_fit.hpp>
+#include <lockstep/comm/cost/cost_fit.hpp>
 
 #include "tools/lockstep_cost/limits.hpp"
 #include "tools/lockstep_cost/plot.hpp"

@@ -9,7 +9,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/json.hpp>
 

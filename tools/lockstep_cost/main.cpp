@@ -12,7 +12,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/cpu_share.hpp>
 #include <lockstep/comm/launch/rank_device.hpp>

@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 
 namespace lockstep::tools {
 

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/comm/launch/session.hpp>
 
 namespace lockstep::tools {

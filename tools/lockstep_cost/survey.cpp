@@ -5,11 +5,11 @@
 #include <memory>
 #include <optional>
 
-#include <lockstep/comm/gradients/cost_fit.hpp>
+#include <lockstep/comm/cost/cost_fit.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/runtime/base/units.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "measure/collectives.hpp"
 #include "measure/copy_paths.hpp"

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 

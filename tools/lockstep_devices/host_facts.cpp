@@ -16,9 +16,9 @@
 #include <sstream>
 #include <tuple>
 
-#include <lockstep/runtime/base/parallel.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::tools {
 namespace {

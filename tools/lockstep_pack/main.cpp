@@ -12,7 +12,7 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/base/text.hpp>
 
 #include "cli/run_alone.hpp"

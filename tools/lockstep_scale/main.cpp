@@ -10,7 +10,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/file.hpp>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/gradients/cost_model.hpp>
+#include <lockstep/comm/cost/cost_model.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "tools/lockstep_scale/cluster.hpp"

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include <lockstep/nn/data/augmented_images.hpp>
+#include <lockstep/nn/data/images/auto_augment_policy.hpp>
 #include <lockstep/nn/data/images/picture_ops.hpp>
 #include <lockstep/runtime/base/random.hpp>
 

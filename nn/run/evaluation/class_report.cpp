@@ -8,7 +8,7 @@
 #include <utility>
 
 #include <lockstep/kernels/prediction.hpp>
-#include <lockstep/nn/step/metrics.hpp>
+#include <lockstep/nn/batch/metrics.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>

@@ -9,9 +9,9 @@
 #include <lockstep/nn/run/evaluation/class_report.hpp>
 #include <lockstep/nn/run/observer.hpp>
 #include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::nn {
 

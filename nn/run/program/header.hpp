@@ -6,10 +6,10 @@
 
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
-#include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/plan/choice_verifier.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
-#include <lockstep/runtime/memory/memory_summary.hpp>
+#include <lockstep/runtime/context/memory_summary.hpp>
 
 /// What a training program prints before it trains, on rank 0.
 namespace lockstep::nn {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include <lockstep/nn/run/console.hpp>
-#include <lockstep/nn/run/metrics_log.hpp>
 #include <lockstep/nn/run/observer.hpp>
-#include <lockstep/nn/run/tensorboard_log.hpp>
+#include <lockstep/nn/run/observers/metrics_log.hpp>
+#include <lockstep/nn/run/observers/tensorboard_log.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>

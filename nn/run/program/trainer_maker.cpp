@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
 #include <lockstep/nn/run/program/header.hpp>

@@ -14,7 +14,7 @@
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
 #include <lockstep/nn/plan/precision.hpp>
-#include <lockstep/nn/run/run_trace.hpp>
+#include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {

@@ -111,7 +111,7 @@ struct TrainingOptions {
   int keep_best = 1;                ///< RunOptions::keep_best
   std::int64_t report_waits = 0;    ///< number of first steps in the report; 0: no report
   std::string trace;                ///< file of the timeline; empty: none
-  std::string trace_steps;          ///< "A:B" (nn/run/run_trace.hpp); empty: default_trace_steps()
+  std::string trace_steps;          ///< "A:B" (nn/run/observers/run_trace.hpp); empty: default_trace_steps()
   std::string init;
   std::string resume;
   bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`

@@ -15,6 +15,7 @@
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/nn/run/predicted_step.hpp>
 #include <lockstep/nn/run/program/evaluation_file.hpp>
 #include <lockstep/nn/run/program/found_checkpoints.hpp>
@@ -26,7 +27,6 @@
 #include <lockstep/nn/run/program/stop_signals.hpp>
 #include <lockstep/nn/run/program/trainer_maker.hpp>
 #include <lockstep/nn/run/program/wait_report.hpp>
-#include <lockstep/nn/run/run_trace.hpp>
 #include <lockstep/nn/run/timeline.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/runtime/context/context.hpp>
+#include <lockstep/runtime/context/memory_summary.hpp>
 #include <lockstep/runtime/files/json.hpp>
-#include <lockstep/runtime/memory/memory_summary.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 
 /// --report-waits: which calls made the host wait for the device's stream, and when (docs/tensors.md, "Waits").

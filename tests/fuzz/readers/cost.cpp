@@ -1,4 +1,4 @@
-#include <lockstep/comm/gradients/cost_file.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
 
 #include <cmath>
 #include <set>

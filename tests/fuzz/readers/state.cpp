@@ -6,7 +6,7 @@
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "tests/fuzz/support.hpp"
 #include "tests/fuzz/tiny_model.hpp"

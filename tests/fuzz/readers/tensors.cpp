@@ -12,7 +12,7 @@
 
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/nn/step/train_step.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "tests/fuzz/support.hpp"
 #include "tests/fuzz/tiny_model.hpp"

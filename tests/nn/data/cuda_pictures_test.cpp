@@ -6,11 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 #include <lockstep/emulation/launch.hpp>
 

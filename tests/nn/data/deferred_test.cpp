@@ -10,8 +10,8 @@
 
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 #include "tests/nn/data/finished_pictures.hpp"
 #include "tests/support/error_of.hpp"

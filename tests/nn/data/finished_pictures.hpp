@@ -14,8 +14,8 @@
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/data/loader.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/support/files.hpp"

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/training_run.hpp>

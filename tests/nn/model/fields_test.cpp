@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/runtime/files/tensor_file.hpp>
 

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/runtime/base/align.hpp>

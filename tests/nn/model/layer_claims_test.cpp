@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/kernels/activation.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
 #include "tests/nn/net.hpp"

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/step/state_file.hpp>

@@ -1,3 +1,4 @@
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 
 #include <algorithm>
@@ -12,11 +13,11 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/kernels/fill.hpp>
+#include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/plan/plan.hpp>
-#include <lockstep/nn/step/step_state.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>

@@ -1,4 +1,5 @@
 // The network of airbench94 against plain loops in f64, its parameters, and what it begins with.
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/airbench.hpp>
 
 #include <algorithm>

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>

@@ -14,7 +14,7 @@
 #include <lockstep/nn/optim/moving_average.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/optim/schedule.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/open_data.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/training_run.hpp>

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
 #include <lockstep/runtime/base/error.hpp>

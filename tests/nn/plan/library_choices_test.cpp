@@ -1,4 +1,5 @@
 // Which library computes what: candidates, a clock that is made up, the file, two ranks.
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 
 #include <gtest/gtest.h>

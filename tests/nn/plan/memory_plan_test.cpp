@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>

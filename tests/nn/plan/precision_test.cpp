@@ -1,4 +1,5 @@
 // What a run computes in: names, models in bf16 beside f32, loss scales, and plans that nobody computes.
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/precision.hpp>
 
 #include <cmath>

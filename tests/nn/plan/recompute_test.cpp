@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/gradient_hook.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>

@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/run/run_trace.hpp>
+#include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/runtime/base/error.hpp>

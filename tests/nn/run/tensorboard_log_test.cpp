@@ -1,5 +1,5 @@
 // The event file, read by a reader of its own.
-#include <lockstep/nn/run/tensorboard_log.hpp>
+#include <lockstep/nn/run/observers/tensorboard_log.hpp>
 
 #include <bit>
 #include <cmath>

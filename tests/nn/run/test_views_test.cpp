@@ -1,6 +1,6 @@
 // Test-time augmentation: the views against images padded by hand, the metrics against those of the ops, an evaluation
 // against outputs of nn::Inference that are averaged here.
-#include <lockstep/nn/run/evaluation/test_views.hpp>
+#include <lockstep/nn/run/test_views.hpp>
 
 #include <algorithm>
 #include <array>

@@ -20,7 +20,7 @@
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/run/run_trace.hpp>
+#include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/nn/run/timeline.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/run/training_run.hpp>

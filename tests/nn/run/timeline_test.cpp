@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/run/run_trace.hpp>
+#include <lockstep/nn/run/observers/run_trace.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/timeline_runs.hpp"

@@ -16,9 +16,10 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/open_data.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/observers/metrics_log.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/runtime/files/json.hpp>

@@ -12,9 +12,10 @@
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/open_data.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/observers/metrics_log.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
 #include <lockstep/runtime/base/align.hpp>

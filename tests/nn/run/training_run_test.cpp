@@ -16,7 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/run/console.hpp>
-#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/observers/metrics_log.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/json.hpp>

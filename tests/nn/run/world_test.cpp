@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/run/trainer.hpp>

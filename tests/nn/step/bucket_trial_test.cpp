@@ -1,4 +1,5 @@
 // Runs under mpirun, on two ranks: the plan of the gradient buckets that trial steps lead to.
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/bucket_trial.hpp>
 
 #include <algorithm>

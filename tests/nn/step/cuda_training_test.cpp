@@ -22,6 +22,7 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/open_data.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/optim/orthogonalizer.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
@@ -32,8 +33,8 @@
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 
 #include "tests/comm/local_ranks.hpp"

@@ -10,6 +10,7 @@
 #include <mpi.h>
 
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/error.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
 #include "tests/comm/local_ranks.hpp"

@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/local/local_communicator.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 #include <lockstep/runtime/base/random.hpp>

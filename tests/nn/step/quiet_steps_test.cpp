@@ -11,8 +11,8 @@
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

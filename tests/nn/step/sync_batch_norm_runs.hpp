@@ -11,7 +11,7 @@
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "tests/support/guarded.hpp"
 

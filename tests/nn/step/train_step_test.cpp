@@ -12,6 +12,7 @@
 #include <lockstep/comm/gradients/gradient_hook.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/data/partition.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 #include <lockstep/runtime/base/random.hpp>

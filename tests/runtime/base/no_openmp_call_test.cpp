@@ -1,6 +1,6 @@
 // This program has functions of its own in the place of those of the OpenMP runtime that the library calls. They count.
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 #include <gtest/gtest.h>
 

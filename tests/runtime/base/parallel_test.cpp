@@ -1,4 +1,4 @@
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/context/parallel.hpp>
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,8 @@
 #include <functional>
 #include <vector>
 
-#include <lockstep/runtime/memory/buffer.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

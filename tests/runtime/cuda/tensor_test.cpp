@@ -1,6 +1,6 @@
 #include <cstring>
 
-#include <lockstep/runtime/memory/memory_summary.hpp>
+#include <lockstep/runtime/context/memory_summary.hpp>
 #include <lockstep/runtime/tensor/print.hpp>
 
 #include "tests/runtime/cuda/support.hpp"

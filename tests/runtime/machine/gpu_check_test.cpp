@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
 #include <lockstep/runtime/stream/stream.hpp>

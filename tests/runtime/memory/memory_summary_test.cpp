@@ -1,4 +1,4 @@
-#include <lockstep/runtime/memory/memory_summary.hpp>
+#include <lockstep/runtime/context/memory_summary.hpp>
 
 #include <gtest/gtest.h>
 #include <unistd.h>

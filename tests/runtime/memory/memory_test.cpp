@@ -8,10 +8,10 @@
 #include <vector>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/print.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

@@ -11,7 +11,7 @@
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include "control.hpp"
 #include "cublaslt_control.hpp"

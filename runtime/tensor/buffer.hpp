@@ -4,7 +4,7 @@
 #include <string_view>
 #include <utility>
 
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep {

@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {

@@ -1,4 +1,4 @@
-#include <lockstep/nn/step/batch.hpp>
+#include <lockstep/nn/batch/batch.hpp>
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include <lockstep/comm/bucket_marks.hpp>
+#include <lockstep/comm/gradients/bucket_marks.hpp>
 
 #include <algorithm>
 #include <atomic>

@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/metrics_log.hpp>
+#include <lockstep/nn/run/observers/metrics_log.hpp>
 
 #include <cmath>
 #include <filesystem>

@@ -1,4 +1,4 @@
-#include <lockstep/nn/model/axis_sizes.hpp>
+#include <lockstep/nn/layers/axis_sizes.hpp>
 
 #include <ostream>
 

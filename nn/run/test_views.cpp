@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/evaluation/test_views.hpp>
+#include <lockstep/nn/run/test_views.hpp>
 
 #include <algorithm>
 #include <array>

@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include <lockstep/comm/gradients/cost_fit.hpp>
+#include <lockstep/comm/cost/cost_fit.hpp>
 
 #include <algorithm>
 #include <cmath>

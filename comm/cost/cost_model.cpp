@@ -1,4 +1,4 @@
-#include <lockstep/comm/gradients/cost_model.hpp>
+#include <lockstep/comm/cost/cost_model.hpp>
 
 #include <cmath>
 #include <cstddef>

@@ -1,7 +1,7 @@
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/runtime/context/context.hpp>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/machine/gpu_check.hpp>
 #include <lockstep/runtime/machine/instruction_sets.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>

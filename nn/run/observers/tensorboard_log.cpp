@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/tensorboard_log.hpp>
+#include <lockstep/nn/run/observers/tensorboard_log.hpp>
 
 #include <array>
 #include <bit>

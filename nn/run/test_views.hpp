@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/nn/step/batch.hpp>
-#include <lockstep/nn/step/metrics.hpp>
-#include <lockstep/runtime/stream/context.hpp>
+#include <lockstep/nn/batch/batch.hpp>
+#include <lockstep/nn/batch/metrics.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 /// Test-time augmentation: an evaluation that sees each image in several views and takes the mean of the outputs

@@ -3,8 +3,8 @@
 #include <cstddef>
 #include <vector>
 
-#include <lockstep/comm/gradients/cost_file.hpp>
-#include <lockstep/comm/gradients/cost_model.hpp>
+#include <lockstep/comm/cost/cost_file.hpp>
+#include <lockstep/comm/cost/cost_model.hpp>
 
 namespace lockstep::comm {
 

@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include <lockstep/nn/model/axis_sizes.hpp>
+#include <lockstep/nn/layers/axis_sizes.hpp>
 
 namespace lockstep::nn {
 

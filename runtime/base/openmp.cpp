@@ -1,4 +1,6 @@
-#include <lockstep/runtime/base/parallel.hpp>
+#include <lockstep/runtime/base/openmp.hpp>
+
+#include <algorithm>
 
 #if defined(_OPENMP)
 #include <omp.h>

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/nn/step/step_state.hpp>
+#include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {

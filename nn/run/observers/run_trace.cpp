@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/run_trace.hpp>
+#include <lockstep/nn/run/observers/run_trace.hpp>
 
 #include <algorithm>
 #include <charconv>

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 #include <cxxabi.h>
 

@@ -1,4 +1,4 @@
-#include <lockstep/nn/step/step_state.hpp>
+#include <lockstep/nn/batch/step_state.hpp>
 
 #include <array>
 #include <cstring>

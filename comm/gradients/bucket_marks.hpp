@@ -6,10 +6,10 @@
 #include <vector>
 
 #include <lockstep/comm/gradients/bucket_plan.hpp>
-#include <lockstep/runtime/memory/buffer.hpp>
+#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
-#include <lockstep/runtime/stream/context.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
+#include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::comm {
 
