@@ -6,8 +6,8 @@
 
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
-#include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/plan/choice_verifier.hpp>
+#include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/memory/memory_summary.hpp>
 
