@@ -239,7 +239,6 @@ void Plan::guard(Context& context, const Call& call, bool check) {
   if (!contents_.guarded) {
     return;
   }
-  // One task for all bands: a worker's queue is to hold a step.
   context.stream().enqueue([this, &call, check] {
     for (const SlotId written : call.writes) {
       const SlotInfo* slot = &contents_.slots[static_cast<std::size_t>(written.index)];
