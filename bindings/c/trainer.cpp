@@ -21,6 +21,7 @@
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/batch/batch.hpp>
+#include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -185,6 +186,7 @@ std::unique_ptr<nn::TrainStep> make_step(TrainerObject& trainer, nn::TrainStepOp
                   .weights = parameters.rounds() ? parameters.weights() : TensorView(),
                   .buffers = parameters.buffer_arena(),
                   .evaluation_buffers = parameters.evaluation_buffer_arena()};
+  options.plan.verifier = nn::ChoiceVerifier::from_environment();
   if (!trainer.learned->context->can_be_captured()) {
     options.cuda_graph = nn::CudaGraph::off;
   }

@@ -239,28 +239,25 @@ void Plan::guard(Context& context, const Call& call, bool check) {
   if (!contents_.guarded) {
     return;
   }
-  for (const SlotId written : call.writes) {
-    if (!written.valid()) {
-      continue;
-    }
-    const SlotInfo* slot = &contents_.slots[static_cast<std::size_t>(written.index)];
-    if (call.backward && slot->again >= 0) {
-      slot = &contents_.slots[static_cast<std::size_t>(slot->again)];
-    }
-    if (slot->kind != SlotKind::workspace) {
-      continue;
-    }
-    std::byte* const band = workspace_ + slot->end;
-    if (!check) {
-      context.stream().enqueue([band] { write_guard_band(band); });
-      continue;
-    }
-    context.stream().enqueue([band, slot, &call] {
+  context.stream().enqueue([this, &call, check] {
+    for (const SlotId written : call.writes) {
+      const SlotInfo* slot = &contents_.slots[static_cast<std::size_t>(written.index)];
+      if (call.backward && slot->again >= 0) {
+        slot = &contents_.slots[static_cast<std::size_t>(slot->again)];
+      }
+      if (slot->kind != SlotKind::workspace) {
+        continue;
+      }
+      std::byte* const band = workspace_ + slot->end;
+      if (!check) {
+        write_guard_band(band);
+        continue;
+      }
       const std::string damage = damage_of_guard_band(band);
       require<Error>(damage.empty(), call.layer, ' ', call.op, ": ", damage, " of '", slot->name, "' (", slot->bytes,
                      " bytes)");
-    });
-  }
+    }
+  });
 }
 
 void Plan::run_beside(Context& context, const Call& call, Meeting& meeting, const CallRecord& record, int index) {

@@ -175,9 +175,9 @@ struct PlanOptions {
   std::shared_ptr<ChoiceVerifier> verifier = {};
   /// false: every slot has its own memory, and nothing is overwritten (to inspect intermediate values).
   bool reuse_memory = true;
-  /// On the host: behind each slot of the workspace there is a guard band (runtime/memory/guard_band.hpp), which is
-  /// written before each call that writes the slot, and checked after the call. A changed band is an Error that names
-  /// layer, call and slot. Costs 256 bytes a slot.
+  /// On a host stream that runs in the calling thread: behind each slot of the workspace there is a guard band
+  /// (runtime/memory/guard_band.hpp), which is written before each call that writes the slot, and checked after it. A
+  /// changed band is an Error that names layer, call and slot. Costs 256 bytes a slot.
   bool guard_bands = guards_workspaces();
 };
 
@@ -206,6 +206,7 @@ struct PlanContents {
   std::size_t workspace_bytes = 0;
   std::size_t unshared_bytes = 0;  ///< of all slots, without reuse
   bool guarded = false;            ///< PlanOptions::guard_bands
+  [[nodiscard]] std::size_t guard_bytes() const { return guarded ? kGuardBandBytes : 0; }
 };
 
 /// Where a plan's run is recorded, a span a call; Plan::name_calls() makes it.

@@ -78,6 +78,8 @@ PlanContents PlanBuilder::build() {
       nodes_.back().gradients.push_back(gradient);
     }
   }
+  contents_.guarded =
+      options_.guard_bands && context_->device().kind == DeviceKind::cpu && context_->stream().is_inline();
   contents_.backward_begin = static_cast<int>(contents_.calls.size());
   if (training()) {
     backward_phase_ = true;
@@ -96,8 +98,7 @@ PlanContents PlanBuilder::build() {
         static_cast<int>(contents_.calls.size()) - 1;
   }
   plan_joins(contents_);
-  contents_.guarded = options_.guard_bands && context_->device().kind == DeviceKind::cpu;
-  place_slots(contents_, options_.reuse_memory, contents_.guarded ? kGuardBandBytes : 0);
+  place_slots(contents_, options_.reuse_memory);
   return std::move(contents_);
 }
 

@@ -915,7 +915,14 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   for (const std::string& copy : copies) {
     fs::copy(path("run/last"), path(copy), fs::copy_options::recursive);
   }
+  fs::create_directories(path("run/best-5"));
+  testing::put_file(path("run/best-5/notes"), "mine");
+  for (const char* option :
+       {"", "--overwrite", "--resume auto"}) {  // which would train anew in a folder that goes away
+    expect_refused(train_resnet(ranks, kTiny + option + out("run/last")), {"run/last is a checkpoint"});
+  }
   EXPECT_EQ(train_resnet(ranks, job + "--overwrite").code, 0);
+  EXPECT_TRUE(fs::exists(path("run/best-5/notes"))) << "no checkpoint";
   for (const std::string& copy : copies) {
     EXPECT_TRUE(fs::exists(path(copy + "/state.json"))) << copy;
     fs::remove_all(path(copy));

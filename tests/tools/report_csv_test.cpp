@@ -185,6 +185,14 @@ TEST_F(ReportCsv, ThePageGoesToStandardOutputToo) {
   EXPECT_EQ(testing::count_entries(a), 1U);
 }
 
+// Nobody has asked for a FIFO, and nobody may ever read from it.
+TEST_F(ReportCsv, ThePageOfARunGoesToNoFifo) {
+  const std::string a = run("a", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
+  ASSERT_EQ(::mkfifo((a + "/report.html").c_str(), 0600), 0);
+  testing::expect_refused(testing::run_command(std::string("timeout 20 ") + LOCKSTEP_TEST_PROGRAM + " " + a),
+                          {a + "/report.html: is no regular file", "--html"});
+}
+
 // The link to /dev/full could be replaced without harm; the device itself would be lost.
 TEST_F(ReportCsv, DevicesAndFifosAreWrittenInto) {
   const std::string a = run("a", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});

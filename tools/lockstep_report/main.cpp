@@ -70,6 +70,8 @@ int main(int argc, char** argv) {
     }
     if (csv->count() == 0 || html->count() > 0) {
       page_out.emplace(html->count() > 0 ? page : default_page(paths.front()));
+      require<FileError>(html->count() > 0 || !page_out->in_place(), page_out->path(),
+                         ": is no regular file, expected one to replace, or nothing; --html names another");
     }
     tools::require_apart(runs, table_out ? &*table_out : nullptr, page_out ? &*page_out : nullptr);
     const bool printed = (table_out && table_out->printed()) || (page_out && page_out->printed());

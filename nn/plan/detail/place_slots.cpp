@@ -14,7 +14,7 @@ int root_of(const std::vector<SlotInfo>& slots, int index) {
   return index;
 }
 
-void place_slots(PlanContents& contents, bool reuse_memory, std::size_t guard_bytes) {
+void place_slots(PlanContents& contents, bool reuse_memory) {
   std::vector<SlotInfo>& slots = contents.slots;
   std::vector<Lifetime> lifetimes;
   std::vector<int> place(slots.size(), -1);
@@ -28,7 +28,8 @@ void place_slots(PlanContents& contents, bool reuse_memory, std::size_t guard_by
     int& at = place[static_cast<std::size_t>(root)];
     if (at < 0) {
       at = static_cast<int>(lifetimes.size());
-      lifetimes.push_back({slots[static_cast<std::size_t>(root)].bytes + guard_bytes, slot.first, slot.last});
+      lifetimes.push_back(
+          {slots[static_cast<std::size_t>(root)].bytes + contents.guard_bytes(), slot.first, slot.last});
     } else {
       Lifetime& life = lifetimes[static_cast<std::size_t>(at)];
       life.first = std::min(life.first, slot.first);

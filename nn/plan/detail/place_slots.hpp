@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 #include <lockstep/nn/plan/plan.hpp>
@@ -11,8 +10,8 @@ namespace lockstep::nn {
 [[nodiscard]] int root_of(const std::vector<SlotInfo>& slots, int index);
 
 /// Places the slots that own memory in one workspace. Memory is reused after a slot's last reader. An alias extends the
-/// life of the slot whose memory it took. Behind the end of each slot that owns memory there are `guard_bytes` that are
-/// no slot's.
-void place_slots(PlanContents& contents, bool reuse_memory, std::size_t guard_bytes);
+/// life of the slot whose memory it took. Behind the end of each slot that owns memory there are
+/// PlanContents::guard_bytes() that are no slot's.
+void place_slots(PlanContents& contents, bool reuse_memory);
 
 }  // namespace lockstep::nn

@@ -94,7 +94,7 @@ Recomputation::Recomputation(const PlanContents& contents)
     const int root = root_of(contents.slots, static_cast<int>(i));
     if (of_root[at(root)] < 0) {
       of_root[at(root)] = static_cast<int>(tensors_.size());
-      tensors_.push_back({.bytes = contents.slots[at(root)].bytes});
+      tensors_.push_back({.bytes = contents.slots[at(root)].bytes + contents.guard_bytes()});
     }
     tensor_of_[i] = of_root[at(root)];
   }

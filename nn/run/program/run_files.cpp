@@ -64,8 +64,8 @@ void remove_cut_files(const std::string& folder, const std::string& name) {
 bool is_of_step(const std::string& path, std::int64_t step) {
   try {
     return read_checkpoint_state(path).progress.position.step == step;
-  } catch (const DataError&) {
-    return true;
+  } catch (const DataError&) {  // a damaged one, or a folder of somebody's own
+    return file_exists(path + "/state.json") || file_exists(path + "/model.safetensors");
   }
 }
 

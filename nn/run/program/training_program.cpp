@@ -117,6 +117,8 @@ struct TrainingProgram::Impl {
       if (!source.empty()) {
         naming_others(source, [&] { saved = read_checkpoint_state(source); });
       }
+      require<UsageError>(!first || o.dry_run || !o.evaluate.empty() || !file_exists(o.out + "/state.json"), "--out ",
+                          o.out, " is a checkpoint, expected the folder of results that it is in");
       if (first && !o.dry_run && o.evaluate.empty() && !o.overwrite && !lies_in(resume_from, o.out)) {
         RunFiles::require_no_checkpoints(o.out);
       }

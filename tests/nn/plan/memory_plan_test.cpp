@@ -127,17 +127,12 @@ class Overrun final : public Layer {
   const int* beyond_;
 };
 
-class GuardBands : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Streams, GuardBands, ::testing::Bool(),
-                         [](const auto& p) { return p.param ? "worker" : "inline"; });
-
-TEST_P(GuardBands, NameTheCallThatWroteBehindItsScratchMemory) {
+TEST(GuardBand, NamesTheCallThatWroteBehindItsScratchMemory) {
   int beyond = 0;
   ModelBuilder b("m", {4});
   b.linear("last", b.add(std::make_shared<Overrun>(&beyond), {b.linear("first", b.input(), 8)}), 3);
   const Model model = b.build();
-  Stream stream = GetParam() ? Stream::host_worker("main") : Stream::host_inline();
-  CpuContext context({.threads = 1, .stream = &stream});
+  CpuContext context({.threads = 1});
   const ParameterSet parameters(context, model, DType::f32);
   StepState state(context, 2, step_layout(model, {}));
   Plan guarded(context, model, Mode::infer, 2, {.guard_bands = true});
