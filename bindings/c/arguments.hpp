@@ -76,7 +76,8 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
 /// UsageError naming the first element that is NaN or infinite, in row-major order. UnsupportedError for memory of a
 /// GPU.
 void require_finite(const TensorView& view, const char* name);
-/// Labels: DTypeError unless they are integers; DataError naming the first one on the host that is not in [least, most].
+/// Labels: DTypeError unless they are integers; DataError naming the first one on the host that is not in [least,
+/// most].
 void require_labels(const TensorView& view, std::int64_t least, std::int64_t most, const char* name);
 
 }  // namespace lockstep::c
