@@ -237,8 +237,8 @@ void add_results(CLI::App& app, nn::TrainingOptions& o) {
   add("--keep", o.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...");
   add("--keep-best", o.keep_best, "the N best checkpoints stay as OUT/best-STEP; 1: the best alone, OUT/best");
   add("--init", o.init,
-      "start from the weights of this checkpoint, .safetensors file or .pth of torch.save; of one with another number "
-      "of classes the last layer's are left out")
+      "start from the weights of this checkpoint, .safetensors file or .pth of torch.save; of a folder of results its "
+      "best; of one with another number of classes the last layer's are left out")
       ->check(not_empty);
   add("--resume", o.resume,
       "go on from this checkpoint; auto: from OUT/last, else from the newest of OUT, else from --init, else anew")

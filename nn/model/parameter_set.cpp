@@ -1,6 +1,7 @@
 #include <lockstep/nn/model/parameter_set.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 #include <iterator>
 #include <string_view>
@@ -112,6 +113,8 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
       memory_(options.memory != nullptr ? options.memory : &context.memory()),
       buffer_specs_(model.buffers()),
       statistics_rows_(options.statistics_rows) {
+  require<UsageError>(std::isfinite(options.weight_decay) && options.weight_decay >= 0, "parameters: weight_decay is ",
+                      options.weight_decay, ", expected a number of at least 0");
   for (Model::Parameter& parameter : model.parameters()) {
     ParameterInfo info{.spec = std::move(parameter.spec),
                        .offset = numel_,

@@ -1,6 +1,7 @@
 #include <lockstep/nn/plan/plan.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <iomanip>
 #include <sstream>
 
@@ -68,6 +69,8 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(options.label_smoothing == 0 || options.loss == Loss::cross_entropy, "plan: label_smoothing is ",
                       options.label_smoothing, ", the loss ", name_of(options.loss),
                       "; expected 0 or a loss over classes");
+  require<UsageError>(options.loss != Loss::huber || (std::isfinite(options.huber_delta) && options.huber_delta > 0),
+                      "plan: huber_delta is ", options.huber_delta, ", expected a positive, finite number");
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
   require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
                       ", expected f32");

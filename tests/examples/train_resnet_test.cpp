@@ -1685,6 +1685,8 @@ TEST_F(TrainResNet, BadCheckpointsAndFolders) {
   ASSERT_EQ(train_resnet(0, kTiny + "--steps 1" + out("run")).code, 0);
   expect_refused(train_resnet(ranks, kTiny + "--model resnet32 --init " + path("run/last") + out("other")),
                  {"model.safetensors", "another model"});
+  expect_refused(train_resnet(ranks, kTiny + "--model resnet32 --init " + path("run") + out("other")),
+                 {path("run/best/model.safetensors"), "another model"});  // a folder of results stands for its best
   EXPECT_FALSE(fs::exists(path("other"))) << "nothing half written";
   expect_refused(train_resnet(ranks, kTiny + "--resume " + path("nowhere") + out("other")), {path("nowhere")});
 

@@ -108,7 +108,9 @@ struct TrainingProgram::Impl {
     } else {
       resume_from = checkpoint_in(session, resume_from);
     }
-    find_evaluated();
+    o.evaluate = best_in(o.evaluate);
+    o.keep_last = o.keep_last || !o.evaluate.empty();  // no batch is taken from the training set, however small that is
+    o.init = best_in(o.init);
     if (o.copy_every > 0 && !o.dry_run && o.evaluate.empty()) {
       look_for_copies();
     }
@@ -127,16 +129,15 @@ struct TrainingProgram::Impl {
   }
 
   /// A folder of results stands for its best checkpoint, as people mean it, else for its newest.
-  void find_evaluated() {
-    std::string found = checkpoint_in(session, o.evaluate);
+  std::string best_in(const std::string& path) {
+    std::string found = checkpoint_in(session, path);
     session.agree([&] {
-      if (first && lies_in(found, o.evaluate)) {
+      if (first && lies_in(found, path)) {
         const std::string best = concat(std::filesystem::path(found).parent_path().string(), "/best");
         found = find_folder(best).empty() ? found : best;
       }
     });
-    o.evaluate = comm::broadcast_text(session.control(), found);
-    o.keep_last = o.keep_last || !o.evaluate.empty();  // no batch is taken from the training set, however small that is
+    return comm::broadcast_text(session.control(), found);
   }
 
   /// A folder of results that somebody has moved is not there any more for the next start; the copies are.

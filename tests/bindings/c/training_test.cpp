@@ -310,6 +310,15 @@ TEST_F(TrainingTest, BadInput) {
       LOCKSTEP_ERR_INVALID, [](auto& o) { o.struct_size = 3; }, "struct_size is 3");
   EXPECT_TRUE(is(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, nullptr, &none)));
   lockstep_trainer_options options = trainer_options(2);
+  options.weight_decay = std::nan("");
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, &options, &none),
+                    {"weight_decay is nan", "at least 0"}));
+  options = trainer_options(2);
+  options.loss = LOCKSTEP_LOSS_HUBER;
+  options.huber_delta = 0;
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, &options, &none),
+                    {"huber_delta is 0", "positive"}));
+  options = trainer_options(2);
   options.check_input = 1;
   create(options);
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_create(model, comm, &options, &none), {"a trainer already"}));
