@@ -39,6 +39,8 @@ fi
 
 { scripts/check_includes.py || true; } | check "includes go down only, without circles; rooms of at most 24 files"
 
+{ { scripts/count_lines.py 2>&1 >&3 || true; } | check "lines of code of each floor within scripts/budget"; } 3>&1
+
 lines_with '#include "' 'runtime/*.hpp' 'kernels/*.hpp' 'comm/*.hpp' 'nn/*.hpp' |
   check "headers include <lockstep/FLOOR/name.hpp>"
 
