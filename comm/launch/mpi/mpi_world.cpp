@@ -107,6 +107,13 @@ int initialise(int& argc, char**& argv) {
     environment.set("SLURM_STEPID", nullptr);
     environment.set("SLURM_STEP_ID", nullptr);
   }
+  // On one node no rank needs a route to another. Open MPI 5 asks the kernel for such routes, finds none from an IPv6
+  // address to itself, and complains ("Unable to find reachable pairing").
+  const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (ranks != nullptr && here != nullptr && std::string_view(ranks) == here && none_of({"OMPI_MCA_reachable"})) {
+    environment.set("OMPI_MCA_reachable", "^netlink");
+  }
   int level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
   return level;
