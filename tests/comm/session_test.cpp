@@ -68,6 +68,15 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
   EXPECT_EQ(std::distance(begin(left), end(left)), 1) << "its own folder is deleted";
 }
 
+// Open MPI 5 goes on without the folder and crashes at the next call.
+TEST(Session, AloneItNeedsAFolderForTemporaryFiles) {
+  NEEDS_MPI();
+  const Ended o = run(0, "ok", "TMPDIR=/nonexistent");
+  testing::expect_refused(
+      o, {"the folder for temporary files (TMPDIR) is '/nonexistent', expected one that can be written: No such file"});
+  EXPECT_EQ(o.lines().size(), 1U) << o.output;
+}
+
 TEST(Session, RanksUnderALauncher) {
   NEEDS_MPI();
   for (const int ranks : {1, 3}) {
