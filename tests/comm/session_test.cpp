@@ -71,10 +71,11 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
 // Open MPI 5 goes on without the folder and crashes at the next call.
 TEST(Session, AloneItNeedsAFolderForTemporaryFiles) {
   NEEDS_MPI();
-  const Ended o = run(0, "ok", "TMPDIR=/nonexistent");
-  testing::expect_refused(
-      o, {"the folder for temporary files (TMPDIR) is '/nonexistent', expected one that can be written: No such file"});
-  EXPECT_EQ(o.lines().size(), 1U) << o.output;
+  const testing::TemporaryFolder folder;
+  testing::put_file(folder / "file", "");
+  const Ended o = run(0, "ok", "TMPDIR=" + folder / "file");
+  testing::expect_refused(o, {"the folder for temporary files (TMPDIR) is '" + folder / "file" +
+                              "', expected one that can be written: Not a directory"});
 }
 
 TEST(Session, RanksUnderALauncher) {

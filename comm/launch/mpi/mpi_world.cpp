@@ -82,7 +82,8 @@ std::string make_temporary_folder() {
     folder = value != nullptr && *value != '\0' ? value : folder;
   }
   std::string made = folder + "/ompi.XXXXXX";
-  require<UsageError>(::mkdtemp(made.data()) != nullptr, "the folder for temporary files (TMPDIR) is '", folder,
+  const bool there = ::mkdtemp(made.data()) != nullptr;
+  require<UsageError>(there, "the folder for temporary files (TMPDIR) is '", folder,
                       "', expected one that can be written: ", std::strerror(errno));
   return made;
 }
