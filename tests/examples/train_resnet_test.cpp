@@ -521,8 +521,8 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
   expect_refused(train_resnet(0, kTiny + "--devices cpu:99999"), {"'cpu:99999'", "at most 64", "core"});
   expect_refused(train_resnet(2, kTiny + "--hostfile hosts"), {"--hostfile is 'hosts'", "by mpirun"});
   expect_refused(train_resnet(0, kTiny + "--devices 2"), {"devices", "'2'"});  // no GPUs
-  const std::string rank = std::string(" -np 1 ") + TRAIN_RESNET + kTiny + "--steps ";
-  expect_refused(run_command(MPIRUN + rank + "2 :" + rank + "3"), {"rank 0 has 'argument", ": 2'", "rank 1", ": 3'"});
+  const std::string rank = std::string("exec ") + TRAIN_RESNET + kTiny + "--steps ";
+  expect_refused(run_as_ranks(MPIRUN, {rank + "2", rank + "3"}), {"rank 0 has 'argument", ": 2'", "rank 1", ": 3'"});
 }
 
 TEST_F(TrainResNet, RankZeroDecidesWhetherToResume) {
