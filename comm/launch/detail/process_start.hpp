@@ -1,5 +1,6 @@
 #pragma once
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,6 +13,10 @@ namespace lockstep::comm::detail {
 
 /// A page of a mapped file that cannot be read would end the process without a word.
 inline void say_why_of_bus_errors() noexcept {
+  // UCX, which Open MPI 5 loads before main(), prints its own stack and no reason.
+  if (void* release = ::dlsym(RTLD_DEFAULT, "ucs_debug_disable_signal")) {
+    reinterpret_cast<void (*)(int)>(release)(SIGBUS);
+  }
   struct sigaction action {};
   if (::sigaction(SIGBUS, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) {
     return;  // a sanitizer's
