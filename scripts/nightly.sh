@@ -5,10 +5,10 @@
 # --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
 #   scripts/nightly.sh FOLDER             all parts
 #   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults
-#                                         embedding apps mpich valgrind fuzz sweep world torchrun
+#                                         embedding apps mpich valgrind fuzz sweep world torchrun debian
 # Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
-all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz sweep world torchrun)
+all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz sweep world torchrun debian)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
 for name in "${all[@]}"; do
   [ "$1" != "$name" ] || die "nightly.sh: '$1' is a part, expected the folder for the logs first"
@@ -146,6 +146,14 @@ under_torchrun() {
     cmake --build --preset ci-no-cuda --parallel "$(build_jobs)" --target hello_ranks train_resnet session_program start_ranks &&
     tests/launch/torchrun.sh "$bin/tests/comm/gloo/start_ranks" "$bin/bin" "$bin/tests/comm/session_program"
 }
+# What is committed, in fresh systems: Debian 12 and 13, as root and as a user.
+fresh_debian() {
+  local suite found=0
+  for suite in bookworm trixie; do
+    scripts/check-fresh-debian.sh --suite "$suite" "$folder/debian-$suite.log" || found=1
+  done
+  return $found
+}
 run_part() {
   case $1 in
     asan) scripts/test.sh --preset ci-asan -DLOCKSTEP_LEAKS_IN_RANKS=ON ;;
@@ -163,6 +171,7 @@ run_part() {
     sweep) sweep_libraries ;;
     world) world_numbers ;;
     torchrun) under_torchrun ;;
+    debian) fresh_debian ;;
     *) die "nightly.sh: part '$1' is not written" ;;
   esac
 }
@@ -191,6 +200,12 @@ for part in "${parts[@]}"; do
     torchrun)
       if ! command -v torchrun > /dev/null && ! python3 -c 'import torch.distributed.run' 2> /dev/null; then
         echo "$part skipped: no torchrun (pip install torch)" >> "$summary"
+        continue
+      fi
+      ;;
+    debian)
+      if [ "$(id -u)" != 0 ] || ! command -v debootstrap > /dev/null; then
+        echo "$part skipped: needs root and debootstrap" >> "$summary"
         continue
       fi
       ;;

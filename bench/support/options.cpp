@@ -87,7 +87,7 @@ class LibraryOptions {
       {"out", "", "also writes the results to this file"},
       {"out_format", "json", "of that file", CLI::IsMember({"json", "csv", "console"})},
       {"format", "console", "of what is printed", CLI::IsMember({"console", "json", "csv"})},
-      {"min_time", "0.2", "for each benchmark", seconds(LOCKSTEP_BENCHMARK_SECONDS)},
+      {"min_time", "0.2" LOCKSTEP_BENCHMARK_SECONDS, "for each benchmark", seconds(LOCKSTEP_BENCHMARK_SECONDS)},
       {"min_warmup_time", "0", "for each benchmark, before it is timed", seconds()},
       {"repetitions", "1", "runs of each, with their mean, median, stddev and cv", CLI::Range(1, 1000)},
       {"time_unit", "ns", "of what is printed and written", CLI::IsMember({"ns", "us", "ms", "s"})},

@@ -39,9 +39,9 @@ class Session {
   ///
   /// In a process without a launcher it sets OMPI_MCA_plm=isolated and OMPI_MCA_ess_singleton_isolated=1 (unless they
   /// are set) while MPI_Init_thread runs: Open MPI then starts no daemon and looks for no way to start processes
-  /// elsewhere. UsageError when the launcher's environment contradicts itself
-  /// or MPI (comm/launch/launch.hpp); with several ranks rank 0 prints it and all throw AgreedFailure, as they do when
-  /// ranks run different versions or builds of lockstep.
+  /// elsewhere. Its temporary files are in a folder of its own; UsageError where TMPDIR cannot have one. UsageError
+  /// when the launcher's environment contradicts itself or MPI (comm/launch/launch.hpp); with several ranks rank 0
+  /// prints it and all throw AgreedFailure, as they do when ranks run different versions or builds of lockstep.
   ///
   /// Without MPI: RendezvousError when the ranks cannot meet (comm/gloo/rendezvous.hpp), within the time of
   /// meeting_place(); AgreedFailure on those for which rank 0 prints it. When a rank is lost later, operations throw

@@ -20,6 +20,7 @@ namespace {
 
 using testing::Ended;
 using testing::expect_refused;
+using testing::run_as_ranks;
 using testing::run_command;
 using testing::TemporaryFolder;
 
@@ -179,8 +180,8 @@ TEST(BenchCopy, NamesAndBadInput) {
             listed.output)
       << "the environment decides nothing: it may differ between ranks";
   if (!kMpirun.empty()) {  // ranks with other sizes would wait for each other for ever
-    const std::string program = " -np 1 " + kFolder + "/bench_copy --devices cpu --benchmark_list_tests";
-    expect_refused(run_command(kMpirun + program + " : " + program + " --min-bytes 8"), {"the ranks do not agree"});
+    const std::string program = "exec " + kFolder + "/bench_copy --devices cpu --benchmark_list_tests";
+    expect_refused(run_as_ranks(kMpirun, {program, program + " --min-bytes 8"}), {"the ranks do not agree"});
   }
   const TemporaryFolder folder;
   const auto configured = [&](const std::string& text) {

@@ -45,6 +45,7 @@ namespace fs = std::filesystem;
 
 using testing::Ended;
 using testing::error_of;
+using testing::run_as_ranks;
 using testing::run_command;
 
 /// train_resnet with `ranks` ranks; 0: without mpirun.
@@ -58,12 +59,11 @@ Ended train_resnet(int ranks, const std::string& options) {
 
 /// Ranks with working folders of their own, as on nodes that share no file system.
 Ended train_resnet_in(const std::vector<std::string>& folders, const std::string& options) {
-  std::string command = MPIRUN;
+  std::vector<std::string> commands;
   for (const std::string& folder : folders) {
-    command += std::string(&folder == &folders.front() ? "" : " :") + " -np 1 --wdir " + folder + " " + TRAIN_RESNET +
-               " " + options;
+    commands.push_back("cd " + folder + " && exec " + TRAIN_RESNET + " " + options);
   }
-  return run_command(command);
+  return run_as_ranks(MPIRUN, commands);
 }
 
 /// The smallest job that goes through everything: 4 steps an epoch.
@@ -527,8 +527,8 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
   expect_refused(train_resnet(0, kTiny + "--devices cpu:99999"), {"'cpu:99999'", "at most 64", "core"});
   expect_refused(train_resnet(2, kTiny + "--hostfile hosts"), {"--hostfile is 'hosts'", "by mpirun"});
   expect_refused(train_resnet(0, kTiny + "--devices 2"), {"devices", "'2'"});  // no GPUs
-  const std::string rank = std::string(" -np 1 ") + TRAIN_RESNET + kTiny + "--steps ";
-  expect_refused(run_command(MPIRUN + rank + "2 :" + rank + "3"), {"rank 0 has 'argument", ": 2'", "rank 1", ": 3'"});
+  const std::string rank = std::string("exec ") + TRAIN_RESNET + kTiny + "--steps ";
+  expect_refused(run_as_ranks(MPIRUN, {rank + "2", rank + "3"}), {"rank 0 has 'argument", ": 2'", "rank 1", ": 3'"});
 }
 
 TEST_F(TrainResNet, RankZeroDecidesWhetherToResume) {
@@ -1237,9 +1237,9 @@ TEST_F(TrainResNet, BadOptions) {
   expect_refused(train_resnet(0, kTiny + "--keep-last --epochs 2000000000000000000"),
                  {"--epochs", "2000000000000000000", "at most"});
   if (kMpi) {  // the rank that only prints its help would leave the other alone
-    const std::string one = std::string(" -np 1 ") + TRAIN_RESNET;
-    expect_refused(run_command(MPIRUN + one + " --help :" + one + kTiny), {"do not agree", "argument 1: --help"});
-    expect_refused(run_command(MPIRUN + one + kTiny + "--lr 0.1 :" + one + kTiny + "--lr 0.2"),
+    const std::string one = std::string("exec ") + TRAIN_RESNET;
+    expect_refused(run_as_ranks(MPIRUN, {one + " --help", one + kTiny}), {"do not agree", "argument 1: --help"});
+    expect_refused(run_as_ranks(MPIRUN, {one + kTiny + "--lr 0.1", one + kTiny + "--lr 0.2"}),
                    {"do not agree", "after --lr: 0.1", "after --lr: 0.2"});
   }
   expect_refused(train_resnet(0, "--bucket-mb 0 --cost c.json"), {"--bucket-mb", "'0'", "c.json", "auto"});
@@ -1742,9 +1742,8 @@ TEST_F(TrainResNet, ARankThatHangsBeforeItsFirstInstructionIsNamed) {
   if (!kMpi) {
     GTEST_SKIP() << "needs MPI, this build has none";
   }
-  const std::string program = std::string(TRAIN_RESNET) + kTiny + "--devices cpu --watchdog 2" + out("run");
-  const Ended ended =
-      run_command(std::string(MPIRUN) + " -np 1 " + program + " : -np 1 sh -c 'kill -STOP $$; exec " + program + "'");
+  const std::string program = std::string("exec ") + TRAIN_RESNET + kTiny + "--devices cpu --watchdog 2" + out("run");
+  const Ended ended = run_as_ranks(MPIRUN, {program, "kill -STOP $$; " + program});
   EXPECT_EQ(ended.code, 76) << ended.output;
   EXPECT_LT(ended.seconds, 60);
   const std::vector<std::string> lines = ended.error_lines();

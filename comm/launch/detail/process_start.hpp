@@ -1,9 +1,11 @@
 #pragma once
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -13,8 +15,14 @@ namespace lockstep::comm::detail {
 /// A page of a mapped file that cannot be read would end the process without a word.
 inline void say_why_of_bus_errors() noexcept {
   struct sigaction action {};
-  if (::sigaction(SIGBUS, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) {
-    return;  // a sanitizer's
+  if (::sigaction(SIGBUS, nullptr, &action) != 0) {
+    return;
+  }
+  // UCX, which Open MPI 5 loads before main(), would print its own stack and no reason. Others, as sanitizers, stay.
+  Dl_info library{};
+  if (action.sa_handler != SIG_DFL && (::dladdr(reinterpret_cast<void*>(action.sa_sigaction), &library) == 0 ||
+                                       std::strstr(library.dli_fname, "libucs.so") == nullptr)) {
+    return;
   }
   action.sa_flags = SA_SIGINFO | SA_RESETHAND;
   action.sa_sigaction = [](int number, siginfo_t* info, void* /*context*/) {

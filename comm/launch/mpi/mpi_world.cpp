@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <initializer_list>
 #include <optional>
@@ -72,9 +74,23 @@ class EnvironmentFor {
   std::vector<std::pair<const char*, std::optional<std::string>>> before_;
 };
 
+/// An empty folder where Open MPI puts such files.
+std::string make_temporary_folder() {
+  std::string folder = "/tmp";
+  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last one that is set
+    const char* value = std::getenv(name);
+    folder = value != nullptr && *value != '\0' ? value : folder;
+  }
+  std::string made = folder + "/ompi.XXXXXX";
+  const bool there = ::mkdtemp(made.data()) != nullptr;
+  require<UsageError>(there, "the folder for temporary files (TMPDIR) is '", folder,
+                      "', expected one that can be written: ", std::strerror(errno));
+  return made;
+}
+
 /// MPI_Init_thread. The environment is restored afterwards, so that programs that this one starts can have other
-/// launchers.
-int initialise(int& argc, char**& argv) {
+/// launchers. `folder`: made for a world without a launcher, to be deleted behind MPI_Finalize.
+int initialise(int& argc, char**& argv, std::string& folder) {
   const auto none_of = [](std::initializer_list<const char*> names) {
     return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
   };
@@ -89,23 +105,27 @@ int initialise(int& argc, char**& argv) {
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_singleton_isolated"})) {
     environment.set("OMPI_MCA_ess_singleton_isolated", "1");
   }
-  // All such worlds would share one folder for temporary files, and the one that ends deletes it under the others:
-  // their MPI_Init then fails. So each has its own, which Open MPI makes and deletes.
-  if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "OMPI_MCA_orte_jobfam_session_dir"})) {
-    std::error_code error;
-    const std::filesystem::path temporary = std::filesystem::temp_directory_path(error);
-    const auto now = std::chrono::system_clock::now().time_since_epoch();
-    const auto us = std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-    if (!error) {
-      environment.set("OMPI_MCA_orte_jobfam_session_dir",
-                      (temporary / concat("ompi.", ::getuid(), '.', ::getpid(), '.', us)).c_str());
-    }
+  // All such worlds would share one folder for temporary files, and one that ends deletes the folder under the others.
+  // MPI_Init fails where no folder can be made; that of Open MPI 5 says so and returns success, and the next call
+  // crashes. So each world has its own folder: Open MPI 4 knows the first variable, 5 the second.
+  if (library_name().starts_with("Open MPI") &&
+      none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "OMPI_MCA_orte_jobfam_session_dir"})) {
+    folder = make_temporary_folder();
+    environment.set("OMPI_MCA_orte_jobfam_session_dir", folder.c_str());
+    environment.set("TMPDIR", folder.c_str());
   }
   // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one, the
   // process is either right (a step of one task), or Session says in one line what is missing.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
     environment.set("SLURM_STEPID", nullptr);
     environment.set("SLURM_STEP_ID", nullptr);
+  }
+  // On one node no rank needs a route to another. Open MPI 5 asks the kernel for such routes, finds none from an IPv6
+  // address to itself, and complains ("Unable to find reachable pairing").
+  const char* const ranks = std::getenv("OMPI_COMM_WORLD_SIZE");
+  const char* const here = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (ranks != nullptr && here != nullptr && std::string_view(ranks) == here && none_of({"OMPI_MCA_reachable"})) {
+    environment.set("OMPI_MCA_reachable", "^netlink");
   }
   int level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level), "MPI_Init_thread");
@@ -150,7 +170,7 @@ class MpiWorld final : public World {
     if (initialised != 0) {
       check_mpi(MPI_Query_thread(&level), "MPI_Query_thread");
     } else {
-      level = initialise(argc, argv);
+      level = initialise(argc, argv, folder_);
       owns_mpi_ = true;
     }
     check_mpi(MPI_Comm_rank(MPI_COMM_WORLD, &rank), "MPI_Comm_rank");
@@ -217,17 +237,24 @@ class MpiWorld final : public World {
     serial_.reset();
     if (owns_mpi_) {
       check_mpi(MPI_Finalize(), "MPI_Finalize");
+      delete_folder();
     }
   }
 
   [[noreturn]] void abort(int code) noexcept override {
     // Launchers (MPICH's) may drop what they have not forwarded yet when a job aborts: the line that says why.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    delete_folder();
     MPI_Abort(MPI_COMM_WORLD, code);
     std::_Exit(code);
   }
 
  private:
+  void delete_folder() const noexcept {
+    std::error_code ignored;
+    std::filesystem::remove_all(folder_, ignored);
+  }
+
   /// Collective. The text of the lowest rank that has one, on all ranks: what one node cannot do decides bits
   /// everywhere.
   [[nodiscard]] std::string first_problem(const std::string& own) const {
@@ -245,6 +272,7 @@ class MpiWorld final : public World {
   }
 
   bool owns_mpi_ = false;
+  std::string folder_;  ///< of temporary files
   HostAllReduce all_reduce_ = HostAllReduce::automatic;
   bool hierarchical_ = false;
   std::vector<int> node_of_rank_;

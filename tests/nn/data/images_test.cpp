@@ -191,21 +191,21 @@ TEST(Damage, FlippedBytesAreRefusedOrArePixels) {
   const std::string png_file = png(pixels(9, 7, 3, ramp));
   for (const std::string& file :
        {jpeg(pixels(24, 16, 3, ramp)), jpeg(pixels(24, 16, 4, ramp), {.progressive = true}), png_file}) {
-    int accepted = 0;
     for (std::size_t at = 0; at < file.size(); ++at) {
       for (const char flip : {'\x01', '\x80', '\xff'}) {
         std::string bad = file;
         bad[at] = static_cast<char>(bad[at] ^ flip);
         try {
-          (void)decoded(bad);
-          ++accepted;
+          const Picture picture = decoded(bad);
+          if (file == png_file) {
+            // A checksum covers every byte. That of the last chunk, which is empty, newer versions of libpng pass over.
+            EXPECT_GE(at, file.size() - 4);
+            EXPECT_EQ(picture.pixels, decoded(file).pixels) << at;
+          }
         } catch (const DataError& error) {
           EXPECT_TRUE(std::string(error.what()).starts_with("a.file: ")) << error.what();
         }
       }
-    }
-    if (file == png_file) {
-      EXPECT_EQ(accepted, 0) << "a checksum covers every byte";
     }
   }
 }
