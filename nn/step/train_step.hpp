@@ -244,6 +244,7 @@ class TrainStep {
   void record_into(SpanRecorder* recorder);
   [[nodiscard]] SpanRecorder* recorder() const;       ///< that one, or the step's own for a tool; nullptr: none
   [[nodiscard]] std::size_t spans_of_a_step() const;  ///< at most
+
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;

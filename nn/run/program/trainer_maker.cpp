@@ -30,7 +30,13 @@ void TrainerMaker::make(const Recipe& recipe) {
   resolve_options(recipe);
   identify(recipe);
   choose_calls(recipe.model);
-  emplace(recipe, made_.resolved.trainer);
+  if (watchdog_ != nullptr) {
+    watchdog_->begin("making the trainer");
+  }
+  session_.agree([&] {
+    trainer_.emplace(place_.context(), ranks_of(session_, place_, watchdog_), recipe.model,
+                     TrainingData{*recipe.train, *recipe.test}, made_.resolved.trainer);
+  });
   made_.identity.layers = trainer_->layers();
   made_.identity.choices = trainer_->choices();
   made_.identity.buckets = identity_of(*trainer_).buckets;
@@ -219,16 +225,6 @@ void TrainerMaker::choose_calls(const Model& model) {
   if (prepares) {  // on every rank, before the trainer plans one call after the other
     session_.agree([&] { prepare_choices(place_.context(), plans, options.plan.choices); });
   }
-}
-
-void TrainerMaker::emplace(const Recipe& recipe, const TrainerOptions& options) {
-  if (watchdog_ != nullptr) {
-    watchdog_->begin("making the trainer");
-  }
-  session_.agree([&] {
-    trainer_.emplace(place_.context(), ranks_of(session_, place_, watchdog_), recipe.model,
-                     TrainingData{*recipe.train, *recipe.test}, options);
-  });
 }
 
 }  // namespace lockstep::nn

@@ -55,7 +55,6 @@ class TrainerMaker {
   /// Library choices: those of the checkpoint where they hold (choices_hold()), as they are a part of the run; else
   /// rank 0's for all, where they are to be timed.
   void choose_calls(const Model& model);
-  void emplace(const Recipe& recipe, const TrainerOptions& options);
 
   comm::Session& session_;
   comm::Workplace& place_;
