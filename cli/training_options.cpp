@@ -133,9 +133,7 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
     return app.add_option(name, value, text)->group("Ranks");
   };
   add("--threads", o.threads, "compute threads a rank; 0: OMP_NUM_THREADS, else the rank's share");
-  add("--bucket-mb", o.bucket_mb,
-      "gradient bucket size in MB; auto: planned from trial steps before the run; 0: large buckets and a small last "
-      "one")
+  add("--bucket-mb", o.bucket_mb, "gradient bucket size in MB; 0: large buckets and a small last one")
       ->default_str("0, or by --cost");
   add("--cost", o.cost, "cost.json of lockstep-cost, run with these ranks: buckets by what an all-reduce costs");
   add("--reduce-dtype", o.reduce_dtype,

@@ -23,33 +23,15 @@ void check_times(std::span<const double> ready_s, std::size_t gradients) {
   }
 }
 
-/// What a collective makes of the time: until backward ends it is `slowdown` times as slow.
-class Pace {
- public:
-  Pace(std::span<const double> ready_s, double slowdown)
-      : backward_s_(ready_s.empty() ? 0 : ready_s.back()), slowdown_(slowdown) {
-    require<UsageError>(std::isfinite(slowdown) && slowdown > 0, "plan_buckets_by_cost: slowdown is ", slowdown,
-                        ", expected more than 0");
-  }
-  /// The end of what takes `seconds` alone and starts at `begin`.
-  [[nodiscard]] double end(double begin, double seconds) const {
-    const double beside = begin + slowdown_ * seconds;
-    return beside <= backward_s_ ? beside
-           : begin < backward_s_ ? backward_s_ + seconds - (backward_s_ - begin) / slowdown_
-                                 : begin + seconds;
-  }
-  /// The latest begin() of what takes `seconds` alone and ends at `end`.
-  [[nodiscard]] double begin(double end, double seconds) const {
-    const double behind = end - seconds;
-    return behind >= backward_s_ ? behind
-           : end > backward_s_   ? backward_s_ - slowdown_ * (seconds - (end - backward_s_))
-                                 : end - slowdown_ * seconds;
-  }
-
- private:
-  double backward_s_;
-  double slowdown_;
-};
+/// begin + seconds, and end - seconds below. Rounded in two parts where backward ends in between: of plans that end
+/// equally early the last bit decides, so another rounding would give runs other buckets.
+double end_of(double begin, double seconds, double backward_s) {
+  return begin < backward_s && begin + seconds > backward_s ? backward_s + seconds - (backward_s - begin)
+                                                            : begin + seconds;
+}
+double begin_of(double end, double seconds, double backward_s) {
+  return end > backward_s && end - seconds < backward_s ? backward_s - (seconds - (end - backward_s)) : end - seconds;
+}
 
 }  // namespace
 
@@ -64,39 +46,34 @@ std::vector<double> even_ready_times(std::span<const GradientRange> gradients, d
 }
 
 double finish_time(std::span<const Bucket> buckets, std::span<const double> ready_s, const CostModel& all_reduce,
-                   std::int64_t element_bytes, double slowdown) {
-  const Pace pace(ready_s, slowdown);
+                   std::int64_t element_bytes) {
   double now = 0;
   for (const Bucket& bucket : buckets) {
-    now = pace.end(std::max(now, ready_s[static_cast<std::size_t>(bucket.last) - 1]),
-                   all_reduce.predict(static_cast<double>((bucket.end - bucket.begin) * element_bytes)));
+    now = end_of(std::max(now, ready_s[static_cast<std::size_t>(bucket.last) - 1]),
+                 all_reduce.predict(static_cast<double>((bucket.end - bucket.begin) * element_bytes)), ready_s.back());
   }
   return now;
 }
 
 std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradients, std::span<const double> ready_s,
-                                         const CostModel& all_reduce, std::int64_t element_bytes, double slowdown,
-                                         std::int64_t most_elements) {
+                                         const CostModel& all_reduce, std::int64_t element_bytes) {
   const std::size_t n = gradients.size();
   check_times(ready_s, n);
-  const Pace pace(ready_s, slowdown);
   check(all_reduce, "plan_buckets_by_cost");
   if (n == 0) {
     return {};
   }
+  const double backward_s = ready_s.back();
   const auto seconds = [&](std::size_t first, std::size_t last) {
-    const std::int64_t elements = gradients[last - 1].end - gradients[first].begin;
-    return last - first > 1 && elements > most_elements
-               ? kNever
-               : all_reduce.predict(static_cast<double>(elements * element_bytes));
+    return all_reduce.predict(static_cast<double>((gradients[last - 1].end - gradients[first].begin) * element_bytes));
   };
 
   std::vector<double> earliest(n + 1, kNever);
   earliest[0] = 0;
   for (std::size_t last = 1; last <= n; ++last) {
     for (std::size_t first = 0; first < last; ++first) {
-      earliest[last] =
-          std::min(earliest[last], pace.end(std::max(ready_s[last - 1], earliest[first]), seconds(first, last)));
+      earliest[last] = std::min(earliest[last],
+                                end_of(std::max(ready_s[last - 1], earliest[first]), seconds(first, last), backward_s));
     }
   }
 
@@ -115,7 +92,7 @@ std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradient
     next.emplace_back(n + 1, n);
     for (std::size_t first = 0; first < n; ++first) {
       for (std::size_t last = first + 1; last <= n; ++last) {
-        const double begin = pace.begin(after[last], seconds(first, last));
+        const double begin = begin_of(after[last], seconds(first, last), backward_s);
         if (begin >= ready_s[last - 1] && begin > latest.back()[first]) {
           latest.back()[first] = begin;
           next.back()[first] = last;

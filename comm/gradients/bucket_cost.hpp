@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <span>
 #include <vector>
 
@@ -14,12 +13,10 @@ namespace lockstep::comm {
 [[nodiscard]] std::vector<double> even_ready_times(std::span<const GradientRange> gradients, double backward_s);
 
 /// When the all-reduces of a plan end, in seconds from the beginning of backward. Bucket k starts when its last
-/// gradient is ready and bucket k - 1 has ended, and takes all_reduce.predict(its bytes). Until backward ends, with the
-/// last gradient, that takes `slowdown` times as long, because computation has its share of processors and memory.
-/// Assumes that communication does not slow backward: measured times have that in them. 0 for no buckets. slowdown:
-/// more than 0 (UsageError).
+/// gradient is ready and bucket k - 1 has ended, and takes all_reduce.predict(its bytes). Assumes that communication
+/// and computation do not slow each other. 0 for no buckets.
 [[nodiscard]] double finish_time(std::span<const Bucket> buckets, std::span<const double> ready_s,
-                                 const CostModel& all_reduce, std::int64_t element_bytes, double slowdown = 1);
+                                 const CostModel& all_reduce, std::int64_t element_bytes);
 
 /// The bucket plan with the earliest finish_time(). Of plans that finish nearly as early (later by at most a thousandth
 /// of the exposed communication, the part after backward) it is one with the fewest buckets. Pure; the same arguments
@@ -34,11 +31,9 @@ namespace lockstep::comm {
 /// from the same recursion backwards, over the latest times at which a bucket may begin. Time: the square of the number
 /// of gradients, per bucket of the plan.
 ///
-/// ready_s ascends, one value per gradient, from 0 (ShapeError). DataError for a model that check() refuses. slowdown:
-/// as for finish_time(). most_elements: of a bucket of several gradients.
-[[nodiscard]] std::vector<Bucket> plan_buckets_by_cost(
-    std::span<const GradientRange> gradients, std::span<const double> ready_s, const CostModel& all_reduce,
-    std::int64_t element_bytes, double slowdown = 1,
-    std::int64_t most_elements = std::numeric_limits<std::int64_t>::max());
+/// ready_s ascends, one value per gradient, from 0 (ShapeError). DataError for a model that check() refuses.
+[[nodiscard]] std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradients,
+                                                       std::span<const double> ready_s, const CostModel& all_reduce,
+                                                       std::int64_t element_bytes);
 
 }  // namespace lockstep::comm

@@ -70,15 +70,6 @@ std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, const std:
 
 }  // namespace
 
-std::vector<int> ends_of(const std::vector<Bucket>& buckets) {
-  std::vector<int> ends;
-  ends.reserve(buckets.size());
-  for (const Bucket& bucket : buckets) {
-    ends.push_back(bucket.last);
-  }
-  return ends;
-}
-
 std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const BucketOptions& options) {
   check(gradients, options);
   std::vector<Bucket> buckets;

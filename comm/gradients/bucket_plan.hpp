@@ -44,9 +44,6 @@ struct BucketOptions {
   std::vector<int> ends{};
 };
 
-/// The buckets' `last`, for BucketOptions::ends.
-[[nodiscard]] std::vector<int> ends_of(const std::vector<Bucket>& buckets);
-
 /// Cuts the gradients, in ready order, into buckets. Pure; the same arguments give the same plan on every rank. A
 /// tensor is never split: a bucket closes before the tensor that would exceed its cap, and a tensor larger than the cap
 /// is a bucket of its own. The default plan first fills the last bucket from the end, because only that bucket is

@@ -174,8 +174,6 @@ struct GradientReducer::Impl {
   std::int64_t steps = 0;
   SpanRecorder* recorder = nullptr;
   int wait_name = 0;  ///< of the recorder
-  SpanRecorder* gradient_recorder = nullptr;
-  int gradient_name = 0;  ///< of gradient 0, of that recorder
   BucketMarks* marks = nullptr;
 
   void check_buckets(const TensorView& arena) const {
@@ -594,9 +592,7 @@ void GradientReducer::gradient_written(int index) {
   require<StateError>(s.in_step, "gradient reducer: ", s.gradients[i].name, " was written outside a step");
   require<StateError>(s.pending[i] > 0, "gradient reducer: ", s.gradients[i].name, " was written more than ",
                       s.gradients[i].expected_writes, " times in a step");
-  if (--s.pending[i] == 0 && s.gradient_recorder != nullptr) {
-    s.gradient_recorder->point(s.compute, SpanRecorder::Lane::compute, s.gradient_name + index);
-  }
+  --s.pending[i];
   --s.slots[s.bucket_of[i]]->pending;
   while (s.next < s.slots.size() && s.slots[s.next]->pending == 0) {
     s.start(*s.slots[s.next]);
@@ -694,33 +690,9 @@ void GradientReducer::record_into(SpanRecorder* recorder) {
   }
 }
 
-int GradientReducer::record_gradients(SpanRecorder* recorder) {
-  Impl& s = *impl_;
-  require<StateError>(!s.in_step, "gradient reducer: record_gradients() in a step, expected finish() before");
-  s.gradient_recorder = recorder;
-  s.gradient_name = 0;
-  if (recorder == nullptr) {
-    return 0;
-  }
-  s.gradient_name = static_cast<int>(recorder->names().size());
-  for (const GradientRange& gradient : s.gradients) {
-    (void)recorder->add_name({.text = gradient.name + " ready", .kind = SpanKind::ready});
-  }
-  return s.gradient_name;
-}
-
 void GradientReducer::mark_into(BucketMarks* marks) {
   require<StateError>(!impl_->in_step, "gradient reducer: mark_into() in a step, expected finish() before");
   impl_->marks = marks;
-}
-
-void GradientReducer::drain() noexcept {
-  for (Stream* stream : {&impl_->compute, &impl_->comm}) {
-    try {
-      stream->synchronize();
-    } catch (...) {  // the failure was already reported
-    }
-  }
 }
 
 ReducerStatistics GradientReducer::statistics() const {

@@ -117,14 +117,9 @@ class GradientReducer {
   /// From now on notes when each bucket is ready, is reduced and is gathered, and when the compute stream waits.
   /// Between steps; adds names. The recorder must outlive the streams' work; nullptr: no more.
   void record_into(SpanRecorder* recorder);
-  /// From now on notes as a point (SpanKind::ready) when each gradient is there: its last write, on the compute stream.
-  /// As record_into(), and beside it. Returns the number of gradient 0's name; the others follow. Without a recorder 0.
-  int record_gradients(SpanRecorder* recorder);
   /// From now on marks on the communication stream how far it has come, also in steps that are captured; nullptr: no
   /// more. Between steps; the marks are those of this reducer's buckets and must outlive the streams' work.
   void mark_into(BucketMarks* marks);
-  /// Waits for both streams, as before a recorder goes after an error. Errors of the streams are dropped.
-  void drain() noexcept;
 
   [[nodiscard]] ReducerStatistics statistics() const;  ///< of finished steps; call it when the streams are idle
   void reset_statistics();

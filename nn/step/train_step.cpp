@@ -282,7 +282,12 @@ struct TrainStep::Impl {
                                     : o.microbatches,
               plan_options()),
         workspace(plans.workspace_bytes(), ctx),
-        reducer(make_reducer()),
+        reducer(std::make_unique<comm::GradientReducer>(
+            ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets, reduced(),
+            comm::ReducerOptions{.reduce_dtype = o.reduce_dtype,
+                                 .order = virtual_ranks > 0 ? comm::SumOrder::tree : o.sum_order,
+                                 .shards = division.shards,
+                                 .hook = hook.get()})),
         gradient_written([this](int parameter) {
           if (check) {
             check->written(context, parameter);
@@ -336,7 +341,6 @@ struct TrainStep::Impl {
     if (ranks.watchdog == nullptr || ranks.comm_stream.device().kind != DeviceKind::cuda || ranks.grad.size() == 1) {
       return;
     }
-    ranks.watchdog->forget_device(this);
     marks.emplace(context, ranks.comm_stream, reducer->gradients(), reducer->buckets(), pipeline.states());
     reducer->mark_into(&*marks);
     ranks.watchdog->watch_device(this, [this] { return marks->text(); });
@@ -727,76 +731,6 @@ struct TrainStep::Impl {
     return options.count_samples ? parameters.gradients_and_weight_sum() : parameters.gradients();
   }
 
-  [[nodiscard]] comm::ReducerOptions reducer_options(std::vector<comm::Shards> shards,
-                                                     comm::GradientHook* summed_by) const {
-    return {.reduce_dtype = options.reduce_dtype,
-            .order = virtual_ranks > 0 ? comm::SumOrder::tree : options.sum_order,
-            .shards = std::move(shards),
-            .hook = summed_by};
-  }
-
-  /// Of the buckets and shards in `division`.
-  [[nodiscard]] std::unique_ptr<comm::GradientReducer> make_reducer() const {
-    return std::make_unique<comm::GradientReducer>(ranks.grad, context.stream(), ranks.comm_stream, division.gradients,
-                                                   division.buckets, reduced(),
-                                                   reducer_options(division.shards, hook.get()));
-  }
-
-  [[nodiscard]] std::string replan_obstacle() const {
-    if (options.strategy == Strategy::zero1) {
-      return "the strategy is zero1, whose states are divided by buckets";
-    }
-    return hook != nullptr ? "the gradient hook " + hook->name() + " sums the buckets" : std::string();
-  }
-
-  void replan_buckets(const std::vector<int>& ends) {
-    const std::string obstacle = replan_obstacle();
-    require<UsageError>(obstacle.empty(), "train step: replan_buckets() where ", obstacle, ", expected another step");
-    require<StateError>(added == 0, "train step: replan_buckets() between add() and update()");
-    require<StateError>(std::none_of(graphs.begin(), graphs.end(), [](const Graph& graph) { return graph.given(); }),
-                        "train step: replan_buckets() after steps were captured, expected cuda_graph off");
-    TrainStepOptions other = options;
-    other.buckets = {};
-    other.buckets.ends = ends;
-    std::vector<comm::Bucket> buckets = comm::plan_buckets(division.gradients, with_element_bytes(other));
-    synchronize();
-    std::swap(division.buckets, buckets);
-    try {
-      reducer = make_reducer();
-    } catch (...) {
-      std::swap(division.buckets, buckets);
-      throw;
-    }
-    mark_buckets();
-    options.buckets = other.buckets;
-    record_into(nullptr);
-  }
-
-  [[nodiscard]] std::vector<double> time_bucket(std::int64_t elements, int times) {
-    require<StateError>(added == 0, "train step: time_bucket() between add() and update()");
-    require_not_averaged("time_bucket()");  // the parameters lie where the gradients do
-    require<UsageError>(elements >= 1 && elements <= reduced().numel(), "train step: time_bucket() of ", elements,
-                        " elements, expected 1 to ", reduced().numel());
-    std::vector<comm::Shards> shards;
-    if (options.strategy == Strategy::zero1) {
-      shards.push_back(comm::shards_of(0, std::min(elements, parameters.trainable_numel()), ranks.grad.size()));
-    }
-    ops::fill(context, 0, reduced());
-    comm::GradientReducer one(ranks.grad, context.stream(), ranks.comm_stream, {{"a bucket", 0, elements, 1}},
-                              {{0, 1, 0, elements}}, reduced(), reducer_options(std::move(shards), nullptr));
-    std::vector<double> seconds;
-    for (int i = 0; i < times; ++i) {
-      doing("timing a bucket after step", steps);
-      one.reset_statistics();
-      one.begin_step();
-      one.gradient_written(0);
-      one.finish();
-      synchronize();
-      seconds.push_back(one.statistics().total_s);
-    }
-    return seconds;
-  }
-
   void update(const Batch& batch, double rate) {
     add(batch, virtual_ranks == 0, rate);
     if (virtual_ranks > 0) {
@@ -1072,10 +1006,6 @@ SpanRecorder* TrainStep::recorder() const {
   return impl_->record.train.recorder;
 }
 
-std::vector<double> TrainStep::time_bucket(std::int64_t elements, int times) {
-  return impl_->time_bucket(elements, times);
-}
-
 std::size_t TrainStep::spans_of_a_step() const {
   const Impl& s = *impl_;
   // Of a micro-batch its calls and its input; of a bucket the point, the sum, the exchange, a wait for each of these
@@ -1083,13 +1013,6 @@ std::size_t TrainStep::spans_of_a_step() const {
   const auto microbatches =
       static_cast<std::size_t>(std::max({s.options.microbatches, s.virtual_ranks, std::int64_t{1}}));
   return microbatches * (s.plans.train.calls().size() + 1) + 6 * s.division.buckets.size() + 4;
-}
-
-std::string TrainStep::replan_obstacle() const {
-  return impl_->replan_obstacle();
-}
-void TrainStep::replan_buckets(const std::vector<int>& ends) {
-  impl_->replan_buckets(ends);
 }
 
 ParameterSet& TrainStep::parameters() {

@@ -244,18 +244,6 @@ class TrainStep {
   void record_into(SpanRecorder* recorder);
   [[nodiscard]] SpanRecorder* recorder() const;       ///< that one, or the step's own for a tool; nullptr: none
   [[nodiscard]] std::size_t spans_of_a_step() const;  ///< at most
-  /// Seconds on this rank of each of `times` sums over the ranks of the first `elements` of the gradient arena, as one
-  /// bucket in the options of this step; a user's hook and PowerSGD are left out. Collective, between steps; waits. The
-  /// gradients are overwritten by zeros. UsageError unless 1 <= elements <= those of the arena.
-  [[nodiscard]] std::vector<double> time_bucket(std::int64_t elements, int times);
-
-  /// Why another plan of the buckets needs another step; empty: replan_buckets() may be called.
-  [[nodiscard]] std::string replan_obstacle() const;
-  /// Sums gradients in other buckets from now on (BucketOptions::ends): makes another reducer, which is all that
-  /// depends on them. reducer()'s references end, statistics begin anew, and record_into(nullptr) is called. Between
-  /// steps; waits. The same on all ranks. UsageError for ends that are no plan and where there is a replan_obstacle();
-  /// StateError once steps were captured. Nothing has changed after an error.
-  void replan_buckets(const std::vector<int>& ends);
 
   [[nodiscard]] ParameterSet& parameters();
   [[nodiscard]] const Plan& train_plan() const;

@@ -42,18 +42,12 @@ std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint6
   return plan;
 }
 
-/// finish_time() once more, by what is left of each bucket's work at the points where the pace changes.
-double end_by_progress(const std::vector<Bucket>& plan, const std::vector<double>& ready, const CostModel& model,
-                       double slowdown) {
+/// finish_time() once more.
+double end_of(const std::vector<Bucket>& plan, const std::vector<double>& ready, const CostModel& model) {
   double now = 0;
   for (const Bucket& bucket : plan) {
-    now = std::max(now, ready[static_cast<std::size_t>(bucket.last - 1)]);
-    double work = model.predict(4.0 * static_cast<double>(bucket.end - bucket.begin));
-    const double beside = std::max(0.0, ready.back() - now);  // time until backward ends
-    const double done = std::min(work, beside / slowdown);
-    now += done * slowdown;
-    work -= done;
-    now += work;
+    now = std::max(now, ready[static_cast<std::size_t>(bucket.last - 1)]) +
+          model.predict(4.0 * static_cast<double>(bucket.end - bucket.begin));
   }
   return now;
 }
@@ -72,24 +66,20 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
       ready.push_back(now);
     }
     const std::vector<GradientRange> gradients = ranges(sizes);
-    const double slowdown = trial % 4 == 0 ? 3.5 : trial % 4 == 1 ? 0.6 : 1;
     for (const CostModel& model : {kLine, kPieces}) {
-      const auto end_of = [&](const std::vector<Bucket>& plan) {
-        return end_by_progress(plan, ready, model, slowdown);
-      };
-      const std::vector<Bucket> plan = plan_buckets_by_cost(gradients, ready, model, 4, slowdown);
-      const double finish = finish_time(plan, ready, model, 4, slowdown);
-      EXPECT_NEAR(finish, end_of(plan), 1e-12);
+      const std::vector<Bucket> plan = plan_buckets_by_cost(gradients, ready, model, 4);
+      const double finish = finish_time(plan, ready, model, 4);
+      EXPECT_NEAR(finish, end_of(plan, ready, model), 1e-12);
       double least = std::numeric_limits<double>::infinity();
       for (unsigned cuts = 0; cuts < 1U << (kGradients - 1); ++cuts) {
-        least = std::min(least, end_of(plan_of(gradients, cuts)));
+        least = std::min(least, end_of(plan_of(gradients, cuts), ready, model));
       }
       EXPECT_LE(finish, least + 0.0011 * (least - ready.back()));
       EXPECT_GE(finish, least * (1 - 1e-12));
       std::size_t fewest = kGradients;
       for (unsigned cuts = 0; cuts < 1U << (kGradients - 1); ++cuts) {
         const std::vector<Bucket> other = plan_of(gradients, cuts);
-        if (end_of(other) <= least) {
+        if (end_of(other, ready, model) <= least) {
           fewest = std::min(fewest, other.size());
         }
       }
@@ -97,49 +87,12 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
       EXPECT_EQ(plan.front().begin, 128);
       EXPECT_EQ(plan.back().last, kGradients);
       // The control: one bucket for all, and one for each, are plans too and worse.
-      const double one = end_of(plan_of(gradients, 0));
-      const double each = end_of(plan_of(gradients, ~0U));
+      const double one = end_of(plan_of(gradients, 0), ready, model);
+      const double each = end_of(plan_of(gradients, ~0U), ready, model);
       better_than_one += finish < 0.95 * std::min(one, each) ? 1 : 0;
     }
   }
   EXPECT_GT(better_than_one, 30);
-}
-
-/// No plan whose buckets of several gradients have at most so many elements is over earlier.
-TEST(BucketCost, NoBucketOfSeveralGradientsIsLargerThanTold) {
-  const auto gradients = ranges({300, 500, 100, 900, 200, 200, 100});
-  const std::vector<double> ready(gradients.size(), 0.0);  // one bucket would be best
-  ASSERT_EQ(plan_buckets_by_cost(gradients, ready, kLine, 4).size(), 1U);
-  for (const std::int64_t most : {1, 400, 800, 1200, 2300}) {
-    const std::vector<Bucket> plan = plan_buckets_by_cost(gradients, ready, kLine, 4, 1, most);
-    const auto fits = [most](const std::vector<Bucket>& buckets) {
-      return std::all_of(buckets.begin(), buckets.end(), [most](const Bucket& bucket) {
-        return bucket.last - bucket.first == 1 || bucket.end - bucket.begin <= most;
-      });
-    };
-    EXPECT_TRUE(fits(plan)) << most;
-    double best = std::numeric_limits<double>::infinity();
-    for (std::uint64_t cuts = 0; cuts < 1U << (gradients.size() - 1); ++cuts) {
-      const std::vector<Bucket> other = plan_of(gradients, cuts);
-      best = fits(other) ? std::min(best, finish_time(other, ready, kLine, 4)) : best;
-    }
-    EXPECT_LE(finish_time(plan, ready, kLine, 4), best * (1 + 2e-3)) << most;
-  }
-}
-
-TEST(BucketCost, WhatIsSlowBesideBackwardIsHiddenLess) {
-  const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(40, 250000));  // 40 MB of f32
-  const std::vector<double> ready = even_ready_times(gradients, 0.08);
-  const double half = finish_time(plan_buckets_by_cost(gradients, ready, kLine, 4), ready, kLine, 4);
-  const double slow = finish_time(plan_buckets_by_cost(gradients, ready, kLine, 4, 4), ready, kLine, 4, 4);
-  EXPECT_LT(half, 0.082);  // 40 ms of communication are hidden behind 80 ms
-  // At a quarter of the pace 80 ms hide 20 ms, less what has to be ready first; the rest comes behind.
-  EXPECT_GT(slow, 0.08 + 0.02);
-  EXPECT_LT(slow, 0.08 + 0.025);
-  for (const double wrong : {0.0, -1.0, std::nan(""), HUGE_VAL}) {
-    EXPECT_THROW((void)finish_time({}, {}, kLine, 4, wrong), UsageError) << wrong;
-    EXPECT_THROW((void)plan_buckets_by_cost(gradients, ready, kLine, 4, wrong), UsageError) << wrong;
-  }
 }
 
 TEST(BucketCost, WhatLatencyAndBandwidthAskFor) {

@@ -294,7 +294,7 @@ def options_seeds():
         "--epochs=3", "--batch-size=64", "--lr=0.1", "--schedule=step", "--bucket-mb=2.5", "--loss-scale=1024", "--dtype=bf16",
         "--optimizer=adamw", "--devices=cpu:2", "--accumulate=2", "--watchdog=30", "--warmup-steps=5", "--seed=7"]))
     put("options", "per_rank", "--batch-per-rank\n8\n--steps\n100\n--optimizer\nlars\n--nesterov\n--clip-norm\n1e3")
-    put("options", "cost", "--cost=cost.json\n--bucket-mb=auto\n--reduce-dtype=bf16\n--choices=c.json\n--tune=on")
+    put("options", "cost", "--cost=cost.json\n--reduce-dtype=bf16\n--choices=c.json\n--tune=on")
     put("options", "switches", "--cuda-graph=off\n--overlap=on\n--dry-run\n--overwrite\n--keep=0\n--out=o\n--keep-last\n--no-decay-norm")
     put("options", "help", "--help")
     put("options", "version", "--version")
@@ -307,7 +307,7 @@ def options_seeds():
             ("resume_empty", "--resume="), ("both", "--init=a\n--resume=b"), ("devices", "--devices=[1"), ("nodes", "--nodes=-1"),
             ("threads", "--threads=1025"), ("workers", "--workers=-2"), ("watchdog", "--watchdog=0.5"), ("dtype", "--dtype=f64\n--reduce-dtype=bf16"),
             ("config", "--config=x.toml"), ("epsilon", "--epsilon=0\n--optimizer=adam"), ("momentum", "--momentum=1"), ("nesterov", "--nesterov\n--optimizer=adam"),
-            ("smoothing", "--label-smoothing=1"), ("launcher", "--launcher=x"), ("cost_alone", "--bucket-mb=auto"), ("compress", "--compress=powersgd:2"), ("compress_rank", "--compress=powersgd:0")]:
+            ("smoothing", "--label-smoothing=1"), ("launcher", "--launcher=x"), ("cost_alone", "--cost=cost.json"), ("compress", "--compress=powersgd:2"), ("compress_rank", "--compress=powersgd:0")]:
         put("options", name, line)
 
 

@@ -238,8 +238,8 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype)) << sent_text(o, options, reducer)
       << (options.sum_order == comm::SumOrder::ranks ? ", added in rank order" : "")
-      << (resolved.buckets.empty() ? "" : ", " + resolved.buckets) << (o.cost.empty() ? "" : concat(", by ", o.cost))
-      << "; overlap with backward " << place.overlap_reason() << '\n';
+      << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
+      << '\n';
   if (!place.on_gpu() && !session.sums().empty()) {
     out << "  sums       " << session.sums() << '\n';
   }

@@ -21,12 +21,6 @@
 
 namespace lockstep::nn {
 
-namespace {
-
-constexpr const char* kBucketPlan = "bucket_plan";  // an option of the identity
-
-}  // namespace
-
 Ranks ranks_of(comm::Session& session, comm::Workplace& place, comm::Watchdog* watchdog) {
   return {place.grad(), session.control(), place.communication_stream(), watchdog,
           place.on_gpu() ? nullptr : &session.inline_ops()};
@@ -36,10 +30,13 @@ void TrainerMaker::make(const Recipe& recipe) {
   resolve_options(recipe);
   identify(recipe);
   choose_calls(recipe.model);
-  if (o_.bucket_mb == "auto") {
-    plan_buckets(recipe);
+  if (watchdog_ != nullptr) {
+    watchdog_->begin("making the trainer");
   }
-  emplace(recipe, made_.resolved.trainer);
+  session_.agree([&] {
+    trainer_.emplace(place_.context(), ranks_of(session_, place_, watchdog_), recipe.model,
+                     TrainingData{*recipe.train, *recipe.test}, made_.resolved.trainer);
+  });
   made_.identity.layers = trainer_->layers();
   made_.identity.choices = trainer_->choices();
   made_.identity.buckets = identity_of(*trainer_).buckets;
@@ -228,66 +225,6 @@ void TrainerMaker::choose_calls(const Model& model) {
   if (prepares) {  // on every rank, before the trainer plans one call after the other
     session_.agree([&] { prepare_choices(place_.context(), plans, options.plan.choices); });
   }
-}
-
-void TrainerMaker::plan_buckets(const Recipe& recipe) {
-  TrainerOptions& options = made_.resolved.trainer;
-  session_.agree([&] {
-    require<UsageError>(options.hook == nullptr && options.power_sgd_rank == 0, "--bucket-mb is auto beside ",
-                        options.hook == nullptr ? "PowerSGD" : "a gradient hook",
-                        " of the program, expected a size: what it sends costs other than a sum");
-  });
-  if (options.virtual_ranks == 0) {  // with them buckets do not decide numbers
-    made_.identity.options[kBucketPlan] = "measured";
-  }
-  if (o_.dry_run || !o_.evaluate.empty() || session_.size() == 1) {
-    made_.resolved.buckets = session_.size() > 1 ? "to be planned from trial steps" : "";
-    return;
-  }
-  const auto& parameters = recipe.model.parameters();
-  const std::int64_t gradients =
-      std::count_if(parameters.begin(), parameters.end(), [](const auto& p) { return p.spec.trainable; }) +
-      (options.plan.weights != LossWeights::none ? 1 : 0);
-  const auto planned = [&](const RunIdentity& run) {
-    return run.options.count(kBucketPlan) == 1 && !run.buckets.empty() && run.buckets.back() == gradients &&
-           choices_hold(run, made_.identity);
-  };
-  const bool holds = saved_ && planned(saved_->identity);
-  const std::vector<double> hold = comm::all_gather_value(session_.control(), holds ? 1 : 0);
-  if (*std::min_element(hold.begin(), hold.end()) == 1) {
-    options.buckets = {};
-    options.buckets.ends.assign(saved_->identity.buckets.begin(), saved_->identity.buckets.end());
-    made_.resolved.buckets = "as planned in " + resume_from_;
-    return;
-  }
-  TrainerOptions trial_options = options;
-  trial_options.cuda_graph = CudaGraph::off;  // what is captured is not timed
-  emplace(recipe, trial_options);
-  session_.agree([&] { trainer_->start(); });
-  const BucketTrialOptions how{.cost = options.buckets.all_reduce};
-  made_.trial = try_buckets(
-      trainer_->train_step(), session_.control(), [this] { trainer_->step(); }, how);
-  trainer_.reset();
-  options.buckets = {};
-  options.buckets.ends = made_.trial->ends;
-  made_.resolved.buckets =
-      made_.trial->tried.empty()
-          ? concat("planned from ", how.steps, " trial steps")
-          : concat("the best of ", made_.trial->tried.size(),
-                   made_.trial->tried.size() == 1 ? " plan in " : " plans in ", made_.trial->steps, " trial steps");
-  if (saved_) {
-    made_.resolved.buckets += concat(", as the plan of ", resume_from_, " is of another run");
-  }
-}
-
-void TrainerMaker::emplace(const Recipe& recipe, const TrainerOptions& options) {
-  if (watchdog_ != nullptr) {
-    watchdog_->begin("making the trainer");
-  }
-  session_.agree([&] {
-    trainer_.emplace(place_.context(), ranks_of(session_, place_, watchdog_), recipe.model,
-                     TrainingData{*recipe.train, *recipe.test}, options);
-  });
 }
 
 }  // namespace lockstep::nn

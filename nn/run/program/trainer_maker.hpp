@@ -10,7 +10,6 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/nn/step/bucket_trial.hpp>
 
 namespace lockstep::nn {
 
@@ -21,25 +20,21 @@ namespace lockstep::nn {
 struct PreparedTraining {
   ResolvedTraining resolved;
   RunIdentity identity;
-  std::optional<BucketTrial> trial;   ///< none: the buckets were not measured
   std::optional<ChoiceReport> tuned;  ///< what rank 0 found; none: nothing was chosen
 };
 
-/// From options and recipe to the trainer: numbers of the recipe, the identity of the run, library choices, the plan of
-/// the gradient buckets. Collective. What it is given outlives it.
+/// From options and recipe to the trainer: numbers of the recipe, the identity of the run, library choices. Collective.
+/// What it is given outlives it.
 class TrainerMaker {
  public:
-  /// saved: the checkpoint that is resumed or evaluated, from `resume_from`; none: neither. `made` and `trainer` are
-  /// what make() fills.
+  /// saved: the checkpoint that is resumed or evaluated; none: neither. `made` and `trainer` are what make() fills.
   TrainerMaker(comm::Session& session, comm::Workplace& place, const TrainingOptions& options, comm::Watchdog* watchdog,
-               const std::optional<CheckpointState>& saved, const std::string& resume_from, PreparedTraining& made,
-               std::optional<Trainer>& trainer)
+               const std::optional<CheckpointState>& saved, PreparedTraining& made, std::optional<Trainer>& trainer)
       : session_(session),
         place_(place),
         o_(options),
         watchdog_(watchdog),
         saved_(saved),
-        resume_from_(resume_from),
         first_(session.rank() == 0),
         made_(made),
         trainer_(trainer) {}
@@ -60,18 +55,12 @@ class TrainerMaker {
   /// Library choices: those of the checkpoint where they hold (choices_hold()), as they are a part of the run; else
   /// rank 0's for all, where they are to be timed.
   void choose_calls(const Model& model);
-  /// The plan of the gradient buckets: that of the checkpoint, as it is a part of the run, where its plan was measured
-  /// by the same ranks with the same batches; else that of trial steps, by a trainer that goes before the run's is
-  /// made.
-  void plan_buckets(const Recipe& recipe);
-  void emplace(const Recipe& recipe, const TrainerOptions& options);
 
   comm::Session& session_;
   comm::Workplace& place_;
   const TrainingOptions& o_;
   comm::Watchdog* watchdog_;
   const std::optional<CheckpointState>& saved_;
-  const std::string& resume_from_;
   bool first_;
   PreparedTraining& made_;
   std::optional<Trainer>& trainer_;

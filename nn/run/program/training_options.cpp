@@ -30,8 +30,9 @@ double number_in(const std::string& text) {
 
 double bucket_megabytes(const std::string& text) {
   const double value = number_in(text);
-  require<UsageError>(value == 0 || (value * (1 << 20) >= 1 && value <= 1e6), "--bucket-mb is '", text,
-                      "', expected 0, a byte (1e-6) to 1000000, or auto");
+  require<UsageError>(
+      value == 0 || (value * (1 << 20) >= 1 && value <= 1e6), "--bucket-mb is '", text,
+      "', expected 0 or MB from a byte (1e-6) to 1000000; without this option, --cost FILE plans by measured costs");
   return value;
 }
 
@@ -168,13 +169,8 @@ void require_compression(const TrainingOptions& o, const NamedStrategy& strategy
   }
   beside(o.reproducible == "run", "--reproducible", o.reproducible, "run: its sums are the library's");
   beside(strategy.strategy == Strategy::ddp, "--strategy", o.strategy, "ddp: all ranks get all gradients");
-  beside(o.bucket_mb != "auto", "--bucket-mb", o.bucket_mb, "a size: what travels costs other than a sum");
   beside(!resolved(parse_loss_scale(o.loss_scale), parse_precision(o.dtype).dtype).scales(), "a loss scale of",
          o.loss_scale, "--loss-scale off: what is not sent would keep an old scale");
-}
-
-bool buckets_by_cost(const TrainingOptions& o) {
-  return o.bucket_mb == "auto" || (o.bucket_mb.empty() && !o.cost.empty());
 }
 
 }  // namespace
@@ -246,11 +242,11 @@ void require_training_options(const TrainingOptions& o) {
   at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
   require<UsageError>(o.label_smoothing >= 0 && o.label_smoothing < 1, "--label-smoothing is ", o.label_smoothing,
                       ", expected 0 <= value < 1");
-  if (!buckets_by_cost(o) && !o.bucket_mb.empty()) {
+  if (!o.bucket_mb.empty()) {
     (void)bucket_megabytes(o.bucket_mb);
   }
-  require<UsageError>(buckets_by_cost(o) || o.cost.empty(), "--bucket-mb is '", o.bucket_mb, "' and --cost is '",
-                      o.cost, "', expected no file of costs with a size, or auto");
+  require<UsageError>(o.bucket_mb.empty() || o.cost.empty(), "--bucket-mb is '", o.bucket_mb, "' and --cost is '",
+                      o.cost, "', expected one of the two");
   require<UsageError>(o.watchdog == 0 || (std::isfinite(o.watchdog) && o.watchdog >= 1), "--watchdog is ", o.watchdog,
                       ", expected seconds, at least 1, or 0 for none");
   require<UsageError>(!o.stall_report || *o.stall_report == 0 || (*o.stall_report > 0 && *o.stall_report < o.watchdog),
@@ -385,9 +381,8 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   require<UsageError>(!strategy.one_rank || ranks == 1, "--strategy is single and the job has ", ranks,
                       " ranks, expected 1, or ddp");
   t.strategy = strategy.strategy;
-  t.buckets.bucket_bytes = buckets_by_cost(o) || o.bucket_mb.empty()
-                               ? 0
-                               : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));
+  t.buckets.bucket_bytes =
+      o.bucket_mb.empty() ? 0 : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));
 
   require<UsageError>(o.keep_last || rules.global_batch <= training_samples,
                       o.batch_per_rank ? "--batch-per-rank" : "--batch-size", " is ",

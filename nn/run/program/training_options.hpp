@@ -72,8 +72,7 @@ struct TrainingOptions {
   // Ranks.
   int threads = 0;  ///< of a rank on the host; 0: as Workplace decides
   Switch overlap = Switch::automatic;
-  /// MB; "auto": planned from trial steps (nn/step/bucket_trial.hpp), with the costs of `cost` where it is given;
-  /// empty: planned by `cost` alone, or large buckets and a small last one.
+  /// MB; empty: planned by `cost`, or large buckets and a small last one.
   std::string bucket_mb;
   std::string cost;  ///< cost.json of lockstep-cost
   std::string reduce_dtype = "fp32";
@@ -162,7 +161,6 @@ struct ResolvedTraining {
   RunRules rules;
   std::int64_t total_steps = 0;
   std::vector<std::string> warnings;
-  std::string buckets{};  ///< where the plan of the gradient buckets is from, for the header; empty: not measured
 };
 /// training_samples: size of the training set. UsageError naming the option.
 [[nodiscard]] ResolvedTraining resolve(const TrainingOptions& options, std::int64_t training_samples,

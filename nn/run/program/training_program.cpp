@@ -227,7 +227,7 @@ struct TrainingProgram::Impl {
     });
     require<UsageError>(recipe.train != nullptr && recipe.test != nullptr,
                         "training program: a data set is missing, expected one to train on and one to test with");
-    TrainerMaker(session, place, o, watchdog, saved, resume_from, made, trainer).make(recipe);
+    TrainerMaker(session, place, o, watchdog, saved, made, trainer).make(recipe);
     if (first) {
       print_header(std::cout, o, recipe, made.resolved, session, place, *trainer);
       if (made.tuned) {
@@ -476,10 +476,6 @@ struct TrainingProgram::Impl {
       session.agree([&] { observers.add(make_trace()); });
       trace->start();
     }
-    std::optional<ExposedTime> exposed;
-    if (o.bucket_mb == "auto" && session.size() > 1) {
-      observers.add(exposed.emplace(*trainer));
-    }
     observers.add(files);
     const std::vector<RunMetric> metrics = watch_classes(recipe);
     std::optional<EvaluationFile> evaluation;
@@ -526,9 +522,6 @@ struct TrainingProgram::Impl {
     }
     if (trace) {
       report_trace();
-    }
-    if (exposed) {
-      report_exposed(exposed->seconds());
     }
     files.on_end(code, *result);
     if (first) {
@@ -582,26 +575,6 @@ struct TrainingProgram::Impl {
       Json::Object fields = summary->json();
       fields["file"] = o.trace;
       files.write_event("trace", fields);
-    }
-  }
-
-  /// What the plan of the buckets has brought: own is the measurement of this rank.
-  void report_exposed(std::optional<double> own) {
-    const std::vector<double> all = comm::all_gather_value(session.control(), own.value_or(-1));
-    const bool known = *std::min_element(all.begin(), all.end()) >= 0;
-    double measured = 0;
-    for (const double seconds : all) {
-      measured += seconds / static_cast<double>(all.size());
-    }
-    if (first) {
-      std::cout << "exposed: " << (made.trial ? "predicted " + seconds_text(made.trial->exposed_s) + ", " : "")
-                << (known ? "measured " + seconds_text(measured) : "not measured") << " a step\n";
-      Json::Array ends(made.identity.buckets.begin(), made.identity.buckets.end());
-      files.write_event("buckets", {{"ends", ends},
-                                    {"plan", made.trial ? Json(made.trial->name) : Json()},
-                                    {"predicted_exposed_s", made.trial ? Json(made.trial->exposed_s) : Json()},
-                                    {"measured_exposed_s", known ? Json(measured) : Json()},
-                                    {"slowdown", made.trial ? Json(made.trial->slowdown) : Json()}});
     }
   }
 

@@ -211,26 +211,5 @@ TEST_F(TrainerTest, RangesOfAStepThatFails) {
   EXPECT_EQ(failures, comm::none_failed(1));
 }
 
-/// Buckets that are planned anew are another reducer.
-TEST_F(TrainerTest, RangesOfBucketsThatArePlannedAnew) {
-  const DataSplit data = small_data();
-  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1});
-    Stream worker = Stream::host_worker("comm");
-    Trainer trainer(context, {grad, *control, worker}, mlp(), data, small_options());
-    trainer.start();
-    const int gradients = static_cast<int>(trainer.reducer().gradients().size());
-    trainer.train_step().replan_buckets({1, 2, 3, gradients});
-    ASSERT_EQ(trainer.reducer().buckets().size(), 4U);
-    const Told told;
-    trainer.step();
-    if (told.attached()) {
-      expect_step(told.lines(), trainer, 1, true);
-    }
-  });
-  EXPECT_EQ(failures, comm::none_failed(1));
-}
-
 }  // namespace
 }  // namespace lockstep::nn

@@ -29,7 +29,6 @@
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/nn/step/bucket_trial.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -164,9 +163,7 @@ struct RunSetup {
   bool check_gradients = false;
   bool weights_beside = false;
   bool norms_served = false;  ///< convolutions take the sums of batch norms, where they may
-  bool trial = false;         ///< trial steps plan the buckets, on two GPUs
   bool watched = false;       ///< by a watchdog, which two GPUs tell at the end that the device has done it all
-  std::vector<int> ends{};
 };
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
@@ -185,7 +182,6 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.schedule.base = setup.optimizer.kind == OptimizerKind::sgd ? 0.1 : 1e-2;
   options.schedule.total_steps = 8;
   options.buckets.bucket_bytes = setup.bucket_bytes;
-  options.buckets.ends = setup.ends;
   options.strategy = setup.strategy;
   options.sum_order = setup.sum_order;
   options.power_sgd_rank = setup.power_sgd_rank;
@@ -223,7 +219,6 @@ struct Outcome {
   std::vector<float> parameters;
   Metrics trained;
   Metrics evaluated;
-  std::vector<int> ends;  ///< of the plan that trial steps made
 };
 
 void keep(Outcome& outcome, const std::string& name, const Metrics& metrics) {
@@ -1173,22 +1168,7 @@ void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&
     const auto grad = comm::make_nccl_communicator(world, device);
     CudaContext context(device);
     Stream communication = Stream::cuda(device, -1);
-    TrainerOptions options = options_of(setup, data, device);
-    if (setup.trial) {
-      options.cuda_graph = CudaGraph::off;
-      Trainer trial(context, {*grad, *control, communication}, model, data, options);
-      trial.start();
-      const BucketTrial tried =
-          try_buckets(trial.train_step(), *control, [&] { trial.step(); },
-                      {.warm_steps = 1, .steps = 2, .contest_steps = 12, .confirm_steps = 6, .cost_seconds = 0});
-      EXPECT_FALSE(tried.tried.empty());
-      EXPECT_EQ(trial.position().step, tried.steps);
-      EXPECT_TRUE(std::is_sorted(tried.ready_s.begin(), tried.ready_s.end()));
-      EXPECT_GT(tried.ready_s.back(), 0) << "by the events of the stream";
-      outcomes[world.rank()].ends = tried.ends;
-      options.buckets.ends = tried.ends;
-      options.cuda_graph = setup.graph;
-    }
+    const TrainerOptions options = options_of(setup, data, device);
     comm::detail::Progress progress{};
     std::optional<comm::Watchdog> watchdog;
     if (setup.watched) {
@@ -1200,14 +1180,12 @@ void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&
     trainer.start();
     steps(trainer, setup.steps);
     trainer.require_same_state();
-    const std::vector<int> ends = outcomes[world.rank()].ends;
     outcomes[world.rank()] = outcome_of(trainer);
     const std::string last = concat("; on the device step ", setup.steps, ": all ");
     for (int looks = 0; watchdog && looks < 300 && progress.text().find(last) == std::string::npos; ++looks) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
     EXPECT_EQ(progress.text().find(last) != std::string::npos, setup.watched) << progress.text();
-    outcomes[world.rank()].ends = ends;
   });
   EXPECT_EQ(failures, comm::none_failed(2));
   EXPECT_EQ(standin::violations(), Texts{});
@@ -1245,21 +1223,6 @@ TEST(CudaTraining, AWatchdogSeesWhatTheDevicesHaveDone) {
       EXPECT_EQ(differences(plain[0], watched[0]), Texts{});
     }
   }
-}
-
-/// Planned by what the streams' events say of steps that are not captured; then the steps of the run are.
-TEST(CudaTraining, TwoRanksPlanTheirBucketsAndCaptureTheirSteps) {
-  RunSetup setup{.model = mlp, .graph = CudaGraph::on, .trial = true};
-  Outcome planned[2];
-  train_on_two_gpus(setup, 0, planned);
-  ASSERT_FALSE(planned[0].ends.empty());
-  EXPECT_EQ(planned[0].ends, planned[1].ends);
-  EXPECT_EQ(differences(planned[0], planned[1]), Texts{});
-  setup.trial = false;
-  setup.ends = planned[0].ends;
-  Outcome told[2];
-  train_on_two_gpus(setup, 0, told);
-  EXPECT_EQ(differences(planned[0], told[0]), Texts{}) << "nothing of the trial is left";
 }
 
 /// With batch norm over both ranks, too: its exchanges lie between the buckets, on another stream.
