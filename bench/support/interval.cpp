@@ -1,7 +1,6 @@
 #include "bench/support/interval.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -19,16 +18,6 @@ double median_of(std::span<const double> values) {
   const auto middle = sorted.begin() + static_cast<std::ptrdiff_t>(sorted.size() / 2);
   std::nth_element(sorted.begin(), middle, sorted.end());
   return *middle;
-}
-
-double standard_error_of(std::span<const double> values) {
-  const auto n = static_cast<double>(values.size());
-  const double mean = mean_of(values);
-  double squares = 0;
-  for (const double value : values) {
-    squares += (value - mean) * (value - mean);
-  }
-  return values.size() > 1 ? std::sqrt(squares / (n - 1) / n) : 0;
 }
 
 std::pair<double, double> ratio_interval(std::span<const double> a, std::span<const double> b,

@@ -65,14 +65,6 @@ class Stopwatch {
     return on_host_ ? host_->seconds : seconds_;
   }
 
-  void reset() {
-    for (Pair& pair : pairs_) {
-      pair.used = false;
-    }
-    seconds_ = 0;
-    host_->seconds = 0;
-  }
-
  private:
   static constexpr std::size_t kPairs = 4;
   struct HostTime {  ///< shared with queued work, which may outlive the reducer after an error
@@ -708,17 +700,6 @@ ReducerStatistics GradientReducer::statistics() const {
   }
   result.exposed_s = s.overlapped ? result.exposed_s + s.waited_for_gather.seconds() : result.total_s;
   return result;
-}
-
-void GradientReducer::reset_statistics() {
-  Impl& s = *impl_;
-  s.steps = 0;
-  s.waited_for_gather.reset();
-  for (const auto& slot : s.slots) {
-    slot->time.reset();
-    slot->gather_time.reset();
-    slot->waited.reset();
-  }
 }
 
 }  // namespace lockstep::comm

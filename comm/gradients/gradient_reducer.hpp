@@ -16,8 +16,8 @@ namespace lockstep::comm {
 
 class BucketMarks;  // bucket_marks.hpp
 
-/// Seconds of gradient communication, summed over the steps since the last reset. Steps captured into a Graph are not
-/// timed and do not count.
+/// Seconds of gradient communication, summed over the steps. Steps captured into a Graph are not timed and do not
+/// count.
 struct ReducerStatistics {
   std::int64_t steps = 0;
   double total_s = 0;  ///< from start to end of each sum, with the conversions of 16-bit buckets; and of each gather
@@ -122,7 +122,6 @@ class GradientReducer {
   void mark_into(BucketMarks* marks);
 
   [[nodiscard]] ReducerStatistics statistics() const;  ///< of finished steps; call it when the streams are idle
-  void reset_statistics();
 
  private:
   struct Impl;
