@@ -8,8 +8,8 @@
 #include <string>
 
 #include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/nn/data/images/auto_augment_policy.hpp>
 #include <lockstep/nn/data/open_data.hpp>
+#include <lockstep/nn/data/options/auto_augment_policy.hpp>
 
 /// What a training image goes through in an epoch, in the loader's threads or, from the colours on, on a device
 /// (Dataset::deferred()), in the order of torchvision's recipes:

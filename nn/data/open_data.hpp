@@ -7,7 +7,7 @@
 #include <vector>
 
 #include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/nn/data/images/crop_options.hpp>
+#include <lockstep/nn/data/options/crop_options.hpp>
 
 /// The sets of images that lockstep opens by a text: --data of train_resnet.
 namespace lockstep::nn {

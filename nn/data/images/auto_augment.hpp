@@ -2,8 +2,8 @@
 
 #include <vector>
 
-#include <lockstep/nn/data/images/auto_augment_policy.hpp>
 #include <lockstep/nn/data/images/picture_ops.hpp>
+#include <lockstep/nn/data/options/auto_augment_policy.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::nn::images {

@@ -3,8 +3,8 @@
 #include <cstdint>
 #include <string>
 
-#include <lockstep/nn/data/images/crop_options.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
+#include <lockstep/nn/data/options/crop_options.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::nn::images {
