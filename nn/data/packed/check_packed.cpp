@@ -6,7 +6,7 @@
 
 #include <lockstep/nn/data/detail/pictures.hpp>
 #include <lockstep/nn/data/packed/ahead.hpp>
-#include <lockstep/nn/data/packed/packed_header.hpp>
+#include <lockstep/nn/data/packed/detail/packed_header.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {

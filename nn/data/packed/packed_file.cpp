@@ -4,7 +4,7 @@
 
 #include <lockstep/nn/data/detail/packed_frame.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
-#include <lockstep/nn/data/packed/packed_header.hpp>
+#include <lockstep/nn/data/packed/detail/packed_header.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/crc32.hpp>
