@@ -297,7 +297,7 @@ std::string wrong_with(Context& context, const std::shared_ptr<const Plan>& plan
       return difference_beside_norm(context, *small);
     }
   }
-  if (const std::string wrong = difference(context, *small); !wrong.empty()) {
+  if (std::string wrong = difference(context, *small); !wrong.empty()) {
     return wrong;
   }
   if (const auto* host = dynamic_cast<const CpuContext*>(&context); host != nullptr && host->threads() > 1) {

@@ -74,6 +74,9 @@ TEST(Session, AloneItSharesNoFolderWithOthers) {
 // Open MPI 5 goes on without the folder and crashes at the next call.
 TEST(Session, AloneItNeedsAFolderForTemporaryFiles) {
   NEEDS_MPI();
+  if (run(0, "ok").count("on Open MPI ") == 0) {
+    GTEST_SKIP() << "another MPI needs no such folder";
+  }
   const testing::TemporaryFolder folder;
   testing::put_file(folder / "file", "");
   const Ended o = run(0, "ok", "TMPDIR=" + folder / "file");
