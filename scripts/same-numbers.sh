@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Trains small models and prints the sha256 of what each run leaves: two builds that compute the same numbers print the
-# same lines. Run it before and after a change that must not change a number. Two minutes a build.
+# same lines. Run it before and after a change that must not change a number. A minute a build.
 #   scripts/same-numbers.sh BUILD             the hashes of the programs in BUILD/bin
 #   scripts/same-numbers.sh BUILD OTHER       those of both builds, compared; exit status 1 when a line differs
 # Lines ".plan" are no numbers but the calls of a training step as text, for a GPU that this machine need not have: layer,
@@ -71,7 +71,7 @@ models() {
   run resnet20-2-world 2 "${resnet20[@]}" --reproducible world --virtual-ranks 4
   run resnet20-2-layout-overlap 2 "${resnet20[@]}" --reproducible layout --overlap on --bucket-mb 0.1
   run resnet20-2-pictures 2 --model resnet20 "${small[@]}" --steps 6 --mixup 0.2 --cutmix 1 --random-erase 0.5 --label-smoothing 0.1
-  run resnet20-1-fused-frozen 1 "${resnet20[@]}" --freeze layer1 --weights-beside
+  run resnet20-1-frozen-beside 1 "${resnet20[@]}" --freeze layer1 --weights-beside
   run resnet18-1-fp32 1 --model resnet18 --image-size 32 --batch-size 8 --steps 3
   run resnet18-2-bf16 2 --model resnet18 --image-size 32 --batch-size 8 --steps 3 --dtype bf16
   run airbench94-1 1 --model airbench94 --image-size 32 --classes 5 --batch-size 12 --steps 3

@@ -112,13 +112,6 @@ Numbers absolute(CpuContext& host, const Numbers& of) {
   return {without_sign(of.a), without_sign(of.b), without_sign(of.bias), without_sign(of.out)};
 }
 
-LibraryCall call_of(const ops::ConvPlan& plan) {
-  return ops::ConvCall{plan.desc(), plan.pass()};
-}
-LibraryCall call_of(const ops::MatmulPlan& plan) {
-  return plan.desc();
-}
-
 void enqueue(Context& context, const ops::ConvPlan& plan, const LibraryOperands& o, const TensorView& workspace) {
   ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
 }
@@ -311,10 +304,6 @@ std::string wrong_with(Context& context, const std::shared_ptr<const Plan>& plan
   return {};
 }
 
-bool is_own(const std::string& choice) {
-  return choice.starts_with("reference") || choice == "cuda" || choice.starts_with("cuda:");
-}
-
 }  // namespace
 
 template <class Plan, class List, class Try>
@@ -325,7 +314,7 @@ std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::s
   const auto* const host = dynamic_cast<const CpuContext*>(&context);
   const std::string threads = host == nullptr ? std::string() : concat(", ", host->threads(), " threads");
   const auto right = [&](const std::shared_ptr<const Plan>& one) {
-    if (is_own(one->choice())) {
+    if (is_own(one->choice(), context.device())) {
       return true;
     }
     const std::string what = concat(call, ": ", one->choice(), " (", one->implementation(), threads, ')');
@@ -363,7 +352,7 @@ std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::s
 
 std::shared_ptr<const ops::ConvPlan> ChoiceVerifier::checked(Context& context,
                                                              std::shared_ptr<const ops::ConvPlan> plan) {
-  if (is_own(plan->choice())) {
+  if (is_own(plan->choice(), context.device())) {
     return plan;
   }
   const ops::ConvDesc desc = plan->desc();
@@ -378,7 +367,7 @@ std::shared_ptr<const ops::ConvPlan> ChoiceVerifier::checked(Context& context,
 
 std::shared_ptr<const ops::MatmulPlan> ChoiceVerifier::checked(Context& context,
                                                                std::shared_ptr<const ops::MatmulPlan> plan) {
-  if (is_own(plan->choice())) {
+  if (is_own(plan->choice(), context.device())) {
     return plan;
   }
   const ops::MatmulDesc desc = plan->desc();

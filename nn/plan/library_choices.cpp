@@ -287,15 +287,7 @@ std::vector<ops::ConvCall> with_choices(const std::map<std::string, LibraryCall>
 }
 
 LibraryCall call_of(const LibraryPlan& library) {
-  return std::visit(
-      [](const auto& planned) -> LibraryCall {
-        if constexpr (requires { planned->pass(); }) {
-          return ops::ConvCall{planned->desc(), planned->pass()};
-        } else {
-          return planned->desc();
-        }
-      },
-      library.plan);
+  return std::visit([](const auto& planned) { return nn::call_of(*planned); }, library.plan);
 }
 
 std::string host_name() {

@@ -6,7 +6,7 @@ namespace lockstep {
 
 namespace {
 
-/// Neighbours differ, so that a shifted copy of a band is damage, too. No pattern of four is a small float.
+/// Neighbours differ, so that a shifted copy of a band is damage, too.
 std::byte guard_byte(std::size_t i) {
   return static_cast<std::byte>(0xA5 ^ (i * 29 & 0xFF));
 }

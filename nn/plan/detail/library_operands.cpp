@@ -33,12 +33,24 @@ LibraryOperands operands_of_call(const ops::MatmulDesc& d, Device device) {
 
 }  // namespace
 
+LibraryCall call_of(const ops::ConvPlan& plan) {
+  return ops::ConvCall{plan.desc(), plan.pass()};
+}
+
+LibraryCall call_of(const ops::MatmulPlan& plan) {
+  return plan.desc();
+}
+
 LibraryOperands operands_of(const LibraryCall& call, Device device) {
   return std::visit([&](const auto& one) { return operands_of_call(one, device); }, call);
 }
 
 const char* own_kernels(Device device) {
   return device.kind == DeviceKind::cuda ? "cuda" : "reference";
+}
+
+bool is_own(std::string_view choice, Device device) {
+  return choice.substr(0, choice.find(':')) == own_kernels(device);
 }
 
 }  // namespace lockstep::nn

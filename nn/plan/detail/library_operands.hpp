@@ -1,9 +1,14 @@
 #pragma once
 
+#include <string_view>
+
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {
+
+[[nodiscard]] LibraryCall call_of(const ops::ConvPlan& plan);
+[[nodiscard]] LibraryCall call_of(const ops::MatmulPlan& plan);
 
 /// The tensors that a call reads and writes, in the order of conv2d() and matmul(). Without a bias that is not given.
 struct LibraryOperands {
@@ -13,7 +18,9 @@ struct LibraryOperands {
 /// Shapes and types on the device, without memory.
 [[nodiscard]] LibraryOperands operands_of(const LibraryCall& call, Device device);
 
-/// The provider of our own kernels, whose first choice is for every call: "reference" or "cuda".
+/// The provider of our own kernels, which supports every call: "reference" or "cuda".
 [[nodiscard]] const char* own_kernels(Device device);
+/// Whether a choice is one of that provider's: "cuda", "cuda:norm".
+[[nodiscard]] bool is_own(std::string_view choice, Device device);
 
 }  // namespace lockstep::nn
