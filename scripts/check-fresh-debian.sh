@@ -6,6 +6,7 @@
 # SUITE: bookworm (Debian 12, the default) or trixie (Debian 13: GCC 14, Open MPI 5, oneDNN 3).
 # FOLDER=... in the environment: where the systems are made (default: a temporary folder, removed at the end).
 # USERS="root" or "builder": one of the two only.
+# OBJECTS=FOLDER: ccache keeps compiled objects there, so that the second system of a suite compiles nothing anew.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # Second half: inside a mount namespace of its own, so that no mount outlives it.
@@ -18,7 +19,12 @@ if [ "${1:-}" = --inside ]; then
   mount -t proc proc "$system/proc"
   mount --rbind /dev "$system/dev"
   mount --bind /sys "$system/sys"
+  if [ -n "${OBJECTS:-}" ]; then
+    mkdir -p "$system/srv/objects"
+    mount --bind "$OBJECTS" "$system/srv/objects"
+  fi
   enter=(chroot "$system" env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin LANG=C.UTF-8 "TERM=${TERM:-dumb}")
+  if [ -n "${OBJECTS:-}" ]; then enter+=(CCACHE_DIR=/srv/objects CCACHE_UMASK=000); fi
   for name in http_proxy https_proxy no_proxy; do
     if [ -n "${!name:-}" ]; then enter+=("$name=${!name}"); fi
   done
@@ -65,7 +71,7 @@ debian_base "$folder" "$suite"
 
 failures=0
 {
-  echo "Debian $(cat "$folder/$suite/etc/debian_version"), commit $(git -C "$repository" rev-parse HEAD), $(nproc) cores, $(date -u +%Y-%m-%d)"
+  echo "Debian $(cat "$folder/$suite/etc/debian_version"), commit $(git -C "$repository" rev-parse HEAD), $(nproc) cores, $(date -u +%Y-%m-%d)${OBJECTS:+, with ccache}"
   for who in ${USERS:-root builder}; do
     system=$folder/$who
     rm -rf --one-file-system "$system"
@@ -74,6 +80,10 @@ failures=0
     cp -L /etc/resolv.conf /etc/hosts "$system/etc/"
     proxy=$(apt-config dump Acquire::http::Proxy)
     if [ -n "$proxy" ]; then echo "$proxy" > "$system/etc/apt/apt.conf.d/90proxy"; fi
+    if [ -n "${OBJECTS:-}" ]; then
+      mkdir -p -m 777 "$OBJECTS"
+      chroot "$system" sh -c 'apt-get -qq update && apt-get -qq install -y --no-install-recommends ccache' > /dev/null 2>&1 || die "no ccache"
+    fi
     mkdir -p "$system/srv/check"
     git clone -q --no-hardlinks "$repository" "$system/srv/check/lockstep"
     if [ "$who" != root ]; then
