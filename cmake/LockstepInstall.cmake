@@ -4,11 +4,11 @@ include(CMakePackageConfigHelpers)
 
 # lockstep::lockstep is everything that a host program embeds; a program that needs less links lockstep::runtime, ::kernels, ::comm (::comm_mpi
 # with MPI's own header) or ::nn;
-# programs that start their own ranks link lockstep::launch too, training programs lockstep::program.
+# programs that start their own ranks link lockstep::launch too, training programs lockstep::app.
 add_library(lockstep INTERFACE)
 add_library(lockstep::lockstep ALIAS lockstep)
 target_link_libraries(lockstep INTERFACE lockstep_nn)
-set(_targets lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_launch lockstep_nn lockstep_program)
+set(_targets lockstep lockstep_runtime lockstep_kernels lockstep_comm lockstep_launch lockstep_nn lockstep_app)
 if(TARGET lockstep_comm_mpi)
   target_link_libraries(lockstep INTERFACE lockstep_comm_mpi)
   list(APPEND _targets lockstep_comm_mpi)
@@ -21,13 +21,13 @@ if(NOT LOCKSTEP_INSTALL)
   return()
 endif()
 
-set(_floors runtime kernels comm nn)
+set(_floors runtime kernels comm nn app)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
 # Not installed: the folders of backends and of CUDA, and detail/. What needs MPI goes with it.
 set(_internal
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
-  PATTERN "cublaslt" EXCLUDE PATTERN "nvjpeg" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "images" EXCLUDE)
+  PATTERN "cublaslt" EXCLUDE PATTERN "nvjpeg" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "images" EXCLUDE PATTERN "cli" EXCLUDE)
 if(NOT LOCKSTEP_HAS_MPI)
   list(APPEND _internal PATTERN "mpi" EXCLUDE)
 endif()

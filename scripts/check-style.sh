@@ -41,22 +41,22 @@ fi
 
 { { scripts/count_lines.py 2>&1 >&3 || true; } | check "lines of code of each floor within scripts/budget"; } 3>&1
 
-lines_with '#include "' 'runtime/*.hpp' 'kernels/*.hpp' 'comm/*.hpp' 'nn/*.hpp' |
+lines_with '#include "' 'runtime/*.hpp' 'kernels/*.hpp' 'comm/*.hpp' 'nn/*.hpp' ':(glob)app/*.hpp' |
   check "headers include <lockstep/FLOOR/name.hpp>"
 
-lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand|nvjpeg|nvtx|nvToolsExt)' runtime kernels comm nn bindings examples |
+lines_with '#include [<"](cuda|cudnn|nccl|cublas|curand|nvjpeg|nvtx|nvToolsExt)' runtime kernels comm nn app bindings examples |
   { grep -vE '^[^:]*/(cuda|cudnn|nccl|cublaslt|nvjpeg)/' || true; } |
   check "CUDA's headers only in folders named cuda, cudnn, nccl, cublaslt, nvjpeg"
-lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn bindings examples |
+lines_with '#include [<"](oneapi/)?(dnnl|dnnl/.*)\.hpp' runtime kernels comm nn app bindings examples |
   { grep -vE '^[^:]*/onednn/' || true; } | check "oneDNN's headers only in folders named onednn"
-lines_with '#include [<"](jpeglib|jerror|turbojpeg|png)\.h' runtime kernels comm nn bindings examples |
+lines_with '#include [<"](jpeglib|jerror|turbojpeg|png)\.h' runtime kernels comm nn app bindings examples |
   { grep -vE '^nn/data/images/' || true; } | check "libjpeg's and libpng's headers only in nn/data/images"
-lines_with '#include [<"]libdeflate\.h' runtime kernels comm nn bindings examples |
+lines_with '#include [<"]libdeflate\.h' runtime kernels comm nn app bindings examples |
   { grep -vE '^runtime/files/crc32[.]cpp:' || true; } | check "libdeflate's header only in runtime/files/crc32.cpp"
-lines_with '#include [<"]mpi\.h' runtime kernels comm nn bindings examples |
+lines_with '#include [<"]mpi\.h' runtime kernels comm nn app bindings examples |
   { grep -vE '^[^:]*/mpi/|/lockstep_mpi[.]h:' || true; } | check "mpi.h only in folders named mpi"
 
-lines_with '#include [<"]gloo/' runtime kernels comm nn bindings examples |
+lines_with '#include [<"]gloo/' runtime kernels comm nn app bindings examples |
   { grep -vE '^[^:]*/gloo/' || true; } | check "gloo's headers only in folders named gloo"
 
 sed -n 's/^[a-z][a-z0-9_]* \([^ ]*\).*/\1/p' tests/fuzz/coverage.txt | sort -u |

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What the floors include, counted from their #include lines: no file includes one of a floor above it, none outside
-comm/launch and nn/run/program includes these two, no folders and no headers include each other in a circle (a folder and its
+comm/launch and app includes these two, no folders and no headers include each other in a circle (a folder and its
 detail/ are one; runtime/detail and runtime/cuda, the two sides of one seam, may), the rooms of nn include those below them
 alone, no two sources include each other's header without one of the headers saying so, and no folder of a floor holds more
 than 24 files beside each other (kernels/ is flat by design). Prints what breaks a rule, and then how many folders include each
@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-FLOORS = ["runtime", "kernels", "comm", "nn"]  # from below
+FLOORS = ["runtime", "kernels", "comm", "nn", "app"]  # from below
 MOST_FILES = 24
 # The rooms of nn and those that each may include.
 ROOMS = {
@@ -77,8 +77,8 @@ def main():
         for other in sorted(includes[name]):
             if FLOORS.index(other.split("/")[0]) > FLOORS.index(name.split("/")[0]):
                 faults.append(f"{name} includes {other}, of a floor above it")
-            for owned in ("comm/launch/", "nn/run/program/"):  # what only the owner of a process may do
-                if other.startswith(owned) and not name.startswith(("comm/launch/", "nn/run/program/")):
+            for owned in ("comm/launch/", "app/"):  # what only the owner of a process may do
+                if other.startswith(owned) and not name.startswith(("comm/launch/", "app/")):
                     faults.append(f"{name} includes {other}: only programs know how they were launched")
     for group in circles({name: includes[name] for name in files if name.endswith(".hpp")}):
         faults.append("headers include each other in a circle: " + ", ".join(group))

@@ -46,7 +46,7 @@ check_group() {
     grep -B 2 -F "\"file\": \"$PWD/$1\"" "$build/compile_commands.json" |
       sed -e "s|$PWD/$1|$folder/all.cpp|g" -e 's| -o | -Wno-shadow -o |' -e '1s|^|[{|' -e '$s|$|}]|' > "$folder/compile_commands.json"
     if "$tidy" --quiet -p "$folder" --config-file="$PWD/.clang-tidy" \
-      --checks="$TIDY_CHECKS,-bugprone-suspicious-include" --header-filter='/(runtime|kernels|comm|nn)/' \
+      --checks="$TIDY_CHECKS,-bugprone-suspicious-include" --header-filter='/(runtime|kernels|comm|nn|app)/' \
       "$folder/all.cpp" > "$folder/log" 2> /dev/null; then
       return
     fi
@@ -66,7 +66,7 @@ check_group() {
 }
 export -f check_one check_group
 mapfile -t files < <(sed -n 's|^ *"file": "'"$repository"'/\(.*\.cpp\)",\{0,1\}$|\1|p' "$build/compile_commands.json" |
-  sort -u | { grep -E "^(runtime|kernels|comm|nn|bindings)/" || true; } | { grep -E "^(${1:-.*})" || true; })
+  sort -u | { grep -E "^(runtime/|kernels/|comm/|nn/|app/[a-z_]*\.cpp|bindings/)" || true; } | { grep -E "^(${1:-.*})" || true; })
 [ ${#files[@]} -gt 0 ] || die "tidy.sh: no file matches"
 # options FILE: its compile command but for the names of the file and of the object.
 options() {

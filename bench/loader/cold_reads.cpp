@@ -26,7 +26,7 @@
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
 
-#include "cli/run_alone.hpp"
+#include "app/cli/run_alone.hpp"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-#include "cli/command_line.hpp"
-#include "cli/config_file.hpp"
+#include "app/cli/command_line.hpp"
+#include "app/cli/config_file.hpp"
 
 // The suffix that the library expects after a number of seconds (bench/CMakeLists.txt).
 #ifndef LOCKSTEP_BENCHMARK_SECONDS

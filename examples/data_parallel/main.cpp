@@ -34,7 +34,7 @@
 #include <lockstep/runtime/machine/processors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
-#include "cli/command_line.hpp"
+#include "app/cli/command_line.hpp"
 #include "devices.hpp"
 #include "replicas.hpp"
 

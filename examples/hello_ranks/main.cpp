@@ -22,8 +22,8 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "cli/command_line.hpp"
-#include "cli/launch_options.hpp"
+#include "app/cli/command_line.hpp"
+#include "app/cli/launch_options.hpp"
 
 namespace {
 

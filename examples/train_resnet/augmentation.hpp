@@ -6,9 +6,9 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/app/training_options.hpp>
 #include <lockstep/kernels/augment.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
-#include <lockstep/nn/run/program/training_options.hpp>
 
 namespace train_resnet {
 

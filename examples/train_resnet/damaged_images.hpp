@@ -2,9 +2,9 @@
 
 #include <vector>
 
+#include <lockstep/app/training_program.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/nn/data/open_data.hpp>
-#include <lockstep/nn/run/program/training_program.hpp>
 
 namespace train_resnet {
 

@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/app/training_program.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/jpeg_decoder.hpp>
 #include <lockstep/nn/models/whitening.hpp>
-#include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 #include "damaged_images.hpp"

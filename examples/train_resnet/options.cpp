@@ -6,8 +6,8 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-#include "cli/command_line.hpp"
-#include "cli/training_options.hpp"
+#include "app/cli/command_line.hpp"
+#include "app/cli/training_options.hpp"
 
 namespace train_resnet {
 

@@ -4,13 +4,13 @@
 #include <optional>
 #include <vector>
 
+#include <lockstep/app/training_options.hpp>
 #include <lockstep/nn/data/open_data.hpp>
-#include <lockstep/nn/run/program/training_options.hpp>
 #include <lockstep/nn/run/test_views.hpp>
 
+#include "app/cli/launch_options.hpp"
+#include "app/cli/training_main.hpp"
 #include "augmentation.hpp"
-#include "cli/launch_options.hpp"
-#include "cli/training_main.hpp"
 
 namespace train_resnet {
 

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/app/training_program.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/run/program/training_program.hpp>
 
 namespace train_resnet {
 

@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/app/training_program.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 #include "corpus.hpp"

@@ -3,10 +3,10 @@
 #include <cstdint>
 #include <string>
 
-#include <lockstep/nn/run/program/training_options.hpp>
+#include <lockstep/app/training_options.hpp>
 
-#include "cli/launch_options.hpp"
-#include "cli/training_main.hpp"
+#include "app/cli/launch_options.hpp"
+#include "app/cli/training_main.hpp"
 
 namespace train_text {
 

@@ -12,8 +12,8 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-#include "cli/command_line.hpp"
-#include "cli/launch_options.hpp"
+#include "app/cli/command_line.hpp"
+#include "app/cli/launch_options.hpp"
 
 namespace {
 

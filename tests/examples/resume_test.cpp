@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/run/program/found_checkpoints.hpp>
+#include <lockstep/app/found_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>

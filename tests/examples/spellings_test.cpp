@@ -9,8 +9,8 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-#include "cli/command_line.hpp"
-#include "cli/spellings.hpp"
+#include "app/cli/command_line.hpp"
+#include "app/cli/spellings.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace lockstep::cli {

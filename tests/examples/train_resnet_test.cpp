@@ -18,13 +18,13 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/wait_report.hpp>
 #include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/nn/run/program/training_options.hpp>
-#include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>

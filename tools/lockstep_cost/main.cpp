@@ -21,9 +21,9 @@
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
-#include "cli/command_line.hpp"
-#include "cli/config_file.hpp"
-#include "cli/launch_options.hpp"
+#include "app/cli/command_line.hpp"
+#include "app/cli/config_file.hpp"
+#include "app/cli/launch_options.hpp"
 #include "tools/lockstep_cost/placement.hpp"
 #include "tools/lockstep_cost/results.hpp"
 #include "tools/lockstep_cost/survey.hpp"

@@ -10,7 +10,7 @@
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/machine/gpu_claim.hpp>
 
-#include "cli/run_alone.hpp"
+#include "app/cli/run_alone.hpp"
 #include "tools/lockstep_devices/machine.hpp"
 
 namespace {

@@ -9,7 +9,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-#include "cli/run_alone.hpp"
+#include "app/cli/run_alone.hpp"
 #include "tools/lockstep_info/tensors.hpp"
 
 int main(int argc, char** argv) {

@@ -15,7 +15,7 @@
 #include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/base/text.hpp>
 
-#include "cli/run_alone.hpp"
+#include "app/cli/run_alone.hpp"
 #include "tools/lockstep_pack/report.hpp"
 
 namespace {

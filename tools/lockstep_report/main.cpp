@@ -12,7 +12,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-#include "cli/run_alone.hpp"
+#include "app/cli/run_alone.hpp"
 #include "tools/lockstep_report/csv.hpp"
 #include "tools/lockstep_report/output.hpp"
 #include "tools/lockstep_report/page.hpp"

@@ -15,7 +15,7 @@
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-#include "cli/run_alone.hpp"
+#include "app/cli/run_alone.hpp"
 #include "tools/lockstep_scale/cluster.hpp"
 #include "tools/lockstep_scale/scaling.hpp"
 #include "tools/lockstep_scale/step_profile.hpp"

@@ -1,4 +1,4 @@
-#include "cli/config_file.hpp"
+#include "app/cli/config_file.hpp"
 
 #include <algorithm>
 

@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 
-#include "cli/command_line.hpp"
-#include "cli/launch_options.hpp"
-#include "cli/training_options.hpp"
+#include "app/cli/command_line.hpp"
+#include "app/cli/launch_options.hpp"
+#include "app/cli/training_options.hpp"
 #include "tests/fuzz/support.hpp"
 
 namespace lockstep::fuzz {

@@ -4,10 +4,10 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/app/run_files.hpp>
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/run/evaluation/class_watch.hpp>
 #include <lockstep/nn/run/observer.hpp>
-#include <lockstep/nn/run/program/run_files.hpp>
 
 namespace lockstep::nn {
 

@@ -6,16 +6,16 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/app/stop_signals.hpp>
+#include <lockstep/app/training_options.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
-#include <lockstep/nn/run/program/stop_signals.hpp>
-#include <lockstep/nn/run/program/training_options.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-#include "cli/config_file.hpp"
-#include "cli/launch_options.hpp"
+#include "app/cli/config_file.hpp"
+#include "app/cli/launch_options.hpp"
 
 namespace lockstep::cli {
 
@@ -26,7 +26,7 @@ struct Parsed {
   std::string text;
 };
 
-/// What restarts go on from: the last checkpoint, and copies in memory (nn/run/program/memory_copies.hpp), whose folder
+/// What restarts go on from: the last checkpoint, and copies in memory (app/memory_copies.hpp), whose folder
 /// lives as long as the job.
 void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& options);
 

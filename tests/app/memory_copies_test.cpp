@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/run/program/memory_copies.hpp>
+#include <lockstep/app/memory_copies.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 
 #include "tests/comm/local_ranks.hpp"

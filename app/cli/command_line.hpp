@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "cli/config_file.hpp"
+#include "app/cli/config_file.hpp"
 
 namespace CLI {
 class App;

@@ -1,9 +1,9 @@
-#include "cli/training_main.hpp"
+#include "app/cli/training_main.hpp"
 
 #include <memory>
 
-#include <lockstep/nn/run/program/found_checkpoints.hpp>
-#include <lockstep/nn/run/program/memory_copies.hpp>
+#include <lockstep/app/found_checkpoints.hpp>
+#include <lockstep/app/memory_copies.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>

@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/training_program.hpp>
+#include <lockstep/app/training_program.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -11,22 +11,22 @@
 #include <optional>
 #include <utility>
 
+#include <lockstep/app/evaluation_file.hpp>
+#include <lockstep/app/found_checkpoints.hpp>
+#include <lockstep/app/header.hpp>
+#include <lockstep/app/memory_copies.hpp>
+#include <lockstep/app/run_end.hpp>
+#include <lockstep/app/run_files.hpp>
+#include <lockstep/app/standard_output.hpp>
+#include <lockstep/app/stop_signals.hpp>
+#include <lockstep/app/trainer_maker.hpp>
+#include <lockstep/app/wait_report.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/run/evaluation/class_watch.hpp>
 #include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/nn/run/predicted_step.hpp>
-#include <lockstep/nn/run/program/evaluation_file.hpp>
-#include <lockstep/nn/run/program/found_checkpoints.hpp>
-#include <lockstep/nn/run/program/header.hpp>
-#include <lockstep/nn/run/program/memory_copies.hpp>
-#include <lockstep/nn/run/program/run_end.hpp>
-#include <lockstep/nn/run/program/run_files.hpp>
-#include <lockstep/nn/run/program/standard_output.hpp>
-#include <lockstep/nn/run/program/stop_signals.hpp>
-#include <lockstep/nn/run/program/trainer_maker.hpp>
-#include <lockstep/nn/run/program/wait_report.hpp>
 #include <lockstep/nn/run/timeline.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>

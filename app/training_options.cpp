@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/training_options.hpp>
+#include <lockstep/app/training_options.hpp>
 
 #include <algorithm>
 #include <array>

@@ -1,4 +1,4 @@
-#include "cli/run_alone.hpp"
+#include "app/cli/run_alone.hpp"
 
 #include <CLI/CLI.hpp>
 

@@ -16,8 +16,8 @@ enum class Switch : unsigned char { off, on, automatic };
 /// TrainingOptions::choices is given.
 enum class Tune : unsigned char { off, fast, on, automatic };
 
-/// The common command line of training programs (cli/training_options.hpp), as given; a program sets its own defaults
-/// first. `automatic` and negative values are resolved later, when data and ranks are known.
+/// The common command line of training programs (app/cli/training_options.hpp), as given; a program sets its own
+/// defaults first. `automatic` and negative values are resolved later, when data and ranks are known.
 struct TrainingOptions {
   std::string recipe;  ///< name or file of options that were read beneath the others, for the header
 

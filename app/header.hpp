@@ -4,11 +4,11 @@
 #include <ostream>
 #include <string>
 
+#include <lockstep/app/training_program.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
-#include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/runtime/context/memory_summary.hpp>
 
 /// What a training program prints before it trains, on rank 0.

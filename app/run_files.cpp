@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/run_files.hpp>
+#include <lockstep/app/run_files.hpp>
 
 #include <filesystem>
 #include <iostream>
@@ -12,9 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <lockstep/app/found_checkpoints.hpp>
 #include <lockstep/nn/run/best_checkpoints.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/nn/run/program/found_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/crc32.hpp>

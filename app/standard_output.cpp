@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/standard_output.hpp>
+#include <lockstep/app/standard_output.hpp>
 
 #include <unistd.h>
 

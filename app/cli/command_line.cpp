@@ -16,7 +16,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
-#include "cli/spellings.hpp"
+#include "app/cli/spellings.hpp"
 
 namespace lockstep::cli {
 

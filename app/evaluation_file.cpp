@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/evaluation_file.hpp>
+#include <lockstep/app/evaluation_file.hpp>
 
 #include <algorithm>
 #include <cstddef>

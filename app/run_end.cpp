@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/run_end.hpp>
+#include <lockstep/app/run_end.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/trainer_maker.hpp>
+#include <lockstep/app/trainer_maker.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/app/header.hpp>
 #include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
-#include <lockstep/nn/run/program/header.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>

@@ -1,4 +1,4 @@
-#include "cli/spellings.hpp"
+#include "app/cli/spellings.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,5 +1,5 @@
 // Output that does not make a run wait. Each case runs in a process whose standard output is a pipe.
-#include <lockstep/nn/run/program/standard_output.hpp>
+#include <lockstep/app/standard_output.hpp>
 
 #include <fcntl.h>
 #include <sys/wait.h>

@@ -3,7 +3,7 @@
 #include <optional>
 #include <string>
 
-#include <lockstep/nn/run/program/training_options.hpp>
+#include <lockstep/app/training_options.hpp>
 
 namespace CLI {
 class App;

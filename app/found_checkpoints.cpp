@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/found_checkpoints.hpp>
+#include <lockstep/app/found_checkpoints.hpp>
 
 #include <algorithm>
 #include <cstddef>

@@ -3,12 +3,12 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/app/training_program.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/nn/run/program/training_program.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 
 namespace lockstep::nn {

@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/wait_report.hpp>
+#include <lockstep/app/wait_report.hpp>
 
 #include <algorithm>
 #include <vector>

@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/memory_copies.hpp>
+#include <lockstep/app/memory_copies.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>

@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/stop_signals.hpp>
+#include <lockstep/app/stop_signals.hpp>
 
 #include <csignal>
 #include <string_view>

@@ -7,11 +7,11 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/app/training_options.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/observer.hpp>
-#include <lockstep/nn/run/program/training_options.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/runtime/files/json.hpp>
 

@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/program/header.hpp>
+#include <lockstep/app/header.hpp>
 
 #include <algorithm>
 #include <cmath>
