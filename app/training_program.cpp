@@ -441,6 +441,13 @@ struct TrainingProgram::Impl {
     if (const std::string& job = session.launch().attempt.job; !job.empty()) {
       config["job"] = job;
     }
+    Json::Object chosen;  // what --config reads, by the names of a file
+    for (const auto& [name, text] : o.chosen) {
+      std::string key = name;
+      std::ranges::replace(key, '_', '-');
+      chosen[key] = text;
+    }
+    config["chosen"] = chosen;
     config.insert(recipe.config.begin(), recipe.config.end());
     return config;
   }
