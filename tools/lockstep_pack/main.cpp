@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -96,16 +97,83 @@ constexpr const char* kAbout =
 
 class Command {
  public:
-  Command();
-  int run();
+  Command() {
+    options_.seed = 1;  // as of train_resnet
+    options_.threads = default_threads();
+    CLI::Option* const folder =
+        app.add_option(
+               "DIR", options_.folder,
+               "train and val or test in it, with a folder of images for each class; or list:TRAIN,VAL, tokens:DIR or\n"
+               "text:PATH")
+            ->required();
+    CLI::Option* const out =
+        app.add_option("FILE", options_.out, "to write, outside of DIR; beside it FILE.tmp-... until it is whole")
+            ->required();
+    app.add_option("--store", store_,
+                   "files: as they are; pixels: decoded, so that reading needs no JPEG and PNG libraries. Pictures of\n"
+                   "their own size give the folder's bits, but for JPEGs of four times the image's side or more")
+        ->capture_default_str();
+    app.add_option("--resize", options_.resize,
+                   "pixels: pictures with a longer shorter side are resized to this one, as for evaluation; 0: none")
+        ->capture_default_str();
+    app.add_option("--val-fraction", options_.val_fraction,
+                   "so much of each class is for the test, where DIR has no folder val or test, or there is one list");
+    app.add_flag(
+        "--shuffle", options_.shuffle,
+        "store the training pictures in a random order, for train_resnet's --shuffle-chunk: a folder has them\n"
+        "class by class. A run has other bits than with the folder");
+    app.add_option("--seed", options_.seed, "of that split, train_resnet's --seed, and of --shuffle")
+        ->capture_default_str();
+    app.add_flag("--skip-damaged", options_.skip_damaged,
+                 "leave damaged images out and name them; else one is an error");
+    app.add_option("--vocabulary", vocabulary_, "tokens:DIR: ids have to be below it; none: any ids");
+    app.add_flag("--overwrite", options_.overwrite, "replace FILE");
+    app.add_flag("--json", json_,
+                 "the summary as JSON on standard output; the other lines on standard error. Beside --check: its\n"
+                 "result, with all damaged samples");
+    CLI::Option* const check =
+        app.add_option(
+               "--check", checked_,
+               "write nothing: read this packed file from end to end. Its header, its index and every sample's\n"
+               "checksum are compared, every JPEG and PNG file is decoded. The first 20 damaged samples are named")
+            ->type_name("FILE");
+    check->each([=](const std::string& /*path*/) {
+      folder->required(false);
+      out->required(false);
+    });
+    app.add_option("--threads", options_.threads, "that decode")->capture_default_str();
+  }
+
+  int run() {
+    if (app.count("--check") > 0) {
+      require<UsageError>(!checked_.empty(), "--check is empty, expected a packed file");
+      expect_only({"--check", "--threads", "--json"}, "--check FILE, expected no more than --threads and --json");
+      return nn::is_packed_tokens(checked_) ? check<nn::PackedTokens>(checked_, options_.threads, json_)
+                                            : check<nn::PackedFile>(checked_, options_.threads, json_);
+    }
+    require<UsageError>(!options_.folder.empty(), "DIR is empty, expected a folder, or list:, tokens: or text:");
+    require<UsageError>(!options_.out.empty(), "FILE is empty, expected a file to write");
+    if (nn::is_token_source(options_.folder)) {
+      expect_only({"DIR", "FILE", "--vocabulary", "--overwrite", "--json"},
+                  concat(displayed(options_.folder), ", expected no more than --vocabulary, --overwrite and --json"));
+      return write(nn::TokenPack({options_.folder, options_.out, vocabulary_, options_.overwrite}), json_);
+    }
+    require<UsageError>(!vocabulary_.has_value(), "--vocabulary is ", vocabulary_.value_or(0),
+                        " beside a folder of pictures, expected it beside tokens:DIR");
+    require<UsageError>(store_ == "files" || store_ == "pixels", "--store is ", store_, ", expected files or pixels");
+    options_.store = store_ == "files" ? nn::PackedStore::files : nn::PackedStore::pixels;
+    return write(nn::FolderPack(options_), json_);
+  }
+
   CLI::App app{kAbout, "lockstep-pack"};
 
  private:
   /// UsageError when another option is given.
-  void expect_only(std::initializer_list<const CLI::Option*> taken, const std::string& beside) const {
+  void expect_only(std::initializer_list<std::string_view> taken, const std::string& beside) const {
     for (const CLI::Option* const other : app.get_options()) {
-      require<UsageError>(std::find(taken.begin(), taken.end(), other) != taken.end() || other->count() == 0,
-                          other->get_name(), " is given beside ", beside);
+      require<UsageError>(
+          std::find(taken.begin(), taken.end(), other->get_name()) != taken.end() || other->count() == 0,
+          other->get_name(), " is given beside ", beside);
     }
   }
 
@@ -114,80 +182,7 @@ class Command {
   std::string checked_;
   std::optional<std::int64_t> vocabulary_;
   bool json_ = false;
-  CLI::Option* folder_ = nullptr;
-  CLI::Option* out_ = nullptr;
-  CLI::Option* vocabulary_option_ = nullptr;
-  CLI::Option* overwrite_ = nullptr;
-  CLI::Option* json_option_ = nullptr;
-  CLI::Option* check_ = nullptr;
-  CLI::Option* threads_ = nullptr;
 };
-
-Command::Command() {
-  options_.seed = 1;  // as of train_resnet
-  options_.threads = default_threads();
-  folder_ =
-      app.add_option(
-             "DIR", options_.folder,
-             "train and val or test in it, with a folder of images for each class; or list:TRAIN,VAL, tokens:DIR or\n"
-             "text:PATH")
-          ->required();
-  out_ = app.add_option("FILE", options_.out, "to write, outside of DIR; beside it FILE.tmp-... until it is whole")
-             ->required();
-  app.add_option("--store", store_,
-                 "files: as they are; pixels: decoded, so that reading needs no JPEG and PNG libraries. Pictures of\n"
-                 "their own size give the folder's bits, but for JPEGs of four times the image's side or more")
-      ->capture_default_str();
-  app.add_option("--resize", options_.resize,
-                 "pixels: pictures with a longer shorter side are resized to this one, as for evaluation; 0: none")
-      ->capture_default_str();
-  app.add_option("--val-fraction", options_.val_fraction,
-                 "so much of each class is for the test, where DIR has no folder val or test, or there is one list");
-  app.add_flag("--shuffle", options_.shuffle,
-               "store the training pictures in a random order, for train_resnet's --shuffle-chunk: a folder has them\n"
-               "class by class. A run has other bits than with the folder");
-  app.add_option("--seed", options_.seed, "of that split, train_resnet's --seed, and of --shuffle")
-      ->capture_default_str();
-  app.add_flag("--skip-damaged", options_.skip_damaged, "leave damaged images out and name them; else one is an error");
-  vocabulary_option_ =
-      app.add_option("--vocabulary", vocabulary_, "tokens:DIR: ids have to be below it; none: any ids");
-  overwrite_ = app.add_flag("--overwrite", options_.overwrite, "replace FILE");
-  json_option_ =
-      app.add_flag("--json", json_,
-                   "the summary as JSON on standard output; the other lines on standard error. Beside --check: its\n"
-                   "result, with all damaged samples");
-  check_ = app.add_option(
-                  "--check", checked_,
-                  "write nothing: read this packed file from end to end. Its header, its index and every sample's\n"
-                  "checksum are compared, every JPEG and PNG file is decoded. The first 20 damaged samples are named")
-               ->type_name("FILE");
-  check_->each([this](const std::string& /*path*/) {
-    folder_->required(false);
-    out_->required(false);
-  });
-  threads_ = app.add_option("--threads", options_.threads, "that decode")->capture_default_str();
-}
-
-int Command::run() {
-  if (check_->count() > 0) {
-    require<UsageError>(!checked_.empty(), "--check is empty, expected a packed file");
-    expect_only({check_, threads_, json_option_}, "--check FILE, expected no more than --threads and --json");
-    return nn::is_packed_tokens(checked_) ? check<nn::PackedTokens>(checked_, options_.threads, json_)
-                                          : check<nn::PackedFile>(checked_, options_.threads, json_);
-  }
-  require<UsageError>(!options_.folder.empty(), "DIR is empty, expected a folder, or list:, tokens: or text:");
-  require<UsageError>(!options_.out.empty(), "FILE is empty, expected a file to write");
-  if (nn::is_token_source(options_.folder)) {
-    expect_only({folder_, out_, vocabulary_option_, overwrite_, json_option_},
-                concat(displayed(options_.folder), ", expected no more than --vocabulary, --overwrite and --json"));
-    return write(nn::TokenPack({options_.folder, options_.out, vocabulary_, options_.overwrite}), json_);
-  }
-  require<UsageError>(!vocabulary_.has_value(), "--vocabulary is ", vocabulary_.value_or(0),
-                      " beside a folder of pictures, expected it beside tokens:DIR");
-  require<UsageError>(store_ == "files" || store_ == "pixels", "--store is ", store_, ", expected files or pixels");
-  options_.store = store_ == "files" ? nn::PackedStore::files : nn::PackedStore::pixels;
-  return write(nn::FolderPack(options_), json_);
-}
 
 }  // namespace
 
