@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
 
 namespace lockstep::cli {
@@ -139,10 +140,7 @@ void add_ranks(CLI::App& app, nn::TrainingOptions& o) {
   add("--reduce-dtype", o.reduce_dtype,
       "gradients are sent and added as fp32, or rounded to bf16 or fp16: half the bytes, less exact sums")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-  add("--compress", o.compress,
-      "bf16 or fp16: gradients are sent in 16 bits and added in fp32; powersgd:RANK: those of matrices as products of "
-      "RANK columns, what is left is added to the next step's")
-      ->type_name("none|bf16|fp16|powersgd:RANK");
+  add("--compress", o.compress, comm::sum_names_help().c_str())->type_name(comm::sum_names());
   add("--strategy", o.strategy,
       "ddp: every rank keeps all of the optimizer's states; zero1: 1 / ranks of them; single: a job of one rank")
       ->type_name("NAME");
