@@ -120,12 +120,12 @@ void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
 
 /// What a compression makes of the gradients of a step; empty without one.
 std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, const comm::GradientReducer& reducer) {
-  if (o.compress == "none" && options.hook == nullptr) {
+  if (o.compress == "none" && options.sums.hook == nullptr) {
     return {};
   }
-  const std::string name = options.hook != nullptr ? options.hook->name() : o.compress;
+  const std::string name = options.sums.hook != nullptr ? options.sums.hook->name() : o.compress;
   const std::int64_t sent = reducer.sent_bytes();
-  return concat(", sent ", options.hook != nullptr ? "by the hook " : "as ", name,
+  return concat(", sent ", options.sums.hook != nullptr ? "by the hook " : "as ", name,
                 sent < 0 ? std::string()
                          : concat(": ", decimal_bytes(static_cast<double>(sent)), " instead of ",
                                   decimal_bytes(static_cast<double>(reducer.gradient_bytes())), " a step"));
@@ -238,7 +238,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
                          static_cast<double>(size_of(reducer.sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype)) << sent_text(o, options, reducer)
-      << (options.sum_order == comm::SumOrder::ranks ? ", added in rank order" : "")
+      << (options.sums.order == comm::SumOrder::ranks ? ", added in rank order" : "")
       << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
       << '\n';
   if (!place.on_gpu() && !session.sums().empty()) {

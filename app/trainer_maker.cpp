@@ -149,7 +149,7 @@ void TrainerMaker::identify(const Recipe& recipe) {
                      (options.optimizer.clip_norm > 0 || options.optimizer.kind == OptimizerKind::lars);
   const std::string sums = comm::broadcast_text(session_.control(), session_.sums());
   if (!sums.empty() && !place_.on_gpu() && options.virtual_ranks == 0 &&
-      (options.sum_order == comm::SumOrder::library || norms)) {
+      (options.sums.order == comm::SumOrder::library || norms)) {
     made_.identity.options["sums"] = sums + (session_.nodes() > 1 ? nodes_text() : "");
   }
   if (place_.on_gpu()) {  // rank 0's, so that all ranks go on alike

@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string_view>
 
-#include <lockstep/comm/gradients/power_sgd.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/launch/cpu_share.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
@@ -128,22 +128,27 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
 
 /// What --compress is combined with.
 void require_compression(const TrainingOptions& o, const NamedStrategy& strategy) {
-  const NamedCompression compression = compression_named(o.compress);
-  const auto beside = [&](bool fits, const char* option, const auto& value, const char* expected) {
-    require<UsageError>(!compression.given() || fits, "--compress is ", o.compress, " beside ", option, ' ', value,
-                        ", expected ", expected);
+  const comm::SumOptions sums = compression_named(o.compress);
+  const auto beside = [&](bool fits, const std::string& option, const auto& value, const auto&... expected) {
+    require<UsageError>(o.compress == "none" || fits, "--compress is ", o.compress, " beside ", option, ' ', value,
+                        ", expected ", expected...);
   };
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "one of the two");
   beside(o.reproducible != "world", "--reproducible", o.reproducible, "none: sums would be rounded where ranks meet");
-  if (compression.power_sgd_rank == 0) {
-    beside(o.trainer.plan.dtype != DType::f64, "--dtype", "f64", "none or powersgd: gradients are f64");
+  beside(o.trainer.plan.dtype != DType::f64 || size_of(sums.dtype) != 2, "--dtype", "f64",
+         "none: gradients are f64 and sent as they are");
+  comm::SumOptions together = sums;
+  together.order = o.reproducible == "layout" ? comm::SumOrder::ranks : sums.order;
+  const LossScale scale = resolved(o.trainer.optimizer.loss_scale, o.trainer.plan.dtype);
+  const auto wrong =
+      comm::misfit(together, {.divided = strategy.strategy == Strategy::zero1, .loss_scale = scale.scales()});
+  if (!wrong) {
     return;
   }
-  beside(o.reproducible == "run", "--reproducible", o.reproducible, "run: its sums are the library's");
-  beside(strategy.strategy == Strategy::ddp, "--strategy", o.strategy, "ddp: all ranks get all gradients");
-  const LossScale& scale = o.trainer.optimizer.loss_scale;
-  beside(!resolved(scale, o.trainer.plan.dtype).scales(), "a loss scale of", text_of(scale),
-         "--loss-scale off: what is not sent would keep an old scale");
+  const std::string reason = wrong->reason.empty() ? "" : ": " + wrong->reason;
+  beside(wrong->field != comm::SumField::order, "--reproducible", o.reproducible, "run", reason);
+  beside(wrong->field != comm::SumField::strategy, "--strategy", o.strategy, "ddp", reason);
+  beside(wrong->field != comm::SumField::loss_scale, "a loss scale of", text_of(scale), "--loss-scale off", reason);
 }
 
 }  // namespace
@@ -173,19 +178,10 @@ NamedStrategy strategy_named(const std::string& name) {
                                   : ""));
 }
 
-NamedCompression compression_named(const std::string& name) {
-  constexpr std::string_view kPowerSgd = "powersgd:";
-  if (name == "none" || name == "bf16" || name == "fp16") {
-    return {.reduce_dtype = sent_as(name)};
-  }
-  int rank = 0;
-  const char* const end = name.data() + name.size();
-  const bool power_sgd = name.starts_with(kPowerSgd);
-  const auto [stop, error] = std::from_chars(power_sgd ? name.data() + kPowerSgd.size() : end, end, rank);
-  require<UsageError>(power_sgd && error == std::errc() && stop == end && rank >= 1 && rank <= comm::PowerSgd::kMaxRank,
-                      "--compress is '", name, "', expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to ",
-                      comm::PowerSgd::kMaxRank);
-  return {.power_sgd_rank = rank};
+comm::SumOptions compression_named(const std::string& name) {
+  const std::optional<comm::SumOptions> sums = comm::sums_named(name);
+  require<UsageError>(sums.has_value(), "--compress is '", name, "', expected ", comm::expected_sum_names());
+  return *sums;
 }
 
 void require_training_options(const TrainingOptions& o) {
@@ -288,13 +284,13 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.optimizer.loss_scale = nn::resolved(t.optimizer.loss_scale, t.plan.dtype);
   t.loader_workers = rules.workers;
   t.prefetch = rules.prefetch;
-  const NamedCompression compression = compression_named(o.compress);
-  const bool rounded = compression.reduce_dtype != DType::f32;
-  t.reduce_dtype = rounded ? compression.reduce_dtype : sent_as(o.reduce_dtype);
-  t.power_sgd_rank = compression.power_sgd_rank;
-  t.sum_order = o.reproducible == "layout" || rounded ? comm::SumOrder::ranks
-                : o.reproducible == "world"           ? comm::SumOrder::tree
-                                                      : comm::SumOrder::library;
+  t.sums = compression_named(o.compress);
+  if (o.reduce_dtype != "fp32") {
+    t.sums.dtype = sent_as(o.reduce_dtype);
+  }
+  if (o.reproducible != "run") {
+    t.sums.order = o.reproducible == "layout" ? comm::SumOrder::ranks : comm::SumOrder::tree;
+  }
   const NamedStrategy strategy = strategy_named(o.strategy);
   require<UsageError>(!strategy.one_rank || ranks == 1, "--strategy is single and the job has ", ranks,
                       " ranks, expected 1, or ddp");

@@ -95,15 +95,8 @@ struct NamedStrategy {
 /// UsageError for other names.
 [[nodiscard]] NamedStrategy strategy_named(const std::string& name);
 
-/// What --compress names: none; bf16 or fp16: gradients travel in 16 bits and are added in fp32 (f64 on hosts), by
-/// SumOrder::ranks; powersgd:RANK.
-struct NamedCompression {
-  DType reduce_dtype = DType::f32;
-  int power_sgd_rank = 0;
-  [[nodiscard]] bool given() const { return reduce_dtype != DType::f32 || power_sgd_rank != 0; }
-};
-/// UsageError for other names.
-[[nodiscard]] NamedCompression compression_named(const std::string& name);
+/// The sums that --compress names (comm::sums_named()). UsageError for other names.
+[[nodiscard]] comm::SumOptions compression_named(const std::string& name);
 
 /// The groups Training, Ranks and Results. The values in `options` are the defaults.
 void describe(Schema& schema, TrainingOptions& options);

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/launch/cpu_share.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
@@ -61,11 +62,7 @@ void describe_ranks(Schema& s, TrainingOptions& o) {
   s.add("reduce_dtype", o.reduce_dtype,
         "gradients are sent and added as fp32, or rounded to bf16 or fp16: half the bytes, less exact sums")
       .one_of({"fp32", "bf16", "fp16"});
-  s.add("compress", o.compress,
-        "none, bf16, fp16 or powersgd:RANK; bf16 or fp16: gradients are sent in 16 bits and added in fp32; powersgd: "
-        "those of matrices as products of RANK columns, what is left is added to the next step's")
-      .looks_like("NAME")
-      .is_common();
+  s.add("compress", o.compress, comm::sum_names() + "; " + comm::sum_names_help()).looks_like("NAME").is_common();
   s.add(
        "strategy", o.strategy,
        "ddp, zero1 or single; ddp: every rank keeps all of the optimizer's states; zero1: 1 / ranks of them; single: a "

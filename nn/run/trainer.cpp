@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <lockstep/comm/error.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/jpeg_decoder.hpp>
 #include <lockstep/nn/data/deferred.hpp>
@@ -170,17 +171,7 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.optimizer.clip_value > 0) {
     texts["clip_value"] = text(options.optimizer.clip_value);
   }
-  if (options.reduce_dtype != DType::f32) {
-    texts["reduce_dtype"] = text(options.reduce_dtype);
-  }
-  if (options.sum_order == comm::SumOrder::ranks) {
-    texts["gradient_sums"] = "in rank order";
-  }
-  if (options.power_sgd_rank != 0) {
-    texts["gradient_hook"] = text("powersgd rank", options.power_sgd_rank);
-  } else if (options.hook != nullptr) {
-    texts["gradient_hook"] = options.hook->name();
-  }
+  texts.merge(comm::sum_texts(options.sums));
   if (options.strategy != Strategy::ddp) {
     texts["strategy"] = std::string(name_of(options.strategy));
   }
@@ -286,11 +277,8 @@ struct Trainer::Impl {
             .groups = o.groups,
             .average = o.average,
             .buckets = o.buckets,
-            .reduce_dtype = o.reduce_dtype,
-            .sum_order = o.sum_order,
+            .sums = o.sums,
             .strategy = o.strategy,
-            .power_sgd_rank = o.power_sgd_rank,
-            .hook = o.hook,
             .cuda_graph = o.cuda_graph,
             .weights_beside = o.weights_beside,
             .check_gradients = o.check_gradients};
