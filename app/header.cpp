@@ -120,12 +120,12 @@ void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
 
 /// What a compression makes of the gradients of a step; empty without one.
 std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, const comm::GradientReducer& reducer) {
-  if (o.compress == "none" && options.hook == nullptr) {
+  if (o.compress == "none" && options.sums.hook == nullptr) {
     return {};
   }
-  const std::string name = options.hook != nullptr ? options.hook->name() : o.compress;
+  const std::string name = options.sums.hook != nullptr ? options.sums.hook->name() : o.compress;
   const std::int64_t sent = reducer.sent_bytes();
-  return concat(", sent ", options.hook != nullptr ? "by the hook " : "as ", name,
+  return concat(", sent ", options.sums.hook != nullptr ? "by the hook " : "as ", name,
                 sent < 0 ? std::string()
                          : concat(": ", decimal_bytes(static_cast<double>(sent)), " instead of ",
                                   decimal_bytes(static_cast<double>(reducer.gradient_bytes())), " a step"));
@@ -198,13 +198,14 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
     out << "             " << place.device().note << '\n';
   }
   out << "  model      " << (recipe.model_text.empty() ? recipe.model.name() : recipe.model_text) << ", "
-      << recipe.model.parameter_count() << " parameters, " << name_of(parse_precision(o.dtype)) << '\n';
+      << recipe.model.parameter_count() << " parameters, " << name_of(Precision{options.plan.dtype, options.plan.tf32})
+      << '\n';
   print_frozen(out, recipe.model);
   for (const auto& [label, text] : recipe.about) {
     out << "  " << std::left << std::setw(11) << label << text << '\n';
   }
   const std::int64_t per_epoch = trainer.batches_per_epoch();
-  const std::int64_t epochs = std::min(o.epochs, (resolved.total_steps + per_epoch - 1) / per_epoch);  // --steps
+  const std::int64_t epochs = std::min(o.run.epochs, (resolved.total_steps + per_epoch - 1) / per_epoch);  // --steps
   out << "  batch      " << resolved.rules.batch_text() << ", " << counted(trainer.batches_per_epoch(), "step")
       << " an epoch, " << counted(epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"
@@ -237,7 +238,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
                          static_cast<double>(size_of(reducer.sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype)) << sent_text(o, options, reducer)
-      << (options.sum_order == comm::SumOrder::ranks ? ", added in rank order" : "")
+      << (options.sums.order == comm::SumOrder::ranks ? ", added in rank order" : "")
       << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
       << '\n';
   if (!place.on_gpu() && !session.sums().empty()) {

@@ -7,8 +7,8 @@
 
 namespace lockstep::ops {
 
-// The parts of PowerSGD (Vogels, Karimireddy and Jaggi, "PowerSGD: Practical Low-Rank Gradient Compression for
-// Distributed Optimization", NeurIPS 2019, algorithm 1) that are no matrix products. Tensors are contiguous, of one
+// The parts of low-rank gradient compression (Vogels, Karimireddy and Jaggi, NeurIPS 2019, algorithm 1;
+// comm/gradients/sums) that are no matrix products. Tensors are contiguous, of one
 // type: f32 or f64 on the host, f32 on a GPU. Deterministic, the same bits for any number of threads; no workspace.
 
 /// What orthonormalise() made of a column.

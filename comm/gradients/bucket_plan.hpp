@@ -15,6 +15,9 @@ struct GradientRange {
   std::int64_t begin = 0;   ///< first element in the gradient arena
   std::int64_t end = 0;     ///< one past its last element, padding included
   int expected_writes = 1;  ///< writes per step until it is ready (tied weights: more than one)
+  // Of a gradient that is a matrix, row-major from its first element; without rows it is none.
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
 };
 
 /// Consecutive gradients [first, last) whose arena elements [begin, end) one all-reduce sums.

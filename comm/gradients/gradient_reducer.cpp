@@ -5,16 +5,13 @@
 #include <chrono>
 #include <cstddef>
 #include <exception>
+#include <optional>
 #include <utility>
 
 #include <lockstep/comm/gradients/bucket_marks.hpp>
-#include <lockstep/kernels/add.hpp>
-#include <lockstep/kernels/reduce.hpp>
-#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
-#include <lockstep/runtime/tensor/tensor.hpp>
 
 namespace lockstep::comm {
 namespace {
@@ -103,8 +100,6 @@ struct Slot {
 
   Bucket bucket;
   TensorView data;  ///< (end - begin), this bucket's part of the arena
-  TensorView sent;  ///< (end - begin): the tensor that is reduced, data or its place in Impl::rounded
-  Shards shards;    ///< elements of data; without ReducerOptions::shards the parts that ranks add, if they do
   Event ready;      ///< R: the last write of the bucket, on the compute stream
   Event done;       ///< D: the end of its sum or of its gather, on the communication stream
   Stopwatch time;
@@ -137,21 +132,12 @@ struct GradientReducer::Impl {
   Stream& compute;
   Stream& comm;
   bool overlapped;
-  std::unique_ptr<Context>
-      context;  ///< on the communication stream; for 16-bit buckets, sums in an order of their own, and a hook
-  // For the largest bucket, used by one bucket after the other, in the stream's order:
-  Tensor rounded;   ///< 16-bit gradients
-  Tensor received;  ///< gradients of all ranks, to be added here
-  Tensor widened;   ///< the same as f32, where a host adds f16
-  Tensor workspace;
-  SumOrder order = SumOrder::library;
-  bool sharded = false;
-  GradientHook* hook = nullptr;
   std::vector<GradientRange> gradients;
   std::vector<std::size_t> bucket_of;
   std::vector<int> pending;  ///< writes that are still to come in this step, per gradient
   std::vector<Bucket> buckets;
-  DType sent_as = DType::f32;
+  std::optional<SumPlace> place;             ///< refers to gradients and buckets
+  std::shared_ptr<BucketSum> sum;            ///< prepared
   std::vector<std::unique_ptr<Slot>> slots;  ///< one per bucket
   Stopwatch waited_for_gather;
   Event asked;     ///< of sum(): its values are there, on the compute stream
@@ -186,189 +172,61 @@ struct GradientReducer::Impl {
                         " gradients, expected ", gradients.size());
   }
 
-  void make_context() {
-    if (context != nullptr) {
-      return;
-    }
-    if (comm.device() == Device::cpu()) {
-      // A worker has one thread besides the compute threads; an inline stream uses the caller's threads.
-      context = std::make_unique<CpuContext>(CpuContextOptions{.threads = comm.is_inline() ? 0 : 1, .stream = &comm});
-    } else {
-      context = std::make_unique<CudaContext>(comm.device(), CudaContextOptions{.stream = comm.cuda_handle()});
-    }
-  }
-
-  /// Makes buckets travel as 16-bit numbers.
-  void round_to(DType dtype, const TensorView& arena, std::int64_t largest) {
-    require<DTypeError>(arena.dtype == DType::f32 && size_of(dtype) == 2, "gradient reducer: reduce_dtype is ", dtype,
-                        " for an arena of ", arena.dtype, ", expected bf16 or f16 for f32, or the arena's own type");
-    require<DeviceError>(arena.device == comm.device(), "gradient reducer: the arena is on ", arena.device,
-                         ", the communication stream on ", comm.device());
-    make_context();
-    sent_as = dtype;
-    rounded = Tensor::empty(*context, Shape{largest}, dtype);
-  }
-
-  /// Makes this rank add the gradients of all ranks.
-  void add_in_order() {
-    require<DTypeError>(order != SumOrder::tree || rounded.view().data == nullptr,
-                        "gradient reducer: gradients travel as ", sent_as,
-                        " and are added in a tree, expected the arena's type: each sum would be rounded");
-    make_context();
-    // The host's reduce_rows() does not take f16.
-    const DType added_as = sent_as == DType::f16 && comm.device() == Device::cpu() ? DType::f32 : sent_as;
-    std::int64_t most = 0;
-    std::size_t bytes = 0;
-    for (const auto& slot : slots) {
-      const Shards& s = slot->shards;
-      for (const std::int64_t each : {s.part, s.end - s.rest}) {
-        most = std::max(most, ranks() * each);
-        const TensorView all(nullptr, added_as, comm.device(), Shape{ranks(), each});
-        if (order == SumOrder::ranks) {
-          bytes = std::max(bytes, ops::reduce_rows_workspace_bytes(*context, all));
-        }
+  /// Where each bucket is divided, in elements of the bucket.
+  [[nodiscard]] std::vector<Shards> shards_from(const std::vector<Shards>& given) const {
+    require<ShapeError>(given.empty() || given.size() == buckets.size(), "gradient reducer: there are shards of ",
+                        given.size(), " buckets, expected of ", buckets.size());
+    std::vector<Shards> all;
+    for (std::size_t k = 0; k < buckets.size(); ++k) {
+      const Bucket& b = buckets[k];
+      if (given.empty()) {
+        all.push_back(shards_of(0, b.end - b.begin, communicator.size()));
+        continue;
       }
+      const Shards& each = given[k];
+      require<ShapeError>(each.begin == b.begin && each.part >= 0 && each.rest == each.first_of(communicator.size()) &&
+                              each.rest <= b.end,
+                          "gradient reducer: the shards of bucket ", k, " begin at ", each.begin, " with ",
+                          communicator.size(), " parts of ", each.part, ", which is not bucket [", b.begin, ", ", b.end,
+                          ")");
+      all.push_back({.begin = 0, .part = each.part, .rest = each.rest - b.begin, .end = b.end - b.begin});
     }
-    received = Tensor::empty(*context, Shape{most}, sent_as);
-    if (added_as != sent_as) {
-      widened = Tensor::empty(*context, Shape{most}, added_as);
-    }
-    workspace = Tensor::empty(*context, Shape{static_cast<std::int64_t>(bytes)}, DType::u8);
+    return all;
   }
 
-  /// Makes a hook sum the buckets.
-  void call(GradientHook& given, const TensorView& arena) {
-    const auto alone = [&](bool is, const auto&... beside) {
-      require<UsageError>(is, "gradient reducer: hook ", given.name(), " beside ", beside...);
-    };
-    alone(!rounded.view().given(), "gradients that travel as ", sent_as, ", expected them as they are");
-    alone(order == SumOrder::library, "sums in an order of their own, expected SumOrder::library");
-    alone(!sharded, "shards, expected gradients that all ranks get");
-    require<DeviceError>(arena.device == comm.device(), "gradient reducer: hook ", given.name(), ": the arena is on ",
-                         arena.device, ", the communication stream on ", comm.device());
-    make_context();
+  void prepare(const std::shared_ptr<BucketSum>& given) {
+    require<UsageError>(given->divides() || !place->divided,
+                        "gradient reducer: ", given->name().empty() ? "an all-reduce" : "hook " + given->name(),
+                        " beside shards, expected gradients that all ranks get");
     try {
-      given.prepare(*context, communicator, gradients, buckets, arena);
+      given->prepare(*place);
     } catch (...) {
       try {
         comm.synchronize();  // before the memory that it uses goes
       } catch (...) {        // the first failure is the one to tell
       }
-      given.release();
+      given->release();
       throw;
     }
-    hook = &given;
-  }
-
-  void reduce_by_hook(Slot& slot) {
-    const auto where = [&] { return concat("gradient hook ", hook->name(), ", bucket ", next); };
-    try {
-      hook->reduce(*context, communicator, static_cast<int>(next), slot.data);
-    } catch (const PeerError&) {  // not the hook's: it waits for another rank
-      throw;
-    } catch (Error& error) {
-      error.annotate(where());
-      throw;
-    } catch (const std::exception& error) {  // of the program, whose kinds are not ours
-      throw Error(concat(where(), ": ", error.what()));
-    }
-  }
-
-  [[nodiscard]] std::int64_t sent_bytes(std::size_t k) const {
-    return hook != nullptr ? hook->sent_bytes(static_cast<int>(k)) : static_cast<std::int64_t>(slots[k]->sent.bytes());
-  }
-
-  [[nodiscard]] std::int64_t ranks() const { return communicator.size(); }
-
-  /// This rank's part of a tensor of a bucket, and the rest.
-  [[nodiscard]] TensorView own(const Slot& slot, const TensorView& of) const {
-    const std::int64_t first = slot.shards.first_of(communicator.rank());
-    return of.slice(0, first, first + slot.shards.part);
-  }
-  static TensorView rest(const Slot& slot, const TensorView& of) {
-    return of.slice(0, slot.shards.rest, slot.shards.end);
-  }
-  static TensorView parts(const Slot& slot, const TensorView& of) { return of.slice(0, 0, slot.shards.rest); }
-
-  /// sums (n) = the sum over the ranks of received (ranks, n).
-  void add(const TensorView& sums) {
-    if (order == SumOrder::tree) {
-      add_in_tree(sums);
-      return;
-    }
-    TensorView all = received.view().slice(0, 0, ranks() * sums.numel());
-    if (widened.view().given()) {
-      const TensorView wide = widened.view().slice(0, 0, all.numel());
-      ops::strided_copy(*context, all, wide);
-      all = wide;
-    }
-    ops::reduce_rows(*context, all.reshape({ranks(), sums.numel()}), ops::GradMode::overwrite, sums, workspace.view());
-  }
-
-  /// The same in pairs: sums of 2^k ranks take the place of their first.
-  void add_in_tree(const TensorView& sums) {
-    const std::int64_t n = sums.numel();
-    const auto row = [&](std::int64_t rank) { return received.view().slice(0, rank * n, (rank + 1) * n); };
-    for (std::int64_t stride = 1; stride < ranks(); stride *= 2) {
-      for (std::int64_t rank = 0; rank + stride < ranks(); rank += 2 * stride) {
-        ops::add(*context, row(rank), row(rank + stride), 2 * stride < ranks() ? row(rank) : sums);
-      }
-    }
-  }
-
-  /// Copies what this rank has the sums of: its part and the rest.
-  void copy_sums(const Slot& slot, const TensorView& from, const TensorView& to) {
-    if (slot.shards.part > 0) {
-      ops::strided_copy(*context, own(slot, from), own(slot, to));
-    }
-    if (slot.shards.rest < slot.shards.end) {
-      ops::strided_copy(*context, rest(slot, from), rest(slot, to));
-    }
-  }
-
-  /// The sums of this rank's part, and of the rest, into `data`; with 16 bits rounded in `sent`, too.
-  void sum_in_order(Slot& slot) {
-    if (slot.shards.part > 0) {
-      communicator.all_to_all(comm, parts(slot, slot.sent), received.view().slice(0, 0, slot.shards.rest));
-      add(own(slot, slot.data));
-    }
-    if (const TensorView tail = rest(slot, slot.sent); tail.numel() > 0) {
-      communicator.all_gather(comm, tail, received.view().slice(0, 0, ranks() * tail.numel()));
-      add(rest(slot, slot.data));
-    }
-    if (rounded.view().given()) {
-      copy_sums(slot, slot.data, slot.sent);
-    }
+    sum = given;
   }
 
   void reduce(Slot& slot) {
-    if (hook != nullptr) {
-      reduce_by_hook(slot);
-      return;
-    }
-    const bool rounds = rounded.view().given();
-    if (rounds) {
-      ops::strided_copy(*context, slot.data, slot.sent);
-    }
-    if (order != SumOrder::library) {
-      sum_in_order(slot);
-      if (!sharded && slot.shards.part > 0) {
-        communicator.all_gather(comm, own(slot, slot.sent), parts(slot, slot.sent));
+    const auto where = [&] { return concat("gradient hook ", sum->name(), ", bucket ", next); };
+    try {
+      sum->reduce(*place, static_cast<int>(next), slot.data);
+    } catch (const PeerError&) {  // not the sum's: it waits for another rank
+      throw;
+    } catch (Error& error) {
+      if (!sum->name().empty()) {
+        error.annotate(where());
       }
-    } else if (sharded) {
-      if (slot.shards.part > 0) {
-        communicator.reduce_scatter(comm, parts(slot, slot.sent), own(slot, slot.sent));
+      throw;
+    } catch (const std::exception& error) {  // of the program, whose kinds are not ours
+      if (sum->name().empty()) {
+        throw;
       }
-      if (slot.shards.rest < slot.shards.end) {
-        communicator.all_reduce(comm, rest(slot, slot.sent));
-      }
-    } else {
-      communicator.all_reduce(comm, slot.sent);
-    }
-    if (rounds && sharded) {
-      copy_sums(slot, slot.sent, slot.data);
-    } else if (rounds) {
-      ops::strided_copy(*context, slot.sent, slot.data);
+      throw Error(concat(where(), ": ", error.what()));
     }
   }
 
@@ -461,33 +319,11 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
                       " communicator works on inline streams only");
   s.buckets = std::move(buckets);
   s.check_buckets(arena);
-  s.sent_as = arena.dtype;
-  s.order = options.order;
-  s.sharded = !options.shards.empty();
-  std::int64_t largest = 0;
-  for (const Bucket& b : s.buckets) {
-    largest = std::max(largest, b.end - b.begin);
-  }
-  if (options.reduce_dtype != DType::f32 && options.reduce_dtype != arena.dtype) {
-    s.round_to(options.reduce_dtype, arena, largest);
-  }
-  require<ShapeError>(!s.sharded || options.shards.size() == s.buckets.size(), "gradient reducer: there are shards of ",
-                      options.shards.size(), " buckets, expected of ", s.buckets.size());
+  s.place.emplace(communicator, comm, s.gradients, s.buckets, s.shards_from(options.shards), !options.shards.empty(),
+                  arena);
   for (std::size_t k = 0; k < s.buckets.size(); ++k) {
     const Bucket& b = s.buckets[k];
     auto slot = std::make_unique<Slot>(b, arena.slice(0, b.begin, b.end), compute, comm);
-    slot->sent = s.rounded.view().given() ? s.rounded.view().slice(0, 0, b.end - b.begin) : slot->data;
-    if (s.sharded) {
-      const Shards& given = options.shards[k];
-      require<ShapeError>(given.begin == b.begin && given.part >= 0 &&
-                              given.rest == given.first_of(communicator.size()) && given.rest <= b.end,
-                          "gradient reducer: the shards of bucket ", k, " begin at ", given.begin, " with ",
-                          communicator.size(), " parts of ", given.part, ", which is not bucket [", b.begin, ", ",
-                          b.end, ")");
-      slot->shards = {.begin = 0, .part = given.part, .rest = given.rest - b.begin, .end = b.end - b.begin};
-    } else {
-      slot->shards = shards_of(0, b.end - b.begin, communicator.size());
-    }
     for (int i = b.first; i < b.last; ++i) {
       const GradientRange& g = s.gradients[static_cast<std::size_t>(i)];
       require<UsageError>(g.expected_writes >= 1, "gradient reducer: ", g.name, " expects ", g.expected_writes,
@@ -497,15 +333,7 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
     }
     s.slots.push_back(std::move(slot));
   }
-  if (s.order == SumOrder::tree && s.ranks() == 1) {
-    s.order = SumOrder::library;  // there is nothing to add
-  }
-  if (s.order != SumOrder::library) {
-    s.add_in_order();
-  }
-  if (options.hook != nullptr) {
-    s.call(*options.hook, arena);
-  }
+  s.prepare(options.sum != nullptr ? options.sum : make_bucket_sum({}, {.divided = s.place->divided}));
 }
 
 GradientReducer::~GradientReducer() {
@@ -513,9 +341,7 @@ GradientReducer::~GradientReducer() {
     impl_->comm.synchronize();
   } catch (...) {  // the failure was already reported
   }
-  if (impl_->hook != nullptr) {
-    impl_->hook->release();
-  }
+  impl_->sum->release();
 }
 
 const std::vector<GradientRange>& GradientReducer::gradients() const {
@@ -531,7 +357,7 @@ const std::vector<Bucket>& GradientReducer::buckets() const {
 }
 
 DType GradientReducer::sent_as() const {
-  return impl_->sent_as;
+  return impl_->sum->sent_as(impl_->place->gradients.dtype);
 }
 
 std::int64_t GradientReducer::gradient_bytes() const {
@@ -545,7 +371,7 @@ std::int64_t GradientReducer::gradient_bytes() const {
 std::int64_t GradientReducer::sent_bytes() const {
   std::int64_t bytes = 0;
   for (std::size_t k = 0; k < impl_->slots.size(); ++k) {
-    const std::int64_t of_bucket = impl_->sent_bytes(k);
+    const std::int64_t of_bucket = impl_->sum->sent_bytes(static_cast<int>(k));
     if (of_bucket < 0) {
       return -1;
     }
@@ -555,11 +381,7 @@ std::int64_t GradientReducer::sent_bytes() const {
 }
 
 std::size_t GradientReducer::bytes() const {
-  std::size_t bytes = impl_->hook != nullptr ? impl_->hook->bytes() : 0;
-  for (const Tensor* each : {&impl_->rounded, &impl_->received, &impl_->widened, &impl_->workspace}) {
-    bytes += each->view().given() ? each->view().bytes() : 0;
-  }
-  return bytes;
+  return impl_->sum->bytes();
 }
 
 void GradientReducer::begin_step() {
@@ -622,18 +444,19 @@ void GradientReducer::finish() {
 
 void GradientReducer::gather(int bucket, const TensorView& arena) {
   Impl& s = *impl_;
-  require<StateError>(s.sharded && !s.in_step, "gradient reducer: gather() ",
-                      s.sharded ? "in a step" : "without shards", ", expected shards and finish() before");
+  require<StateError>(s.place->divided && !s.in_step, "gradient reducer: gather() ",
+                      s.place->divided ? "in a step" : "without shards", ", expected shards and finish() before");
   const auto k = static_cast<std::size_t>(bucket);
   require<UsageError>(k < s.slots.size(), "gradient reducer: bucket is ", bucket, ", expected 0 to ",
                       s.slots.size() - 1);
   Slot& slot = *s.slots[k];
-  if (slot.shards.part == 0) {
+  const Shards& shards = s.place->shards[k];
+  if (shards.part == 0) {
     return;
   }
-  const TensorView data = arena.slice(0, slot.bucket.begin, slot.bucket.begin + slot.shards.rest);
+  const TensorView data = arena.slice(0, slot.bucket.begin, slot.bucket.begin + shards.rest);
   s.on_comm(slot.ready, slot.done, &slot.gather_time, slot.gather_name,
-            [&] { s.communicator.all_gather(s.comm, s.own(slot, data), data); });
+            [&] { s.communicator.all_gather(s.comm, s.place->own(bucket, data), data); });
   s.last_gather = k;
   s.gathers = true;
 }
@@ -675,7 +498,7 @@ void GradientReducer::record_into(SpanRecorder* recorder) {
   for (std::size_t k = 0; k < s.slots.size(); ++k) {
     const int bucket = static_cast<int>(k);
     Slot& slot = *s.slots[k];
-    const auto bytes = static_cast<std::int64_t>(slot.sent.bytes());
+    const std::int64_t bytes = slot.data.numel() * static_cast<std::int64_t>(size_of(sent_as()));
     slot.ready_name = recorder->add_name({concat("bucket ", k, " ready"), SpanKind::ready, bucket, bytes});
     slot.reduce_name = recorder->add_name({concat("bucket ", k), SpanKind::reduce, bucket, bytes});
     slot.gather_name = recorder->add_name({concat("parameters of bucket ", k), SpanKind::gather, bucket, bytes});
@@ -694,7 +517,7 @@ ReducerStatistics GradientReducer::statistics() const {
   for (std::size_t k = 0; k < s.slots.size(); ++k) {
     Slot& slot = *s.slots[k];
     const double seconds = slot.time.seconds() + slot.gather_time.seconds();
-    result.buckets.push_back({s.sent_bytes(k), seconds});
+    result.buckets.push_back({s.sum->sent_bytes(static_cast<int>(k)), seconds});
     result.total_s += seconds;
     result.exposed_s += slot.waited.seconds();
   }

@@ -6,7 +6,7 @@
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gradients/bucket_plan.hpp>
-#include <lockstep/comm/gradients/gradient_hook.hpp>
+#include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/comm/gradients/shards.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
@@ -26,36 +26,20 @@ struct ReducerStatistics {
   double exposed_s = 0;
   [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
   struct PerBucket {
-    std::int64_t bytes = 0;  ///< that travel; negative: a hook that does not say
+    std::int64_t bytes = 0;  ///< that travel; negative: a sum that does not say
     double total_s = 0;
   };
   std::vector<PerBucket> buckets;
 };
 
-/// In which order the gradients of the ranks are added.
-enum class SumOrder : unsigned char {
-  library,  ///< that of the communicator's all-reduce or reduce-scatter: it depends on ranks, sizes, and the library
-  ranks,    ///< rank 0, 1, 2, ..., for every element: the same bits whatever the buckets are. An all-to-all, a sum in
-            ///< f64 (on a GPU f32, in runs of 8 ranks; kernels/reduce.hpp) and an all-gather take the place of the
-            ///< all-reduce; memory for the largest bucket
-  tree      ///< as `ranks`, but neighbours in pairs, then pairs of pairs, ..., in the type of the arena: the upper part
-            ///< of a GradientTree. An odd one out waits for the next round. One rank sends nothing
-};
-
 struct ReducerOptions {
-  /// The type in which gradients are sent and added. f32: as the arena is. bf16 or f16 (the arena is then f32):
-  /// elements are rounded to this type before the all-reduce, and so is each addition (with SumOrder::ranks, each sum
-  /// once); every rank gets the same bits. This halves the bytes and costs one pass before and one after. f16 ends at
-  /// 65504: sums that may exceed it need a loss scale.
-  DType reduce_dtype = DType::f32;
-  SumOrder order = SumOrder::library;
   /// One per bucket, or none. With shards every rank gets only the sums of its own part, and of the elements from
   /// Shards::rest to the end of the bucket; the other parts of the gradients are then undefined (ZeRO's stage 1,
   /// Rajbhandari et al. 2020, "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", section 5.1).
   std::vector<Shards> shards{};
-  /// Takes the place of the all-reduce of every bucket; the caller's. UsageError beside a 16-bit reduce_dtype, another
-  /// order than `library`, or shards: a hook decides itself what travels and who adds.
-  GradientHook* hook = nullptr;
+  /// How a bucket is summed (make_bucket_sum.hpp). None: by the communicator's all-reduce, with shards by its
+  /// reduce-scatter. UsageError for a sum that does not divide beside shards.
+  std::shared_ptr<BucketSum> sum{};
 };
 
 /// Sums gradients over ranks, bucket by bucket, while backward still computes (as PyTorch DDP does). It uses only
@@ -70,10 +54,9 @@ struct ReducerOptions {
 /// is forked from it by R[0] and joined to it by finish().
 class GradientReducer {
  public:
-  /// arena: the gradient arena, 1-D. communicator, streams and arena must outlive the reducer. With a 16-bit
-  /// reduce_dtype it allocates memory for the largest bucket, once; DTypeError unless the arena is f32, and with
-  /// SumOrder::tree for any 16-bit reduce_dtype. ShapeError for shards that are not
-  /// those of the buckets. DeviceError for a hook when the arena is not on the communication stream's device.
+  /// arena: the gradient arena, 1-D. communicator, streams and arena must outlive the reducer. The sum
+  /// allocates here, once. ShapeError for shards that are not those of the buckets; DTypeError and DeviceError for an
+  /// arena whose type or device the sum does not take.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step: afterwards the arena may be freed.
@@ -82,11 +65,11 @@ class GradientReducer {
   [[nodiscard]] const std::vector<GradientRange>& gradients() const;
   [[nodiscard]] const std::vector<Bucket>& buckets() const;
   [[nodiscard]] bool overlaps() const;  ///< false: the caller or the compute stream waits for every bucket
-  [[nodiscard]] DType sent_as() const;  ///< the type that is sent: the 16-bit reduce_dtype, or the arena's type
+  [[nodiscard]] DType sent_as() const;  ///< the type that is sent: the arena's, or 16 bits
   [[nodiscard]] std::int64_t gradient_bytes() const;  ///< of a rank's gradients, as they lie in the buckets
-  /// What they are when they travel in a step; negative: a hook that does not say.
+  /// What they are when they travel in a step; negative: a sum that does not say.
   [[nodiscard]] std::int64_t sent_bytes() const;
-  [[nodiscard]] std::size_t bytes() const;  ///< of its own memory and the hook's, without the arena
+  [[nodiscard]] std::size_t bytes() const;  ///< of the sum's own memory, without the arena
   /// Starts a step with no gradient written. StateError when the previous step was neither finished nor abandoned.
   void begin_step();
   /// Says that a write of gradient `index` (in ready order) was enqueued on the compute stream. StateError naming the

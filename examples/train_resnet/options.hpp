@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/options/training_options.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/run/test_views.hpp>
 
@@ -13,6 +13,9 @@
 #include "augmentation.hpp"
 
 namespace train_resnet {
+
+/// Mirror images: at random in each epoch, or (alternate) in the first one and then the other way round in turn.
+enum class Flip : unsigned char { on, off, automatic, alternate };
 
 /// The command line as given.
 struct Options {
@@ -24,8 +27,7 @@ struct Options {
   bool skip_damaged = false;
   std::int64_t pad = -1;  ///< -1: the default of the data set
   bool reflect = false;   ///< padding shows the image reflected; false: it is black
-  lockstep::nn::Switch flip = lockstep::nn::Switch::automatic;
-  bool alternate = false;  ///< with flip on: in every other epoch
+  Flip flip = Flip::automatic;
   AugmentationFlags augmentation;
   lockstep::nn::TestViews test_views = lockstep::nn::TestViews::none;
   std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
@@ -47,6 +49,6 @@ struct Options {
 /// The learning rate that "auto" begins with: 0.1 at 128 for small images (He et al. 2015), 0.1 at 256 for large ones
 /// (Goyal et al. 2017), 0.02 at 128 for mlp, 1.5 at 1024 for airbench94 (Jordan 2024); 100 times that with LARS, whose
 /// trust ratios are small; 0.001 at any batch with Adam, AdamW and Muon.
-[[nodiscard]] lockstep::nn::BaseRate base_rate(const std::string& model, const std::string& optimizer);
+[[nodiscard]] lockstep::nn::BaseRate base_rate(const std::string& model, lockstep::nn::OptimizerKind optimizer);
 
 }  // namespace train_resnet

@@ -412,11 +412,10 @@ TensorView ParameterSet::loss_scale_good() const {
                                   : TensorView(loss_scale_.data() + kScalar, DType::i64, device_, Shape{});
 }
 
-void ParameterSet::add_compression(Context& context, std::int64_t factors) {
-  require<StateError>(compression_.empty(), "there is a compression of gradients already");
-  factors_ = factors;
-  add_to(compression_, context, "errors", dtype_, trainable_numel_);
-  add_to(compression_, context, "factors", dtype_, factors_);
+TensorView ParameterSet::add_sum_state(Context& context, const comm::SumState& state) {
+  const std::int64_t elements = state.of_gradients ? trainable_numel_ : state.elements;
+  factors_ = state.of_gradients ? factors_ : elements;
+  return add_to(compression_, context, state.name, dtype_, elements);
 }
 TensorView ParameterSet::compression_errors() const {
   return compression_.empty() ? TensorView() : arena_view(compression_.front().buffer, dtype_, trainable_numel_);

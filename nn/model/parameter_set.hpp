@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/comm/gradients/shards.hpp>
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model/model.hpp>
@@ -138,10 +139,10 @@ class ParameterSet {
   [[nodiscard]] TensorView loss_scale() const;
   [[nodiscard]] TensorView loss_scale_good() const;
 
-  /// The state of comm::PowerSgd, of dtype(), zero when made: what this rank has not sent yet, an arena like
-  /// gradients(), and `factors` elements that all ranks share. Once (StateError); before it the views are not given.
+  /// What a sum of gradients keeps (comm::BucketSum::state()), of dtype(), zero when made: "errors", in the layout of
+  /// gradients(), and "factors", which all ranks share. Each once (StateError); before it the views are not given.
   /// Checkpoints hold the errors of every rank.
-  void add_compression(Context& context, std::int64_t factors);
+  TensorView add_sum_state(Context& context, const comm::SumState& state);
   [[nodiscard]] TensorView compression_errors() const;
   [[nodiscard]] TensorView compression_factors() const;
 
@@ -210,8 +211,8 @@ class ParameterSet {
   [[nodiscard]] std::vector<Persistent> persistent() const;
 
   /// Sets initial values from (seed, parameter name) or as Model::beginning_with() gave them, buffers and loss scale to
-  /// their initial values, and states, counters, gradients and the state of a compression to zero (its factors are
-  /// comm::PowerSgd's to begin).
+  /// their initial values, and states, counters, gradients and the state of a sum to zero
+  /// (comm::BucketSum::initialise() sets the latter).
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;        ///< of all arenas and counters
   [[nodiscard]] std::size_t state_bytes() const;  ///< of the optimizer's states on this rank

@@ -5,6 +5,10 @@
 
 #include <lockstep/kernels/loss_scale.hpp>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 /// Whether and how the loss of training is scaled (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2):
@@ -30,5 +34,6 @@ struct LossScale {
 [[nodiscard]] std::string text_of(const LossScale& scale);
 /// UsageError for values out of range, and for automatic.
 void require_loss_scale(const LossScale& scale);
+void describe(Schema& schema, LossScale& scale);
 
 }  // namespace lockstep::nn

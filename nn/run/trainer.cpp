@@ -8,12 +8,14 @@
 #include <utility>
 
 #include <lockstep/comm/error.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/kernels/jpeg_decoder.hpp>
 #include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/nn/step/state_file.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -169,17 +171,7 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.optimizer.clip_value > 0) {
     texts["clip_value"] = text(options.optimizer.clip_value);
   }
-  if (options.reduce_dtype != DType::f32) {
-    texts["reduce_dtype"] = text(options.reduce_dtype);
-  }
-  if (options.sum_order == comm::SumOrder::ranks) {
-    texts["gradient_sums"] = "in rank order";
-  }
-  if (options.power_sgd_rank != 0) {
-    texts["gradient_hook"] = text("powersgd rank", options.power_sgd_rank);
-  } else if (options.hook != nullptr) {
-    texts["gradient_hook"] = options.hook->name();
-  }
+  texts.merge(comm::sum_texts(options.sums));
   if (options.strategy != Strategy::ddp) {
     texts["strategy"] = std::string(name_of(options.strategy));
   }
@@ -285,11 +277,8 @@ struct Trainer::Impl {
             .groups = o.groups,
             .average = o.average,
             .buckets = o.buckets,
-            .reduce_dtype = o.reduce_dtype,
-            .sum_order = o.sum_order,
+            .sums = o.sums,
             .strategy = o.strategy,
-            .power_sgd_rank = o.power_sgd_rank,
-            .hook = o.hook,
             .cuda_graph = o.cuda_graph,
             .weights_beside = o.weights_beside,
             .check_gradients = o.check_gradients};
@@ -777,6 +766,54 @@ std::size_t Trainer::planned_bytes() const {
 
 void Trainer::doing(const char* what) const noexcept {
   impl_->doing(what, impl_->position.step);
+}
+
+void describe(Schema& schema, TrainerOptions& options) {
+  schema.group("Training");
+  schema
+      .add("accumulate", options.accumulate,
+           "micro-batches of one update, whose gradients add up; takes the memory of one")
+      .at_least(1)
+      .is_common();
+  describe(schema, options.plan);
+  describe(schema, options.optimizer);
+  describe(schema, options.schedule);
+  schema.add("weight_decay", options.weight_decay, "L2 penalty; adamw: decoupled, parameters shrink by lr times this")
+      .at_least(0)
+      .is_common();
+  schema
+      .choice<bool>("no_decay_norm", options.decay_all, {{"false", true}, {"true", false}},
+                    concat("no decay on biases and norm parameters",
+                           options.decay_all ? "" : ", as here without --decay-norm"))
+      .looks_like("")  // a flag
+      .taken_back_by("decay_norm")
+      .instead_of("norm_weight_decay")
+      .instead_of("bias_weight_decay");
+  describe(schema, options.groups);
+  describe(schema, options.average);
+  schema.add("keep_last", options.keep_last, "train on the partial last batch of an epoch too");
+  schema
+      .add("shuffle_chunk", options.shuffle_chunk,
+           "samples that lie side by side in a packed file or in token files and are read together; the order shuffles "
+           "chunks of so many, then the samples of 16 chunks; a file that lies class by class is shuffled first "
+           "(lockstep-pack --shuffle), or batches hold few classes; 0: any sample may follow any other")
+      .at_least(0);
+  schema.add("seed", options.seed, "of all that is random: weights, order, augmentation").is_common();
+  schema.group("Ranks");
+  schema
+      .add("virtual_ranks", options.virtual_ranks,
+           "of --reproducible world: a batch is divided over so many, a power of two that the ranks divide")
+      .by_default("none");
+  schema.add("check_gradients", options.check_gradients,
+             "name the first gradient of each rank that is not finite before the ranks sum them; ends the job, unless "
+             "a loss scale, --clip-norm or --skip-non-finite lets an update be skipped");
+  schema.add("sync_batch_norm", options.sync_batch_norm,
+             "batch norm computes with the samples of all ranks in training, not with each rank's own");
+  schema.choice<CudaGraph>("cuda_graph", options.cuda_graph,
+                           {{"on", CudaGraph::on}, {"off", CudaGraph::off}, {"auto", CudaGraph::automatic}},
+                           "on a GPU: run each step as one CUDA graph; auto: where it can be");
+  schema.add("weights_beside", options.weights_beside,
+             "on a GPU: weight gradients on a second stream, beside passes over memory; more memory, the same bits");
 }
 
 }  // namespace lockstep::nn

@@ -21,6 +21,10 @@
 #include <lockstep/nn/run/test_views.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 /// The ranks that train together. `grad` carries gradient buckets on `comm_stream`, `control` small host values.
@@ -55,14 +59,11 @@ struct TrainerOptions {
   /// goes on with batches of another size (Trainer::learning_rate()).
   bool schedule_by_updates = false;
   comm::BucketOptions buckets{};
-  DType reduce_dtype = DType::f32;  ///< comm::ReducerOptions: gradients travel rounded to bf16 or f16
-  comm::SumOrder sum_order = comm::SumOrder::library;  ///< comm::ReducerOptions
-  Strategy strategy = Strategy::ddp;                   ///< zero1: the optimizer's states are divided over the ranks
-  int power_sgd_rank = 0;                              ///< TrainStepOptions: gradients are compressed; 0: they are not
-  std::shared_ptr<comm::GradientHook> hook{};          ///< TrainStepOptions: a hook of your own
-  bool check_gradients = false;                        ///< TrainStepOptions: names gradients that are not finite
-  bool keep_last = false;                              ///< train on the partial last batch of an epoch too
-  std::int64_t shuffle_chunk = 0;                      ///< SamplerOptions::chunk, of the training set
+  comm::SumOptions sums{};            ///< TrainStepOptions: how the gradients of the ranks are summed
+  Strategy strategy = Strategy::ddp;  ///< zero1: the optimizer's states are divided over the ranks
+  bool check_gradients = false;       ///< TrainStepOptions: names gradients that are not finite
+  bool keep_last = false;             ///< train on the partial last batch of an epoch too
+  std::int64_t shuffle_chunk = 0;     ///< SamplerOptions::chunk, of the training set
   int loader_workers = 1;
   int prefetch = 3;  ///< batches that wait ready
   /// UsageError for a training set that leaves nothing to a device (Dataset::deferred()), UnsupportedError in start()
@@ -196,5 +197,7 @@ class Trainer {
 /// What in options and data decides the numbers of a run, as text by name: what ranks have to agree on, and what a
 /// checkpoint keeps to tell whether it is continued exactly. Seed and batch size are kept elsewhere.
 [[nodiscard]] std::map<std::string, std::string> option_texts(const TrainerOptions& options, const TrainingData& data);
+/// All that a program may choose of a trainer; what depends on data and ranks (batches, steps, workers) is its maker's.
+void describe(Schema& schema, TrainerOptions& options);
 
 }  // namespace lockstep::nn

@@ -26,7 +26,7 @@ struct StateExtras {
 /// Writes FOLDER/{model.safetensors, optimizer.safetensors, checksums.json} atomically: at any moment FOLDER is either
 /// the old state or the new one. model.safetensors is the file of save_model(); optimizer.safetensors holds the
 /// optimizer's states and counters, a dynamic loss scale, each rank's own statistics and, with a compression
-/// (TrainStepOptions::power_sgd_rank), what each rank has not sent yet and the factors. Equal states give equal bytes.
+/// (comm::SumOptions::compress), what each rank has not sent yet and the factors. Equal states give equal bytes.
 /// With a moving average (TrainStepOptions::average) there is ema.safetensors, too: the averaged weights and the
 /// average of their statistics, by the names of the model's file.
 ///

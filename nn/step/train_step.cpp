@@ -14,7 +14,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/comm/gradients/gradient_tree.hpp>
-#include <lockstep/comm/gradients/power_sgd.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/comm/wait.hpp>
@@ -57,7 +57,7 @@ std::vector<std::uint64_t> gathered(comm::Communicator& control, std::uint64_t n
 
 comm::BucketOptions with_element_bytes(const TrainStepOptions& o) {
   comm::BucketOptions buckets = o.buckets;
-  const DType travels = o.reduce_dtype == DType::f32 ? ops::accumulation_dtype(o.plan.dtype) : o.reduce_dtype;
+  const DType travels = o.sums.dtype == DType::f32 ? ops::accumulation_dtype(o.plan.dtype) : o.sums.dtype;
   buckets.element_bytes = static_cast<std::int64_t>(size_of(travels));
   return buckets;
 }
@@ -84,12 +84,11 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
   require<UsageError>(o.max_batch >= 1, "train step: max_batch is ", o.max_batch, ", expected at least 1");
   require_moving_average(o.average);
   require<UsageError>(o.microbatches >= 0, "train step: microbatches is ", o.microbatches, ", expected at least 0");
-  require<UsageError>(o.plan.weights == LossWeights::none || o.reduce_dtype == DType::f32,
-                      "train step: gradients travel as ", o.reduce_dtype,
+  require<UsageError>(o.plan.weights == LossWeights::none || o.sums.dtype == DType::f32,
+                      "train step: gradients travel as ", o.sums.dtype,
                       " (reduce_dtype), which would round the sum of the ",
                       "weights of the loss (PlanOptions::weights), too; expected f32");
-  require<UsageError>(!o.count_samples || o.reduce_dtype == DType::f32, "train step: gradients travel as ",
-                      o.reduce_dtype,
+  require<UsageError>(!o.count_samples || o.sums.dtype == DType::f32, "train step: gradients travel as ", o.sums.dtype,
                       ", which would round the number of samples, too; expected f32, or count_samples "
                       "off and Batch::global_valid");
   require<UsageError>(o.count_samples || o.plan.weights == LossWeights::none,
@@ -118,7 +117,7 @@ std::int64_t virtual_ranks_of(const TrainStepOptions& o, int ranks) {
   require<UsageError>(!o.sync_batch_norm,
                       "train step: sync_batch_norm is on beside virtual ranks, expected it off: "
                       "each of them has statistics of its own");
-  require<UsageError>(size_of(o.reduce_dtype) != 2, "train step: gradients travel as ", o.reduce_dtype,
+  require<UsageError>(size_of(o.sums.dtype) != 2, "train step: gradients travel as ", o.sums.dtype,
                       " beside virtual ranks, expected f32: the sums would be rounded where ranks meet");
   require<UsageError>(o.strategy != Strategy::zero1 || o.optimizer.clip_norm == 0,
                       "train step: the strategy is zero1 "
@@ -164,35 +163,24 @@ struct Division {
   std::vector<comm::Shards> shards;  ///< one per bucket with zero1
 };
 
-/// The hook of the reducer: none, the one that is given, or PowerSgd, whose state the parameters get.
-std::shared_ptr<comm::GradientHook> hook_of(Context& context, ParameterSet& set, const TrainStepOptions& o) {
-  const bool compresses = o.power_sgd_rank != 0;
-  if (!compresses && o.hook == nullptr) {
-    return nullptr;
+/// What sums the buckets; the parameters hold its state.
+std::shared_ptr<comm::BucketSum> sum_of(Context& context, ParameterSet& set, const Division& division,
+                                        const TrainStepOptions& o) {
+  comm::SumOptions options = o.sums;
+  if (o.virtual_ranks > 0 && options.hook == nullptr && options.compress.empty()) {
+    options.order = comm::SumOrder::tree;
   }
-  const std::string what = compresses ? concat("power_sgd_rank is ", o.power_sgd_rank) : "hook is " + o.hook->name();
-  const auto beside = [&](bool fits, const auto&... other) {
-    require<UsageError>(fits, "train step: ", what, " beside ", other...);
-  };
-  beside(!compresses || o.hook == nullptr, "a hook of the program, expected one of the two");
-  beside(o.strategy == Strategy::ddp, "the strategy ", name_of(o.strategy),
-         ", expected ddp: all ranks get all gradients");
-  beside(o.virtual_ranks == 0, o.virtual_ranks, " virtual ranks, expected none: their sums are of pairs");
-  beside(o.sum_order == comm::SumOrder::library, "an order of sums, expected SumOrder::library");
-  beside(size_of(o.reduce_dtype) != 2, "gradients that travel as ", o.reduce_dtype, ", expected f32");
-  if (!compresses) {
-    return o.hook;
+  std::shared_ptr<comm::BucketSum> sum = comm::make_bucket_sum(options,
+                                                               {.divided = o.strategy == Strategy::zero1,
+                                                                .virtual_ranks = o.virtual_ranks > 0,
+                                                                .loss_scale = o.optimizer.loss_scale.scales()},
+                                                               o.seed);
+  std::vector<TensorView> kept;
+  for (const comm::SumState& state : sum->state(division.gradients)) {
+    kept.push_back(set.add_sum_state(context, state));
   }
-  beside(!o.optimizer.loss_scale.scales(), "a loss scale, expected none: what is not sent would keep an old scale");
-  comm::PowerSgd::Options options{.rank = o.power_sgd_rank, .seed = o.seed};
-  for (const ParameterInfo& info : set.trainable()) {
-    const Shape shape = info.spec.stored_shape();
-    options.matrices.push_back(shape.rank() >= 2 && shape[0] > 0
-                                   ? comm::PowerSgd::Matrix{.rows = shape[0], .columns = info.numel / shape[0]}
-                                   : comm::PowerSgd::Matrix{});
-  }
-  set.add_compression(context, comm::PowerSgd::factor_elements(options));
-  return std::make_shared<comm::PowerSgd>(std::move(options), set.compression_errors(), set.compression_factors());
+  sum->keep_in(kept);
+  return sum;
 }
 
 /// A step that looks for gradients that are not finite lets none of them into the parameters.
@@ -245,7 +233,14 @@ std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
   const auto infos = set.trainable();
   for (std::size_t i = 0; i < infos.size(); ++i) {
     const std::int64_t end = i + 1 < infos.size() ? infos[i + 1].offset : set.trainable_numel();
-    ranges.push_back({infos[i].spec.name, infos[i].offset, end, infos[i].writes});
+    const Shape shape = infos[i].spec.stored_shape();
+    const std::int64_t rows = shape.rank() >= 2 ? shape[0] : 0;
+    ranges.push_back({.name = infos[i].spec.name,
+                      .begin = infos[i].offset,
+                      .end = end,
+                      .expected_writes = infos[i].writes,
+                      .rows = rows,
+                      .columns = rows > 0 ? infos[i].numel / rows : 0});
   }
   return ranges;
 }
@@ -271,7 +266,7 @@ struct TrainStep::Impl {
                     .statistics_rows = std::max<std::int64_t>(virtual_ranks, 1)}),
         idle_parameters(ctx.stream()),
         division(parameters, ranks.grad, o),
-        hook(hook_of(ctx, parameters, o)),
+        sum(sum_of(ctx, parameters, division, o)),
         optimizer(ctx, parameters, optimizer_options(o), o.count_samples ? parameters.weight_sum() : TensorView()),
         pipeline(ctx, ranks.grad, o.max_batch, step_layout(model, o.plan), 2 * microbatches_of(o, ranks.grad.size()),
                  o.empty_steps),
@@ -282,12 +277,9 @@ struct TrainStep::Impl {
                                     : o.microbatches,
               plan_options()),
         workspace(plans.workspace_bytes(), ctx),
-        reducer(std::make_unique<comm::GradientReducer>(
-            ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients, division.buckets, reduced(),
-            comm::ReducerOptions{.reduce_dtype = o.reduce_dtype,
-                                 .order = virtual_ranks > 0 ? comm::SumOrder::tree : o.sum_order,
-                                 .shards = division.shards,
-                                 .hook = hook.get()})),
+        reducer(std::make_unique<comm::GradientReducer>(ranks.grad, ctx.stream(), ranks.comm_stream, division.gradients,
+                                                        division.buckets, reduced(),
+                                                        comm::ReducerOptions{.shards = division.shards, .sum = sum})),
         gradient_written([this](int parameter) {
           if (check) {
             check->written(context, parameter);
@@ -320,9 +312,7 @@ struct TrainStep::Impl {
       own_pieces = parameters.state_pieces();
     }
     parameters.initialise(ctx, o.seed);
-    if (o.power_sgd_rank != 0) {
-      static_cast<comm::PowerSgd&>(*hook).initialise(ctx);
-    }
+    sum->initialise(ctx);
     record_into(nullptr);
     mark_buckets();  // last: an error from here on would leave the watchdog with a step that is gone
   }
@@ -377,10 +367,10 @@ struct TrainStep::Impl {
       require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside virtual ranks, expected off");
       found = "a rank computes several virtual ones";
     }
-    if (hook != nullptr && !hook->can_be_captured() && found.empty()) {
+    if (!sum->can_be_captured() && found.empty()) {
       require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside the gradient hook ",
-                          hook->name(), ", expected off: the hook decides on the host");
-      found = "the gradient hook " + hook->name() + " decides on the host";
+                          sum->name(), ", expected off: the hook decides on the host");
+      found = "the gradient hook " + sum->name() + " decides on the host";
     }
     return found;
   }
@@ -767,7 +757,7 @@ struct TrainStep::Impl {
   ParameterSet parameters;
   SyncGuard idle_parameters;  ///< waits for queued work on their memory when a later member throws
   Division division;
-  std::shared_ptr<comm::GradientHook> hook;  ///< of the reducer; may be none
+  std::shared_ptr<comm::BucketSum> sum;  ///< of the reducer
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
   std::optional<Stream> beside_worker;  ///< of the context beside, on a host

@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/comm/gradients/gradient_hook.hpp>
+#include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/batch/batch.hpp>
@@ -77,9 +77,9 @@ struct TrainStepOptions {
   /// V > 0: the numbers are those of V ranks, whatever the number P of ranks is: a power of two of which P is a
   /// divisor. A rank is virtual ranks V / P * rank, ..., one after the other: a step is V / P calls of add(), one for
   /// each, and update(). Each has running statistics of its own, and overwrites the gradients, which are added in one
-  /// tree over all of them (comm::GradientTree, then comm::SumOrder::tree, whatever sum_order says); so are metrics.
+  /// tree over all of them (comm::GradientTree, then comm::SumOrder::tree, whatever sums.order says); so are metrics.
   /// The bits are equal where contexts have equally many threads. Takes log2(V / P) more arenas of gradients.
-  /// UsageError beside sync_batch_norm, a 16-bit reduce_dtype, several microbatches, and zero1 with a clip_norm or
+  /// UsageError beside sync_batch_norm, a 16-bit sums.dtype, several microbatches, and zero1 with a clip_norm or
   /// lars. Steps are not captured.
   std::int64_t virtual_ranks = 0;
   std::uint64_t seed = 1;  ///< of the parameters
@@ -93,19 +93,12 @@ struct TrainStepOptions {
   /// step, as its share follows from the number of the update; nothing waits. With zero1 each rank averages its share.
   MovingAverageOptions average{};
   comm::BucketOptions buckets{};  ///< element_bytes follows from the arena
-  /// As comm::ReducerOptions: gradients travel rounded to bf16 or f16; count_samples is off then.
-  DType reduce_dtype = DType::f32;
-  /// comm::ReducerOptions. With `ranks` and equal ranks the bits depend neither on buckets nor on the strategy (the
-  /// norm of clipping aside).
-  comm::SumOrder sum_order = comm::SumOrder::library;
+  /// How the ranks' gradients are summed (comm/gradients/bucket_sum.hpp): with a 16-bit dtype count_samples is off;
+  /// with SumOrder::ranks and equal ranks the bits depend neither on buckets nor on the strategy (the norm of clipping
+  /// aside); with `compress` what a rank has not sent yet is kept and goes into the checkpoint; with a hook the sum is
+  /// the program's own. UsageError for a sum that does not go with another option (comm::misfit()).
+  comm::SumOptions sums{};
   Strategy strategy = Strategy::ddp;
-  /// Gradients of matrices travel as products of so many columns (comm/gradients/power_sgd.hpp); what is not sent is
-  /// kept on each rank, in the units of the gradients that travel, and goes into the checkpoint. 0: they travel whole.
-  int power_sgd_rank = 0;
-  /// A hook of your own sums the buckets (comm/gradients/gradient_hook.hpp). This rank's alone; not with
-  /// power_sgd_rank. Either is a UsageError beside another strategy than ddp, another sum_order than `library`, a
-  /// 16-bit reduce_dtype and virtual ranks; power_sgd_rank beside a loss scale, too.
-  std::shared_ptr<comm::GradientHook> hook{};
   CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where possible
   /// The gradients of weights are computed on a second stream of the step's own (PlanOptions::beside, which stays
   /// empty here): beside passes over memory, which leave a GPU's arithmetic idle. Takes more memory; changes no number.

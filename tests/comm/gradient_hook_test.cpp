@@ -1,5 +1,5 @@
 // A hook of the program's own in the place of a bucket's all-reduce.
-#include <lockstep/comm/gradients/gradient_hook.hpp>
+#include <lockstep/comm/gradients/bucket_sum.hpp>
 
 #include <atomic>
 #include <stdexcept>
@@ -14,6 +14,7 @@
 #include "tests/support/error_of.hpp"
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 
 namespace lockstep::comm {
 namespace {
@@ -25,7 +26,7 @@ TensorView view_of(std::vector<float>& values) {
 }
 
 /// Sums in rank order like the local communicator, and adds `offset` to every element.
-std::shared_ptr<GradientHook> shifted(float offset) {
+std::shared_ptr<BucketSum> shifted(float offset) {
   return make_gradient_hook("shifted",
                             [offset](const TensorView& gradients, Stream& stream, Communicator& communicator) {
                               communicator.all_reduce(stream, gradients);
@@ -39,13 +40,13 @@ std::shared_ptr<GradientHook> shifted(float offset) {
 
 /// Steps of a reducer with a hook, on streams that overlap or do not.
 struct Steps {
-  Steps(Communicator& communicator, GradientHook& hook, bool overlap)
+  Steps(Communicator& communicator, const std::shared_ptr<BucketSum>& hook, bool overlap)
       : compute(overlap ? Stream::host_worker("compute") : Stream::host_inline()),
         comm(overlap ? Stream::host_worker("comm") : Stream::host_inline()),
         gradients(ranges(kSizes)),
         arena(static_cast<std::size_t>(gradients.back().end)),
         rank(communicator.rank()),
-        reducer(communicator, compute, comm, gradients, small_buckets(gradients), view_of(arena), {.hook = &hook}) {}
+        reducer(communicator, compute, comm, gradients, small_buckets(gradients), view_of(arena), {.sum = hook}) {}
   void run(int step) {
     reducer.begin_step();
     for (std::size_t g = 0; g < gradients.size(); ++g) {
@@ -71,8 +72,8 @@ TEST(GradientHook, SumsTheBucketsInThePlaceOfTheAllReduce) {
   for (const int ranks : {1, 2, 4}) {
     for (const bool overlap : {false, true}) {
       const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
-        const std::shared_ptr<GradientHook> hook = shifted(0.5F);
-        Steps steps(communicator, *hook, overlap);
+        const std::shared_ptr<BucketSum> hook = shifted(0.5F);
+        Steps steps(communicator, hook, overlap);
         for (int step = 0; step < 4; ++step) {
           steps.run(step);
           for (std::size_t i = 0; i < steps.arena.size(); ++i) {
@@ -91,22 +92,21 @@ TEST(GradientHook, SumsTheBucketsInThePlaceOfTheAllReduce) {
 }
 
 /// Counts what the reducer calls, and sends every other element only.
-class Recorder final : public GradientHook {
+class Recorder final : public BucketSum {
  public:
   [[nodiscard]] std::string name() const override { return "recorder"; }
-  void prepare(Context& context, Communicator& communicator, std::span<const GradientRange> ranges,
-               std::span<const Bucket> buckets, const TensorView& gradients) override {
+  void prepare(SumPlace& place) override {
     ++prepared;
-    EXPECT_EQ(context.device(), Device::cpu());
-    EXPECT_EQ(communicator.size(), 2);
-    EXPECT_EQ(ranges.size(), kSizes.size());
-    EXPECT_EQ(gradients.numel(), ranges.back().end);
-    for (const Bucket& bucket : buckets) {
-      expected.emplace_back(static_cast<float*>(gradients.data) + bucket.begin, bucket.end - bucket.begin);
+    EXPECT_EQ(place.context().device(), Device::cpu());
+    EXPECT_EQ(place.communicator.size(), 2);
+    EXPECT_EQ(place.ranges.size(), kSizes.size());
+    EXPECT_EQ(place.gradients.numel(), place.ranges.back().end);
+    for (const Bucket& bucket : place.buckets) {
+      expected.emplace_back(static_cast<float*>(place.gradients.data) + bucket.begin, bucket.end - bucket.begin);
     }
   }
   void release() noexcept override { ++released; }
-  void reduce(Context& /*context*/, Communicator& /*communicator*/, int bucket, const TensorView& gradients) override {
+  void reduce(SumPlace& /*place*/, int bucket, const TensorView& gradients) override {
     EXPECT_EQ(bucket, static_cast<int>(called++ % expected.size()));
     const auto& [data, numel] = expected[static_cast<std::size_t>(bucket)];
     EXPECT_EQ(gradients.data, data);
@@ -122,9 +122,10 @@ class Recorder final : public GradientHook {
 
 TEST(GradientHook, GetsTheBucketsInOrderAndIsReleased) {
   const auto failures = run_ranks(2, [](Communicator& communicator) {
-    Recorder recorder;
+    const auto made = std::make_shared<Recorder>();
+    const Recorder& recorder = *made;
     {
-      Steps steps(communicator, recorder, true);
+      Steps steps(communicator, made, true);
       steps.run(0);
       steps.run(1);
       EXPECT_EQ(steps.reducer.bytes(), 77U);
@@ -155,7 +156,7 @@ TEST(GradientHook, ARankWhoseHookThrowsIsNamed) {
               }
               ranks.all_reduce(stream, gradients);
             });
-        Steps steps(communicator, *hook, overlap);
+        Steps steps(communicator, hook, overlap);
         for (int step = 0; step < 3; ++step) {
           steps.run(step);
         }
@@ -174,32 +175,44 @@ TEST(GradientHook, AnErrorKeepsItsKind) {
   const auto failures = run_ranks(1, [](Communicator& communicator) {
     const auto hook = make_gradient_hook(
         "own", [](const TensorView&, Stream&, Communicator&) { throw ShapeError("7 elements, expected 8"); });
-    Steps steps(communicator, *hook, false);
+    Steps steps(communicator, hook, false);
     EXPECT_EQ(error_of<ShapeError>([&] { steps.run(0); }), "gradient hook own, bucket 0: 7 elements, expected 8");
   });
   EXPECT_EQ(failures, none_failed(1));
 }
 
 TEST(GradientHook, IsRefusedBesideWhatDecidesTheSumToo) {
+  const auto hook = shifted(0);
+  const auto refused = [&](SumOptions options, const SumUse& use = {}) {
+    options.hook = hook;
+    return error_of<UsageError>([&] { (void)make_bucket_sum(options, use); });
+  };
+  const std::string begin = "gradient sums: hook is shifted beside ";
+  EXPECT_EQ(refused({.dtype = DType::bf16}), begin + "gradients that travel as bf16, expected f32");
+  for (const SumOrder order : {SumOrder::ranks, SumOrder::tree}) {
+    EXPECT_EQ(refused({.order = order}), begin + "an order of sums, expected SumOrder::library");
+  }
+  EXPECT_EQ(refused({}, {.divided = true}),
+            begin + "a strategy that divides the gradients, expected ddp: all ranks get all gradients");
+  EXPECT_EQ(refused({}, {.virtual_ranks = true}), begin + "virtual ranks, expected none: their sums are of pairs");
+  EXPECT_EQ(make_bucket_sum({.hook = hook}, {.loss_scale = true}), hook);
+}
+
+TEST(GradientHook, IsRefusedBesideShards) {
   LocalGroup group(2);  // rank 1 is never asked
   const auto communicator = group.communicator(0);
   Stream stream = Stream::host_inline();
   const auto gradients = ranges({300, 400});
   std::vector<float> arena(700);
-  const auto hook = shifted(0);
-  const auto refused = [&](ReducerOptions options) {
-    options.hook = hook.get();
+  const auto refused = [&](const std::shared_ptr<BucketSum>& sum) {
     return error_of<UsageError>([&] {
       const GradientReducer reducer(*communicator, stream, stream, gradients, plan_buckets(gradients, {}),
-                                    view_of(arena), options);
+                                    view_of(arena), {.shards = {shards_of(0, 700, 2)}, .sum = sum});
     });
   };
-  const std::string begin = "gradient reducer: hook shifted beside ";
-  EXPECT_EQ(refused({.reduce_dtype = DType::bf16}), begin + "gradients that travel as bf16, expected them as they are");
-  for (const SumOrder order : {SumOrder::ranks, SumOrder::tree}) {
-    EXPECT_EQ(refused({.order = order}), begin + "sums in an order of their own, expected SumOrder::library");
-  }
-  EXPECT_EQ(refused({.shards = {shards_of(0, 700, 2)}}), begin + "shards, expected gradients that all ranks get");
+  const std::string end = " beside shards, expected gradients that all ranks get";
+  EXPECT_EQ(refused(shifted(0)), "gradient reducer: hook shifted" + end);
+  EXPECT_EQ(refused(make_bucket_sum()), "gradient reducer: an all-reduce" + end);
 }
 
 TEST(GradientHook, NeedsANameOfOneLineAndAFunction) {

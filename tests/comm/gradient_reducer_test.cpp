@@ -16,6 +16,7 @@
 #include "local_ranks.hpp"
 #include "tests/support/error_of.hpp"
 
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 namespace lockstep::comm {
@@ -262,7 +263,7 @@ TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
         const auto gradients = ranges(kSizes);
         std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
         GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
-                                view_of(arena), {.reduce_dtype = dtype});
+                                view_of(arena), {.sum = make_bucket_sum({.dtype = dtype})});
         int different = 0;
         for (int step = 0; step < 3; ++step) {
           reducer.begin_step();
@@ -294,14 +295,15 @@ TEST(GradientReducer, SixteenBitBucketsAreRoundedWhereTheySay) {
 
 /// A reducer over kSizes, and steps of it.
 struct Reduction {
-  Reduction(Communicator& communicator, Streams kind, std::int64_t bucket_bytes, ReducerOptions options, bool divided)
+  Reduction(Communicator& communicator, Streams kind, std::int64_t bucket_bytes, const SumOptions& sums, bool divided)
       : rank(communicator.rank()), streams(kind), gradients(ranges(kSizes)), arena(elements()) {
     const auto buckets = plan_buckets(gradients, {.bucket_bytes = bucket_bytes});
     for (const Bucket& b : buckets) {
       shards.push_back(shards_of(b.begin, b.end, communicator.size()));
     }
-    options.shards = divided ? shards : std::vector<Shards>();
-    reducer.emplace(communicator, streams.compute(), streams.comm(), gradients, buckets, view_of(arena), options);
+    reducer.emplace(communicator, streams.compute(), streams.comm(), gradients, buckets, view_of(arena),
+                    ReducerOptions{.shards = divided ? shards : std::vector<Shards>(),
+                                   .sum = make_bucket_sum(sums, {.divided = divided})});
   }
   [[nodiscard]] std::size_t elements() const { return static_cast<std::size_t>(gradients.back().end); }
   void run(int step) {
@@ -360,7 +362,7 @@ TEST(GradientReducer, InRankOrderTheBitsDoNotDependOnBuckets) {
         for (const std::int64_t bytes : kBucketBytes) {
           std::atomic<int> unlike{0};
           const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
-            Reduction r(communicator, kind, bytes, {.reduce_dtype = dtype, .order = SumOrder::ranks}, false);
+            Reduction r(communicator, kind, bytes, {.dtype = dtype, .order = SumOrder::ranks}, false);
             for (int step = 0; step < 3; ++step) {
               r.run(step);
               for (std::int64_t i = 0; i < r.gradients.back().end; ++i) {
@@ -401,7 +403,7 @@ TEST(GradientReducer, InATreeSumsAreThoseOfPairs) {
   }
   EXPECT_GT(different, 0) << "the sum in rank order is another one";
   const auto failures = run_ranks(2, [&](Communicator& communicator) {
-    Reduction(communicator, Streams::both_inline, 4000, {.reduce_dtype = DType::bf16, .order = SumOrder::tree}, false);
+    Reduction(communicator, Streams::both_inline, 4000, {.dtype = DType::bf16, .order = SumOrder::tree}, false);
   });
   for (const std::string& failure : failures) {
     EXPECT_NE(failure.find("travel as bf16 and are added in a tree"), std::string::npos) << failure;
@@ -418,7 +420,7 @@ TEST(GradientReducer, WithShardsARankHasItsSumsAndGathersTheRest) {
           }
           for (const std::int64_t bytes : kBucketBytes) {
             const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
-              Reduction r(communicator, kind, bytes, {.reduce_dtype = dtype, .order = order}, true);
+              Reduction r(communicator, kind, bytes, {.dtype = dtype, .order = order}, true);
               std::vector<float> parameters(r.elements(), kPoison);
               for (int step = 0; step < 3; ++step) {
                 r.run(step);
@@ -624,13 +626,16 @@ TEST(GradientReducer, BadConstruction) {
   EXPECT_THROW(make(gradients, {{0, 0, 0, 0}, {0, 3, 0, 12}}, view), ShapeError);  // an empty bucket
   EXPECT_THROW(make(gradients, good, view.slice(0, 0, 11)), ShapeError);           // the arena is too short
   EXPECT_THROW(make(gradients, good, view.reshape(Shape{3, 4})), ShapeError);      // and not 1-D
-  EXPECT_THROW(GradientReducer(*communicator, stream, stream, gradients, good, view, {.reduce_dtype = DType::f64}),
+  EXPECT_THROW(GradientReducer(*communicator, stream, stream, gradients, good, view,
+                               {.sum = make_bucket_sum({.dtype = DType::f64})}),
                DTypeError);
-  EXPECT_NO_THROW(GradientReducer(*communicator, stream, stream, gradients, good, view, {.reduce_dtype = DType::bf16}));
+  EXPECT_NO_THROW(GradientReducer(*communicator, stream, stream, gradients, good, view,
+                                  {.sum = make_bucket_sum({.dtype = DType::bf16})}));
   const GradientReducer whole(*communicator, stream, stream, gradients, good, view);
   EXPECT_EQ(whole.sent_as(), DType::f32);
   EXPECT_EQ(whole.bytes(), 0U);
-  const GradientReducer halved(*communicator, stream, stream, gradients, good, view, {.reduce_dtype = DType::f16});
+  const GradientReducer halved(*communicator, stream, stream, gradients, good, view,
+                               {.sum = make_bucket_sum({.dtype = DType::f16})});
   EXPECT_EQ(halved.sent_as(), DType::f16);
   std::int64_t largest = 0;
   for (const Bucket& bucket : good) {
@@ -639,7 +644,7 @@ TEST(GradientReducer, BadConstruction) {
   EXPECT_EQ(halved.bytes(), static_cast<std::size_t>(2 * largest));
   std::vector<double> wide(12);
   EXPECT_THROW(GradientReducer(*communicator, stream, stream, gradients, good, TensorView(std::span(wide), Shape{12}),
-                               {.reduce_dtype = DType::bf16}),
+                               {.sum = make_bucket_sum({.dtype = DType::bf16})}),
                DTypeError);
   auto never = gradients;
   never[1].expected_writes = 0;
@@ -682,7 +687,7 @@ TEST(GradientReducer, AStepAllocatesNothing) {
       const auto gradients = ranges(kSizes);
       std::vector<float> arena(static_cast<std::size_t>(gradients.back().end));
       GradientReducer reducer(communicator, streams.compute(), streams.comm(), gradients, small_buckets(gradients),
-                              view_of(arena), {.reduce_dtype = dtype});
+                              view_of(arena), {.sum = make_bucket_sum({.dtype = dtype})});
       streams.compute().enqueue([] { counting = true; });
       streams.comm().enqueue([] { counting = true; });
       counting = true;

@@ -10,6 +10,7 @@
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/gradients/gradient_tree.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 
 #include "tests/comm/gradient_data.hpp"
@@ -98,7 +99,8 @@ TEST(GradientTree, RanksThatShareTheLeavesMakeTheSameTree) {
         GradientTree tree(context, view_of(arena), kLeaves / ranks);
         const auto gradients = ranges({300, 200, 277});
         GradientReducer reducer(communicator, context.stream(), context.stream(), gradients,
-                                plan_buckets(gradients, {.bucket_bytes = 1600}), view_of(arena), {.order = order});
+                                plan_buckets(gradients, {.bucket_bytes = 1600}), view_of(arena),
+                                {.sum = make_bucket_sum({.order = order})});
         add_leaves(tree, context, arena, communicator.rank() * (kLeaves / ranks), kLeaves / ranks);
         reducer.begin_step();
         for (int gradient = 0; gradient < 3; ++gradient) {

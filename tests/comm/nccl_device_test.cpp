@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/comm/wait.hpp>
@@ -92,7 +93,7 @@ std::vector<float> reduce(Communicator& nccl, Stream& comm, Device device, DType
   const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
   compute.synchronize();
   GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
-                          {.reduce_dtype = dtype});
+                          {.sum = make_bucket_sum({.dtype = dtype})});
   Event over(device);
   std::vector<float> values(static_cast<std::size_t>(arena.view().numel()));
   for (int step = 0; step < 3; ++step) {

@@ -13,6 +13,7 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/gradients/bucket_marks.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/hierarchical_communicator.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
@@ -148,7 +149,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, Sum
   const Tensor seen = Tensor::zeros(compute, arena.shape(), DType::f32);
   compute.synchronize();
   GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
-                          {.reduce_dtype = dtype, .order = order});
+                          {.sum = make_bucket_sum({.dtype = dtype, .order = order})});
   Event over(device);
   for (int step = 0; step < 3; ++step) {
     if (step == 1 && forget > 0 && nccl.rank() == 0) {
@@ -218,7 +219,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
       const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
       compute.synchronize();
       GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
-                              {.reduce_dtype = dtype});
+                              {.sum = make_bucket_sum({.dtype = dtype})});
       std::vector<int> steps(gradients.size());  // as a step counter in the device's memory
       Graph graph = Graph::capture(compute.stream(), [&] {
         reducer.begin_step();

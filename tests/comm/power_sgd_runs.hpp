@@ -9,22 +9,31 @@
 #include <vector>
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
-#include <lockstep/comm/gradients/power_sgd.hpp>
+#include <lockstep/comm/gradients/sums/power_sgd.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 /// PowerSGD for its tests: steps of a reducer on one rank, and an oracle in plain loops over all ranks.
 namespace lockstep::comm {
 
-using Matrices = std::vector<PowerSgd::Matrix>;
+/// Of a gradient; rows 0: a vector of `columns`.
+struct Matrix {
+  std::int64_t rows = 0;
+  std::int64_t columns = 0;
+};
+using Matrices = std::vector<Matrix>;
 
-/// Gradients of these shapes one after the other, with a gap of 3 elements behind each; rows 0: a vector of `columns`.
+/// Gradients of these shapes one after the other, with a gap of 3 elements behind each.
 inline std::vector<GradientRange> ranges_of(const Matrices& shapes) {
   std::vector<GradientRange> all;
   std::int64_t begin = 0;
-  for (const PowerSgd::Matrix& shape : shapes) {
+  for (const Matrix& shape : shapes) {
     const std::int64_t elements = shape.rows == 0 ? shape.columns : shape.rows * shape.columns;
-    all.push_back({"g" + std::to_string(all.size()), begin, begin + elements + 3, 1});
+    all.push_back({.name = "g" + std::to_string(all.size()),
+                   .begin = begin,
+                   .end = begin + elements + 3,
+                   .rows = shape.rows,
+                   .columns = shape.rows == 0 ? 0 : shape.columns});
     begin = all.back().end;
   }
   return all;
@@ -49,9 +58,10 @@ struct PowerSgdRank {
         gradients(ranges_of(shapes)),
         arena(static_cast<std::size_t>(gradients.back().end)),
         errors(arena.size(), 99),
-        factors(static_cast<std::size_t>(PowerSgd::factor_elements({.rank = rank, .matrices = shapes})), 99),
-        hook({.rank = rank, .seed = 5, .matrices = shapes}, view(errors), view(factors)),
-        reducer(communicator, compute, comm, gradients, plan(bucket_bytes), view(arena), {.hook = &hook}) {
+        made(std::make_shared<PowerSgd>(PowerSgd::Options{.rank = rank, .seed = 5})),
+        hook(*made),
+        factors(static_cast<std::size_t>(hook.state(gradients)[1].elements), 99),
+        reducer(communicator, compute, comm, gradients, plan(bucket_bytes), view(arena), {.sum = kept()}) {
     hook.initialise(context);
   }
   static TensorView view(std::vector<T>& values) {
@@ -62,6 +72,10 @@ struct PowerSgdRank {
     options.element_bytes = sizeof(T);
     options.bucket_bytes = bytes;
     return plan_buckets(gradients, options);
+  }
+  [[nodiscard]] std::shared_ptr<BucketSum> kept() {
+    hook.keep_in(std::vector<TensorView>{view(errors), view(factors)});
+    return made;
   }
   void step(const std::vector<double>& gradient) {
     reducer.begin_step();
@@ -78,8 +92,9 @@ struct PowerSgdRank {
   std::vector<GradientRange> gradients;
   std::vector<T> arena;
   std::vector<T> errors;
+  std::shared_ptr<PowerSgd> made;
+  PowerSgd& hook;
   std::vector<T> factors;
-  PowerSgd hook;
   GradientReducer reducer;
 };
 

@@ -1,9 +1,12 @@
-#include <lockstep/comm/gradients/power_sgd.hpp>
+#include <lockstep/comm/gradients/sums/power_sgd.hpp>
 
 #include <limits>
+#include <map>
 #include <mutex>
 
 #include <gtest/gtest.h>
+
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 
 #include "count_allocations.hpp"
 #include "local_ranks.hpp"
@@ -38,7 +41,7 @@ TEST(PowerSgd, FollowsThePaper) {
 }
 
 /// The sum of `count` outer products of random vectors, of one rank of the job.
-std::vector<double> of_low_rank(const PowerSgd::Matrix& shape, int count, int rank, int step) {
+std::vector<double> of_low_rank(const Matrix& shape, int count, int rank, int step) {
   std::vector<double> m(static_cast<std::size_t>(shape.rows * shape.columns + 3));
   for (int c = 0; c < count; ++c) {
     // The columns are those of all ranks, so that the sum has no higher rank.
@@ -54,7 +57,7 @@ std::vector<double> of_low_rank(const PowerSgd::Matrix& shape, int count, int ra
 }
 
 TEST(PowerSgd, ASumOfLowRankIsSentExactly) {
-  const PowerSgd::Matrix shape{50, 40};
+  const Matrix shape{50, 40};
   for (const int ranks : {1, 2, 3}) {
     for (const int rank : {1, 2, 4}) {
       for (const int of : {1, 2, 4, 5}) {
@@ -90,7 +93,7 @@ TEST(PowerSgd, ASumOfLowRankIsSentExactly) {
 TEST(PowerSgd, WhatIsNotSentIsKept) {
   constexpr int kRanks = 3;
   constexpr int kSteps = 60;
-  const PowerSgd::Matrix shape{24, 32};
+  const Matrix shape{24, 32};
   std::mutex mutex;
   std::vector<double> kept(768);
   std::vector<double> applied(768);
@@ -186,11 +189,11 @@ TEST(PowerSgd, SaysWhatItSends) {
 }
 
 TEST(PowerSgd, CompressesWhatShrinksToHalf) {
-  EXPECT_TRUE(PowerSgd::compresses({64, 576}, 4));
-  EXPECT_TRUE(PowerSgd::compresses({8, 8}, 2));
-  EXPECT_FALSE(PowerSgd::compresses({8, 8}, 3));
-  EXPECT_FALSE(PowerSgd::compresses({0, 1000}, 1));
-  EXPECT_FALSE(PowerSgd::compresses({1, 1000}, 1));
+  EXPECT_TRUE(PowerSgd::compresses(64, 576, 4));
+  EXPECT_TRUE(PowerSgd::compresses(8, 8, 2));
+  EXPECT_FALSE(PowerSgd::compresses(8, 8, 3));
+  EXPECT_FALSE(PowerSgd::compresses(0, 1000, 1));
+  EXPECT_FALSE(PowerSgd::compresses(1, 1000, 1));
 }
 
 /// Of a matrix in which one rank has a NaN all ranks get NaN; the next step is as if that one had not been.
@@ -228,7 +231,7 @@ TEST(PowerSgd, AStepThatIsNotFiniteLeavesTheStateAlone) {
 
 /// Zeros, then full rank: the columns that had nothing to send are there when they are needed.
 TEST(PowerSgd, ZerosDoNotEndAColumn) {
-  const PowerSgd::Matrix shape{50, 40};
+  const Matrix shape{50, 40};
   const auto failures = run_ranks(2, [&](Communicator& communicator) {
     Stream comm = Stream::host_inline();
     PowerSgdRank<double> own(communicator, {shape}, 2, comm);
@@ -272,8 +275,7 @@ TEST(PowerSgd, RefusesWhatTheContractExcludes) {
   LocalGroup group(1);
   const auto communicator = group.communicator(0);
   Stream stream = Stream::host_inline();
-  const Matrices shapes{{24, 30}};
-  const std::vector<GradientRange> gradients = ranges_of(shapes);
+  std::vector<GradientRange> gradients = ranges_of({{24, 30}});
   std::vector<float> arena(723);
   std::vector<float> errors(723);
   std::vector<float> factors(64);
@@ -281,32 +283,70 @@ TEST(PowerSgd, RefusesWhatTheContractExcludes) {
   const auto view = [](auto& values) {
     return TensorView(std::span(values), Shape{static_cast<std::int64_t>(values.size())});
   };
-  const auto make = [&](const PowerSgd::Options& options, const TensorView& of_errors, const TensorView& of_factors) {
-    PowerSgd hook(options, of_errors, of_factors);
+  const auto make = [&](int rank, const TensorView& of_errors, const TensorView& of_factors) {
+    const auto hook = std::make_shared<PowerSgd>(PowerSgd::Options{.rank = rank});
+    hook->keep_in(std::vector<TensorView>{of_errors, of_factors});
     const GradientReducer reducer(*communicator, stream, stream, gradients, plan_buckets(gradients, {}), view(arena),
-                                  {.hook = &hook});
+                                  {.sum = hook});
   };
-  EXPECT_NO_THROW(make({.rank = 2, .matrices = shapes}, view(errors), view(factors)));
+  EXPECT_NO_THROW(make(2, view(errors), view(factors)));
   for (const int rank : {0, -1, 65}) {
-    EXPECT_EQ(error_of<UsageError>([&] { make({.rank = rank, .matrices = shapes}, view(errors), view(factors)); }),
+    EXPECT_EQ(error_of<UsageError>([&] { make(rank, view(errors), view(factors)); }),
               concat("powersgd: the rank is ", rank, ", expected 1 to 64"));
   }
-  const PowerSgd::Options good{.rank = 2, .matrices = shapes};
   EXPECT_NE(error_of<ShapeError>([&] {
-              make(good, view(errors).slice(0, 0, 719), view(factors));
+              make(2, view(errors).slice(0, 0, 719), view(factors));
             }).find("expected at least 720 elements"),
             std::string::npos);
-  EXPECT_NE(error_of<ShapeError>([&] { make(good, view(errors), view(factors).slice(0, 0, 63)); }).find("factors"),
+  EXPECT_NE(error_of<ShapeError>([&] { make(2, view(errors), view(factors).slice(0, 0, 63)); }).find("factors"),
             std::string::npos);
-  EXPECT_NE(error_of<DTypeError>([&] { make(good, view(wide), view(factors)); }).find("errors are f64, expected f32"),
+  EXPECT_NE(error_of<DTypeError>([&] { make(2, view(wide), view(factors)); }).find("errors are f64, expected f32"),
             std::string::npos);
   TensorView away = view(errors);
   away.device = Device::cuda(0);
-  EXPECT_THROW(make(good, away, view(factors)), DeviceError);
+  EXPECT_THROW(make(2, away, view(factors)), DeviceError);
+  gradients[0].columns = 31;
   EXPECT_NE(error_of<ShapeError>([&] {
-              make({.rank = 2, .matrices = {{24, 31}}}, view(errors), view(factors));
+              make(2, view(errors), view(factors));
             }).find("gradient g0 has 723 elements, expected those of 24 x 31"),
             std::string::npos);
+}
+
+/// A program's options name the sum, and every field that it does not go with is refused.
+TEST(PowerSgd, IsMadeByItsName) {
+  const SumOptions options = sums_named("powersgd:3").value();
+  EXPECT_EQ(make_bucket_sum(options)->name(), "powersgd rank 3");
+  EXPECT_EQ(sum_texts(options), (std::map<std::string, std::string>{{"gradient_hook", "powersgd rank 3"}}));
+  for (const char* wrong :
+       {"powersgd", "powersgd:", "powersgd:0", "powersgd:65", "powersgd:2x", "powersgd:-1", "bf16:2", "zip", ""}) {
+    EXPECT_FALSE(sums_named(wrong).has_value()) << wrong;
+  }
+  const auto refused = [&](SumOptions changed, const SumUse& use = {}) {
+    changed.compress = "powersgd:3";
+    return error_of<UsageError>([&] { (void)make_bucket_sum(changed, use); });
+  };
+  const std::string begin = "gradient sums: compress is powersgd:3 beside ";
+  EXPECT_EQ(refused({}, {.loss_scale = true}),
+            begin + "a loss scale, expected none: what is not sent would keep an old scale");
+  EXPECT_EQ(refused({.hook = make_bucket_sum()}), begin + "a hook of the program, expected one of the two");
+  EXPECT_EQ(error_of<UsageError>([] { (void)make_bucket_sum({.compress = "powersgd:65"}); }),
+            "gradient sums: compress is 'powersgd:65', expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to "
+            "64");
+  EXPECT_EQ(error_of<UsageError>([] { (void)make_bucket_sum({.compress = "bf16"}); }),
+            "gradient sums: compress is bf16, expected the dtype and the order that sums_named() gives");
+}
+
+TEST(SumNames, OfSixteenBitsAreATypeAndAnOrder) {
+  EXPECT_EQ(sum_names(), "none|bf16|fp16|powersgd:RANK");
+  for (const auto& [name, dtype] : {std::pair("bf16", DType::bf16), std::pair("fp16", DType::f16)}) {
+    const SumOptions options = sums_named(name).value();
+    EXPECT_EQ(options.dtype, dtype);
+    EXPECT_EQ(options.order, SumOrder::ranks);
+    EXPECT_EQ(options.compress, "");
+  }
+  EXPECT_EQ(sum_texts(sums_named("none").value()).size(), 0U);
+  EXPECT_EQ(sum_texts(sums_named("bf16").value()),
+            (std::map<std::string, std::string>{{"reduce_dtype", "bf16"}, {"gradient_sums", "in rank order"}}));
 }
 
 }  // namespace

@@ -127,7 +127,7 @@ int fail_in_hook(Session& session) {
   Stream compute = Stream::host_inline();
   const std::vector<comm::GradientRange> gradients{{"a", 0, 1000, 1}, {"b", 1000, 2000, 1}};
   comm::GradientReducer reducer(session.grad(), compute, session.communication_stream(), gradients,
-                                {{0, 1, 0, 1000}, {1, 2, 1000, 2000}}, view_of(arena), {.hook = hook.get()});
+                                {{0, 1, 0, 1000}, {1, 2, 1000, 2000}}, view_of(arena), {.sum = hook});
   for (int step = 0; step < 3; ++step) {
     reducer.begin_step();
     reducer.gradient_written(0);

@@ -57,10 +57,12 @@ Saved& plain() {
 
 /// With all that a checkpoint can hold beside it.
 Saved& whole() {
-  static Saved saved(
-      tiny_norm_model(),
-      {.max_batch = 1, .optimizer = {.kind = nn::OptimizerKind::adamw}, .average = {.decay = 0.5}, .power_sgd_rank = 1},
-      {nn::kModelFile, nn::kOptimizerFile, nn::kAverageFile});
+  static Saved saved(tiny_norm_model(),
+                     {.max_batch = 1,
+                      .optimizer = {.kind = nn::OptimizerKind::adamw},
+                      .average = {.decay = 0.5},
+                      .sums = {.compress = "powersgd:1"}},
+                     {nn::kModelFile, nn::kOptimizerFile, nn::kAverageFile});
   return saved;
 }
 

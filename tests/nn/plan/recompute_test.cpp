@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/comm/gradients/gradient_hook.hpp>
+#include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
@@ -372,7 +372,7 @@ TEST(Recompute, StepsEndWithTheSameParameters) {
     const std::vector<TrainStepOptions> variants{{},
                                                  {.plan = {.dtype = DType::bf16}},
                                                  {.plan = {.dtype = DType::f64}, .strategy = Strategy::zero1},
-                                                 {.hook = hook}};
+                                                 {.sums = {.hook = hook}}};
     for (std::size_t v = 0; v < variants.size(); ++v) {
       const int ranks = variants[v].strategy == Strategy::zero1 ? 2 : 1;
       const auto expected = trained(model, ranks, Recompute::off, variants[v]);

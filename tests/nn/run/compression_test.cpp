@@ -21,6 +21,11 @@ namespace {
 using testing::error_of;
 using testing::to_doubles;
 
+/// Gradients of matrices travel as products of so many columns; 0: whole.
+comm::SumOptions low_rank(int rank) {
+  return {.compress = rank == 0 ? "" : concat("powersgd:", rank)};
+}
+
 class Compression : public TrainerTest {
  protected:
   [[nodiscard]] std::string bytes_of(RunSetup setup, const std::string& name) const {
@@ -37,7 +42,7 @@ TEST_F(Compression, AContinuedRunIsTheUndisturbedOne) {
       RunSetup whole{.ranks = ranks,
                      .dir = path("whole"),
                      .optimizer = clipped,
-                     .power_sgd_rank = rank,
+                     .sums = low_rank(rank),
                      .checkpoint_every = 4,
                      .keep = 4};
       train(whole);
@@ -52,16 +57,16 @@ TEST_F(Compression, AContinuedRunIsTheUndisturbedOne) {
 }
 
 TEST_F(Compression, OverlapDoesNotChangeTheBits) {
-  const std::string with = bytes_of({.ranks = 2, .power_sgd_rank = 2}, "with");
-  EXPECT_TRUE(bytes_of({.ranks = 2, .power_sgd_rank = 2, .overlap = false}, "without") == with);
-  EXPECT_FALSE(bytes_of({.ranks = 2, .power_sgd_rank = 1}, "other") == with) << "control: another rank";
+  const std::string with = bytes_of({.ranks = 2, .sums = low_rank(2)}, "with");
+  EXPECT_TRUE(bytes_of({.ranks = 2, .sums = low_rank(2), .overlap = false}, "without") == with);
+  EXPECT_FALSE(bytes_of({.ranks = 2, .sums = low_rank(1)}, "other") == with) << "control: another rank";
 }
 
 /// The errors of a rank, after load_state() on `ranks` ranks.
 std::vector<std::vector<double>> errors_after_loading(const std::string& folder, int ranks) {
   std::vector<std::vector<double>> all(static_cast<std::size_t>(ranks));
   const auto failures = with_trainers(
-      ranks, [](TrainerOptions& options, int) { options.power_sgd_rank = 2; },
+      ranks, [](TrainerOptions& options, int) { options.sums = low_rank(2); },
       [&](Trainer& trainer, comm::Communicator& control) {
         trainer.start();
         (void)load_state(folder, trainer.context(), trainer.parameters(), control);
@@ -73,7 +78,7 @@ std::vector<std::vector<double>> errors_after_loading(const std::string& folder,
 }
 
 TEST_F(Compression, OnOtherRanksTheSumOfTheErrorsIsKept) {
-  train({.ranks = 4, .dir = path("run"), .power_sgd_rank = 2});
+  train({.ranks = 4, .dir = path("run"), .sums = low_rank(2)});
   const std::vector<std::vector<double>> same = errors_after_loading(path("run/last"), 4);
   EXPECT_NE(same[0], same[1]) << "each rank has its own";
   std::vector<double> sum(same[0].size());
@@ -101,7 +106,7 @@ TEST_F(Compression, OnOtherRanksTheSumOfTheErrorsIsKept) {
 }
 
 TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
-  train({.ranks = 2, .dir = path("run"), .power_sgd_rank = 2});
+  train({.ranks = 2, .dir = path("run"), .sums = low_rank(2)});
   const SafetensorsFile file(path("run/last/optimizer.safetensors"));
   for (const char* name : {"conv1.weight.error.0", "conv1.weight.error.1", "compression_factors"}) {
     EXPECT_NE(file.find(name), nullptr) << name;
@@ -112,7 +117,7 @@ TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
   // A run without compression reads the rest; one with another rank begins its factors anew.
   for (const int rank : {0, 1}) {
     const auto failures = with_trainers(
-        2, [&](TrainerOptions& options, int) { options.power_sgd_rank = rank; },
+        2, [&](TrainerOptions& options, int) { options.sums = low_rank(rank); },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
           const TensorView factors = trainer.parameters().compression_factors();
@@ -130,10 +135,10 @@ TEST_F(Compression, IsPartOfTheIdentity) {
   const DataSplit data = small_data();
   TrainerOptions options;
   EXPECT_EQ(option_texts(options, data).count("gradient_hook"), 0U);
-  options.power_sgd_rank = 2;
+  options.sums = low_rank(2);
   EXPECT_EQ(option_texts(options, data).at("gradient_hook"), "powersgd rank 2");
-  options.power_sgd_rank = 0;
-  options.hook = comm::make_gradient_hook("own 7", [](const TensorView&, Stream&, comm::Communicator&) {});
+  options.sums = low_rank(0);
+  options.sums.hook = comm::make_gradient_hook("own 7", [](const TensorView&, Stream&, comm::Communicator&) {});
   EXPECT_EQ(option_texts(options, data).at("gradient_hook"), "own 7");
 }
 
@@ -155,7 +160,7 @@ TEST_F(Compression, AHookThatThrowsEndsTheRun) {
   const auto failures = with_trainers(
       2,
       [](TrainerOptions& options, int rank) {
-        options.hook = comm::make_gradient_hook(
+        options.sums.hook = comm::make_gradient_hook(
             "picky", [rank](const TensorView& gradients, Stream& stream, comm::Communicator& ranks) {
               require<DataError>(rank == 0, "not this one");
               ranks.all_reduce(stream, gradients);
@@ -174,7 +179,7 @@ TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
     const auto failures = with_trainers(
         1,
         [&](TrainerOptions& options, int) {
-          options.power_sgd_rank = 2;
+          options.sums = low_rank(2);
           change(options);
         },
         [](Trainer&, comm::Communicator&) {});
@@ -182,27 +187,32 @@ TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
   };
   EXPECT_EQ(refused([](TrainerOptions&) {}), "");
   EXPECT_EQ(refused([](TrainerOptions& o) { o.strategy = Strategy::zero1; }),
-            "train step: power_sgd_rank is 2 beside the strategy zero1, expected ddp: all ranks get all gradients");
+            "gradient sums: compress is powersgd:2 beside a strategy that divides the gradients, expected ddp: all "
+            "ranks get all gradients");
   EXPECT_EQ(refused([](TrainerOptions& o) { o.virtual_ranks = 2; }),
-            "train step: power_sgd_rank is 2 beside 2 virtual ranks, expected none: their sums are of pairs");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.sum_order = comm::SumOrder::ranks; }),
-            "train step: power_sgd_rank is 2 beside an order of sums, expected SumOrder::library");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.reduce_dtype = DType::bf16; }),
-            "train step: power_sgd_rank is 2 beside gradients that travel as bf16, expected f32");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.optimizer.loss_scale = {.kind = LossScale::Kind::fixed}; }),
-            "train step: power_sgd_rank is 2 beside a loss scale, expected none: what is not sent would keep an old "
-            "scale");
+            "gradient sums: compress is powersgd:2 beside virtual ranks, expected none: their sums are of pairs");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.sums.order = comm::SumOrder::ranks; }),
+            "gradient sums: compress is powersgd:2 beside an order of sums, expected SumOrder::library");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.sums.dtype = DType::bf16; }),
+            "gradient sums: compress is powersgd:2 beside gradients that travel as bf16, expected f32");
+  EXPECT_EQ(
+      refused([](TrainerOptions& o) { o.optimizer.loss_scale = {.kind = LossScale::Kind::fixed}; }),
+      "gradient sums: compress is powersgd:2 beside a loss scale, expected none: what is not sent would keep an old "
+      "scale");
   EXPECT_EQ(refused([](TrainerOptions& o) {
-              o.hook = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
+              o.sums.hook = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
             }),
-            "train step: power_sgd_rank is 2 beside a hook of the program, expected one of the two");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.power_sgd_rank = -1; }), "powersgd: the rank is -1, expected 1 to 64");
+            "gradient sums: compress is powersgd:2 beside a hook of the program, expected one of the two");
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.sums = low_rank(-1); }),
+            "gradient sums: compress is 'powersgd:-1', expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to "
+            "64");
   EXPECT_EQ(refused([](TrainerOptions& o) {
-              o.power_sgd_rank = 0;
+              o.sums = low_rank(0);
               o.strategy = Strategy::zero1;
-              o.hook = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
+              o.sums.hook = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
             }),
-            "train step: hook is own beside the strategy zero1, expected ddp: all ranks get all gradients");
+            "gradient sums: hook is own beside a strategy that divides the gradients, expected ddp: all ranks get all "
+            "gradients");
 }
 
 }  // namespace

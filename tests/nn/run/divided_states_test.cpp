@@ -66,7 +66,8 @@ class DividedStates : public TrainerTest {
 TEST_F(DividedStates, EveryOptimizerWritesTheFilesOfDdp) {
   for (const int ranks : {2, 4}) {
     for (const Kind& kind : kinds()) {
-      RunSetup setup{.ranks = ranks, .dir = path("ddp"), .optimizer = kind.options, .sum_order = comm::SumOrder::ranks};
+      RunSetup setup{
+          .ranks = ranks, .dir = path("ddp"), .optimizer = kind.options, .sums = {.order = comm::SumOrder::ranks}};
       train(setup);
       setup.dir = path("zero1");
       setup.strategy = Strategy::zero1;
@@ -180,7 +181,7 @@ TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
           [&](TrainerOptions& o, int) {
             o.plan.dtype = DType::f64;
             o.strategy = strategy;
-            o.sum_order = comm::SumOrder::ranks;
+            o.sums.order = comm::SumOrder::ranks;
             o.buckets.bucket_bytes = 20000;
             o.weight_decay = 0.01;
             o.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = trust_coefficient};

@@ -50,10 +50,9 @@ struct RunSetup {
   DType dtype = DType::f32;
   std::int64_t accumulate = 1;
   Strategy strategy = Strategy::ddp;
-  comm::SumOrder sum_order = comm::SumOrder::library;
+  comm::SumOptions sums{};
   std::int64_t virtual_ranks = 0;
-  int power_sgd_rank = 0;
-  std::function<std::shared_ptr<comm::GradientHook>()> hook{};  ///< makes that of a rank
+  std::function<std::shared_ptr<comm::BucketSum>()> hook{};  ///< makes that of a rank
   bool overlap = true;
   bool keep_last = false;
   std::int64_t shuffle_chunk = 0;
@@ -125,10 +124,9 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     options.buckets.bucket_bytes = 20000;
     options.optimizer = setup.optimizer;
     options.strategy = setup.strategy;
-    options.sum_order = setup.sum_order;
+    options.sums = setup.sums;
+    options.sums.hook = setup.hook ? setup.hook() : nullptr;
     options.virtual_ranks = setup.virtual_ranks;
-    options.power_sgd_rank = setup.power_sgd_rank;
-    options.hook = setup.hook ? setup.hook() : nullptr;
     options.keep_last = setup.keep_last;
     options.shuffle_chunk = setup.shuffle_chunk;
     options.average = setup.average;

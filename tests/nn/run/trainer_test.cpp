@@ -75,7 +75,7 @@ TEST_F(TrainerTest, GradientsMayTravelIn16Bits) {
       CpuContext context({.threads = 1});
       TrainerOptions options;
       options.global_batch = 11;
-      options.reduce_dtype = reduce_dtype;
+      options.sums.dtype = reduce_dtype;
       Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
       trainer.start();
       for (int i = 0; i < 3; ++i) {
@@ -241,7 +241,7 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   const auto planned = [](DType reduce_dtype, std::size_t* largest) {
     std::size_t bytes = 0;
     EXPECT_EQ(with_trainers(
-                  1, [&](TrainerOptions& options, int) { options.reduce_dtype = reduce_dtype; },
+                  1, [&](TrainerOptions& options, int) { options.sums.dtype = reduce_dtype; },
                   [&](Trainer& trainer, comm::Communicator&) {
                     bytes = trainer.planned_bytes();
                     for (const comm::Bucket& bucket : trainer.reducer().buckets()) {

@@ -57,7 +57,7 @@ TEST_F(World, EveryFileIsTheSameOnAnyNumberOfRanks) {
 }
 
 TEST_F(World, WithoutVirtualRanksTheyDiffer) {
-  const RunSetup layout{.sum_order = comm::SumOrder::ranks};
+  const RunSetup layout{.sums = {.order = comm::SumOrder::ranks}};
   EXPECT_FALSE(model_of(layout, 1) == model_of(layout, 2));
   EXPECT_FALSE(model_of({.virtual_ranks = 4}, 2) == model_of({.virtual_ranks = 8}, 2)) << "they decide the numbers";
 }
@@ -163,7 +163,7 @@ TEST_F(World, WhatDoesNotFitIsSaidBeforeAnythingIsAllocated) {
             std::string::npos);
   EXPECT_NE(refusal([](TrainerOptions& o) {
               o.virtual_ranks = 4;
-              o.reduce_dtype = DType::bf16;
+              o.sums.dtype = DType::bf16;
             }).find("travel as bf16 beside virtual ranks"),
             std::string::npos);
   EXPECT_NE(refusal([](TrainerOptions& o) {

@@ -151,11 +151,10 @@ struct RunSetup {
   DType dtype = DType::f32;
   std::int64_t accumulate = 1;
   Strategy strategy = Strategy::ddp;
-  comm::SumOrder sum_order = comm::SumOrder::library;
+  comm::SumOptions sums{};
   std::int64_t bucket_bytes = 1000;  ///< several buckets
   bool sync_batch_norm = false;
   std::int64_t virtual_ranks = 0;
-  int power_sgd_rank = 0;
   MovingAverageOptions average{};
   bool mixtures = false;                   ///< training samples have two labels
   PicturesOn pictures = PicturesOn::host;  ///< with mixtures: who resizes, recolours, erases and mixes
@@ -183,8 +182,7 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.schedule.total_steps = 8;
   options.buckets.bucket_bytes = setup.bucket_bytes;
   options.strategy = setup.strategy;
-  options.sum_order = setup.sum_order;
-  options.power_sgd_rank = setup.power_sgd_rank;
+  options.sums = setup.sums;
   options.average = setup.average;
   options.plan.two_labels = setup.mixtures;
   options.pictures = setup.pictures;
@@ -387,7 +385,7 @@ std::vector<Case> cases() {
           {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
           {"cnn, sgd, two micro-batches", {.accumulate = 2}, 1e-4, 1e-4},
           {"cnn, sgd, mixtures", {.mixtures = true}, 1e-4, 1e-4},
-          {"cnn, sgd, powersgd", {.power_sgd_rank = 1}, 1e-3, 1e-3},
+          {"cnn, sgd, powersgd", {.sums = {.compress = "powersgd:1"}}, 1e-3, 1e-3},
           {"cnn, sgd, moving average", {.average = {.decay = 0.5, .every = 2}}, 1e-4, 1e-4},
           {"speed run, views", {.model = speed_run, .views = true}, 1e-4, 1e-4},
           {"speed run, views, bf16", {.model = speed_run, .dtype = DType::bf16, .views = true}, 3e-2, 3e-2},
@@ -1037,11 +1035,11 @@ TEST(CudaTraining, EveryWaitForAWeightGradientIsNeeded) {
 }
 
 TEST(CudaTraining, GoesOnFromACheckpointBitForBit) {
-  for (const auto& [graph, power_sgd_rank] :
-       {std::pair{CudaGraph::off, 0}, std::pair{CudaGraph::on, 0}, std::pair{CudaGraph::on, 1}}) {
+  for (const auto& [graph, compress] :
+       {std::pair{CudaGraph::off, ""}, std::pair{CudaGraph::on, ""}, std::pair{CudaGraph::on, "powersgd:1"}}) {
     const testing::TemporaryFolder folder;
     const RunSetup setup{
-        .graph = graph, .optimizer = adam(), .power_sgd_rank = power_sgd_rank, .average = {.decay = 0.9, .every = 2}};
+        .graph = graph, .optimizer = adam(), .sums = {.compress = compress}, .average = {.decay = 0.9, .every = 2}};
     RunIdentity identity;
     identity.model = "cnn";
     CudaContext context(Device::cuda(0));
@@ -1251,7 +1249,7 @@ TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
 
 /// Compressed gradients of two ranks: the same bits on both, in every order of the work, captured or not.
 TEST(CudaTraining, TwoRanksCompressGradientsInACapturedStep) {
-  RunSetup setup{.graph = CudaGraph::off, .power_sgd_rank = 2};
+  RunSetup setup{.graph = CudaGraph::off, .sums = {.compress = "powersgd:2"}};
   Outcome first[2];
   train_on_two_gpus(setup, 0, first);
   for (const char* name : {"values", "gradients", "factors"}) {
@@ -1263,7 +1261,7 @@ TEST(CudaTraining, TwoRanksCompressGradientsInACapturedStep) {
     train_on_two_gpus(setup, seed, captured);
     EXPECT_EQ(differences(captured[0], first[0]), Texts{}) << "seed " << seed;
   }
-  setup.power_sgd_rank = 0;
+  setup.sums = {};
   Outcome whole[2];
   train_on_two_gpus(setup, 0, whole);
   EXPECT_GT(distance(first[0].parameters, whole[0].parameters), 1e-4) << "the control";
@@ -1310,7 +1308,7 @@ TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
   train_on_two_gpus(setup, 0, whole);
   setup.strategy = Strategy::zero1;
   for (const comm::SumOrder order : {comm::SumOrder::library, comm::SumOrder::ranks}) {
-    setup.sum_order = order;
+    setup.sums.order = order;
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
       Outcome outcomes[2];
       train_on_two_gpus(setup, seed, outcomes);

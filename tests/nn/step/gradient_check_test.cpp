@@ -40,7 +40,7 @@ struct Case {
   std::int64_t microbatches = 1;
   std::int64_t virtual_ranks = 0;
   Strategy strategy = Strategy::ddp;
-  comm::SumOrder sum_order = comm::SumOrder::library;
+  comm::SumOptions sums{};
   LossScale loss_scale{};
   bool check = true;
 };
@@ -95,7 +95,7 @@ class Steps {
     options.optimizer.loss_scale = setup.loss_scale;
     options.virtual_ranks = setup.virtual_ranks;
     options.strategy = setup.strategy;
-    options.sum_order = setup.sum_order;
+    options.sums = setup.sums;
     options.check_gradients = setup.check;
     return options;
   }
@@ -126,7 +126,7 @@ std::vector<Case> setups() {
     all.push_back({.ranks = ranks, .microbatches = 3});
     all.push_back({.ranks = ranks, .virtual_ranks = 8});
     all.push_back({.ranks = ranks, .strategy = Strategy::zero1});
-    all.push_back({.ranks = ranks, .sum_order = comm::SumOrder::ranks});
+    all.push_back({.ranks = ranks, .sums = {.order = comm::SumOrder::ranks}});
     all.push_back({.ranks = ranks, .loss_scale = dynamic});
   }
   return all;

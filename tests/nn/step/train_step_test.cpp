@@ -9,7 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/detail/progress.hpp>
-#include <lockstep/comm/gradients/gradient_hook.hpp>
+#include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -147,7 +147,7 @@ TEST(TrainStep, TellsTheWatchdogHowFarBackwardIs) {
   std::vector<std::string> texts;
   TrainStepOptions options = options_of(4);
   options.buckets = {.bucket_bytes = 64, .tail_bytes = 64};
-  options.hook = comm::make_gradient_hook(
+  options.sums.hook = comm::make_gradient_hook(
       "note", [&](const TensorView&, Stream&, comm::Communicator&) { texts.push_back(progress.text()); });
   CpuContext context;
   const auto alone = comm::LocalGroup(1).communicator(0);
@@ -355,7 +355,7 @@ TEST(TrainStep, WithoutSamplesIsAnErrorAlsoWhereTheLossWasAskedForBetween) {
 TEST(TrainStep, TheCountIsNotRounded) {
   TrainStepOptions options = options_of(4);
   options.plan.dtype = DType::f32;
-  options.reduce_dtype = DType::bf16;
+  options.sums.dtype = DType::bf16;
   CpuContext context;
   EXPECT_THROW(TrainStep(context, regression(), options), UsageError);
   options.count_samples = false;

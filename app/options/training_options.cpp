@@ -1,4 +1,4 @@
-#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/options/training_options.hpp>
 
 #include <algorithm>
 #include <array>
@@ -8,7 +8,7 @@
 #include <iterator>
 #include <string_view>
 
-#include <lockstep/comm/gradients/power_sgd.hpp>
+#include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/launch/cpu_share.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
@@ -16,6 +16,7 @@
 #include <lockstep/nn/plan/precision.hpp>
 #include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 
 namespace lockstep::nn {
 
@@ -48,36 +49,15 @@ constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed",
 constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sharded_spawn", "deepspeed_stage_1",
                                                           "zero"};
 
-template <class T>
-void at_least(const char* name, T value, T least) {
-  require<UsageError>(value >= least, name, " is ", value, ", expected at least ", least);
-}
-template <class T>
-void at_most(const char* name, T value, T most) {
-  require<UsageError>(value <= most, name, " is ", value, ", expected at most ", most);
-}
-
 void require_optimizer(const TrainingOptions& o) {
-  const OptimizerKind optimizer = parse_optimizer(o.optimizer);
-  require<UsageError>(o.momentum >= 0 && o.momentum < 1, "--momentum is ", o.momentum, ", expected 0 <= value < 1");
-  const bool takes_momentum = optimizer != OptimizerKind::adam && optimizer != OptimizerKind::adamw;
-  require<UsageError>(!o.nesterov || (takes_momentum && o.momentum > 0),
+  const OptimizerOptions& optimizer = o.trainer.optimizer;
+  const bool takes_momentum = optimizer.kind != OptimizerKind::adam && optimizer.kind != OptimizerKind::adamw;
+  require<UsageError>(!optimizer.nesterov || (takes_momentum && optimizer.momentum > 0),
                       "--nesterov needs --optimizer sgd, lars or muon and a --momentum above 0");
-  require<UsageError>(std::isfinite(o.trust_coefficient) && o.trust_coefficient > 0, "--trust-coefficient is ",
-                      o.trust_coefficient, ", expected above 0");
-  require<UsageError>(o.beta1 >= 0 && o.beta1 < 1, "--beta1 is ", o.beta1, ", expected 0 <= value < 1");
-  require<UsageError>(o.beta2 >= 0 && o.beta2 < 1, "--beta2 is ", o.beta2, ", expected 0 <= value < 1");
-  require<UsageError>(o.epsilon >= 1e-30 && o.epsilon <= 1e30, "--epsilon is ", o.epsilon, ", expected 1e-30 to 1e30");
-  require<UsageError>(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "--clip-norm is ", o.clip_norm,
-                      ", expected at least 0");
-  require<UsageError>(std::isfinite(o.clip_value) && o.clip_value >= 0, "--clip-value is ", o.clip_value,
-                      ", expected at least 0");
-  require<UsageError>(o.clip_value == 0 || optimizer != OptimizerKind::lars, "--clip-value is ", o.clip_value,
+  require<UsageError>(optimizer.clip_value == 0 || optimizer.kind != OptimizerKind::lars, "--clip-value is ",
+                      optimizer.clip_value,
                       " beside --optimizer lars, expected 0: lars takes the norms of gradients as they are");
-  require<UsageError>(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "--weight-decay is ", o.weight_decay,
-                      ", expected a number of at least 0");
   (void)given_learning_rate(o);
-  (void)parse_loss_scale(o.loss_scale);
 }
 
 /// Schedule, warm-up, moving average and groups of parameters.
@@ -85,40 +65,32 @@ void require_recipe(const TrainingOptions& o) {
   const auto need = [](bool right, const char* option, const auto& value, const char* expected) {
     require<UsageError>(right, option, " is ", value, ", expected ", expected);
   };
-  (void)parse_schedule(o.schedule);
-  need(std::isfinite(o.gamma) && o.gamma > 0, "--gamma", o.gamma, "above 0");
-  need(std::isfinite(o.power) && o.power > 0, "--power", o.power, "above 0");
-  need(std::isfinite(o.lr_end) && o.lr_end >= 0, "--lr-end", o.lr_end, "at least 0");
   double before = 0;
   for (const double milestone : o.milestones) {
     need(std::isfinite(milestone) && milestone > before && milestone <= 1e9, "--milestones", milestone,
          "epochs above 0 that ascend");
     before = milestone;
   }
-  const bool linear = parse_warmup(o.warmup) == Schedule::WarmUp::linear;
-  const double factor = o.warmup_factor.value_or(1);
+  const Schedule& schedule = o.trainer.schedule;
+  const bool linear = schedule.warmup == Schedule::WarmUp::linear;
+  const double factor = schedule.warmup_factor.value_or(1);
   need(factor <= 1 && (linear ? factor >= 0 : factor > 0), "--warmup-factor", factor,
        linear ? "0 to 1" : "above 0, at most 1, unless --warmup is linear");
-  need(linear || o.warmup_factor, "--warmup", o.warmup, "linear, or a --warmup-factor beside it");
+  need(linear || schedule.warmup_factor, "--warmup", name_of(schedule.warmup),
+       "linear, or a --warmup-factor beside it");
   const double epochs = o.warmup_epochs.value_or(0);
-  need(std::isfinite(epochs) && epochs >= 0 && epochs <= 1e9, "--warmup-epochs", epochs, "at least 0");
   need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none beside --warmup-steps");
 
-  const double ema = o.ema.value_or(0);
-  need(ema >= 0 && ema < 1, "--ema", ema, "0 <= value < 1");
-  at_least<std::int64_t>("--ema-every", o.ema_every, 1);
-  at_least<std::int64_t>("--ema-warmup", o.ema_warmup, -1);
-  require<UsageError>(o.ema || (o.ema_every == 1 && o.ema_warmup == -1 && !o.ema_ramp),
-                      "--ema-every, --ema-warmup and --ema-ramp need --ema");
+  const MovingAverageOptions& average = o.trainer.average;
+  require<UsageError>(
+      average.on() || o.chosen.contains("ema") || (average.every == 1 && average.copied_updates == -1 && !average.ramp),
+      "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
-    need(!value || (std::isfinite(*value) && *value >= 0), option, value.value_or(0), "a number of at least 0");
-    need(!value || !o.no_decay_norm.value_or(false), option, value.value_or(0), "none beside --no-decay-norm");
+    need(!value || o.trainer.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
+         "none beside --no-decay-norm");
   };
-  decay("--norm-weight-decay", o.norm_weight_decay);
-  decay("--bias-weight-decay", o.bias_weight_decay);
-  for (const std::string& rate : o.rate_scales) {
-    (void)parse_rate(rate);
-  }
+  decay("--norm-weight-decay", o.trainer.groups.norm_weight_decay);
+  decay("--bias-weight-decay", o.trainer.groups.bias_weight_decay);
 }
 
 constexpr std::int64_t kMaxVirtualRanks = 65536;
@@ -126,7 +98,7 @@ constexpr std::int64_t kMaxVirtualRanks = 65536;
 /// What --reproducible world is combined with.
 void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   const bool world = o.reproducible == "world";
-  const std::int64_t all = o.virtual_ranks;
+  const std::int64_t all = o.trainer.virtual_ranks;
   require<UsageError>(world || all == 0, "--virtual-ranks is ", all, " beside --reproducible ", o.reproducible,
                       ", expected --reproducible world");
   if (!world) {
@@ -138,39 +110,45 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   const auto beside = [](bool fits, const char* option, const auto& value, const char* expected) {
     require<UsageError>(fits, option, " is ", value, " beside --reproducible world, expected ", expected);
   };
-  beside(o.accumulate == 1, "--accumulate", o.accumulate, "1: each virtual rank is a micro-batch");
+  beside(o.trainer.accumulate == 1, "--accumulate", o.trainer.accumulate, "1: each virtual rank is a micro-batch");
   beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
   beside(o.overlap != Switch::on, "--overlap", "on", "auto: gradients are complete when the last virtual rank is");
-  beside(!o.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
+  beside(!o.trainer.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.clip_norm == 0, "--clip-norm is ", o.clip_norm,
-                      " beside --reproducible world with --strategy ", o.strategy,
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.clip_norm == 0, "--clip-norm is ",
+                      o.trainer.optimizer.clip_norm, " beside --reproducible world with --strategy ", o.strategy,
                       ", expected 0 or ddp: zero1 adds the norm by rank");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "lars",
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.kind != OptimizerKind::lars,
                       "--optimizer is lars beside --reproducible world with --strategy ", o.strategy,
                       ", expected ddp: zero1 adds the norms by rank");
-  beside(o.cuda_graph != Switch::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
+  beside(o.trainer.cuda_graph != CudaGraph::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
   beside(o.tune == Tune::off || o.tune == Tune::automatic || !o.choices.empty(), "--tune",
          o.tune == Tune::on ? "on" : "fast", "--choices, which keeps the timings: other timings give other bits");
 }
 
 /// What --compress is combined with.
 void require_compression(const TrainingOptions& o, const NamedStrategy& strategy) {
-  const NamedCompression compression = compression_named(o.compress);
-  const auto beside = [&](bool fits, const char* option, const auto& value, const char* expected) {
-    require<UsageError>(!compression.given() || fits, "--compress is ", o.compress, " beside ", option, ' ', value,
-                        ", expected ", expected);
+  const comm::SumOptions sums = compression_named(o.compress);
+  const auto beside = [&](bool fits, const std::string& option, const auto& value, const auto&... expected) {
+    require<UsageError>(o.compress == "none" || fits, "--compress is ", o.compress, " beside ", option, ' ', value,
+                        ", expected ", expected...);
   };
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "one of the two");
   beside(o.reproducible != "world", "--reproducible", o.reproducible, "none: sums would be rounded where ranks meet");
-  if (compression.power_sgd_rank == 0) {
-    beside(o.dtype != "f64", "--dtype", o.dtype, "none or powersgd: gradients are f64");
+  beside(o.trainer.plan.dtype != DType::f64 || size_of(sums.dtype) != 2, "--dtype", "f64",
+         "none: gradients are f64 and sent as they are");
+  comm::SumOptions together = sums;
+  together.order = o.reproducible == "layout" ? comm::SumOrder::ranks : sums.order;
+  const LossScale scale = resolved(o.trainer.optimizer.loss_scale, o.trainer.plan.dtype);
+  const auto wrong =
+      comm::misfit(together, {.divided = strategy.strategy == Strategy::zero1, .loss_scale = scale.scales()});
+  if (!wrong) {
     return;
   }
-  beside(o.reproducible == "run", "--reproducible", o.reproducible, "run: its sums are the library's");
-  beside(strategy.strategy == Strategy::ddp, "--strategy", o.strategy, "ddp: all ranks get all gradients");
-  beside(!resolved(parse_loss_scale(o.loss_scale), parse_precision(o.dtype).dtype).scales(), "a loss scale of",
-         o.loss_scale, "--loss-scale off: what is not sent would keep an old scale");
+  const std::string reason = wrong->reason.empty() ? "" : ": " + wrong->reason;
+  beside(wrong->field != comm::SumField::order, "--reproducible", o.reproducible, "run", reason);
+  beside(wrong->field != comm::SumField::strategy, "--strategy", o.strategy, "ddp", reason);
+  beside(wrong->field != comm::SumField::loss_scale, "a loss scale of", text_of(scale), "--loss-scale off", reason);
 }
 
 }  // namespace
@@ -200,48 +178,17 @@ NamedStrategy strategy_named(const std::string& name) {
                                   : ""));
 }
 
-NamedCompression compression_named(const std::string& name) {
-  constexpr std::string_view kPowerSgd = "powersgd:";
-  if (name == "none" || name == "bf16" || name == "fp16") {
-    return {.reduce_dtype = sent_as(name)};
-  }
-  int rank = 0;
-  const char* const end = name.data() + name.size();
-  const bool power_sgd = name.starts_with(kPowerSgd);
-  const auto [stop, error] = std::from_chars(power_sgd ? name.data() + kPowerSgd.size() : end, end, rank);
-  require<UsageError>(power_sgd && error == std::errc() && stop == end && rank >= 1 && rank <= comm::PowerSgd::kMaxRank,
-                      "--compress is '", name, "', expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to ",
-                      comm::PowerSgd::kMaxRank);
-  return {.power_sgd_rank = rank};
+comm::SumOptions compression_named(const std::string& name) {
+  const std::optional<comm::SumOptions> sums = comm::sums_named(name);
+  require<UsageError>(sums.has_value(), "--compress is '", name, "', expected ", comm::expected_sum_names());
+  return *sums;
 }
 
 void require_training_options(const TrainingOptions& o) {
-  at_least<std::int64_t>("--epochs", o.epochs, 1);
-  at_least<std::int64_t>("--steps", o.steps, 0);
-  at_least<std::int64_t>("--batch-size", o.batch_size.value_or(1), 1);
-  at_least<std::int64_t>("--batch-per-rank", o.batch_per_rank.value_or(1), 1);
-  at_least<std::int64_t>("--accumulate", o.accumulate, 1);
-  at_least<std::int64_t>("--shuffle-chunk", o.shuffle_chunk, 0);
-  at_least("--workers", o.workers, -1);
-  at_most("--workers", o.workers, Loader::kMaxWorkers);
-  at_least("--threads", o.threads, 0);
-  at_most("--threads", o.threads, comm::kMostComputeThreads);
-  at_least("--top-k", o.top_k, 0);
-  at_least<std::int64_t>("--log-every", o.log_every, 1);
-  at_least<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0);
-  at_least<std::int64_t>("--copy-every", o.copy_every, 0);
-  at_least<std::int64_t>("--check-replicas", o.check_replicas, 0);
-  at_least("--keep", o.keep, 0);
-  at_least("--keep-best", o.keep_best, 1);
-  at_least<std::int64_t>("--patience", o.patience, 0);
-  require<UsageError>(std::isfinite(o.max_time) && o.max_time >= 0, "--max-time is ", o.max_time,
-                      " seconds, expected at least 0 (0: no limit)");
-  at_least<std::int64_t>("--warmup-steps", o.warmup_steps, -1);
-  at_least<std::int64_t>("--report-waits", o.report_waits, 0);
-  at_least<std::int64_t>("--workspace-limit", o.workspace_mb, 0);
-  at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
-  require<UsageError>(o.label_smoothing >= 0 && o.label_smoothing < 1, "--label-smoothing is ", o.label_smoothing,
-                      ", expected 0 <= value < 1");
+  TrainingOptions described = o;
+  Schema schema;
+  describe(schema, described);
+  schema.check();
   if (!o.bucket_mb.empty()) {
     (void)bucket_megabytes(o.bucket_mb);
   }
@@ -252,8 +199,6 @@ void require_training_options(const TrainingOptions& o) {
   require<UsageError>(!o.stall_report || *o.stall_report == 0 || (*o.stall_report > 0 && *o.stall_report < o.watchdog),
                       "--stall-report is ", o.stall_report.value_or(0), " beside --watchdog ", o.watchdog,
                       ", expected fewer seconds than that, or 0 for none");
-  require<UsageError>(!o.stop_within || (std::isfinite(*o.stop_within) && *o.stop_within > 0), "--stop-within is ",
-                      o.stop_within.value_or(0), ", expected seconds above 0");
   require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
@@ -283,15 +228,13 @@ void require_training_options(const TrainingOptions& o) {
   require_optimizer(o);
   require_recipe(o);
   const NamedStrategy strategy = strategy_named(o.strategy);
-  require<UsageError>(o.reproducible == "run" || o.reproducible == "layout" || o.reproducible == "world",
-                      "--reproducible is '", o.reproducible, "', expected run, layout or world");
   require_world(o, strategy);
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "muon",
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.kind != OptimizerKind::muon,
                       "--optimizer is muon beside --strategy ", o.strategy,
                       ", expected ddp: muon needs whole matrices");
   require_compression(o, strategy);
-  require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
-                      " beside --dtype f64, expected none: gradients are f64 and sent as they are");
+  require<UsageError>(o.trainer.plan.dtype != DType::f64 || o.reduce_dtype == "fp32", "--reduce-dtype is ",
+                      o.reduce_dtype, " beside --dtype f64, expected none: gradients are f64 and sent as they are");
 }
 
 std::optional<double> given_learning_rate(const TrainingOptions& options) {
@@ -306,7 +249,7 @@ std::optional<double> given_learning_rate(const TrainingOptions& options) {
 
 comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu) {
   using Overlap = comm::WorkplaceOptions::Overlap;
-  const bool world = options.virtual_ranks > 0;
+  const bool world = options.trainer.virtual_ranks > 0;
   return {.threads = world ? 1 : options.threads,
           .overlap = world                                  ? Overlap::off
                      : options.overlap == Switch::automatic ? Overlap::automatic
@@ -319,13 +262,13 @@ comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bi
 ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples, const BaseRate& rate, int ranks,
                          int rank, const comm::CpuShare& share) {
   ResolvedTraining resolved;
-  require<UsageError>(o.virtual_ranks % ranks == 0, "--virtual-ranks is ", o.virtual_ranks, " and the job has ", ranks,
-                      " ranks, expected a number of ranks that divides it");
+  require<UsageError>(o.trainer.virtual_ranks % ranks == 0, "--virtual-ranks is ", o.trainer.virtual_ranks,
+                      " and the job has ", ranks, " ranks, expected a number of ranks that divides it");
   resolved.rules = run_rules({.ranks = ranks,
                               .global_batch = o.batch_per_rank ? o.batch_size : o.batch_size.value_or(o.default_batch),
                               .batch_per_rank = o.batch_per_rank,
-                              .accumulate = o.accumulate,
-                              .virtual_ranks = o.virtual_ranks,
+                              .accumulate = o.trainer.accumulate,
+                              .virtual_ranks = o.trainer.virtual_ranks,
                               .learning_rate = given_learning_rate(o),
                               .base_learning_rate = rate.base,
                               .reference_batch = rate.reference,
@@ -333,50 +276,21 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                               .processors = share.processors,
                               .sharers = share.sharers});
   const RunRules& rules = resolved.rules;
-  const Precision precision = parse_precision(o.dtype);
   TrainerOptions& t = resolved.trainer;
+  t = o.trainer;
   t.global_batch = rules.global_batch;
   t.accumulate = rules.accumulate;
   t.virtual_ranks = rules.virtual_ranks;
-  t.sync_batch_norm = o.sync_batch_norm;
-  t.check_gradients = o.check_gradients;
-  t.seed = o.seed;
-  t.plan.dtype = precision.dtype;
-  t.plan.tf32 = precision.tf32;
-  t.plan.recompute = parse_recompute(o.recompute);
-  t.plan.label_smoothing = o.label_smoothing;
-  t.plan.top_k = o.top_k;
-  t.optimizer = {.kind = parse_optimizer(o.optimizer),
-                 .momentum = o.momentum,
-                 .nesterov = o.nesterov,
-                 .beta1 = o.beta1,
-                 .beta2 = o.beta2,
-                 .epsilon = o.epsilon,
-                 .trust_coefficient = o.trust_coefficient,
-                 .clip_norm = o.clip_norm,
-                 .clip_value = o.clip_value,
-                 .skip_non_finite = o.skip_non_finite,
-                 .loss_scale = nn::resolved(parse_loss_scale(o.loss_scale), precision.dtype)};
-  t.weight_decay = o.weight_decay;
-  t.decay_all = !o.no_decay_norm.value_or(o.default_no_decay_norm);
-  t.groups.norm_weight_decay = o.norm_weight_decay;
-  t.groups.bias_weight_decay = o.bias_weight_decay;
-  std::transform(o.rate_scales.begin(), o.rate_scales.end(), std::back_inserter(t.groups.rates), parse_rate);
-  t.keep_last = o.keep_last;
-  t.shuffle_chunk = o.shuffle_chunk;
-  t.cuda_graph = o.cuda_graph == Switch::automatic ? CudaGraph::automatic
-                 : o.cuda_graph == Switch::on      ? CudaGraph::on
-                                                   : CudaGraph::off;
-  t.weights_beside = o.weights_beside;
+  t.optimizer.loss_scale = nn::resolved(t.optimizer.loss_scale, t.plan.dtype);
   t.loader_workers = rules.workers;
   t.prefetch = rules.prefetch;
-  const NamedCompression compression = compression_named(o.compress);
-  const bool rounded = compression.reduce_dtype != DType::f32;
-  t.reduce_dtype = rounded ? compression.reduce_dtype : sent_as(o.reduce_dtype);
-  t.power_sgd_rank = compression.power_sgd_rank;
-  t.sum_order = o.reproducible == "layout" || rounded ? comm::SumOrder::ranks
-                : o.reproducible == "world"           ? comm::SumOrder::tree
-                                                      : comm::SumOrder::library;
+  t.sums = compression_named(o.compress);
+  if (o.reduce_dtype != "fp32") {
+    t.sums.dtype = sent_as(o.reduce_dtype);
+  }
+  if (o.reproducible != "run") {
+    t.sums.order = o.reproducible == "layout" ? comm::SumOrder::ranks : comm::SumOrder::tree;
+  }
   const NamedStrategy strategy = strategy_named(o.strategy);
   require<UsageError>(!strategy.one_rank || ranks == 1, "--strategy is single and the job has ", ranks,
                       " ranks, expected 1, or ddp");
@@ -384,7 +298,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.buckets.bucket_bytes =
       o.bucket_mb.empty() ? 0 : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));
 
-  require<UsageError>(o.keep_last || rules.global_batch <= training_samples,
+  require<UsageError>(o.trainer.keep_last || rules.global_batch <= training_samples,
                       o.batch_per_rank ? "--batch-per-rank" : "--batch-size", " is ",
                       o.batch_per_rank ? *o.batch_per_rank : rules.global_batch, ", a batch of ", rules.global_batch,
                       ", larger than the training set of ", training_samples, " samples; expected a batch of at most ",
@@ -394,42 +308,33 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                          .ranks = ranks,
                          .rank = rank,
                          .shuffle = true,
-                         .keep_last = o.keep_last,
-                         .seed = o.seed,
-                         .chunk = o.shuffle_chunk});
+                         .keep_last = o.trainer.keep_last,
+                         .seed = o.trainer.seed,
+                         .chunk = o.trainer.shuffle_chunk});
   constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // the schedule computes in double
-  require<UsageError>(o.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.epochs, ", of ", sampler.batches(),
-                      " batches each, expected at most ", kMostSteps / sampler.batches());
-  resolved.total_steps = o.epochs * sampler.batches();
-  if (o.steps > 0 && o.steps <= resolved.total_steps) {
-    resolved.total_steps = o.steps;
+  require<UsageError>(o.run.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.run.epochs, ", of ",
+                      sampler.batches(), " batches each, expected at most ", kMostSteps / sampler.batches());
+  resolved.total_steps = o.run.epochs * sampler.batches();
+  if (o.run.steps > 0 && o.run.steps <= resolved.total_steps) {
+    resolved.total_steps = o.run.steps;
     t.schedule_by_updates = true;
   }
   const auto steps_of = [&](double epochs) {
     return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(sampler.batches())));
   };
-  t.schedule.kind = parse_schedule(o.schedule);
   t.schedule.base = rules.learning_rate;
   t.schedule.total_steps = resolved.total_steps;
   t.schedule.warmup_steps = o.warmup_epochs       ? steps_of(*o.warmup_epochs)
                             : o.warmup_steps >= 0 ? o.warmup_steps
                                                   : warmup_steps(resolved.total_steps);
-  t.schedule.warmup = parse_warmup(o.warmup);
-  t.schedule.warmup_factor = o.warmup_factor;
-  t.schedule.gamma = o.gamma;
-  t.schedule.power = o.power;
-  t.schedule.end = o.lr_end;
-  require<UsageError>(o.lr_end <= t.schedule.base, "--lr-end is ", o.lr_end, ", expected at most the rate behind the ",
-                      "warm-up, ", t.schedule.base);
+  require<UsageError>(o.trainer.schedule.end <= t.schedule.base, "--lr-end is ", o.trainer.schedule.end,
+                      ", expected at most the rate behind the ", "warm-up, ", t.schedule.base);
   t.schedule.milestones = {resolved.total_steps / 2, resolved.total_steps * 3 / 4};
   if (!o.milestones.empty()) {
     t.schedule.milestones.resize(o.milestones.size());
     std::transform(o.milestones.begin(), o.milestones.end(), t.schedule.milestones.begin(), steps_of);
   }
-  t.average = {.decay = o.ema.value_or(0),
-               .every = o.ema_every,
-               .copied_updates = o.ema_warmup >= 0 ? o.ema_warmup : t.schedule.warmup_steps,
-               .ramp = o.ema_ramp};
+  t.average.copied_updates = t.average.copied_updates >= 0 ? t.average.copied_updates : t.schedule.warmup_steps;
   resolved.warnings = warnings(rules, t.optimizer.kind == OptimizerKind::lars, t.schedule.warmup_steps);
   return resolved;
 }

@@ -1,10 +1,12 @@
-#include <lockstep/comm/gradients/power_sgd.hpp>
+#include <lockstep/comm/gradients/sums/power_sgd.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <utility>
 
+#include <lockstep/comm/gradients/sums/detail/kinds.hpp>
 #include <lockstep/kernels/add.hpp>
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/low_rank.hpp>
@@ -78,7 +80,7 @@ struct PowerSgd::Impl {
 
   [[nodiscard]] std::int64_t rank() const { return options.rank; }
 
-  void require_state(const TensorView& gradients) const {
+  void require_state(const TensorView& gradients, std::int64_t factor_elements) const {
     const auto fits = [&](const TensorView& view, const char* what, std::int64_t least) {
       require<ShapeError>(view.shape.rank() == 1 && view.is_contiguous() && view.numel() >= least, "powersgd: ", what,
                           " are ", view, ", expected at least ", least, " elements in one contiguous dimension");
@@ -96,7 +98,7 @@ struct PowerSgd::Impl {
       }
     }
     fits(errors, "errors", end);
-    fits(factors, "factors", factor_elements(options));
+    fits(factors, "factors", factor_elements);
   }
 
   /// Cuts a bucket into matrices and the rest. factor: the next place in the factors.
@@ -106,22 +108,19 @@ struct PowerSgd::Impl {
     made.elements = bucket.end - bucket.begin;
     for (int i = bucket.first; i < bucket.last; ++i) {
       const GradientRange& range = ranges[static_cast<std::size_t>(i)];
-      const Matrix matrix = static_cast<std::size_t>(i) < options.matrices.size()
-                                ? options.matrices[static_cast<std::size_t>(i)]
-                                : Matrix();
       const std::int64_t begin = range.begin - bucket.begin;
-      if (compresses(matrix, options.rank)) {
-        require<ShapeError>(matrix.rows * matrix.columns <= range.end - range.begin, "powersgd: gradient ", range.name,
-                            " has ", range.end - range.begin, " elements, expected those of ", matrix.rows, " x ",
-                            matrix.columns);
+      if (compresses(range.rows, range.columns, options.rank)) {
+        require<ShapeError>(range.rows * range.columns <= range.end - range.begin, "powersgd: gradient ", range.name,
+                            " has ", range.end - range.begin, " elements, expected those of ", range.rows, " x ",
+                            range.columns);
         Compressed next;
-        next.rows = matrix.rows;
-        next.columns = matrix.columns;
+        next.rows = range.rows;
+        next.columns = range.columns;
         next.gradient = begin;
         next.factor = factor;
         next.q = made.second;
-        made.second += padded(matrix.columns * rank());
-        factor += padded(matrix.columns * rank());
+        made.second += padded(range.columns * rank());
+        factor += padded(range.columns * rank());
         made.matrices.push_back(std::move(next));
       } else if (!made.plain.empty() && made.plain.back().end == begin) {
         made.plain.back().end = range.end - bucket.begin;
@@ -153,26 +152,14 @@ struct PowerSgd::Impl {
   }
 };
 
-bool PowerSgd::compresses(const Matrix& matrix, int rank) {
-  return matrix.rows > 0 && 2 * rank * (matrix.rows + matrix.columns) <= matrix.rows * matrix.columns;
+bool PowerSgd::compresses(std::int64_t rows, std::int64_t columns, int rank) {
+  return rows > 0 && 2 * rank * (rows + columns) <= rows * columns;
 }
 
-std::int64_t PowerSgd::factor_elements(const Options& options) {
+PowerSgd::PowerSgd(const Options& options) : impl_(std::make_unique<Impl>()) {
   require<UsageError>(options.rank >= 1 && options.rank <= kMaxRank, "powersgd: the rank is ", options.rank,
                       ", expected 1 to ", kMaxRank);
-  std::int64_t elements = 0;
-  for (const Matrix& matrix : options.matrices) {
-    elements += compresses(matrix, options.rank) ? padded(matrix.columns * options.rank) : 0;
-  }
-  return elements;
-}
-
-PowerSgd::PowerSgd(Options options, const TensorView& errors, const TensorView& factors)
-    : impl_(std::make_unique<Impl>()) {
-  static_cast<void>(factor_elements(options));
-  impl_->options = std::move(options);
-  impl_->errors = errors;
-  impl_->factors = factors;
+  impl_->options = options;
 }
 
 PowerSgd::~PowerSgd() = default;
@@ -181,16 +168,34 @@ std::string PowerSgd::name() const {
   return concat("powersgd rank ", impl_->rank());
 }
 
-void PowerSgd::prepare(Context& context, Communicator& /*communicator*/, std::span<const GradientRange> ranges,
-                       std::span<const Bucket> buckets, const TensorView& gradients) {
+std::optional<Misfit> PowerSgd::misfit(const SumOptions& options, const SumUse& use) const {
+  const std::optional<Misfit> found = BucketSum::misfit(options, use);
+  return found || !use.loss_scale ? found : Misfit{SumField::loss_scale, "what is not sent would keep an old scale"};
+}
+
+std::vector<SumState> PowerSgd::state(std::span<const GradientRange> ranges) const {
+  std::int64_t elements = 0;
+  for (const GradientRange& range : ranges) {
+    elements += compresses(range.rows, range.columns, impl_->options.rank) ? padded(range.columns * impl_->rank()) : 0;
+  }
+  return {{.name = "errors", .of_gradients = true}, {.name = "factors", .elements = elements}};
+}
+
+void PowerSgd::keep_in(std::span<const TensorView> state) {
+  impl_->errors = state[0];
+  impl_->factors = state[1];
+}
+
+void PowerSgd::prepare(SumPlace& place) {
   Impl& s = *impl_;
-  s.dtype = gradients.dtype;
+  Context& context = place.context();
+  s.dtype = place.gradients.dtype;
   s.parts.clear();
   std::int64_t factor = 0;
-  for (const Bucket& bucket : buckets) {
-    s.parts.push_back(s.cut(ranges, bucket, factor));
+  for (const Bucket& bucket : place.buckets) {
+    s.parts.push_back(s.cut(place.ranges, bucket, factor));
   }
-  s.require_state(gradients);
+  s.require_state(place.gradients, factor);
   std::int64_t first = 0;
   std::int64_t second = 0;
   std::size_t matrices = 0;
@@ -231,8 +236,10 @@ void PowerSgd::initialise(Context& context) {
   context.synchronize();
 }
 
-void PowerSgd::reduce(Context& context, Communicator& communicator, int bucket, const TensorView& gradients) {
+void PowerSgd::reduce(SumPlace& place, int bucket, const TensorView& gradients) {
   Impl& s = *impl_;
+  Context& context = place.context();
+  Communicator& communicator = place.communicator;
   const Parts& parts = s.parts[static_cast<std::size_t>(bucket)];
   if (parts.matrices.empty()) {
     communicator.all_reduce(context.stream(), gradients);
@@ -292,6 +299,34 @@ std::size_t PowerSgd::bytes() const {
     bytes += each->view().given() ? each->view().bytes() : 0;
   }
   return bytes;
+}
+
+namespace {
+
+/// A rank; 0 for a text that is none.
+int rank_of(std::string_view argument) {
+  int rank = 0;
+  const char* const end = argument.data() + argument.size();
+  const auto [stop, error] = std::from_chars(argument.data(), end, rank);
+  return error == std::errc() && stop == end && rank >= 1 && rank <= PowerSgd::kMaxRank ? rank : 0;
+}
+
+}  // namespace
+
+NamedSum low_rank_sum() {
+  return {.name = "powersgd",
+          .argument = "RANK",
+          .expected = concat("powersgd:RANK with a rank of 1 to ", PowerSgd::kMaxRank),
+          .help =
+              "powersgd:RANK: those of matrices as products of RANK columns, what is left is added to the next "
+              "step's",
+          .options = [](std::string_view argument) -> std::optional<SumOptions> {
+            return rank_of(argument) > 0 ? std::optional(SumOptions{.compress = concat("powersgd:", argument)})
+                                         : std::nullopt;
+          },
+          .make = [](std::string_view argument, std::uint64_t seed) -> std::shared_ptr<BucketSum> {
+            return std::make_shared<PowerSgd>(PowerSgd::Options{.rank = rank_of(argument), .seed = seed});
+          }};
 }
 
 }  // namespace lockstep::comm

@@ -1,0 +1,63 @@
+#include <lockstep/comm/gradients/sums/detail/rounded_sum.hpp>
+
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/runtime/base/error.hpp>
+
+namespace lockstep::comm {
+
+std::optional<Misfit> RoundedSum::misfit(const SumOptions& /*options*/, const SumUse& /*use*/) const {
+  return std::nullopt;
+}
+
+void RoundedSum::prepare(SumPlace& place) {
+  const DType arena = place.gradients.dtype;
+  const DType travels = sent_as(arena);
+  if (travels != arena) {
+    require<DTypeError>(arena == DType::f32 && size_of(travels) == 2, "gradient reducer: reduce_dtype is ", travels,
+                        " for an arena of ", arena, ", expected bf16 or f16 for f32, or the arena's own type");
+    rounded_ = Tensor::empty(place.context(), Shape{place.largest()}, travels);
+  }
+  sent_bytes_.clear();
+  for (const Bucket& bucket : place.buckets) {
+    sent_bytes_.push_back((bucket.end - bucket.begin) * static_cast<std::int64_t>(size_of(travels)));
+  }
+}
+
+void RoundedSum::release() noexcept {
+  rounded_ = Tensor();
+}
+
+void RoundedSum::reduce(SumPlace& place, int bucket, const TensorView& gradients) {
+  if (!rounds()) {
+    sum(place, bucket, gradients, gradients);
+    return;
+  }
+  const TensorView sent = rounded_.view().slice(0, 0, gradients.numel());
+  ops::strided_copy(place.context(), gradients, sent);
+  sum(place, bucket, gradients, sent);
+  if (place.divided) {
+    copy_own(place, bucket, sent, gradients);
+  } else {
+    ops::strided_copy(place.context(), sent, gradients);
+  }
+}
+
+void RoundedSum::copy_own(SumPlace& place, int bucket, const TensorView& from, const TensorView& to) {
+  const Shards& shards = place.shards[static_cast<std::size_t>(bucket)];
+  if (shards.part > 0) {
+    ops::strided_copy(place.context(), place.own(bucket, from), place.own(bucket, to));
+  }
+  if (shards.rest < shards.end) {
+    ops::strided_copy(place.context(), place.rest(bucket, from), place.rest(bucket, to));
+  }
+}
+
+std::int64_t RoundedSum::sent_bytes(int bucket) const {
+  return sent_bytes_[static_cast<std::size_t>(bucket)];
+}
+
+std::size_t RoundedSum::bytes() const {
+  return rounds() ? rounded_.view().bytes() : 0;
+}
+
+}  // namespace lockstep::comm

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <lockstep/comm/gradients/bucket_sum.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+namespace lockstep::comm {
+
+/// A sum whose gradients travel as they are, or rounded to 16 bits in memory for the largest bucket.
+class RoundedSum : public BucketSum {
+ public:
+  [[nodiscard]] std::string name() const override { return {}; }
+  [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const override;
+  /// DTypeError unless a 16-bit type rounds an arena of f32.
+  void prepare(SumPlace& place) override;
+  void release() noexcept override;
+  /// Calls sum() with the rounded gradients.
+  void reduce(SumPlace& place, int bucket, const TensorView& gradients) final;
+  [[nodiscard]] std::int64_t sent_bytes(int bucket) const final;
+  [[nodiscard]] DType sent_as(DType gradients) const final { return dtype_ == DType::f32 ? gradients : dtype_; }
+  [[nodiscard]] bool can_be_captured() const final { return true; }
+  [[nodiscard]] std::size_t bytes() const override;
+
+ protected:
+  explicit RoundedSum(DType dtype) : dtype_(dtype) {}
+  /// Sums `sent` over the ranks, in place: the gradients, or their rounded copy. In SumPlace::divided this rank's part
+  /// and the rest.
+  virtual void sum(SumPlace& place, int bucket, const TensorView& gradients, const TensorView& sent) = 0;
+  [[nodiscard]] bool rounds() const { return rounded_.view().given(); }
+  /// Copies this rank's part and the rest of a bucket, which a divided sum gives.
+  static void copy_own(SumPlace& place, int bucket, const TensorView& from, const TensorView& to);
+
+ private:
+  DType dtype_;
+  Tensor rounded_;
+  std::vector<std::int64_t> sent_bytes_;  ///< of each bucket
+};
+
+}  // namespace lockstep::comm
