@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/options/training_options.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/model/model.hpp>

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <sstream>
 #include <string>
@@ -14,6 +16,8 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
 #include "app/cli/spellings.hpp"
@@ -28,22 +32,26 @@ bool given(const std::string& option, const std::vector<std::string>& arguments)
   });
 }
 
-/// Ways to say one thing, or things that exclude each other, two by two: where one of them is given, the other one of a
-/// file beneath does not count.
-constexpr std::array<std::array<std::string_view, 2>, 7> kAlternatives{{{"--batch-size", "--batch-per-rank"},
-                                                                        {"--warmup-steps", "--warmup-epochs"},
-                                                                        {"--no-decay-norm", "--decay-norm"},
-                                                                        {"--no-decay-norm", "--norm-weight-decay"},
-                                                                        {"--no-decay-norm", "--bias-weight-decay"},
-                                                                        {"--pad", "--crop-scale"},
-                                                                        {"--pad", "--crop-ratio"}}};
-
-/// Whether an option of a file stands behind what these arguments say.
-bool overruled(const std::string& option, const std::vector<std::string>& arguments) {
-  return given(option, arguments) || std::any_of(kAlternatives.begin(), kAlternatives.end(), [&](const auto& pair) {
-           const auto* found = std::find(pair.begin(), pair.end(), option);
-           return found != pair.end() && given(std::string(pair[found == pair.begin() ? 1 : 0]), arguments);
-         });
+/// Whether an option of a file stands behind what these arguments say: it is given, or another one in its place.
+bool overruled(const std::string& option, const std::vector<std::string>& arguments, Schema* schema) {
+  if (given(option, arguments)) {
+    return true;
+  }
+  if (schema == nullptr) {
+    return false;
+  }
+  for (const Option& described : schema->options()) {
+    if (described.spelled() != option && described.negated() != option) {
+      continue;
+    }
+    const auto replaces = [&](const std::string& name) {
+      const Option* other = schema->find(name);
+      return other != nullptr && (given(other->spelled(), arguments) || given(other->negated(), arguments));
+    };
+    return given(described.spelled(), arguments) || given(described.negated(), arguments) ||
+           std::any_of(described.not_with.begin(), described.not_with.end(), replaces);
+  }
+  return false;
 }
 
 /// What to write instead of arguments that the app does not know, in brackets, with how to find more.
@@ -61,7 +69,7 @@ std::string advice(const CLI::App& app, const std::vector<std::string>& unknown,
 }
 
 /// The command line, followed by the options that only the file gives, and by those that only the recipe gives.
-std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, int argc,
+std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, Schema* schema, int argc,
                                         const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
   const auto add = [&](const std::string& name, const std::string& text, bool recipe) {
@@ -73,7 +81,7 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
           name, ":", entry.line, ": ", entry.key, " is no option",
           recipe ? concat(" of ", app.get_name(), ": the recipe is another program's, or is mistaken")
                  : advice(app, {option + "=" + entry.value}, "--help lists the options, here they have no dashes"));
-      if (!overruled(option, own)) {
+      if (!overruled(option, own, schema)) {
         arguments.push_back(option + "=" + entry.value);
       }
     }
@@ -97,6 +105,20 @@ void refuse_misread_number(const std::string& name, const std::string& value, bo
   require<UsageError>(error != std::errc::result_out_of_range, name, " is '", value, "', expected at most ",
                       is_unsigned ? std::numeric_limits<std::uint64_t>::max()
                                   : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
+}
+
+/// CLI11 would throw an exception without a name.
+void refuse_flag_values(const Schema& schema, const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    const std::size_t equals = argument.find('=');
+    const std::string value = argument.substr(equals == std::string::npos ? argument.size() : equals + 1);
+    for (const Option& option : schema.options()) {
+      const bool named = option.type.empty() && (argument.substr(0, equals) == option.spelled() ||
+                                                 argument.substr(0, equals) == option.negated());
+      require<UsageError>(!named || equals == std::string::npos || value == "true" || value == "false",
+                          argument.substr(0, equals), " is ", printable(value), ", expected true, false or no value");
+    }
+  }
 }
 
 /// The same for every number of the command line, also in lists.
@@ -139,19 +161,142 @@ void prepare(CLI::App& app, const std::string& footer) {
   app.get_formatter()->column_width(32);
 }
 
-std::string parse_command_line(CLI::App& app, int argc, const char* const* argv, const ConfigFile& config) {
+void add_options(CLI::App& app, Schema& schema) {
+  for (Option& option : schema.options()) {
+    CLI::Option* added = nullptr;
+    if (option.type.empty()) {
+      const std::string names = option.spelled() + (option.negation.empty() ? "" : ",!" + option.negated());
+      added = app.add_flag_function(
+                     names, [&option](std::int64_t count) { option.read(count > 0 ? "true" : "false"); }, option.help)
+                  ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+    } else if (option.list) {
+      const auto read = [&option](const std::vector<std::string>& parts) {
+        std::string text;
+        for (const std::string& part : parts) {
+          text += (text.empty() ? "" : ",") + part;
+        }
+        option.read(text);
+      };
+      added = app.add_option_function<std::vector<std::string>>(option.spelled(), read, option.help)
+                  ->delimiter(',')
+                  ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+    } else {
+      added = app.add_option_function<std::string>(
+          option.spelled(), [&option](const std::string& text) { option.read(text); }, option.help);
+    }
+    added->type_name(option.type)->group(option.group);
+    if (!option.type.empty()) {
+      added->default_str(option.first);
+    }
+  }
+}
+
+namespace {
+
+constexpr std::size_t kWidth = 100;  ///< of --help
+
+/// Breaks text into lines that begin at `column`, the first one behind what is in `line`.
+void wrap(std::string line, const std::string& text, std::size_t column, std::string& out) {
+  std::istringstream words(text);
+  line.resize(std::max(column, line.size() + (line.size() >= column ? 1 : 0)), ' ');
+  bool first = true;
+  for (std::string word; words >> word; first = false) {
+    if (!first && line.size() + 1 + word.size() > kWidth) {
+      out += line + "\n";
+      line = std::string(column, ' ');
+      first = true;
+    }
+    line += (first ? "" : " ") + word;
+  }
+  out += line + "\n";
+}
+
+std::string topic_of(const std::string& group) {
+  std::string topic = group.substr(0, group.find(' '));
+  std::ranges::transform(topic, topic.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return topic;
+}
+
+void describe_option(const Option& option, bool brief, std::string& out) {
+  constexpr std::size_t kColumn = 30;
+  std::string name = "  " + option.spelled() + (option.negation.empty() ? "" : ", " + option.negated());
+  name += option.type.empty() ? "" : " " + option.type;
+  std::string text = brief ? option.help.substr(0, option.help.find("; ")) : option.help;
+  if (!option.type.empty() && !option.first.empty()) {
+    text += " [" + option.first + "]";
+  }
+  if (name.size() + 1 > kColumn) {
+    out += name + "\n";
+    name.clear();
+  }
+  wrap(name, text, kColumn, out);
+}
+
+/// topic: empty, a group's name in small letters, or "all". A program of few options shows them all.
+std::string help_text(const ProgramText& program, const Schema& schema, const std::string& topic) {
+  std::vector<std::string> topics;
+  for (const Option& option : schema.options()) {
+    if (topics.empty() || topics.back() != topic_of(option.group)) {
+      topics.push_back(topic_of(option.group));
+    }
+  }
+  std::string known;
+  for (const std::string& each : topics) {
+    known += (known.empty() ? "" : ", ") + each;
+  }
+  require<UsageError>(topic.empty() || topic == "all" || std::ranges::find(topics, topic) != topics.end(), "--help is ",
+                      printable(topic), ", expected nothing behind it, all, or one of: ", known);
+  constexpr std::ptrdiff_t kMostLines = 60;
+  if (topic.empty()) {
+    std::string all = help_text(program, schema, "all");
+    if (std::ranges::count(all, '\n') <= kMostLines) {
+      return all;
+    }
+  }
+  std::string out = topic.empty() || topic == "all" ? program.about : "";
+  std::string group;
+  for (const Option& option : schema.options()) {
+    if (topic.empty() ? !option.common : topic != "all" && topic != topic_of(option.group)) {
+      continue;
+    }
+    if (option.group != group) {
+      group = option.group;
+      out += (topic.empty() ? "" : "\n") + group + ":\n";
+    }
+    describe_option(option, topic.empty(), out);
+  }
+  if (topic.empty()) {
+    wrap("More:", "--help GROUP (" + known + "); --help all, with files and exit codes; --version", 6, out);
+  } else if (topic == "all" && !program.footer.empty()) {
+    out += "\n" + program.footer + "\n";
+  }
+  return out;
+}
+
+/// What stands behind --help.
+std::string help_topic(int argc, const char* const* argv) {
+  for (int i = 1; i + 1 < argc; ++i) {
+    const std::string_view argument = argv[i];
+    if ((argument == "--help" || argument == "-h") && argv[i + 1][0] != '-') {
+      return argv[i + 1];
+    }
+  }
+  return "";
+}
+
+std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* argv, const ConfigFile& config,
+                  const std::function<std::string()>& help) {
   app.set_version_flag("--version", lockstep::build_description());
-  std::string config_name;  // parsed and ignored: read_config_file() has read the file
-  app.add_option("--config", config_name,
-                 "TOML file with options: key = value, without dashes; what is given here wins")
-      ->type_name("FILE");
   try {
-    std::vector<std::string> arguments = arguments_with(config, app, argc, argv);
+    std::vector<std::string> arguments = arguments_with(config, app, schema, argc, argv);
     refuse_misread_numbers(app, arguments);
+    if (schema != nullptr) {
+      refuse_flag_values(*schema, arguments);
+    }
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
-    return app.help();
+    return help();
   } catch (const CLI::CallForVersion&) {
     return lockstep::build_description() + "\n";
   } catch (const CLI::ExtrasError&) {  // CLI11's own text names them from last to first
@@ -165,6 +310,33 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
     throw UsageError(std::string(error.what()) + " (--help lists the options)");
   }
   return {};
+}
+
+constexpr const char* kConfigHelp =
+    "options of a TOML file, or the config.json of a run to repeat; TOML: key = value, without dashes; what is given "
+    "here wins";
+
+}  // namespace
+
+std::string parse_command_line(CLI::App& app, int argc, const char* const* argv, const ConfigFile& config) {
+  std::string config_name;  // parsed and ignored: read_config_file() has read the file
+  app.add_option("--config", config_name, kConfigHelp)->type_name("FILE");
+  return parse(app, nullptr, argc, argv, config, [&app] { return app.help(); });
+}
+
+std::string parse_command_line(const ProgramText& program, Schema& schema, int argc, const char* const* argv,
+                               const ConfigFile& config) {
+  std::string config_name;
+  schema.add("config", config_name, kConfigHelp).looks_like("FILE").of_this_start().is_common();
+  CLI::App app(program.about, program.name);
+  prepare(app, program.footer);
+  add_options(app, schema);
+  const std::string text =
+      parse(app, &schema, argc, argv, config, [&] { return help_text(program, schema, help_topic(argc, argv)); });
+  if (text.empty()) {
+    schema.check();
+  }
+  return text;
 }
 
 }  // namespace lockstep::cli

@@ -17,6 +17,7 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/files/json.hpp>
 
 namespace lockstep::cli {
 namespace {
@@ -211,7 +212,7 @@ std::string text_of_file(const char* option, const std::string& name) {
 
 ConfigFile read_config_file(int argc, const char* const* argv, Recipes recipes) {
   ConfigFile config;
-  config.name = last_of("--config", "the name of a TOML file", argc, argv);
+  config.name = last_of("--config", "the name of a file, TOML or the config.json of a run", argc, argv);
   if (!config.name.empty()) {
     config.text = text_of_file("--config", config.name);
   }
@@ -244,7 +245,23 @@ ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const ch
   return config;
 }
 
+/// The options of a config.json, as TrainingProgram writes them.
+static std::vector<ConfigValue> parse_run_config(const std::string& name, const std::string& text) {
+  const Json config = parse_json(text, name);
+  std::vector<ConfigValue> values;
+  for (const auto& [key, value] : config.get<Json::Object>("chosen", name)) {
+    const std::string chosen = value.as<std::string>(concat(name, ": '", key, "'"));
+    require<DataError>(chosen.find('\0') == std::string::npos, name, ": '", key, "' holds a zero byte");
+    const auto at = static_cast<std::ptrdiff_t>(std::min(text.find("\"" + key + "\""), text.size()));
+    values.push_back({key, chosen, static_cast<int>(std::count(text.begin(), text.begin() + at, '\n')) + 1});
+  }
+  return values;
+}
+
 std::vector<ConfigValue> parse_config(const std::string& name, const std::string& given) {
+  if (name.ends_with(".json")) {
+    return parse_run_config(name, given);
+  }
   std::vector<std::string> lines;
   // Skip the byte-order mark that editors on Windows write.
   const std::string text = given.substr(given.starts_with("\xEF\xBB\xBF") ? 3 : 0);

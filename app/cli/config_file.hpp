@@ -14,6 +14,8 @@ class Session;
 ///   epochs = 20
 ///   nesterov = true
 ///
+/// A name that ends with ".json" is the config.json of a run: the options that it was given, for a run that repeats it.
+///
 /// An option on the command line takes precedence over the file, also over what excludes it: --pad over crop-scale.
 ///
 /// `--recipe NAME` of training programs: such a file under the name of the run that it describes, NAME.toml in

@@ -6,8 +6,8 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
-namespace CLI {
-class App;
+namespace lockstep {
+class Schema;
 }
 
 /// The options of every program with ranks: which devices, and how ranks are started (docs/launch.md).
@@ -24,11 +24,11 @@ struct LaunchOptions {
   int min_ranks = 0;
 };
 
-/// --devices, --nodes, --hostfile, --launcher, --backend, --bind.
-void add_launch_options(CLI::App& app, LaunchOptions& options, const std::string& group);
+/// Whether a program goes on from a checkpoint: --max-restarts, --min-ranks.
+enum class Restarts : unsigned char { no, yes };
 
-/// --max-restarts, --min-ranks: of programs that go on from a checkpoint.
-void add_restart_options(CLI::App& app, LaunchOptions& options, const std::string& group);
+/// The group Launch.
+void describe(Schema& schema, LaunchOptions& options, Restarts restarts = Restarts::no);
 
 /// Without RestartPolicy::progress. UsageError that names the option and what was expected.
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);

@@ -6,8 +6,8 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/app/options/training_options.hpp>
 #include <lockstep/app/stop_signals.hpp>
-#include <lockstep/app/training_options.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/comm/launch/session.hpp>

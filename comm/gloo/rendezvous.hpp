@@ -11,6 +11,10 @@
 
 namespace lockstep::comm {
 
+namespace detail::rendezvous {
+struct Meeting;
+}
+
 /// The ranks could not meet. told(): rank 0, or another rank of this host, throws and prints the same text, so this
 /// rank need not print it.
 class RendezvousError : public Error {
@@ -84,8 +88,7 @@ class Rendezvous {
   void abort(int code) noexcept;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::unique_ptr<detail::rendezvous::Meeting> meeting_;
 };
 
 }  // namespace lockstep::comm

@@ -7,8 +7,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/launch/cpu_share.hpp>
 #include <lockstep/comm/launch/gpu_ranks.hpp>
@@ -16,6 +14,7 @@
 #include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/wait.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
@@ -45,10 +44,12 @@ struct Parsed {
 };
 
 Parsed parse(int argc, const char* const* argv, const lockstep::cli::ConfigFile& config) {
-  CLI::App app("Names every rank's host and device and checks one all-reduce.", "hello_ranks");
   lockstep::cli::LaunchOptions launch;
-  lockstep::cli::add_launch_options(app, launch, "Ranks");
-  const std::string text = lockstep::cli::parse_command_line(app, argc, argv, config);
+  lockstep::Schema schema;
+  lockstep::cli::describe(schema, launch);
+  const std::string text = lockstep::cli::parse_command_line(
+      {"hello_ranks", "Names every rank's host and device and checks one all-reduce.\n", ""}, schema, argc, argv,
+      config);
   if (!text.empty()) {
     return {.text = text};
   }

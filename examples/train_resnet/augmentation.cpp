@@ -6,6 +6,7 @@
 #include <lockstep/nn/data/images/colour.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 
 namespace train_resnet {
 
@@ -13,37 +14,39 @@ namespace nn = lockstep::nn;
 using lockstep::require;
 using lockstep::UsageError;
 
-void add_augmentation_options(CLI::App& app, AugmentationFlags& flags) {
-  const auto add_numbers = [&app](const char* name, std::vector<double>& values, const char* what) {
-    app.add_option(name, values, what)
-        ->delimiter(',')
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group("Augmentation of training images");
-  };
-  const auto add = [&app](const char* name, auto& value, const char* what) {
-    return app.add_option(name, value, what)->group("Augmentation of training images");
-  };
-  add_numbers(
-      "--crop-scale", flags.crop_scale,
-      "random parts of LEAST,MOST of the area, resized; else of a folder 0.08,1, of other data padding (--pad)");
-  add_numbers("--crop-ratio", flags.crop_ratio, "width / height of these parts, LEAST,MOST; else 3/4 to 4/3");
-  add("--auto-augment", flags.auto_augment,
-      "one operation of random strength (trivial), as torchvision's TrivialAugmentWide (ta_wide), or two (rand), as "
-      "RandAugment (ra); none")
-      ->type_name("NAME");
-  add_numbers("--color-jitter", flags.color_jitter,
-              "how far brightness, contrast, saturation and hue change: four numbers B,C,S,H as torchvision's "
-              "ColorJitter, e.g. 0.4,0.4,0.4,0.1");
-  add("--random-erase", flags.random_erase, "probability that a rectangle becomes the mean colour, as RandomErasing");
-  add("--mixup", flags.mixup,
-      "alpha of Beta(alpha, alpha), the share of an image in the mixture with another one; 0: none");
-  add("--cutmix", flags.cutmix, "likewise, of the area that a rectangle of another image leaves; with both half each");
-  add("--pictures", flags.pictures,
-      "where pictures are resized, recoloured, erased and mixed: host, in the loader's threads; device, by kernels, "
-      "to the same bits; nvjpeg: and the GPU decodes JPEG files, to pixels that differ a little")
-      ->type_name("host|device|nvjpeg");
-  add("--show-batch", flags.show_batch,
-      "write the first training images, as the network sees them, to this PNG file, and end");
+void describe(lockstep::Schema& schema, AugmentationFlags& flags) {
+  schema.group("Augmentation of training images");
+  schema
+      .add("crop_scale", flags.crop_scale,
+           "random parts of LEAST,MOST of the area, resized; else of a folder 0.08,1, of other data padding (--pad)")
+      .instead_of("pad");
+  schema.add("crop_ratio", flags.crop_ratio, "width / height of these parts, LEAST,MOST; else 3/4 to 4/3")
+      .instead_of("pad");
+  schema
+      .add("auto_augment", flags.auto_augment,
+           "trivial, rand or none; trivial: one operation of random strength, as torchvision's TrivialAugmentWide "
+           "(ta_wide); rand: two, as RandAugment (ra)")
+      .looks_like("NAME")
+      .is_common();
+  schema.add("color_jitter", flags.color_jitter,
+             "how far brightness, contrast, saturation and hue change: four numbers B,C,S,H as torchvision's "
+             "ColorJitter, e.g. 0.4,0.4,0.4,0.1");
+  schema.add("random_erase", flags.random_erase,
+             "probability that a rectangle becomes the mean colour, as RandomErasing");
+  schema.add("mixup", flags.mixup,
+             "alpha of Beta(alpha, alpha), the share of an image in the mixture with another one; 0: none");
+  schema.add("cutmix", flags.cutmix,
+             "likewise, of the area that a rectangle of another image leaves; with both half each");
+  schema
+      .add("pictures", flags.pictures,
+           "where pictures are resized, recoloured, erased and mixed: host, in the loader's threads; device, by "
+           "kernels, to the same bits; nvjpeg: and the GPU decodes JPEG files, to pixels that differ a little")
+      .looks_like("host|device|nvjpeg");
+  schema
+      .add("show_batch", flags.show_batch,
+           "write the first training images, as the network sees them, to this PNG file, and end")
+      .looks_like("PATH")
+      .of_this_start();
 }
 
 void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, std::int64_t pad,

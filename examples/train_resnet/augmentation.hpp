@@ -4,11 +4,13 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
-#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/options/training_options.hpp>
 #include <lockstep/kernels/augment.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
+
+namespace lockstep {
+class Schema;
+}
 
 namespace train_resnet {
 
@@ -25,7 +27,8 @@ struct AugmentationFlags {
   std::string show_batch;         ///< PNG file; empty: train
 };
 
-void add_augmentation_options(CLI::App& app, AugmentationFlags& flags);
+/// The group Augmentation.
+void describe(lockstep::Schema& schema, AugmentationFlags& flags);
 
 /// UsageError naming the option and what was expected. pad: as given, -1 for the default.
 void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, std::int64_t pad,

@@ -66,12 +66,13 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   // Random parts of a picture are taken, and mirrored, where it is decoded.
   const bool folder = train_resnet::of_folder(o.data);
   const bool prepared = folder && o.data.folder.random_crops;
-  recipe.augment = {.pad = o.pad >= 0 ? o.pad : (photos && !prepared ? 4 : 0),
-                    .flip = !prepared && (o.flip == nn::Switch::automatic ? photos : o.flip == nn::Switch::on),
-                    .alternate = o.alternate,
-                    .reflect = o.reflect,
-                    .mean = data.statistics.mean,
-                    .std = data.statistics.std};
+  recipe.augment = {
+      .pad = o.pad >= 0 ? o.pad : (photos && !prepared ? 4 : 0),
+      .flip = !prepared && (o.flip == train_resnet::Flip::automatic ? photos : o.flip != train_resnet::Flip::off),
+      .alternate = o.flip == train_resnet::Flip::alternate,
+      .reflect = o.reflect,
+      .mean = data.statistics.mean,
+      .std = data.statistics.std};
   session.agree([&] {
     require<UsageError>(!o.reflect || (recipe.augment.pad < train.height() && recipe.augment.pad < train.width()),
                         "--pad is ", recipe.augment.pad, " and --pad-mode reflect, images are ", train.height(), " x ",

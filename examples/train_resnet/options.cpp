@@ -2,12 +2,10 @@
 
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 
 #include "app/cli/command_line.hpp"
-#include "app/cli/training_options.hpp"
 
 namespace train_resnet {
 
@@ -17,42 +15,89 @@ namespace nn = lockstep::nn;
 namespace {
 
 constexpr const char* kAbout =
-    "Trains an image classifier with synchronous data parallelism: every rank computes the gradient of its share of\n"
-    "the batch, the gradients are summed over the ranks, and all ranks make the same update.\n"
+    "Trains an image classifier with synchronous data parallelism: every rank computes the gradient\n"
+    "of its share of the batch, the gradients are summed over the ranks, and all make the same update.\n"
     "\n"
-    "  train_resnet                                          synthetic images on all GPUs, one rank each; without\n"
-    "                                                        GPUs one rank on the CPU\n"
-    "  train_resnet --devices cpu:2                          two ranks on this machine's CPU\n"
-    "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2   two ranks, MNIST-like files\n"
-    "  train_resnet --data folder:DIR --model resnet50       JPEG and PNG files DIR/train/CLASS/*, DIR/val/CLASS/*\n";
+    "  train_resnet                             synthetic images on all GPUs, or one rank on the CPU\n"
+    "  train_resnet --devices cpu:2             two ranks on this machine's CPU\n"
+    "  mpirun -np 2 train_resnet --data idx:DIR --epochs 2      two ranks, MNIST-like files\n"
+    "  train_resnet --data folder:DIR --model resnet50          JPEG and PNG files DIR/train/CLASS/*\n";
 
 constexpr const char* kFooter =
-    "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128 for mlp, 1.5 "
-    "x\n"
-    "batch / 1024 for airbench94, 100 times that with lars; 0.001 with adam, adamw and muon.\n"
+    "--lr auto: 0.1 x batch / 128 for small images, 0.1 x batch / 256 for large ones, 0.02 x batch / 128\n"
+    "for mlp, 1.5 x batch / 1024 for airbench94, 100 times that with lars; 0.001 with adam, adamw, muon.\n"
     "Files in --out DIR: config.json (as resolved), metrics.jsonl (one object a line: step, epoch, end),\n"
-    "evaluation.json (by class), run.lock, which keeps other runs out, and the checkpoints last/ and best/ (by\n"
-    "test accuracy, with --ema by the average's; test_* and evaluation.json are of the weights):\n"
-    "model.safetensors, optimizer.safetensors and state.json, with\n"
-    "--ema ema.safetensors, and checksums.json.\n"
+    "evaluation.json (by class), run.lock, which keeps other runs out, and the checkpoints last/ and\n"
+    "best/ (by test accuracy, with --ema by the average's; test_* and evaluation.json are of the\n"
+    "weights): model.safetensors, optimizer.safetensors and state.json, with --ema ema.safetensors, and\n"
+    "checksums.json.\n"
     "Exit codes: 0 finished, 2 bad input, 3 failure in the run, 75 stopped by a signal with a checkpoint\n"
     "(--resume auto goes on from there), 76 no progress (--watchdog).\n"
     "As root, with few slots or in a container mpirun wants OMPI_ALLOW_RUN_AS_ROOT=1,\n"
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 and --oversubscribe (scripts/train.sh does this).";
 
-void add_flip(CLI::App& app, Options& o) {
-  app.add_option_function<std::string>(
-         "--flip",
-         [&o](const std::string& given) {
-           o.alternate = given == "alternate";
-           o.flip = given == "auto" ? nn::Switch::automatic : given == "off" ? nn::Switch::off : nn::Switch::on;
-         },
-         "mirror images at random; auto: not for idx; alternate: at random in the first epoch, then each image the "
-         "other way round from epoch to epoch")
-      ->check(CLI::IsMember({"on", "off", "auto", "alternate"}))
-      ->type_name("on|off|auto|alternate")
-      ->default_str("auto")
-      ->group("Data");
+void describe_model(lockstep::Schema& schema, Options& o) {
+  schema.group("Model");
+  schema
+      .add(
+          "model", o.model,
+          "resnet20, 32, 44, 56, 110, airbench94, resnet18, 34, 50, 101, 152, mlp; the first six are for small images; "
+          "resnext50_32x4d, resnext101_32x8d, wide_resnet50_2, wide_resnet101_2, too")
+      .looks_like("NAME")
+      .is_common();
+  schema.add("hidden", o.hidden, "hidden layer sizes of mlp, e.g. 256,128; none: a linear classifier");
+  schema.add("zero_init_residual", o.zero_init_residual, "the scale of each residual block's last norm begins as 0");
+}
+
+void describe_data(lockstep::Schema& schema, Options& o) {
+  schema.group("Data");
+  schema
+      .add("data", o.data.spec,
+           "synthetic, cifar10:DIR, idx:DIR, folder:DIR, list:TRAIN,VAL or packed:FILE; cifar10: binary files; idx: "
+           "MNIST-like files; folder: JPEG and PNG files, train and val or test in it, with a folder for each class; "
+           "list: such files by lists with a line PATH LABEL or PATH,LABEL for each, or list:FILE; packed: of "
+           "lockstep-pack")
+      .is_common();
+  schema.add("train_images", o.data.synthetic.train_size, "synthetic: training images");
+  schema.add("test_images", o.data.synthetic.test_size, "synthetic: test images");
+  schema
+      .add("image_size", o.image_size,
+           "side of the images; of synthetic, folder, list and packed; else 32, of pictures 224 unless the model is "
+           "for small images")
+      .is_common();
+  schema.add("resize", o.data.folder.resize,
+             "folder, list, packed: shorter side of test images before the crop in the centre; 0: 256/224 of the image "
+             "size");
+  schema.add("val_fraction", o.data.folder.val_fraction,
+             "folder, list: so much of each class is for the test, where DIR has no folder val or test, or there is "
+             "one list");
+  schema.add("skip_damaged", o.skip_damaged,
+             "folder, list: decode all images first and leave out those that are damaged; else one ends the run");
+  schema.add("classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 1120");
+  schema
+      .add("pad", o.pad,
+           "random crops after padding by N pixels; -1: 4, for idx 0. folder, list, packed: instead of random parts "
+           "of 8 to 100 % of the picture (-1)")
+      .at_least(-1)
+      .instead_of("crop_scale")
+      .instead_of("crop_ratio");
+  schema.choice<bool>("pad_mode", o.reflect, {{"black", false}, {"reflect", true}},
+                      "what --pad adds: black pixels, or the image reflected about its edge pixels");
+  schema.choice<Flip>("flip", o.flip,
+                      {{"on", Flip::on}, {"off", Flip::off}, {"auto", Flip::automatic}, {"alternate", Flip::alternate}},
+                      "mirror images at random; auto: not for idx; alternate: at random in the first epoch, then each "
+                      "image the other way round from epoch to epoch");
+  constexpr const char* kChannels =
+      " of value / 255, three numbers R,G,B; else of the training images, of a folder ImageNet's, with --evaluate the "
+      "checkpoint's";
+  schema.add("mean", o.mean, std::string("mean") + kChannels);
+  schema.add("std", o.std, std::string("standard deviation") + kChannels);
+  using Views = nn::TestViews;
+  schema.choice<Views>(
+      "tta", o.test_views,
+      {{"none", Views::none}, {"mirror", Views::mirror}, {"mirror-translate", Views::mirror_translate}},
+      "tests take the mean of the outputs for an image and its mirror image, or also for both moved by a pixel up and "
+      "left and down and right, half of the weight");
 }
 
 }  // namespace
@@ -60,86 +105,25 @@ void add_flip(CLI::App& app, Options& o) {
 cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   cli::Parsed<Options> parsed;
   Options& o = parsed.options;
-  CLI::App app(kAbout, "train_resnet");
-  cli::prepare(app, kFooter);
-  app.add_option("--model", o.model,
-                 "resnet20, 32, 44, 56, 110, airbench94 (small images), resnet18, 34, 50, 101, 152, resnext50_32x4d, "
-                 "resnext101_32x8d, wide_resnet50_2, wide_resnet101_2, mlp")
-      ->group("Model");
-  app.add_option("--hidden", o.hidden, "hidden layer sizes of mlp, e.g. 256,128; none: a linear classifier")
-      ->delimiter(',')
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->group("Model");
-  app.add_flag("--zero-init-residual", o.zero_init_residual, "the scale of each residual block's last norm begins as 0")
-      ->group("Model");
-  app.add_option("--data", o.data.spec,
-                 "synthetic, cifar10:DIR (binary files), idx:DIR (MNIST-like files), folder:DIR (JPEG and PNG files: "
-                 "train and val or test in it, with a folder for each class), list:TRAIN,VAL (such files by lists with "
-                 "a line PATH LABEL or PATH,LABEL for each; or list:FILE) or packed:FILE (of lockstep-pack)")
-      ->group("Data");
-  app.add_option("--train-images", o.data.synthetic.train_size, "synthetic: training images")->group("Data");
-  app.add_option("--test-images", o.data.synthetic.test_size, "synthetic: test images")->group("Data");
-  app.add_option(
-         "--image-size", o.image_size,
-         "synthetic, folder, list, packed: side of the images; else 32, of pictures 224 unless the model is for "
-         "small images")
-      ->group("Data");
-  app.add_option("--resize", o.data.folder.resize,
-                 "folder, list, packed: shorter side of test images before the crop in the centre; 0: 256/224 of the "
-                 "image size")
-      ->group("Data");
-  app.add_option(
-         "--val-fraction", o.data.folder.val_fraction,
-         "folder, list: so much of each class is for the test, where DIR has no folder val or test, or there is "
-         "one list")
-      ->group("Data");
-  app.add_flag("--skip-damaged", o.skip_damaged,
-               "folder, list: decode all images first and leave out those that are damaged; else one ends the run")
-      ->group("Data");
-  app.add_option("--classes", o.data.synthetic.classes, "synthetic: number of classes, 2 to 1120")->group("Data");
-  app.add_option(
-         "--pad", o.pad,
-         "random crops after padding by N pixels; -1: 4, for idx 0. folder, list, packed: instead of random parts "
-         "of 8 to 100 % of the picture (-1)")
-      ->group("Data");
-  app.add_option_function<std::string>(
-         "--pad-mode", [&o](const std::string& given) { o.reflect = given == "reflect"; },
-         "what --pad adds: black pixels, or the image reflected about its edge pixels")
-      ->check(CLI::IsMember({"black", "reflect"}))
-      ->type_name("black|reflect")
-      ->default_str("black")
-      ->group("Data");
-  add_flip(app, o);
-  const auto add_channels = [&app](const char* name, std::vector<float>& values, const std::string& what) {
-    app.add_option(
-           name, values,
-           what +
-               " of value / 255, three numbers R,G,B; else of the training images, of a folder ImageNet's, with "
-               "--evaluate the checkpoint's")
-        ->delimiter(',')
-        ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-        ->group("Data");
-  };
-  add_channels("--mean", o.mean, "mean");
-  add_channels("--std", o.std, "standard deviation");
-  app.add_option_function<std::string>(
-         "--tta", [&o](const std::string& given) { o.test_views = nn::parse_test_views(given); },
-         "tests take the mean of the outputs for an image and its mirror image, or also for both moved by a pixel up "
-         "and left and down and right, half of the weight")
-      ->check(CLI::IsMember({"none", "mirror", "mirror-translate"}))
-      ->type_name("none|mirror|mirror-translate")
-      ->default_str("none")
-      ->group("Data");
-  add_augmentation_options(app, o.augmentation);
-  cli::add_launch_options(app, o.launch, "Ranks");
-  cli::add_restart_options(app, o.launch, "Ranks");
-  cli::add_training_options(app, o.training);
-
-  parsed.text = cli::parse_command_line(app, argc, argv, config);
+  lockstep::Schema schema;
+  describe_model(schema, o);
+  describe_data(schema, o);
+  describe(schema, o.augmentation);
+  cli::describe(schema, o.launch, cli::Restarts::yes);
+  nn::describe(schema, o.training);
+  parsed.text = cli::parse_command_line({"train_resnet", kAbout, kFooter}, schema, argc, argv, config);
   if (!parsed.text.empty()) {
     return parsed;
   }
-  lockstep::require<lockstep::UsageError>(o.pad >= -1, "--pad is ", o.pad, ", expected at least -1");
+  if (o.data.spec != "synthetic") {
+    for (const char* name : {"train_images", "test_images", "classes"}) {
+      const lockstep::Option& option = *schema.find(name);
+      lockstep::require<lockstep::UsageError>(!option.given, option.spelled(), " is ", option.text(), " beside --data ",
+                                              o.data.spec,
+                                              ", expected --data synthetic: files have as many as they have");
+    }
+  }
+  o.training.chosen = schema.given(/*kept_only=*/true);
   lockstep::require<lockstep::UsageError>(
       (o.mean.empty() || o.mean.size() == 3) && o.mean.empty() == o.std.empty() && o.mean.size() == o.std.size(),
       "--mean has ", o.mean.size(), " numbers and --std has ", o.std.size(), ", expected three of each, or neither");
@@ -150,9 +134,9 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
                                           of_folder(o.data) ? "; lockstep-pack has this option" : "");
   lockstep::require<lockstep::UsageError>(of_folder(o.data) || o.data.folder.resize == 0, "--resize beside --data ",
                                           o.data.spec, ", expected --data folder:DIR, list:FILE or packed:FILE");
-  const char* const unpadded = o.alternate ? "--flip is alternate" : "--pad-mode is reflect";
-  lockstep::require<lockstep::UsageError>(!of_folder(o.data) || o.pad >= 0 || (!o.alternate && !o.reflect), unpadded,
-                                          " beside random parts of the pictures of --data ", o.data.spec,
+  const char* const unpadded = o.flip == Flip::alternate ? "--flip is alternate" : "--pad-mode is reflect";
+  lockstep::require<lockstep::UsageError>(!of_folder(o.data) || o.pad >= 0 || (o.flip != Flip::alternate && !o.reflect),
+                                          unpadded, " beside random parts of the pictures of --data ", o.data.spec,
                                           ", expected --pad N instead of these");
   lockstep::require<lockstep::UsageError>(!o.reflect || o.augmentation.crop_scale.empty(),
                                           "--pad-mode is reflect beside --crop-scale, expected one of the two");
@@ -166,7 +150,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
     o.data.synthetic.height = o.data.synthetic.width = o.data.folder.image_size = *o.image_size;
   }
   o.data.folder.random_crops = o.pad < 0;
-  o.data.folder.flip = o.flip != nn::Switch::off;
+  o.data.folder.flip = o.flip != Flip::off;
   return parsed;
 }
 

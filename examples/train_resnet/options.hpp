@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/options/training_options.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/run/test_views.hpp>
 
@@ -13,6 +13,9 @@
 #include "augmentation.hpp"
 
 namespace train_resnet {
+
+/// Mirror images: at random in each epoch, or (alternate) in the first one and then the other way round in turn.
+enum class Flip : unsigned char { on, off, automatic, alternate };
 
 /// The command line as given.
 struct Options {
@@ -24,8 +27,7 @@ struct Options {
   bool skip_damaged = false;
   std::int64_t pad = -1;  ///< -1: the default of the data set
   bool reflect = false;   ///< padding shows the image reflected; false: it is black
-  lockstep::nn::Switch flip = lockstep::nn::Switch::automatic;
-  bool alternate = false;  ///< with flip on: in every other epoch
+  Flip flip = Flip::automatic;
   AugmentationFlags augmentation;
   lockstep::nn::TestViews test_views = lockstep::nn::TestViews::none;
   std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint

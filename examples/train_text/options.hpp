@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <string>
 
-#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/options/training_options.hpp>
 
 #include "app/cli/launch_options.hpp"
 #include "app/cli/training_main.hpp"

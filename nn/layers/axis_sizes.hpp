@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
+#include <string>
 
 namespace lockstep::nn {
 
@@ -50,5 +51,15 @@ class AxisSizes {
 
 /// "1x3x3"; where all numbers are equal "3", whether it was written once or for each axis.
 std::ostream& operator<<(std::ostream& out, const AxisSizes& sizes);
+
+/// How errors name a sample with so many axes of space: "(H, W, C)".
+[[nodiscard]] const char* sample_text(int axes);
+
+struct NamedSizes {
+  const char* name;
+  AxisSizes sizes;
+};
+/// UsageError, naming the layer, unless each option has one number, or one for each axis.
+void require_axes(const std::string& layer, int axes, std::initializer_list<NamedSizes> options);
 
 }  // namespace lockstep::nn

@@ -17,6 +17,9 @@ namespace lockstep::nn {
 ///
 /// A sample is an image (H, W, C), a field (D, H, W, C), features (C), or a sequence (T, C) of positions, which begins
 /// with tokens (T).
+///
+/// A built-in layer and the methods that append it are in KIND/NAME.cpp beside this file: dropout() in
+/// pointwise/dropout.cpp. Nobody else sees the layer's class.
 class ModelBuilder {
  public:
   /// Of a model that reads numbers: (D, H, W, C), (H, W, C), (T, C) or (features).

@@ -3,52 +3,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
 #include <vector>
 
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
-#include <lockstep/nn/optim/loss_scale.hpp>
-#include <lockstep/nn/optim/orthogonalizer.hpp>
-#include <lockstep/nn/optim/update_rule.hpp>
+#include <lockstep/nn/optim/optimizer_options.hpp>
 #include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::nn {
-
-enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
-
-[[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
-[[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of; UsageError otherwise
-
-[[nodiscard]] bool is_hidden_matrix(const ParameterSpec& spec);  ///< whether muon orthogonalises its updates
-
-/// For the rules and the ranges of the values see kernels/sgd.hpp, adam.hpp, lars.hpp, muon.hpp.
-///
-/// muon updates hidden matrices by kernels/muon.hpp and nn/optim/orthogonalizer.hpp: weights of at least two axes,
-/// taken as (first axis, all others), except embeddings and those of the layer whose gradients are ready first, which
-/// is the last one. All other parameters are adamw's. So that one learning rate serves both, a matrix (rows, columns)
-/// takes 0.2 sqrt(max(rows, columns)) times it (Liu et al. 2025, arXiv:2502.16982, equation 4; torch.optim.Muon's
-/// "match_rms_adamw"); decay is decoupled for both and takes the rate itself. Products are in the type of the plan (f32
-/// with tf32). torch.optim.Muon's momentum is 0.95 with nesterov, which are to be given here. Ranks compute the same
-/// update, each for itself: GPUs of one kind.
-struct OptimizerOptions {
-  OptimizerKind kind = OptimizerKind::sgd;
-  double momentum = 0.9;             ///< sgd, lars, muon
-  bool nesterov = false;             ///< sgd, lars, muon
-  double beta1 = 0.9;                ///< adam, adamw, muon
-  double beta2 = 0.999;              ///< adam, adamw, muon
-  double epsilon = 1e-8;             ///< adam, adamw, lars, muon
-  double trust_coefficient = 0.001;  ///< lars
-  double clip_norm = 0;              ///< largest norm of all gradients together; 0: no clipping
-  double clip_value = 0;             ///< largest size of one gradient, behind clip_norm; 0: no clipping; not for lars
-  bool skip_non_finite = false;      ///< also without clip_norm: skips an update whose gradients have NaN or infinity
-  LossScale loss_scale{};            ///< of the plan; unless off, it also skips such updates
-  std::shared_ptr<const UpdateRule> rule{};  ///< a rule of your own, instead of `kind` and its numbers
-};
-/// The rule's name if there is a rule, else that of the kind.
-[[nodiscard]] std::string name_of(const OptimizerOptions& options);
 
 /// Updates a ParameterSet's arena and, in the same pass, its 16-bit weights. The states are arenas of the set, named as
 /// in PyTorch: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw, muon, whose
@@ -74,6 +36,7 @@ class Optimizer {
   /// number, the update is skipped as a whole and the loss scale does not change.
   Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
             const TensorView& divisor = {});
+  ~Optimizer();
 
   /// values (contiguous, f64, on the device) = their sums over the ranks, for the stream of the context.
   using SumOverRanks = std::function<void(const TensorView& values)>;
@@ -108,9 +71,6 @@ class Optimizer {
     return options_.clip_norm > 0 || options_.skip_non_finite || options_.loss_scale.scales();
   }
   void measure(Context& context, const SumOverRanks& sum);
-  [[nodiscard]] bool is_lars() const { return options_.kind == OptimizerKind::lars && !options_.rule; }
-  void prepare_muon(Context& context);
-  void update_muon(Context& context, const ops::ArenaUpdate& update);
   /// The update of arena elements [begin, end), without states.
   [[nodiscard]] ops::ArenaUpdate update_of(const TensorView& learning_rate, std::int64_t begin, std::int64_t end) const;
   /// Calls f(begin, end, of_all) for this rank's part of a range and, with of_all, for the rest, which all ranks have;
@@ -121,25 +81,19 @@ class Optimizer {
   ParameterSet& parameters_;
   OptimizerOptions options_;
   TensorView divisor_;
-  TensorView momentum_;
-  TensorView first_moment_;
-  TensorView second_moment_;
-  std::vector<TensorView> rule_states_;
-  std::vector<TensorView> rule_range_;              ///< of the current range
-  std::optional<Orthogonalizer> orthogonalizer_;    ///< muon
-  Buffer direction_;                                ///< muon: an arena of what is orthogonalised
-  std::vector<ops::ArenaSegment> matrix_segments_;  ///< muon: those of tensor_segments(), the matrices trainable
-  std::vector<ops::ArenaSegment> other_segments_;   ///< muon: the same, the others trainable
+  std::unique_ptr<Rule> rule_;
+  std::vector<TensorView> states_;
+  std::vector<TensorView> state_ranges_;  ///< of the current range
   TensorView step_;
   Buffer memory_;  ///< of the scalars and the workspace below
   TensorView factor_;
   TensorView skip_;
-  TensorView squared_norm_;    ///< scalar, or one number per range of divided states and one for all rests
-  TensorView tensor_squares_;  ///< (tensors, 2): of lars with divided states
-  bool has_squares_ = false;   ///< tensor_squares_ are those of this update
+  TensorView squared_norm_;  ///< scalar, or one number per range of divided states and one for all rests
+  TensorView sums_;          ///< of the rule, with divided states
+  bool has_sums_ = false;    ///< sums_ are those of this update
   TensorView norm_;
   TensorView skipped_;
-  TensorView workspace_;  ///< for the norm of all gradients, and for those of lars after it
+  TensorView workspace_;  ///< for the norm of all gradients, and for the rule after it
 };
 
 }  // namespace lockstep::nn

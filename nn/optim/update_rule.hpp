@@ -28,7 +28,7 @@ class UpdateRule {
   UpdateRule& operator=(const UpdateRule&) = delete;
   virtual ~UpdateRule() = default;
 
-  /// The name in checkpoints and messages; none of sgd, adam, adamw, lars, muon. A run resumes only with the same name.
+  /// The name in checkpoints and messages; not that of an OptimizerKind. A run resumes only with the same name.
   [[nodiscard]] virtual std::string name() const = 0;
   /// The numbers that decide what it does, as text: "beta 0.9". A run that resumes with others reports it.
   [[nodiscard]] virtual std::string settings() const { return {}; }

@@ -12,13 +12,12 @@ namespace detail {
 
 /// Calls f(begin, end). The function is compiled once and never inlined: inlined into the serial and the parallel path,
 /// the loop might be contracted into different multiply-adds, and one thread would get other bits than two.
-#if defined(__clang__)
 template <class F>
-[[gnu::noinline]] void run_range(F& f, std::int64_t begin, std::int64_t end) {
-#else
-template <class F>
-[[gnu::noinline, gnu::noclone]] void run_range(F& f, std::int64_t begin, std::int64_t end) {
+[[gnu::noinline]]
+#if !defined(__clang__)
+[[gnu::noclone]]
 #endif
+void run_range(F& f, std::int64_t begin, std::int64_t end) {
   f(begin, end);
 }
 

@@ -10,6 +10,7 @@
 #include <CLI/CLI.hpp>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
 #include "app/cli/command_line.hpp"
@@ -24,8 +25,9 @@ using lockstep::UsageError;
 struct Read {
   explicit Read(const std::string& toml, std::vector<const char*> arguments = {}) {
     CLI::App app;
-    lockstep::cli::add_launch_options(app, launch, "");
-    lockstep::cli::add_restart_options(app, launch, "");
+    lockstep::Schema schema;
+    lockstep::cli::describe(schema, launch, lockstep::cli::Restarts::yes);
+    lockstep::cli::add_options(app, schema);
     app.add_option("--hidden", hidden)->delimiter(',')->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
     app.add_option("--epochs", epochs);
     app.add_option("--lr", rate);

@@ -18,7 +18,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/options/training_options.hpp>
 #include <lockstep/app/wait_report.hpp>
 #include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
@@ -1087,12 +1087,47 @@ TEST_F(TrainResNet, DryRunHelpAndVersionWriteNothing) {
   EXPECT_NE(dry.output.find("workspace"), std::string::npos);
   EXPECT_FALSE(fs::exists(path("run")));
   const std::string help = train_resnet(0, "--help").output;
-  EXPECT_NE(help.find("--bucket-mb"), std::string::npos);
-  std::istringstream lines(help.substr(help.find("Files in --out")));
-  for (std::string line; std::getline(lines, line);) {
-    EXPECT_TRUE(line.size() > 30 && line.size() <= 110) << line;
+  EXPECT_EQ(help.find("--bucket-mb"), std::string::npos) << "few runs need it";
+  EXPECT_NE(help.find("--help GROUP (model, data, augmentation, launch, training, ranks, results)"), std::string::npos);
+  EXPECT_LE(std::count(help.begin(), help.end(), '\n'), 60);
+  const std::string all = train_resnet(0, "--help all").output;
+  EXPECT_NE(all.find("Files in --out"), std::string::npos);
+  for (const std::string& text : {help, all}) {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) {
+      EXPECT_LE(line.size(), 100U) << line;
+    }
   }
+  const std::string ranks = train_resnet(0, "--help ranks").output;
+  EXPECT_NE(ranks.find("--bucket-mb"), std::string::npos);
+  EXPECT_EQ(ranks.find("--epochs INT"), std::string::npos);
+  expect_refused(train_resnet(0, "--help rank"), {"--help is 'rank'", "ranks"});
+  expect_refused(train_resnet(0, "--nesterov=maybe"), {"--nesterov is 'maybe'", "true, false"});
   EXPECT_NE(train_resnet(0, "--version").output.find("lockstep "), std::string::npos);
+}
+
+/// --config OUT/config.json: the same bits, whatever gave the options.
+TEST_F(TrainResNet, ARunIsRepeatedFromItsFolder) {
+  std::ofstream(path("file.toml")) << "momentum = 0.8\nhidden = [6, 5]\ndecay-norm = true\nseed = 11\n";
+  const std::string job = kTiny + "--model mlp --devices cpu --config " + path("file.toml") +
+                          " --nesterov --lr 0.0123456789012345678 --mean 0.1,0.2,0.3 --std 0.5,0.25,0.5 --seed 9";
+  ASSERT_EQ(train_resnet(0, job + out("first")).code, 0);
+  const std::string again = "--config " + path("first/config.json");
+  const Ended second = train_resnet(0, again + out("second"));
+  ASSERT_EQ(second.code, 0) << second.output;
+  EXPECT_EQ(read_file(path("second/last/model.safetensors"), 1 << 24),
+            read_file(path("first/last/model.safetensors"), 1 << 24));
+  EXPECT_EQ(read_file(path("second/last/state.json"), 1 << 24), read_file(path("first/last/state.json"), 1 << 24));
+  // A command line has the last word; the folder of results is not repeated.
+  ASSERT_EQ(train_resnet(0, again + " --seed 10" + out("third")).code, 0);
+  EXPECT_NE(read_file(path("third/last/model.safetensors"), 1 << 24),
+            read_file(path("first/last/model.safetensors"), 1 << 24));
+  fs::create_directories(path("old"));
+  std::ofstream(path("old/config.json")) << "{\"seed\": 3}";
+  expect_refused(train_resnet(0, "--config " + path("old/config.json")), {"old/config.json", "chosen"});
+  std::ofstream(path("old/config.json")) << "{\"chosen\": {\n\"epoch\": \"3\"}}";
+  expect_refused(train_resnet(0, "--config " + path("old/config.json")),
+                 {"config.json:2: epoch is no option", "--epochs"});
 }
 
 /// A run that --steps ends says how far it goes.

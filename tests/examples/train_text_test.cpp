@@ -256,7 +256,7 @@ TEST_F(TrainText, WeightDecayOfNormsMayBeGiven) {
 }
 
 TEST_F(TrainText, HelpNamesEveryOption) {
-  const Ended ended = run("--help");
+  const Ended ended = run("--help all");
   EXPECT_EQ(ended.code, 0);
   for (const char* option : {"--data",     "--length",     "--vocabulary", "--layers",   "--heads",    "--width",
                              "--dtype",    "--batch-size", "--epochs",     "--steps",    "--lr",       "--seed",

@@ -18,6 +18,7 @@
 #include <lockstep/comm/launch/rank_device.hpp>
 #include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/comm/launch/session.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
@@ -97,11 +98,14 @@ Parsed parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   app.add_option("--threads", options.threads, "of a rank, for copies; 0: its share of the processors")
       ->capture_default_str()
       ->check(CLI::Range(0, 1024));
-  cli::add_launch_options(app, options.launch, "Ranks");
+  lockstep::Schema launch;
+  cli::describe(launch, options.launch);
+  cli::add_options(app, launch);
   const std::string text = cli::parse_command_line(app, argc, argv, config);
   if (!text.empty()) {
     return {.text = text};
   }
+  launch.check();
   options.ranks = cli::ranks_request(options.launch);
   return {.options = options};
 }

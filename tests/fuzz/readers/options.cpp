@@ -1,11 +1,11 @@
 // The lines are the arguments of a training program.
 #include <cmath>
 
-#include <CLI/CLI.hpp>
+#include <lockstep/app/options/training_options.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 
 #include "app/cli/command_line.hpp"
 #include "app/cli/launch_options.hpp"
-#include "app/cli/training_options.hpp"
 #include "tests/fuzz/support.hpp"
 
 namespace lockstep::fuzz {
@@ -31,14 +31,13 @@ void options(Input input) {
     arguments.push_back(line.c_str());  // up to a zero byte, as the system has it
   }
   (void)accepts<UsageError>([&] {
-    CLI::App app("about", "program");
-    cli::prepare(app, "footer");
     cli::LaunchOptions launch;
     nn::TrainingOptions training;
-    cli::add_launch_options(app, launch, "Ranks");
-    cli::add_restart_options(app, launch, "Ranks");
-    cli::add_training_options(app, training);
-    const std::string text = cli::parse_command_line(app, static_cast<int>(arguments.size()), arguments.data(), {});
+    Schema schema;
+    cli::describe(schema, launch, cli::Restarts::yes);
+    nn::describe(schema, training);
+    const std::string text = cli::parse_command_line({"program", "about\n", "footer"}, schema,
+                                                     static_cast<int>(arguments.size()), arguments.data(), {});
     if (!text.empty()) {
       return;
     }

@@ -14,7 +14,6 @@
 
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/batch/step_state.hpp>
-#include <lockstep/nn/layers/layers.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/plan/plan.hpp>
@@ -480,17 +479,21 @@ TEST(Model, ALayerHasANameThatFilesTake) {
 /// A linear layer that counts how often it is asked for its parameters.
 class Counting final : public Layer {
  public:
-  Counting(const std::string& name, int& asked) : Layer(name), linear_(name, Shape{4}, 4, {}), asked_(asked) {}
+  Counting(const std::string& name, int& asked) : Layer(name), asked_(asked) {
+    ModelBuilder builder("m", {4});
+    builder.linear(name, builder.input(), 4);
+    linear_ = builder.build().nodes().back().layer;
+  }
   std::string kind() const override { return "counting"; }
-  Shape output_shape(std::span<const Shape> inputs) const override { return linear_.output_shape(inputs); }
+  Shape output_shape(std::span<const Shape> inputs) const override { return linear_->output_shape(inputs); }
   std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override {
     ++asked_;
-    return linear_.parameters(inputs);
+    return linear_->parameters(inputs);
   }
-  void plan(PlanBuilder& builder) const override { linear_.plan(builder); }
+  void plan(PlanBuilder& builder) const override { linear_->plan(builder); }
 
  private:
-  LinearLayer linear_;
+  std::shared_ptr<const Layer> linear_;
   int& asked_;
 };
 

@@ -14,6 +14,7 @@
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
+#include <lockstep/nn/optim/orthogonalizer.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

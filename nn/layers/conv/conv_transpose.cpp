@@ -1,9 +1,42 @@
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/subsample_pad.hpp>
-#include <lockstep/nn/layers/conv.hpp>
+#include <lockstep/nn/layers/conv/detail/conv_passes.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
+
+namespace {
+
+/// The transposed convolution: its output is the gradient that a convolution from its output to its input, with the
+/// same weight, has of its input. Weight (C, K / groups, R, S), K being the channels that it makes, as PyTorch's. He
+/// initialisation as a convolution's.
+class ConvTransposeLayer final : public Layer {
+ public:
+  ConvTransposeLayer(int axes, std::string name, std::int64_t in_channels, std::int64_t channels,
+                     const ConvTransposeOptions& options);
+  [[nodiscard]] std::string kind() const override { return concat("conv_transpose", axes_, 'd'); }
+  [[nodiscard]] std::string settings() const override;
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    const Shape y = convolution(inputs[0]).x_shape();
+    return Shape(std::span(y.begin() + 1, y.end()));
+  }
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> /*inputs*/) const override {
+    const std::int64_t second = channels_ / options_.groups;
+    return conv_parameters(name(), in_channels_, second, second, axes_, options_.kernel, channels_, options_.bias);
+  }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  /// The convolution whose passes this layer runs in other roles: x of the desc is the layer's output.
+  [[nodiscard]] ops::ConvDesc convolution(const Shape& input) const;
+
+  int axes_;
+  std::int64_t in_channels_;
+  std::int64_t channels_;
+  ConvTransposeOptions options_;
+};
 
 ConvTransposeLayer::ConvTransposeLayer(int axes, std::string name, std::int64_t in_channels, std::int64_t channels,
                                        const ConvTransposeOptions& options)
@@ -27,10 +60,6 @@ ConvTransposeLayer::ConvTransposeLayer(int axes, std::string name, std::int64_t 
   require<ShapeError>(in_channels % options.groups == 0 && channels % options.groups == 0, this->name(), ": groups is ",
                       options.groups, ", expected a divisor of the ", in_channels,
                       " channels that it reads and of the ", channels, " that it makes");
-}
-
-std::string ConvTransposeLayer::kind() const {
-  return concat("conv_transpose", axes_, 'd');
 }
 
 std::string ConvTransposeLayer::settings() const {
@@ -68,16 +97,6 @@ ops::ConvDesc ConvTransposeLayer::convolution(const Shape& input) const {
   }
   desc.groups = options_.groups;
   return desc;
-}
-
-Shape ConvTransposeLayer::output_shape(std::span<const Shape> inputs) const {
-  const Shape y = convolution(inputs[0]).x_shape();
-  return Shape(std::span(y.begin() + 1, y.end()));
-}
-
-std::vector<ParameterSpec> ConvTransposeLayer::parameters(std::span<const Shape> /*inputs*/) const {
-  const std::int64_t second = channels_ / options_.groups;
-  return conv_parameters(name(), in_channels_, second, second, axes_, options_.kernel, channels_, options_.bias);
 }
 
 void ConvTransposeLayer::plan(PlanBuilder& builder) const {
@@ -153,6 +172,28 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
       }
     }
   });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,
+                                        const ConvTransposeOptions& options) {
+  return add_stored(std::make_shared<ConvTransposeLayer>(axes, name, this->channels(x), channels, options), {x});
+}
+
+NodeId ModelBuilder::conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
+                                      const ConvTransposeOptions& options) {
+  return add_conv_transpose(1, name, x, channels, options);
+}
+
+NodeId ModelBuilder::conv_transpose2d(const std::string& name, NodeId x, std::int64_t channels,
+                                      const ConvTransposeOptions& options) {
+  return add_conv_transpose(2, name, x, channels, options);
+}
+
+NodeId ModelBuilder::conv_transpose3d(const std::string& name, NodeId x, std::int64_t channels,
+                                      const ConvTransposeOptions& options) {
+  return add_conv_transpose(3, name, x, channels, options);
 }
 
 }  // namespace lockstep::nn

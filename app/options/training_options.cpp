@@ -1,4 +1,4 @@
-#include <lockstep/app/training_options.hpp>
+#include <lockstep/app/options/training_options.hpp>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +16,7 @@
 #include <lockstep/nn/plan/precision.hpp>
 #include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 
 namespace lockstep::nn {
 
@@ -48,34 +49,13 @@ constexpr std::array<std::string_view, 3> kDividedElsewhere{"fsdp", "deepspeed",
 constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sharded_spawn", "deepspeed_stage_1",
                                                           "zero"};
 
-template <class T>
-void at_least(const char* name, T value, T least) {
-  require<UsageError>(value >= least, name, " is ", value, ", expected at least ", least);
-}
-template <class T>
-void at_most(const char* name, T value, T most) {
-  require<UsageError>(value <= most, name, " is ", value, ", expected at most ", most);
-}
-
 void require_optimizer(const TrainingOptions& o) {
   const OptimizerKind optimizer = parse_optimizer(o.optimizer);
-  require<UsageError>(o.momentum >= 0 && o.momentum < 1, "--momentum is ", o.momentum, ", expected 0 <= value < 1");
   const bool takes_momentum = optimizer != OptimizerKind::adam && optimizer != OptimizerKind::adamw;
   require<UsageError>(!o.nesterov || (takes_momentum && o.momentum > 0),
                       "--nesterov needs --optimizer sgd, lars or muon and a --momentum above 0");
-  require<UsageError>(std::isfinite(o.trust_coefficient) && o.trust_coefficient > 0, "--trust-coefficient is ",
-                      o.trust_coefficient, ", expected above 0");
-  require<UsageError>(o.beta1 >= 0 && o.beta1 < 1, "--beta1 is ", o.beta1, ", expected 0 <= value < 1");
-  require<UsageError>(o.beta2 >= 0 && o.beta2 < 1, "--beta2 is ", o.beta2, ", expected 0 <= value < 1");
-  require<UsageError>(o.epsilon >= 1e-30 && o.epsilon <= 1e30, "--epsilon is ", o.epsilon, ", expected 1e-30 to 1e30");
-  require<UsageError>(std::isfinite(o.clip_norm) && o.clip_norm >= 0, "--clip-norm is ", o.clip_norm,
-                      ", expected at least 0");
-  require<UsageError>(std::isfinite(o.clip_value) && o.clip_value >= 0, "--clip-value is ", o.clip_value,
-                      ", expected at least 0");
   require<UsageError>(o.clip_value == 0 || optimizer != OptimizerKind::lars, "--clip-value is ", o.clip_value,
                       " beside --optimizer lars, expected 0: lars takes the norms of gradients as they are");
-  require<UsageError>(std::isfinite(o.weight_decay) && o.weight_decay >= 0, "--weight-decay is ", o.weight_decay,
-                      ", expected a number of at least 0");
   (void)given_learning_rate(o);
   (void)parse_loss_scale(o.loss_scale);
 }
@@ -86,9 +66,6 @@ void require_recipe(const TrainingOptions& o) {
     require<UsageError>(right, option, " is ", value, ", expected ", expected);
   };
   (void)parse_schedule(o.schedule);
-  need(std::isfinite(o.gamma) && o.gamma > 0, "--gamma", o.gamma, "above 0");
-  need(std::isfinite(o.power) && o.power > 0, "--power", o.power, "above 0");
-  need(std::isfinite(o.lr_end) && o.lr_end >= 0, "--lr-end", o.lr_end, "at least 0");
   double before = 0;
   for (const double milestone : o.milestones) {
     need(std::isfinite(milestone) && milestone > before && milestone <= 1e9, "--milestones", milestone,
@@ -101,17 +78,11 @@ void require_recipe(const TrainingOptions& o) {
        linear ? "0 to 1" : "above 0, at most 1, unless --warmup is linear");
   need(linear || o.warmup_factor, "--warmup", o.warmup, "linear, or a --warmup-factor beside it");
   const double epochs = o.warmup_epochs.value_or(0);
-  need(std::isfinite(epochs) && epochs >= 0 && epochs <= 1e9, "--warmup-epochs", epochs, "at least 0");
   need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none beside --warmup-steps");
 
-  const double ema = o.ema.value_or(0);
-  need(ema >= 0 && ema < 1, "--ema", ema, "0 <= value < 1");
-  at_least<std::int64_t>("--ema-every", o.ema_every, 1);
-  at_least<std::int64_t>("--ema-warmup", o.ema_warmup, -1);
   require<UsageError>(o.ema || (o.ema_every == 1 && o.ema_warmup == -1 && !o.ema_ramp),
                       "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
-    need(!value || (std::isfinite(*value) && *value >= 0), option, value.value_or(0), "a number of at least 0");
     need(!value || !o.no_decay_norm.value_or(false), option, value.value_or(0), "none beside --no-decay-norm");
   };
   decay("--norm-weight-decay", o.norm_weight_decay);
@@ -213,32 +184,10 @@ comm::SumOptions compression_named(const std::string& name) {
 }
 
 void require_training_options(const TrainingOptions& o) {
-  at_least<std::int64_t>("--epochs", o.epochs, 1);
-  at_least<std::int64_t>("--steps", o.steps, 0);
-  at_least<std::int64_t>("--batch-size", o.batch_size.value_or(1), 1);
-  at_least<std::int64_t>("--batch-per-rank", o.batch_per_rank.value_or(1), 1);
-  at_least<std::int64_t>("--accumulate", o.accumulate, 1);
-  at_least<std::int64_t>("--shuffle-chunk", o.shuffle_chunk, 0);
-  at_least("--workers", o.workers, -1);
-  at_most("--workers", o.workers, Loader::kMaxWorkers);
-  at_least("--threads", o.threads, 0);
-  at_most("--threads", o.threads, comm::kMostComputeThreads);
-  at_least("--top-k", o.top_k, 0);
-  at_least<std::int64_t>("--log-every", o.log_every, 1);
-  at_least<std::int64_t>("--checkpoint-every", o.checkpoint_every, 0);
-  at_least<std::int64_t>("--copy-every", o.copy_every, 0);
-  at_least<std::int64_t>("--check-replicas", o.check_replicas, 0);
-  at_least("--keep", o.keep, 0);
-  at_least("--keep-best", o.keep_best, 1);
-  at_least<std::int64_t>("--patience", o.patience, 0);
-  require<UsageError>(std::isfinite(o.max_time) && o.max_time >= 0, "--max-time is ", o.max_time,
-                      " seconds, expected at least 0 (0: no limit)");
-  at_least<std::int64_t>("--warmup-steps", o.warmup_steps, -1);
-  at_least<std::int64_t>("--report-waits", o.report_waits, 0);
-  at_least<std::int64_t>("--workspace-limit", o.workspace_mb, 0);
-  at_most("--workspace-limit", o.workspace_mb, std::int64_t{1} << 40);
-  require<UsageError>(o.label_smoothing >= 0 && o.label_smoothing < 1, "--label-smoothing is ", o.label_smoothing,
-                      ", expected 0 <= value < 1");
+  TrainingOptions described = o;
+  Schema schema;
+  describe(schema, described);
+  schema.check();
   if (!o.bucket_mb.empty()) {
     (void)bucket_megabytes(o.bucket_mb);
   }
@@ -246,11 +195,9 @@ void require_training_options(const TrainingOptions& o) {
                       o.cost, "', expected one of the two");
   require<UsageError>(o.watchdog == 0 || (std::isfinite(o.watchdog) && o.watchdog >= 1), "--watchdog is ", o.watchdog,
                       ", expected seconds, at least 1, or 0 for none");
-  require<UsageError>(!o.stall_report || *o.stall_report == 0 || (*o.stall_report > 0 && *o.stall_report < o.watchdog),
-                      "--stall-report is ", o.stall_report.value_or(0), " beside --watchdog ", o.watchdog,
+  require<UsageError>(!o.stall_report || *o.stall_report == 0 || *o.stall_report < o.watchdog, "--stall-report is ",
+                      o.stall_report.value_or(0), " beside --watchdog ", o.watchdog,
                       ", expected fewer seconds than that, or 0 for none");
-  require<UsageError>(!o.stop_within || (std::isfinite(*o.stop_within) && *o.stop_within > 0), "--stop-within is ",
-                      o.stop_within.value_or(0), ", expected seconds above 0");
   require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
   require<UsageError>(!o.out.empty(), "--out is empty, expected a folder");
@@ -280,8 +227,6 @@ void require_training_options(const TrainingOptions& o) {
   require_optimizer(o);
   require_recipe(o);
   const NamedStrategy strategy = strategy_named(o.strategy);
-  require<UsageError>(o.reproducible == "run" || o.reproducible == "layout" || o.reproducible == "world",
-                      "--reproducible is '", o.reproducible, "', expected run, layout or world");
   require_world(o, strategy);
   require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "muon",
                       "--optimizer is muon beside --strategy ", o.strategy,

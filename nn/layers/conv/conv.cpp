@@ -1,81 +1,11 @@
-#include <lockstep/nn/layers/conv.hpp>
-
-#include <array>
 #include <cmath>
 #include <utility>
 
+#include <lockstep/nn/layers/conv/detail/conv_passes.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
-
-const char* sample_text(int axes) {
-  constexpr std::array<const char*, 3> kTexts{"(T, C)", "(H, W, C)", "(D, H, W, C)"};
-  return kTexts.at(static_cast<std::size_t>(axes - 1));
-}
-
-void require_axes(const std::string& layer, int axes, std::initializer_list<NamedSizes> options) {
-  for (const auto& [name, sizes] : options) {
-    require<UsageError>(sizes.fits(axes), layer, ": ", name, " has ", sizes.entries(), " numbers, expected ",
-                        axes == 1 ? "1" : concat("1, or ", axes, " for the axes of ", sample_text(axes)));
-  }
-}
-
-std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
-                                                    const ops::ConvDesc& desc, ops::ConvPass pass) {
-  const bool for_norm = builder.options().norms_in_convolutions && ops::conv_may_serve_norm(desc, pass);
-  // Evaluation and inference plan the same pass without a norm, for which another choice holds.
-  return builder.planned(desc.norm.wanted ? key + " beside a norm" : key, [&](const std::string& choice) {
-    return ops::plan_conv2d(builder.context(), desc, pass, for_norm ? "reference:norm" : choice);
-  });
-}
-
-std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t first, std::int64_t second,
-                                           std::int64_t stored_second, int axes, const AxisSizes& kernel,
-                                           std::int64_t channels, bool bias) {
-  Shape shape{first, second};
-  std::vector<int> order{0};
-  double fan_out = static_cast<double>(channels);
-  for (int i = 0; i < axes; ++i) {
-    shape.push_back(kernel[i]);
-    order.push_back(2 + i);
-    fan_out *= static_cast<double>(kernel[i]);
-  }
-  order.push_back(1);
-  std::vector<ParameterSpec> specs;
-  specs.push_back({.name = name + ".weight",
-                   .shape = shape,
-                   .dims = shape,
-                   .axes = std::move(order),
-                   .stored_last = stored_second,
-                   .role = ParameterRole::weight,
-                   .init = {Initialiser::Kind::normal, std::sqrt(2.0 / fan_out)}});
-  if (bias) {
-    specs.push_back({.name = name + ".bias",
-                     .shape = {channels},
-                     .dims = {channels},
-                     .axes = {0},
-                     .stored_last = channels,
-                     .role = ParameterRole::bias,
-                     .init = {}});
-  }
-  return specs;
-}
-
-ConvLayer::ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
-                     const ConvOptions& options)
-    : Layer(std::move(name)), axes_(axes), in_channels_(logical_in_channels), channels_(channels), options_(options) {
-  require_axes(
-      this->name(), axes,
-      {{"kernel", options.kernel}, {"stride", options.stride}, {"pad", options.pad}, {"dilation", options.dilation}});
-  require<ShapeError>(channels >= 1 && options.kernel.least() >= 1 && options.stride.least() >= 1 &&
-                          options.pad.least() >= 0 && options.groups >= 1 && options.dilation.least() >= 1,
-                      this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
-                      ", pad ", options.pad, ", groups ", options.groups, ", dilation ", options.dilation,
-                      "; expected positive values and pad >= 0");
-  require<ShapeError>(logical_in_channels % options.groups == 0 && channels % options.groups == 0, this->name(),
-                      ": groups is ", options.groups, ", expected a divisor of the ", logical_in_channels,
-                      " channels that it reads and of the ", channels, " that it makes");
-}
 
 namespace {
 
@@ -96,42 +26,6 @@ ops::ConvDesc describe_conv(int axes, const Shape& input, std::int64_t channels,
   desc.groups = options.groups;
   return desc;
 }
-
-}  // namespace
-
-std::string ConvLayer::kind() const {
-  return concat("conv", axes_, 'd');
-}
-
-Shape ConvLayer::output_shape(std::span<const Shape> inputs) const {
-  require<ShapeError>(inputs[0].rank() == axes_ + 1, name(), ": input ", inputs[0], ", expected ", sample_text(axes_));
-  const Shape y = describe_conv(axes_, inputs[0], channels_, options_).y_shape();
-  return Shape(std::span(y.begin() + 1, y.end()));
-}
-
-std::vector<ParameterSpec> ConvLayer::parameters(std::span<const Shape> inputs) const {
-  std::vector<ParameterSpec> specs =
-      conv_parameters(name(), channels_, in_channels_ / options_.groups, inputs[0].back() / options_.groups, axes_,
-                      options_.kernel, channels_, options_.bias);
-  if (options_.init == ConvInit::identity) {  // the builder has the identity put over it
-    const std::int64_t fan_in = specs[0].shape.numel() / channels_;
-    specs[0].init = {Initialiser::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
-  }
-  return specs;
-}
-
-std::string ConvLayer::settings() const {
-  std::string text = concat("stride ", options_.stride, ", pad ", options_.pad);
-  if (options_.groups != 1) {
-    text += concat(", groups ", options_.groups);
-  }
-  if (!options_.dilation.all(1)) {
-    text += concat(", dilation ", options_.dilation);
-  }
-  return text;
-}
-
-namespace {
 
 /// Whether a plan may serve the desc's norm: on the host any of the reference's may.
 bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass) {
@@ -161,7 +55,64 @@ void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& n
   b.pass_masked_gradient({g, sums});
 }
 
-}  // namespace
+/// Weight (K, C / groups, R), (K, C / groups, R, S) or (K, C / groups, Q, R, S), no activation. He initialisation:
+/// normal with std sqrt(2 / (K * R * S)) ("fan out"), unless ConvOptions::init says otherwise.
+class ConvLayer final : public Layer {
+ public:
+  ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
+            const ConvOptions& options);
+  [[nodiscard]] std::string kind() const override { return concat("conv", axes_, 'd'); }
+  [[nodiscard]] std::string settings() const override {
+    std::string text = concat("stride ", options_.stride, ", pad ", options_.pad);
+    if (options_.groups != 1) {
+      text += concat(", groups ", options_.groups);
+    }
+    if (!options_.dilation.all(1)) {
+      text += concat(", dilation ", options_.dilation);
+    }
+    return text;
+  }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    require<ShapeError>(inputs[0].rank() == axes_ + 1, name(), ": input ", inputs[0], ", expected ",
+                        sample_text(axes_));
+    const Shape y = describe_conv(axes_, inputs[0], channels_, options_).y_shape();
+    return Shape(std::span(y.begin() + 1, y.end()));
+  }
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override {
+    std::vector<ParameterSpec> specs =
+        conv_parameters(name(), channels_, in_channels_ / options_.groups, inputs[0].back() / options_.groups, axes_,
+                        options_.kernel, channels_, options_.bias);
+    if (options_.init == ConvInit::identity) {  // the builder has the identity put over it
+      const std::int64_t fan_in = specs[0].shape.numel() / channels_;
+      specs[0].init = {Initialiser::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
+    }
+    return specs;
+  }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  int axes_;
+  std::int64_t in_channels_;
+  std::int64_t channels_;
+  ConvOptions options_;
+};
+
+ConvLayer::ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
+                     const ConvOptions& options)
+    : Layer(std::move(name)), axes_(axes), in_channels_(logical_in_channels), channels_(channels), options_(options) {
+  require_axes(
+      this->name(), axes,
+      {{"kernel", options.kernel}, {"stride", options.stride}, {"pad", options.pad}, {"dilation", options.dilation}});
+  require<ShapeError>(channels >= 1 && options.kernel.least() >= 1 && options.stride.least() >= 1 &&
+                          options.pad.least() >= 0 && options.groups >= 1 && options.dilation.least() >= 1,
+                      this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
+                      ", pad ", options.pad, ", groups ", options.groups, ", dilation ", options.dilation,
+                      "; expected positive values and pad >= 0");
+  require<ShapeError>(logical_in_channels % options.groups == 0 && channels % options.groups == 0, this->name(),
+                      ": groups is ", options.groups, ", expected a divisor of the ", logical_in_channels,
+                      " channels that it reads and of the ", channels, " that it makes");
+}
 
 void ConvLayer::plan(PlanBuilder& builder) const {
   ops::ConvDesc desc = describe_conv(axes_, builder.input_shape(), channels_, options_);
@@ -250,6 +201,34 @@ void ConvLayer::plan(PlanBuilder& builder) const {
              });
     }
   });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels,
+                              const ConvOptions& options) {
+  if (options.groups != 1) {
+    require_all_channels(name, x);  // the padding would be channels of the last group
+  }
+  const NodeId y = add_stored(std::make_shared<ConvLayer>(axes, name, this->channels(x), channels, options), {x});
+  if (options.init == ConvInit::identity) {
+    require<UsageError>(options.groups == 1, "model ", model_.name_, ": layer ", name, " has ", options.groups,
+                        " groups and begins as the identity, expected 1 group");
+    model_.beginnings_[name + ".weight"] = {.identity = true};
+  }
+  return y;
+}
+
+NodeId ModelBuilder::conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
+  return add_conv(1, name, x, channels, options);
+}
+
+NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
+  return add_conv(2, name, x, channels, options);
+}
+
+NodeId ModelBuilder::conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
+  return add_conv(3, name, x, channels, options);
 }
 
 }  // namespace lockstep::nn

@@ -4,28 +4,57 @@
 
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/kernels/matmul.hpp>
-#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
 
-LinearLayer::LinearLayer(std::string name, const Shape& logical, std::int64_t features, LinearOptions options)
-    : Layer(std::move(name)), logical_(logical), features_(features), options_(std::move(options)) {
-  require<ShapeError>(features >= 1, this->name(), ": features is ", features, ", expected at least 1");
-}
+namespace {
 
-std::string LinearLayer::weight_name() const {
-  return options_.weight.empty() ? name() + ".weight" : options_.weight;
-}
+/// y (K) = activation(weight (K, features) x + bias (K)) + residual (second input) of a flattened image, of features,
+/// or of each position of a sequence. The features of an image are counted in C, H, W order, as a PyTorch model that
+/// flattens an image counts them.
+class LinearLayer final : public Layer {
+ public:
+  /// logical: shape of one input sample without channel padding.
+  LinearLayer(std::string name, const Shape& logical, std::int64_t features, LinearOptions options)
+      : Layer(std::move(name)), logical_(logical), features_(features), options_(std::move(options)) {
+    require<ShapeError>(features >= 1, this->name(), ": features is ", features, ", expected at least 1");
+  }
+  [[nodiscard]] std::string kind() const override { return "linear"; }
+  [[nodiscard]] std::string settings() const override {
+    return activates() ? concat("activation ", ops::name_of(options_.activation)) : std::string();
+  }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    require<ShapeError>(inputs[0].rank() == logical_.rank(), name(), ": input ", inputs[0], ", expected rank ",
+                        logical_.rank());
+    const Shape shape = sequence() ? Shape{inputs[0][0], features_} : Shape{features_};
+    require<ShapeError>(inputs.size() == 1 || inputs[1] == shape, name(), ": the residual is ", inputs.back(),
+                        ", expected ", shape);
+    return shape;
+  }
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return slope_of_output(); }
+  void plan(PlanBuilder& builder) const override;
 
-Shape LinearLayer::output_shape(std::span<const Shape> inputs) const {
-  require<ShapeError>(inputs[0].rank() == logical_.rank(), name(), ": input ", inputs[0], ", expected rank ",
-                      logical_.rank());
-  const Shape shape = sequence() ? Shape{inputs[0][0], features_} : Shape{features_};
-  require<ShapeError>(inputs.size() == 1 || inputs[1] == shape, name(), ": the residual is ", inputs.back(),
-                      ", expected ", shape);
-  return shape;
-}
+ private:
+  [[nodiscard]] bool sequence() const { return logical_.rank() == 2; }
+  [[nodiscard]] std::string weight_name() const {
+    return options_.weight.empty() ? name() + ".weight" : options_.weight;
+  }
+  [[nodiscard]] bool activates() const { return options_.activation != ops::Activation::identity; }
+  /// Backward takes the slope of the activation from the output, so that the product is not kept.
+  [[nodiscard]] bool slope_of_output() const {
+    return options_.activation == ops::Activation::relu && options_.residual.index < 0;
+  }
+  /// The product and what follows it in forward, in one call where ops::fuses_activation() says so; gives what
+  /// backward takes the slope of the activation from: the output, or else the product before the bias was added.
+  SlotId plan_forward(PlanBuilder& builder, std::int64_t rows, std::int64_t in) const;
+
+  Shape logical_;
+  std::int64_t features_;
+  LinearOptions options_;
+};
 
 std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs) const {
   const std::int64_t fan_in = sequence() ? logical_.back() : logical_.numel();
@@ -101,10 +130,6 @@ SlotId LinearLayer::plan_forward(PlanBuilder& builder, std::int64_t rows, std::i
   return slope_of_product ? product : y;
 }
 
-std::string LinearLayer::settings() const {
-  return activates() ? concat("activation ", ops::name_of(options_.activation)) : std::string();
-}
-
 void LinearLayer::plan(PlanBuilder& builder) const {
   const Shape& sample = builder.input_shape();  // as stored
   const std::int64_t in = sequence() ? sample.back() : sample.numel();
@@ -167,6 +192,18 @@ void LinearLayer::plan(PlanBuilder& builder) const {
              });
     }
   });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options) {
+  Shape logical = shape(x);
+  logical[logical.rank() - 1] = channels(x);
+  std::vector<NodeId> inputs{x};
+  if (options.residual.index >= 0) {
+    inputs.push_back(options.residual);
+  }
+  return add_stored(std::make_shared<LinearLayer>(name, logical, features, options), std::move(inputs));
 }
 
 }  // namespace lockstep::nn

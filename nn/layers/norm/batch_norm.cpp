@@ -3,7 +3,7 @@
 #include <lockstep/kernels/batch_norm_given.hpp>
 #include <lockstep/kernels/batch_norm_pool.hpp>
 #include <lockstep/kernels/reduce.hpp>
-#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
@@ -187,13 +187,36 @@ void plan_pool_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotI
          });
 }
 
-}  // namespace
+/// Batch norm over all but the last axis, then the residual (second input) and the ReLU.
+class BatchNormLayer final : public Layer {
+ public:
+  BatchNormLayer(std::string name, std::int64_t logical_channels, const BatchNormOptions& options)
+      : Layer(std::move(name)), channels_(logical_channels), options_(options) {}
+  [[nodiscard]] std::string kind() const override { return "batch_norm"; }
+  [[nodiscard]] std::string settings() const override {
+    return concat("epsilon ", exact_text(options_.epsilon), ", momentum ", exact_text(options_.momentum),
+                  options_.relu ? ", relu" : "");
+  }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    require<ShapeError>(inputs.size() == 1 || inputs[0] == inputs[1], name(), ": residual ", inputs.back(),
+                        ", expected the input's shape ", inputs[0]);
+    return inputs[0];
+  }
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const override;
+  [[nodiscard]] int gradients_taken() const override { return 2; }
+  [[nodiscard]] bool takes_norm(int i, bool relu) const override { return i == 1 && !relu; }
+  [[nodiscard]] std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const override {
+    return takes_given_sums(builder) && !in_one_call(builder, input, ops::NormPass::forward) ? name() + ".running_mean"
+                                                                                             : std::string();
+  }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
 
-Shape BatchNormLayer::output_shape(std::span<const Shape> inputs) const {
-  require<ShapeError>(inputs.size() == 1 || inputs[0] == inputs[1], name(), ": residual ", inputs.back(),
-                      ", expected the input's shape ", inputs[0]);
-  return inputs[0];
-}
+ private:
+  std::int64_t channels_;
+  BatchNormOptions options_;
+};
 
 std::vector<ParameterSpec> BatchNormLayer::parameters(std::span<const Shape> inputs) const {
   const auto spec = [&](const char* suffix, ParameterRole role, double value) {
@@ -221,16 +244,6 @@ std::vector<BufferSpec> BatchNormLayer::buffers(std::span<const Shape> inputs) c
            .initial = 1,
            .stored_last = stored,
            .values = options_.running_var}};
-}
-
-std::string BatchNormLayer::sums_wanted_near(PlanBuilder& builder, const TensorView& input) const {
-  return takes_given_sums(builder) && !in_one_call(builder, input, ops::NormPass::forward) ? name() + ".running_mean"
-                                                                                           : std::string();
-}
-
-std::string BatchNormLayer::settings() const {
-  return concat("epsilon ", exact_text(options_.epsilon), ", momentum ", exact_text(options_.momentum),
-                options_.relu ? ", relu" : "");
 }
 
 void BatchNormLayer::plan(PlanBuilder& builder) const {
@@ -414,6 +427,16 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                                             frame[dresidual.slot]);
            });
   });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options) {
+  std::vector<NodeId> inputs{x};
+  if (options.residual.index >= 0) {
+    inputs.push_back(options.residual);
+  }
+  return add_channelwise(std::make_shared<BatchNormLayer>(name, channels(x), options), std::move(inputs));
 }
 
 }  // namespace lockstep::nn

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -9,6 +10,10 @@
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 enum class Switch : unsigned char { off, on, automatic };
@@ -16,9 +21,12 @@ enum class Switch : unsigned char { off, on, automatic };
 /// TrainingOptions::choices is given.
 enum class Tune : unsigned char { off, fast, on, automatic };
 
-/// The common command line of training programs (app/cli/training_options.hpp), as given; a program sets its own
-/// defaults first. `automatic` and negative values are resolved later, when data and ranks are known.
+/// The options that training programs share, as given; a program sets its own defaults first. `automatic` and negative
+/// values are resolved later, when data and ranks are known. describe() says what each is, and which values it takes.
 struct TrainingOptions {
+  /// What the run was given, Schema::given(), with the options of the program. config.json keeps it, so that --config
+  /// OUT/config.json repeats the run.
+  std::map<std::string, std::string> chosen{};
   std::string recipe;  ///< name or file of options that were read beneath the others, for the header
 
   // Training.
@@ -132,6 +140,9 @@ struct NamedStrategy {
 
 /// The sums that --compress names (comm::sums_named()). UsageError for other names.
 [[nodiscard]] comm::SumOptions compression_named(const std::string& name);
+
+/// The groups Training, Ranks and Results. The values in `options` are the defaults.
+void describe(Schema& schema, TrainingOptions& options);
 
 /// The checks that need neither data nor ranks. UsageError that names the option and what was expected.
 void require_training_options(const TrainingOptions& options);

@@ -1,86 +1,36 @@
 #include <cmath>
-#include <utility>
 
-#include <lockstep/kernels/embedding.hpp>
 #include <lockstep/kernels/softmax.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/runtime/base/align.hpp>
 
 namespace lockstep::nn {
 
-EmbeddingLayer::EmbeddingLayer(std::string name, std::string positions, std::int64_t vocabulary, std::int64_t width)
-    : Layer(std::move(name)), positions_(std::move(positions)), vocabulary_(vocabulary), width_(width) {
-  require<ShapeError>(vocabulary >= 1 && width >= 1, this->name(), ": vocabulary is ", vocabulary, ", width ", width,
-                      ", expected at least 1 each");
-}
+namespace {
 
-Shape EmbeddingLayer::output_shape(std::span<const Shape> inputs) const {
-  require<ShapeError>(inputs[0].rank() == 1, name(), ": input ", inputs[0], ", expected (T) tokens");
-  return {inputs[0][0], width_};
-}
+/// (T, 3 C) -> (T, C): softmax(q k^T / sqrt(D)) v for each of the heads of D = C / heads columns.
+class AttentionLayer final : public Layer {
+ public:
+  AttentionLayer(std::string name, const AttentionOptions& options) : Layer(std::move(name)), options_(options) {
+    require<ShapeError>(options.heads >= 1, this->name(), ": heads is ", options.heads, ", expected at least 1");
+  }
+  [[nodiscard]] std::string kind() const override { return "attention"; }
+  [[nodiscard]] std::string settings() const override {
+    return concat("heads ", options_.heads, options_.causal ? ", causal" : "");
+  }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    require<ShapeError>(inputs[0].rank() == 2 && inputs[0][1] % (3 * options_.heads) == 0, name(), ": input ",
+                        inputs[0], ", expected (T, 3 C) with C a multiple of ", options_.heads, " heads");
+    return {inputs[0][0], inputs[0][1] / 3};
+  }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
 
-std::vector<ParameterSpec> EmbeddingLayer::parameters(std::span<const Shape> inputs) const {
-  const auto spec = [&](const std::string& of, std::int64_t rows) {
-    return ParameterSpec{.name = of + ".weight",
-                         .shape = {rows, width_},
-                         .dims = {rows, width_},
-                         .axes = {0, 1},
-                         .stored_last = width_,
-                         .role = ParameterRole::weight,
-                         .init = {Initialiser::Kind::normal, 0.02},
-                         .looked_up = true};
-  };
-  return {spec(name(), vocabulary_), spec(positions_, inputs[0][0])};
-}
-
-void EmbeddingLayer::plan(PlanBuilder& builder) const {
-  const std::int64_t length = builder.input_shape()[0];
-  const SlotId tokens = builder.input();
-  const SlotId table = builder.weight(name() + ".weight");
-  const SlotId positions = builder.weight(positions_ + ".weight");
-  const SlotId valid = builder.state(StateField::valid);
-  const SlotId metrics = builder.state(StateField::metrics);
-  const SlotId y = builder.activation(name(), builder.batched({length, width_}));
-  builder.call("embedding forward", {tokens, table, positions, valid, metrics}, {y, metrics}, 0,
-               [=](Context& context, const Frame& frame) {
-                 const TensorView out_of_range = frame[metrics].slice(0, 2, 3).reshape({});
-                 ops::embedding_forward(context, frame[table], frame[tokens], frame[positions], frame[valid], frame[y],
-                                        out_of_range);
-               });
-  builder.set_output(y);
-
-  const std::int64_t sequences = builder.batch();
-  builder.on_backward([=, this](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
-    const GradientTarget dtable = b.parameter_gradient(name() + ".weight");
-    if (dtable.wanted()) {
-      const SlotId scratch = b.scratch(ops::embedding_backward_workspace_bytes(b.context(), b.prototype(dtable.slot)));
-      b.call("embedding backward", {dy, tokens, dtable.slot}, {dtable.slot, scratch}, 0,
-             [=](Context& context, const Frame& frame) {
-               ops::embedding_backward(context, frame[dy], frame[tokens], dtable.mode, frame[dtable.slot],
-                                       frame[scratch]);
-             });
-    }
-    b.reduce_rows(dy, {sequences, length * width_}, b.parameter_gradient(positions_ + ".weight"));
-  });
-}
-
-AttentionLayer::AttentionLayer(std::string name, const AttentionOptions& options)
-    : Layer(std::move(name)), options_(options) {
-  require<ShapeError>(options.heads >= 1, this->name(), ": heads is ", options.heads, ", expected at least 1");
-}
-
-Shape AttentionLayer::output_shape(std::span<const Shape> inputs) const {
-  require<ShapeError>(inputs[0].rank() == 2 && inputs[0][1] % (3 * options_.heads) == 0, name(), ": input ", inputs[0],
-                      ", expected (T, 3 C) with C a multiple of ", options_.heads, " heads");
-  return {inputs[0][0], inputs[0][1] / 3};
-}
-
-std::string AttentionLayer::settings() const {
-  return concat("heads ", options_.heads, options_.causal ? ", causal" : "");
-}
+ private:
+  AttentionOptions options_;
+};
 
 void AttentionLayer::plan(PlanBuilder& builder) const {
   const std::int64_t batch = builder.batch();
@@ -199,6 +149,12 @@ void AttentionLayer::plan(PlanBuilder& builder) const {
       });
     }
   });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::attention(const std::string& name, NodeId qkv, const AttentionOptions& options) {
+  return add(std::make_shared<AttentionLayer>(name, options), {qkv});
 }
 
 }  // namespace lockstep::nn

@@ -1,9 +1,26 @@
 #include <lockstep/kernels/layer_norm.hpp>
-#include <lockstep/nn/layers/layers.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
+
+namespace {
+
+/// Layer norm over the last axis: for images over the channels of each pixel.
+class LayerNormLayer final : public Layer {
+ public:
+  LayerNormLayer(std::string name, double epsilon) : Layer(std::move(name)), epsilon_(epsilon) {}
+  [[nodiscard]] std::string kind() const override { return "layer_norm"; }
+  [[nodiscard]] std::string settings() const override { return "epsilon " + exact_text(epsilon_); }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  double epsilon_;
+};
 
 std::vector<ParameterSpec> LayerNormLayer::parameters(std::span<const Shape> inputs) const {
   const std::int64_t channels = inputs[0].back();
@@ -17,10 +34,6 @@ std::vector<ParameterSpec> LayerNormLayer::parameters(std::span<const Shape> inp
                          .init = {Initialiser::Kind::constant, value}};
   };
   return {spec(".weight", ParameterRole::norm_weight, 1), spec(".bias", ParameterRole::norm_bias, 0)};
-}
-
-std::string LayerNormLayer::settings() const {
-  return "epsilon " + exact_text(epsilon_);
 }
 
 void LayerNormLayer::plan(PlanBuilder& builder) const {
@@ -58,6 +71,13 @@ void LayerNormLayer::plan(PlanBuilder& builder) const {
                                       frame[scratch]);
            });
   });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::layer_norm(const std::string& name, NodeId x, double epsilon) {
+  require_all_channels(name, x);
+  return add(std::make_shared<LayerNormLayer>(name, epsilon), {x});
 }
 
 }  // namespace lockstep::nn

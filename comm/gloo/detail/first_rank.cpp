@@ -1,0 +1,309 @@
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include <poll.h>
+
+#include <lockstep/comm/gloo/detail/meeting.hpp>
+#include <lockstep/runtime/machine/cpu_binding.hpp>
+
+namespace lockstep::comm::detail::rendezvous {
+
+namespace {
+
+constexpr std::chrono::seconds kHello{5};   ///< for a connection to say who it is
+constexpr std::size_t kMostStrangers = 64;  ///< connections that have not said who they are
+
+/// "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
+std::string names_of(const std::vector<int>& ranks) {
+  constexpr std::size_t kMost = 8;
+  std::string text = ranks.size() == 1 ? "rank" : "ranks";
+  for (std::size_t i = 0; i < std::min(ranks.size(), kMost); ++i) {
+    text += concat(i == 0 ? " " : ", ", ranks[i]);
+  }
+  return ranks.size() <= kMost ? text : concat(text, " and ", ranks.size() - kMost, " more");
+}
+
+/// A connection as rank 0 has it.
+struct Member {
+  Descriptor socket{};
+  Inbox inbox{Rendezvous::kMostBytes};
+  Clock::time_point since{};
+  std::string who{};  ///< "rank 1 (host a, pid 12)"
+  std::string host{};
+  int pid = 0;
+  std::optional<std::string> text{};  ///< of a gather that is under way
+  bool bye = false;
+};
+
+class FirstRank final : public Meeting {
+ public:
+  using Meeting::Meeting;
+  ~FirstRank() override { end(); }
+
+  void meet() override {
+    Listening listening = listen_at(options.one_host ? options.host : "", options.port);
+    require<RendezvousError>(listening.socket.is_open(), "rank 0 cannot listen at ",
+                             options.one_host ? place() : concat("port ", options.port), ": ", listening.problem,
+                             with_origin());
+    listener_ = std::move(listening.socket);
+    members_.try_emplace(0);
+    thread = helper_thread([this] { serve(); });
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return met_ || !refused_.empty(); });
+    require<RendezvousError>(met_, refused_);
+  }
+
+  /// Leaves it to the thread.
+  void say(Kind kind, const std::string& text, int code) override {
+    change([&] { said_.push_back({.header = {.kind = kind, .code = code}, .text = text}); });
+    wake.give();
+  }
+
+ private:
+  void send_to(Member& member, const std::string& text) {
+    if (member.socket.is_open() && !send_all(member.socket.get(), text, Clock::now() + kSend)) {
+      member_gone(member);
+    }
+  }
+
+  /// To a connection that is no member yet, so that nobody is lost with it.
+  static void tell_stranger(Member& stranger, std::string_view text) {
+    static_cast<void>(send_all(stranger.socket.get(), text, Clock::now() + kSend));
+  }
+
+  void send_to_all(const std::string& text) {
+    for (auto& [rank, member] : members_) {
+      send_to(member, text);
+    }
+  }
+
+  void member_gone(Member& member) {
+    member.socket.reset();
+    const std::string text = concat(member.who, " has ended");
+    if (!met_) {
+      refuse_all(concat(text, " before all ranks came", with_origin()));
+      return;
+    }
+    bool tell = false;
+    change([&] { tell = lost.empty() && !ended; });
+    if (!member.bye && tell) {
+      tell_lost(text);
+      send_to_all(message(Kind::lost, text));
+    }
+  }
+
+  /// Ends the meeting; only the first reason counts.
+  void refuse_all(const std::string& text) {
+    bool first = false;
+    change([&] {
+      first = refused_.empty();
+      refused_ = first ? text : refused_;
+    });
+    if (first) {
+      send_to_all(message(Kind::refused, text, 0, kPrinted));
+    }
+  }
+
+  /// Takes a stranger that has said who it is, or turns it away. False: it is done with.
+  bool welcome(Member& stranger) {
+    const std::optional<Hello> hello = take<Hello>(stranger.inbox.bytes);
+    if (!hello) {
+      return stranger.inbox.bytes.size() <= sizeof(Hello);
+    }
+    if (std::string_view(hello->magic.data(), hello->magic.size()) != kMagic) {
+      return false;
+    }
+    const auto left = std::chrono::ceil<std::chrono::seconds>(deadline() - Clock::now()).count();
+    Answer greeting{.version = kVersion, .left_s = static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0))};
+    std::copy(kAnswers.begin(), kAnswers.end(), greeting.magic.begin());
+    tell_stranger(stranger, bytes_of(greeting));
+    const std::string host = shown({hello->host.data(), ::strnlen(hello->host.data(), hello->host.size() - 1)});
+    stranger.who = concat("rank ", hello->rank, " (host ", host, ", pid ", hello->pid, ")");
+    stranger.host = host;
+    stranger.pid = hello->pid;
+    const auto fail = [&](const std::string& text) {
+      tell_stranger(stranger, message(Kind::refused, text, 0, kPrinted));
+      refuse_all(text);
+      return false;
+    };
+    if (hello->job != job()) {  // this job goes on; every version says its job here
+      tell_stranger(stranger, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
+      return false;
+    }
+    if (hello->version != kVersion) {
+      return fail(concat("ranks of different versions of lockstep: ", stranger.who, " has version ", hello->version,
+                         " of the rendezvous, rank 0 has ", kVersion));
+    }
+    if (hello->size != options.size || hello->rank < 1 || hello->rank >= options.size) {
+      return fail(concat("the ranks do not agree: ", stranger.who, " says that there are ", hello->size,
+                         " ranks, rank 0 says ", options.size));
+    }
+    if (const auto there = members_.find(hello->rank); there != members_.end() && there->second.socket.is_open()) {
+      return fail(concat("two processes are rank ", hello->rank, ": pid ", there->second.pid, " on host ",
+                         there->second.host, " and pid ", hello->pid, " on host ", host));
+    }
+    const std::string own = own_address(stranger.socket.get());
+    // A host may have its own name at 127.0.1.1, which ranks of other hosts do not reach.
+    const bool of_another_host = own != peer_address(stranger.socket.get());
+    if (address.empty() || (!is_loopback(own) && (of_another_host || is_loopback(address)))) {
+      address = own;
+    }
+    members_[hello->rank] = std::move(stranger);
+    if (missing_ranks().empty()) {
+      listener_.reset();
+      change([&] { met_ = true; });
+      send_to_all(message(Kind::met));
+    }
+    return false;
+  }
+
+  /// The ranks that have not come.
+  [[nodiscard]] std::vector<int> missing_ranks() const {
+    std::vector<int> missing;
+    for (int r = 1; r < options.size; ++r) {
+      const auto found = members_.find(r);
+      if (found == members_.end() || !found->second.socket.is_open()) {
+        missing.push_back(r);
+      }
+    }
+    return missing;
+  }
+
+  void check_meeting() {
+    if (met_ || !refused_.empty()) {
+      return;
+    }
+    if (Clock::now() < deadline()) {
+      give_word([&] { return concat(names_of(missing_ranks()), " of ", options.size, " at ", place()); });
+      return;
+    }
+    const std::vector<int> missing = missing_ranks();
+    refuse_all(concat(names_of(missing), " of ", options.size, missing.size() == 1 ? " has" : " have",
+                      " not come to rank 0 at ", place(), " within ", options.timeout_s, " s", with_origin()));
+  }
+
+  void heard_member(int rank, Member& member) {
+    bool broken = !receive_more(member.socket.get(), member.inbox.bytes);
+    while (!broken) {
+      const std::optional<Message> said = member.inbox.next(broken);
+      if (!said) {
+        break;
+      }
+      broken = !hear(rank, member, *said);
+    }
+    if (broken) {
+      member_gone(member);
+    }
+  }
+
+  /// False: what no rank says to rank 0.
+  bool hear(int rank, Member& member, const Message& said) {
+    if (said.header.kind == Kind::gather) {
+      member.text = said.text;
+    } else if (said.header.kind == Kind::bye) {
+      member.bye = true;
+    } else if (said.header.kind == Kind::abort) {
+      send_to_all(message(Kind::abort, {}, rank, said.header.code));
+      heard_abort(rank, said.header.code);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  /// What rank 0's callers said, and what is complete now.
+  void answer_all() {
+    std::vector<Message> own;
+    change([&] { own.swap(said_); });
+    for (const Message& said : own) {
+      hear(0, members_[0], said);
+    }
+    const auto every = [&](auto&& has) {
+      return std::all_of(members_.begin(), members_.end(), [&](auto& entry) { return has(entry.second); });
+    };
+    if (every([](const Member& m) { return m.text.has_value(); })) {
+      std::vector<std::string> texts;
+      for (auto& [rank, member] : members_) {
+        texts.push_back(*std::exchange(member.text, std::nullopt));
+      }
+      send_to_all(message(Kind::gathered, packed(texts)));
+      change([&] { answer = std::move(texts); });
+    }
+    if (every([](const Member& m) { return m.bye; })) {
+      send_to_all(message(Kind::end));
+      change([&] { ended = true; });
+    }
+  }
+
+  void serve() {
+    for (;;) {
+      std::vector<pollfd> waiting{{.fd = wake.descriptor(), .events = POLLIN, .revents = 0},
+                                  {.fd = listener_.get(), .events = POLLIN, .revents = 0}};
+      std::vector<int> ranks;
+      for (auto& [rank, member] : members_) {
+        waiting.push_back({.fd = member.socket.get(), .events = POLLIN, .revents = 0});
+        ranks.push_back(rank);
+      }
+      for (const Member& stranger : strangers_) {
+        waiting.push_back({.fd = stranger.socket.get(), .events = POLLIN, .revents = 0});
+      }
+      const std::size_t known = ranks.size();
+      const std::size_t unknown = strangers_.size();
+      ::poll(waiting.data(), waiting.size(), met_ ? -1 : 100);
+      wake.take();
+      {
+        const std::lock_guard lock(mutex);
+        if (stop) {
+          return;
+        }
+      }
+      for (std::size_t i = 0; i < known; ++i) {
+        if (Member& member = members_[ranks[i]]; waiting[2 + i].revents != 0 && member.socket.is_open()) {
+          heard_member(ranks[i], member);
+        }
+      }
+      for (std::size_t i = 0; i < unknown; ++i) {
+        Member& stranger = strangers_[i];
+        const bool heard = waiting[2 + known + i].revents != 0;
+        const bool there = !heard || receive_more(stranger.socket.get(), stranger.inbox.bytes);
+        if (!there || (heard && !welcome(stranger)) || Clock::now() > stranger.since + kHello) {
+          stranger.socket.reset();
+        }
+      }
+      std::erase_if(strangers_, [](const Member& stranger) { return !stranger.socket.is_open(); });
+      if (waiting[1].revents != 0 && listener_.is_open()) {
+        Descriptor made = accept_from(listener_.get());
+        if (made.is_open() && strangers_.size() < kMostStrangers + static_cast<std::size_t>(options.size)) {
+          strangers_.push_back({.socket = std::move(made), .since = Clock::now()});
+        }
+      }
+      check_meeting();
+      if (met_) {
+        strangers_.clear();
+        answer_all();
+      }
+      const std::lock_guard lock(mutex);
+      if (ended) {
+        return;
+      }
+    }
+  }
+
+  Descriptor listener_;
+  std::vector<Member> strangers_;
+  std::map<int, Member> members_;  ///< by rank; rank 0 itself has no socket
+  // Under the mutex.
+  bool met_ = false;
+  std::string refused_;        ///< why the ranks cannot meet; or empty
+  std::vector<Message> said_;  ///< by rank 0's callers
+};
+
+}  // namespace
+
+std::unique_ptr<Meeting> make_first_rank(const RendezvousOptions& options) {
+  return std::make_unique<FirstRank>(options);
+}
+
+}  // namespace lockstep::comm::detail::rendezvous

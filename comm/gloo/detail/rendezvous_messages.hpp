@@ -1,0 +1,151 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace lockstep::comm::detail::rendezvous {
+
+// What the ranks of a rendezvous send each other.
+
+inline constexpr std::string_view kMagic = "lockstep";
+inline constexpr std::string_view kAnswers = "LOCKSTEP";  ///< rank 0's: no rank takes what it said itself for an answer
+inline constexpr std::uint32_t kVersion = 1;              ///< of everything below that travels
+inline constexpr int kNoRank = -1;
+inline constexpr int kPrinted = 1;  ///< the code of a refusal that rank 0 reports too
+inline constexpr std::size_t kMostText = 4096;
+
+/// A stranger's text, as errors may show it on a terminal.
+inline std::string shown(std::string_view text) {
+  std::string result(text);
+  std::replace_if(
+      result.begin(), result.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return result;
+}
+
+/// The first message of a rank. Numbers are as this machine has them: a rank of another byte order has another version.
+struct Hello {
+  std::array<char, 8> magic{};
+  std::uint32_t version = 0;
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::int32_t pid = 0;
+  std::uint64_t job = 0;
+  std::array<char, 64> host{};  ///< ends with a zero
+};
+static_assert(sizeof(Hello) == 96);
+
+/// Rank 0's first message.
+struct Answer {
+  std::array<char, 8> magic{};
+  std::uint32_t version = 0;
+  std::uint32_t left_s = 0;  ///< of rank 0's time, rounded up
+};
+static_assert(sizeof(Answer) == 16);
+
+enum class Kind : std::uint32_t {
+  met = 1,   ///< from rank 0: all ranks have come
+  refused,   ///< from rank 0: the ranks cannot meet; the text says why
+  gather,    ///< to rank 0: this rank's text
+  gathered,  ///< from rank 0: length and bytes of every rank's text
+  bye,       ///< to rank 0: finish()
+  end,       ///< from rank 0: all have said bye
+  lost,      ///< from rank 0: the text says who
+  abort,     ///< to rank 0, and from it to all: rank and code
+};
+
+struct Header {
+  Kind kind = Kind::met;
+  std::int32_t rank = kNoRank;
+  std::int32_t code = 0;
+  std::uint32_t none = 0;
+  std::uint64_t bytes = 0;  ///< that follow
+};
+static_assert(sizeof(Header) == 24);
+
+template <class T>
+std::string_view bytes_of(const T& value) {
+  return {reinterpret_cast<const char*>(&value), sizeof value};
+}
+
+/// The T at the front of `in`; nothing while it has not come as a whole.
+template <class T>
+std::optional<T> front_of(std::string_view in) {
+  if (in.size() < sizeof(T)) {
+    return std::nullopt;
+  }
+  T value;
+  std::memcpy(&value, in.data(), sizeof value);
+  return value;
+}
+
+/// front_of(), and takes it out of `in`.
+template <class T>
+std::optional<T> take(std::string& in) {
+  const std::optional<T> value = front_of<T>(in);
+  in.erase(0, value ? sizeof(T) : 0);
+  return value;
+}
+
+struct Message {
+  Header header{};
+  std::string text{};
+};
+
+inline std::string message(Kind kind, std::string_view text = {}, int rank = kNoRank, int code = 0) {
+  const Header header{.kind = kind, .rank = rank, .code = code, .bytes = text.size()};
+  return std::string(bytes_of(header)).append(text);
+}
+
+/// What has come from one end of a connection.
+class Inbox {
+ public:
+  explicit Inbox(std::size_t most) : most_(most) {}
+  std::string bytes;
+
+  /// The next message, or nothing yet; `broken` for one that is larger than any may be.
+  [[nodiscard]] std::optional<Message> next(bool& broken) {
+    const std::optional<Header> header = front_of<Header>(bytes);
+    broken = header && header->bytes > most_;
+    if (!header || broken || bytes.size() < sizeof(Header) + header->bytes) {
+      return std::nullopt;
+    }
+    Message found{.header = *header, .text = bytes.substr(sizeof(Header), header->bytes)};
+    bytes.erase(0, sizeof(Header) + found.header.bytes);
+    return found;
+  }
+
+ private:
+  std::size_t most_;
+};
+
+inline std::string packed(const std::vector<std::string>& texts) {
+  std::string all;
+  for (const std::string& text : texts) {
+    all.append(bytes_of(std::uint64_t{text.size()})).append(text);
+  }
+  return all;
+}
+
+/// packed() again; nothing when it is not that of so many texts.
+inline std::optional<std::vector<std::string>> unpacked(std::string_view all, int size) {
+  std::vector<std::string> texts;
+  for (int r = 0; r < size; ++r) {
+    const std::optional<std::uint64_t> length = front_of<std::uint64_t>(all);
+    if (!length || *length > all.size() - sizeof *length) {
+      return std::nullopt;
+    }
+    texts.emplace_back(all.substr(sizeof *length, *length));
+    all.remove_prefix(sizeof *length + *length);
+  }
+  return all.empty() ? std::optional(std::move(texts)) : std::nullopt;
+}
+
+}  // namespace lockstep::comm::detail::rendezvous

@@ -1,0 +1,52 @@
+#include <lockstep/kernels/add.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// (T, C) + (T, C) and the like: the end of a residual branch. Both inputs have the gradient of the output.
+class AddLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  [[nodiscard]] std::string kind() const override { return "add"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    require<ShapeError>(inputs[0] == inputs[1], name(), ": inputs ", inputs[0], " and ", inputs[1],
+                        ", expected one shape");
+    return inputs[0];
+  }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+};
+
+void AddLayer::plan(PlanBuilder& builder) const {
+  const SlotId a = builder.input(0);
+  const SlotId b = builder.input(1);
+  const Shape shape = builder.batched(builder.input_shape());
+  SlotId sum;
+  for (const int i : {1, 0}) {  // the branch rather than what it began with
+    if (!sum.valid() && builder.may_overwrite_input(i)) {
+      sum = builder.alias(builder.input(i), name(), shape);
+    }
+  }
+  if (!sum.valid()) {
+    sum = builder.activation(name(), shape);
+  }
+  builder.call("add", {a, b}, {sum}, 0,
+               [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[sum]); });
+  builder.set_output(sum);
+  builder.on_backward([](PlanBuilder& after) {
+    const SlotId dy = after.output_gradients()[0];
+    after.pass_gradient(0, dy);
+    after.pass_gradient(1, dy);
+  });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::add(const std::string& name, NodeId a, NodeId b) {
+  return add_channelwise(std::make_shared<AddLayer>(name), {a, b});
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,70 @@
+#include <lockstep/kernels/dropout.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/runtime/base/units.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// Zeros of probability `rate` in training, keyed by (PlanOptions::dropout_seed, epoch, `number`, sample id); nothing
+/// in evaluation.
+class DropoutLayer final : public Layer {
+ public:
+  DropoutLayer(std::string name, double rate, std::uint32_t number)
+      : Layer(std::move(name)), rate_(rate), number_(number) {
+    require<UsageError>(rate >= 0 && rate < 1, this->name(), ": dropout rate is ", rate, ", expected [0, 1)");
+  }
+  [[nodiscard]] std::string kind() const override { return "dropout"; }
+  [[nodiscard]] std::string settings() const override {
+    return concat("rate ", exact_text(rate_), ", number ", number_);
+  }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  double rate_;
+  std::uint32_t number_;
+};
+
+void DropoutLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape shape = builder.batched(builder.input_shape());
+  const bool in_place = builder.may_overwrite_input();
+  if (!builder.training() && in_place) {
+    builder.set_output(x);
+    return;
+  }
+  const SlotId y = in_place ? builder.alias(x, name(), shape) : builder.activation(name(), shape);
+  builder.set_output(y);
+  if (!builder.training()) {  // the next layer may overwrite y, and x has other readers
+    builder.call("copy", {x}, {y}, 0, [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
+    return;
+  }
+  const ops::DropoutDesc desc{.rate = rate_, .seed = builder.options().dropout_seed, .layer = number_};
+  const SlotId ids = builder.state(StateField::sample_ids);
+  const SlotId epoch = builder.state(StateField::epoch);
+  builder.call("dropout forward", {x, ids, epoch}, {y}, 0, [=](Context& context, const Frame& frame) {
+    ops::dropout(context, desc, frame[ids], frame[epoch], frame[x], frame[y]);
+  });
+  builder.on_backward([=](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, dy, false);
+    if (dx.wanted()) {
+      b.call("dropout backward", {dy, ids, epoch}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+        ops::dropout(context, desc, frame[ids], frame[epoch], frame[dy], frame[dx.slot]);
+      });
+    }
+  });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::dropout(const std::string& name, NodeId x, double rate) {
+  const auto number = static_cast<std::uint32_t>(model_.nodes_.size());  // every layer draws numbers of its own
+  return add_channelwise(std::make_shared<DropoutLayer>(name, rate, number), {x});
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,58 @@
+#include <cmath>
+
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/kernels/scale.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/runtime/base/units.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// A constant times its input.
+class ScaleLayer final : public Layer {
+ public:
+  ScaleLayer(std::string name, double factor) : Layer(std::move(name)), factor_(factor) {
+    require<UsageError>(std::isfinite(factor), this->name(), ": factor is ", factor, ", expected a finite number");
+  }
+  [[nodiscard]] std::string kind() const override { return "scale"; }
+  [[nodiscard]] std::string settings() const override { return concat("factor ", exact_text(factor_)); }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  double factor_;
+};
+
+void ScaleLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape shape = builder.batched(builder.input_shape());
+  const SlotId y = builder.may_overwrite_input() ? builder.alias(x, name(), shape) : builder.activation(name(), shape);
+  const SlotId factor = builder.statistics(name() + ".factor", Shape{});
+  const auto scaled = [=, value = factor_](SlotId by, SlotId from, SlotId to) {
+    return [=](Context& context, const Frame& frame) {
+      ops::fill(context, value, frame[by]);  // ops::scale() reads it where the tensors are
+      ops::scale(context, frame[by], frame[from], frame[to]);
+    };
+  };
+  builder.call("scale forward", {x}, {y, factor}, 0, scaled(factor, x, y), 2);
+  builder.set_output(y);
+  builder.on_backward([=, this](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, dy, false);
+    if (dx.wanted()) {
+      const SlotId again = b.statistics("d(" + name() + ").factor", Shape{});
+      b.call("scale backward", {dy}, {dx.slot, again}, 0, scaled(again, dy, dx.slot), 2);
+    }
+  });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::scale(const std::string& name, NodeId x, double factor) {
+  return add_channelwise(std::make_shared<ScaleLayer>(name, factor), {x});
+}
+
+}  // namespace lockstep::nn

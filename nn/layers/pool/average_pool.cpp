@@ -1,0 +1,72 @@
+#include <vector>
+
+#include <lockstep/kernels/average_pool2d.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/layers/pool/detail/pool_steps.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// Pools over `axes` axes of space, 1 to 3.
+class AveragePoolLayer final : public Layer {
+ public:
+  AveragePoolLayer(int axes, std::string name, const PoolWindow& window, ops::AverageOver over)
+      : Layer(std::move(name)), axes_(axes), window_(checked_window(this->name(), axes, window)), over_(over) {}
+  [[nodiscard]] std::string kind() const override { return pool_kind("average_pool", axes_); }
+  [[nodiscard]] std::string settings() const override {
+    return settings_of(window_) + (over_ == ops::AverageOver::window ? "" : ", padding does not count");
+  }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    return pool_output(*this, axes_, window_, inputs[0]);
+  }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  int axes_;
+  PoolWindow window_;
+  ops::AverageOver over_;
+};
+
+void AveragePoolLayer::plan(PlanBuilder& builder) const {
+  const Shape in = builder.input_shape();
+  const std::vector<PoolStep> steps = steps_of(axes_, window_, builder.batched(in));
+  const ops::AverageOver over = over_;
+  plan_steps(builder, name(), steps, builder.batched(output_shape({&in, 1})),
+             [&](std::size_t i, const PoolStep& step, const StepSlots& made) {
+               const SlotId x = made.tensors[i];
+               const SlotId y = made.tensors[i + 1];
+               builder.call("average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+                 ops::average_pool2d_forward(context, step.desc, over, frame[x].reshape(step.x),
+                                             frame[y].reshape(step.y));
+               });
+             });
+  builder.on_backward([=, this](PlanBuilder& b) {
+    plan_steps_back(b, name(), steps, [&](std::size_t /*i*/, const PoolStep& step, SlotId dy, SlotId dx) {
+      b.call("average_pool backward", {dy}, {dx}, 0, [=](Context& context, const Frame& frame) {
+        ops::average_pool2d_backward(context, step.desc, over, frame[dy].reshape(step.y), frame[dx].reshape(step.x));
+      });
+    });
+  });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::average_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
+                                  ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(2, name, PoolWindow{kernel, stride, pad}, over), {x});
+}
+
+NodeId ModelBuilder::average_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride,
+                                    AxisSizes pad, ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(1, name, PoolWindow{kernel, stride, pad}, over), {x});
+}
+
+NodeId ModelBuilder::average_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride,
+                                    AxisSizes pad, ops::AverageOver over) {
+  return add_channelwise(std::make_shared<AveragePoolLayer>(3, name, PoolWindow{kernel, stride, pad}, over), {x});
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,72 @@
+#include <lockstep/nn/layers/pool/detail/pool_steps.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// Of one axis.
+ops::PoolDesc column_window(const PoolWindow& window, int axis) {
+  const auto [kernel, stride, pad] = window;
+  return {.kernel = {kernel[axis], 1},
+          .stride = {stride[axis], 1},
+          .pad_before = {pad[axis], 0},
+          .pad_after = {pad[axis], 0}};
+}
+
+/// True where y is x: there is less padding than kernel.
+bool does_nothing(const ops::PoolDesc& desc) {
+  return desc.kernel[0] == 1 && desc.kernel[1] == 1 && desc.stride[0] == 1 && desc.stride[1] == 1;
+}
+
+}  // namespace
+
+ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns) {
+  const auto [kernel, stride, pad] = window;
+  return {.kernel = {kernel[rows], kernel[columns]},
+          .stride = {stride[rows], stride[columns]},
+          .pad_before = {pad[rows], pad[columns]},
+          .pad_after = {pad[rows], pad[columns]}};
+}
+
+const PoolWindow& checked_window(const std::string& name, int axes, const PoolWindow& window) {
+  require_axes(name, axes, {{"kernel", window.kernel}, {"stride", window.stride}, {"pad", window.pad}});
+  return window;
+}
+
+std::string settings_of(const PoolWindow& window) {
+  return concat("kernel ", window.kernel, ", stride ", window.stride, ", pad ", window.pad);
+}
+
+std::string pool_kind(const char* name, int axes) {
+  return axes == 2 ? std::string(name) : concat(name, axes, 'd');
+}
+
+std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch) {
+  const auto step = [](const ops::PoolDesc& desc, const Shape& x) {
+    return PoolStep{desc, x, ops::pooled_shape(desc, x)};
+  };
+  if (axes == 2) {
+    return {step(plane_window(window, 0, 1), batch)};
+  }
+  const ops::PoolDesc column = column_window(window, 0);
+  if (axes == 1) {
+    return {step(column, {batch[0], batch[1], 1, batch[2]})};
+  }
+  const PoolStep planes = step(plane_window(window, 1, 2), {batch[0] * batch[1], batch[2], batch[3], batch[4]});
+  const PoolStep depth = step(column, {batch[0], batch[1], planes.y[1] * planes.y[2], batch[4]});
+  if (does_nothing(column)) {
+    return {planes};
+  }
+  return does_nothing(planes.desc) ? std::vector{depth} : std::vector{planes, depth};
+}
+
+Shape pool_output(const Layer& layer, int axes, const PoolWindow& window, const Shape& x) {
+  require<ShapeError>(x.rank() == axes + 1, layer.name(), ": input ", x, ", expected ", sample_text(axes));
+  Shape y = x;
+  for (int i = 0; i < axes; ++i) {
+    y[i] = ops::pooled_shape(column_window(window, i), {1, x[i], 1, 1})[1];
+  }
+  return y;
+}
+
+}  // namespace lockstep::nn

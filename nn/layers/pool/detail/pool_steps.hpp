@@ -1,0 +1,80 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include <lockstep/kernels/max_pool2d.hpp>
+#include <lockstep/nn/layers/axis_sizes.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+
+// Over one axis and over three with the kernels for images, whose tensors are other views of the same memory:
+//
+//   (N, T, C)         as images (N, T, 1, C) under windows of one column
+//   (N, D, H, W, C)   first the planes, as images (N * D, H, W, C); of the result (N, D, P, Q, C) then the axis D, as
+//                     images (N, D, P * Q, C); a step that would do nothing is left out
+//
+// The largest of the largest is the largest, with the first of equal values in row-major order: of the planes the first
+// wins, within it the first pixel. A mean of means is the mean, because the windows of one axis have the same extents
+// whatever the others are, also where padding does not count. Kernels for three axes would move less (with a stride of
+// two 9 / 8 of x's bytes, the steps 13 / 8), but be twice as many kernels. In 16 bits the planes are rounded, too.
+
+namespace lockstep::nn {
+
+struct PoolWindow {
+  AxisSizes kernel, stride, pad;
+};
+
+/// window, which a pool over so many axes has: UsageError, naming the layer, as require_axes().
+[[nodiscard]] const PoolWindow& checked_window(const std::string& name, int axes, const PoolWindow& window);
+[[nodiscard]] std::string settings_of(const PoolWindow& window);
+/// "max_pool" over two axes, "max_pool1d" and "max_pool3d" over others.
+[[nodiscard]] std::string pool_kind(const char* name, int axes);
+/// Of two axes of a window.
+[[nodiscard]] ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns);
+/// The shape of one sample of the output. ShapeError, naming the layer, when x does not fit.
+[[nodiscard]] Shape pool_output(const Layer& layer, int axes, const PoolWindow& window, const Shape& x);
+
+/// One run of a kernel for images: of x (N, H, W, C), which makes y (N, P, Q, C).
+struct PoolStep {
+  ops::PoolDesc desc;
+  Shape x, y;
+};
+
+/// What pools a batch (N, space.., C).
+[[nodiscard]] std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch);
+
+/// Slots of all steps: tensors[i] is what step i reads, tensors[i + 1] what it makes.
+struct StepSlots {
+  std::vector<SlotId> tensors, index;
+};
+
+/// Appends the steps, forward(i, step, x, y) each.
+template <class Forward>
+StepSlots plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps,
+                     const Shape& output, Forward forward) {
+  StepSlots slots{{builder.input()}, {}};
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const bool last = i + 1 == steps.size();
+    slots.tensors.push_back(last ? builder.activation(name, output) : builder.activation(name + ".planes", steps[i].y));
+    forward(i, steps[i], slots);
+  }
+  builder.set_output(slots.tensors.back());
+  return slots;
+}
+
+/// Appends the steps' backward, last to first: backward(i, step, dy, dx) each.
+template <class Backward>
+void plan_steps_back(PlanBuilder& b, const std::string& name, const std::vector<PoolStep>& steps, Backward backward) {
+  if (!b.wants_input_gradient(0)) {
+    return;
+  }
+  SlotId dy = b.output_gradients()[0];
+  for (std::size_t i = steps.size(); i-- > 0;) {
+    const SlotId dx = i > 0 ? b.activation("d(" + name + ".planes)", steps[i].x) : b.input_gradient(0, {}, false).slot;
+    backward(i, steps[i], dy, dx);
+    dy = dx;
+  }
+}
+
+}  // namespace lockstep::nn

@@ -1,0 +1,54 @@
+#include <lockstep/kernels/average_pool2d.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// The mean over all axes of space: (T, C), (H, W, C) or (D, H, W, C) -> (C)
+class GlobalAveragePoolLayer final : public Layer {
+ public:
+  using Layer::Layer;
+  [[nodiscard]] std::string kind() const override { return "global_average_pool"; }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    require<ShapeError>(inputs[0].rank() >= 2 && inputs[0].rank() <= 4, name(), ": input ", inputs[0],
+                        ", expected (T, C), (H, W, C) or (D, H, W, C)");
+    return {inputs[0].back()};
+  }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+};
+
+void GlobalAveragePoolLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape in = builder.input_shape();
+  const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
+  const int last = in.rank() - 2;  // the innermost axis of space
+  std::int64_t rows = 1;
+  for (int i = 0; i < last; ++i) {
+    rows *= in[i];
+  }
+  const Shape images{builder.batch(), rows, in[last], in.back()};
+  builder.call("global_average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+    ops::global_average_pool_forward(context, frame[x].reshape(images), frame[y]);
+  });
+  builder.set_output(y);
+  builder.on_backward([=](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, {}, false);
+    if (dx.wanted()) {
+      b.call("global_average_pool backward", {dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+        ops::global_average_pool_backward(context, frame[dy], frame[dx.slot].reshape(images));
+      });
+    }
+  });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::global_average_pool(const std::string& name, NodeId x) {
+  return add_channelwise(std::make_shared<GlobalAveragePoolLayer>(name), {x});
+}
+
+}  // namespace lockstep::nn

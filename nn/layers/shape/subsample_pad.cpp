@@ -1,0 +1,57 @@
+#include <lockstep/kernels/subsample_pad.hpp>
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+namespace {
+
+/// The shortcut without parameters (option A of He et al. 2015).
+class SubsamplePadLayer final : public Layer {
+ public:
+  SubsamplePadLayer(std::string name, std::int64_t channels, std::int64_t stride)
+      : Layer(std::move(name)), channels_(channels), stride_(stride) {
+    require<ShapeError>(stride >= 1, this->name(), ": stride is ", stride, ", expected at least 1");
+  }
+  [[nodiscard]] std::string kind() const override { return "subsample_pad"; }
+  [[nodiscard]] std::string settings() const override { return concat("stride ", stride_); }
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
+    require<ShapeError>(inputs[0].rank() == 3 && inputs[0][2] <= channels_, name(), ": input ", inputs[0],
+                        ", expected (H, W, C) with C <= ", channels_);
+    return {(inputs[0][0] + stride_ - 1) / stride_, (inputs[0][1] + stride_ - 1) / stride_, channels_};
+  }
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+  void plan(PlanBuilder& builder) const override;
+
+ private:
+  std::int64_t channels_;
+  std::int64_t stride_;
+};
+
+void SubsamplePadLayer::plan(PlanBuilder& builder) const {
+  const SlotId x = builder.input();
+  const Shape in = builder.input_shape();
+  const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
+  const std::int64_t stride = stride_;
+  builder.call("subsample_pad forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+    ops::subsample_pad_forward(context, stride, frame[x], frame[y]);
+  });
+  builder.set_output(y);
+  builder.on_backward([=](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0);
+    if (dx.wanted()) {
+      b.call("subsample_pad backward", {dy, dx.slot}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+        ops::subsample_pad_backward(context, stride, frame[dy], dx.mode, frame[dx.slot]);
+      });
+    }
+  });
+}
+
+}  // namespace
+
+NodeId ModelBuilder::subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride) {
+  return add_stored(std::make_shared<SubsamplePadLayer>(name, channels, stride), {x});
+}
+
+}  // namespace lockstep::nn
