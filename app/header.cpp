@@ -198,13 +198,14 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
     out << "             " << place.device().note << '\n';
   }
   out << "  model      " << (recipe.model_text.empty() ? recipe.model.name() : recipe.model_text) << ", "
-      << recipe.model.parameter_count() << " parameters, " << name_of(parse_precision(o.dtype)) << '\n';
+      << recipe.model.parameter_count() << " parameters, " << name_of(Precision{options.plan.dtype, options.plan.tf32})
+      << '\n';
   print_frozen(out, recipe.model);
   for (const auto& [label, text] : recipe.about) {
     out << "  " << std::left << std::setw(11) << label << text << '\n';
   }
   const std::int64_t per_epoch = trainer.batches_per_epoch();
-  const std::int64_t epochs = std::min(o.epochs, (resolved.total_steps + per_epoch - 1) / per_epoch);  // --steps
+  const std::int64_t epochs = std::min(o.run.epochs, (resolved.total_steps + per_epoch - 1) / per_epoch);  // --steps
   out << "  batch      " << resolved.rules.batch_text() << ", " << counted(trainer.batches_per_epoch(), "step")
       << " an epoch, " << counted(epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"

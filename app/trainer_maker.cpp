@@ -55,7 +55,7 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
         take_statistics(read_checkpoint_state(o_.init).identity, o_.init, options.plan.augment);
       }
     }
-    options.plan.augment.seed = o_.seed;
+    options.plan.augment.seed = o_.trainer.seed;
     if (!o_.describe_gpu.empty()) {
       require<UsageError>(!place_.on_gpu(), "--describe-gpu is ", o_.describe_gpu,
                           " on a GPU, for which its own plan is printed; expected --devices cpu");
@@ -132,13 +132,13 @@ void TrainerMaker::identify(const Recipe& recipe) {
                                              "again"));
   }
   made_.identity.model = recipe.model.name();
-  made_.identity.seed = o_.seed;
+  made_.identity.seed = o_.trainer.seed;
   const TrainerOptions& options = made_.resolved.trainer;
   made_.identity.ranks = options.virtual_ranks > 0 ? static_cast<int>(options.virtual_ranks) : session_.size();
   made_.identity.threads = place_.threads();
   made_.identity.global_batch = made_.resolved.trainer.global_batch;
   made_.identity.options = option_texts(made_.resolved.trainer, {*recipe.train, *recipe.test});
-  made_.identity.options["epochs"] = std::to_string(o_.epochs);
+  made_.identity.options["epochs"] = std::to_string(o_.run.epochs);
   for (const std::string& name : std::set<std::string>(o_.freeze.begin(), o_.freeze.end())) {
     std::string& frozen = made_.identity.options["frozen"];
     frozen += (frozen.empty() ? "" : ", ") + name;
@@ -186,7 +186,7 @@ void TrainerMaker::choose_calls(const Model& model) {
     made_.resolved.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference
   }
   // What was timed anew would give other bits on other ranks; a file keeps it.
-  const bool times = place_.on_gpu() && o_.virtual_ranks == 0;
+  const bool times = place_.on_gpu() && o_.trainer.virtual_ranks == 0;
   const bool wanted = o_.tune == Tune::automatic ? times || !o_.choices.empty() : o_.tune != Tune::off;
   const TrainerOptions& options = made_.resolved.trainer;
   const bool timed = wanted && o_.evaluate.empty() && options.plan.choices.empty();

@@ -109,9 +109,10 @@ struct TrainingProgram::Impl {
       resume_from = checkpoint_in(session, resume_from);
     }
     o.evaluate = best_in(o.evaluate);
-    o.keep_last = o.keep_last || !o.evaluate.empty();  // no batch is taken from the training set, however small that is
+    o.trainer.keep_last =
+        o.trainer.keep_last || !o.evaluate.empty();  // no batch is taken from the training set, however small that is
     o.init = best_in(o.init);
-    if (o.copy_every > 0 && !o.dry_run && o.evaluate.empty()) {
+    if (o.run.copy_every > 0 && !o.dry_run && o.evaluate.empty()) {
       look_for_copies();
     }
     session.agree([&] {
@@ -144,7 +145,7 @@ struct TrainingProgram::Impl {
   void look_for_copies() {
     const comm::Attempt& attempt = session.launch().attempt;
     session.agree([&] {
-      require<UsageError>(!attempt.job.empty(), "--copy-every is ", o.copy_every,
+      require<UsageError>(!attempt.job.empty(), "--copy-every is ", o.run.copy_every,
                           ", which is for restarts: expected --max-restarts above 0");
     });
     doing("looking for copies in memory");
@@ -165,7 +166,7 @@ struct TrainingProgram::Impl {
   void begin_copies(const RunProgress& progress) {
     const bool last_start = session.launch().attempt.number >= o.restarts;
     if (last_start && resume_from == copies->newest()) {  // nothing else has this state; `files` is not open yet
-      save_checkpoint(o.out + "/last", *trainer, session.control(), made.identity, progress, o.keep);
+      save_checkpoint(o.out + "/last", *trainer, session.control(), made.identity, progress, o.run.keep);
     }
     copies->settle(last_start);
     const ParameterSet& parameters = trainer->parameters();
@@ -181,7 +182,7 @@ struct TrainingProgram::Impl {
       copies->require_room(bytes);
     }
     if (first && copies->on()) {
-      std::cout << "  copies     every " << o.copy_every << " steps in " << kCopiesRoot << " of "
+      std::cout << "  copies     every " << o.run.copy_every << " steps in " << kCopiesRoot << " of "
                 << (session.nodes() > 1 ? "2 nodes" : "this node") << ", for restarts\n"
                 << std::flush;
     }
@@ -326,8 +327,8 @@ struct TrainingProgram::Impl {
       std::cout << label << "test loss " << (std::isnan(test.loss) ? "-" : concat(test.loss));
       if (!regression()) {
         std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy);
-        if (o.top_k > 0) {
-          std::cout << ", top " << o.top_k << ' ' << value_text("test_accuracy", test.top_k_accuracy);
+        if (o.trainer.plan.top_k > 0) {
+          std::cout << ", top " << o.trainer.plan.top_k << ' ' << value_text("test_accuracy", test.top_k_accuracy);
         }
         std::cout << "  (" << digits(test.correct, 0) << " of " << digits(test.samples, 0) << ")";
       }
@@ -381,7 +382,8 @@ struct TrainingProgram::Impl {
         return;
       }
       const bool another = lies_in(resume_from, o.out) && !is_last_of(resume_from, o.out);
-      const bool done = progress.position.epoch >= o.epochs || (o.steps > 0 && progress.position.step >= o.steps);
+      const bool done =
+          progress.position.epoch >= o.run.epochs || (o.run.steps > 0 && progress.position.step >= o.run.steps);
       goes_back = another && !(done && !find_folder(o.out + "/last").empty());
       if (another && !goes_back) {  // nothing is left to do: nothing is written over
         return;
@@ -409,7 +411,7 @@ struct TrainingProgram::Impl {
   /// Of --max-time, which counts from the job's first start; 0: no limit.
   [[nodiscard]] double time_left() const {
     constexpr double kNone = 1e-6;  // the first step is the last
-    return o.max_time > 0 ? std::max(o.max_time - session.launch().attempt.seconds, kNone) : 0;
+    return o.run.max_seconds > 0 ? std::max(o.run.max_seconds - session.launch().attempt.seconds, kNone) : 0;
   }
   [[nodiscard]] bool regression() const { return trainer->evaluation_plan().layout().regression; }
 
@@ -427,18 +429,18 @@ struct TrainingProgram::Impl {
                         {"global_batch", made.identity.global_batch},
                         {"options", options},
                         {"overlap", place.overlap_reason()},
-                        {"recompute", o.recompute},
-                        {"weights_beside", o.weights_beside},
+                        {"recompute", std::string(name_of(o.trainer.plan.recompute))},
+                        {"weights_beside", o.trainer.weights_beside},
                         {"dependent_launches", o.dependent_launches},
                         {"bucket_mb", o.bucket_mb},
                         {"cost", o.cost},
                         {"library_choices", made.tuned ? json_of(*made.tuned) : Json()},
                         {"library_verification", json_of(made.resolved.trainer.plan.verifier.get())},
                         {"workers", made.resolved.rules.workers},
-                        {"log_every", o.log_every},
+                        {"log_every", o.run.log_every},
                         {"report_waits", o.report_waits},
                         {"watchdog", o.watchdog},
-                        {"top_k", o.top_k},
+                        {"top_k", o.trainer.plan.top_k},
                         {"recipe", o.recipe},
                         {"init", o.init},
                         {"resume", o.resume}};
@@ -497,24 +499,17 @@ struct TrainingProgram::Impl {
     if (observer != nullptr) {
       observers.add(*observer);
     }
-    const RunOptions options{.epochs = o.epochs,
-                             .steps = o.steps,
-                             .log_every = o.log_every,
-                             .checkpoint_dir = o.out,
-                             .checkpoint_place = [this] { return files.place(); },
-                             .checkpoint_every = o.checkpoint_every,
-                             .checkpoint_first = goes_back,
-                             .copy_every = copies && copies->on() ? o.copy_every : 0,
-                             .copy = [this](const RunProgress& at) { copies->save(*trainer, made.identity, at); },
-                             .check_replicas = o.check_replicas,
-                             .keep = o.keep,
-                             .metrics = metrics,
-                             .best = recipe.best,
-                             .keep_best = o.keep_best,
-                             .patience = o.patience,
-                             .max_seconds = time_left(),
-                             .stop = stop,
-                             .stop_within = o.stop_within.value_or(RunOptions().stop_within)};
+    RunOptions options = o.run;
+    options.checkpoint_dir = o.out;
+    options.checkpoint_place = [this] { return files.place(); };
+    options.checkpoint_first = goes_back;
+    options.copy_every = copies && copies->on() ? o.run.copy_every : 0;
+    options.copy = [this](const RunProgress& at) { copies->save(*trainer, made.identity, at); };
+    options.metrics = metrics;
+    options.best = recipe.best;
+    options.max_seconds = time_left();
+    options.stop = stop;
+    options.stop_within = o.stop_within.value_or(options.stop_within);
     try {
       result = run_training(*trainer, session.control(), made.identity, options, progress, observers);
     } catch (...) {
@@ -545,9 +540,9 @@ struct TrainingProgram::Impl {
         if (at.step > progress.position.step || resume_from.empty()) {
           std::cout << "finished" << (result->end == RunEnd::no_better ? " by --patience: " : ": ");
         } else {  // nothing was left to do
-          std::cout << "already finished, at epoch " << at.epoch << " (--epochs " << o.epochs << "), step " << at.step
-                    << (o.steps > 0 ? concat(" (--steps ", o.steps, ")") : std::string())
-                    << (result->end == RunEnd::no_better ? concat(" (--patience ", o.patience, ")") : std::string())
+          std::cout << "already finished, at epoch " << at.epoch << " (--epochs " << o.run.epochs << "), step "
+                    << at.step << (o.run.steps > 0 ? concat(" (--steps ", o.run.steps, ")") : std::string())
+                    << (result->end == RunEnd::no_better ? concat(" (--patience ", o.run.patience, ")") : std::string())
                     << ": ";
         }
         std::cout << result_text(result->progress) << "; results in " << folder << '\n';

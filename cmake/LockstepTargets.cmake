@@ -54,6 +54,7 @@ endfunction()
 # tree holds one link to the floor's folder. A floor sees its own root and, through DEPENDS, those of the floors below;
 # an upward include does not compile. ASKS: the floor's files see LOCKSTEP_HAS_MPI (0 or 1). Only floors that ask have it:
 # a build without MPI then takes the objects of the others from ccache. -Wundef finds a file that forgot to ask.
+# Without SOURCES the floor consists of rooms, lockstep_add_room(), whose files see less than the users of the floor.
 function(lockstep_add_floor)
   cmake_parse_arguments(F "" "NAME" "DEPENDS;ASKS;SOURCES" ${ARGN})
   set(root ${PROJECT_BINARY_DIR}/include/${F_NAME})
@@ -62,7 +63,11 @@ function(lockstep_add_floor)
   add_library(lockstep_${F_NAME} STATIC ${F_SOURCES})
   add_library(lockstep::${F_NAME} ALIAS lockstep_${F_NAME})
   set_target_properties(lockstep_${F_NAME} PROPERTIES EXPORT_NAME ${F_NAME})
-  target_include_directories(lockstep_${F_NAME} PUBLIC
+  set(scope PUBLIC)
+  if(NOT F_SOURCES)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(lockstep_${F_NAME} ${scope}
     $<BUILD_INTERFACE:${root}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_link_libraries(lockstep_${F_NAME} PUBLIC ${F_DEPENDS})
   foreach(library IN LISTS F_ASKS)
@@ -74,6 +79,29 @@ function(lockstep_add_floor)
     find_program(LOCKSTEP_CLANG_TIDY_PROGRAM NAMES clang-tidy clang-tidy-14 REQUIRED)
     set_target_properties(lockstep_${F_NAME} PROPERTIES CXX_CLANG_TIDY "${LOCKSTEP_CLANG_TIDY_PROGRAM};--quiet")
   endif()
+endfunction()
+
+# lockstep_add_room(nn plan BELOW batch model SOURCES plan.cpp ...)
+# A folder of a floor, whose files are compiled into the floor's library. They see the headers of their room, of the rooms
+# BELOW, which are declared before, and of the floors below, and no other: each room has an include root of its own.
+# The target lockstep_nn_plan carries these roots.
+function(lockstep_add_room floor room)
+  cmake_parse_arguments(R "" "" "BELOW;SOURCES" ${ARGN})
+  set(root ${PROJECT_BINARY_DIR}/include/${floor}_)
+  file(MAKE_DIRECTORY ${root}${room}/lockstep/${floor})
+  file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR}/${room} ${root}${room}/lockstep/${floor}/${room} SYMBOLIC)
+  foreach(below IN LISTS R_BELOW)
+    if(NOT TARGET lockstep_${floor}_${below})
+      message(FATAL_ERROR "room ${floor}/${room} is above ${below}, expected a room that is declared before it")
+    endif()
+  endforeach()
+  list(TRANSFORM R_BELOW PREPEND ${root} OUTPUT_VARIABLE roots)
+  list(TRANSFORM R_SOURCES PREPEND ${room}/)
+  target_sources(lockstep_${floor} PRIVATE ${R_SOURCES})
+  set_property(SOURCE ${R_SOURCES} APPEND PROPERTY INCLUDE_DIRECTORIES ${root}${room} ${roots})
+  add_library(lockstep_${floor}_${room} INTERFACE)
+  target_include_directories(lockstep_${floor}_${room} INTERFACE
+    ${root}${room} ${roots} $<TARGET_PROPERTY:lockstep_${floor},INCLUDE_DIRECTORIES>)
 endfunction()
 
 # add_op(matmul BACKENDS cpu cuda onednn cublaslt): the files of one op, by name. Contract and checks, one file per backend, the

@@ -12,18 +12,6 @@ import sys
 
 FLOORS = ["runtime", "kernels", "comm", "nn", "app"]  # from below
 MOST_FILES = 24
-# The rooms of nn and those that each may include.
-ROOMS = {
-    "batch": [],
-    "data": ["batch"],
-    "model": ["batch"],
-    "plan": ["batch", "model"],
-    "layers": ["batch", "model", "plan"],
-    "models": ["batch", "data", "model", "layers"],
-    "optim": ["batch", "model"],
-    "step": ["batch", "model", "plan", "optim"],
-    "run": ["batch", "data", "model", "plan", "layers", "models", "optim", "step"],
-}
 
 
 def files_of(root):
@@ -37,6 +25,13 @@ def files_of(root):
 def folder_of(name):
     folder = os.path.dirname(name)
     return folder[: -len("/detail")] if folder.endswith("/detail") and folder != "runtime/detail" else folder
+
+
+def rooms_of(root):
+    """The rooms of nn and those that each may include, from nn/CMakeLists.txt."""
+    with open(os.path.join(root, "nn/CMakeLists.txt"), encoding="utf-8") as text:
+        rooms = re.findall(r"^lockstep_add_room\(nn (\w+)(?: BELOW ([a-z ]+))? SOURCES", text.read(), re.MULTILINE)
+    return {room: below.split() for room, below in rooms}
 
 
 def circles(graph):
@@ -72,6 +67,7 @@ def main():
         with open(os.path.join(root, name), encoding="utf-8") as text:
             mentioned = re.findall(r"^#include <lockstep/([^>]+)>", text.read(), re.MULTILINE)
         includes[name] = {other for other in mentioned if other in set(files)}
+    rooms = rooms_of(root)
     faults = []
     for name in files:
         for other in sorted(includes[name]):
@@ -90,7 +86,7 @@ def main():
                 if folder_of(name) != folder_of(other):
                     folders.setdefault(folder_of(name), set()).add(folder_of(other))
             room, below = name.split("/")[1], other.split("/")[1]
-            if name.startswith("nn/") and other.startswith("nn/") and below != room and below not in ROOMS.get(room, []):
+            if name.startswith("nn/") and other.startswith("nn/") and below != room and below not in rooms.get(room, []):
                 faults.append(f"{name} includes {other}, of a room that is not below nn/{room}")
     rings = circles(folders)
     for group in rings:

@@ -234,18 +234,18 @@ void describe_option(const Option& option, bool brief, std::string& out) {
 
 /// topic: empty, a group's name in small letters, or "all". A program of few options shows them all.
 std::string help_text(const ProgramText& program, const Schema& schema, const std::string& topic) {
-  std::vector<std::string> topics;
+  std::vector<std::string> groups;
   for (const Option& option : schema.options()) {
-    if (topics.empty() || topics.back() != topic_of(option.group)) {
-      topics.push_back(topic_of(option.group));
+    if (std::ranges::find(groups, option.group) == groups.end()) {
+      groups.push_back(option.group);
     }
   }
   std::string known;
-  for (const std::string& each : topics) {
-    known += (known.empty() ? "" : ", ") + each;
+  for (const std::string& group : groups) {
+    known += (known.empty() ? "" : ", ") + topic_of(group);
   }
-  require<UsageError>(topic.empty() || topic == "all" || std::ranges::find(topics, topic) != topics.end(), "--help is ",
-                      printable(topic), ", expected nothing behind it, all, or one of: ", known);
+  require<UsageError>(topic.empty() || topic == "all" || std::ranges::find(groups, topic, topic_of) != groups.end(),
+                      "--help is ", printable(topic), ", expected nothing behind it, all, or one of: ", known);
   constexpr std::ptrdiff_t kMostLines = 60;
   if (topic.empty()) {
     std::string all = help_text(program, schema, "all");
@@ -254,16 +254,14 @@ std::string help_text(const ProgramText& program, const Schema& schema, const st
     }
   }
   std::string out = topic.empty() || topic == "all" ? program.about : "";
-  std::string group;
-  for (const Option& option : schema.options()) {
-    if (topic.empty() ? !option.common : topic != "all" && topic != topic_of(option.group)) {
-      continue;
+  for (const std::string& group : groups) {
+    std::string lines;
+    for (const Option& option : schema.options()) {
+      if (option.group == group && (topic.empty() ? option.common : topic == "all" || topic == topic_of(group))) {
+        describe_option(option, topic.empty(), lines);
+      }
     }
-    if (option.group != group) {
-      group = option.group;
-      out += (topic.empty() ? "" : "\n") + group + ":\n";
-    }
-    describe_option(option, topic.empty(), out);
+    out += lines.empty() ? "" : (topic.empty() ? "" : "\n") + group + ":\n" + lines;
   }
   if (topic.empty()) {
     wrap("More:", "--help GROUP (" + known + "); --help all, with files and exit codes; --version", 6, out);

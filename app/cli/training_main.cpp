@@ -29,7 +29,7 @@ void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& o
   policy.progress = [out = options.out, copies] {
     return newest_state(out) + (copies->empty() ? "" : newest_state(*copies));
   };
-  policy.hold = [wanted = options.copy_every > 0, copies](const std::string& job) -> std::shared_ptr<void> {
+  policy.hold = [wanted = options.run.copy_every > 0, copies](const std::string& job) -> std::shared_ptr<void> {
     nn::remove_abandoned_copies();
     if (!wanted) {
       return nullptr;

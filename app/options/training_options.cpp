@@ -50,14 +50,14 @@ constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sh
                                                           "zero"};
 
 void require_optimizer(const TrainingOptions& o) {
-  const OptimizerKind optimizer = parse_optimizer(o.optimizer);
-  const bool takes_momentum = optimizer != OptimizerKind::adam && optimizer != OptimizerKind::adamw;
-  require<UsageError>(!o.nesterov || (takes_momentum && o.momentum > 0),
+  const OptimizerOptions& optimizer = o.trainer.optimizer;
+  const bool takes_momentum = optimizer.kind != OptimizerKind::adam && optimizer.kind != OptimizerKind::adamw;
+  require<UsageError>(!optimizer.nesterov || (takes_momentum && optimizer.momentum > 0),
                       "--nesterov needs --optimizer sgd, lars or muon and a --momentum above 0");
-  require<UsageError>(o.clip_value == 0 || optimizer != OptimizerKind::lars, "--clip-value is ", o.clip_value,
+  require<UsageError>(optimizer.clip_value == 0 || optimizer.kind != OptimizerKind::lars, "--clip-value is ",
+                      optimizer.clip_value,
                       " beside --optimizer lars, expected 0: lars takes the norms of gradients as they are");
   (void)given_learning_rate(o);
-  (void)parse_loss_scale(o.loss_scale);
 }
 
 /// Schedule, warm-up, moving average and groups of parameters.
@@ -65,31 +65,32 @@ void require_recipe(const TrainingOptions& o) {
   const auto need = [](bool right, const char* option, const auto& value, const char* expected) {
     require<UsageError>(right, option, " is ", value, ", expected ", expected);
   };
-  (void)parse_schedule(o.schedule);
   double before = 0;
   for (const double milestone : o.milestones) {
     need(std::isfinite(milestone) && milestone > before && milestone <= 1e9, "--milestones", milestone,
          "epochs above 0 that ascend");
     before = milestone;
   }
-  const bool linear = parse_warmup(o.warmup) == Schedule::WarmUp::linear;
-  const double factor = o.warmup_factor.value_or(1);
+  const Schedule& schedule = o.trainer.schedule;
+  const bool linear = schedule.warmup == Schedule::WarmUp::linear;
+  const double factor = schedule.warmup_factor.value_or(1);
   need(factor <= 1 && (linear ? factor >= 0 : factor > 0), "--warmup-factor", factor,
        linear ? "0 to 1" : "above 0, at most 1, unless --warmup is linear");
-  need(linear || o.warmup_factor, "--warmup", o.warmup, "linear, or a --warmup-factor beside it");
+  need(linear || schedule.warmup_factor, "--warmup", name_of(schedule.warmup),
+       "linear, or a --warmup-factor beside it");
   const double epochs = o.warmup_epochs.value_or(0);
   need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none beside --warmup-steps");
 
-  require<UsageError>(o.ema || (o.ema_every == 1 && o.ema_warmup == -1 && !o.ema_ramp),
-                      "--ema-every, --ema-warmup and --ema-ramp need --ema");
+  const MovingAverageOptions& average = o.trainer.average;
+  require<UsageError>(
+      average.on() || o.chosen.contains("ema") || (average.every == 1 && average.copied_updates == -1 && !average.ramp),
+      "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
-    need(!value || !o.no_decay_norm.value_or(false), option, value.value_or(0), "none beside --no-decay-norm");
+    need(!value || o.trainer.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
+         "none beside --no-decay-norm");
   };
-  decay("--norm-weight-decay", o.norm_weight_decay);
-  decay("--bias-weight-decay", o.bias_weight_decay);
-  for (const std::string& rate : o.rate_scales) {
-    (void)parse_rate(rate);
-  }
+  decay("--norm-weight-decay", o.trainer.groups.norm_weight_decay);
+  decay("--bias-weight-decay", o.trainer.groups.bias_weight_decay);
 }
 
 constexpr std::int64_t kMaxVirtualRanks = 65536;
@@ -97,7 +98,7 @@ constexpr std::int64_t kMaxVirtualRanks = 65536;
 /// What --reproducible world is combined with.
 void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   const bool world = o.reproducible == "world";
-  const std::int64_t all = o.virtual_ranks;
+  const std::int64_t all = o.trainer.virtual_ranks;
   require<UsageError>(world || all == 0, "--virtual-ranks is ", all, " beside --reproducible ", o.reproducible,
                       ", expected --reproducible world");
   if (!world) {
@@ -109,18 +110,18 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   const auto beside = [](bool fits, const char* option, const auto& value, const char* expected) {
     require<UsageError>(fits, option, " is ", value, " beside --reproducible world, expected ", expected);
   };
-  beside(o.accumulate == 1, "--accumulate", o.accumulate, "1: each virtual rank is a micro-batch");
+  beside(o.trainer.accumulate == 1, "--accumulate", o.trainer.accumulate, "1: each virtual rank is a micro-batch");
   beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
   beside(o.overlap != Switch::on, "--overlap", "on", "auto: gradients are complete when the last virtual rank is");
-  beside(!o.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
+  beside(!o.trainer.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.clip_norm == 0, "--clip-norm is ", o.clip_norm,
-                      " beside --reproducible world with --strategy ", o.strategy,
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.clip_norm == 0, "--clip-norm is ",
+                      o.trainer.optimizer.clip_norm, " beside --reproducible world with --strategy ", o.strategy,
                       ", expected 0 or ddp: zero1 adds the norm by rank");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "lars",
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.kind != OptimizerKind::lars,
                       "--optimizer is lars beside --reproducible world with --strategy ", o.strategy,
                       ", expected ddp: zero1 adds the norms by rank");
-  beside(o.cuda_graph != Switch::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
+  beside(o.trainer.cuda_graph != CudaGraph::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
   beside(o.tune == Tune::off || o.tune == Tune::automatic || !o.choices.empty(), "--tune",
          o.tune == Tune::on ? "on" : "fast", "--choices, which keeps the timings: other timings give other bits");
 }
@@ -134,20 +135,20 @@ void require_compression(const TrainingOptions& o, const NamedStrategy& strategy
   };
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "one of the two");
   beside(o.reproducible != "world", "--reproducible", o.reproducible, "none: sums would be rounded where ranks meet");
-  beside(o.dtype != "f64" || size_of(sums.dtype) != 2, "--dtype", o.dtype,
+  beside(o.trainer.plan.dtype != DType::f64 || size_of(sums.dtype) != 2, "--dtype", "f64",
          "none: gradients are f64 and sent as they are");
   comm::SumOptions together = sums;
   together.order = o.reproducible == "layout" ? comm::SumOrder::ranks : sums.order;
-  const auto wrong = comm::misfit(
-      together, {.divided = strategy.strategy == Strategy::zero1,
-                 .loss_scale = resolved(parse_loss_scale(o.loss_scale), parse_precision(o.dtype).dtype).scales()});
+  const LossScale scale = resolved(o.trainer.optimizer.loss_scale, o.trainer.plan.dtype);
+  const auto wrong =
+      comm::misfit(together, {.divided = strategy.strategy == Strategy::zero1, .loss_scale = scale.scales()});
   if (!wrong) {
     return;
   }
   const std::string reason = wrong->reason.empty() ? "" : ": " + wrong->reason;
   beside(wrong->field != comm::SumField::order, "--reproducible", o.reproducible, "run", reason);
   beside(wrong->field != comm::SumField::strategy, "--strategy", o.strategy, "ddp", reason);
-  beside(wrong->field != comm::SumField::loss_scale, "a loss scale of", o.loss_scale, "--loss-scale off", reason);
+  beside(wrong->field != comm::SumField::loss_scale, "a loss scale of", text_of(scale), "--loss-scale off", reason);
 }
 
 }  // namespace
@@ -195,8 +196,8 @@ void require_training_options(const TrainingOptions& o) {
                       o.cost, "', expected one of the two");
   require<UsageError>(o.watchdog == 0 || (std::isfinite(o.watchdog) && o.watchdog >= 1), "--watchdog is ", o.watchdog,
                       ", expected seconds, at least 1, or 0 for none");
-  require<UsageError>(!o.stall_report || *o.stall_report == 0 || *o.stall_report < o.watchdog, "--stall-report is ",
-                      o.stall_report.value_or(0), " beside --watchdog ", o.watchdog,
+  require<UsageError>(!o.stall_report || *o.stall_report == 0 || (*o.stall_report > 0 && *o.stall_report < o.watchdog),
+                      "--stall-report is ", o.stall_report.value_or(0), " beside --watchdog ", o.watchdog,
                       ", expected fewer seconds than that, or 0 for none");
   require<UsageError>(o.choices.empty() || o.tune != Tune::off, "--choices is '", o.choices,
                       "', expected none with --tune off");
@@ -228,12 +229,12 @@ void require_training_options(const TrainingOptions& o) {
   require_recipe(o);
   const NamedStrategy strategy = strategy_named(o.strategy);
   require_world(o, strategy);
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.optimizer != "muon",
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.kind != OptimizerKind::muon,
                       "--optimizer is muon beside --strategy ", o.strategy,
                       ", expected ddp: muon needs whole matrices");
   require_compression(o, strategy);
-  require<UsageError>(o.dtype != "f64" || o.reduce_dtype == "fp32", "--reduce-dtype is ", o.reduce_dtype,
-                      " beside --dtype f64, expected none: gradients are f64 and sent as they are");
+  require<UsageError>(o.trainer.plan.dtype != DType::f64 || o.reduce_dtype == "fp32", "--reduce-dtype is ",
+                      o.reduce_dtype, " beside --dtype f64, expected none: gradients are f64 and sent as they are");
 }
 
 std::optional<double> given_learning_rate(const TrainingOptions& options) {
@@ -248,7 +249,7 @@ std::optional<double> given_learning_rate(const TrainingOptions& options) {
 
 comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu) {
   using Overlap = comm::WorkplaceOptions::Overlap;
-  const bool world = options.virtual_ranks > 0;
+  const bool world = options.trainer.virtual_ranks > 0;
   return {.threads = world ? 1 : options.threads,
           .overlap = world                                  ? Overlap::off
                      : options.overlap == Switch::automatic ? Overlap::automatic
@@ -261,13 +262,13 @@ comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bi
 ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples, const BaseRate& rate, int ranks,
                          int rank, const comm::CpuShare& share) {
   ResolvedTraining resolved;
-  require<UsageError>(o.virtual_ranks % ranks == 0, "--virtual-ranks is ", o.virtual_ranks, " and the job has ", ranks,
-                      " ranks, expected a number of ranks that divides it");
+  require<UsageError>(o.trainer.virtual_ranks % ranks == 0, "--virtual-ranks is ", o.trainer.virtual_ranks,
+                      " and the job has ", ranks, " ranks, expected a number of ranks that divides it");
   resolved.rules = run_rules({.ranks = ranks,
                               .global_batch = o.batch_per_rank ? o.batch_size : o.batch_size.value_or(o.default_batch),
                               .batch_per_rank = o.batch_per_rank,
-                              .accumulate = o.accumulate,
-                              .virtual_ranks = o.virtual_ranks,
+                              .accumulate = o.trainer.accumulate,
+                              .virtual_ranks = o.trainer.virtual_ranks,
                               .learning_rate = given_learning_rate(o),
                               .base_learning_rate = rate.base,
                               .reference_batch = rate.reference,
@@ -275,41 +276,12 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                               .processors = share.processors,
                               .sharers = share.sharers});
   const RunRules& rules = resolved.rules;
-  const Precision precision = parse_precision(o.dtype);
   TrainerOptions& t = resolved.trainer;
+  t = o.trainer;
   t.global_batch = rules.global_batch;
   t.accumulate = rules.accumulate;
   t.virtual_ranks = rules.virtual_ranks;
-  t.sync_batch_norm = o.sync_batch_norm;
-  t.check_gradients = o.check_gradients;
-  t.seed = o.seed;
-  t.plan.dtype = precision.dtype;
-  t.plan.tf32 = precision.tf32;
-  t.plan.recompute = parse_recompute(o.recompute);
-  t.plan.label_smoothing = o.label_smoothing;
-  t.plan.top_k = o.top_k;
-  t.optimizer = {.kind = parse_optimizer(o.optimizer),
-                 .momentum = o.momentum,
-                 .nesterov = o.nesterov,
-                 .beta1 = o.beta1,
-                 .beta2 = o.beta2,
-                 .epsilon = o.epsilon,
-                 .trust_coefficient = o.trust_coefficient,
-                 .clip_norm = o.clip_norm,
-                 .clip_value = o.clip_value,
-                 .skip_non_finite = o.skip_non_finite,
-                 .loss_scale = nn::resolved(parse_loss_scale(o.loss_scale), precision.dtype)};
-  t.weight_decay = o.weight_decay;
-  t.decay_all = !o.no_decay_norm.value_or(o.default_no_decay_norm);
-  t.groups.norm_weight_decay = o.norm_weight_decay;
-  t.groups.bias_weight_decay = o.bias_weight_decay;
-  std::transform(o.rate_scales.begin(), o.rate_scales.end(), std::back_inserter(t.groups.rates), parse_rate);
-  t.keep_last = o.keep_last;
-  t.shuffle_chunk = o.shuffle_chunk;
-  t.cuda_graph = o.cuda_graph == Switch::automatic ? CudaGraph::automatic
-                 : o.cuda_graph == Switch::on      ? CudaGraph::on
-                                                   : CudaGraph::off;
-  t.weights_beside = o.weights_beside;
+  t.optimizer.loss_scale = nn::resolved(t.optimizer.loss_scale, t.plan.dtype);
   t.loader_workers = rules.workers;
   t.prefetch = rules.prefetch;
   t.sums = compression_named(o.compress);
@@ -326,7 +298,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t.buckets.bucket_bytes =
       o.bucket_mb.empty() ? 0 : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));
 
-  require<UsageError>(o.keep_last || rules.global_batch <= training_samples,
+  require<UsageError>(o.trainer.keep_last || rules.global_batch <= training_samples,
                       o.batch_per_rank ? "--batch-per-rank" : "--batch-size", " is ",
                       o.batch_per_rank ? *o.batch_per_rank : rules.global_batch, ", a batch of ", rules.global_batch,
                       ", larger than the training set of ", training_samples, " samples; expected a batch of at most ",
@@ -336,42 +308,33 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                          .ranks = ranks,
                          .rank = rank,
                          .shuffle = true,
-                         .keep_last = o.keep_last,
-                         .seed = o.seed,
-                         .chunk = o.shuffle_chunk});
+                         .keep_last = o.trainer.keep_last,
+                         .seed = o.trainer.seed,
+                         .chunk = o.trainer.shuffle_chunk});
   constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // the schedule computes in double
-  require<UsageError>(o.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.epochs, ", of ", sampler.batches(),
-                      " batches each, expected at most ", kMostSteps / sampler.batches());
-  resolved.total_steps = o.epochs * sampler.batches();
-  if (o.steps > 0 && o.steps <= resolved.total_steps) {
-    resolved.total_steps = o.steps;
+  require<UsageError>(o.run.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.run.epochs, ", of ",
+                      sampler.batches(), " batches each, expected at most ", kMostSteps / sampler.batches());
+  resolved.total_steps = o.run.epochs * sampler.batches();
+  if (o.run.steps > 0 && o.run.steps <= resolved.total_steps) {
+    resolved.total_steps = o.run.steps;
     t.schedule_by_updates = true;
   }
   const auto steps_of = [&](double epochs) {
     return static_cast<std::int64_t>(std::llround(epochs * static_cast<double>(sampler.batches())));
   };
-  t.schedule.kind = parse_schedule(o.schedule);
   t.schedule.base = rules.learning_rate;
   t.schedule.total_steps = resolved.total_steps;
   t.schedule.warmup_steps = o.warmup_epochs       ? steps_of(*o.warmup_epochs)
                             : o.warmup_steps >= 0 ? o.warmup_steps
                                                   : warmup_steps(resolved.total_steps);
-  t.schedule.warmup = parse_warmup(o.warmup);
-  t.schedule.warmup_factor = o.warmup_factor;
-  t.schedule.gamma = o.gamma;
-  t.schedule.power = o.power;
-  t.schedule.end = o.lr_end;
-  require<UsageError>(o.lr_end <= t.schedule.base, "--lr-end is ", o.lr_end, ", expected at most the rate behind the ",
-                      "warm-up, ", t.schedule.base);
+  require<UsageError>(o.trainer.schedule.end <= t.schedule.base, "--lr-end is ", o.trainer.schedule.end,
+                      ", expected at most the rate behind the ", "warm-up, ", t.schedule.base);
   t.schedule.milestones = {resolved.total_steps / 2, resolved.total_steps * 3 / 4};
   if (!o.milestones.empty()) {
     t.schedule.milestones.resize(o.milestones.size());
     std::transform(o.milestones.begin(), o.milestones.end(), t.schedule.milestones.begin(), steps_of);
   }
-  t.average = {.decay = o.ema.value_or(0),
-               .every = o.ema_every,
-               .copied_updates = o.ema_warmup >= 0 ? o.ema_warmup : t.schedule.warmup_steps,
-               .ramp = o.ema_ramp};
+  t.average.copied_updates = t.average.copied_updates >= 0 ? t.average.copied_updates : t.schedule.warmup_steps;
   resolved.warnings = warnings(rules, t.optimizer.kind == OptimizerKind::lars, t.schedule.warmup_steps);
   return resolved;
 }

@@ -9,6 +9,7 @@
 #include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/run/trainer.hpp>
+#include <lockstep/nn/run/training_run.hpp>
 
 namespace lockstep {
 class Schema;
@@ -29,53 +30,22 @@ struct TrainingOptions {
   std::map<std::string, std::string> chosen{};
   std::string recipe;  ///< name or file of options that were read beneath the others, for the header
 
+  /// What is taken as it stands. Batches, steps, rates and workers depend on data and ranks: resolve() decides them.
+  TrainerOptions trainer{.optimizer = {.loss_scale = {.kind = LossScale::Kind::automatic}},
+                         .average = {.copied_updates = -1},  // those of the warm-up
+                         .schedule = {.kind = Schedule::Kind::cosine}};
+  RunOptions run{.epochs = 6, .keep = 1};
+
   // Training.
-  std::string dtype = "fp32";  ///< nn/plan/precision.hpp
-  std::int64_t epochs = 6;
-  std::int64_t steps = 0;                      ///< stop after this many; 0: no limit
-  std::optional<std::int64_t> batch_size;      ///< of all ranks; default_batch when neither is given
-  std::optional<std::int64_t> batch_per_rank;  ///< of a rank, in one micro-batch
+  std::optional<std::int64_t> batch_size{};      ///< of all ranks; default_batch when neither is given
+  std::optional<std::int64_t> batch_per_rank{};  ///< of a rank, in one micro-batch
   std::int64_t default_batch = 128;
-  std::int64_t accumulate = 1;
-  std::string recompute = "off";  ///< parse_recompute()
-  std::string optimizer = "sgd";
   std::string lr = "auto";
-  std::string schedule = "cosine";
   std::int64_t warmup_steps = -1;         ///< -1: a twentieth of the run
-  std::vector<double> milestones{};       ///< of step, in epochs; none: 1/2 and 3/4 of the run
-  double gamma = 0.1;                     ///< of step
-  double power = 2;                       ///< of polynomial
-  double lr_end = 0;                      ///< of cosine and polynomial
-  std::string warmup = "linear";          ///< parse_warmup()
-  std::optional<double> warmup_factor{};  ///< Schedule::warmup_factor; given unless linear
   std::optional<double> warmup_epochs{};  ///< instead of warmup_steps
-  std::optional<double> ema{};            ///< MovingAverageOptions::decay; none or 0: no average
-  std::int64_t ema_every = 1;             ///< this and what follows: only where ema is given
-  std::int64_t ema_warmup = -1;           ///< updates that are copied; -1: those of the warm-up
-  bool ema_ramp = false;
-  double momentum = 0.9;
-  bool nesterov = false;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double trust_coefficient = 0.001;
-  double clip_norm = 0;
-  double clip_value = 0;
-  bool skip_non_finite = false;
-  std::string loss_scale = "auto";
-  double weight_decay = 1e-4;
-  std::optional<bool> no_decay_norm{};  ///< default_no_decay_norm where not given
-  bool default_no_decay_norm = false;
-  std::optional<double> norm_weight_decay{};  ///< ParameterGroups
-  std::optional<double> bias_weight_decay{};
-  std::vector<std::string> rate_scales{};  ///< parse_rate()
-  std::vector<std::string> freeze{};       ///< Model::freezing()
-  double label_smoothing = 0;
-  int top_k = 0;
-  bool keep_last = false;
-  std::int64_t shuffle_chunk = 0;  ///< TrainerOptions::shuffle_chunk
-  std::uint64_t seed = 1;
-  int workers = -1;  ///< -1: by the rule of nn/run/run_rules.hpp
+  std::vector<double> milestones{};       ///< of step, in epochs; none: 1/2 and 3/4 of the run
+  std::vector<std::string> freeze{};      ///< Model::freezing()
+  int workers = -1;                       ///< -1: by the rule of nn/run/run_rules.hpp
 
   // Ranks.
   int threads = 0;  ///< of a rank on the host; 0: as Workplace decides
@@ -89,11 +59,6 @@ struct TrainingOptions {
   /// "layout": gradients are added in rank order; "world": numbers are those of `virtual_ranks`, on any number of
   /// ranks.
   std::string reproducible = "run";
-  std::int64_t virtual_ranks = 0;  ///< given with "world" alone
-  bool sync_batch_norm = false;
-  bool check_gradients = false;  ///< TrainerOptions::check_gradients
-  Switch cuda_graph = Switch::automatic;
-  bool weights_beside = false;      ///< TrainerOptions::weights_beside
   bool dependent_launches = false;  ///< comm::WorkplaceOptions::dependent_launches
   Tune tune = Tune::automatic;
   std::string choices;               ///< file of timed choices; empty: none
@@ -106,19 +71,11 @@ struct TrainingOptions {
 
   // Results.
   std::string out = "out";
-  std::int64_t log_every = 10;
-  bool tensorboard = false;  ///< write OUT/tensorboard too
-  std::int64_t checkpoint_every = 0;
-  std::int64_t copy_every = 0;  ///< steps between copies of the state in memory (MemoryCopies); 0: none
-  int restarts = 0;             ///< how often the job may be started again; with copy_every at least once
-  std::int64_t patience = 0;    ///< RunOptions::patience, RunOptions::max_seconds
-  double max_time = 0;
-  std::int64_t check_replicas = 0;  ///< steps between comparisons of the parameters over the ranks; 0: none
-  int keep = 1;                     ///< number of earlier checkpoints that stay as OUT/last.1, ...
-  int keep_best = 1;                ///< RunOptions::keep_best
-  std::int64_t report_waits = 0;    ///< number of first steps in the report; 0: no report
-  std::string trace;                ///< file of the timeline; empty: none
-  std::string trace_steps;          ///< "A:B" (nn/run/observers/run_trace.hpp); empty: default_trace_steps()
+  bool tensorboard = false;       ///< write OUT/tensorboard too
+  int restarts = 0;               ///< how often the job may be started again; with copy_every at least once
+  std::int64_t report_waits = 0;  ///< number of first steps in the report; 0: no report
+  std::string trace;              ///< file of the timeline; empty: none
+  std::string trace_steps;        ///< "A:B" (nn/run/observers/run_trace.hpp); empty: default_trace_steps()
   std::string init;
   std::string resume;
   bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`

@@ -115,14 +115,6 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   if (!parsed.text.empty()) {
     return parsed;
   }
-  if (o.data.spec != "synthetic") {
-    for (const char* name : {"train_images", "test_images", "classes"}) {
-      const lockstep::Option& option = *schema.find(name);
-      lockstep::require<lockstep::UsageError>(!option.given, option.spelled(), " is ", option.text(), " beside --data ",
-                                              o.data.spec,
-                                              ", expected --data synthetic: files have as many as they have");
-    }
-  }
   o.training.chosen = schema.given(/*kept_only=*/true);
   lockstep::require<lockstep::UsageError>(
       (o.mean.empty() || o.mean.size() == 3) && o.mean.empty() == o.std.empty() && o.mean.size() == o.std.size(),
@@ -143,9 +135,17 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);
   require_augmentation_flags(o.augmentation, of_folder(o.data), o.pad, o.training);
+  if (o.data.spec != "synthetic") {
+    for (const char* name : {"train_images", "test_images", "classes"}) {
+      const lockstep::Option& option = *schema.find(name);
+      lockstep::require<lockstep::UsageError>(!option.given, option.spelled(), " is ", option.text(), " beside --data ",
+                                              o.data.spec,
+                                              ", expected --data synthetic: files have as many as they have");
+    }
+  }
   o.data.folder.crop = crop_of(o.augmentation);
   o.training.dry_run = o.training.dry_run || !o.augmentation.show_batch.empty();  // it leaves --out alone
-  o.data.seed = o.training.seed;
+  o.data.seed = o.training.trainer.seed;
   if (o.image_size) {
     o.data.synthetic.height = o.data.synthetic.width = o.data.folder.image_size = *o.image_size;
   }
@@ -158,11 +158,12 @@ bool of_folder(const nn::DataOptions& data) {
   return data.spec.starts_with("folder:") || data.spec.starts_with("list:") || data.spec.starts_with("packed:");
 }
 
-nn::BaseRate base_rate(const std::string& model, const std::string& optimizer) {
-  if (optimizer.starts_with("adam") || optimizer == "muon") {
+nn::BaseRate base_rate(const std::string& model, nn::OptimizerKind optimizer) {
+  using Kind = nn::OptimizerKind;
+  if (optimizer == Kind::adam || optimizer == Kind::adamw || optimizer == Kind::muon) {
     return {1e-3, 0};
   }
-  const double scale = optimizer == "lars" ? 100 : 1;
+  const double scale = optimizer == Kind::lars ? 100 : 1;
   if (model == "mlp") {
     return {0.02 * scale, 128};
   }

@@ -49,6 +49,6 @@ struct Options {
 /// The learning rate that "auto" begins with: 0.1 at 128 for small images (He et al. 2015), 0.1 at 256 for large ones
 /// (Goyal et al. 2017), 0.02 at 128 for mlp, 1.5 at 1024 for airbench94 (Jordan 2024); 100 times that with LARS, whose
 /// trust ratios are small; 0.001 at any batch with Adam, AdamW and Muon.
-[[nodiscard]] lockstep::nn::BaseRate base_rate(const std::string& model, const std::string& optimizer);
+[[nodiscard]] lockstep::nn::BaseRate base_rate(const std::string& model, lockstep::nn::OptimizerKind optimizer);
 
 }  // namespace train_resnet

@@ -32,7 +32,9 @@ std::string bits_text(double bits) {
 nn::Recipe recipe_of(const Options& o, const nn::Model& model, const TextData& text) {
   const double histogram = train_text::histogram_bits(*text.train, *text.validation, text.vocabulary);
   nn::Recipe recipe{.model = model, .train = text.train, .test = text.validation};
-  if (o.training.optimizer.starts_with("adam") || o.training.optimizer == "muon") {
+  using Kind = nn::OptimizerKind;
+  const Kind kind = o.training.trainer.optimizer.kind;
+  if (kind == Kind::adam || kind == Kind::adamw || kind == Kind::muon) {
     recipe.rate = {2e-3, 0};
   }
   recipe.samples = "windows";
@@ -67,7 +69,7 @@ std::string sample(Context& context, const Options& o, const TextData& text, nn:
                                                                    {.tokens = o.sample,
                                                                     .prompt = prompt,
                                                                     .temperature = o.temperature,
-                                                                    .seed = o.training.seed,
+                                                                    .seed = o.training.trainer.seed,
                                                                     .plan = {.dtype = plan.dtype, .tf32 = plan.tf32}});
   return text.bytes() ? train_text::printable(o.prompt + train_text::bytes_of(said)) : train_text::ids_text(said);
 }

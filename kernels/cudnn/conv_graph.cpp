@@ -201,6 +201,37 @@ class Search {
   std::vector<std::string>* refused_;
 };
 
+/// What cuDNN calls the operation of a pass and its attributes.
+struct PassNames {
+  cudnnBackendDescriptorType_t operation;
+  cudnnBackendAttributeName_t conv, alpha, beta, x, weights, y;
+};
+constexpr PassNames kForward{CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC,
+                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
+                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA,
+                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
+                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W,
+                             CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y};
+constexpr PassNames kBackwardData{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W,
+                                  CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY};
+constexpr PassNames kBackwardWeights{CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+                                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
+                                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA,
+                                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
+                                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X,
+                                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
+                                     CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY};
+
+const PassNames& names_of(ConvPass pass) {
+  return pass == ConvPass::forward ? kForward : pass == ConvPass::backward_data ? kBackwardData : kBackwardWeights;
+}
+
 }  // namespace
 
 bool can_split(const ConvDesc& desc, ConvPass pass) {
@@ -327,6 +358,33 @@ struct OperationGraph::Parts {
     return tensor(vector);
   }
 
+  const Descriptor& description(const ConvGraph& graph) {
+    Descriptor made(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
+    made.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, static_cast<std::int64_t>(graph.stride.size()));
+    made.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
+    made.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION);
+    made.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, graph.pad_before);
+    made.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, graph.pad_after);
+    made.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, graph.dilation);
+    made.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, graph.stride);
+    made.finalize();
+    return keep(std::move(made));
+  }
+  /// The graph's pass, which writes y, x or the weights.
+  void convolution(const ConvGraph& graph, const Descriptor& conv, const Descriptor& x, const Descriptor& weights,
+                   const Descriptor& y) {
+    const PassNames& names = names_of(graph.pass);
+    Descriptor operation(names.operation);
+    operation.set(names.conv, conv);
+    operation.set(names.alpha, CUDNN_TYPE_FLOAT, 1.0F);
+    operation.set(names.beta, CUDNN_TYPE_FLOAT, graph.accumulate ? 1.0F : 0.0F);
+    operation.set(names.x, x);
+    operation.set(names.weights, weights);
+    operation.set(names.y, y);
+    operation.finalize();
+    operations.push_back(std::move(operation));
+  }
+
   /// to = x [mode b], in f32.
   void pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b, const Descriptor& to) {
     Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
@@ -399,65 +457,18 @@ struct OperationGraph::Parts {
 OperationGraph::OperationGraph(const ConvGraph& graph, const Target& target)
     : graph_(CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
   Parts parts{parts_, {}};
-  Descriptor description(CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR);
-  description.set(CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, static_cast<std::int64_t>(graph.stride.size()));
-  description.set(CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, CUDNN_DATA_FLOAT);
-  description.set(CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, CUDNN_CROSS_CORRELATION);
-  description.set(CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, graph.pad_before);
-  description.set(CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, graph.pad_after);
-  description.set(CUDNN_ATTR_CONVOLUTION_DILATIONS, graph.dilation);
-  description.set(CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, graph.stride);
-  description.finalize();
-  const Descriptor& conv = parts.keep(std::move(description));
-
+  const Descriptor& conv = parts.description(graph);
   const Descriptor& x = parts.tensor(graph.x);
   const Descriptor& weights = parts.tensor(graph.weights);
   const Descriptor& y = parts.tensor(graph.y);
-  const float alpha = 1.0F;
-  const float beta = graph.accumulate ? 1.0F : 0.0F;
-  const auto convolution = [&](cudnnBackendDescriptorType_t type, cudnnBackendAttributeName_t conv_name,
-                               cudnnBackendAttributeName_t alpha_name, cudnnBackendAttributeName_t beta_name,
-                               cudnnBackendAttributeName_t x_name, cudnnBackendAttributeName_t w_name,
-                               cudnnBackendAttributeName_t y_name, const Descriptor& of_x, const Descriptor& of_w,
-                               const Descriptor& of_y) {
-    Descriptor operation(type);
-    operation.set(conv_name, conv);
-    operation.set(alpha_name, CUDNN_TYPE_FLOAT, alpha);
-    operation.set(beta_name, CUDNN_TYPE_FLOAT, beta);
-    operation.set(x_name, of_x);
-    operation.set(w_name, of_w);
-    operation.set(y_name, of_y);
-    operation.finalize();
-    parts.operations.push_back(std::move(operation));
-  };
-  const auto forward = [&](const Descriptor& to) {
-    convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, x, weights, to);
-  };
-  const auto to_data = [&](const Descriptor& to) {
-    convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, to, weights,
-                y);
-  };
-  const auto to_weights = [&](const Descriptor& to) {
-    convolution(CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW,
-                CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, x, to, y);
-  };
   switch (graph.pass) {
     case ConvPass::forward:
       if (graph.bias) {
         const Descriptor& sums = parts.passing(graph.y);
-        forward(sums);
+        parts.convolution(graph, conv, x, weights, sums);
         parts.pointwise(CUDNN_POINTWISE_ADD, sums, &parts.tensor(*graph.bias), y);
       } else {
-        forward(y);
+        parts.convolution(graph, conv, x, weights, y);
       }
       if (graph.norm.wanted) {
         parts.serve_forward(graph.y, y);
@@ -466,19 +477,19 @@ OperationGraph::OperationGraph(const ConvGraph& graph, const Target& target)
     case ConvPass::backward_data:
       if (graph.norm.wanted) {
         const Descriptor& dx = parts.passing(graph.x);
-        to_data(dx);
+        parts.convolution(graph, conv, dx, weights, y);
         parts.serve_backward(graph.x, graph.norm, &dx, x);
       } else {
-        to_data(x);
+        parts.convolution(graph, conv, x, weights, y);
       }
       break;
     case ConvPass::backward_weights:
       if (graph.passes_on) {
         const Descriptor& sums = parts.passing(graph.weights);
-        to_weights(sums);
+        parts.convolution(graph, conv, x, sums, y);
         parts.pointwise(CUDNN_POINTWISE_IDENTITY, sums, nullptr, weights);
       } else {
-        to_weights(weights);
+        parts.convolution(graph, conv, x, weights, y);
       }
       break;
   }

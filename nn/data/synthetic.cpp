@@ -176,6 +176,121 @@ struct Speck {
 };
 constexpr int kSpecks = 4;
 
+// What one image shows, and how its pixels are drawn.
+class Picture {
+ public:
+  Picture(int class_index, float width, float height, Random& random) : drawing_(class_index), w_(width), h_(height) {
+    const float side = std::min(h_, w_);
+    // Surroundings: a colour and its change over half the image. Figure: the same colour made brighter or darker, and
+    // each channel moved a little more.
+    const float sign = random.below(2) == 0 ? -1.0F : 1.0F;
+    const float contrast = between(random, 40, 110) * sign;
+    for (std::size_t c = 0; c < 3; ++c) {
+      ground_[c] = 127.5F - 0.5F * contrast + between(random, -60, 60);
+      rise_x_[c] = between(random, -35, 35) / (0.5F * w_);
+      rise_y_[c] = between(random, -35, 35) / (0.5F * h_);
+      shift_[c] = contrast + between(random, -35, 35);
+    }
+    noise_ = between(random, 4, 24);
+
+    // Place. (cos, sin) = ((1 - t^2), 2t) / (1 + t^2) is a rotation by 2 atan(t): up to 17 degrees.
+    radius_ = between(random, 0.20, 0.36) * side;
+    const float stretch = between(random, 0.85, 1.18);
+    const float t = between(random, -0.15, 0.15);
+    cosine_ = (1.0F - t * t) / (1.0F + t * t);
+    sine_ = 2.0F * t / (1.0F + t * t);
+    centre_x_ = between(random, radius_, w_ - radius_);
+    centre_y_ = between(random, radius_, h_ - radius_);
+    scale_x_ = 1.0F / (radius_ * stretch);
+    scale_y_ = stretch / radius_;
+
+    for (Speck& speck : specks_) {
+      speck = {between(random, 0, w_), between(random, 0, h_), between(random, 0.02, 0.07) * side, {}};
+      for (float& c : speck.colour) {
+        c = between(random, 0, 255);
+      }
+    }
+    noise_state_ = random.bits();
+    noise_state_ = noise_state_ << 32 | random.bits();
+  }
+
+  // Draws `count` pixels of a row, at most kPiece, from column `first` on. y: the row's middle.
+  void draw(float y, std::int64_t first, std::size_t count, std::uint8_t* pixel) {
+    Floats x;
+    Floats u;
+    Floats v;
+    Floats cover;
+    for (std::size_t i = 0; i < count; ++i) {
+      x[i] = static_cast<float>(static_cast<int>(first) + static_cast<int>(i)) + 0.5F;
+      u[i] = ((x[i] - centre_x_) * cosine_ + (y - centre_y_) * sine_) * scale_x_;
+      v[i] = ((y - centre_y_) * cosine_ - (x[i] - centre_x_) * sine_) * scale_y_;
+    }
+    drawing_.distances(u, v, count, cover);
+    std::array<std::array<std::uint32_t, kPiece>, 3> bytes;  // two of each channel
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::uint64_t word = next_word(noise_state_);
+      bytes[0][i] = static_cast<std::uint32_t>(word) & 0xffffU;
+      bytes[1][i] = static_cast<std::uint32_t>(word) >> 16;
+      bytes[2][i] = static_cast<std::uint32_t>(word >> 32) & 0xffffU;
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      cover[i] = limited(0.5F - cover[i] * radius_, 1);  // from figure units to pixels: smooth over one pixel
+    }
+    std::array<std::array<std::int32_t, kPiece>, 3> values;
+    for (std::size_t c = 0; c < 3; ++c) {
+      Floats& clean = u;
+      for (std::size_t i = 0; i < count; ++i) {
+        clean[i] = ground_[c] + rise_x_[c] * (x[i] - 0.5F * w_) + rise_y_[c] * (y - 0.5F * h_) + cover[i] * shift_[c];
+      }
+      for (const Speck& speck : specks_) {
+        const float dy = y - speck.y;
+        const float square = speck.radius * speck.radius;
+        // No column further away is inside.
+        const auto column = [&](float at) {
+          return static_cast<std::size_t>(limited(at - static_cast<float>(first), static_cast<float>(count)));
+        };
+        const std::size_t end = dy * dy < square ? column(speck.x + speck.radius + 2) : 0;
+        for (std::size_t i = column(speck.x - speck.radius - 2); i < end; ++i) {
+          const float dx = x[i] - speck.x;
+          if (dx * dx + dy * dy < square) {
+            clean[i] = speck.colour[c];
+          }
+        }
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        // A triangular distribution with mean 0 and variance 1/6.
+        const auto sum = static_cast<std::int32_t>((bytes[c][i] & 255U) + (bytes[c][i] >> 8));
+        const float n = (static_cast<float>(sum) - 255.0F) / 256.0F;
+        values[c][i] = static_cast<std::int32_t>(limited(clean[i] + 2.45F * noise_ * n + 0.5F, 255));
+      }
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::size_t c = 0; c < 3; ++c) {
+        pixel[3 * i + c] = static_cast<std::uint8_t>(values[c][i]);
+      }
+    }
+  }
+
+ private:
+  Drawing drawing_;
+  float w_;
+  float h_;
+  Colour ground_;
+  Colour rise_x_;
+  Colour rise_y_;
+  Colour shift_;
+  float noise_;
+  float radius_;
+  float cosine_;
+  float sine_;
+  float centre_x_;
+  float centre_y_;
+  float scale_x_;
+  float scale_y_;
+  std::array<Speck, kSpecks> specks_;
+  std::uint64_t noise_state_;
+};
+
 class Synthetic final : public ImageDataset {
  public:
   Synthetic(DatasetInfo info, std::uint64_t seed, std::uint64_t split)
@@ -185,106 +300,12 @@ class Synthetic final : public ImageDataset {
 
   void read(std::int64_t index, std::span<std::uint8_t> image) const override {
     Random random(seed_, RandomUse::synthetic, split_, static_cast<std::uint64_t>(index));
-    const auto h = static_cast<float>(height());
-    const auto w = static_cast<float>(width());
-    const float side = std::min(h, w);
-    const Drawing drawing(label(index));
-
-    // Surroundings: a colour and its change over half the image. Figure: the same colour made brighter or darker, and
-    // each channel moved a little more.
-    Colour ground;
-    Colour rise_x;
-    Colour rise_y;
-    Colour shift;
-    const float sign = random.below(2) == 0 ? -1.0F : 1.0F;
-    const float contrast = between(random, 40, 110) * sign;
-    for (std::size_t c = 0; c < 3; ++c) {
-      ground[c] = 127.5F - 0.5F * contrast + between(random, -60, 60);
-      rise_x[c] = between(random, -35, 35) / (0.5F * w);
-      rise_y[c] = between(random, -35, 35) / (0.5F * h);
-      shift[c] = contrast + between(random, -35, 35);
-    }
-    const float noise = between(random, 4, 24);
-
-    // Place. (cos, sin) = ((1 - t^2), 2t) / (1 + t^2) is a rotation by 2 atan(t): up to 17 degrees.
-    const float radius = between(random, 0.20, 0.36) * side;
-    const float stretch = between(random, 0.85, 1.18);
-    const float t = between(random, -0.15, 0.15);
-    const float cosine = (1.0F - t * t) / (1.0F + t * t);
-    const float sine = 2.0F * t / (1.0F + t * t);
-    const float centre_x = between(random, radius, w - radius);
-    const float centre_y = between(random, radius, h - radius);
-    const float scale_x = 1.0F / (radius * stretch);
-    const float scale_y = stretch / radius;
-
-    std::array<Speck, kSpecks> specks;
-    for (Speck& speck : specks) {
-      speck = {between(random, 0, w), between(random, 0, h), between(random, 0.02, 0.07) * side, {}};
-      for (float& c : speck.colour) {
-        c = between(random, 0, 255);
-      }
-    }
-    std::uint64_t noise_state = random.bits();
-    noise_state = noise_state << 32 | random.bits();
-
+    Picture picture(label(index), static_cast<float>(width()), static_cast<float>(height()), random);
     std::uint8_t* pixel = image.data();
     for (std::int64_t row = 0; row < height(); ++row) {
-      const float y = static_cast<float>(row) + 0.5F;
       for (std::int64_t first = 0; first < width(); first += kPiece) {
         const auto count = static_cast<std::size_t>(std::min(width() - first, kPiece));
-        Floats x;
-        Floats u;
-        Floats v;
-        Floats cover;
-        for (std::size_t i = 0; i < count; ++i) {
-          x[i] = static_cast<float>(static_cast<int>(first) + static_cast<int>(i)) + 0.5F;
-          u[i] = ((x[i] - centre_x) * cosine + (y - centre_y) * sine) * scale_x;
-          v[i] = ((y - centre_y) * cosine - (x[i] - centre_x) * sine) * scale_y;
-        }
-        drawing.distances(u, v, count, cover);
-        std::array<std::array<std::uint32_t, kPiece>, 3> bytes;  // two of each channel
-        for (std::size_t i = 0; i < count; ++i) {
-          const std::uint64_t word = next_word(noise_state);
-          bytes[0][i] = static_cast<std::uint32_t>(word) & 0xffffU;
-          bytes[1][i] = static_cast<std::uint32_t>(word) >> 16;
-          bytes[2][i] = static_cast<std::uint32_t>(word >> 32) & 0xffffU;
-        }
-        for (std::size_t i = 0; i < count; ++i) {
-          cover[i] = limited(0.5F - cover[i] * radius, 1);  // from figure units to pixels: smooth over one pixel
-        }
-        std::array<std::array<std::int32_t, kPiece>, 3> values;
-        for (std::size_t c = 0; c < 3; ++c) {
-          Floats& clean = u;
-          for (std::size_t i = 0; i < count; ++i) {
-            clean[i] = ground[c] + rise_x[c] * (x[i] - 0.5F * w) + rise_y[c] * (y - 0.5F * h) + cover[i] * shift[c];
-          }
-          for (const Speck& speck : specks) {
-            const float dy = y - speck.y;
-            const float square = speck.radius * speck.radius;
-            // No column further away is inside.
-            const auto column = [&](float at) {
-              return static_cast<std::size_t>(limited(at - static_cast<float>(first), static_cast<float>(count)));
-            };
-            const std::size_t end = dy * dy < square ? column(speck.x + speck.radius + 2) : 0;
-            for (std::size_t i = column(speck.x - speck.radius - 2); i < end; ++i) {
-              const float dx = x[i] - speck.x;
-              if (dx * dx + dy * dy < square) {
-                clean[i] = speck.colour[c];
-              }
-            }
-          }
-          for (std::size_t i = 0; i < count; ++i) {
-            // A triangular distribution with mean 0 and variance 1/6.
-            const auto sum = static_cast<std::int32_t>((bytes[c][i] & 255U) + (bytes[c][i] >> 8));
-            const float n = (static_cast<float>(sum) - 255.0F) / 256.0F;
-            values[c][i] = static_cast<std::int32_t>(limited(clean[i] + 2.45F * noise * n + 0.5F, 255));
-          }
-        }
-        for (std::size_t i = 0; i < count; ++i) {
-          for (std::size_t c = 0; c < 3; ++c) {
-            pixel[3 * i + c] = static_cast<std::uint8_t>(values[c][i]);
-          }
-        }
+        picture.draw(static_cast<float>(row) + 0.5F, first, count, pixel);
         pixel += 3 * count;
       }
     }

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <sstream>
 
 #include <fnmatch.h>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
@@ -72,6 +74,37 @@ std::string text_of(const ParameterGroups& groups) {
     add("rates" + rates);
   }
   return text;
+}
+
+void describe(Schema& schema, ParameterGroups& groups) {
+  schema.group("Training");
+  schema.add("norm_weight_decay", groups.norm_weight_decay, "decay of norm parameters, instead of --weight-decay")
+      .at_least(0)
+      .instead_of("no_decay_norm");
+  schema
+      .add("bias_weight_decay", groups.bias_weight_decay, "decay of biases of other layers, instead of --weight-decay")
+      .at_least(0)
+      .instead_of("no_decay_norm");
+  const auto text = [&groups] {
+    std::string rates;
+    for (const ParameterGroups::Rate& rate : groups.rates) {
+      rates += concat(rates.empty() ? "" : ",", rate.pattern, '=', exact_text(rate.factor));
+    }
+    return rates;
+  };
+  const auto read = [&groups](const std::string& given) {
+    groups.rates.clear();
+    std::istringstream parts(given);
+    for (std::string part; std::getline(parts, part, ',');) {
+      groups.rates.push_back(parse_rate(part));
+    }
+    return true;
+  };
+  schema
+      .own("rate_scale", "PATTERN=FACTOR",
+           "factors of the learning rate by parameter name, e.g. 'layer4.*=0.1,fc.*=1'; the last that fits counts",
+           text, read)
+      .list = true;
 }
 
 }  // namespace lockstep::nn

@@ -4,6 +4,10 @@
 #include <string>
 #include <vector>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 /// Groups of parameters that the optimizer treats otherwise than the rest: decay by role, rates by name. They decide
@@ -26,5 +30,6 @@ struct ParameterGroups {
 void require_groups(const ParameterGroups& groups, const std::vector<std::string>& names);
 /// All settings: "norm decay 0, bias decay 0.1, rates layer4.*=0.1 fc.*=10"; empty without any.
 [[nodiscard]] std::string text_of(const ParameterGroups& groups);
+void describe(Schema& schema, ParameterGroups& groups);
 
 }  // namespace lockstep::nn

@@ -3,6 +3,7 @@
 #include <charconv>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
@@ -77,6 +78,20 @@ void add_loss_scale(Context& context, ParameterSet& parameters, double initial, 
                            .saved_as = good,
                            .beside = scale,
                            .numbers = Numbers::counts});
+}
+
+void describe(Schema& schema, LossScale& scale) {
+  schema.group("Training");
+  const auto text = [](const LossScale& of) {
+    return of.kind == LossScale::Kind::fixed     ? exact_text(of.initial)
+           : of.kind == LossScale::Kind::dynamic ? std::string("dynamic")
+                                                 : text_of(of);
+  };
+  schema
+      .named("loss_scale", scale, text, parse_loss_scale,
+             "factor of the loss in training: dynamic (halved when gradients are not finite, doubled after 2000 "
+             "updates), a number, off; auto: dynamic for fp16")
+      .looks_like("TEXT");
 }
 
 }  // namespace lockstep::nn

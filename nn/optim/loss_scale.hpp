@@ -6,6 +6,10 @@
 #include <lockstep/kernels/loss_scale.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 /// Whether and how the loss of training is scaled (Micikevicius et al. 2018, "Mixed Precision Training", section 3.2):
@@ -34,5 +38,6 @@ void require_loss_scale(const LossScale& scale);
 /// Adds the scale, at first `initial`, and its count of good updates to the states of a set. Once (StateError). A scale
 /// that is not dynamic never changes; checkpoints hold a dynamic one.
 void add_loss_scale(Context& context, ParameterSet& parameters, double initial, bool dynamic);
+void describe(Schema& schema, LossScale& scale);
 
 }  // namespace lockstep::nn

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
@@ -31,6 +32,21 @@ std::string text_of(const MovingAverageOptions& options) {
   return concat(exact_text(options.decay), options.every > 1 ? concat(" every ", options.every) : std::string(),
                 options.copied_updates > 0 ? concat(", copied for ", options.copied_updates) : std::string(),
                 options.ramp ? ", ramp" : "");
+}
+
+void describe(Schema& schema, MovingAverageOptions& options) {
+  schema.group("Training");
+  schema
+      .add("ema", options.decay,
+           "decay of a moving average of the weights; the average is evaluated and kept, too; 0: none")
+      .fraction()
+      .is_common();
+  schema.add("ema_every", options.every, "updates from one averaging to the next, over the whole run").at_least(1);
+  schema
+      .add("ema_warmup", options.copied_updates,
+           "updates whose averagings, and the first behind them, copy the weights; -1: those of the warm-up")
+      .at_least(-1);
+  schema.add("ema_ramp", options.ramp, "behind these the decay grows up to --ema, 1 - (1 + n)^(-2/3) at the n-th");
 }
 
 }  // namespace lockstep::nn

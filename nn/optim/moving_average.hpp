@@ -3,6 +3,10 @@
 #include <cstdint>
 #include <string>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 /// An exponential moving average of the weights beside them (Polyak and Juditsky 1992; torch.optim.swa_utils.
@@ -35,5 +39,6 @@ struct MovingAverageOptions {
 void require_moving_average(const MovingAverageOptions& options);
 /// All settings that decide numbers: "0.999", "0.999 every 32, copied for 100, ramp".
 [[nodiscard]] std::string text_of(const MovingAverageOptions& options);
+void describe(Schema& schema, MovingAverageOptions& options);
 
 }  // namespace lockstep::nn

@@ -11,6 +11,7 @@
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/nn/optim/detail/rule.hpp>
 #include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 
 namespace lockstep::nn {
 
@@ -192,6 +193,33 @@ void Optimizer::update_shards(Context& context, const TensorView& learning_rate,
     updated(k);
   }
   has_sums_ = false;
+}
+
+void describe(Schema& schema, OptimizerOptions& options) {
+  schema.group("Training");
+  schema
+      .named(
+          "optimizer", options.kind, [](OptimizerKind kind) { return name_of(kind); }, parse_optimizer,
+          "sgd, adam, adamw, lars or muon; adamw: decoupled weight decay; muon: hidden matrices, adamw for the rest")
+      .is_common();
+  schema.add("momentum", options.momentum, "of sgd, lars and muon (0.95 with --nesterov is usual for muon)").fraction();
+  schema.add("nesterov", options.nesterov, "Nesterov momentum");
+  schema.add("beta1", options.beta1, "decay of the mean of gradients, adam, adamw and muon").fraction();
+  schema.add("beta2", options.beta2, "decay of the mean of their squares, adam, adamw and muon").fraction();
+  schema.add("epsilon", options.epsilon, "added to the denominator; lars: to the norm of the gradients")
+      .between(1e-30, 1e30);
+  schema
+      .add("trust_coefficient", options.trust_coefficient, "lars: norm of an update relative to the norm of its tensor")
+      .above(0);
+  schema.add("clip_value", options.clip_value, "bring each gradient into [-value, value], behind --clip-norm; 0: off")
+      .at_least(0);
+  schema
+      .add("clip_norm", options.clip_norm,
+           "scale gradients down to this norm; steps whose norm is not finite are skipped; 0: off")
+      .at_least(0)
+      .is_common();
+  schema.add("skip_non_finite", options.skip_non_finite, "leave out updates from gradients that are not finite");
+  describe(schema, options.loss_scale);
 }
 
 }  // namespace lockstep::nn

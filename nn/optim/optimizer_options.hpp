@@ -9,6 +9,10 @@
 #include <lockstep/nn/optim/loss_scale.hpp>
 #include <lockstep/nn/optim/update_rule.hpp>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 class Rule;  // detail/rule.hpp
@@ -59,5 +63,6 @@ struct NamedRule {
 inline constexpr std::array kBuiltInRules{NamedRule{"sgd", make_sgd}, NamedRule{"adam", make_adam},
                                           NamedRule{"adamw", make_adam}, NamedRule{"lars", make_lars},
                                           NamedRule{"muon", make_muon}};
+void describe(Schema& schema, OptimizerOptions& options);  // in optimizer.cpp
 
 }  // namespace lockstep::nn

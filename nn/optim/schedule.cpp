@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 
 namespace lockstep::nn {
 
@@ -87,6 +88,23 @@ void require_schedule(const Schedule& schedule) {
                       factor, ", expected ", linear ? "0" : "above 0", " to 1");
   require<UsageError>(linear || schedule.warmup_factor, "schedule: a ", name_of(schedule.warmup),
                       " warm-up has no factor, expected one");
+}
+
+void describe(Schema& schema, Schedule& schedule) {
+  schema.group("Training");
+  schema
+      .named(
+          "schedule", schedule.kind, [](Schedule::Kind kind) { return name_of(kind); }, parse_schedule,
+          "constant, step, cosine or polynomial")
+      .is_common();
+  schema.add("gamma", schedule.gamma, "step: factor at a milestone").above(0);
+  schema.add("power", schedule.power, "polynomial: the rate is what is left of the run to this power").above(0);
+  schema.add("lr_end", schedule.end, "cosine, polynomial: rate at the end of the run").at_least(0);
+  schema.named(
+      "warmup", schedule.warmup, [](Schedule::WarmUp form) { return name_of(form); }, parse_warmup,
+      "linear, constant or exponential");
+  schema.add("warmup_factor", schedule.warmup_factor,
+             "of the rate where the warm-up begins; linear without it: from 1 / its steps");
 }
 
 }  // namespace lockstep::nn

@@ -6,6 +6,10 @@
 #include <string_view>
 #include <vector>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 /// The learning rate as a function of the step alone, so that a resumed run continues exactly.
@@ -40,5 +44,7 @@ struct Schedule {
 [[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< UsageError listing the names
 /// UsageError for numbers out of range.
 void require_schedule(const Schedule& schedule);
+/// Form and factors; what depends on the length of a run is its maker's.
+void describe(Schema& schema, Schedule& schedule);
 
 }  // namespace lockstep::nn

@@ -75,6 +75,10 @@ std::string describe(const ops::MatmulDesc& d) {
 
 using Operands = LibraryOperands;
 
+double seconds_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
 std::size_t bytes_of(const TensorView& view) {
   return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
 }
@@ -274,6 +278,50 @@ int planning_threads() {
   return std::clamp(ProcessorSet::of_process().count(), 1, kMostThreads);
 }
 
+/// Times the candidates of every call, and keeps the fastest in `known`. options.progress hears the seconds since
+/// begin.
+void choose_all(Context& context, const std::map<std::string, LibraryCall>& calls, const ChoiceOptions& options,
+                std::chrono::steady_clock::time_point begin, std::map<std::string, TimedChoice>& known,
+                std::vector<std::string>& refused) {
+  std::map<std::string, Operands> operands;
+  Arenas arenas;
+  for (const auto& [text, call] : calls) {
+    const Operands o = operands_of(call, context.device());
+    arenas.a.need(o.a);
+    arenas.b.need(o.b);
+    arenas.bias.need(o.bias);
+    arenas.out.need(o.out);
+    operands.emplace(text, o);
+  }
+  std::uint64_t seed = 1;
+  for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
+    arena->fill(context, seed++);
+  }
+  std::vector<std::shared_ptr<const void>> chosen;  // the winners', so that prepare_conv2d() drops only the losers
+  const int threads = planning_threads();
+  int timed = 0;
+  for (auto next = calls.begin(); next != calls.end();) {
+    // A group has two calls a thread: no thread waits long for the last plan, and the losers need little memory.
+    std::vector<ops::ConvCall> ahead;
+    auto end = next;
+    for (int i = 0; i < 2 * threads && end != calls.end(); ++i, ++end) {
+      if (const auto* conv = std::get_if<ops::ConvCall>(&end->second)) {
+        ahead.push_back(*conv);
+      }
+    }
+    ops::prepare_conv2d(context, ahead, options.engines, threads);
+    for (; next != end; ++next) {
+      const auto& [text, call] = *next;
+      Chosen one = choose(context, call, arenas.at(operands.at(text)), options, refused);
+      known[text] = std::move(one.timed);
+      chosen.push_back(std::move(one.plan));
+      if (options.progress) {
+        options.progress(++timed, static_cast<int>(calls.size()), seconds_since(begin));
+      }
+    }
+  }
+}
+
 /// The convolutions among the calls, each with its choice.
 std::vector<ops::ConvCall> with_choices(const std::map<std::string, LibraryCall>& calls,
                                         const std::map<std::string, TimedChoice>& known) {
@@ -333,7 +381,7 @@ CallTimer call_timer(Context& context) {
     const auto begin = std::chrono::steady_clock::now();
     run();
     on.synchronize();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    return seconds_since(begin);
   };
 }
 
@@ -407,9 +455,7 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
   }
   require<UsageError>(options.runs >= 1 && options.give_up >= 1, "choices: runs is ", options.runs, ", give_up ",
                       options.give_up, ", expected at least 1");
-  const auto seconds_since_begin = [begin = std::chrono::steady_clock::now()] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  };
+  const auto begin = std::chrono::steady_clock::now();
   std::map<std::string, TimedChoice>& known = table[choice_key(context, options)];
   std::map<std::string, LibraryCall> missing;
   std::map<std::string, LibraryCall> stored;
@@ -422,50 +468,14 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
     (found == known.end() ? missing : stored).emplace(text, call);
   }
   std::vector<std::string> refused;
-  const int threads = planning_threads();
-  ops::prepare_conv2d(context, with_choices(stored, known), options.engines, threads);
+  ops::prepare_conv2d(context, with_choices(stored, known), options.engines, planning_threads());
   for (const auto& [text, call] : stored) {
     if (!can_be_planned(context, call, known.at(text).choice, refused)) {
       missing.emplace(text, call);
     }
   }
   if (!missing.empty()) {
-    std::map<std::string, Operands> operands;
-    Arenas arenas;
-    for (const auto& [text, call] : missing) {
-      const Operands o = operands_of(call, context.device());
-      arenas.a.need(o.a);
-      arenas.b.need(o.b);
-      arenas.bias.need(o.bias);
-      arenas.out.need(o.out);
-      operands.emplace(text, o);
-    }
-    std::uint64_t seed = 1;
-    for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
-      arena->fill(context, seed++);
-    }
-    std::vector<std::shared_ptr<const void>> chosen;  // the winners', so that prepare_conv2d() drops only the losers
-    int timed = 0;
-    for (auto next = missing.begin(); next != missing.end();) {
-      // A group has two calls a thread: no thread waits long for the last plan, and the losers need little memory.
-      std::vector<ops::ConvCall> ahead;
-      auto end = next;
-      for (int i = 0; i < 2 * threads && end != missing.end(); ++i, ++end) {
-        if (const auto* conv = std::get_if<ops::ConvCall>(&end->second)) {
-          ahead.push_back(*conv);
-        }
-      }
-      ops::prepare_conv2d(context, ahead, options.engines, threads);
-      for (; next != end; ++next) {
-        const auto& [text, call] = *next;
-        Chosen one = choose(context, call, arenas.at(operands.at(text)), options, refused);
-        known[text] = std::move(one.timed);
-        chosen.push_back(std::move(one.plan));
-        if (options.progress) {
-          options.progress(++timed, static_cast<int>(missing.size()), seconds_since_begin());
-        }
-      }
-    }
+    choose_all(context, missing, options, begin, known, refused);
   }
   Choices choices;
   std::map<std::string, int> distinct;
@@ -477,7 +487,7 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
     *report = {.calls = static_cast<int>(of_call.size()),
                .distinct = static_cast<int>(distinct.size()),
                .timed = static_cast<int>(missing.size()),
-               .seconds = seconds_since_begin(),
+               .seconds = seconds_since(begin),
                .refused = std::move(refused)};
   }
   return choices;

@@ -8,6 +8,7 @@
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/nn/plan/precision.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 
 namespace lockstep::nn {
 
@@ -378,6 +379,38 @@ std::string describe(const Plan& plan) {
         << static_cast<double>(again.workspace_bytes_without) / 1e6 << " MB\n";
   }
   return out.str();
+}
+
+void describe(Schema& schema, PlanOptions& options) {
+  schema.group("Training");
+  constexpr std::array<std::string_view, 6> kNames{"fp32", "f32", "tf32", "bf16", "fp16", "f64"};
+  schema
+      .own(
+          "dtype", "NAME",
+          "fp32 (or f32), tf32, bf16, fp16 or f64; tf32: fp32, on GPUs products round their factors; bf16, fp16: "
+          "activations and weights in 16 bits, master weights and sums in fp32 (fp16 on GPUs only); f64: host only",
+          [&options] {
+            return std::string(name_of(Precision{options.dtype, options.tf32}));
+          },
+          [&options, kNames](const std::string& name) {
+            if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
+              return false;
+            }
+            const Precision precision = parse_precision(name);
+            options.dtype = precision.dtype;
+            options.tf32 = precision.tf32;
+            return true;
+          })
+      .expects("fp32, f32, tf32, bf16, fp16 or f64")
+      .is_common();
+  schema.choice<Recompute>(
+      "recompute", options.recompute,
+      {{"off", Recompute::off}, {"cheap", Recompute::cheap}, {"blocks", Recompute::blocks}},
+      "activations that are not kept from forward to backward but computed again, bit for bit, so that a larger batch "
+      "fits; cheap: outputs of norms, activations, pools and dropout; blocks: also of convolutions and products, all "
+      "but what lies between blocks");
+  schema.add("label_smoothing", options.label_smoothing, "0 to 1").fraction().is_common();
+  schema.add("top_k", options.top_k, "test accuracy among the K largest outputs too; 0: no").at_least(0);
 }
 
 }  // namespace lockstep::nn

@@ -25,6 +25,10 @@ class ConvPlan;
 class MatmulPlan;
 }  // namespace lockstep::ops
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 class ChoiceVerifier;
@@ -301,5 +305,7 @@ class Plan {
 
 /// The per-layer table of --dry-run: calls, shapes, flops, bytes, lifetimes, and the memory they add up to.
 [[nodiscard]] std::string describe(const Plan& plan);
+/// What a program may choose of a plan: types, what is computed again, the loss.
+void describe(Schema& schema, PlanOptions& options);
 
 }  // namespace lockstep::nn

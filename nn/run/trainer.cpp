@@ -15,6 +15,7 @@
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/nn/step/state_file.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -765,6 +766,54 @@ std::size_t Trainer::planned_bytes() const {
 
 void Trainer::doing(const char* what) const noexcept {
   impl_->doing(what, impl_->position.step);
+}
+
+void describe(Schema& schema, TrainerOptions& options) {
+  schema.group("Training");
+  schema
+      .add("accumulate", options.accumulate,
+           "micro-batches of one update, whose gradients add up; takes the memory of one")
+      .at_least(1)
+      .is_common();
+  describe(schema, options.plan);
+  describe(schema, options.optimizer);
+  describe(schema, options.schedule);
+  schema.add("weight_decay", options.weight_decay, "L2 penalty; adamw: decoupled, parameters shrink by lr times this")
+      .at_least(0)
+      .is_common();
+  schema
+      .choice<bool>("no_decay_norm", options.decay_all, {{"false", true}, {"true", false}},
+                    concat("no decay on biases and norm parameters",
+                           options.decay_all ? "" : ", as here without --decay-norm"))
+      .looks_like("")  // a flag
+      .taken_back_by("decay_norm")
+      .instead_of("norm_weight_decay")
+      .instead_of("bias_weight_decay");
+  describe(schema, options.groups);
+  describe(schema, options.average);
+  schema.add("keep_last", options.keep_last, "train on the partial last batch of an epoch too");
+  schema
+      .add("shuffle_chunk", options.shuffle_chunk,
+           "samples that lie side by side in a packed file or in token files and are read together; the order shuffles "
+           "chunks of so many, then the samples of 16 chunks; a file that lies class by class is shuffled first "
+           "(lockstep-pack --shuffle), or batches hold few classes; 0: any sample may follow any other")
+      .at_least(0);
+  schema.add("seed", options.seed, "of all that is random: weights, order, augmentation").is_common();
+  schema.group("Ranks");
+  schema
+      .add("virtual_ranks", options.virtual_ranks,
+           "of --reproducible world: a batch is divided over so many, a power of two that the ranks divide")
+      .by_default("none");
+  schema.add("check_gradients", options.check_gradients,
+             "name the first gradient of each rank that is not finite before the ranks sum them; ends the job, unless "
+             "a loss scale, --clip-norm or --skip-non-finite lets an update be skipped");
+  schema.add("sync_batch_norm", options.sync_batch_norm,
+             "batch norm computes with the samples of all ranks in training, not with each rank's own");
+  schema.choice<CudaGraph>("cuda_graph", options.cuda_graph,
+                           {{"on", CudaGraph::on}, {"off", CudaGraph::off}, {"auto", CudaGraph::automatic}},
+                           "on a GPU: run each step as one CUDA graph; auto: where it can be");
+  schema.add("weights_beside", options.weights_beside,
+             "on a GPU: weight gradients on a second stream, beside passes over memory; more memory, the same bits");
 }
 
 }  // namespace lockstep::nn

@@ -21,6 +21,10 @@
 #include <lockstep/nn/run/test_views.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 /// The ranks that train together. `grad` carries gradient buckets on `comm_stream`, `control` small host values.
@@ -193,5 +197,7 @@ class Trainer {
 /// What in options and data decides the numbers of a run, as text by name: what ranks have to agree on, and what a
 /// checkpoint keeps to tell whether it is continued exactly. Seed and batch size are kept elsewhere.
 [[nodiscard]] std::map<std::string, std::string> option_texts(const TrainerOptions& options, const TrainingData& data);
+/// All that a program may choose of a trainer; what depends on data and ranks (batches, steps, workers) is its maker's.
+void describe(Schema& schema, TrainerOptions& options);
 
 }  // namespace lockstep::nn

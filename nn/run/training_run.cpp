@@ -11,6 +11,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
@@ -585,6 +586,44 @@ EvaluationEvent run_evaluation(Trainer& trainer, comm::Communicator& control, co
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer) {
   return Run(trainer, control, identity, options, std::move(progress), observer).run();
+}
+
+void describe(Schema& schema, RunOptions& options) {
+  schema.group("Training");
+  schema.add("epochs", options.epochs, "passes over the training set").at_least(1).is_common();
+  schema
+      .add("steps", options.steps,
+           "end the run, and its schedule, after N updates; give --resume the same N; 0: no limit")
+      .at_least(0)
+      .is_common();
+  schema.group("Ranks");
+  schema
+      .add("check_replicas", options.check_replicas,
+           "steps after which the parameters of all ranks are compared bit by bit; a difference ends the job; 0: never")
+      .at_least(0);
+  schema.group("Results");
+  schema.add("log_every", options.log_every, "steps between reports").at_least(1);
+  schema.add("checkpoint_every", options.checkpoint_every, "steps between checkpoints within an epoch; 0: none")
+      .at_least(0)
+      .is_common();
+  schema
+      .add("copy_every", options.copy_every,
+           "steps between copies of the state in the memory of the nodes (/dev/shm), from which a job with "
+           "--max-restarts goes on; 0: none")
+      .at_least(0);
+  schema.add("patience", options.patience, "finish after so many epochs in a row without a new best; 0: never")
+      .at_least(0);
+  schema
+      .add("max_time", options.max_seconds,
+           "stop with a checkpoint after so many seconds of training; those of earlier starts of the job count, exit "
+           "code 75; 0: never")
+      .at_least(0)
+      .is_common();
+  schema.add("keep", options.keep, "earlier checkpoints that stay beside OUT/last, as OUT/last.1, OUT/last.2, ...")
+      .at_least(0);
+  schema
+      .add("keep_best", options.keep_best, "the N best checkpoints stay as OUT/best-STEP; 1: the best alone, OUT/best")
+      .at_least(1);
 }
 
 }  // namespace lockstep::nn

@@ -11,6 +11,10 @@
 #include <lockstep/nn/run/observer.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 struct RunOptions {
@@ -67,5 +71,7 @@ RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunI
 /// metrics. The observer is told of the first one's begin, its micro-batches, and the end. Collective.
 EvaluationEvent run_evaluation(Trainer& trainer, comm::Communicator& control, const std::vector<RunMetric>& metrics,
                                RunObserver& observer);
+/// How long a run is, and what it keeps.
+void describe(Schema& schema, RunOptions& options);
 
 }  // namespace lockstep::nn

@@ -223,6 +223,10 @@ Option& Option::by_default(std::string text) {
   first = std::move(text);
   return *this;
 }
+Option& Option::expects(std::string text) {
+  expected_ = std::move(text);
+  return *this;
+}
 Option& Option::instead_of(std::string other) {
   not_with.push_back(std::move(other));
   return *this;
@@ -286,7 +290,17 @@ std::string Option::spelled(const std::string& field) {
 
 void Option::read(const std::string& given_text) {
   require<UsageError>(!path_ || !given_text.empty(), spelled(), " is empty, expected a path");
-  require<UsageError>(read_(given_text), spelled(), " is ", printable(given_text), ", expected ", expected_);
+  std::string expected = expected_;
+  bool taken = false;
+  try {
+    taken = read_(given_text);
+  } catch (const UsageError& error) {  // of a parser, which does not know the option's name
+    const std::string text = error.what();
+    const std::size_t at = text.find(", expected ");
+    require<UsageError>(at != std::string::npos, spelled(), ": ", text);
+    expected = text.substr(at + std::string_view(", expected ").size());
+  }
+  require<UsageError>(taken, spelled(), " is ", printable(given_text), ", expected ", expected);
   given = true;
 }
 

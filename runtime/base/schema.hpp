@@ -35,6 +35,7 @@ class Option {
   Option& looks_like(std::string value_type);
   Option& by_default(std::string text);  ///< what --help says is the default
   Option& instead_of(std::string other);
+  Option& expects(std::string text);  ///< what an error says of a text that read() does not take
   Option& taken_back_by(std::string name_of_negation);
   // What a value has to be, where there is one; NaN and infinity are refused by all of these.
   Option& at_least(double least);
@@ -113,6 +114,16 @@ class Schema {
       return false;
     };
     return own(std::move(name), std::move(type), std::move(help), text, read);
+  }
+  /// A value with a name: `name_of` gives it, `parse` takes it, and throws a UsageError that lists the names.
+  template <class T, class NameOf, class Parse>
+  Option& named(std::string name, T& value, NameOf name_of, Parse parse, std::string help) {
+    return own(
+        std::move(name), "NAME", std::move(help), [&value, name_of] { return std::string(name_of(value)); },
+        [&value, parse](const std::string& given) {
+          value = parse(given);
+          return true;
+        });
   }
   /// A value that is stored in a form of its own. text: as `read` takes it; read: false for a text that it does not
   /// know. The type says what is expected.

@@ -196,13 +196,13 @@ TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
   expect_refused(run("--dry-run --recipe " + file("nested.toml", "recipe = \"resnet50-v1\"\n")),
                  {"nested.toml:1: recipe is no option"});
   expect_refused(run("--dry-run --recipe " + file("no.toml", "epochs : 3\n")), {"no.toml:1: "});
-  expect_refused(run("--dry-run --recipe ''"), {"--recipe", "is empty, expected a name or a path"});
+  expect_refused(run("--dry-run --recipe ''"), {"--recipe", "is empty, expected a path"});
   expect_refused(run("--dry-run --recipe ./not-there.toml"), {"--recipe ./not-there.toml", "cannot be read"});
   expect_refused(run("--dry-run --recipe resnet51"), {"--recipe is 'resnet51', expected cifar-airbench94, "
                                                       "cifar-resnet20, resnet50-lars, resnet50-v1, resnet50-v2, or"});
   expect_refused(run("--dry-run --batch-size 16 --rate-scale 'layer9.*=0.1'"),
                  {"no parameter has a name like 'layer9.*'"});
-  expect_refused(run("--dry-run --rate-scale fc"), {"a rate of parameters is 'fc'"});
+  expect_refused(run("--dry-run --rate-scale fc"), {"--rate-scale is 'fc'"});
   expect_refused(run("--dry-run --ema 1"), {"--ema is 1, expected 0 <= value < 1"});
   for (const char* option : {"--ema-every 2", "--ema-warmup 0", "--ema-ramp"}) {
     expect_refused(run(std::string("--dry-run ") + option), {"--ema-every, --ema-warmup and --ema-ramp need --ema"});

@@ -1,13 +1,16 @@
 // lockstep-pack DIR FILE: the pictures of a folder or a list, or text or tokens, in one file, for --data packed:FILE;
 // --check FILE: whether such a file is whole. One process, no mpirun.
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include <CLI/CLI.hpp>
 
@@ -22,15 +25,13 @@ namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 /// Prints how far the work is, every five seconds.
 class ProgressLines {
  public:
   explicit ProgressLines(std::FILE* to) : to_(to) {}
-  [[nodiscard]] double seconds() const { return seconds_since(begin_); }
+  [[nodiscard]] double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+  }
   void operator()(const nn::PackProgress& progress) {
     constexpr double kEvery = 5;
     if (const double now = seconds(); now >= last_ + kEvery) {
@@ -61,12 +62,6 @@ int write(const Pack& pack, bool json) {
   return exit_code::kFinished;
 }
 
-int pack(nn::PackOptions options, const std::string& store, bool json) {
-  require<UsageError>(store == "files" || store == "pixels", "--store is ", store, ", expected files or pixels");
-  options.store = store == "files" ? nn::PackedStore::files : nn::PackedStore::pixels;
-  return write(nn::FolderPack(options), json);
-}
-
 /// Reads the file; standard output has the result alone.
 template <class File>
 int check(const std::string& path, int threads, bool json) {
@@ -82,102 +77,116 @@ int check(const std::string& path, int threads, bool json) {
   return exit_code::kFinished;
 }
 
+constexpr const char* kAbout =
+    "Writes what train_resnet --data folder:DIR or list:FILE reads into one file, for --data packed:FILE: the same\n"
+    "samples in the same order, so a run has the same bits, without a look at thousands of small files. The file "
+    "holds names,\n"
+    "labels and checksums; a damaged one is noticed when it is opened or read.\n\n"
+    "  lockstep-pack DIR train.pack                                   JPEG and PNG files as they are\n"
+    "  lockstep-pack DIR train.pack --store pixels --resize 256       decoded once, for processors that decode too\n"
+    "                                                                 slowly: a larger file, and other bits\n"
+    "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n"
+    "  lockstep-pack DIR train.pack --shuffle                         for disks: train_resnet --shuffle-chunk 64\n"
+    "  lockstep-pack list:train.txt,val.txt train.pack                files by lists, as train_resnet takes them\n"
+    "  lockstep-pack tokens:DIR train.pack                            what train_text --data tokens:DIR reads\n"
+    "  lockstep-pack text:PATH train.pack                             what train_text --data PATH reads\n"
+    "  lockstep-pack --check train.pack                               every checksum and picture, a line for each\n"
+    "                                                                 damaged sample or block of text or tokens\n\n"
+    "Exit codes: 0; 2 bad options, a folder that is no data, a damaged image or packed file, a file that exists;\n"
+    "3 a full disk.";
+
+class Command {
+ public:
+  Command() {
+    options_.seed = 1;  // as of train_resnet
+    options_.threads = default_threads();
+    CLI::Option* const folder =
+        app.add_option(
+               "DIR", options_.folder,
+               "train and val or test in it, with a folder of images for each class; or list:TRAIN,VAL, tokens:DIR or\n"
+               "text:PATH")
+            ->required();
+    CLI::Option* const out =
+        app.add_option("FILE", options_.out, "to write, outside of DIR; beside it FILE.tmp-... until it is whole")
+            ->required();
+    app.add_option("--store", store_,
+                   "files: as they are; pixels: decoded, so that reading needs no JPEG and PNG libraries. Pictures of\n"
+                   "their own size give the folder's bits, but for JPEGs of four times the image's side or more")
+        ->capture_default_str();
+    app.add_option("--resize", options_.resize,
+                   "pixels: pictures with a longer shorter side are resized to this one, as for evaluation; 0: none")
+        ->capture_default_str();
+    app.add_option("--val-fraction", options_.val_fraction,
+                   "so much of each class is for the test, where DIR has no folder val or test, or there is one list");
+    app.add_flag(
+        "--shuffle", options_.shuffle,
+        "store the training pictures in a random order, for train_resnet's --shuffle-chunk: a folder has them\n"
+        "class by class. A run has other bits than with the folder");
+    app.add_option("--seed", options_.seed, "of that split, train_resnet's --seed, and of --shuffle")
+        ->capture_default_str();
+    app.add_flag("--skip-damaged", options_.skip_damaged,
+                 "leave damaged images out and name them; else one is an error");
+    app.add_option("--vocabulary", vocabulary_, "tokens:DIR: ids have to be below it; none: any ids");
+    app.add_flag("--overwrite", options_.overwrite, "replace FILE");
+    app.add_flag("--json", json_,
+                 "the summary as JSON on standard output; the other lines on standard error. Beside --check: its\n"
+                 "result, with all damaged samples");
+    CLI::Option* const check =
+        app.add_option(
+               "--check", checked_,
+               "write nothing: read this packed file from end to end. Its header, its index and every sample's\n"
+               "checksum are compared, every JPEG and PNG file is decoded. The first 20 damaged samples are named")
+            ->type_name("FILE");
+    check->each([=](const std::string& /*path*/) {
+      folder->required(false);
+      out->required(false);
+    });
+    app.add_option("--threads", options_.threads, "that decode")->capture_default_str();
+  }
+
+  int run() {
+    if (app.count("--check") > 0) {
+      require<UsageError>(!checked_.empty(), "--check is empty, expected a packed file");
+      expect_only({"--check", "--threads", "--json"}, "--check FILE, expected no more than --threads and --json");
+      return nn::is_packed_tokens(checked_) ? check<nn::PackedTokens>(checked_, options_.threads, json_)
+                                            : check<nn::PackedFile>(checked_, options_.threads, json_);
+    }
+    require<UsageError>(!options_.folder.empty(), "DIR is empty, expected a folder, or list:, tokens: or text:");
+    require<UsageError>(!options_.out.empty(), "FILE is empty, expected a file to write");
+    if (nn::is_token_source(options_.folder)) {
+      expect_only({"DIR", "FILE", "--vocabulary", "--overwrite", "--json"},
+                  concat(displayed(options_.folder), ", expected no more than --vocabulary, --overwrite and --json"));
+      return write(nn::TokenPack({options_.folder, options_.out, vocabulary_, options_.overwrite}), json_);
+    }
+    require<UsageError>(!vocabulary_.has_value(), "--vocabulary is ", vocabulary_.value_or(0),
+                        " beside a folder of pictures, expected it beside tokens:DIR");
+    require<UsageError>(store_ == "files" || store_ == "pixels", "--store is ", store_, ", expected files or pixels");
+    options_.store = store_ == "files" ? nn::PackedStore::files : nn::PackedStore::pixels;
+    return write(nn::FolderPack(options_), json_);
+  }
+
+  CLI::App app{kAbout, "lockstep-pack"};
+
+ private:
+  /// UsageError when another option is given.
+  void expect_only(std::initializer_list<std::string_view> taken, const std::string& beside) const {
+    for (const CLI::Option* const other : app.get_options()) {
+      require<UsageError>(
+          std::find(taken.begin(), taken.end(), other->get_name()) != taken.end() || other->count() == 0,
+          other->get_name(), " is given beside ", beside);
+    }
+  }
+
+  nn::PackOptions options_;
+  std::string store_ = "files";
+  std::string checked_;
+  std::optional<std::int64_t> vocabulary_;
+  bool json_ = false;
+};
+
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app(
-      "Writes what train_resnet --data folder:DIR or list:FILE reads into one file, for --data packed:FILE: the same\n"
-      "samples in the same order, so a run has the same bits, without a look at thousands of small files. The file "
-      "holds names,\n"
-      "labels and checksums; a damaged one is noticed when it is opened or read.\n\n"
-      "  lockstep-pack DIR train.pack                                   JPEG and PNG files as they are\n"
-      "  lockstep-pack DIR train.pack --store pixels --resize 256       decoded once, for processors that decode too\n"
-      "                                                                 slowly: a larger file, and other bits\n"
-      "  lockstep-pack DIR train.pack --val-fraction 0.1                DIR has no folder val or test\n"
-      "  lockstep-pack DIR train.pack --shuffle                         for disks: train_resnet --shuffle-chunk 64\n"
-      "  lockstep-pack list:train.txt,val.txt train.pack                files by lists, as train_resnet takes them\n"
-      "  lockstep-pack tokens:DIR train.pack                            what train_text --data tokens:DIR reads\n"
-      "  lockstep-pack text:PATH train.pack                             what train_text --data PATH reads\n"
-      "  lockstep-pack --check train.pack                               every checksum and picture, a line for each\n"
-      "                                                                 damaged sample or block of text or tokens\n\n"
-      "Exit codes: 0; 2 bad options, a folder that is no data, a damaged image or packed file, a file that exists;\n"
-      "3 a full disk.",
-      "lockstep-pack");
-  nn::PackOptions options;
-  options.seed = 1;  // as of train_resnet
-  options.threads = default_threads();
-  std::string store = "files";
-  std::string checked;
-  bool json = false;
-  CLI::Option* const folder =
-      app.add_option(
-             "DIR", options.folder,
-             "train and val or test in it, with a folder of images for each class; or list:TRAIN,VAL, tokens:DIR or\n"
-             "text:PATH")
-          ->required();
-  CLI::Option* const out =
-      app.add_option("FILE", options.out, "to write, outside of DIR; beside it FILE.tmp-... until it is whole")
-          ->required();
-  app.add_option("--store", store,
-                 "files: as they are; pixels: decoded, so that reading needs no JPEG and PNG libraries. Pictures of\n"
-                 "their own size give the folder's bits, but for JPEGs of four times the image's side or more")
-      ->capture_default_str();
-  app.add_option("--resize", options.resize,
-                 "pixels: pictures with a longer shorter side are resized to this one, as for evaluation; 0: none")
-      ->capture_default_str();
-  app.add_option("--val-fraction", options.val_fraction,
-                 "so much of each class is for the test, where DIR has no folder val or test, or there is one list");
-  app.add_flag("--shuffle", options.shuffle,
-               "store the training pictures in a random order, for train_resnet's --shuffle-chunk: a folder has them\n"
-               "class by class. A run has other bits than with the folder");
-  app.add_option("--seed", options.seed, "of that split, train_resnet's --seed, and of --shuffle")
-      ->capture_default_str();
-  app.add_flag("--skip-damaged", options.skip_damaged, "leave damaged images out and name them; else one is an error");
-  std::optional<std::int64_t> vocabulary;
-  CLI::Option* const vocabulary_option =
-      app.add_option("--vocabulary", vocabulary, "tokens:DIR: ids have to be below it; none: any ids");
-  CLI::Option* const overwrite = app.add_flag("--overwrite", options.overwrite, "replace FILE");
-  const CLI::Option* const json_option =
-      app.add_flag("--json", json,
-                   "the summary as JSON on standard output; the other lines on standard error. Beside --check: its\n"
-                   "result, with all damaged samples");
-  CLI::Option* const check_option =
-      app.add_option(
-             "--check", checked,
-             "write nothing: read this packed file from end to end. Its header, its index and every sample's\n"
-             "checksum are compared, every JPEG and PNG file is decoded. The first 20 damaged samples are named")
-          ->type_name("FILE");
-  check_option->each([=](const std::string& /*path*/) {
-    folder->required(false);
-    out->required(false);
-  });
-  const CLI::Option* const threads = app.add_option("--threads", options.threads, "that decode")->capture_default_str();
-  return cli::run_alone(app, argc, argv, [&] {
-    if (check_option->count() == 0) {
-      require<UsageError>(!options.folder.empty(), "DIR is empty, expected a folder, or list:, tokens: or text:");
-      require<UsageError>(!options.out.empty(), "FILE is empty, expected a file to write");
-    }
-    if (check_option->count() == 0 && nn::is_token_source(options.folder)) {
-      for (const CLI::Option* const other : app.get_options()) {
-        const bool taken =
-            other == folder || other == out || other == vocabulary_option || other == overwrite || other == json_option;
-        require<UsageError>(taken || other->count() == 0, other->get_name(), " is given beside ",
-                            displayed(options.folder), ", expected no more than --vocabulary, --overwrite and --json");
-      }
-      return write(nn::TokenPack({options.folder, options.out, vocabulary, options.overwrite}), json);
-    }
-    if (check_option->count() == 0) {
-      require<UsageError>(!vocabulary.has_value(), "--vocabulary is ", vocabulary.value_or(0),
-                          " beside a folder of pictures, expected it beside tokens:DIR");
-      return pack(options, store, json);
-    }
-    require<UsageError>(!checked.empty(), "--check is empty, expected a packed file");
-    for (const CLI::Option* const other : app.get_options()) {
-      require<UsageError>(other == check_option || other == threads || other == json_option || other->count() == 0,
-                          other->get_name(),
-                          " is given beside --check FILE, expected no more than --threads and --json");
-    }
-    return nn::is_packed_tokens(checked) ? check<nn::PackedTokens>(checked, options.threads, json)
-                                         : check<nn::PackedFile>(checked, options.threads, json);
-  });
+  Command command;
+  return cli::run_alone(command.app, argc, argv, [&] { return command.run(); });
 }

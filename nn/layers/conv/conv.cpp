@@ -32,6 +32,33 @@ bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass
   return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
 }
 
+/// Appends the forward, which also makes the sums that the norm of y wants, where a plan serves it.
+void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& name, ops::ConvDesc desc, SlotId x,
+                  SlotId weight, SlotId bias, SlotId y) {
+  desc.bias = bias.valid();
+  const SlotId shift = desc.bias ? SlotId{} : b.sums_wanted_near(y);
+  desc.norm.wanted = shift.valid();
+  if (!may_be_served(b, desc, ops::ConvPass::forward)) {
+    desc.norm = {};
+  }
+  const auto plan = plan_conv_pass(b, name + " forward", desc, ops::ConvPass::forward);
+  const SlotId scratch = b.scratch(plan->workspace_bytes());
+  if (plan->serves_norm()) {
+    const SlotId sums = b.statistics(name + ".sums", {2, desc.out_channels});
+    b.call(kind + " forward_with_sums " + plan->choice(), {x, weight, shift}, {y, sums, scratch}, desc.flops(),
+           [=](Context& context, const Frame& frame) {
+             ops::conv2d_for_norm(context, *plan, frame[x], frame[weight], frame[y], frame[scratch],
+                                  {.sums = frame[sums], .shift = frame[shift]});
+           });
+    b.leave_sums(sums);
+  } else {
+    b.call(kind + " forward " + plan->choice(), {x, weight, bias}, {y, scratch}, desc.flops(),
+           [=](Context& context, const Frame& frame) {
+             ops::conv2d(context, *plan, frame[x], frame[weight], frame[bias], frame[y], frame[scratch]);
+           });
+  }
+}
+
 /// Appends the data gradient of a convolution that does what the norm of its input offers.
 void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& name,
                    const std::shared_ptr<const ops::ConvPlan>& plan, SlotId dy, SlotId weight, const OfferedNorm& norm,
@@ -124,31 +151,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
   const SlotId weight = builder.weight(name() + ".weight");
   const SlotId bias = options_.bias ? builder.parameter(name() + ".bias") : SlotId{};
   const SlotId y = builder.activation(name(), desc.y_shape());
-  {
-    ops::ConvDesc forward = desc;
-    forward.bias = options_.bias;
-    const SlotId shift = options_.bias ? SlotId{} : builder.sums_wanted_near(y);
-    forward.norm.wanted = shift.valid();
-    if (!may_be_served(builder, forward, ops::ConvPass::forward)) {
-      forward.norm = {};
-    }
-    const auto plan = plan_conv_pass(builder, name() + " forward", forward, ops::ConvPass::forward);
-    const SlotId scratch = builder.scratch(plan->workspace_bytes());
-    if (plan->serves_norm()) {
-      const SlotId sums = builder.statistics(name() + ".sums", {2, desc.out_channels});
-      builder.call(kind() + " forward_with_sums " + plan->choice(), {x, weight, shift}, {y, sums, scratch},
-                   desc.flops(), [=](Context& context, const Frame& frame) {
-                     ops::conv2d_for_norm(context, *plan, frame[x], frame[weight], frame[y], frame[scratch],
-                                          {.sums = frame[sums], .shift = frame[shift]});
-                   });
-      builder.leave_sums(sums);
-    } else {
-      builder.call(kind() + " forward " + plan->choice(), {x, weight, bias}, {y, scratch}, desc.flops(),
-                   [=](Context& context, const Frame& frame) {
-                     ops::conv2d(context, *plan, frame[x], frame[weight], frame[bias], frame[y], frame[scratch]);
-                   });
-    }
-  }
+  plan_forward(builder, kind(), name(), desc, x, weight, bias, y);
   builder.set_output(y);
 
   builder.on_backward([=, this](PlanBuilder& b) {

@@ -56,6 +56,15 @@ bool takes_given_sums(PlanBuilder& b) {
   return b.training() && b.fuses() && !b.options().statistics.given() && b.options().recompute == Recompute::off;
 }
 
+/// A norm whose forward is planned, and what its backward reads of it.
+struct NormForward {
+  SlotId x, residual, weight, bias, running_mean, running_var, coefficients;
+  SlotId stats{}, valid{}, mask{}, scratch{};  ///< in training
+  double epsilon = 0;
+  double momentum = 0;
+  bool relu = false;
+};
+
 /// A norm whose backward is planned.
 struct NormSlots {
   SlotId x, coefficients, stats, sums;
@@ -120,70 +129,210 @@ void plan_given_gradients(PlanBuilder& b, SlotId given, std::int64_t row, const 
 
 /// Appends the backward of a norm whose masked gradient a convolution has computed, with its sums: here or, with
 /// `pair`, together with that of the block's shortcut. Where there is a residual, its gradient is g.
-void plan_masked_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats,
-                          SlotId valid, bool has_residual, bool pair) {
+void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormForward& n, bool pair) {
   const auto [g, given] = b.masked_gradient();
-  NormSlots norm = norm_backward(b, name, x, coefficients, stats);
+  NormSlots norm = norm_backward(b, name, n.x, n.coefficients, n.stats);
   plan_given_gradients(b, given, 1, norm);
   if (pair) {
     const NormSlots other = shortcut_backward(b);
     plan_given_gradients(b, given, 2, other);
-    plan_pair_apply(b, norm, other, g, {}, stats, valid);
+    plan_pair_apply(b, norm, other, g, {}, n.stats, n.valid);
     return;
   }
-  if (has_residual) {
+  if (n.residual.valid()) {
     b.pass_gradient(1, g);
   }
-  norm.dx = b.input_gradient(0, has_residual ? SlotId{} : g, false);
-  b.call("batch_norm backward_apply", {g, x, coefficients, norm.sums, stats, valid}, {norm.dx.slot}, 0,
+  norm.dx = b.input_gradient(0, n.residual.valid() ? SlotId{} : g, false);
+  b.call("batch_norm backward_apply", {g, n.x, n.coefficients, norm.sums, n.stats, n.valid}, {norm.dx.slot}, 0,
          [=, g = g](Context& context, const Frame& frame) {
-           ops::batch_norm_backward_apply(context, frame[g], {}, {}, frame[x], frame[coefficients], frame[norm.sums],
-                                          frame[stats], frame[valid], frame[norm.dx.slot], {});
+           ops::batch_norm_backward_apply(context, frame[g], {}, {}, frame[n.x], frame[n.coefficients],
+                                          frame[norm.sums], frame[n.stats], frame[n.valid], frame[norm.dx.slot], {});
          });
 }
 
 /// Appends the backward of a block's last norm and of its shortcut's: the gradient g of both is stored and then read
 /// once, by the pass that computes both dx. g takes the memory of dy2, and then one dx that of g.
-void plan_pair_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats,
-                        SlotId mask, SlotId valid) {
+void plan_pair_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
-  const NormSlots norm = norm_backward(b, name, x, coefficients, stats);
+  const NormSlots norm = norm_backward(b, name, n.x, n.coefficients, n.stats);
   const NormSlots other = shortcut_backward(b);
   const SlotId g = b.overwrite_gradient(dy2.valid() ? dy2 : dy, "d(" + b.left_norm(1).name + ")");
-  const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
-  b.call("batch_norm backward_reduce_pair", {dy, dy2, mask, x, other.x, coefficients, other.coefficients, valid},
+  const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
+  b.call("batch_norm backward_reduce_pair",
+         {dy, dy2, n.mask, n.x, other.x, n.coefficients, other.coefficients, n.valid},
          {norm.sums, other.sums, norm.dweight.slot, norm.dbias.slot, other.dweight.slot, other.dbias.slot, g, scratch},
          0, [=](Context& context, const Frame& frame) {
-           ops::batch_norm_backward_reduce_pair(context, frame[dy], frame[dy2], frame[mask], norm.views(frame),
-                                                other.views(frame), frame[valid], frame[g], frame[scratch]);
+           ops::batch_norm_backward_reduce_pair(context, frame[dy], frame[dy2], frame[n.mask], norm.views(frame),
+                                                other.views(frame), frame[n.valid], frame[g], frame[scratch]);
          });
-  plan_pair_apply(b, norm, other, g, dy2.valid() ? dy : SlotId{}, stats, valid);
+  plan_pair_apply(b, norm, other, g, dy2.valid() ? dy : SlotId{}, n.stats, n.valid);
 }
 
 /// Appends the backward of a norm whose output, after a ReLU, only a max pool has read
 /// (PlanBuilder::pooled_gradient()).
-void plan_pool_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats,
-                        SlotId valid) {
+void plan_pool_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const auto [dy, index, desc] = b.pooled_gradient();
-  const NormSlots norm = norm_backward(b, name, x, coefficients, stats);
-  const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
-  b.call("batch_norm pool_backward_reduce", {dy, index, x, coefficients, valid},
+  const NormSlots norm = norm_backward(b, name, n.x, n.coefficients, n.stats);
+  const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
+  b.call("batch_norm pool_backward_reduce", {dy, index, n.x, n.coefficients, n.valid},
          {norm.sums, norm.dweight.slot, norm.dbias.slot, scratch}, 0,
          [=, dy = dy, index = index, desc = desc](Context& context, const Frame& frame) {
-           ops::batch_norm_pool_backward_reduce(context, desc, frame[dy], frame[index], frame[x], frame[coefficients],
-                                                frame[valid], norm.dweight.mode, frame[norm.sums],
-                                                frame[norm.dweight.slot], frame[norm.dbias.slot], frame[scratch]);
+           ops::batch_norm_pool_backward_reduce(
+               context, desc, frame[dy], frame[index], frame[n.x], frame[n.coefficients], frame[n.valid],
+               norm.dweight.mode, frame[norm.sums], frame[norm.dweight.slot], frame[norm.dbias.slot], frame[scratch]);
          });
   const SlotId sums = sums_of_all_ranks(b, norm.sums, name);
   const GradientTarget dx = b.input_gradient(0, {}, false);
   if (!dx.wanted()) {
     return;
   }
-  b.call("batch_norm pool_backward_apply", {dy, index, x, coefficients, sums, stats, valid}, {dx.slot}, 0,
+  b.call("batch_norm pool_backward_apply", {dy, index, n.x, n.coefficients, sums, n.stats, n.valid}, {dx.slot}, 0,
          [=, dy = dy, index = index, desc = desc](Context& context, const Frame& frame) {
-           ops::batch_norm_pool_backward_apply(context, desc, frame[dy], frame[index], frame[x], frame[coefficients],
-                                               frame[sums], frame[stats], frame[valid], frame[dx.slot]);
+           ops::batch_norm_pool_backward_apply(context, desc, frame[dy], frame[index], frame[n.x],
+                                               frame[n.coefficients], frame[sums], frame[n.stats], frame[n.valid],
+                                               frame[dx.slot]);
+         });
+}
+
+/// Appends what makes the norm's coefficients, in training from the batch's statistics: those of all ranks, those of
+/// the convolution that wrote x, or the norm's own. fused: the call that also makes the output does so.
+void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, bool fused) {
+  if (!b.training()) {
+    b.call("batch_norm finalize_inference", {n.running_mean, n.running_var, n.weight, n.bias}, {n.coefficients}, 0,
+           [=](Context& context, const Frame& frame) {
+             ops::batch_norm_finalize_inference(context, frame[n.running_mean], frame[n.running_var], frame[n.weight],
+                                                frame[n.bias], n.epsilon, frame[n.coefficients]);
+           });
+    return;
+  }
+  const std::int64_t channels = b.input_shape().back();
+  n.valid = b.state(StateField::valid);
+  const SlotId own = b.statistics(name + ".stats", {2 * channels + 1});
+  n.scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
+  n.stats = own;
+  if (b.options().statistics.given()) {
+    b.call("batch_norm stats", {n.x, n.valid}, {own, n.scratch}, 0, [=](Context& context, const Frame& frame) {
+      ops::batch_norm_stats(context, frame[n.x], frame[n.valid], frame[own], frame[n.scratch]);
+    });
+    const SlotId all = gathered(b, own, name + ".stats of all ranks");
+    n.stats = b.statistics(name + ".shared stats", {2 * channels + 1});
+    b.call("batch_norm merge_stats", {all}, {n.stats}, 0, [=](Context& context, const Frame& frame) {
+      ops::batch_norm_merge_stats(context, frame[all], frame[n.stats]);
+    });
+    b.call("batch_norm finalize", {n.stats, n.weight, n.bias, n.running_mean, n.running_var},
+           {n.coefficients, n.running_mean, n.running_var}, 0, [=](Context& context, const Frame& frame) {
+             ops::batch_norm_finalize(context, frame[n.stats], frame[n.weight], frame[n.bias], n.epsilon, n.momentum,
+                                      frame[n.running_mean], frame[n.running_var], frame[n.coefficients]);
+           });
+  } else if (const SlotId sums = b.input_sums(); sums.valid()) {
+    b.call("batch_norm coefficients_given", {n.x, n.valid, sums, n.weight, n.bias, n.running_mean, n.running_var},
+           {n.stats, n.coefficients, n.running_mean, n.running_var, n.scratch}, 0,
+           [=](Context& context, const Frame& frame) {
+             ops::batch_norm_coefficients_given(context, frame[n.x], frame[n.valid], frame[sums], frame[n.running_mean],
+                                                frame[n.weight], frame[n.bias], n.epsilon, n.momentum, frame[n.stats],
+                                                frame[n.running_mean], frame[n.running_var], frame[n.coefficients],
+                                                frame[n.scratch]);
+           });
+    b.seldom_read(n.x);
+  } else if (!fused) {
+    b.call("batch_norm coefficients", {n.x, n.valid, n.weight, n.bias, n.running_mean, n.running_var},
+           {n.stats, n.coefficients, n.running_mean, n.running_var, n.scratch}, 0,
+           [=](Context& context, const Frame& frame) {
+             ops::batch_norm_coefficients(context, frame[n.x], frame[n.valid], frame[n.weight], frame[n.bias],
+                                          n.epsilon, n.momentum, frame[n.stats], frame[n.running_mean],
+                                          frame[n.running_var], frame[n.coefficients], frame[n.scratch]);
+           });
+  }
+}
+
+/// Appends the norm's output. added: the coefficients of a residual that is the input of a norm; or none.
+SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
+  const Shape shape = b.batched(b.input_shape());
+  // Backward reads x, not y; so only without backward may y take the place of x.
+  const SlotId y = !b.training() && b.may_overwrite_input() ? b.alias(n.x, name, shape) : b.activation(name, shape);
+  if (fused) {
+    b.call_together("batch_norm fused_forward",
+                    {n.x, n.valid, n.weight, n.bias, n.running_mean, n.running_var, n.residual},
+                    {n.stats, n.coefficients, n.running_mean, n.running_var, y, n.mask, n.scratch}, 0,
+                    [=](Context& context, const Frame& frame) {
+                      ops::batch_norm_fused_forward(context, frame[n.x], frame[n.valid], frame[n.weight], frame[n.bias],
+                                                    n.epsilon, n.momentum, frame[n.residual], n.relu, frame[n.stats],
+                                                    frame[n.running_mean], frame[n.running_var], frame[n.coefficients],
+                                                    frame[y], frame[n.mask], frame[n.scratch]);
+                    });
+  } else if (added.valid()) {
+    b.call("batch_norm apply_pair", {n.x, n.coefficients, n.residual, added}, {y, n.mask}, 0,
+           [=](Context& context, const Frame& frame) {
+             ops::batch_norm_apply_pair(context, frame[n.x], frame[n.coefficients], frame[n.residual], frame[added],
+                                        n.relu, frame[y], frame[n.mask]);
+           });
+  } else {
+    b.call("batch_norm apply", {n.x, n.coefficients, n.residual}, {y, n.mask}, 0,
+           [=](Context& context, const Frame& frame) {
+             ops::batch_norm_apply(context, frame[n.x], frame[n.coefficients], frame[n.residual], n.relu, frame[y],
+                                   frame[n.mask]);
+           });
+  }
+  return y;
+}
+
+/// Appends the backward of a norm on its own.
+void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
+  const SlotId dy = b.output_gradients()[0];
+  const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
+  const SlotId own = b.statistics("d(" + name + ").sums", {2, b.prototype(n.x).shape.back()});
+  const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
+  const auto [dweight, dbias] = b.parameter_gradients(name + ".weight", name + ".bias");
+  // The residual's gradient is the masked sum of dy and dy2: stored by the first pass, it saves the second pass to
+  // read both and the mask. It takes the memory of dy2.
+  const bool stores = b.fuses() && n.residual.valid() && b.first_input_gradient(1);
+  GradientTarget dresidual = stores ? b.input_gradient(1, dy2, false) : GradientTarget{};
+  const SlotId masked = dresidual.slot;
+  if ((stores || (!n.residual.valid() && !dy2.valid())) && b.wants_input_gradient(0) &&
+      in_one_call(b, b.prototype(n.x), ops::NormPass::backward)) {
+    const GradientTarget dx = b.input_gradient(0, dy, false);
+    b.call_together("batch_norm fused_backward", {dy, dy2, n.mask, n.x, n.coefficients, n.stats, n.valid},
+                    {own, dweight.slot, dbias.slot, masked, dx.slot, scratch}, 0,
+                    [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
+                      ops::batch_norm_fused_backward(context, frame[dy], frame[dy2], frame[n.mask], frame[n.x],
+                                                     frame[n.coefficients], frame[n.stats], frame[n.valid],
+                                                     dweight.mode, frame[own], frame[dweight.slot], frame[dbias.slot],
+                                                     frame[masked], frame[dx.slot], frame[scratch]);
+                    });
+    return;
+  }
+  b.call("batch_norm backward_reduce", {dy, dy2, n.mask, n.x, n.coefficients, n.valid},
+         {own, dweight.slot, dbias.slot, masked, scratch}, 0,
+         [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
+           ops::batch_norm_backward_reduce(context, frame[dy], frame[dy2], frame[n.mask], frame[n.x],
+                                           frame[n.coefficients], frame[n.valid], dweight.mode, frame[own],
+                                           frame[dweight.slot], frame[dbias.slot], frame[masked], frame[scratch]);
+         });
+  const SlotId sums = sums_of_all_ranks(b, own, name);
+  // dx takes the memory of dy, the residual's gradient that of dy2: this call is the last to read them.
+  const GradientTarget dx = b.input_gradient(0, dy, false);
+  if (stores) {
+    if (dx.wanted()) {
+      b.call("batch_norm backward_apply", {masked, n.x, n.coefficients, sums, n.stats, n.valid}, {dx.slot}, 0,
+             [=](Context& context, const Frame& frame) {
+               ops::batch_norm_backward_apply(context, frame[masked], {}, {}, frame[n.x], frame[n.coefficients],
+                                              frame[sums], frame[n.stats], frame[n.valid], frame[dx.slot], {});
+             });
+    }
+    return;
+  }
+  dresidual = n.residual.valid() ? b.input_gradient(1, dy2, false) : GradientTarget{};
+  if (!dx.wanted() && !dresidual.wanted()) {
+    return;
+  }
+  // The model's input wants no gradient, but the op always writes one.
+  const SlotId dx_slot = dx.wanted() ? dx.slot : b.overwrite_gradient(dy, "d(input) of " + name);
+  b.call("batch_norm backward_apply", {dy, dy2, n.mask, n.x, n.coefficients, sums, n.stats, n.valid},
+         {dx_slot, dresidual.slot}, 0, [=](Context& context, const Frame& frame) {
+           ops::batch_norm_backward_apply(context, frame[dy], frame[dy2], frame[n.mask], frame[n.x],
+                                          frame[n.coefficients], frame[sums], frame[n.stats], frame[n.valid],
+                                          frame[dx_slot], frame[dresidual.slot]);
          });
 }
 
@@ -247,185 +396,48 @@ std::vector<BufferSpec> BatchNormLayer::buffers(std::span<const Shape> inputs) c
 }
 
 void BatchNormLayer::plan(PlanBuilder& builder) const {
-  const std::int64_t channels = builder.input_shape().back();
-  const double epsilon = options_.epsilon;
-  const double momentum = options_.momentum;
-  const bool relu = options_.relu;
-  const bool shared = builder.options().statistics.given();
   const bool has_residual = options_.residual.index >= 0;
-
-  const SlotId x = builder.input(0);
-  const SlotId residual = has_residual ? builder.input(1) : SlotId{};
-  const SlotId weight = builder.parameter(name() + ".weight");
-  const SlotId bias = builder.parameter(name() + ".bias");
-  const SlotId running_mean = builder.buffer(name() + ".running_mean");
-  const SlotId running_var = builder.buffer(name() + ".running_var");
-  const SlotId coefficients = builder.statistics(name() + ".coefficients", {4, channels});
-  const Shape shape = builder.batched(builder.input_shape());
-
-  const bool leaves = !has_residual && builder.may_leave_norm(relu);  // the reader's pass computes y on its way
-
+  NormForward n{.x = builder.input(0),
+                .residual = has_residual ? builder.input(1) : SlotId{},
+                .weight = builder.parameter(name() + ".weight"),
+                .bias = builder.parameter(name() + ".bias"),
+                .running_mean = builder.buffer(name() + ".running_mean"),
+                .running_var = builder.buffer(name() + ".running_var"),
+                .coefficients = builder.statistics(name() + ".coefficients", {4, builder.input_shape().back()}),
+                .epsilon = options_.epsilon,
+                .momentum = options_.momentum,
+                .relu = options_.relu};
+  const bool leaves = !has_residual && builder.may_leave_norm(n.relu);  // the reader's pass computes y on its way
   const SlotId added = has_residual ? builder.left_norm(1).coefficients : SlotId{};  // of a residual that is a norm's x
   const bool fused = builder.training() && !leaves && !added.valid() && !builder.input_sums().valid() &&
-                     in_one_call(builder, builder.prototype(x), ops::NormPass::forward);
-
-  SlotId stats;
-  SlotId valid;
-  SlotId mask;
-  SlotId sums_scratch;
-  if (builder.training()) {
-    valid = builder.state(StateField::valid);
-    const SlotId own = builder.statistics(name() + ".stats", {2 * channels + 1});
-    sums_scratch = builder.scratch(ops::batch_norm_workspace_bytes(builder.context(), builder.prototype(x)));
-    stats = own;
-    if (shared) {
-      builder.call("batch_norm stats", {x, valid}, {own, sums_scratch}, 0, [=](Context& context, const Frame& frame) {
-        ops::batch_norm_stats(context, frame[x], frame[valid], frame[own], frame[sums_scratch]);
-      });
-      const SlotId all = gathered(builder, own, name() + ".stats of all ranks");
-      stats = builder.statistics(name() + ".shared stats", {2 * channels + 1});
-      builder.call("batch_norm merge_stats", {all}, {stats}, 0, [=](Context& context, const Frame& frame) {
-        ops::batch_norm_merge_stats(context, frame[all], frame[stats]);
-      });
-      builder.call("batch_norm finalize", {stats, weight, bias, running_mean, running_var},
-                   {coefficients, running_mean, running_var}, 0, [=](Context& context, const Frame& frame) {
-                     ops::batch_norm_finalize(context, frame[stats], frame[weight], frame[bias], epsilon, momentum,
-                                              frame[running_mean], frame[running_var], frame[coefficients]);
-                   });
-    } else if (const SlotId sums = builder.input_sums(); sums.valid()) {
-      builder.call("batch_norm coefficients_given", {x, valid, sums, weight, bias, running_mean, running_var},
-                   {stats, coefficients, running_mean, running_var, sums_scratch}, 0,
-                   [=](Context& context, const Frame& frame) {
-                     ops::batch_norm_coefficients_given(context, frame[x], frame[valid], frame[sums],
-                                                        frame[running_mean], frame[weight], frame[bias], epsilon,
-                                                        momentum, frame[stats], frame[running_mean], frame[running_var],
-                                                        frame[coefficients], frame[sums_scratch]);
-                   });
-      builder.seldom_read(x);
-    } else if (!fused) {
-      builder.call("batch_norm coefficients", {x, valid, weight, bias, running_mean, running_var},
-                   {stats, coefficients, running_mean, running_var, sums_scratch}, 0,
-                   [=](Context& context, const Frame& frame) {
-                     ops::batch_norm_coefficients(context, frame[x], frame[valid], frame[weight], frame[bias], epsilon,
-                                                  momentum, frame[stats], frame[running_mean], frame[running_var],
-                                                  frame[coefficients], frame[sums_scratch]);
-                   });
-    }
-    if (relu && !leaves) {
-      mask =
-          builder.tensor(name() + ".mask", {static_cast<std::int64_t>(ops::relu_mask_bytes(shape.numel()))}, DType::u8);
-    }
-  } else {
-    builder.call("batch_norm finalize_inference", {running_mean, running_var, weight, bias}, {coefficients}, 0,
-                 [=](Context& context, const Frame& frame) {
-                   ops::batch_norm_finalize_inference(context, frame[running_mean], frame[running_var], frame[weight],
-                                                      frame[bias], epsilon, frame[coefficients]);
-                 });
+                     in_one_call(builder, builder.prototype(n.x), ops::NormPass::forward);
+  plan_coefficients(builder, name(), n, fused);
+  if (builder.training() && n.relu && !leaves) {
+    const std::int64_t elements = builder.batched(builder.input_shape()).numel();
+    n.mask = builder.tensor(name() + ".mask", {static_cast<std::int64_t>(ops::relu_mask_bytes(elements))}, DType::u8);
   }
   if (leaves) {
-    builder.set_output(x);
-    builder.leave_norm({coefficients, stats, name()});
+    builder.set_output(n.x);
+    builder.leave_norm({n.coefficients, n.stats, name()});
   } else {
-    // Backward reads x, not y; so only without backward may y take the place of x.
-    const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
-                                                                          : builder.activation(name(), shape);
-    if (fused) {
-      builder.call_together("batch_norm fused_forward", {x, valid, weight, bias, running_mean, running_var, residual},
-                            {stats, coefficients, running_mean, running_var, y, mask, sums_scratch}, 0,
-                            [=](Context& context, const Frame& frame) {
-                              ops::batch_norm_fused_forward(
-                                  context, frame[x], frame[valid], frame[weight], frame[bias], epsilon, momentum,
-                                  frame[residual], relu, frame[stats], frame[running_mean], frame[running_var],
-                                  frame[coefficients], frame[y], frame[mask], frame[sums_scratch]);
-                            });
-    } else if (added.valid()) {
-      builder.call("batch_norm apply_pair", {x, coefficients, residual, added}, {y, mask}, 0,
-                   [=](Context& context, const Frame& frame) {
-                     ops::batch_norm_apply_pair(context, frame[x], frame[coefficients], frame[residual], frame[added],
-                                                relu, frame[y], frame[mask]);
-                   });
-    } else {
-      builder.call(
-          "batch_norm apply", {x, coefficients, residual}, {y, mask}, 0, [=](Context& context, const Frame& frame) {
-            ops::batch_norm_apply(context, frame[x], frame[coefficients], frame[residual], relu, frame[y], frame[mask]);
-          });
-    }
-    builder.set_output(y);
+    builder.set_output(plan_output(builder, name(), n, added, fused));
   }
 
-  const bool pair = relu && has_residual && takes_backward_of_shortcut(builder);
-  if (relu && !leaves && takes_given_sums(builder) && builder.wants_input_gradient(0) && pair == added.valid() &&
-      !in_one_call(builder, builder.prototype(x), ops::NormPass::backward)) {
-    builder.offer_norm({mask, x, coefficients, pair ? residual : SlotId{}, pair ? added : SlotId{}});
+  const bool pair = n.relu && has_residual && takes_backward_of_shortcut(builder);
+  if (n.relu && !leaves && takes_given_sums(builder) && builder.wants_input_gradient(0) && pair == added.valid() &&
+      !in_one_call(builder, builder.prototype(n.x), ops::NormPass::backward)) {
+    builder.offer_norm({n.mask, n.x, n.coefficients, pair ? n.residual : SlotId{}, pair ? added : SlotId{}});
   }
-  builder.on_backward([=, this](PlanBuilder& b) {
+  builder.on_backward([n, pair, this](PlanBuilder& b) {
     if (b.masked_gradient().g.valid()) {
-      plan_masked_backward(b, name(), x, coefficients, stats, valid, has_residual, pair);
-      return;
+      plan_masked_backward(b, name(), n, pair);
+    } else if (b.pooled_gradient().dy.valid()) {
+      plan_pool_backward(b, name(), n);
+    } else if (n.relu && n.residual.valid() && takes_backward_of_shortcut(b)) {
+      plan_pair_backward(b, name(), n);
+    } else {
+      plan_backward(b, name(), n);
     }
-    if (b.pooled_gradient().dy.valid()) {
-      plan_pool_backward(b, name(), x, coefficients, stats, valid);
-      return;
-    }
-    if (relu && has_residual && takes_backward_of_shortcut(b)) {
-      plan_pair_backward(b, name(), x, coefficients, stats, mask, valid);
-      return;
-    }
-    const SlotId dy = b.output_gradients()[0];
-    const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
-    const SlotId own = b.statistics("d(" + name() + ").sums", {2, channels});
-    const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(x)));
-    const auto [dweight, dbias] = b.parameter_gradients(name() + ".weight", name() + ".bias");
-    // The residual's gradient is the masked sum of dy and dy2: stored by the first pass, it saves the second pass to
-    // read both and the mask. It takes the memory of dy2.
-    const bool stores = b.fuses() && has_residual && b.first_input_gradient(1);
-    GradientTarget dresidual = stores ? b.input_gradient(1, dy2, false) : GradientTarget{};
-    const SlotId masked = dresidual.slot;
-    if ((stores || (!has_residual && !dy2.valid())) && b.wants_input_gradient(0) &&
-        in_one_call(b, b.prototype(x), ops::NormPass::backward)) {
-      const GradientTarget dx = b.input_gradient(0, dy, false);
-      b.call_together("batch_norm fused_backward", {dy, dy2, mask, x, coefficients, stats, valid},
-                      {own, dweight.slot, dbias.slot, masked, dx.slot, scratch}, 0,
-                      [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
-                        ops::batch_norm_fused_backward(context, frame[dy], frame[dy2], frame[mask], frame[x],
-                                                       frame[coefficients], frame[stats], frame[valid], dweight.mode,
-                                                       frame[own], frame[dweight.slot], frame[dbias.slot],
-                                                       frame[masked], frame[dx.slot], frame[scratch]);
-                      });
-      return;
-    }
-    b.call("batch_norm backward_reduce", {dy, dy2, mask, x, coefficients, valid},
-           {own, dweight.slot, dbias.slot, masked, scratch}, 0,
-           [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
-             ops::batch_norm_backward_reduce(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],
-                                             frame[valid], dweight.mode, frame[own], frame[dweight.slot],
-                                             frame[dbias.slot], frame[masked], frame[scratch]);
-           });
-    const SlotId sums = sums_of_all_ranks(b, own, name());
-    // dx takes the memory of dy, the residual's gradient that of dy2: this call is the last to read them.
-    const GradientTarget dx = b.input_gradient(0, dy, false);
-    if (stores) {
-      if (dx.wanted()) {
-        b.call("batch_norm backward_apply", {masked, x, coefficients, sums, stats, valid}, {dx.slot}, 0,
-               [=](Context& context, const Frame& frame) {
-                 ops::batch_norm_backward_apply(context, frame[masked], {}, {}, frame[x], frame[coefficients],
-                                                frame[sums], frame[stats], frame[valid], frame[dx.slot], {});
-               });
-      }
-      return;
-    }
-    dresidual = has_residual ? b.input_gradient(1, dy2, false) : GradientTarget{};
-    if (!dx.wanted() && !dresidual.wanted()) {
-      return;
-    }
-    // The model's input wants no gradient, but the op always writes one.
-    const SlotId dx_slot = dx.wanted() ? dx.slot : b.overwrite_gradient(dy, "d(input) of " + name());
-    b.call("batch_norm backward_apply", {dy, dy2, mask, x, coefficients, sums, stats, valid}, {dx_slot, dresidual.slot},
-           0, [=](Context& context, const Frame& frame) {
-             ops::batch_norm_backward_apply(context, frame[dy], frame[dy2], frame[mask], frame[x], frame[coefficients],
-                                            frame[sums], frame[stats], frame[valid], frame[dx_slot],
-                                            frame[dresidual.slot]);
-           });
   });
 }
 

@@ -10,6 +10,62 @@ namespace lockstep::nn {
 
 namespace {
 
+enum Third : int { kQueries, kKeys, kValues, kWhole };
+
+/// What a product reads or writes: a slot, or a third of one.
+struct Operand {
+  SlotId slot;
+  Third third = kWhole;
+};
+
+/// How the heads lie in memory: the matrices of each as a whole, one behind the other.
+struct Heads {
+  std::int64_t batch, length, heads, head;  ///< head: columns of one
+  std::int64_t items;                       ///< batch * heads
+  std::int64_t part;  ///< from queries to keys to values: a multiple of 16 bytes, as libraries want their operands
+
+  Heads(std::int64_t of_batch, std::int64_t of_length, std::int64_t of_heads, std::int64_t columns, DType dtype)
+      : batch(of_batch),
+        length(of_length),
+        heads(of_heads),
+        head(columns),
+        items(batch * heads),
+        part(align_up(items * length * head, 16 / static_cast<std::int64_t>(size_of(dtype)))) {}
+
+  // (B, T, 3, heads, D) <-> (3, B, heads, T, D), and the same without the 3.
+  [[nodiscard]] Shape joined() const { return {batch, length, 3, heads, head}; }
+  [[nodiscard]] Shape joined_mixed() const { return {batch, length, heads, head}; }
+  [[nodiscard]] Shape split_mixed() const { return {batch, heads, length, head}; }
+  [[nodiscard]] TensorView thirds(const TensorView& all) const {
+    const Shape split{3, batch, heads, length, head};
+    Strides strides = contiguous_strides(split);
+    strides[0] = part;
+    return TensorView(all.data, all.dtype, all.device, split, strides);
+  }
+  /// (B * heads, T, D) of a third.
+  [[nodiscard]] TensorView view(const Frame& frame, Operand of) const {
+    if (of.third == kWhole) {
+      return frame[of.slot];
+    }
+    return frame[of.slot]
+        .slice(0, of.third, of.third + 1)
+        .reshape({part})
+        .slice(0, 0, items * length * head)
+        .reshape({items, length, head});
+  }
+
+  /// Appends c = a b by a plan, for each head.
+  void product(PlanBuilder& builder, const std::string& what, const std::shared_ptr<const ops::MatmulPlan>& plan,
+               Operand a, Operand b, Operand c) const {
+    const SlotId scratch = builder.scratch(plan->workspace_bytes());
+    builder.call(
+        "matmul " + what + ' ' + plan->choice(), a.slot == b.slot ? std::vector{a.slot} : std::vector{a.slot, b.slot},
+        {c.slot, scratch}, plan->desc().flops(), [=, h = *this](Context& context, const Frame& frame) {
+          ops::matmul(context, *plan, h.view(frame, a), h.view(frame, b), {}, h.view(frame, c), frame[scratch]);
+        });
+  }
+};
+
 /// (T, 3 C) -> (T, C): softmax(q k^T / sqrt(D)) v for each of the heads of D = C / heads columns.
 class AttentionLayer final : public Layer {
  public:
@@ -33,119 +89,69 @@ class AttentionLayer final : public Layer {
 };
 
 void AttentionLayer::plan(PlanBuilder& builder) const {
-  const std::int64_t batch = builder.batch();
   const std::int64_t length = builder.input_shape()[0];
   const std::int64_t width = builder.input_shape()[1] / 3;
-  const std::int64_t heads = options_.heads;
-  const std::int64_t head = width / heads;  // columns of one
-  const std::int64_t items = batch * heads;
+  const std::int64_t head = width / options_.heads;  // columns of one
   const DType dtype = builder.dtype();
+  const Heads h(builder.batch(), length, options_.heads, head, dtype);
   const double scale = 1 / std::sqrt(static_cast<double>(head));
   const ops::SoftmaxMask mask = options_.causal ? ops::SoftmaxMask::causal : ops::SoftmaxMask::none;
 
-  // A head's matrices lie whole, one behind the other: (B, T, 3, heads, D) <-> (3, B, heads, T, D).
-  const Shape joined{batch, length, 3, heads, head};
-  const Shape split{3, batch, heads, length, head};
-  // Queries, keys and values begin at a multiple of 16 bytes each, as libraries want their operands.
-  const std::int64_t part = align_up(items * length * head, 16 / static_cast<std::int64_t>(size_of(dtype)));
-  const auto third = [=](const TensorView& all, int which) {  // queries, keys or values: (B * heads, T, D)
-    return all.slice(0, which, which + 1)
-        .reshape({part})
-        .slice(0, 0, items * length * head)
-        .reshape({items, length, head});
-  };
-  const auto thirds = [=](const TensorView& all) {
-    Strides strides = contiguous_strides(split);
-    strides[0] = part;
-    return TensorView(all.data, all.dtype, all.device, split, strides);
-  };
-
   const SlotId qkv = builder.input();
-  const SlotId parts = builder.activation(name() + ".heads", {3, part});
+  const SlotId parts = builder.activation(name() + ".heads", {3, h.part});
   builder.call("strided_copy", {qkv}, {parts}, 0, [=](Context& context, const Frame& frame) {
-    ops::strided_copy(context, frame[qkv].reshape(joined).permute({2, 0, 3, 1, 4}), thirds(frame[parts]));
+    ops::strided_copy(context, frame[qkv].reshape(h.joined()).permute({2, 0, 3, 1, 4}), h.thirds(frame[parts]));
   });
 
   // scores = q k^T; softmax in place.
-  const SlotId weights = builder.activation(name() + ".weights", {items, length, length});
-  const ops::MatmulDesc scores{
-      .dtype = dtype, .batch = items, .m = length, .n = length, .k = head, .transpose_b = true};
-  const auto scores_plan = builder.matmul(name() + " scores", scores);
-  const SlotId scores_scratch = builder.scratch(scores_plan->workspace_bytes());
-  builder.call("matmul forward " + scores_plan->choice(), {parts}, {weights, scores_scratch}, scores.flops(),
-               [=](Context& context, const Frame& frame) {
-                 ops::matmul(context, *scores_plan, third(frame[parts], 0), third(frame[parts], 1), {}, frame[weights],
-                             frame[scores_scratch]);
-               });
+  const SlotId weights = builder.activation(name() + ".weights", {h.items, length, length});
+  const auto scores = builder.matmul(
+      name() + " scores", {.dtype = dtype, .batch = h.items, .m = length, .n = length, .k = head, .transpose_b = true});
+  h.product(builder, "forward", scores, {parts, kQueries}, {parts, kKeys}, {weights});
   builder.call("softmax forward", {weights}, {weights}, 0, [=](Context& context, const Frame& frame) {
     ops::softmax_forward(context, frame[weights], scale, mask, frame[weights]);
   });
 
   // y = weights v
-  const SlotId mixed = builder.activation(name() + ".mixed", {items, length, head});
-  const ops::MatmulDesc mix{.dtype = dtype, .batch = items, .m = length, .n = head, .k = length};
-  const auto mix_plan = builder.matmul(name() + " mix", mix);
-  const SlotId mix_scratch = builder.scratch(mix_plan->workspace_bytes());
-  builder.call("matmul forward " + mix_plan->choice(), {weights, parts}, {mixed, mix_scratch}, mix.flops(),
-               [=](Context& context, const Frame& frame) {
-                 ops::matmul(context, *mix_plan, frame[weights], third(frame[parts], 2), {}, frame[mixed],
-                             frame[mix_scratch]);
-               });
-  const Shape joined_mixed{batch, length, heads, head};
-  const Shape split_mixed{batch, heads, length, head};
+  const SlotId mixed = builder.activation(name() + ".mixed", {h.items, length, head});
+  const auto mix =
+      builder.matmul(name() + " mix", {.dtype = dtype, .batch = h.items, .m = length, .n = head, .k = length});
+  h.product(builder, "forward", mix, {weights}, {parts, kValues}, {mixed});
   const SlotId y = builder.activation(name(), builder.batched({length, width}));
   builder.call("strided_copy", {mixed}, {y}, 0, [=](Context& context, const Frame& frame) {
-    ops::strided_copy(context, frame[mixed].reshape(split_mixed).permute({0, 2, 1, 3}), frame[y].reshape(joined_mixed));
+    ops::strided_copy(context, frame[mixed].reshape(h.split_mixed()).permute({0, 2, 1, 3}),
+                      frame[y].reshape(h.joined_mixed()));
   });
   builder.set_output(y);
 
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
-    const SlotId dmixed = b.activation("d(" + name() + ".mixed)", {items, length, head});
+    const SlotId dmixed = b.activation("d(" + name() + ".mixed)", {h.items, length, head});
     b.call("strided_copy", {dy}, {dmixed}, 0, [=](Context& context, const Frame& frame) {
-      ops::strided_copy(context, frame[dy].reshape(joined_mixed).permute({0, 2, 1, 3}),
-                        frame[dmixed].reshape(split_mixed));
+      ops::strided_copy(context, frame[dy].reshape(h.joined_mixed()).permute({0, 2, 1, 3}),
+                        frame[dmixed].reshape(h.split_mixed()));
     });
 
     // dv = weights^T dmixed, dweights = dmixed v^T
-    const SlotId dparts = b.activation("d(" + name() + ".heads)", {3, part});
-    const ops::MatmulDesc turned{
-        .dtype = dtype, .batch = items, .m = length, .n = head, .k = length, .transpose_a = true};
-    const auto turned_plan = b.matmul(name() + " backward_turned", turned);
-    const SlotId turned_scratch = b.scratch(turned_plan->workspace_bytes());
-    b.call("matmul backward_values " + turned_plan->choice(), {weights, dmixed}, {dparts, turned_scratch},
-           turned.flops(), [=](Context& context, const Frame& frame) {
-             ops::matmul(context, *turned_plan, frame[weights], frame[dmixed], {}, third(frame[dparts], 2),
-                         frame[turned_scratch]);
-           });
-    const SlotId dweights = b.activation("d(" + name() + ".weights)", {items, length, length});
-    const SlotId dweights_scratch = b.scratch(scores_plan->workspace_bytes());
-    b.call("matmul backward_weights " + scores_plan->choice(), {dmixed, parts}, {dweights, dweights_scratch},
-           scores.flops(), [=](Context& context, const Frame& frame) {
-             ops::matmul(context, *scores_plan, frame[dmixed], third(frame[parts], 2), {}, frame[dweights],
-                         frame[dweights_scratch]);
-           });
+    const SlotId dparts = b.activation("d(" + name() + ".heads)", {3, h.part});
+    const auto turned =
+        b.matmul(name() + " backward_turned",
+                 {.dtype = dtype, .batch = h.items, .m = length, .n = head, .k = length, .transpose_a = true});
+    h.product(b, "backward_values", turned, {weights}, {dmixed}, {dparts, kValues});
+    const SlotId dweights = b.activation("d(" + name() + ".weights)", {h.items, length, length});
+    h.product(b, "backward_weights", scores, {dmixed}, {parts, kValues}, {dweights});
     b.call("softmax backward", {weights, dweights}, {dweights}, 0, [=](Context& context, const Frame& frame) {
       ops::softmax_backward(context, frame[weights], frame[dweights], scale, frame[dweights]);
     });
 
     // dq = dscores k, dk = dscores^T q
-    const SlotId dq_scratch = b.scratch(mix_plan->workspace_bytes());
-    b.call("matmul backward_queries " + mix_plan->choice(), {dweights, parts}, {dparts, dq_scratch}, mix.flops(),
-           [=](Context& context, const Frame& frame) {
-             ops::matmul(context, *mix_plan, frame[dweights], third(frame[parts], 1), {}, third(frame[dparts], 0),
-                         frame[dq_scratch]);
-           });
-    const SlotId dk_scratch = b.scratch(turned_plan->workspace_bytes());
-    b.call("matmul backward_keys " + turned_plan->choice(), {dweights, parts}, {dparts, dk_scratch}, turned.flops(),
-           [=](Context& context, const Frame& frame) {
-             ops::matmul(context, *turned_plan, frame[dweights], third(frame[parts], 0), {}, third(frame[dparts], 1),
-                         frame[dk_scratch]);
-           });
+    h.product(b, "backward_queries", mix, {dweights}, {parts, kKeys}, {dparts, kQueries});
+    h.product(b, "backward_keys", turned, {dweights}, {parts, kQueries}, {dparts, kKeys});
     const GradientTarget dqkv = b.input_gradient(0, {}, false);
     if (dqkv.wanted()) {
       b.call("strided_copy", {dparts}, {dqkv.slot}, 0, [=](Context& context, const Frame& frame) {
-        ops::strided_copy(context, thirds(frame[dparts]).permute({1, 3, 0, 2, 4}), frame[dqkv.slot].reshape(joined));
+        ops::strided_copy(context, h.thirds(frame[dparts]).permute({1, 3, 0, 2, 4}),
+                          frame[dqkv.slot].reshape(h.joined()));
       });
     }
   });

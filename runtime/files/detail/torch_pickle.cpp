@@ -153,60 +153,12 @@ bool TorchPickle::step(unsigned operation) {
     case kMark:
       marks_.push_back(stack_.size());
       break;
-    case kNone:
-      push({});
+    case kAppend:
+      append({pop()});
       break;
-    case kTrue:
-    case kFalse:
-      push({.kind = Kind::boolean, .number = operation == kTrue ? 1 : 0});
+    case kAppends:
+      append(pop_to_mark());
       break;
-    case kInt4:
-      integer(take(4));
-      break;
-    case kInt1:
-      push({.kind = Kind::integer, .number = static_cast<std::int64_t>(number(1))});
-      break;
-    case kInt2:
-      push({.kind = Kind::integer, .number = static_cast<std::int64_t>(number(2))});
-      break;
-    case kLong1:
-      integer(take(static_cast<std::size_t>(number(1))));
-      break;
-    case kFloat:
-      take(8);
-      push({.kind = Kind::real});
-      break;
-    case kText:
-      push({.kind = Kind::text, .text = take(static_cast<std::size_t>(number(4)))});
-      break;
-    case kEmptyDict:
-      push({.kind = Kind::dict});
-      break;
-    case kEmptyList:
-      push({.kind = Kind::list});
-      break;
-    case kEmptyTuple:
-      push({.kind = Kind::tuple});
-      break;
-    case kTuple1:
-    case kTuple2:
-    case kTuple3:
-      tuple(operation - kTuple1 + 1);
-      break;
-    case kTuple:
-      push({.kind = Kind::tuple, .items = pop_to_mark()});
-      break;
-    case kAppend: {
-      const Id item = pop();
-      top(Kind::list, "what is appended to").items.push_back(item);
-      break;
-    }
-    case kAppends: {
-      const std::vector<Id> items = pop_to_mark();
-      std::vector<Id>& list = top(Kind::list, "what is appended to").items;
-      list.insert(list.end(), items.begin(), items.end());
-      break;
-    }
     case kSetItem: {
       const Id value = pop();
       const Id key = pop();
@@ -217,19 +169,12 @@ bool TorchPickle::step(unsigned operation) {
       put_items(pop_to_mark());
       break;
     case kGet:
-      recall(number(1));
-      break;
     case kLongGet:
-      recall(number(4));
+      recall(number(operation == kGet ? 1 : 4));
       break;
     case kPut:
-      remember(number(1));
-      break;
     case kLongPut:
-      remember(number(4));
-      break;
-    case kGlobal:
-      global();
+      remember(number(operation == kPut ? 1 : 4));
       break;
     case kPersistent:
       persistent();
@@ -242,10 +187,48 @@ bool TorchPickle::step(unsigned operation) {
       static_cast<void>(top(Kind::dict, "what gets attributes"));
       break;
     default:
+      value(operation);
+  }
+  return true;
+}
+
+void TorchPickle::value(unsigned operation) {
+  switch (operation) {
+    case kNone:
+      return push({});
+    case kTrue:
+    case kFalse:
+      return push({.kind = Kind::boolean, .number = operation == kTrue ? 1 : 0});
+    case kInt1:
+    case kInt2:
+      return push({.kind = Kind::integer, .number = static_cast<std::int64_t>(number(operation == kInt1 ? 1 : 2))});
+    case kInt4:
+      return integer(take(4));
+    case kLong1:
+      return integer(take(static_cast<std::size_t>(number(1))));
+    case kFloat:
+      take(8);
+      return push({.kind = Kind::real});
+    case kText:
+      return push({.kind = Kind::text, .text = take(static_cast<std::size_t>(number(4)))});
+    case kEmptyDict:
+      return push({.kind = Kind::dict});
+    case kEmptyList:
+      return push({.kind = Kind::list});
+    case kEmptyTuple:
+      return push({.kind = Kind::tuple});
+    case kTuple1:
+    case kTuple2:
+    case kTuple3:
+      return tuple(operation - kTuple1 + 1);
+    case kTuple:
+      return push({.kind = Kind::tuple, .items = pop_to_mark()});
+    case kGlobal:
+      return global();
+    default:
       fail(concat("operation ", operation,
                   ", which dicts of plain tensors do not need; nothing in the file is executed"));
   }
-  return true;
 }
 
 // ---- the stack
@@ -333,6 +316,11 @@ void TorchPickle::recall(std::uint64_t place) {
   const auto found = memo_.find(place);
   need(found != memo_.end(), "takes the kept value ", place, ", which there is not");
   stack_.push_back(found->second);
+}
+
+void TorchPickle::append(const std::vector<Id>& items) {
+  std::vector<Id>& list = top(Kind::list, "what is appended to").items;
+  list.insert(list.end(), items.begin(), items.end());
 }
 
 void TorchPickle::put_items(const std::vector<Id>& items) {

@@ -76,7 +76,8 @@ class TorchPickle {
   std::uint64_t number(std::size_t count);
   std::string_view line();
   void run();
-  bool step(unsigned operation);
+  bool step(unsigned operation);   ///< false: the program has ended
+  void value(unsigned operation);  ///< one that pushes a new value
 
   // The stack.
   Id add(Value value);
@@ -92,6 +93,7 @@ class TorchPickle {
   void tuple(std::size_t count);
   void remember(std::uint64_t place);
   void recall(std::uint64_t place);
+  void append(const std::vector<Id>& items);
   void put_items(const std::vector<Id>& items);
   void persistent();
   void reduce();
