@@ -469,7 +469,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::start() {
   impl_->doing("agreeing on options and parameters after step", impl_->position.step);
-  comm::require_same_on_all_ranks(impl_->ranks.control, impl_->contract);
+  comm::require_same_on_all_ranks(impl_->ranks.control, impl_->contract + impl_->step.parameters().states().text());
   broadcast_state();
   impl_->open_loader();  // last: it may fail on one rank alone
 }
