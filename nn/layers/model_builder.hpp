@@ -33,16 +33,28 @@ class ModelBuilder {
   [[nodiscard]] NodeId input() const { return {0}; }
   /// On (T, C), (H, W, C) and (D, H, W, C). The weight is PyTorch's: (channels, C / groups, kernel...). UsageError for
   /// ConvInit::identity beside several groups.
-  NodeId conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
-  NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
-  NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {});
+  NodeId conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
+    return add_conv(1, name, x, channels, options);
+  }
+  NodeId conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
+    return add_conv(2, name, x, channels, options);
+  }
+  NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
+    return add_conv(3, name, x, channels, options);
+  }
   /// The way back to a finer grid. The weight is PyTorch's: (C, channels / groups, kernel...).
   NodeId conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
-                          const ConvTransposeOptions& options = {});
+                          const ConvTransposeOptions& options = {}) {
+    return add_conv_transpose(1, name, x, channels, options);
+  }
   NodeId conv_transpose2d(const std::string& name, NodeId x, std::int64_t channels,
-                          const ConvTransposeOptions& options = {});
+                          const ConvTransposeOptions& options = {}) {
+    return add_conv_transpose(2, name, x, channels, options);
+  }
   NodeId conv_transpose3d(const std::string& name, NodeId x, std::int64_t channels,
-                          const ConvTransposeOptions& options = {});
+                          const ConvTransposeOptions& options = {}) {
+    return add_conv_transpose(3, name, x, channels, options);
+  }
   NodeId batch_norm(const std::string& name, NodeId x, const BatchNormOptions& options = {});
   NodeId layer_norm(const std::string& name, NodeId x, double epsilon = 1e-5);
   NodeId relu(const std::string& name, NodeId x);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <lockstep/runtime/base/dtype.hpp>
@@ -42,6 +43,11 @@ struct ParameterSpec {
   bool last = false;       ///< it belongs to the last layer that has parameters; Model::parameters() says so
 
   [[nodiscard]] Shape stored_shape() const;
+  /// A number for each of so many channels, of which `stored` are stored.
+  [[nodiscard]] static ParameterSpec of_channels(std::string name, std::int64_t channels, std::int64_t stored,
+                                                 ParameterRole role, const Initialiser& init = {}) {
+    return {std::move(name), {channels}, {channels}, {0}, stored, role, init};
+  }
 };
 
 /// State of a layer that is not learned (running statistics), in the type of the parameters' gradients. Stored

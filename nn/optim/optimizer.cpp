@@ -47,23 +47,23 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
   }
   const bool divided = !parameters.state_shards().empty();
   const auto& make = options.rule ? make_own : *kBuiltInRules.at(static_cast<std::size_t>(options.kind)).make;
-  rule_ = make(context, parameters, options);
-  for (const std::string& state : rule_->states()) {
+  rule_ = std::make_unique<Rule>(make(context, parameters, options));
+  for (const std::string& state : rule_->states) {
     states_.push_back(parameters.add_state(context, state));
   }
   state_ranges_.resize(states_.size());
-  if (rule_->counts()) {
+  if (rule_->counts) {
     step_ = parameters.add_counter(context, "step");
   }
   const std::size_t workspace =
       std::max(measures() ? ops::squared_norm_workspace_bytes(context, parameters.gradients()) : std::size_t{0},
-               rule_->workspace_bytes());
+               rule_->workspace_bytes);
   if (!counts() && !has_factor() && workspace == 0) {
     return;
   }
   constexpr std::size_t kSlot = 64;  // bytes of a scalar
   const auto norms = static_cast<std::int64_t>(2 * parameters.state_shards().size());
-  const std::int64_t rows = divided ? rule_->sum_rows() : 0;
+  const std::int64_t rows = divided ? rule_->sum_rows : 0;
   const std::size_t norm_bytes = align_up(static_cast<std::size_t>(norms) * sizeof(double), kSlot);
   const std::size_t sums = norm_bytes + align_up(static_cast<std::size_t>(2 * rows) * sizeof(double), kSlot);
   memory_ = Buffer(5 * kSlot + sums + workspace, context);
@@ -89,7 +89,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
 Optimizer::~Optimizer() = default;
 
 std::size_t Optimizer::bytes() const {
-  return memory_.bytes() + rule_->bytes();
+  return memory_.bytes() + rule_->bytes;
 }
 
 void Optimizer::measure(Context& context, const SumOverRanks& sum) {
@@ -140,7 +140,7 @@ void Optimizer::begin(Context& context, const SumOverRanks& sum) {
 
 ops::ArenaUpdate Optimizer::update_of(const TensorView& learning_rate, std::int64_t begin, std::int64_t end) const {
   const auto range = [&](const TensorView& arena) { return arena.given() ? arena.slice(0, begin, end) : TensorView(); };
-  return {.segments = rule_->by_tensor() ? parameters_.tensor_segments() : parameters_.segments(),
+  return {.segments = rule_->by_tensor ? parameters_.tensor_segments() : parameters_.segments(),
           .begin = begin,
           .learning_rate = learning_rate,
           .factor = has_factor() ? factor_ : TensorView(),

@@ -15,7 +15,7 @@ class Schema;
 
 namespace lockstep::nn {
 
-class Rule;  // detail/rule.hpp
+struct Rule;  // detail/rule.hpp
 
 enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
 
@@ -51,8 +51,7 @@ struct OptimizerOptions {
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
 
 /// Makes a rule for a set. UsageError for options out of range.
-using RuleMaker = std::unique_ptr<Rule>(Context& context, const ParameterSet& parameters,
-                                        const OptimizerOptions& options);
+using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
 RuleMaker make_sgd, make_adam, make_lars, make_muon;  // in rules/NAME.cpp
 
 struct NamedRule {

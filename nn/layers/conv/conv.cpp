@@ -9,24 +9,6 @@ namespace lockstep::nn {
 
 namespace {
 
-ops::ConvDesc describe_conv(int axes, const Shape& input, std::int64_t channels, const ConvOptions& options) {
-  ops::ConvDesc desc;
-  desc.spatial_rank = axes;
-  desc.in_channels = input.back();
-  desc.out_channels = channels;
-  for (int i = 0; i < axes; ++i) {
-    const auto u = static_cast<std::size_t>(i);
-    desc.in_size[u] = input[i];
-    desc.kernel[u] = options.kernel[i];
-    desc.stride[u] = options.stride[i];
-    desc.pad_before[u] = options.pad[i];
-    desc.pad_after[u] = options.pad[i];
-    desc.dilation[u] = options.dilation[i];
-  }
-  desc.groups = options.groups;
-  return desc;
-}
-
 /// Whether a plan may serve the desc's norm: on the host any of the reference's may.
 bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass) {
   return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
@@ -87,18 +69,22 @@ void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& n
 class ConvLayer final : public Layer {
  public:
   ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
-            const ConvOptions& options);
-  [[nodiscard]] std::string kind() const override { return concat("conv", axes_, 'd'); }
-  [[nodiscard]] std::string settings() const override {
-    std::string text = concat("stride ", options_.stride, ", pad ", options_.pad);
-    if (options_.groups != 1) {
-      text += concat(", groups ", options_.groups);
-    }
-    if (!options_.dilation.all(1)) {
-      text += concat(", dilation ", options_.dilation);
-    }
-    return text;
+            const ConvOptions& options)
+      : Layer(std::move(name)), axes_(axes), in_channels_(logical_in_channels), channels_(channels), options_(options) {
+    require_axes(
+        this->name(), axes,
+        {{"kernel", options.kernel}, {"stride", options.stride}, {"pad", options.pad}, {"dilation", options.dilation}});
+    require<ShapeError>(channels >= 1 && options.kernel.least() >= 1 && options.stride.least() >= 1 &&
+                            options.pad.least() >= 0 && options.groups >= 1 && options.dilation.least() >= 1,
+                        this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
+                        ", pad ", options.pad, ", groups ", options.groups, ", dilation ", options.dilation,
+                        "; expected positive values and pad >= 0");
+    require<ShapeError>(logical_in_channels % options.groups == 0 && channels % options.groups == 0, this->name(),
+                        ": groups is ", options.groups, ", expected a divisor of the ", logical_in_channels,
+                        " channels that it reads and of the ", channels, " that it makes");
   }
+  [[nodiscard]] std::string kind() const override { return concat("conv", axes_, 'd'); }
+  [[nodiscard]] std::string settings() const override { return conv_settings(options_); }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
     require<ShapeError>(inputs[0].rank() == axes_ + 1, name(), ": input ", inputs[0], ", expected ",
                         sample_text(axes_));
@@ -124,22 +110,6 @@ class ConvLayer final : public Layer {
   std::int64_t channels_;
   ConvOptions options_;
 };
-
-ConvLayer::ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
-                     const ConvOptions& options)
-    : Layer(std::move(name)), axes_(axes), in_channels_(logical_in_channels), channels_(channels), options_(options) {
-  require_axes(
-      this->name(), axes,
-      {{"kernel", options.kernel}, {"stride", options.stride}, {"pad", options.pad}, {"dilation", options.dilation}});
-  require<ShapeError>(channels >= 1 && options.kernel.least() >= 1 && options.stride.least() >= 1 &&
-                          options.pad.least() >= 0 && options.groups >= 1 && options.dilation.least() >= 1,
-                      this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
-                      ", pad ", options.pad, ", groups ", options.groups, ", dilation ", options.dilation,
-                      "; expected positive values and pad >= 0");
-  require<ShapeError>(logical_in_channels % options.groups == 0 && channels % options.groups == 0, this->name(),
-                      ": groups is ", options.groups, ", expected a divisor of the ", logical_in_channels,
-                      " channels that it reads and of the ", channels, " that it makes");
-}
 
 void ConvLayer::plan(PlanBuilder& builder) const {
   ops::ConvDesc desc = describe_conv(axes_, builder.input_shape(), channels_, options_);
@@ -220,18 +190,6 @@ NodeId ModelBuilder::add_conv(int axes, const std::string& name, NodeId x, std::
     model_.beginnings_[name + ".weight"] = {.identity = true};
   }
   return y;
-}
-
-NodeId ModelBuilder::conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
-  return add_conv(1, name, x, channels, options);
-}
-
-NodeId ModelBuilder::conv2d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
-  return add_conv(2, name, x, channels, options);
-}
-
-NodeId ModelBuilder::conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options) {
-  return add_conv(3, name, x, channels, options);
 }
 
 }  // namespace lockstep::nn

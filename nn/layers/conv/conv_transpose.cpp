@@ -14,9 +14,30 @@ namespace {
 class ConvTransposeLayer final : public Layer {
  public:
   ConvTransposeLayer(int axes, std::string name, std::int64_t in_channels, std::int64_t channels,
-                     const ConvTransposeOptions& options);
+                     const ConvTransposeOptions& options)
+      : Layer(std::move(name)), axes_(axes), in_channels_(in_channels), channels_(channels), options_(options) {
+    require_axes(this->name(), axes,
+                 {{"kernel", options.kernel},
+                  {"stride", options.stride},
+                  {"pad", options.pad},
+                  {"output_pad", options.output_pad},
+                  {"dilation", options.dilation}});
+    require<ShapeError>(channels >= 1 && options.kernel.least() >= 1 && options.stride.least() >= 1 &&
+                            options.pad.least() >= 0 && options.output_pad.least() >= 0 && options.groups >= 1 &&
+                            options.dilation.least() >= 1,
+                        this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
+                        ", pad ", options.pad, ", output_pad ", options.output_pad, ", groups ", options.groups,
+                        ", dilation ", options.dilation, "; expected positive values, pad and output_pad >= 0");
+    for (int i = 0; i < axes; ++i) {
+      require<ShapeError>(options.output_pad[i] < options.stride[i], this->name(), ": output_pad is ",
+                          options.output_pad, ", expected less than the stride ", options.stride);
+    }
+    require<ShapeError>(in_channels % options.groups == 0 && channels % options.groups == 0, this->name(),
+                        ": groups is ", options.groups, ", expected a divisor of the ", in_channels,
+                        " channels that it reads and of the ", channels, " that it makes");
+  }
   [[nodiscard]] std::string kind() const override { return concat("conv_transpose", axes_, 'd'); }
-  [[nodiscard]] std::string settings() const override;
+  [[nodiscard]] std::string settings() const override { return conv_settings(of_convolution(), options_.output_pad); }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
     const Shape y = convolution(inputs[0]).x_shape();
     return Shape(std::span(y.begin() + 1, y.end()));
@@ -30,74 +51,30 @@ class ConvTransposeLayer final : public Layer {
 
  private:
   /// The convolution whose passes this layer runs in other roles: x of the desc is the layer's output.
-  [[nodiscard]] ops::ConvDesc convolution(const Shape& input) const;
+  [[nodiscard]] ops::ConvDesc convolution(const Shape& input) const {
+    require<ShapeError>(input.rank() == axes_ + 1, name(), ": input ", input, ", expected ", sample_text(axes_));
+    ops::ConvDesc desc = describe_conv(axes_, input, in_channels_, of_convolution());
+    desc.in_channels = channels_;
+    for (int i = 0; i < axes_; ++i) {
+      const std::int64_t kernel = options_.kernel[i], stride = options_.stride[i], pad = options_.pad[i];
+      const std::int64_t made =
+          (input[i] - 1) * stride - 2 * pad + options_.dilation[i] * (kernel - 1) + options_.output_pad[i] + 1;
+      require<ShapeError>(made >= 1, name(), ": of an extent of ", input[i], " it makes ", made, " with kernel ",
+                          kernel, ", stride ", stride, " and pad ", pad, ", expected at least 1");
+      desc.in_size[static_cast<std::size_t>(i)] = made;
+    }
+    return desc;
+  }
+  [[nodiscard]] ConvOptions of_convolution() const {
+    const auto& [kernel, stride, pad, output_pad, bias, groups, dilation] = options_;
+    return {.kernel = kernel, .stride = stride, .pad = pad, .groups = groups, .dilation = dilation};
+  }
 
   int axes_;
   std::int64_t in_channels_;
   std::int64_t channels_;
   ConvTransposeOptions options_;
 };
-
-ConvTransposeLayer::ConvTransposeLayer(int axes, std::string name, std::int64_t in_channels, std::int64_t channels,
-                                       const ConvTransposeOptions& options)
-    : Layer(std::move(name)), axes_(axes), in_channels_(in_channels), channels_(channels), options_(options) {
-  require_axes(this->name(), axes,
-               {{"kernel", options.kernel},
-                {"stride", options.stride},
-                {"pad", options.pad},
-                {"output_pad", options.output_pad},
-                {"dilation", options.dilation}});
-  require<ShapeError>(channels >= 1 && options.kernel.least() >= 1 && options.stride.least() >= 1 &&
-                          options.pad.least() >= 0 && options.output_pad.least() >= 0 && options.groups >= 1 &&
-                          options.dilation.least() >= 1,
-                      this->name(), ": channels ", channels, ", kernel ", options.kernel, ", stride ", options.stride,
-                      ", pad ", options.pad, ", output_pad ", options.output_pad, ", groups ", options.groups,
-                      ", dilation ", options.dilation, "; expected positive values, pad and output_pad >= 0");
-  for (int i = 0; i < axes; ++i) {
-    require<ShapeError>(options.output_pad[i] < options.stride[i], this->name(), ": output_pad is ", options.output_pad,
-                        ", expected less than the stride ", options.stride);
-  }
-  require<ShapeError>(in_channels % options.groups == 0 && channels % options.groups == 0, this->name(), ": groups is ",
-                      options.groups, ", expected a divisor of the ", in_channels,
-                      " channels that it reads and of the ", channels, " that it makes");
-}
-
-std::string ConvTransposeLayer::settings() const {
-  std::string text = concat("stride ", options_.stride, ", pad ", options_.pad);
-  if (!options_.output_pad.all(0)) {
-    text += concat(", output_pad ", options_.output_pad);
-  }
-  if (options_.groups != 1) {
-    text += concat(", groups ", options_.groups);
-  }
-  if (!options_.dilation.all(1)) {
-    text += concat(", dilation ", options_.dilation);
-  }
-  return text;
-}
-
-ops::ConvDesc ConvTransposeLayer::convolution(const Shape& input) const {
-  require<ShapeError>(input.rank() == axes_ + 1, name(), ": input ", input, ", expected ", sample_text(axes_));
-  ops::ConvDesc desc;
-  desc.spatial_rank = axes_;
-  desc.in_channels = channels_;
-  desc.out_channels = in_channels_;
-  for (int i = 0; i < axes_; ++i) {
-    const auto u = static_cast<std::size_t>(i);
-    const std::int64_t kernel = options_.kernel[i], stride = options_.stride[i], pad = options_.pad[i];
-    desc.in_size[u] =
-        (input[i] - 1) * stride - 2 * pad + options_.dilation[i] * (kernel - 1) + options_.output_pad[i] + 1;
-    require<ShapeError>(desc.in_size[u] >= 1, name(), ": of an extent of ", input[i], " it makes ", desc.in_size[u],
-                        " with kernel ", kernel, ", stride ", stride, " and pad ", pad, ", expected at least 1");
-    desc.kernel[u] = kernel;
-    desc.stride[u] = stride;
-    desc.pad_before[u] = pad;
-    desc.pad_after[u] = pad;
-    desc.dilation[u] = options_.dilation[i];
-  }
-  desc.groups = options_.groups;
-  return desc;
-}
 
 void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   ops::ConvDesc desc = convolution(builder.input_shape());
@@ -179,21 +156,6 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
 NodeId ModelBuilder::add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,
                                         const ConvTransposeOptions& options) {
   return add_stored(std::make_shared<ConvTransposeLayer>(axes, name, this->channels(x), channels, options), {x});
-}
-
-NodeId ModelBuilder::conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
-                                      const ConvTransposeOptions& options) {
-  return add_conv_transpose(1, name, x, channels, options);
-}
-
-NodeId ModelBuilder::conv_transpose2d(const std::string& name, NodeId x, std::int64_t channels,
-                                      const ConvTransposeOptions& options) {
-  return add_conv_transpose(2, name, x, channels, options);
-}
-
-NodeId ModelBuilder::conv_transpose3d(const std::string& name, NodeId x, std::int64_t channels,
-                                      const ConvTransposeOptions& options) {
-  return add_conv_transpose(3, name, x, channels, options);
 }
 
 }  // namespace lockstep::nn

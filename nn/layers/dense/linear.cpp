@@ -60,14 +60,10 @@ std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs
   const std::int64_t fan_in = sequence() ? logical_.back() : logical_.numel();
   const double bound = 1.0 / std::sqrt(static_cast<double>(fan_in));
   const double deviation = options_.he_init ? bound * std::sqrt(2.0) : options_.deviation;
-  ParameterSpec weight{.name = weight_name(),
-                       .shape = {features_, fan_in},
-                       .dims = {features_, fan_in},
-                       .axes = {0, 1},
-                       .stored_last = inputs[0].back(),
-                       .role = ParameterRole::weight,
-                       .init = deviation > 0 ? Initialiser{Initialiser::Kind::normal, deviation}
-                                             : Initialiser{Initialiser::Kind::uniform, bound}};
+  const Initialiser uniform{Initialiser::Kind::uniform, bound};
+  const Initialiser init = deviation > 0 ? Initialiser{Initialiser::Kind::normal, deviation} : uniform;
+  const Shape matrix{features_, fan_in};
+  ParameterSpec weight{weight_name(), matrix, matrix, {0, 1}, inputs[0].back(), ParameterRole::weight, init};
   if (logical_.rank() >= 3) {  // an image: dims (K, C, H, W), stored (K, H, W, C); a field has D before H
     weight.dims = {features_, logical_.back()};
     weight.axes = {0};
@@ -79,13 +75,8 @@ std::vector<ParameterSpec> LinearLayer::parameters(std::span<const Shape> inputs
   }
   std::vector<ParameterSpec> all{std::move(weight)};
   if (options_.bias) {
-    all.push_back({.name = name() + ".bias",
-                   .shape = {features_},
-                   .dims = {features_},
-                   .axes = {0},
-                   .stored_last = features_,
-                   .role = ParameterRole::bias,
-                   .init = deviation > 0 ? Initialiser{} : Initialiser{Initialiser::Kind::uniform, bound}});
+    all.push_back(ParameterSpec::of_channels(name() + ".bias", features_, features_, ParameterRole::bias,
+                                             deviation > 0 ? Initialiser{} : uniform));
   }
   return all;
 }

@@ -351,8 +351,20 @@ class BatchNormLayer final : public Layer {
                         ", expected the input's shape ", inputs[0]);
     return inputs[0];
   }
-  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
-  [[nodiscard]] std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const override;
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override {
+    const auto spec = [&](const char* suffix, ParameterRole role, double value) {
+      return ParameterSpec::of_channels(name() + suffix, channels_, inputs[0].back(), role,
+                                        {Initialiser::Kind::constant, value});
+    };
+    return {spec(".weight", ParameterRole::norm_weight, options_.initial_weight),
+            spec(".bias", ParameterRole::norm_bias, 0)};
+  }
+  [[nodiscard]] std::vector<BufferSpec> buffers(std::span<const Shape> inputs) const override {
+    const auto spec = [&](const char* suffix, double initial, const std::vector<double>& values) {
+      return BufferSpec{name() + suffix, {channels_}, initial, inputs[0].back(), values};
+    };
+    return {spec(".running_mean", 0, options_.running_mean), spec(".running_var", 1, options_.running_var)};
+  }
   [[nodiscard]] int gradients_taken() const override { return 2; }
   [[nodiscard]] bool takes_norm(int i, bool relu) const override { return i == 1 && !relu; }
   [[nodiscard]] std::string sums_wanted_near(PlanBuilder& builder, const TensorView& input) const override {
@@ -366,34 +378,6 @@ class BatchNormLayer final : public Layer {
   std::int64_t channels_;
   BatchNormOptions options_;
 };
-
-std::vector<ParameterSpec> BatchNormLayer::parameters(std::span<const Shape> inputs) const {
-  const auto spec = [&](const char* suffix, ParameterRole role, double value) {
-    return ParameterSpec{.name = name() + suffix,
-                         .shape = {channels_},
-                         .dims = {channels_},
-                         .axes = {0},
-                         .stored_last = inputs[0].back(),
-                         .role = role,
-                         .init = {Initialiser::Kind::constant, value}};
-  };
-  return {spec(".weight", ParameterRole::norm_weight, options_.initial_weight),
-          spec(".bias", ParameterRole::norm_bias, 0)};
-}
-
-std::vector<BufferSpec> BatchNormLayer::buffers(std::span<const Shape> inputs) const {
-  const std::int64_t stored = inputs[0].back();
-  return {{.name = name() + ".running_mean",
-           .shape = {channels_},
-           .initial = 0,
-           .stored_last = stored,
-           .values = options_.running_mean},
-          {.name = name() + ".running_var",
-           .shape = {channels_},
-           .initial = 1,
-           .stored_last = stored,
-           .values = options_.running_var}};
-}
 
 void BatchNormLayer::plan(PlanBuilder& builder) const {
   const bool has_residual = options_.residual.index >= 0;

@@ -14,64 +14,55 @@ class LayerNormLayer final : public Layer {
   [[nodiscard]] std::string kind() const override { return "layer_norm"; }
   [[nodiscard]] std::string settings() const override { return "epsilon " + exact_text(epsilon_); }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
-  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override;
+  [[nodiscard]] std::vector<ParameterSpec> parameters(std::span<const Shape> inputs) const override {
+    const std::int64_t channels = inputs[0].back();
+    const auto spec = [&](const char* suffix, ParameterRole role, double value) {
+      return ParameterSpec::of_channels(name() + suffix, channels, channels, role,
+                                        {Initialiser::Kind::constant, value});
+    };
+    return {spec(".weight", ParameterRole::norm_weight, 1), spec(".bias", ParameterRole::norm_bias, 0)};
+  }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
-  void plan(PlanBuilder& builder) const override;
+  void plan(PlanBuilder& builder) const override {
+    const double epsilon = epsilon_;
+    const SlotId x = builder.input();
+    const SlotId weight = builder.parameter(name() + ".weight");
+    const SlotId bias = builder.parameter(name() + ".bias");
+    const Shape shape = builder.batched(builder.input_shape());
+    const Shape rows{shape.numel() / shape.back()};
+    SlotId mean;
+    SlotId inv_std;
+    if (builder.training()) {
+      mean = builder.statistics(name() + ".mean", rows);
+      inv_std = builder.statistics(name() + ".inv_std", rows);
+    }
+    // Backward reads x, not y; so only without backward may y take the place of x.
+    const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
+                                                                          : builder.activation(name(), shape);
+    builder.call("layer_norm forward", {x, weight, bias}, {y, mean, inv_std}, 0,
+                 [=](Context& context, const Frame& frame) {
+                   ops::layer_norm_forward(context, frame[x], frame[weight], frame[bias], epsilon, frame[y],
+                                           frame[mean], frame[inv_std]);
+                 });
+    builder.set_output(y);
+
+    builder.on_backward([=, this](PlanBuilder& b) {
+      const SlotId dy = b.output_gradients()[0];
+      const SlotId scratch = b.scratch(ops::layer_norm_workspace_bytes(b.context(), b.prototype(x)));
+      const auto [dweight, dbias] = b.parameter_gradients(name() + ".weight", name() + ".bias");
+      const GradientTarget dx = b.input_gradient(0, dy, false);  // may take the memory of dy
+      b.call("layer_norm backward", {dy, x, weight, mean, inv_std}, {dx.slot, dweight.slot, dbias.slot, scratch}, 0,
+             [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
+               ops::layer_norm_backward(context, frame[dy], frame[x], frame[weight], frame[mean], frame[inv_std],
+                                        dweight.mode, frame[dx.slot], frame[dweight.slot], frame[dbias.slot],
+                                        frame[scratch]);
+             });
+    });
+  }
 
  private:
   double epsilon_;
 };
-
-std::vector<ParameterSpec> LayerNormLayer::parameters(std::span<const Shape> inputs) const {
-  const std::int64_t channels = inputs[0].back();
-  const auto spec = [&](const char* suffix, ParameterRole role, double value) {
-    return ParameterSpec{.name = name() + suffix,
-                         .shape = {channels},
-                         .dims = {channels},
-                         .axes = {0},
-                         .stored_last = channels,
-                         .role = role,
-                         .init = {Initialiser::Kind::constant, value}};
-  };
-  return {spec(".weight", ParameterRole::norm_weight, 1), spec(".bias", ParameterRole::norm_bias, 0)};
-}
-
-void LayerNormLayer::plan(PlanBuilder& builder) const {
-  const double epsilon = epsilon_;
-  const SlotId x = builder.input();
-  const SlotId weight = builder.parameter(name() + ".weight");
-  const SlotId bias = builder.parameter(name() + ".bias");
-  const Shape shape = builder.batched(builder.input_shape());
-  const Shape rows{shape.numel() / shape.back()};
-  SlotId mean;
-  SlotId inv_std;
-  if (builder.training()) {
-    mean = builder.statistics(name() + ".mean", rows);
-    inv_std = builder.statistics(name() + ".inv_std", rows);
-  }
-  // Backward reads x, not y; so only without backward may y take the place of x.
-  const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
-                                                                        : builder.activation(name(), shape);
-  builder.call("layer_norm forward", {x, weight, bias}, {y, mean, inv_std}, 0,
-               [=](Context& context, const Frame& frame) {
-                 ops::layer_norm_forward(context, frame[x], frame[weight], frame[bias], epsilon, frame[y], frame[mean],
-                                         frame[inv_std]);
-               });
-  builder.set_output(y);
-
-  builder.on_backward([=, this](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
-    const SlotId scratch = b.scratch(ops::layer_norm_workspace_bytes(b.context(), b.prototype(x)));
-    const auto [dweight, dbias] = b.parameter_gradients(name() + ".weight", name() + ".bias");
-    const GradientTarget dx = b.input_gradient(0, dy, false);  // may take the memory of dy
-    b.call("layer_norm backward", {dy, x, weight, mean, inv_std}, {dx.slot, dweight.slot, dbias.slot, scratch}, 0,
-           [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
-             ops::layer_norm_backward(context, frame[dy], frame[x], frame[weight], frame[mean], frame[inv_std],
-                                      dweight.mode, frame[dx.slot], frame[dweight.slot], frame[dbias.slot],
-                                      frame[scratch]);
-           });
-  });
-}
 
 }  // namespace
 

@@ -15,33 +15,31 @@ class ActivationLayer final : public Layer {
   [[nodiscard]] std::string kind() const override { return std::string(ops::name_of(function_)); }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
-  void plan(PlanBuilder& builder) const override;
+  void plan(PlanBuilder& builder) const override {
+    const SlotId x = builder.input();
+    const Shape shape = builder.batched(builder.input_shape());
+    const ops::Activation function = function_;
+    // Backward reads x, not y; so only without backward may y take the place of x.
+    const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
+                                                                          : builder.activation(name(), shape);
+    builder.call(kind() + " forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+      ops::activation_forward(context, function, frame[x], frame[y]);
+    });
+    builder.set_output(y);
+    builder.on_backward([=, this](PlanBuilder& b) {
+      const SlotId dy = b.output_gradients()[0];
+      const GradientTarget dx = b.input_gradient(0, dy, false);
+      if (dx.wanted()) {
+        b.call(kind() + " backward", {x, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+          ops::activation_backward(context, function, frame[x], frame[dy], frame[dx.slot]);
+        });
+      }
+    });
+  }
 
  private:
   ops::Activation function_;
 };
-
-void ActivationLayer::plan(PlanBuilder& builder) const {
-  const SlotId x = builder.input();
-  const Shape shape = builder.batched(builder.input_shape());
-  const ops::Activation function = function_;
-  // Backward reads x, not y; so only without backward may y take the place of x.
-  const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
-                                                                        : builder.activation(name(), shape);
-  builder.call(kind() + " forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
-    ops::activation_forward(context, function, frame[x], frame[y]);
-  });
-  builder.set_output(y);
-  builder.on_backward([=, this](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
-    const GradientTarget dx = b.input_gradient(0, dy, false);
-    if (dx.wanted()) {
-      b.call(kind() + " backward", {x, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-        ops::activation_backward(context, function, frame[x], frame[dy], frame[dx.slot]);
-      });
-    }
-  });
-}
 
 }  // namespace
 

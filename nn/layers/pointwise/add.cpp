@@ -17,31 +17,29 @@ class AddLayer final : public Layer {
     return inputs[0];
   }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
-  void plan(PlanBuilder& builder) const override;
-};
-
-void AddLayer::plan(PlanBuilder& builder) const {
-  const SlotId a = builder.input(0);
-  const SlotId b = builder.input(1);
-  const Shape shape = builder.batched(builder.input_shape());
-  SlotId sum;
-  for (const int i : {1, 0}) {  // the branch rather than what it began with
-    if (!sum.valid() && builder.may_overwrite_input(i)) {
-      sum = builder.alias(builder.input(i), name(), shape);
+  void plan(PlanBuilder& builder) const override {
+    const SlotId a = builder.input(0);
+    const SlotId b = builder.input(1);
+    const Shape shape = builder.batched(builder.input_shape());
+    SlotId sum;
+    for (const int i : {1, 0}) {  // the branch rather than what it began with
+      if (!sum.valid() && builder.may_overwrite_input(i)) {
+        sum = builder.alias(builder.input(i), name(), shape);
+      }
     }
+    if (!sum.valid()) {
+      sum = builder.activation(name(), shape);
+    }
+    builder.call("add", {a, b}, {sum}, 0,
+                 [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[sum]); });
+    builder.set_output(sum);
+    builder.on_backward([](PlanBuilder& after) {
+      const SlotId dy = after.output_gradients()[0];
+      after.pass_gradient(0, dy);
+      after.pass_gradient(1, dy);
+    });
   }
-  if (!sum.valid()) {
-    sum = builder.activation(name(), shape);
-  }
-  builder.call("add", {a, b}, {sum}, 0,
-               [=](Context& context, const Frame& frame) { ops::add(context, frame[a], frame[b], frame[sum]); });
-  builder.set_output(sum);
-  builder.on_backward([](PlanBuilder& after) {
-    const SlotId dy = after.output_gradients()[0];
-    after.pass_gradient(0, dy);
-    after.pass_gradient(1, dy);
-  });
-}
+};
 
 }  // namespace
 

@@ -9,48 +9,36 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Pools over `axes` axes of space, 1 to 3.
-class AveragePoolLayer final : public Layer {
+class AveragePoolLayer final : public PoolLayer {
  public:
   AveragePoolLayer(int axes, std::string name, const PoolWindow& window, ops::AverageOver over)
-      : Layer(std::move(name)), axes_(axes), window_(checked_window(this->name(), axes, window)), over_(over) {}
-  [[nodiscard]] std::string kind() const override { return pool_kind("average_pool", axes_); }
+      : PoolLayer("average_pool", axes, std::move(name), window), over_(over) {}
   [[nodiscard]] std::string settings() const override {
-    return settings_of(window_) + (over_ == ops::AverageOver::window ? "" : ", padding does not count");
+    return PoolLayer::settings() + (over_ == ops::AverageOver::window ? "" : ", padding does not count");
   }
-  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
-    return pool_output(*this, axes_, window_, inputs[0]);
-  }
-  [[nodiscard]] bool backward_reads_output() const override { return false; }
-  void plan(PlanBuilder& builder) const override;
-
- private:
-  int axes_;
-  PoolWindow window_;
-  ops::AverageOver over_;
-};
-
-void AveragePoolLayer::plan(PlanBuilder& builder) const {
-  const Shape in = builder.input_shape();
-  const std::vector<PoolStep> steps = steps_of(axes_, window_, builder.batched(in));
-  const ops::AverageOver over = over_;
-  plan_steps(builder, name(), steps, builder.batched(output_shape({&in, 1})),
-             [&](std::size_t i, const PoolStep& step, const StepSlots& made) {
-               const SlotId x = made.tensors[i];
-               const SlotId y = made.tensors[i + 1];
-               builder.call("average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
-                 ops::average_pool2d_forward(context, step.desc, over, frame[x].reshape(step.x),
-                                             frame[y].reshape(step.y));
+  void plan(PlanBuilder& builder) const override {
+    const Shape in = builder.input_shape();
+    const std::vector<PoolStep> steps = steps_of(axes_, window_, builder.batched(in));
+    const ops::AverageOver over = over_;
+    plan_steps(builder, name(), steps, builder.batched(output_shape({&in, 1})),
+               [&](std::size_t /*i*/, const PoolStep& step, SlotId x, SlotId y) {
+                 builder.call("average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+                   ops::average_pool2d_forward(context, step.desc, over, frame[x].reshape(step.x),
+                                               frame[y].reshape(step.y));
+                 });
                });
-             });
-  builder.on_backward([=, this](PlanBuilder& b) {
-    plan_steps_back(b, name(), steps, [&](std::size_t /*i*/, const PoolStep& step, SlotId dy, SlotId dx) {
-      b.call("average_pool backward", {dy}, {dx}, 0, [=](Context& context, const Frame& frame) {
-        ops::average_pool2d_backward(context, step.desc, over, frame[dy].reshape(step.y), frame[dx].reshape(step.x));
+    builder.on_backward([=, this](PlanBuilder& b) {
+      plan_steps_back(b, name(), steps, [&](std::size_t /*i*/, const PoolStep& step, SlotId dy, SlotId dx) {
+        b.call("average_pool backward", {dy}, {dx}, 0, [=](Context& context, const Frame& frame) {
+          ops::average_pool2d_backward(context, step.desc, over, frame[dy].reshape(step.y), frame[dx].reshape(step.x));
+        });
       });
     });
-  });
-}
+  }
+
+ private:
+  ops::AverageOver over_;
+};
 
 }  // namespace
 

@@ -17,33 +17,31 @@ class GlobalAveragePoolLayer final : public Layer {
     return {inputs[0].back()};
   }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
-  void plan(PlanBuilder& builder) const override;
-};
-
-void GlobalAveragePoolLayer::plan(PlanBuilder& builder) const {
-  const SlotId x = builder.input();
-  const Shape in = builder.input_shape();
-  const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
-  const int last = in.rank() - 2;  // the innermost axis of space
-  std::int64_t rows = 1;
-  for (int i = 0; i < last; ++i) {
-    rows *= in[i];
-  }
-  const Shape images{builder.batch(), rows, in[last], in.back()};
-  builder.call("global_average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
-    ops::global_average_pool_forward(context, frame[x].reshape(images), frame[y]);
-  });
-  builder.set_output(y);
-  builder.on_backward([=](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
-    const GradientTarget dx = b.input_gradient(0, {}, false);
-    if (dx.wanted()) {
-      b.call("global_average_pool backward", {dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-        ops::global_average_pool_backward(context, frame[dy], frame[dx.slot].reshape(images));
-      });
+  void plan(PlanBuilder& builder) const override {
+    const SlotId x = builder.input();
+    const Shape in = builder.input_shape();
+    const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
+    const int last = in.rank() - 2;  // the innermost axis of space
+    std::int64_t rows = 1;
+    for (int i = 0; i < last; ++i) {
+      rows *= in[i];
     }
-  });
-}
+    const Shape images{builder.batch(), rows, in[last], in.back()};
+    builder.call("global_average_pool forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+      ops::global_average_pool_forward(context, frame[x].reshape(images), frame[y]);
+    });
+    builder.set_output(y);
+    builder.on_backward([=](PlanBuilder& b) {
+      const SlotId dy = b.output_gradients()[0];
+      const GradientTarget dx = b.input_gradient(0, {}, false);
+      if (dx.wanted()) {
+        b.call("global_average_pool backward", {dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+          ops::global_average_pool_backward(context, frame[dy], frame[dx.slot].reshape(images));
+        });
+      }
+    });
+  }
+};
 
 }  // namespace
 

@@ -10,25 +10,14 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Pools over `axes` axes of space, 1 to 3.
-class MaxPoolLayer final : public Layer {
+class MaxPoolLayer final : public PoolLayer {
  public:
   MaxPoolLayer(int axes, std::string name, const PoolWindow& window)
-      : Layer(std::move(name)), axes_(axes), window_(checked_window(this->name(), axes, window)) {}
-  [[nodiscard]] std::string kind() const override { return pool_kind("max_pool", axes_); }
-  [[nodiscard]] std::string settings() const override { return settings_of(window_); }
-  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override {
-    return pool_output(*this, axes_, window_, inputs[0]);
-  }
+      : PoolLayer("max_pool", axes, std::move(name), window) {}
   [[nodiscard]] bool takes_norm(int /*i*/, bool relu) const override {
     return relu && axes_ == 2 && ops::is_stem_pool(plane_window(window_, 0, 1));
   }
-  [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override;
-
- private:
-  int axes_;
-  PoolWindow window_;
 };
 
 void MaxPoolLayer::plan(PlanBuilder& builder) const {
@@ -49,19 +38,17 @@ void MaxPoolLayer::plan(PlanBuilder& builder) const {
     return;
   }
   const std::vector<PoolStep> steps = steps_of(axes_, window_, builder.batched(in));
-  const StepSlots slots =
-      plan_steps(builder, name(), steps, shape, [&](std::size_t i, const PoolStep& step, StepSlots& made) {
-        const SlotId x = made.tensors[i];
-        const SlotId y = made.tensors[i + 1];
-        const SlotId index = builder.training() ? builder.tensor(name() + ".index", step.y, DType::i32) : SlotId{};
-        made.index.push_back(index);
-        builder.call("max_pool forward", {x}, {y, index}, 0, [=](Context& context, const Frame& frame) {
-          ops::max_pool2d_forward(context, step.desc, frame[x].reshape(step.x), frame[y].reshape(step.y), frame[index]);
-        });
-      });
+  std::vector<SlotId> indices(steps.size());
+  plan_steps(builder, name(), steps, shape, [&](std::size_t i, const PoolStep& step, SlotId x, SlotId y) {
+    const SlotId index = builder.training() ? builder.tensor(name() + ".index", step.y, DType::i32) : SlotId{};
+    indices[i] = index;
+    builder.call("max_pool forward", {x}, {y, index}, 0, [=](Context& context, const Frame& frame) {
+      ops::max_pool2d_forward(context, step.desc, frame[x].reshape(step.x), frame[y].reshape(step.y), frame[index]);
+    });
+  });
   builder.on_backward([=, this](PlanBuilder& b) {
     plan_steps_back(b, name(), steps, [&](std::size_t i, const PoolStep& step, SlotId dy, SlotId dx) {
-      const SlotId index = slots.index[i];
+      const SlotId index = indices[i];
       b.call("max_pool backward", {dy, index}, {dx}, 0, [=](Context& context, const Frame& frame) {
         ops::max_pool2d_backward(context, step.desc, frame[dy].reshape(step.y), frame[index],
                                  frame[dx].reshape(step.x));

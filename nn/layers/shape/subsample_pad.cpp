@@ -21,32 +21,30 @@ class SubsamplePadLayer final : public Layer {
     return {(inputs[0][0] + stride_ - 1) / stride_, (inputs[0][1] + stride_ - 1) / stride_, channels_};
   }
   [[nodiscard]] bool backward_reads_output() const override { return false; }
-  void plan(PlanBuilder& builder) const override;
+  void plan(PlanBuilder& builder) const override {
+    const SlotId x = builder.input();
+    const Shape in = builder.input_shape();
+    const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
+    const std::int64_t stride = stride_;
+    builder.call("subsample_pad forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
+      ops::subsample_pad_forward(context, stride, frame[x], frame[y]);
+    });
+    builder.set_output(y);
+    builder.on_backward([=](PlanBuilder& b) {
+      const SlotId dy = b.output_gradients()[0];
+      const GradientTarget dx = b.input_gradient(0);
+      if (dx.wanted()) {
+        b.call("subsample_pad backward", {dy, dx.slot}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
+          ops::subsample_pad_backward(context, stride, frame[dy], dx.mode, frame[dx.slot]);
+        });
+      }
+    });
+  }
 
  private:
   std::int64_t channels_;
   std::int64_t stride_;
 };
-
-void SubsamplePadLayer::plan(PlanBuilder& builder) const {
-  const SlotId x = builder.input();
-  const Shape in = builder.input_shape();
-  const SlotId y = builder.activation(name(), builder.batched(output_shape({&in, 1})));
-  const std::int64_t stride = stride_;
-  builder.call("subsample_pad forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
-    ops::subsample_pad_forward(context, stride, frame[x], frame[y]);
-  });
-  builder.set_output(y);
-  builder.on_backward([=](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
-    const GradientTarget dx = b.input_gradient(0);
-    if (dx.wanted()) {
-      b.call("subsample_pad backward", {dy, dx.slot}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-        ops::subsample_pad_backward(context, stride, frame[dy], dx.mode, frame[dx.slot]);
-      });
-    }
-  });
-}
 
 }  // namespace
 

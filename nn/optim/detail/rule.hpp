@@ -2,7 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,40 +14,28 @@
 
 namespace lockstep::nn {
 
-/// What an Optimizer does with gradients: a built-in rule, or a user's UpdateRule. One object belongs to one Optimizer,
-/// which clips, skips and counts updates and keeps the states.
-class Rule {
- public:
-  Rule() = default;
-  Rule(const Rule&) = delete;
-  Rule& operator=(const Rule&) = delete;
-  virtual ~Rule() = default;
-
-  /// Names of the states, as UpdateRule::states().
-  [[nodiscard]] virtual std::vector<std::string> states() const = 0;
-  /// Whether the ParameterSet gets the counter "step" of the updates made.
-  [[nodiscard]] virtual bool counts() const { return true; }
-  /// Whether the segments of an ArenaUpdate are the tensors, ParameterSet::tensor_segments(), not segments().
-  [[nodiscard]] virtual bool by_tensor() const { return false; }
-  [[nodiscard]] virtual std::size_t workspace_bytes() const { return 0; }
-  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< that the rule has allocated
-
-  /// For states that are divided over ranks: how many rows of two sums over whole tensors update() reads; 0: none.
-  [[nodiscard]] virtual std::int64_t sum_rows() const { return 0; }
-  /// Adds what a range of the arena holds to sums (rows, 2), f64. Called only where there are rows.
-  virtual void add_sums(Context& context, const ops::ArenaUpdate& update, const TensorView& sums,
-                        const TensorView& workspace) const {
-    (void)context, (void)update, (void)sums, (void)workspace;
-  }
-
+/// What an Optimizer does with gradients: a built-in rule, or a user's UpdateRule. The Optimizer clips, skips and
+/// counts updates and keeps the states. No function waits or allocates.
+struct Rule {
   struct Views {
-    std::span<const TensorView> states;  ///< their ranges, in the order of states()
-    TensorView step;                     ///< i64 scalar: the number of this update, 1 for the first
-    TensorView workspace;                ///< of workspace_bytes()
-    TensorView sums;                     ///< of all ranks, where states are divided and there are rows
+    std::span<const TensorView> states;  ///< their ranges, in the order of the names
+    TensorView step;                     ///< with `counts`, i64 scalar: the number of this update, 1 for the first
+    TensorView workspace;                ///< of workspace_bytes
+    TensorView sums;                     ///< of all ranks, where states are divided and there are sum_rows
   };
-  /// Enqueues the update of a range. `update` may have a copy, which is to be written in the same pass.
-  virtual void update(Context& context, const ops::ArenaUpdate& update, const Views& views) = 0;
+
+  std::vector<std::string> states{};  ///< names, as UpdateRule::states()
+  bool counts = true;                 ///< the ParameterSet gets the counter "step" of the updates made
+  bool by_tensor = false;             ///< segments of an ArenaUpdate are tensors: ParameterSet::tensor_segments()
+  std::size_t workspace_bytes = 0;
+  std::size_t bytes = 0;  ///< that the rule has allocated
+  /// Enqueues the update of a range. `update` may have a copy, which is to be written, too.
+  std::function<void(Context& context, const ops::ArenaUpdate& update, const Views& views)> update{};
+  /// For states that are divided over ranks: how many rows of two sums over whole tensors update() reads, and what adds
+  /// a range of the arena to such sums, (rows, 2), f64.
+  std::int64_t sum_rows = 0;
+  std::function<void(Context&, const ops::ArenaUpdate&, const TensorView& sums, const TensorView& workspace)>
+      add_sums{};
 };
 
 /// OptimizerOptions::rule as a Rule. UsageError where its name is a built-in rule's.

@@ -1,41 +1,25 @@
 #include <algorithm>
+#include <utility>
 
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/optim/detail/rule.hpp>
 
 namespace lockstep::nn {
 
-namespace {
-
-/// A user's UpdateRule.
-class Own final : public Rule {
- public:
-  explicit Own(std::shared_ptr<const UpdateRule> rule) : rule_(std::move(rule)) {
-    const std::string name = rule_->name();
-    require<UsageError>(!name.empty() && std::none_of(kBuiltInRules.begin(), kBuiltInRules.end(),
-                                                      [&](const NamedRule& taken) { return taken.name == name; }),
-                        "optimizer: a rule has the name '", name, "', expected one that is not taken");
-  }
-  [[nodiscard]] std::vector<std::string> states() const override { return rule_->states(); }
-  void update(Context& context, const ops::ArenaUpdate& update, const Views& views) override {
-    ops::ArenaUpdate without_copy = update;
-    without_copy.copy = {};
-    ops::require_arena_update(context, rule_->name(), without_copy, {});
-    rule_->update(context, without_copy, {.arenas = views.states, .step = views.step});
-    if (update.copy.given()) {
-      ops::strided_copy(context, update.parameters, update.copy);
+Rule make_own(Context& /*context*/, const ParameterSet& /*parameters*/, const OptimizerOptions& options) {
+  const std::string name = options.rule->name();
+  const auto is_it = [&](const NamedRule& taken) { return taken.name == name; };
+  require<UsageError>(!name.empty() && std::none_of(kBuiltInRules.begin(), kBuiltInRules.end(), is_it),
+                      "optimizer: a rule has the name '", name, "', expected one that is not taken");
+  const auto update = [rule = options.rule](Context& context, ops::ArenaUpdate of, const Rule::Views& views) {
+    const TensorView copy = std::exchange(of.copy, {});
+    ops::require_arena_update(context, rule->name(), of, {});
+    rule->update(context, of, {.arenas = views.states, .step = views.step});
+    if (copy.given()) {
+      ops::strided_copy(context, of.parameters, copy);
     }
-  }
-
- private:
-  std::shared_ptr<const UpdateRule> rule_;
-};
-
-}  // namespace
-
-std::unique_ptr<Rule> make_own(Context& /*context*/, const ParameterSet& /*parameters*/,
-                               const OptimizerOptions& options) {
-  return std::make_unique<Own>(options.rule);
+  };
+  return {.states = options.rule->states(), .update = update};
 }
 
 }  // namespace lockstep::nn

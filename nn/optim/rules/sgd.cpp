@@ -3,30 +3,17 @@
 
 namespace lockstep::nn {
 
-namespace {
-
-class Sgd final : public Rule {
- public:
-  explicit Sgd(const ops::SgdOptions& options) : options_(options) { ops::require_momentum("optimizer", options); }
-  [[nodiscard]] std::vector<std::string> states() const override { return momentum_states(options_.momentum); }
-  [[nodiscard]] bool counts() const override { return false; }
-  void update(Context& context, const ops::ArenaUpdate& update, const Views& views) override {
-    ops::sgd_update(context, options_, update, views.states.empty() ? TensorView() : views.states[0]);
-  }
-
- private:
-  ops::SgdOptions options_;
-};
-
-}  // namespace
-
 std::vector<std::string> momentum_states(double momentum) {
   return momentum > 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
 }
 
-std::unique_ptr<Rule> make_sgd(Context& /*context*/, const ParameterSet& /*parameters*/,
-                               const OptimizerOptions& options) {
-  return std::make_unique<Sgd>(ops::SgdOptions{options.momentum, options.nesterov});
+Rule make_sgd(Context& /*context*/, const ParameterSet& /*parameters*/, const OptimizerOptions& options) {
+  const ops::SgdOptions sgd{options.momentum, options.nesterov};
+  ops::require_momentum("optimizer", sgd);
+  const auto update = [sgd](Context& context, const ops::ArenaUpdate& of, const Rule::Views& views) {
+    ops::sgd_update(context, sgd, of, views.states.empty() ? TensorView() : views.states[0]);
+  };
+  return {.states = momentum_states(sgd.momentum), .counts = false, .update = update};
 }
 
 }  // namespace lockstep::nn

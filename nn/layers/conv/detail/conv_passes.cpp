@@ -7,6 +7,31 @@
 
 namespace lockstep::nn {
 
+ops::ConvDesc describe_conv(int axes, const Shape& input, std::int64_t channels, const ConvOptions& options) {
+  ops::ConvDesc desc;
+  desc.spatial_rank = axes;
+  desc.in_channels = input.back();
+  desc.out_channels = channels;
+  for (int i = 0; i < axes; ++i) {
+    const auto u = static_cast<std::size_t>(i);
+    desc.in_size[u] = input[i];
+    desc.kernel[u] = options.kernel[i];
+    desc.stride[u] = options.stride[i];
+    desc.pad_before[u] = options.pad[i];
+    desc.pad_after[u] = options.pad[i];
+    desc.dilation[u] = options.dilation[i];
+  }
+  desc.groups = options.groups;
+  return desc;
+}
+
+std::string conv_settings(const ConvOptions& options, const AxisSizes& output_pad) {
+  return concat("stride ", options.stride, ", pad ", options.pad,
+                output_pad.all(0) ? "" : concat(", output_pad ", output_pad),
+                options.groups == 1 ? "" : concat(", groups ", options.groups),
+                options.dilation.all(1) ? "" : concat(", dilation ", options.dilation));
+}
+
 std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
                                                     const ops::ConvDesc& desc, ops::ConvPass pass) {
   const bool for_norm = builder.options().norms_in_convolutions && ops::conv_may_serve_norm(desc, pass);
@@ -28,22 +53,10 @@ std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t
     fan_out *= static_cast<double>(kernel[i]);
   }
   order.push_back(1);
-  std::vector<ParameterSpec> specs;
-  specs.push_back({.name = name + ".weight",
-                   .shape = shape,
-                   .dims = shape,
-                   .axes = std::move(order),
-                   .stored_last = stored_second,
-                   .role = ParameterRole::weight,
-                   .init = {Initialiser::Kind::normal, std::sqrt(2.0 / fan_out)}});
+  const Initialiser he{Initialiser::Kind::normal, std::sqrt(2.0 / fan_out)};
+  std::vector<ParameterSpec> specs{{name + ".weight", shape, shape, order, stored_second, ParameterRole::weight, he}};
   if (bias) {
-    specs.push_back({.name = name + ".bias",
-                     .shape = {channels},
-                     .dims = {channels},
-                     .axes = {0},
-                     .stored_last = channels,
-                     .role = ParameterRole::bias,
-                     .init = {}});
+    specs.push_back(ParameterSpec::of_channels(name + ".bias", channels, channels, ParameterRole::bias));
   }
   return specs;
 }

@@ -6,12 +6,19 @@
 #include <vector>
 
 #include <lockstep/kernels/conv2d.hpp>
-#include <lockstep/nn/layers/axis_sizes.hpp>
+#include <lockstep/nn/layers/conv_options.hpp>
 #include <lockstep/nn/model/layer.hpp>
 
 namespace lockstep::nn {
 
 // What the convolutions and the transposed ones have in common, over `axes` axes of space: 1 to 3.
+
+/// A convolution of a sample, without batch and type.
+[[nodiscard]] ops::ConvDesc describe_conv(int axes, const Shape& input, std::int64_t channels,
+                                          const ConvOptions& options);
+
+/// Layer::settings() of both kinds.
+[[nodiscard]] std::string conv_settings(const ConvOptions& options, const AxisSizes& output_pad = 0);
 
 /// builder.planned() of one pass. key: the layer's name and the pass; a pass that may serve a norm has a key of its
 /// own.

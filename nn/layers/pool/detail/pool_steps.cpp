@@ -28,17 +28,22 @@ ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns) {
           .pad_after = {pad[rows], pad[columns]}};
 }
 
-const PoolWindow& checked_window(const std::string& name, int axes, const PoolWindow& window) {
-  require_axes(name, axes, {{"kernel", window.kernel}, {"stride", window.stride}, {"pad", window.pad}});
-  return window;
+PoolLayer::PoolLayer(const char* kind, int axes, std::string name, const PoolWindow& window)
+    : Layer(std::move(name)), axes_(axes), window_(window), kind_(kind) {
+  require_axes(this->name(), axes, {{"kernel", window.kernel}, {"stride", window.stride}, {"pad", window.pad}});
 }
 
-std::string settings_of(const PoolWindow& window) {
-  return concat("kernel ", window.kernel, ", stride ", window.stride, ", pad ", window.pad);
+std::string PoolLayer::settings() const {
+  return concat("kernel ", window_.kernel, ", stride ", window_.stride, ", pad ", window_.pad);
 }
 
-std::string pool_kind(const char* name, int axes) {
-  return axes == 2 ? std::string(name) : concat(name, axes, 'd');
+Shape PoolLayer::output_shape(std::span<const Shape> inputs) const {
+  Shape y = inputs[0];
+  require<ShapeError>(y.rank() == axes_ + 1, name(), ": input ", y, ", expected ", sample_text(axes_));
+  for (int i = 0; i < axes_; ++i) {
+    y[i] = ops::pooled_shape(column_window(window_, i), {1, y[i], 1, 1})[1];
+  }
+  return y;
 }
 
 std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch) {
@@ -58,15 +63,6 @@ std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& 
     return {planes};
   }
   return does_nothing(planes.desc) ? std::vector{depth} : std::vector{planes, depth};
-}
-
-Shape pool_output(const Layer& layer, int axes, const PoolWindow& window, const Shape& x) {
-  require<ShapeError>(x.rank() == axes + 1, layer.name(), ": input ", x, ", expected ", sample_text(axes));
-  Shape y = x;
-  for (int i = 0; i < axes; ++i) {
-    y[i] = ops::pooled_shape(column_window(window, i), {1, x[i], 1, 1})[1];
-  }
-  return y;
 }
 
 }  // namespace lockstep::nn

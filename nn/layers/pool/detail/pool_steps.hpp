@@ -25,15 +25,26 @@ struct PoolWindow {
   AxisSizes kernel, stride, pad;
 };
 
-/// window, which a pool over so many axes has: UsageError, naming the layer, as require_axes().
-[[nodiscard]] const PoolWindow& checked_window(const std::string& name, int axes, const PoolWindow& window);
-[[nodiscard]] std::string settings_of(const PoolWindow& window);
-/// "max_pool" over two axes, "max_pool1d" and "max_pool3d" over others.
-[[nodiscard]] std::string pool_kind(const char* name, int axes);
+/// What the max pool and the average pool have in common: windows over `axes` axes of space, 1 to 3.
+class PoolLayer : public Layer {
+ public:
+  /// kind: of a pool over two axes, "max_pool"; the others are "max_pool1d" and "max_pool3d".
+  PoolLayer(const char* kind, int axes, std::string name, const PoolWindow& window);
+  [[nodiscard]] std::string kind() const override { return axes_ == 2 ? kind_ : concat(kind_, axes_, 'd'); }
+  [[nodiscard]] std::string settings() const override;
+  [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override;
+  [[nodiscard]] bool backward_reads_output() const override { return false; }
+
+ protected:
+  const int axes_;
+  const PoolWindow window_;
+
+ private:
+  std::string kind_;
+};
+
 /// Of two axes of a window.
 [[nodiscard]] ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns);
-/// The shape of one sample of the output. ShapeError, naming the layer, when x does not fit.
-[[nodiscard]] Shape pool_output(const Layer& layer, int axes, const PoolWindow& window, const Shape& x);
 
 /// One run of a kernel for images: of x (N, H, W, C), which makes y (N, P, Q, C).
 struct PoolStep {
@@ -44,23 +55,18 @@ struct PoolStep {
 /// What pools a batch (N, space.., C).
 [[nodiscard]] std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch);
 
-/// Slots of all steps: tensors[i] is what step i reads, tensors[i + 1] what it makes.
-struct StepSlots {
-  std::vector<SlotId> tensors, index;
-};
-
 /// Appends the steps, forward(i, step, x, y) each.
 template <class Forward>
-StepSlots plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps,
-                     const Shape& output, Forward forward) {
-  StepSlots slots{{builder.input()}, {}};
+void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps, const Shape& output,
+                Forward forward) {
+  SlotId x = builder.input();
   for (std::size_t i = 0; i < steps.size(); ++i) {
     const bool last = i + 1 == steps.size();
-    slots.tensors.push_back(last ? builder.activation(name, output) : builder.activation(name + ".planes", steps[i].y));
-    forward(i, steps[i], slots);
+    const SlotId y = last ? builder.activation(name, output) : builder.activation(name + ".planes", steps[i].y);
+    forward(i, steps[i], x, y);
+    x = y;
   }
-  builder.set_output(slots.tensors.back());
-  return slots;
+  builder.set_output(x);
 }
 
 /// Appends the steps' backward, last to first: backward(i, step, dy, dx) each.
