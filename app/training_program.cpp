@@ -171,7 +171,11 @@ struct TrainingProgram::Impl {
     copies->settle(last_start);
     const ParameterSet& parameters = trainer->parameters();
     const std::size_t states = parameters.state_names().size() + 1;
-    const std::size_t own = parameters.statistics().bytes() + parameters.compression_errors().bytes();
+    std::size_t own = 0;  // of each rank
+    for (const State& state : parameters.states().all()) {
+      const bool differs = state.sharing == Sharing::of_rank || state.sharing == Sharing::sum_of_ranks;
+      own += differs ? state.view.bytes() : 0;
+    }
     const std::size_t bytes = parameters.values().bytes() * states + 2 * parameters.evaluation_buffer_arena().bytes() +
                               own * static_cast<std::size_t>(session.size());
     if (copies->on()) {

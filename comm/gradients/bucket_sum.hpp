@@ -58,7 +58,7 @@ struct Misfit {
 /// A tensor that a sum keeps from step to step, in memory of the program, which saves it: one dimension, of the type
 /// and on the device of the gradients.
 struct SumState {
-  std::string name;           ///< "errors"
+  std::string name;           ///< "error"; a checkpoint names the tensor by it
   std::int64_t elements = 0;  ///< not used with of_gradients
   /// The layout is that of the gradients. Each rank has its own, and only the sum over the ranks counts: a run that
   /// goes on with other ranks may divide the sum as it likes. false: equal on all ranks.

@@ -23,7 +23,7 @@ namespace lockstep::comm {
 /// The options that a name stands for: "none" or one of the table in sums/detail/kinds.hpp; empty for others.
 [[nodiscard]] std::optional<SumOptions> sums_named(std::string_view name);
 [[nodiscard]] std::string expected_sum_names();  ///< the names with the ranges of their arguments, for errors
-[[nodiscard]] std::string sum_names();           ///< "none|bf16|...", for the help of an option
+[[nodiscard]] std::string sum_names();           ///< "none, bf16, ...", for the help of an option
 [[nodiscard]] std::string sum_names_help();      ///< what they do
 
 /// What the identity of a run holds: reduce_dtype, gradient_sums and gradient_hook, where they are not the defaults.

@@ -22,14 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The entries of persistent() that are part of the model.
+/// The states that are part of the model.
 std::vector<Piece> model_pieces(const ParameterSet& parameters) {
   std::vector<Piece> pieces;
-  for (const ParameterSet::Persistent& each : parameters.persistent()) {
-    if (each.kind == ParameterSet::Persistent::Kind::parameters) {
-      add_parameter_pieces(pieces, parameters, each.view, "");
-    } else if (each.kind == ParameterSet::Persistent::Kind::averaged_statistics) {
-      add_buffer_pieces(pieces, parameters, each.view);
+  for (const State& state : parameters.states().all()) {
+    if (state.file == StateFile::model) {
+      add_state_pieces(pieces, parameters, state, state.view);
     }
   }
   return pieces;
@@ -97,7 +95,7 @@ void read_fitting(const TensorFile& file, Context& context, ParameterSet& parame
   parameters.round_weights(context);
   copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
   parameters.spread_statistics(context);
-  parameters.begin_average(context);
+  parameters.states().follow(context);
   context.synchronize();
 }
 

@@ -35,8 +35,6 @@ std::int64_t buffer_step(DType dtype) {
   return static_cast<std::int64_t>(kAlignment / size_of(dtype));
 }
 
-constexpr std::size_t kScalar = 64;  // bytes between scalars
-
 TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape) {
   return {static_cast<std::byte*>(arena.data) + static_cast<std::size_t>(offset) * size_of(arena.dtype), arena.dtype,
           arena.device, shape};
@@ -179,6 +177,16 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
   ops::fill(context, 0, buffer_arena());
   spread_statistics(context);
   ops::fill(context, 0, evaluation_buffer_arena());
+  states_.add({.name = "parameters", .view = values(), .layout = StateLayout::parameters, .file = StateFile::model});
+  states_.add({.name = "statistics",
+               .view = statistics(),
+               .sharing = Sharing::of_rank,
+               .saved_as = "rank_buffers",
+               .mean = "averaged statistics"});
+  states_.add({.name = "averaged statistics",
+               .view = evaluation_buffer_arena(),
+               .layout = StateLayout::buffers,
+               .file = StateFile::model});
 }
 
 int ParameterSet::find(const std::string& name) const {
@@ -208,38 +216,6 @@ TensorView ParameterSet::gradients_and_weight_sum() const {
 
 TensorView ParameterSet::weight_sum() const {
   return part(gradients_and_weight_sum(), trainable_numel_, Shape{});
-}
-
-std::vector<ParameterSet::Persistent> ParameterSet::persistent() const {
-  using Kind = Persistent::Kind;
-  std::vector<Persistent> all{{.kind = Kind::parameters, .name = "parameters", .view = values()}};
-  for (const State& state : states_) {
-    const Kind kind = averages_ && state.name == kAverage ? Kind::average : Kind::state;
-    all.push_back(
-        {.kind = kind, .name = state.name, .view = this->state(state.name), .of_rank = !state_shards_.empty()});
-  }
-  for (const State& count : counters_) {
-    all.push_back({.kind = Kind::counter, .name = count.name, .view = counter(count.name)});
-  }
-  if (loss_scale().given()) {
-    all.push_back({.kind = Kind::loss_scale, .name = "loss scale", .view = loss_scale()});
-    all.push_back({.kind = Kind::good_updates, .name = "good updates", .view = loss_scale_good()});
-  }
-  if (!compression_.empty()) {
-    all.push_back({.kind = Kind::errors, .name = "compression errors", .view = compression_errors(), .of_rank = true});
-    all.push_back({.kind = Kind::factors, .name = "compression factors", .view = compression_factors()});
-  }
-  all.push_back({.kind = Kind::statistics, .name = "statistics", .view = statistics(), .of_rank = true});
-  all.push_back({.kind = Kind::averaged_statistics, .name = "averaged statistics", .view = evaluation_buffer_arena()});
-  if (averages_) {
-    all.push_back({.kind = Kind::average_statistics,
-                   .name = "statistics of the average",
-                   .view = average_statistics(),
-                   .of_rank = true});
-    all.push_back(
-        {.kind = Kind::average_buffers, .name = "averaged statistics of the average", .view = average_buffer_arena()});
-  }
-  return all;
 }
 
 TensorView ParameterSet::weights() const {
@@ -299,37 +275,9 @@ void ParameterSet::write(Context& context, const std::string& name, const Tensor
   }
 }
 
-TensorView ParameterSet::add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
-                                std::int64_t numel) const {
-  for (const State& state : states) {
-    require<StateError>(state.name != name, "optimizer state '", name, "' exists already");
-  }
-  states.push_back({name, Buffer(static_cast<std::size_t>(numel) * size_of(dtype), *memory_, context.stream())});
-  const TensorView view = arena_view(states.back().buffer, dtype, numel);
-  ops::fill(context, 0, view);
-  return view;
-}
-
-std::vector<std::string> ParameterSet::names_of(const std::vector<State>& states) {
-  std::vector<std::string> names;
-  names.reserve(states.size());
-  for (const State& state : states) {
-    names.push_back(state.name);
-  }
-  return names;
-}
-
-const Buffer& ParameterSet::buffer_of(const std::vector<State>& states, const std::string& name) {
-  for (const State& state : states) {
-    if (state.name == name) {
-      return state.buffer;
-    }
-  }
-  throw StateError("there is no optimizer state '" + name + "'");
-}
-
 void ParameterSet::shard_states(std::vector<comm::Shards> ranges, int rank, int ranks) {
-  require<StateError>(states_.empty(), "parameters: the optimizer's states exist, expected shard_states() before them");
+  require<StateError>(state_names().empty(),
+                      "parameters: the optimizer's states exist, expected shard_states() before them");
   std::int64_t end = 0;
   for (const comm::Shards& range : ranges) {
     require<ShapeError>(
@@ -376,61 +324,111 @@ TensorView ParameterSet::state_range(const TensorView& state, std::int64_t begin
                           "), expected a range in its own part or in the rest of one bucket"));
 }
 
+TensorView ParameterSet::add(Context& context, State state) {
+  return states_.make(context, *memory_, std::move(state));
+}
+
+TensorView ParameterSet::add_arena(Context& context, State state) {
+  state.view = TensorView(nullptr, dtype_, device_, {state_numel()});
+  state.sharing = state_shards_.empty() ? Sharing::same : Sharing::shard;
+  state.layout = StateLayout::parameters;
+  return add(context, std::move(state));
+}
+
 TensorView ParameterSet::add_state(Context& context, const std::string& name) {
-  return add_to(states_, context, name, dtype_, state_numel());
+  return add_arena(context, {.name = name, .view = {}, .saved_as = "." + name});
 }
 std::vector<std::string> ParameterSet::state_names() const {
-  return names_of(states_);
+  std::vector<std::string> names;
+  for (const State& state : states_.all()) {
+    if (state.in_arena() && state.file != StateFile::model) {
+      names.push_back(state.name);
+    }
+  }
+  return names;
 }
 TensorView ParameterSet::state(const std::string& name) const {
-  return arena_view(buffer_of(states_, name), dtype_, state_numel());
+  return states_.of(name).view;
 }
 
 TensorView ParameterSet::add_counter(Context& context, const std::string& name) {
-  return add_to(counters_, context, name, DType::i64, 1);
+  return add(context, {.name = name,
+                       .view = TensorView(nullptr, DType::i64, device_, {1}),
+                       .saved_as = name,
+                       .numbers = Numbers::counts});
 }
 std::vector<std::string> ParameterSet::counter_names() const {
-  return names_of(counters_);
+  std::vector<std::string> names;
+  for (const State& state : states_.all()) {
+    if (state.numbers == Numbers::counts && state.name == state.saved_as) {
+      names.push_back(state.name);
+    }
+  }
+  return names;
 }
 TensorView ParameterSet::counter(const std::string& name) const {
-  return arena_view(buffer_of(counters_, name), DType::i64, 1);
+  return states_.of(name).view;
 }
 
-void ParameterSet::add_loss_scale(Context& context, double initial, bool dynamic) {
-  require<StateError>(loss_scale_.bytes() == 0, "there is a loss scale already");
-  loss_scale_ = Buffer(2 * kScalar, *memory_, context.stream());
-  initial_loss_scale_ = initial;
-  dynamic_loss_scale_ = dynamic;
-  ops::fill(context, initial, loss_scale());
-  ops::fill(context, 0, loss_scale_good());
-}
-TensorView ParameterSet::loss_scale() const {
-  return loss_scale_.bytes() == 0 ? TensorView() : TensorView(loss_scale_.data(), dtype_, device_, Shape{});
-}
-TensorView ParameterSet::loss_scale_good() const {
-  return loss_scale_.bytes() == 0 ? TensorView()
-                                  : TensorView(loss_scale_.data() + kScalar, DType::i64, device_, Shape{});
-}
-
-TensorView ParameterSet::add_sum_state(Context& context, const comm::SumState& state) {
-  const std::int64_t elements = state.of_gradients ? trainable_numel_ : state.elements;
-  factors_ = state.of_gradients ? factors_ : elements;
-  return add_to(compression_, context, state.name, dtype_, elements);
-}
-TensorView ParameterSet::compression_errors() const {
-  return compression_.empty() ? TensorView() : arena_view(compression_.front().buffer, dtype_, trainable_numel_);
-}
-TensorView ParameterSet::compression_factors() const {
-  return compression_.empty() ? TensorView() : arena_view(compression_.back().buffer, dtype_, factors_);
+TensorView ParameterSet::register_state(Context& context, const StateSpec& spec) {
+  const auto taken = [&](bool is, const std::string& what) {
+    require<StateError>(!is, "states: the name '", spec.name, "' is taken by ", what, ", expected another name");
+  };
+  for (const State& state : states_.all()) {
+    taken(!spec.name.empty() && (state.saved_as == spec.name || state.saved_as == "." + spec.name),
+          "state '" + state.name + "'");
+  }
+  for (const ParameterInfo& info : infos_) {
+    taken(spec.name.starts_with(info.spec.name + "."), "parameter '" + info.spec.name + "'");
+  }
+  const Missing missing = spec.optional ? Missing::kept : Missing::refused;
+  if (spec.sharing == Sharing::shard) {
+    return add_arena(
+        context,
+        {.name = spec.name, .view = {}, .saved_as = "." + spec.name, .missing = missing, .initial = spec.initial});
+  }
+  require<UsageError>(spec.dtype == DType::f32 || spec.dtype == DType::f64 ||
+                          (spec.dtype == DType::i64 && spec.sharing == Sharing::same),
+                      "states: '", spec.name, "' is ", spec.dtype, ", expected f32, f64, or i64 with Sharing::same");
+  require<UsageError>(spec.shape.numel() > 0, "states: '", spec.name, "' has shape ", spec.shape,
+                      ", expected at least one element");
+  return add(context, {.name = spec.name,
+                       .view = TensorView(nullptr, spec.dtype, device_, spec.shape),
+                       .sharing = spec.sharing,
+                       .saved_as = spec.name,
+                       .missing = missing,
+                       .initial = spec.initial});
 }
 
 void ParameterSet::add_average(Context& context) {
-  add_state(context, kAverage);
-  averages_ = true;
-  average_statistics_ = Buffer(static_cast<std::size_t>((statistics_rows_ + 1) * buffer_numel_) * size_of(dtype_),
-                               *memory_, context.stream());
-  ops::fill(context, 0, average_statistics());
-  ops::fill(context, 0, average_buffer_arena());
+  const auto of_buffers = [&](const Shape& shape) { return TensorView(nullptr, dtype_, device_, shape); };
+  const auto copied_from = [](const TensorView& source) {
+    return [source](Context& c, const TensorView& state) {
+      if (source.numel() > 0) {
+        ops::strided_copy(c, source, state);
+      }
+    };
+  };
+  const auto average_of = [weights = values(), pieces = state_pieces()](Context& c, const TensorView& state) {
+    std::int64_t offset = 0;
+    for (const auto& [begin, end] : pieces) {
+      ops::strided_copy(c, weights.slice(0, begin, end), state.slice(0, offset, offset + end - begin));
+      offset += end - begin;
+    }
+  };
+  add_arena(context, {.name = kAverage, .view = {}, .file = StateFile::average, .follow = average_of});
+  add(context, {.name = kAverageStatistics,
+                .view = of_buffers({statistics_rows_, buffer_numel_}),
+                .sharing = Sharing::of_rank,
+                .file = StateFile::average,
+                .saved_as = "rank_buffers_ema",
+                .mean = kAverageMean,
+                .follow = copied_from(statistics())});
+  add(context, {.name = kAverageMean,
+                .view = of_buffers({buffer_numel_}),
+                .layout = StateLayout::buffers,
+                .file = StateFile::average,
+                .follow = copied_from(evaluation_buffer_arena())});
 }
 
 std::vector<ops::ArenaPiece> ParameterSet::state_pieces() const {
@@ -448,30 +446,6 @@ std::vector<ops::ArenaPiece> ParameterSet::state_pieces() const {
     }
   }
   return pieces;
-}
-
-void ParameterSet::begin_average(Context& context) const {
-  if (!averages_) {
-    return;
-  }
-  for (const auto& [begin, end] : state_pieces()) {
-    ops::strided_copy(context, values().slice(0, begin, end), state_range(state(kAverage), begin, end));
-  }
-  if (buffer_numel_ > 0) {
-    ops::strided_copy(context, statistics(), average_statistics());
-    ops::strided_copy(context, evaluation_buffer_arena(), average_buffer_arena());
-  }
-}
-
-TensorView ParameterSet::average_statistics() const {
-  return averages_ ? TensorView(average_statistics_.data(), dtype_, device_, {statistics_rows_, buffer_numel_})
-                   : TensorView();
-}
-
-TensorView ParameterSet::average_buffer_arena() const {
-  return averages_ ? part(TensorView(average_statistics_.data(), dtype_, device_, {}), statistics_rows_ * buffer_numel_,
-                          {buffer_numel_})
-                   : TensorView();
 }
 
 TensorView ParameterSet::buffer_arena() const {
@@ -547,20 +521,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   const SyncScope scope(context.stream(), "ParameterSet::initialise", SyncReason::host_data);
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients());
-  for (const State& state : states_) {
-    ops::fill(context, 0, arena_view(state.buffer, dtype_, state_numel()));
-  }
-  for (const State& counter : counters_) {
-    ops::fill(context, 0, arena_view(counter.buffer, DType::i64, 1));
-  }
-  if (loss_scale().given()) {
-    ops::fill(context, initial_loss_scale_, loss_scale());
-    ops::fill(context, 0, loss_scale_good());
-  }
-  if (!compression_.empty()) {
-    ops::fill(context, 0, compression_errors());
-    ops::fill(context, 0, compression_factors());
-  }
+  states_.initialise(context);
   std::vector<double> drawn;
   for (std::size_t i = 0; i < infos_.size(); ++i) {
     const ParameterSpec& spec = infos_[i].spec;
@@ -591,18 +552,16 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
     }
   }
   spread_statistics(context);
-  begin_average(context);
+  states_.follow(context);
 }
 
 std::size_t ParameterSet::state_bytes() const {
-  return states_.size() * static_cast<std::size_t>(state_numel()) * size_of(dtype_);
+  return state_names().size() * static_cast<std::size_t>(state_numel()) * size_of(dtype_);
 }
 
 std::size_t ParameterSet::bytes() const {
   return values_.bytes() + gradients_.bytes() + weights_.bytes() + buffers_.bytes() + statistics_.bytes() +
-         evaluation_buffers_.bytes() + state_bytes() + counters_.size() * sizeof(std::int64_t) + loss_scale_.bytes() +
-         average_statistics_.bytes() +
-         (compression_.empty() ? 0 : compression_.front().buffer.bytes() + compression_.back().buffer.bytes());
+         evaluation_buffers_.bytes() + states_.bytes();
 }
 
 }  // namespace lockstep::nn

@@ -5,11 +5,11 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/comm/gradients/shards.hpp>
 #include <lockstep/kernels/arena.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_groups.hpp>
+#include <lockstep/nn/model/state_registry.hpp>
 #include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
@@ -131,35 +131,28 @@ class ParameterSet {
   [[nodiscard]] std::vector<std::string> counter_names() const;
   [[nodiscard]] TensorView counter(const std::string& name) const;
 
-  /// The loss scale, of dtype(), and the number of consecutive updates that did not change it, i64: scalars on the
-  /// device, at first `initial` and 0. Once (StateError otherwise); before it the views are not given. A scale that is
-  /// not dynamic never changes; checkpoints hold a dynamic one.
-  void add_loss_scale(Context& context, double initial, bool dynamic);
-  [[nodiscard]] bool dynamic_loss_scale() const { return dynamic_loss_scale_; }
-  [[nodiscard]] TensorView loss_scale() const;
-  [[nodiscard]] TensorView loss_scale_good() const;
+  /// The loss scale (nn/optim/loss_scale.hpp), of dtype(), and the number of consecutive updates that did not change
+  /// it, i64: scalars on the device; not given without one.
+  static constexpr const char* kLossScale = "loss scale";
+  static constexpr const char* kGoodUpdates = "good updates";
+  [[nodiscard]] TensorView loss_scale() const { return states_.view(kLossScale); }
+  [[nodiscard]] TensorView loss_scale_good() const { return states_.view(kGoodUpdates); }
 
-  /// What a sum of gradients keeps (comm::BucketSum::state()), of dtype(), zero when made: "errors", in the layout of
-  /// gradients(), and "factors", which all ranks share. Each once (StateError); before it the views are not given.
-  /// Checkpoints hold the errors of every rank.
-  TensorView add_sum_state(Context& context, const comm::SumState& state);
-  [[nodiscard]] TensorView compression_errors() const;
-  [[nodiscard]] TensorView compression_factors() const;
-
-  /// A moving average of the weights (nn/optim/moving_average.hpp), all zero when made; begin_average() sets it. Once
-  /// (StateError). It is an optimizer state kAverage, so ranks divide it as they divide the others, and an average of
-  /// each row of statistics().
+  /// A moving average of the weights (nn/optim/moving_average.hpp), all zero when made; states().follow() sets it to
+  /// the weights and statistics. Once (StateError). It is an optimizer state kAverage, so ranks divide it as they
+  /// divide the others, and an average of each row of statistics().
   static constexpr const char* kAverage = "weight_average";
+  static constexpr const char* kAverageStatistics = "statistics of the average";
+  static constexpr const char* kAverageMean = "averaged statistics of the average";
   void add_average(Context& context);
-  [[nodiscard]] bool averages() const { return averages_; }
-  /// The average = the weights and statistics as they are; enqueued. Does nothing without an average.
-  void begin_average(Context& context) const;
+  [[nodiscard]] bool averages() const { return states_.find(kAverage) != nullptr; }
   /// The parts of the arena of which this rank has the states: all of it, or those of its share.
   [[nodiscard]] std::vector<ops::ArenaPiece> state_pieces() const;
-  [[nodiscard]] TensorView average_statistics() const;  ///< like statistics(); not given without an average
+  /// Like statistics(); not given without an average.
+  [[nodiscard]] TensorView average_statistics() const { return states_.view(kAverageStatistics); }
   /// The mean of average_statistics() over the ranks, which belongs to the averaged weights; written by the code that
   /// averages. Like evaluation_buffer_arena(); not given without an average.
-  [[nodiscard]] TensorView average_buffer_arena() const;
+  [[nodiscard]] TensorView average_buffer_arena() const { return states_.view(kAverageMean); }
 
   /// Buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
@@ -187,46 +180,23 @@ class ParameterSet {
   void read_buffer(Context& context, const std::string& name, const TensorView& out) const;
   void write_buffer(Context& context, const std::string& name, const TensorView& value);
 
-  /// Everything that a run keeps from step to step, in one list: this is broadcast, compared and saved.
-  struct Persistent {
-    enum class Kind : unsigned char {
-      parameters,
-      state,    ///< of the optimizer: of_rank when states are divided
-      average,  ///< of the weights: a state, too
-      counter,
-      loss_scale,
-      good_updates,  ///< loss_scale_good()
-      errors,        ///< compression_errors()
-      factors,       ///< compression_factors()
-      statistics,    ///< statistics()
-      averaged_statistics,
-      average_statistics,  ///< average_statistics(), of each rank
-      average_buffers      ///< average_buffer_arena()
-    };
-    Kind kind = Kind::parameters;
-    std::string name;      ///< "parameters", "momentum_buffer", "step", "loss scale", "averaged statistics", ...
-    TensorView view;       ///< contiguous; some have no elements
-    bool of_rank = false;  ///< differs from rank to rank
-  };
-  [[nodiscard]] std::vector<Persistent> persistent() const;
+  /// Everything that a run keeps from step to step, in one list: parameters, statistics, what an optimizer, a sum of
+  /// gradients and a moving average add, and states of the program's own.
+  [[nodiscard]] const StateRegistry& states() const { return states_; }
+  /// Adds a state in memory of the set's resource; its view gives type and shape. StateError when the name is taken.
+  TensorView add(Context& context, State state);
+  /// Adds a state of the program's own, on the device: it is broadcast, compared, saved, loaded and divided like all
+  /// others. On all ranks alike, before a state is broadcast, saved or loaded. StateError when its name is that of
+  /// another state or of a tensor in the files; UsageError for a type or a shape that cannot be.
+  TensorView register_state(Context& context, const StateSpec& spec);
 
-  /// Sets initial values from (seed, parameter name) or as Model::beginning_with() gave them, buffers and loss scale to
-  /// their initial values, and states, counters, gradients and the state of a sum to zero
-  /// (comm::BucketSum::initialise() sets the latter).
+  /// Sets initial values from (seed, parameter name) or as Model::beginning_with() gave them, buffers to their initial
+  /// values, gradients to zero, and all other states as states().initialise() and follow() say.
   void initialise(Context& context, std::uint64_t seed);
-  [[nodiscard]] std::size_t bytes() const;        ///< of all arenas and counters
+  [[nodiscard]] std::size_t bytes() const;        ///< of all arenas and states
   [[nodiscard]] std::size_t state_bytes() const;  ///< of the optimizer's states on this rank
 
  private:
-  struct State {
-    std::string name;
-    Buffer buffer;
-  };
-  TensorView add_to(std::vector<State>& states, Context& context, const std::string& name, DType dtype,
-                    std::int64_t numel) const;
-  [[nodiscard]] static std::vector<std::string> names_of(const std::vector<State>& states);
-  [[nodiscard]] static const Buffer& buffer_of(const std::vector<State>& states, const std::string& name);
-
   DType dtype_;
   DType weight_dtype_;
   Device device_;
@@ -248,18 +218,11 @@ class ParameterSet {
   Buffer statistics_;  ///< empty with one row
   Buffer evaluation_buffers_;
   [[nodiscard]] std::int64_t state_numel() const;
+  TensorView add_arena(Context& context, State state);  ///< in the layout of the gradients, divided or not
   std::vector<comm::Shards> state_shards_;
   int shard_ = 0;
   int shard_ranks_ = 1;
-  std::vector<State> states_;
-  std::vector<State> counters_;
-  bool averages_ = false;
-  Buffer average_statistics_;       ///< and their mean in the last row; empty without an average
-  Buffer loss_scale_;               ///< the scale, and kScalar bytes later the count; empty without a loss scale
-  std::vector<State> compression_;  ///< errors and factors; empty without compression
-  std::int64_t factors_ = 0;
-  double initial_loss_scale_ = 0;
-  bool dynamic_loss_scale_ = false;
+  StateRegistry states_;
 };
 
 }  // namespace lockstep::nn

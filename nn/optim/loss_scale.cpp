@@ -64,6 +64,22 @@ void require_loss_scale(const LossScale& scale) {
                       ", expected ", least, " to ", most);
 }
 
+void add_loss_scale(Context& context, ParameterSet& parameters, double initial, bool dynamic) {
+  const char* const scale = dynamic ? "loss_scale" : "";
+  const char* const good = dynamic ? "loss_scale_good" : "";
+  parameters.add(context, {.name = ParameterSet::kLossScale,
+                           .view = TensorView(nullptr, parameters.dtype(), context.device(), Shape{}),
+                           .saved_as = scale,
+                           .beside = scale,
+                           .numbers = Numbers::scale,
+                           .initial = initial});
+  parameters.add(context, {.name = ParameterSet::kGoodUpdates,
+                           .view = TensorView(nullptr, DType::i64, context.device(), Shape{}),
+                           .saved_as = good,
+                           .beside = scale,
+                           .numbers = Numbers::counts});
+}
+
 void describe(Schema& schema, LossScale& scale) {
   schema.group("Training");
   const auto text = [](const LossScale& of) {

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include <lockstep/kernels/loss_scale.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
 
 namespace lockstep {
 class Schema;
@@ -34,6 +35,9 @@ struct LossScale {
 [[nodiscard]] std::string text_of(const LossScale& scale);
 /// UsageError for values out of range, and for automatic.
 void require_loss_scale(const LossScale& scale);
+/// Adds the scale, at first `initial`, and its count of good updates to the states of a set. Once (StateError). A scale
+/// that is not dynamic never changes; checkpoints hold a dynamic one.
+void add_loss_scale(Context& context, ParameterSet& parameters, double initial, bool dynamic);
 void describe(Schema& schema, LossScale& scale);
 
 }  // namespace lockstep::nn

@@ -75,7 +75,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
                       options.clip_value, ", expected a number of at least 0");
   require_loss_scale(options.loss_scale);
   if (options.loss_scale.scales()) {
-    parameters.add_loss_scale(context, options.loss_scale.initial, options.loss_scale.dynamic());
+    add_loss_scale(context, parameters, options.loss_scale.initial, options.loss_scale.dynamic());
   }
   const bool divided = !parameters.state_shards().empty();
   RuleMaker* const make = options.rule ? make_own : built_in(options.kind).make;

@@ -410,7 +410,9 @@ void describe(Schema& schema, PlanOptions& options) {
       "fits; cheap: outputs of norms, activations, pools and dropout; blocks: also of convolutions and products, all "
       "but what lies between blocks");
   schema.add("label_smoothing", options.label_smoothing, "0 to 1").fraction().is_common();
-  schema.add("top_k", options.top_k, "test accuracy among the K largest outputs too; 0: no").at_least(0);
+  schema.add("top_k", options.top_k, "test accuracy among the K largest outputs too; 0: no")
+      .at_least(0)
+      .equal_on_ranks();
 }
 
 }  // namespace lockstep::nn

@@ -65,9 +65,6 @@ std::string contract(const Model& model, const std::map<std::string, std::string
        << "test samples " << data.test.size() << '\n'
        << "seed " << options.seed << '\n'
        << "global_batch " << options.global_batch << '\n'
-       << "accumulate " << options.accumulate << '\n'
-       << "check_gradients " << options.check_gradients << '\n'
-       << "top_k " << options.plan.top_k << '\n'
        << "buckets " << options.buckets.bucket_bytes << ' ' << options.buckets.tail_bytes << ' '
        << options.buckets.head_bytes << ' ' << options.buckets.backward_s << ' ' << options.buckets.all_reduce.text()
        << "\nbucket plan" << (options.buckets.ends.empty() ? " none" : "");
@@ -75,6 +72,14 @@ std::string contract(const Model& model, const std::map<std::string, std::string
     text << ' ' << end;
   }
   text << '\n';
+  TrainerOptions described = options;
+  Schema schema;
+  describe(schema, described);
+  for (const Option& option : schema.options()) {
+    if (option.shared) {
+      text << option.name << ' ' << option.text() << '\n';
+    }
+  }
   for (const auto& [name, value] : option_texts(options, data)) {
     text << name << ' ' << value << '\n';
   }
@@ -137,8 +142,16 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
                                            {"keep_last", text(options.keep_last)},
                                            {"training_data", text(data.train.fingerprint())},
                                            {"test_data", text(data.test.fingerprint())}};
-  if (options.shuffle_chunk != 0) {
-    texts["shuffle_chunk"] = text(options.shuffle_chunk);
+  TrainerOptions plain;
+  TrainerOptions described = options;
+  Schema defaults;
+  Schema schema;
+  describe(defaults, plain);
+  describe(schema, described);
+  for (const Option& option : schema.options()) {
+    if (option.numbers && option.text() != defaults.find(option.name)->text()) {
+      texts[option.name] = option.text();
+    }
   }
   if (const std::string groups = text_of(options.groups); !groups.empty()) {
     texts["parameter_groups"] = groups;
@@ -155,12 +168,6 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   }
   if (schedule.warmup_factor) {
     texts["warmup"] = text(name_of(schedule.warmup), *schedule.warmup_factor);
-  }
-  if (options.accumulate > 1) {
-    texts["accumulate"] = text(options.accumulate);
-  }
-  if (options.virtual_ranks > 0) {
-    texts["virtual_ranks"] = text(options.virtual_ranks);
   }
   if (options.sync_batch_norm) {
     texts["sync_batch_norm"] = text(options.sync_batch_norm);
@@ -462,7 +469,7 @@ Trainer::~Trainer() = default;
 
 void Trainer::start() {
   impl_->doing("agreeing on options and parameters after step", impl_->position.step);
-  comm::require_same_on_all_ranks(impl_->ranks.control, impl_->contract);
+  comm::require_same_on_all_ranks(impl_->ranks.control, impl_->contract + impl_->step.parameters().states().text());
   broadcast_state();
   impl_->open_loader();  // last: it may fail on one rank alone
 }
@@ -774,6 +781,7 @@ void describe(Schema& schema, TrainerOptions& options) {
       .add("accumulate", options.accumulate,
            "micro-batches of one update, whose gradients add up; takes the memory of one")
       .at_least(1)
+      .decides_numbers()
       .is_common();
   describe(schema, options.plan);
   describe(schema, options.optimizer);
@@ -797,16 +805,20 @@ void describe(Schema& schema, TrainerOptions& options) {
            "samples that lie side by side in a packed file or in token files and are read together; the order shuffles "
            "chunks of so many, then the samples of 16 chunks; a file that lies class by class is shuffled first "
            "(lockstep-pack --shuffle), or batches hold few classes; 0: any sample may follow any other")
-      .at_least(0);
+      .at_least(0)
+      .decides_numbers();
   schema.add("seed", options.seed, "of all that is random: weights, order, augmentation").is_common();
   schema.group("Ranks");
   schema
       .add("virtual_ranks", options.virtual_ranks,
            "of --reproducible world: a batch is divided over so many, a power of two that the ranks divide")
-      .by_default("none");
-  schema.add("check_gradients", options.check_gradients,
-             "name the first gradient of each rank that is not finite before the ranks sum them; ends the job, unless "
-             "a loss scale, --clip-norm or --skip-non-finite lets an update be skipped");
+      .by_default("none")
+      .decides_numbers();
+  schema
+      .add("check_gradients", options.check_gradients,
+           "name the first gradient of each rank that is not finite before the ranks sum them; ends the job, unless "
+           "a loss scale, --clip-norm or --skip-non-finite lets an update be skipped")
+      .equal_on_ranks();
   schema.add("sync_batch_norm", options.sync_batch_norm,
              "batch norm computes with the samples of all ranks in training, not with each rank's own");
   schema.choice<CudaGraph>("cuda_graph", options.cuda_graph,

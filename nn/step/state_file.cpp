@@ -31,19 +31,15 @@ namespace lockstep::nn {
 
 namespace {
 
-using Kind = ParameterSet::Persistent::Kind;
-
-/// Names in the optimizer's file.
-constexpr const char* kLossScale = "loss_scale";
-constexpr const char* kLossScaleGood = "loss_scale_good";
-constexpr const char* kRankBuffers = "rank_buffers";
-constexpr const char* kRankAverages = "rank_buffers_ema";
-constexpr const char* kFactors = "compression_factors";
-constexpr const char* kError = ".error.";        ///< of each parameter, with a rank behind: what it has not sent yet
-constexpr const char* kSquares = ".exp_avg_sq";  ///< of each parameter: Adam's mean of squared gradients
+constexpr const char* kRankBuffers = "rank_buffers";  ///< the statistics of each rank, in the optimizer's file
+constexpr const char* kSquares = ".exp_avg_sq";       ///< of each parameter: Adam's mean of squared gradients
 /// Names in the metadata of a step.
 constexpr const char* kSteps = "lockstep.steps";
 constexpr const char* kMicrobatches = "lockstep.microbatches";
+
+std::vector<std::int64_t> extents_of(const Shape& shape) {
+  return {shape.begin(), shape.end()};
+}
 
 /// The optimizer's states as whole arenas (trainable_numel): those of the set or, where ranks have divided them, copies
 /// on the host.
@@ -90,6 +86,8 @@ class WholeStates {
       }
     }
   }
+  /// The file has no such state: it stays as it is.
+  void leave(const std::string& name) { copies_.erase(name); }
   /// Copies this rank's elements from the arenas into the set.
   void scatter() {
     for (const auto& [name, bytes] : copies_) {
@@ -119,92 +117,114 @@ class WholeStates {
   std::map<std::string, std::vector<std::byte>> copies_;
 };
 
-/// What a compression of gradients has not sent yet, of all ranks, on the host of rank 0; the other ranks and runs
-/// without compression have none. Collective.
-std::vector<std::vector<std::byte>> gather_errors(Context& context, const ParameterSet& parameters,
-                                                  comm::Communicator& control) {
-  std::vector<std::vector<std::byte>> all;
-  const TensorView errors = parameters.compression_errors();
-  if (!errors.given()) {
-    return all;
-  }
-  Stream stream = Stream::host_inline();
-  all.resize(control.rank() == 0 ? static_cast<std::size_t>(control.size()) : 1);
-  for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    all[rank].resize(errors.bytes());
-    const TensorView host(all[rank].data(), errors.dtype, Device::cpu(), errors.shape);
-    if (rank == 0) {
-      copy_now(context, errors, host);
+/// A state as rank 0 has it on the host for a file: for a number on the host, or of all ranks, in rank order.
+struct HostTensor {
+  std::vector<double> reals;
+  std::vector<std::int64_t> counts;
+  HostTensor(bool floating, std::int64_t elements) {
+    if (floating) {
+      reals.resize(static_cast<std::size_t>(elements));
     } else {
-      control.recv(stream, host, static_cast<int>(rank));
+      counts.resize(static_cast<std::size_t>(elements));
     }
   }
+  [[nodiscard]] TensorView view(const Shape& shape) {
+    return counts.empty() ? TensorView(std::span(reals), shape) : TensorView(std::span(counts), shape);
+  }
+};
+
+/// A scalar has shape (1) in a file.
+Shape file_shape(const State& state) {
+  return state.view.shape.rank() == 0 ? Shape{1} : state.view.shape;
+}
+
+/// The same of `ranks` ranks, one behind the other.
+Shape file_shape(const State& state, std::int64_t ranks) {
+  Shape shape = file_shape(state);
+  shape[0] *= ranks;
+  return shape;
+}
+
+bool of_each_rank(const State& state) {
+  return state.sharing == Sharing::of_rank || state.sharing == Sharing::sum_of_ranks;
+}
+
+/// Every rank's numbers, in rank order, on rank 0; empty on the others. Collective.
+std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::Communicator& control) {
+  const std::int64_t n = rows.numel();
+  std::vector<double> own(static_cast<std::size_t>(n));
+  std::vector<double> all(static_cast<std::size_t>(n * control.size()));
+  copy_now(context, rows, TensorView(std::span<double>(own), rows.shape));
+  Stream inline_stream = Stream::host_inline();
+  control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
+                     TensorView(std::span<double>(all), {n * control.size()}));
   if (control.rank() != 0) {
-    control.send(stream, TensorView(all.front().data(), errors.dtype, Device::cpu(), errors.shape), 0);
     all.clear();
   }
   return all;
 }
 
-/// A number of the optimizer in the file: a counter, the loss scale, or its good updates.
-struct Number {
-  std::string name;  ///< in the file
-  TensorView view;
-  bool floating = false;
-  bool required = true;
-};
-
-/// The entries of persistent() that are part of the optimizer's state, without the statistics.
-struct OptimizerParts {
-  std::vector<Piece> pieces;  ///< "<parameter>.<state>"
-  std::vector<Number> numbers;
-};
-
-OptimizerParts optimizer_parts(const ParameterSet& parameters, WholeStates& states) {
-  OptimizerParts parts;
-  for (const ParameterSet::Persistent& each : parameters.persistent()) {
-    switch (each.kind) {
-      case Kind::state:
-        add_parameter_pieces(parts.pieces, parameters, states.of(each.name), "." + each.name);
-        break;
-      case Kind::counter:
-        parts.numbers.push_back({.name = each.name, .view = each.view.reshape({})});
-        break;
-      case Kind::loss_scale:
-        if (parameters.dynamic_loss_scale()) {
-          parts.numbers.push_back({.name = kLossScale, .view = each.view, .floating = true, .required = false});
-        }
-        break;
-      case Kind::good_updates:
-        if (parameters.dynamic_loss_scale()) {
-          parts.numbers.push_back({.name = kLossScaleGood, .view = each.view, .required = false});
-        }
-        break;
-      case Kind::parameters:
-      case Kind::averaged_statistics:  // in the model's file
-      case Kind::average:              // in a file of its own
-      case Kind::average_buffers:      // there, too
-      case Kind::average_statistics:   // of each rank
-      case Kind::statistics:           // of each rank
-      case Kind::errors:               // likewise
-      case Kind::factors:              // a file may have those of another compression
-        break;
+/// The arenas of all ranks on the host of rank 0; the other ranks have none. Collective.
+std::vector<std::vector<std::byte>> gather_arenas(Context& context, const TensorView& arena,
+                                                  comm::Communicator& control) {
+  Stream stream = Stream::host_inline();
+  std::vector<std::vector<std::byte>> all(control.rank() == 0 ? static_cast<std::size_t>(control.size()) : 1);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    all[rank].resize(arena.bytes());
+    const TensorView host(all[rank].data(), arena.dtype, Device::cpu(), arena.shape);
+    if (rank == 0) {
+      copy_now(context, arena, host);
+    } else {
+      control.recv(stream, host, static_cast<int>(rank));
     }
   }
-  return parts;
+  if (control.rank() != 0) {
+    control.send(stream, TensorView(all.front().data(), arena.dtype, Device::cpu(), arena.shape), 0);
+    all.clear();
+  }
+  return all;
 }
 
-/// The moving average's part of a folder: as the pieces of a model. Parameters that are frozen have none.
-std::vector<Piece> average_pieces(const ParameterSet& parameters, WholeStates& states) {
+/// The states of which each rank has its own, on rank 0.
+struct RankStates {
+  std::map<std::string, std::vector<double>> rows;
+  std::map<std::string, std::vector<std::vector<std::byte>>> arenas;
+  RankStates(Context& context, const ParameterSet& parameters, comm::Communicator& control) {
+    for (const State& state : parameters.states().all()) {
+      if (!of_each_rank(state)) {
+        continue;
+      }
+      if (state.layout == StateLayout::parameters) {
+        arenas[state.name] = gather_arenas(context, state.view, control);
+      } else {
+        rows[state.name] = gather_rows(context, state.view, control);
+      }
+    }
+  }
+};
+
+/// The arenas that a file holds by parameter, all ranks' together.
+std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& states, StateFile file) {
   std::vector<Piece> pieces;
-  add_parameter_pieces(pieces, parameters, states.of(ParameterSet::kAverage), "");
-  add_buffer_pieces(pieces, parameters, parameters.average_buffer_arena());
+  for (const State& state : parameters.states().all()) {
+    if (state.file == file && state.layout != StateLayout::tensor && !of_each_rank(state)) {
+      add_state_pieces(pieces, parameters, state, state.in_arena() ? states.of(state.name) : state.view);
+    }
+  }
+  return pieces;
+}
+
+/// Of one rank of those that have an arena each.
+std::vector<Piece> rank_pieces(const ParameterSet& parameters, const State& state, const TensorView& arena,
+                               std::size_t rank) {
+  std::vector<Piece> pieces;
+  add_parameter_pieces(pieces, parameters, arena, concat(state.saved_as, '.', rank));
   return pieces;
 }
 
 void write_average(const std::string& path, Context& context, const ParameterSet& parameters, WholeStates& states,
                    const Metadata& metadata) {
-  std::vector<Piece> pieces = average_pieces(parameters, states);
+  std::vector<Piece> pieces = arena_pieces(parameters, states, StateFile::average);
   std::vector<Piece> all;
   add_parameter_pieces(all, parameters, parameters.values(), "");
   const auto frozen = static_cast<std::ptrdiff_t>(parameters.trainable().size());
@@ -212,32 +232,29 @@ void write_average(const std::string& path, Context& context, const ParameterSet
   write_pieces(path, context, pieces, {}, metadata);
 }
 
-/// A number on the host, as f64 or i64.
-struct HostNumber {
-  double real = 0;
-  std::int64_t count = 0;
-  [[nodiscard]] TensorView view(bool floating) {
-    return floating ? TensorView(std::span(&real, 1), Shape{}) : TensorView(std::span(&count, 1), Shape{});
+/// Reads a state that all ranks share. DataError for numbers that it cannot have.
+HostTensor read_tensor(const TensorFile& file, const State& state) {
+  const Shape shape = file_shape(state);
+  const bool floating = is_floating(state.view.dtype);
+  HostTensor value(floating, shape.numel());
+  const auto need = [&](bool right, const auto& number, const char* expected) {
+    require<DataError>(right, file.path(), ": tensor '", state.saved_as, "' holds ", number, ", expected ", expected);
+  };
+  if (floating) {
+    read_entry(file, floating_entry_of(file, state.saved_as, shape, kModelOrOptimizer), value.view(shape));
+  } else {
+    const TensorEntry& entry = entry_of(file, state.saved_as, shape, kModelOrOptimizer);
+    require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", state.saved_as, "' is ", entry.dtype,
+                       ", expected I64");
+    file.read(entry, std::as_writable_bytes(std::span(value.counts)));
   }
-};
-
-HostNumber read_number(const TensorFile& file, const Number& number) {
-  HostNumber value;
-  const Shape one{1};  // g++ 14 takes the entry for a part of a temporary
-  if (number.floating) {
-    const TensorEntry& entry = floating_entry_of(file, number.name, one, kModelOrOptimizer);
-    read_entry(file, entry, TensorView(std::span(&value.real, 1), {1}));
+  for (const double real : state.numbers == Numbers::scale ? value.reals : std::vector<double>()) {
     // In f32, too, it is neither 0 nor infinite.
-    require<DataError>(value.real >= 0x1p-126 && value.real <= 3e38, file.path(), ": tensor '", number.name, "' holds ",
-                       value.real, ", expected a positive number, 2^-126 to 3e38");
-    return value;
+    need(real >= 0x1p-126 && real <= 3e38, real, "a positive number, 2^-126 to 3e38");
   }
-  const TensorEntry& entry = entry_of(file, number.name, one, kModelOrOptimizer);
-  require<DataError>(entry.type() == DType::i64, file.path(), ": tensor '", number.name, "' is ", entry.dtype,
-                     ", expected I64");
-  file.read(entry, std::as_writable_bytes(std::span(&value.count, 1)));
-  require<DataError>(value.count >= 0 && value.count <= std::int64_t{1} << 53, file.path(), ": tensor '", number.name,
-                     "' holds ", value.count, ", expected a count of at least 0, at most 2^53");
+  for (const std::int64_t count : state.numbers == Numbers::counts ? value.counts : std::vector<std::int64_t>()) {
+    need(count >= 0 && count <= std::int64_t{1} << 53, count, "a count of at least 0, at most 2^53");
+  }
   return value;
 }
 
@@ -251,48 +268,38 @@ void require_squares(const TensorFile& file, const Piece& piece) {
 }
 
 void write_optimizer(const std::string& path, Context& context, const ParameterSet& parameters, WholeStates& states,
-                     std::int64_t ranks, const std::vector<double>& rank_buffers,
-                     const std::vector<double>& rank_averages, std::vector<std::vector<std::byte>>& errors) {
-  OptimizerParts parts = optimizer_parts(parameters, states);
-  for (std::size_t rank = 0; rank < errors.size(); ++rank) {
-    const TensorView arena(errors[rank].data(), parameters.dtype(), Device::cpu(), {parameters.trainable_numel()});
-    add_parameter_pieces(parts.pieces, parameters, arena, concat(kError, rank));
-  }
-  // Each rank's own statistics as they lie in the arena.
-  const auto of_ranks = [ranks](const char* name, const std::vector<double>& rows) -> SafetensorsTensor {
-    return {.name = name,
-            .dtype = DType::f64,
-            .shape = {ranks, static_cast<std::int64_t>(rows.size()) / ranks},
-            .data = std::as_bytes(std::span(rows)),
-            .fill = {}};
-  };
-  std::vector<SafetensorsTensor> more{of_ranks(kRankBuffers, rank_buffers)};
-  if (parameters.averages()) {
-    more.push_back(of_ranks(kRankAverages, rank_averages));
-  }
-  std::vector<double> factors;
-  if (const TensorView view = parameters.compression_factors(); view.given()) {
-    factors.resize(static_cast<std::size_t>(view.numel()));
-    copy_now(context, view, TensorView(std::span<double>(factors), view.shape));
-    more.push_back({.name = kFactors,
-                    .dtype = DType::f64,
-                    .shape = {view.numel()},
-                    .data = std::as_bytes(std::span(factors)),
-                    .fill = {}});
-  }
-  std::deque<HostNumber> values;  // they stay where they are
-  for (const Number& number : parts.numbers) {
-    HostNumber& value = values.emplace_back();
-    copy(context, number.view, value.view(number.floating));
-    more.push_back(
-        {.name = number.name,
-         .dtype = number.floating ? DType::f64 : DType::i64,
-         .shape = {1},
-         .data = number.floating ? std::as_bytes(std::span(&value.real, 1)) : std::as_bytes(std::span(&value.count, 1)),
-         .fill = {}});
+                     std::int64_t ranks, RankStates& of_ranks) {
+  std::vector<Piece> pieces = arena_pieces(parameters, states, StateFile::optimizer);
+  std::vector<SafetensorsTensor> tensors;
+  std::deque<HostTensor> values;  // they stay where they are
+  for (const State& state : parameters.states().all()) {
+    if (state.layout == StateLayout::tensor && of_each_rank(state)) {
+      tensors.push_back({.name = state.saved_as,
+                         .dtype = DType::f64,
+                         .shape = extents_of(file_shape(state, ranks)),
+                         .data = std::as_bytes(std::span(of_ranks.rows.at(state.name))),
+                         .fill = {}});
+    } else if (state.layout == StateLayout::parameters && of_each_rank(state)) {
+      std::vector<std::vector<std::byte>>& arenas = of_ranks.arenas.at(state.name);
+      for (std::size_t rank = 0; rank < arenas.size(); ++rank) {
+        const TensorView arena(arenas[rank].data(), state.view.dtype, Device::cpu(), state.view.shape);
+        const std::vector<Piece> more = rank_pieces(parameters, state, arena, rank);
+        pieces.insert(pieces.end(), more.begin(), more.end());
+      }
+    } else if (state.layout == StateLayout::tensor && !state.saved_as.empty()) {
+      const bool floating = is_floating(state.view.dtype);
+      HostTensor& value = values.emplace_back(floating, state.view.numel());
+      copy(context, state.view, value.view(state.view.shape));
+      tensors.push_back(
+          {.name = state.saved_as,
+           .dtype = floating ? DType::f64 : DType::i64,
+           .shape = extents_of(file_shape(state)),
+           .data = floating ? std::as_bytes(std::span(value.reals)) : std::as_bytes(std::span(value.counts)),
+           .fill = {}});
+    }
   }
   context.synchronize();
-  write_pieces(path, context, parts.pieces, std::move(more));
+  write_pieces(path, context, pieces, std::move(tensors));
 }
 
 /// A communicator for a rank that trains alone.
@@ -326,33 +333,32 @@ class StateFolder {
   StateFolder(const std::string& folder, Context& context, const ParameterSet& parameters, int ranks)
       : model_(open_model_file(existing(folder))),
         optimizer_(existing(folder) + "/" + kOptimizerFile),
-        states_(context, parameters, true),
-        parts_(optimizer_parts(parameters, states_)) {
+        states_(context, parameters, true) {
     require_model(model_, parameters);
-    require_pieces(optimizer_, parts_.pieces, kModelOrOptimizer);
-    for (const Number& number : parts_.numbers) {
-      const bool there = number.required || optimizer_.find(kLossScale) != nullptr;
-      values_.push_back(there ? std::optional(read_number(optimizer_, number)) : std::nullopt);
+    if (parameters.averages() && file_exists(existing(folder) + "/" + kAverageFile)) {
+      average_.emplace(existing(folder) + "/" + kAverageFile);
     }
-    const std::int64_t elements = parameters.buffer_arena().numel();
+    check_arenas(parameters);
+    for (const State& state : parameters.states().all()) {
+      if (state.layout == StateLayout::tensor && !of_each_rank(state) && has(state)) {
+        values_.emplace_back(&state, read_tensor(optimizer_, state));
+      }
+    }
     const TensorEntry* entry = optimizer_.find(kRankBuffers);
     if (ranks == 0 && entry != nullptr && entry->shape.size() == 2 && entry->shape[0] >= 1 &&
         entry->shape[0] <= INT32_MAX) {
       ranks = static_cast<int>(entry->shape[0]);
     }
     ranks_ = std::max(ranks, 1);
-    static_cast<void>(floating_entry_of(optimizer_, kRankBuffers, {ranks_, elements}, kModelOrOptimizer));
-    check_compression(parameters);
-    if (parameters.averages() && file_exists(existing(folder) + "/" + kAverageFile)) {
-      average_.emplace(existing(folder) + "/" + kAverageFile);
-      average_pieces_ = average_pieces(parameters, states_);
+    check_rank_states(parameters);
+    if (average_) {
+      average_pieces_ = arena_pieces(parameters, states_, StateFile::average);
       require_pieces(*average_, average_pieces_, kModelOrOptimizer);
-      static_cast<void>(floating_entry_of(optimizer_, kRankAverages, {ranks_, elements}, kModelOrOptimizer));
     }
     metadata_ = model_.metadata();
     metadata_.erase("format");
     require_checksums(existing(folder));
-    for (const Piece& piece : parts_.pieces) {
+    for (const Piece& piece : pieces_) {
       if (piece.name.ends_with(kSquares)) {
         require_squares(optimizer_, piece);
       }
@@ -361,37 +367,21 @@ class StateFolder {
 
   [[nodiscard]] LoadedState read(Context& context, ParameterSet& parameters, int rank, int ranks) {
     read_model(model_, context, parameters);
-    read_pieces(optimizer_, context, parts_.pieces);
+    read_pieces(optimizer_, context, pieces_);
     if (average_) {
       read_pieces(*average_, context, average_pieces_);
     }
     states_.scatter();
-    for (std::size_t i = 0; i < parts_.numbers.size(); ++i) {
-      if (std::optional<HostNumber> value = values_[i]) {
-        copy_now(context, value->view(parts_.numbers[i].floating), parts_.numbers[i].view);
-      }
+    for (auto& [state, value] : values_) {
+      copy_now(context, value.view(state->view.shape), state->view);
     }
-    read_compression(context, parameters, rank, ranks);
-    // Otherwise the averages, which read_model() has put there, replace each rank's own statistics.
-    const std::int64_t rows = parameters.statistics_rows();
-    const std::int64_t elements = parameters.buffer_arena().numel();
-    const auto read_rows = [&](const char* name, const TensorView& statistics) {
-      std::vector<double> all(static_cast<std::size_t>(ranks_ * elements));
-      const TensorView view(std::span<double>(all), {ranks_, elements});
-      read_entry(optimizer_, *optimizer_.find(name), view);
-      copy_now(context, view.slice(0, rank * rows, (rank + 1) * rows), statistics);
-    };
-    if (ranks * rows == ranks_ && elements > 0) {
-      read_rows(kRankBuffers, parameters.statistics());
-    }
-    if (!average_) {
-      parameters.begin_average(context);
-    } else if (ranks * rows == ranks_ && elements > 0) {
-      read_rows(kRankAverages, parameters.average_statistics());
-    } else {
-      for (std::int64_t row = 0; elements > 0 && row < rows; ++row) {
-        copy_now(context, parameters.average_buffer_arena().reshape({1, elements}),
-                 parameters.average_statistics().slice(0, row, row + 1));
+    for (const State& state : parameters.states().all()) {
+      if (state.file == StateFile::average && !average_) {
+        state.follow(context, state.view);
+      } else if (of_each_rank(state) && state.layout == StateLayout::parameters) {
+        read_rank_arena(context, parameters, state, rank, ranks);
+      } else if (of_each_rank(state)) {
+        read_rows(context, parameters, state, rank, ranks);
       }
     }
     return {metadata_, ranks_};
@@ -405,79 +395,132 @@ class StateFolder {
                        kOptimizerFile);
     return found;
   }
-  /// The tensors of rank `rank` in the file, as they lie in `arena`.
-  static std::vector<Piece> errors_of(const ParameterSet& parameters, const TensorView& arena, int rank) {
-    std::vector<Piece> pieces;
-    add_parameter_pieces(pieces, parameters, arena, concat(kError, rank));
-    return pieces;
+  /// Whether a state is to be read from the optimizer's file; DataError follows where it is to and cannot.
+  [[nodiscard]] bool has(const State& state) const {
+    if (state.saved_as.empty()) {
+      return false;
+    }
+    const TensorEntry* const entry = optimizer_.find(state.saved_as);
+    switch (state.missing) {
+      case Missing::refused:
+        return state.beside.empty() || optimizer_.find(state.beside) != nullptr;
+      case Missing::kept:
+        return entry != nullptr;
+      case Missing::kept_unlike:
+        break;
+    }
+    return entry != nullptr && entry->shape == extents_of(file_shape(state)) && entry->type() == DType::f64;
   }
-  void check_compression(const ParameterSet& parameters) {
-    if (const TensorView arena = parameters.compression_errors(); arena.given() && arena.numel() > 0) {
-      while (optimizer_.find(errors_of(parameters, arena, error_ranks_).front().name) != nullptr) {
-        require_pieces(optimizer_, errors_of(parameters, arena, error_ranks_), kModelOrOptimizer);
-        ++error_ranks_;
+  /// The arenas of the optimizer's file; optional ones count where the file has their first tensor.
+  void check_arenas(const ParameterSet& parameters) {
+    for (const State& state : parameters.states().all()) {
+      if (state.file != StateFile::optimizer || !state.in_arena()) {
+        continue;
+      }
+      std::vector<Piece> pieces;
+      add_state_pieces(pieces, parameters, state, states_.of(state.name));
+      if (state.missing == Missing::refused || pieces.empty() || optimizer_.find(pieces.front().name) != nullptr) {
+        pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
+      } else {
+        states_.leave(state.name);
       }
     }
-    const TensorEntry* entry = optimizer_.find(kFactors);
-    const TensorView factors = parameters.compression_factors();
-    has_factors_ = factors.given() && entry != nullptr && entry->shape == std::vector<std::int64_t>{factors.numel()} &&
-                   entry->type() == DType::f64;
+    require_pieces(optimizer_, pieces_, kModelOrOptimizer);
   }
-  /// On as many ranks as wrote the file each takes its own errors, on others an equal part of their sum: later steps
-  /// send the same in all.
-  void read_compression(Context& context, ParameterSet& parameters, int rank, int ranks) {
-    const TensorView errors = parameters.compression_errors();
-    if (!errors.given() || errors.numel() == 0) {
+  void check_rank_states(const ParameterSet& parameters) {
+    for (const State& state : parameters.states().all()) {
+      if (!of_each_rank(state) || (state.file == StateFile::average && !average_)) {
+        continue;
+      }
+      if (state.layout == StateLayout::parameters) {
+        int& ranks = arena_ranks_[state.name];
+        while (state.view.numel() > 0 &&
+               optimizer_.find(rank_pieces(parameters, state, state.view, ranks).front().name) != nullptr) {
+          require_pieces(optimizer_, rank_pieces(parameters, state, state.view, ranks), kModelOrOptimizer);
+          ++ranks;
+        }
+      } else if (!state.mean.empty()) {
+        Shape shape = file_shape(state);
+        shape[0] = ranks_;
+        static_cast<void>(floating_entry_of(optimizer_, state.saved_as, shape, kModelOrOptimizer));
+      } else if (has(state)) {  // of any number of ranks
+        const TensorEntry* const entry = optimizer_.find(state.saved_as);
+        const std::int64_t rows = file_shape(state)[0];
+        const bool several = entry != nullptr && !entry->shape.empty() && entry->shape[0] > 0;
+        const std::int64_t wrote = several ? std::max<std::int64_t>(entry->shape[0] / rows, 1) : 1;
+        static_cast<void>(floating_entry_of(optimizer_, state.saved_as, file_shape(state, wrote), kModelOrOptimizer));
+      }
+    }
+  }
+  /// On as many ranks as wrote the file each takes its own, on others an equal part of the sum: of gradients that are
+  /// not sent yet, later steps send the same in all.
+  void read_rank_arena(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
+    const TensorView& arena = state.view;
+    const int wrote = arena_ranks_.at(state.name);
+    if (arena.numel() == 0) {
       return;
     }
-    if (error_ranks_ == ranks) {
-      read_pieces(optimizer_, context, errors_of(parameters, errors, rank));
-    } else {
-      CpuContext host({.threads = 1});
-      std::vector<double> sum(static_cast<std::size_t>(errors.numel()));
-      for (int each = 0; each < error_ranks_; ++each) {
-        std::vector<double> one(sum.size());
-        read_pieces(optimizer_, host, errors_of(parameters, TensorView(std::span(one), errors.shape), each));
-        std::transform(sum.begin(), sum.end(), one.begin(), sum.begin(), std::plus<>());
-      }
-      std::for_each(sum.begin(), sum.end(), [&](double& value) { value /= ranks; });
-      copy_now(context, TensorView(std::span(sum), errors.shape), errors);
+    if (wrote == ranks) {
+      read_pieces(optimizer_, context, rank_pieces(parameters, state, arena, static_cast<std::size_t>(rank)));
+      return;
     }
-    if (has_factors_) {
-      const TensorView factors = parameters.compression_factors();
-      std::vector<double> read(static_cast<std::size_t>(factors.numel()));
-      read_entry(optimizer_, *optimizer_.find(kFactors), TensorView(std::span(read), factors.shape));
-      copy_now(context, TensorView(std::span(read), factors.shape), factors);
+    CpuContext host({.threads = 1});
+    std::vector<double> sum(static_cast<std::size_t>(arena.numel()));
+    for (std::size_t each = 0; each < static_cast<std::size_t>(wrote); ++each) {
+      std::vector<double> one(sum.size());
+      read_pieces(optimizer_, host, rank_pieces(parameters, state, TensorView(std::span(one), arena.shape), each));
+      std::transform(sum.begin(), sum.end(), one.begin(), sum.begin(), std::plus<>());
+    }
+    std::for_each(sum.begin(), sum.end(), [&](double& value) { value /= ranks; });
+    copy_now(context, TensorView(std::span(sum), arena.shape), arena);
+  }
+  /// The rows of a rank; on other ranks the mean where there is one, an equal part of a sum, or the initial value.
+  void read_rows(Context& context, const ParameterSet& parameters, const State& state, int rank, int ranks) {
+    const TensorEntry* const entry = has(state) ? optimizer_.find(state.saved_as) : nullptr;
+    const std::int64_t numel = state.view.numel();
+    if (numel == 0 || entry == nullptr) {
+      return;
+    }
+    const Shape one = file_shape(state);
+    const std::int64_t wrote = entry->shape[0] / one[0];
+    if (wrote * one[0] == entry->shape[0] && wrote == ranks) {
+      std::vector<double> all(static_cast<std::size_t>(numel * ranks));
+      read_entry(optimizer_, *entry, TensorView(std::span<double>(all), file_shape(state, ranks)));
+      copy_now(context,
+               TensorView(std::span<double>(all).subspan(static_cast<std::size_t>(rank * numel),
+                                                         static_cast<std::size_t>(numel)),
+                          state.view.shape),
+               state.view);
+    } else if (!state.mean.empty()) {
+      const TensorView mean = parameters.states().view(state.mean);
+      for (std::int64_t row = 0; row < one[0]; ++row) {
+        copy_now(context, mean.reshape({1, mean.numel()}), state.view.slice(0, row, row + 1));
+      }
+    } else {
+      std::vector<double> all(static_cast<std::size_t>(numel * wrote));
+      read_entry(optimizer_, *entry, TensorView(std::span<double>(all), file_shape(state, wrote)));
+      std::vector<double> part(static_cast<std::size_t>(numel), state.initial);
+      if (state.sharing == Sharing::sum_of_ranks) {
+        std::fill(part.begin(), part.end(), 0);
+        for (std::size_t i = 0; i < all.size(); ++i) {
+          part[i % part.size()] += all[i] / ranks;
+        }
+      }
+      copy_now(context, TensorView(std::span<double>(part), state.view.shape), state.view);
     }
   }
 
   TensorFile model_;
   SafetensorsFile optimizer_;
   WholeStates states_;
-  OptimizerParts parts_;
+  std::vector<Piece> pieces_;               ///< of the optimizer's file
   std::optional<SafetensorsFile> average_;  ///< none: there is no average, or none in the folder
   std::vector<Piece> average_pieces_;
-  int error_ranks_ = 0;       ///< whose errors the file has
-  bool has_factors_ = false;  ///< of this compression: others begin anew
-  std::vector<std::optional<HostNumber>> values_;
+  std::vector<std::pair<const State*, HostTensor>> values_;
+  std::map<std::string, int> arena_ranks_;  ///< whose arenas the file has
   int ranks_ = 1;
   Metadata metadata_;
 };
-
-/// Every rank's rows, in rank order, on rank 0; empty on the others. Collective.
-std::vector<double> gather_rows(Context& context, const TensorView& statistics, comm::Communicator& control) {
-  const std::int64_t n = statistics.numel();
-  std::vector<double> own(static_cast<std::size_t>(n));
-  std::vector<double> all(static_cast<std::size_t>(n * control.size()));
-  copy_now(context, statistics, TensorView(std::span<double>(own), statistics.shape));
-  Stream inline_stream = Stream::host_inline();
-  control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
-                     TensorView(std::span<double>(all), {n * control.size()}));
-  if (control.rank() != 0) {
-    all.clear();
-  }
-  return all;
-}
 
 /// The mean of the rows of all ranks, by weights that sum to `total`, in rank order; for every rank. Collective.
 void average_rows(Context& context, const TensorView& statistics, comm::Communicator& control,
@@ -518,9 +561,10 @@ void average_statistics(Context& context, ParameterSet& parameters, comm::Commun
   if (parameters.buffer_arena().numel() == 0) {
     return;
   }
-  average_rows(context, parameters.statistics(), control, weights, total, parameters.evaluation_buffer_arena());
-  if (parameters.averages()) {
-    average_rows(context, parameters.average_statistics(), control, weights, total, parameters.average_buffer_arena());
+  for (const State& state : parameters.states().all()) {
+    if (!state.mean.empty()) {
+      average_rows(context, state.view, control, weights, total, parameters.states().view(state.mean));
+    }
   }
 }
 
@@ -535,19 +579,16 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
                       " ranks have divided the optimizer's states, "
                       "and the communicator has ",
                       control.size(), ", expected all of them");
-  const std::vector<double> rank_buffers = gather_statistics(context, parameters, control);
-  const std::vector<double> rank_averages =
-      parameters.averages() ? gather_rows(context, parameters.average_statistics(), control) : std::vector<double>();
+  comm::require_same_on_all_ranks(control, parameters.states().text());
   WholeStates states(context, parameters, control.rank() == 0);
   states.gather(control);
-  std::vector<std::vector<std::byte>> errors = gather_errors(context, parameters, control);
+  RankStates of_ranks(context, parameters, control);
   std::string failure;
   if (control.rank() == 0) {
     try {
       AtomicFolder made(folder);
       write_model(made.file(kModelFile), context, parameters, extras.metadata);
-      write_optimizer(made.file(kOptimizerFile), context, parameters, states,
-                      control.size() * parameters.statistics_rows(), rank_buffers, rank_averages, errors);
+      write_optimizer(made.file(kOptimizerFile), context, parameters, states, control.size(), of_ranks);
       std::vector<std::string> names{kModelFile, kOptimizerFile};
       if (parameters.averages()) {
         write_average(made.file(kAverageFile), context, parameters, states, extras.metadata);

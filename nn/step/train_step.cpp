@@ -177,7 +177,13 @@ std::shared_ptr<comm::BucketSum> sum_of(Context& context, ParameterSet& set, con
                                                                o.seed);
   std::vector<TensorView> kept;
   for (const comm::SumState& state : sum->state(division.gradients)) {
-    kept.push_back(set.add_sum_state(context, state));
+    const std::int64_t elements = state.of_gradients ? set.trainable_numel() : state.elements;
+    kept.push_back(set.add(context, {.name = "compression " + state.name,
+                                     .view = TensorView(nullptr, set.dtype(), context.device(), {elements}),
+                                     .sharing = state.of_gradients ? Sharing::sum_of_ranks : Sharing::same,
+                                     .layout = state.of_gradients ? StateLayout::parameters : StateLayout::tensor,
+                                     .saved_as = (state.of_gradients ? "." : "compression_") + state.name,
+                                     .missing = Missing::kept_unlike}));
   }
   sum->keep_in(kept);
   return sum;
@@ -924,16 +930,17 @@ int TrainStep::steps_under_way() const {
 void TrainStep::broadcast(int root) {
   Impl& s = *impl_;
   s.require_not_averaged("broadcast()");
-  for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
-    using Kind = ParameterSet::Persistent::Kind;
-    const bool own =
-        ((each.kind == Kind::state || each.kind == Kind::average) && each.of_rank) || each.kind == Kind::errors;
-    if (each.view.numel() > 0 && !own) {
-      s.ranks.grad.broadcast(s.context.stream(), each.view, root);
+  for (const State& state : s.parameters.states().all()) {
+    if (state.view.numel() > 0 && (state.sharing == Sharing::same || state.sharing == Sharing::of_rank)) {
+      s.ranks.grad.broadcast(s.context.stream(), state.view, root);
     }
   }
   s.parameters.round_weights(s.context);
   s.synchronize();
+}
+
+TensorView TrainStep::register_state(const StateSpec& spec) {
+  return impl_->parameters.register_state(impl_->context, spec);
 }
 
 void TrainStep::require_same_state(comm::Communicator& control, const std::string& more) {
@@ -942,9 +949,10 @@ void TrainStep::require_same_state(comm::Communicator& control, const std::strin
   std::ostringstream text;
   text.imbue(std::locale::classic());
   text << more;
-  for (const ParameterSet::Persistent& each : s.parameters.persistent()) {
-    if (!each.of_rank) {
-      text << each.name << " with hash " << hash_of(s.context, each.view) << '\n';
+  text << s.parameters.states().text();
+  for (const State& state : s.parameters.states().all()) {
+    if (state.sharing == Sharing::same) {
+      text << state.name << " with hash " << hash_of(s.context, state.view) << '\n';
     }
   }
   comm::require_same_on_all_ranks(control, text.str());

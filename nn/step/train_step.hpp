@@ -213,6 +213,9 @@ class TrainStep {
   /// metrics_of() has the steps before them.
   [[nodiscard]] int steps_under_way() const;
 
+  /// Adds a state of the program's own, after which it is a part of what the step broadcasts, compares, saves and loads
+  /// (ParameterSet::register_state()). On all ranks alike; require_same_state(), and saving, compare the lists.
+  TensorView register_state(const StateSpec& spec);
   /// Sends one rank's parameters, optimizer state (with zero1 each rank keeps its own) and statistics to all ranks.
   /// What a compression has not sent stays each rank's own.
   void broadcast(int root = 0);

@@ -215,6 +215,14 @@ Option& Option::of_this_start() {
   kept = false;
   return *this;
 }
+Option& Option::decides_numbers() {
+  numbers = shared = true;
+  return *this;
+}
+Option& Option::equal_on_ranks() {
+  shared = true;
+  return *this;
+}
 Option& Option::looks_like(std::string value_type) {
   type = std::move(value_type);
   return *this;

@@ -22,16 +22,20 @@ class Option {
   std::string group;  ///< of Schema::group()
   /// What a value looks like: "INT", "on|off|auto". Empty: a flag, which takes no value.
   std::string type;
-  std::string first;                    ///< text() when it was described; empty: none
-  bool common = false;                  ///< one that most runs need
-  bool list = false;                    ///< takes several values, with commas between them
-  bool kept = true;                     ///< of a run, so that a repeat has it too; false: of this start alone
-  bool given = false;                   ///< chosen by read(); false: a default
-  std::string negation{};               ///< the name that takes a flag back: "decay_norm"
+  std::string first;       ///< text() when it was described; empty: none
+  bool common = false;     ///< one that most runs need
+  bool list = false;       ///< takes several values, with commas between them
+  bool kept = true;        ///< of a run, so that a repeat has it too; false: of this start alone
+  bool given = false;      ///< chosen by read(); false: a default
+  bool numbers = false;    ///< decides the numbers of a run: a part of its identity where it is not the default
+  bool shared = false;     ///< has to be equal on all ranks; what decides numbers has to, too
+  std::string negation{};  ///< the name that takes a flag back: "decay_norm"
   std::vector<std::string> not_with{};  ///< options in whose place it stands: given one, a file's other does not count
 
   Option& is_common();
   Option& of_this_start();
+  Option& decides_numbers();
+  Option& equal_on_ranks();
   Option& looks_like(std::string value_type);
   Option& by_default(std::string text);  ///< what --help says is the default
   Option& instead_of(std::string other);

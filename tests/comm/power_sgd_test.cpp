@@ -337,7 +337,7 @@ TEST(PowerSgd, IsMadeByItsName) {
 }
 
 TEST(SumNames, OfSixteenBitsAreATypeAndAnOrder) {
-  EXPECT_EQ(sum_names(), "none|bf16|fp16|powersgd:RANK");
+  EXPECT_EQ(sum_names(), "none, bf16, fp16 or powersgd:RANK");
   for (const auto& [name, dtype] : {std::pair("bf16", DType::bf16), std::pair("fp16", DType::f16)}) {
     const SumOptions options = sums_named(name).value();
     EXPECT_EQ(options.dtype, dtype);

@@ -13,6 +13,7 @@
 #include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/nn/optim/loss_scale.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/context/context.hpp>
@@ -41,7 +42,7 @@ class Net {
         plan_(context_, on_values(model), mode, batch, with(options, dtype)),
         workspace_(plan_.workspace_bytes(), context_) {
     if (options.scaled_loss) {
-      parameters_.add_loss_scale(context_, kLossScale, true);
+      nn::add_loss_scale(context_, parameters_, kLossScale, true);
     }
     parameters_.initialise(context_, seed);
     fill_input(seed);

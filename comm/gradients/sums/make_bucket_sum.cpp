@@ -100,9 +100,9 @@ std::string expected_sum_names() {
 
 std::string sum_names() {
   std::string text = "none";
-  for (const auto& entry : kNamedSums) {
-    const NamedSum sum = entry();
-    text += concat('|', sum.name, sum.argument.empty() ? "" : ":", sum.argument);
+  for (std::size_t i = 0; i < kNamedSums.size(); ++i) {
+    const NamedSum sum = kNamedSums[i]();
+    text += concat(i + 1 < kNamedSums.size() ? ", " : " or ", sum.name, sum.argument.empty() ? "" : ":", sum.argument);
   }
   return text;
 }

@@ -178,7 +178,7 @@ std::vector<SumState> PowerSgd::state(std::span<const GradientRange> ranges) con
   for (const GradientRange& range : ranges) {
     elements += compresses(range.rows, range.columns, impl_->options.rank) ? padded(range.columns * impl_->rank()) : 0;
   }
-  return {{.name = "errors", .of_gradients = true}, {.name = "factors", .elements = elements}};
+  return {{.name = "error", .of_gradients = true}, {.name = "factors", .elements = elements}};
 }
 
 void PowerSgd::keep_in(std::span<const TensorView> state) {
@@ -318,7 +318,7 @@ NamedSum low_rank_sum() {
           .argument = "RANK",
           .expected = concat("powersgd:RANK with a rank of 1 to ", PowerSgd::kMaxRank),
           .help =
-              "powersgd:RANK: those of matrices as products of RANK columns, what is left is added to the next "
+              "powersgd: those of matrices as products of RANK columns, what is left is added to the next "
               "step's",
           .options = [](std::string_view argument) -> std::optional<SumOptions> {
             return rank_of(argument) > 0 ? std::optional(SumOptions{.compress = concat("powersgd:", argument)})

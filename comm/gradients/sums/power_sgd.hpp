@@ -49,9 +49,9 @@ class PowerSgd final : public BucketSum {
   [[nodiscard]] std::string name() const override;  ///< "powersgd rank 2"
   /// Nor does it go with a loss scale, as E_r is in the units of the gradients that travel.
   [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const override;
-  /// "errors": E_r where the arena has the gradients; "factors": the Q of all matrices.
+  /// "error": E_r where the arena has the gradients; "factors": the Q of all matrices.
   [[nodiscard]] std::vector<SumState> state(std::span<const GradientRange> ranges) const override;
-  /// errors may end behind the last gradient that is compressed. Both contiguous, of the arena's type and on its
+  /// The error may end behind the last gradient that is compressed. Both contiguous, of the arena's type and on its
   /// device, f32 or on hosts f64 (ShapeError, DTypeError and DeviceError, from prepare()).
   void keep_in(std::span<const TensorView> state) override;
   /// Errors 0, factors random (normal numbers).

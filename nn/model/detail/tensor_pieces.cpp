@@ -70,6 +70,15 @@ void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameter
   }
 }
 
+void add_state_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const State& state,
+                      const TensorView& arena) {
+  if (state.layout == StateLayout::parameters) {
+    add_parameter_pieces(pieces, parameters, arena, state.saved_as);
+  } else {
+    add_buffer_pieces(pieces, parameters, arena);
+  }
+}
+
 void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,
                   std::vector<SafetensorsTensor> more, const std::map<std::string, std::string>& metadata) {
   Staging staging(context);

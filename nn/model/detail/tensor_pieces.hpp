@@ -23,6 +23,10 @@ void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parame
 /// Adds the buffers as they lie in `arena` (evaluation_buffer_arena() or average_buffer_arena()).
 void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena);
 
+/// Adds a state whose layout is that of the parameters or buffers, as it lies in `arena`.
+void add_state_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const State& state,
+                      const TensorView& arena);
+
 /// Writes the pieces, and `more` tensors on the host. Host memory holds one piece at a time.
 void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,
                   std::vector<SafetensorsTensor> more = {}, const std::map<std::string, std::string>& metadata = {});

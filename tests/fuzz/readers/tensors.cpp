@@ -84,7 +84,7 @@ Place place_of(unsigned which, bool of_whole) {
 /// All numbers of the parameters and the optimizer.
 std::vector<std::byte> numbers_of(const nn::ParameterSet& parameters) {
   std::vector<std::byte> all;
-  for (const nn::ParameterSet::Persistent& each : parameters.persistent()) {
+  for (const nn::State& each : parameters.states().all()) {
     const auto* begin = static_cast<const std::byte*>(each.view.data);
     all.insert(all.end(), begin, begin + (each.view.given() ? each.view.bytes() : 0));
   }

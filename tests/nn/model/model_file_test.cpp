@@ -57,7 +57,7 @@ struct Filled {
   /// All that is persistent, as numbers.
   [[nodiscard]] std::vector<std::vector<double>> numbers() const {
     std::vector<std::vector<double>> all;
-    for (const ParameterSet::Persistent& each : set.persistent()) {
+    for (const State& each : set.states().all()) {
       all.push_back(to_doubles(each.view));
     }
     return all;
@@ -514,8 +514,8 @@ struct Images {
 
 std::vector<std::vector<double>> numbers_of(TrainStep& step, bool with_averages = true) {
   std::vector<std::vector<double>> all;
-  for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
-    if (with_averages || each.kind != ParameterSet::Persistent::Kind::averaged_statistics) {
+  for (const State& each : step.parameters().states().all()) {
+    if (with_averages || each.name != "averaged statistics") {
       all.push_back(to_doubles(each.view));
     }
   }

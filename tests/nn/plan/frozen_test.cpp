@@ -300,7 +300,7 @@ TEST(Frozen, RanksAgree) {
 
 std::vector<std::vector<double>> numbers_of(ParameterSet& set) {
   std::vector<std::vector<double>> all;
-  for (const ParameterSet::Persistent& each : set.persistent()) {
+  for (const State& each : set.states().all()) {
     all.push_back(to_doubles(each.view));
   }
   return all;

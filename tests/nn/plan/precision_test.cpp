@@ -223,8 +223,8 @@ TEST(LossScale, PlanAndParametersAgree) {
     for (const bool parameters_scale : {false, true}) {
       ParameterSet set(context, model, DType::f32);
       if (parameters_scale) {
-        set.add_loss_scale(context, 8, false);
-        EXPECT_THROW(set.add_loss_scale(context, 8, false), StateError);
+        add_loss_scale(context, set, 8, false);
+        EXPECT_THROW(add_loss_scale(context, set, 8, false), StateError);
       }
       options.scaled_loss = plan_scales;
       Plan train(context, model, Mode::train, 2, options);

@@ -71,7 +71,8 @@ std::vector<std::vector<double>> errors_after_loading(const std::string& folder,
         trainer.start();
         (void)load_state(folder, trainer.context(), trainer.parameters(), control);
         trainer.require_same_state();
-        all[static_cast<std::size_t>(control.rank())] = to_doubles(trainer.parameters().compression_errors());
+        all[static_cast<std::size_t>(control.rank())] =
+            to_doubles(trainer.parameters().states().view("compression error"));
       });
   EXPECT_EQ(failures, comm::none_failed(ranks));
   return all;
@@ -120,7 +121,7 @@ TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
         2, [&](TrainerOptions& options, int) { options.sums = low_rank(rank); },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
-          const TensorView factors = trainer.parameters().compression_factors();
+          const TensorView factors = trainer.parameters().states().view("compression factors");
           const std::vector<double> before = factors.given() ? to_doubles(factors) : std::vector<double>();
           (void)load_state(path("run/last"), trainer.context(), trainer.parameters(), control);
           if (rank == 1) {

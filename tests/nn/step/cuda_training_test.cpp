@@ -243,8 +243,8 @@ Outcome outcome_of(Trainer& trainer) {
   for (const std::string& name : set.counter_names()) {
     outcome.bits[name] = bytes_of(context, set.counter(name));
   }
-  if (set.compression_errors().given()) {
-    outcome.bits["factors"] = bytes_of(context, set.compression_factors());
+  if (const State* factors = set.states().find("compression factors")) {
+    outcome.bits["factors"] = bytes_of(context, factors->view);
   }
   if (set.buffer_arena().numel() > 0) {
     outcome.bits["statistics"] = bytes_of(context, set.buffer_arena());
@@ -757,7 +757,7 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
   };
   const auto lasting = [&] {
     std::vector<Bytes> all;
-    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+    for (const State& each : step.parameters().states().all()) {
       all.push_back(bytes_of(context, each.view));
     }
     return all;

@@ -455,7 +455,7 @@ TEST(LossWeights, RanksMayHaveDifferentKinds) {
 List persistent(TrainStep& step) {
   step.synchronize();
   List all;
-  for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+  for (const State& each : step.parameters().states().all()) {
     const List values = to_doubles(each.view);
     all.insert(all.end(), values.begin(), values.end());
   }

@@ -281,14 +281,14 @@ TEST(TrainStep, AStepWithoutSamplesChangesNothingAndIsAnError) {
     step.update(data.batch(0, 4), kRate);
     step.synchronize();
     std::vector<std::vector<double>> before;
-    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+    for (const State& each : step.parameters().states().all()) {
       before.push_back(to_doubles(each.view));
     }
     step.update(none, kRate);
     EXPECT_EQ(error_of<DataError>([&] { (void)step.wait_loss(); }),
               "step 2 had no samples that count on any rank; it changed nothing");
     std::size_t at = 0;
-    for (const ParameterSet::Persistent& each : step.parameters().persistent()) {
+    for (const State& each : step.parameters().states().all()) {
       EXPECT_EQ(to_doubles(each.view), before[at++]) << each.name;
     }
     step.update(data.batch(0, 4), kRate);

@@ -1,0 +1,258 @@
+// States of a program's own beside those of a step: broadcast, compared, saved, loaded and divided like all others.
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/step/state_file.hpp>
+#include <lockstep/nn/step/train_step.hpp>
+#include <lockstep/runtime/files/file.hpp>
+#include <lockstep/runtime/files/safetensors.hpp>
+
+#include "tests/comm/local_ranks.hpp"
+#include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/guarded.hpp"
+#include "tests/support/temporary_folder.hpp"
+
+namespace lockstep::nn {
+namespace {
+
+using testing::error_of;
+using testing::to_doubles;
+using Texts = std::vector<std::string>;
+
+Model regression() {
+  ModelBuilder b("regression", {20});
+  b.linear("2", b.linear("1", b.input(), 33), 3);
+  return b.build();
+}
+
+TrainStepOptions options_of(Strategy strategy) {
+  TrainStepOptions options{.max_batch = 4, .seed = 11, .strategy = strategy};
+  options.plan.loss = Loss::mse;
+  options.buckets.bucket_bytes = 1 << 20;
+  return options;
+}
+
+/// A step with a state of each kind.
+struct Stateful {
+  Stateful(comm::Communicator& ranks, Strategy strategy)
+      : step(context, {ranks, context.stream()}, regression(), options_of(strategy)),
+        count(step.register_state({.name = "draws", .dtype = DType::i64, .initial = 5})),
+        scale(step.register_state({.name = "scale", .shape = {2, 3}, .initial = 1})),
+        own(step.register_state({.name = "own", .shape = {4}, .sharing = Sharing::of_rank, .initial = -1})),
+        part(
+            step.register_state({.name = "part", .shape = {3}, .sharing = Sharing::sum_of_ranks, .dtype = DType::f64})),
+        shard(step.register_state({.name = "trace", .sharing = Sharing::shard, .initial = 2})) {}
+  /// Other numbers in all of them, which follow from the rank where ranks differ.
+  void change(int rank) {
+    count.as<std::int64_t>()[0] = (std::int64_t{1} << 60) + 1;
+    set(scale, [](std::int64_t i) { return 0.5 + static_cast<double>(i); });
+    set(own, [rank](std::int64_t i) { return 10.0 * rank + static_cast<double>(i); });
+    for (std::int64_t i = 0; i < 3; ++i) {
+      part.as<double>()[i] = 100 * rank + static_cast<double>(i);
+    }
+    const ParameterSet& parameters = step.parameters();
+    for (const auto& [begin, end] : parameters.state_pieces()) {
+      const std::int64_t first = begin;
+      set(parameters.state_range(shard, begin, end),
+          [first](std::int64_t i) { return static_cast<double>(first + i); });
+    }
+  }
+  static void set(const TensorView& view, const std::function<double(std::int64_t)>& value) {
+    for (std::int64_t i = 0; i < view.numel(); ++i) {
+      view.as<float>()[i] = static_cast<float>(value(i));
+    }
+  }
+  CpuContext context{{.threads = 1}};
+  TrainStep step;
+  TensorView count, scale, own, part, shard;
+};
+
+class OwnStates : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
+  void save(const std::string& name, int ranks, Strategy strategy) const {
+    const Texts failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      Stateful saved(grad, strategy);
+      saved.change(grad.rank());
+      save_state(path(name), saved.step, *control);
+    });
+    ASSERT_EQ(failures, comm::none_failed(ranks));
+  }
+
+ private:
+  testing::TemporaryFolder folder_;
+};
+
+TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
+  for (const Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
+    save("run", 2, strategy);
+    const Texts failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      Stateful saved(grad, strategy);
+      Stateful loaded(grad, strategy);
+      for (const TensorView& view : {loaded.count, loaded.scale, loaded.own, loaded.part, loaded.shard}) {
+        const double initial = to_doubles(view).front();
+        EXPECT_EQ(to_doubles(view), std::vector<double>(static_cast<std::size_t>(view.numel()), initial));
+      }
+      EXPECT_EQ(loaded.count.as<std::int64_t>()[0], 5);
+      saved.change(grad.rank());
+      load_state(path("run"), loaded.step, *control);
+      EXPECT_EQ(loaded.count.as<std::int64_t>()[0], (std::int64_t{1} << 60) + 1);
+      EXPECT_EQ(to_doubles(loaded.scale), to_doubles(saved.scale));
+      EXPECT_EQ(to_doubles(loaded.own), to_doubles(saved.own));
+      EXPECT_EQ(to_doubles(loaded.part), to_doubles(saved.part));
+      for (const auto& [begin, end] : loaded.step.parameters().state_pieces()) {
+        for (std::size_t i = 0; i < loaded.step.parameters().trainable().size(); ++i) {
+          const ParameterInfo& info = loaded.step.parameters().trainable()[i];  // padding is in no file
+          for (std::int64_t at = std::max(begin, info.offset); at < std::min(end, info.offset + info.numel); ++at) {
+            ASSERT_EQ(to_doubles(loaded.step.parameters().state_range(loaded.shard, at, at + 1)).front(),
+                      static_cast<double>(at));
+          }
+        }
+      }
+      loaded.step.require_same_state(*control);
+    });
+    EXPECT_EQ(failures, comm::none_failed(2));
+  }
+}
+
+/// Whether ranks divide a state is nothing that a file shows.
+TEST_F(OwnStates, AreTheSameFilesWhetherDividedOrNot) {
+  save("ddp", 2, Strategy::ddp);
+  save("zero1", 2, Strategy::zero1);
+  const std::string file = std::string("/") + kOptimizerFile;
+  EXPECT_TRUE(read_file(path("ddp") + file, 1 << 24) == read_file(path("zero1") + file, 1 << 24));
+  const SafetensorsFile saved(path("ddp") + file);
+  EXPECT_EQ(saved.find("1.weight.trace")->shape, (std::vector<std::int64_t>{33, 20}));
+  EXPECT_EQ(saved.find("scale")->shape, (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(saved.find("draws")->type(), DType::i64);
+  EXPECT_EQ(saved.find("own")->shape, std::vector<std::int64_t>{8}) << "of two ranks";
+}
+
+TEST_F(OwnStates, OnOtherRanksPartsOfASumAreDividedAndOthersBeginAnew) {
+  save("run", 2, Strategy::zero1);
+  for (const int ranks : {1, 3}) {
+    const Texts failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      Stateful loaded(grad, Strategy::zero1);
+      loaded.own.as<float>()[2] = 77;
+      load_state(path("run"), loaded.step, *control);
+      EXPECT_EQ(to_doubles(loaded.scale)[5], 5.5);
+      EXPECT_EQ(to_doubles(loaded.own), std::vector<double>(4, -1));
+      for (std::int64_t i = 0; i < 3; ++i) {
+        EXPECT_NEAR(loaded.part.as<double>()[i], (100 + 2 * static_cast<double>(i)) / ranks, 1e-12);
+      }
+    });
+    EXPECT_EQ(failures, comm::none_failed(ranks));
+  }
+}
+
+TEST_F(OwnStates, AreBroadcastAndCompared) {
+  const Texts failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    const auto control = grad.split(0, grad.rank());
+    Stateful stateful(grad, Strategy::ddp);
+    stateful.change(grad.rank());
+    stateful.scale.as<float>()[1] += static_cast<float>(grad.rank());
+    EXPECT_NE(error_of<UsageError>([&] { stateful.step.require_same_state(*control); }).find("'scale with hash"),
+              std::string::npos);
+    stateful.step.broadcast();
+    stateful.step.require_same_state(*control);
+    EXPECT_EQ(to_doubles(stateful.scale)[1], 1.5);
+    EXPECT_EQ(to_doubles(stateful.own)[1], 1) << "rank 0's";
+    EXPECT_EQ(to_doubles(stateful.part)[1], 100 * grad.rank() + 1) << "each rank's own";
+  });
+  EXPECT_EQ(failures, comm::none_failed(2));
+}
+
+TEST_F(OwnStates, ANameThatIsTakenIsRefused) {
+  const Texts failures = comm::run_ranks(2, [](comm::Communicator& grad) {
+    Stateful stateful(grad, Strategy::zero1);
+    const auto refused = [&](const std::string& name, Sharing sharing = Sharing::same) {
+      return error_of<StateError>([&] { stateful.step.register_state({.name = name, .sharing = sharing}); });
+    };
+    EXPECT_EQ(refused("scale"), "states: the name 'scale' is taken by state 'scale', expected another name");
+    EXPECT_EQ(refused("momentum_buffer", Sharing::shard),
+              "states: the name 'momentum_buffer' is taken by state 'momentum_buffer', expected another name");
+    EXPECT_EQ(refused("parameters"), "states: there is a state 'parameters' already, expected another name");
+    EXPECT_EQ(refused("rank_buffers"),
+              "states: the name 'rank_buffers' is taken by state 'statistics', expected another name");
+    EXPECT_EQ(refused("1.weight.trace"),
+              "states: the name '1.weight.trace' is taken by parameter '1.weight', expected another name");
+    EXPECT_EQ(refused(""), "states: the name is empty, expected one");
+    EXPECT_EQ(error_of<UsageError>([&] {
+                stateful.step.register_state({.name = "n", .sharing = Sharing::of_rank, .dtype = DType::i64});
+              }),
+              "states: 'n' is i64, expected f32, f64, or i64 with Sharing::same");
+    EXPECT_NE(error_of<UsageError>([&] { stateful.step.register_state({.name = "n", .shape = {0}}); }).find("(0)"),
+              std::string::npos);
+  });
+  EXPECT_EQ(failures, comm::none_failed(2));
+}
+
+TEST_F(OwnStates, AnotherShapeThanInTheFileIsRefusedOnEveryRank) {
+  save("run", 2, Strategy::ddp);
+  for (const auto& [name, sharing] :
+       {std::pair{std::string("scale"), Sharing::same}, {std::string("own"), Sharing::of_rank}}) {
+    const Texts failures = comm::run_ranks(2, [&, name = name, sharing = sharing](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      TrainStep step(context, {grad, context.stream()}, regression(), options_of(Strategy::ddp));
+      step.register_state({.name = name, .shape = {5}, .sharing = sharing});
+      load_state(path("run"), step, *control);
+    });
+    EXPECT_EQ(failures[1], failures[0]);
+    EXPECT_NE(failures[0].find("optimizer.safetensors: tensor '" + name + "' has shape "), std::string::npos)
+        << failures[0];
+    EXPECT_NE(failures[0].find("expected "), std::string::npos) << failures[0];
+  }
+}
+
+TEST_F(OwnStates, OneThatARankLacksIsRefusedOnEveryRank) {
+  for (const bool saves : {true, false}) {
+    const Texts failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+      const auto control = grad.split(0, grad.rank());
+      CpuContext context({.threads = 1});
+      TrainStep step(context, {grad, context.stream()}, regression(), options_of(Strategy::ddp));
+      if (grad.rank() == 0) {
+        step.register_state({.name = "seen", .shape = {5}});
+      }
+      if (saves) {
+        save_state(path("lacking"), step, *control);
+      } else {
+        step.require_same_state(*control);
+      }
+    });
+    EXPECT_EQ(failures[1], failures[0]);
+    EXPECT_EQ(failures[0].substr(0, failures[0].find(", rank 1")),
+              "the ranks do not agree: rank 0 has 'state 'seen' f32 (5) the same on all ranks'");
+  }
+}
+
+TEST_F(OwnStates, AFileFromBeforeThemIsReadWhereTheyAreOptional) {
+  CpuContext context({.threads = 1});
+  {
+    TrainStep step(context, regression(), options_of(Strategy::ddp));
+    save_state(path("before"), step);
+  }
+  for (const Sharing sharing : {Sharing::same, Sharing::of_rank, Sharing::sum_of_ranks, Sharing::shard}) {
+    TrainStep step(context, regression(), options_of(Strategy::ddp));
+    const TensorView kept = step.register_state({.name = "later", .sharing = sharing, .initial = 3, .optional = true});
+    load_state(path("before"), step);
+    EXPECT_EQ(to_doubles(kept).front(), 3);
+    TrainStep strict(context, regression(), options_of(Strategy::ddp));
+    strict.register_state({.name = "later", .sharing = sharing});
+    const std::string text = error_of<DataError>([&] { load_state(path("before"), strict); });
+    EXPECT_NE(text.find(sharing == Sharing::shard ? "'2.weight.later'" : "'later'"), std::string::npos) << text;
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::nn
