@@ -75,7 +75,7 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
 [[nodiscard]] std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters,
                                                     comm::Communicator& control);
 /// Averages the ranks' running statistics in rank order into the evaluation buffers; the ranks' own do not change. So
-/// it does with those of a moving average, into average_buffer_arena(). weights: one per rank or virtual rank, equal on
+/// it does with those of a moving average, into MovingAverage::buffers. weights: one per rank or virtual rank, equal on
 /// all ranks; their sum is not 0. Collective.
 void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
                         const std::vector<double>& weights);
