@@ -86,7 +86,7 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
   require<UsageError>(o.microbatches >= 0, "train step: microbatches is ", o.microbatches, ", expected at least 0");
   require<UsageError>(o.plan.weights == LossWeights::none || o.sums.dtype == DType::f32,
                       "train step: gradients travel as ", o.sums.dtype,
-                      " (reduce_dtype), which would round the sum of the ",
+                      " (sums.dtype), which would round the sum of the ",
                       "weights of the loss (PlanOptions::weights), too; expected f32");
   require<UsageError>(!o.count_samples || o.sums.dtype == DType::f32, "train step: gradients travel as ", o.sums.dtype,
                       ", which would round the number of samples, too; expected f32, or count_samples "
