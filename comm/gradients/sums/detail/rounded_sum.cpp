@@ -13,7 +13,7 @@ void RoundedSum::prepare(SumPlace& place) {
   const DType arena = place.gradients.dtype;
   const DType travels = sent_as(arena);
   if (travels != arena) {
-    require<DTypeError>(arena == DType::f32 && size_of(travels) == 2, "gradient reducer: reduce_dtype is ", travels,
+    require<DTypeError>(arena == DType::f32 && size_of(travels) == 2, "gradient sums: dtype is ", travels,
                         " for an arena of ", arena, ", expected bf16 or f16 for f32, or the arena's own type");
     rounded_ = Tensor::empty(place.context(), Shape{place.largest()}, travels);
   }
