@@ -98,8 +98,8 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
                       "train step: PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
   require<UsageError>(o.plan.beside == nullptr,
                       "train step: PlanOptions::beside is given, expected TrainStepOptions::weights_beside");
-  require<UsageError>(!o.plan.statistics.given(),
-                      "train step: PlanOptions::statistics is given, expected TrainStepOptions::sync_batch_norm");
+  require<UsageError>(!o.plan.exchange.given(),
+                      "train step: PlanOptions::exchange is given, expected the ranks of StepRanks");
   return o.max_batch;
 }
 
@@ -392,22 +392,20 @@ struct TrainStep::Impl {
                           "train step: statistics is rank ", own != nullptr ? own->rank() : 0, " of ",
                           own != nullptr ? own->size() : 0, ", expected rank ", ranks.grad.rank(), " of ",
                           ranks.grad.size(), " as grad");
-      plan.statistics = {.ranks = ranks.grad.size(),
-                         .gather = [this](Stream& stream, const TensorView& mine, const TensorView& all) {
-                           exchange_statistics(stream, mine, all);
-                         }};
+      plan.sync_batch_norm = true;
+      plan.exchange = {.ranks = ranks.statistics != nullptr ? ranks.statistics : &ranks.grad,
+                       .before = [this] { begin_exchange(); },
+                       .after = [this] { doing("computing step", steps + 1); }};
     }
     return plan;
   }
 
-  /// Enqueues the exchange of a batch norm's statistics (StepRanks::statistics).
-  void exchange_statistics(Stream& stream, const TensorView& mine, const TensorView& all) {
+  /// Before the plan exchanges anything (StepRanks::statistics).
+  void begin_exchange() {
     doing("exchanging the statistics of batch norm in step", steps + 1);
     if (ranks.statistics == nullptr || context.device().kind == DeviceKind::cuda) {
       reducer->wait_for_started();
     }
-    (ranks.statistics != nullptr ? *ranks.statistics : ranks.grad).all_gather(stream, mine, all);
-    doing("computing step", steps + 1);
   }
 
   void synchronize() {
