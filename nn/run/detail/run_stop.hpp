@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <lockstep/nn/run/detail/clock.hpp>
+#include <lockstep/nn/run/training_run.hpp>
+
+namespace lockstep::nn::detail {
+
+/// Stops a run by a signal (RunOptions::stop) or by its time (max_seconds), which begins with this object: the ranks
+/// agree, as a signal reaches them at different steps. They ask each other after a step that is stop_within long or
+/// longer, and after as many shorter ones as take that time.
+class RunStop {
+ public:
+  RunStop(const Trainer& trainer, comm::Communicator& control, const RunOptions& options)
+      : trainer_(trainer), control_(control), options_(options), looked_at_(trainer.position().step) {}
+  /// After a step. Collective.
+  void look();
+  /// Why the run stops; none: it goes on. The same on every rank.
+  [[nodiscard]] const std::optional<RunEnd>& end() const { return end_; }
+
+ private:
+  const Trainer& trainer_;
+  comm::Communicator& control_;
+  const RunOptions& options_;
+  std::optional<RunEnd> end_;
+  double begin_ = now_s();
+  double looked_ = begin_;      ///< when the ranks asked each other last
+  std::int64_t looked_at_;      ///< and behind which step
+  std::int64_t next_look_ = 0;  ///< the step behind which they do next
+};
+
+}  // namespace lockstep::nn::detail
