@@ -19,45 +19,38 @@ namespace {
 /// The steps of run_training(), once its arguments are checked: what happens, in which order.
 class Run {
  public:
-  Run(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity, const RunOptions& options,
-      const BestBy& best, RunProgress progress, RunObserver& observer)
-      : trainer_(trainer),
-        control_(control),
-        options_(options),
-        observer_(observer),
-        checkpoints_(trainer, control, identity, options, best, std::move(progress), observer),
-        results_(trainer, control, options, observer),
-        stop_(trainer, control, options) {}
+  Run(const detail::RunArguments& run, RunProgress progress)
+      : run_(run), checkpoints_(run, std::move(progress)), results_(run), stop_(run) {}
 
   RunResult run() {
     tell_begin();
     checkpoints_.before_first_step();
     RunResult result{.end = run_epochs(), .progress = checkpoints_.progress()};
     result.progress.position = at();
-    observer_.on_run_end(result);
+    run_.observer.on_run_end(result);
     return result;
   }
 
  private:
-  [[nodiscard]] const Position& at() const { return trainer_.position(); }
-  [[nodiscard]] bool steps_done() const { return options_.steps > 0 && at().step >= options_.steps; }
+  [[nodiscard]] const Position& at() const { return run_.trainer.position(); }
+  [[nodiscard]] bool steps_done() const { return run_.options.steps > 0 && at().step >= run_.options.steps; }
 
   void tell_begin() {
-    const std::int64_t per_epoch = trainer_.batches_per_epoch();
-    const std::int64_t steps_of_epochs = at().step + trainer_.steps_until(options_.epochs);
-    const bool cut = options_.steps > 0 && options_.steps < steps_of_epochs;
-    const std::int64_t total = cut ? options_.steps : steps_of_epochs;
+    const std::int64_t per_epoch = run_.trainer.batches_per_epoch();
+    const std::int64_t steps_of_epochs = at().step + run_.trainer.steps_until(run_.options.epochs);
+    const bool cut = run_.options.steps > 0 && run_.options.steps < steps_of_epochs;
+    const std::int64_t total = cut ? run_.options.steps : steps_of_epochs;
     const std::int64_t batches = at().batch + std::max<std::int64_t>(total - at().step, 0);  // from this epoch's begin
     const std::int64_t reached = at().epoch + (batches + per_epoch - 1) / per_epoch;
-    observer_.on_run_begin({.position = at(),
-                            .epochs = cut ? std::min(reached, options_.epochs) : options_.epochs,
-                            .total_steps = total,
-                            .batches_per_epoch = per_epoch});
+    run_.observer.on_run_begin({.position = at(),
+                                .epochs = cut ? std::min(reached, run_.options.epochs) : run_.options.epochs,
+                                .total_steps = total,
+                                .batches_per_epoch = per_epoch});
   }
 
   RunEnd run_epochs() {
-    while (at().epoch < options_.epochs && !steps_done()) {
-      if (options_.patience > 0 && checkpoints_.progress().since_best >= options_.patience) {
+    while (at().epoch < run_.options.epochs && !steps_done()) {
+      if (run_.options.patience > 0 && checkpoints_.progress().since_best >= run_.options.patience) {
         return RunEnd::no_better;
       }
       // A stop at the last step of an epoch: its evaluation, event and checkpoints belonged to it.
@@ -72,19 +65,19 @@ class Run {
   bool run_epoch() {
     const std::int64_t epoch = at().epoch;
     const double begin = detail::now_s();
-    observer_.on_epoch_begin({.epoch = epoch, .step = at().step});
+    run_.observer.on_epoch_begin({.epoch = epoch, .step = at().step});
     results_.begin_epoch();
     while (at().epoch == epoch && !steps_done()) {
-      const StepEvent event{.epoch = epoch, .step = at().step + 1, .learning_rate = trainer_.learning_rate()};
+      const StepEvent event{.epoch = epoch, .step = at().step + 1, .learning_rate = run_.trainer.learning_rate()};
       const std::int64_t batch = at().batch + 1;
-      observer_.on_step_begin(event);
-      trainer_.step();
-      observer_.on_step_end(event);
+      run_.observer.on_step_begin(event);
+      run_.trainer.step();
+      run_.observer.on_step_end(event);
       const bool last = at().epoch != epoch || steps_done();
       results_.enqueued(event, batch, last);
-      if (options_.check_replicas > 0 && at().step % options_.check_replicas == 0) {
-        trainer_.doing("comparing the parameters of all ranks after step");
-        trainer_.train_step().check_replicas(control_);
+      if (run_.options.check_replicas > 0 && at().step % run_.options.check_replicas == 0) {
+        run_.trainer.doing("comparing the parameters of all ranks after step");
+        run_.trainer.train_step().check_replicas(run_.control);
       }
       stop_.look();
       if (!last && stop_.end()) {
@@ -106,25 +99,22 @@ class Run {
   void end_epoch(std::int64_t epoch, double begin) {
     EpochEvent event{.epoch = epoch + 1,
                      .step = at().step,
-                     .test = detail::evaluate(trainer_, control_, options_.metrics, observer_),
-                     .gradient_bytes = trainer_.reducer().gradient_bytes(),
-                     .sent_bytes = trainer_.reducer().sent_bytes()};
+                     .test = detail::evaluate(run_.trainer, run_.control, run_.options.metrics, run_.observer),
+                     .gradient_bytes = run_.trainer.reducer().gradient_bytes(),
+                     .sent_bytes = run_.trainer.reducer().sent_bytes()};
     results_.describe_epoch(event);
     event.best = checkpoints_.judge(event.test);
-    event.skipped_updates = trainer_.skipped_updates();
-    if (const std::optional<MemoryUsage> usage = trainer_.context().memory().usage()) {
+    event.skipped_updates = run_.trainer.skipped_updates();
+    if (const std::optional<MemoryUsage> usage = run_.trainer.context().memory().usage()) {
       event.peak_bytes = static_cast<std::int64_t>(usage->peak);
     }
     event.seconds = detail::now_s() - begin;
-    trainer_.doing("reporting after step");
-    observer_.on_epoch_end(event);
+    run_.trainer.doing("reporting after step");
+    run_.observer.on_epoch_end(event);
     checkpoints_.save_evaluated(event.best);
   }
 
-  Trainer& trainer_;
-  comm::Communicator& control_;
-  const RunOptions& options_;
-  RunObserver& observer_;
+  const detail::RunArguments& run_;
   detail::RunCheckpoints checkpoints_;
   detail::StepResults results_;
   detail::RunStop stop_;
@@ -140,9 +130,14 @@ EvaluationEvent run_evaluation(Trainer& trainer, comm::Communicator& control, co
 
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer) {
-  const BestBy best = resolved(options.best, trainer.options().average.on(), detail::is_regression(trainer));
-  detail::require_run(trainer, control, options, best, progress);
-  return Run(trainer, control, identity, options, best, std::move(progress), observer).run();
+  const detail::RunArguments run{trainer,
+                                 control,
+                                 identity,
+                                 options,
+                                 resolved(options.best, trainer.options().average.on(), detail::is_regression(trainer)),
+                                 observer};
+  detail::require_run(run, progress);
+  return Run(run, std::move(progress)).run();
 }
 
 void describe(Schema& schema, RunOptions& options) {

@@ -34,7 +34,8 @@ std::string checked_amounts(const RunOptions& options) {
   return text;
 }
 
-void require_best(const Trainer& trainer, const RunOptions& options, const BestBy& best) {
+void require_best(const RunArguments& run) {
+  const auto& [trainer, control, identity, options, best, observer] = run;
   const bool regression = is_regression(trainer);
   bool known = best.metric == "test_accuracy" || best.metric == "test_loss" ||
                (trainer.options().average.on() &&
@@ -51,8 +52,8 @@ void require_best(const Trainer& trainer, const RunOptions& options, const BestB
 
 }  // namespace
 
-void require_run(const Trainer& trainer, comm::Communicator& control, const RunOptions& options, const BestBy& best,
-                 const RunProgress& progress) {
+void require_run(const RunArguments& run, const RunProgress& progress) {
+  const auto& [trainer, control, identity, options, best, observer] = run;
   const Position& at = trainer.position();
   const std::int64_t per_epoch = trainer.batches_per_epoch();
   require<UsageError>(options.stop_within >= 0, "training run: stop_within is ", options.stop_within,
@@ -72,7 +73,7 @@ void require_run(const Trainer& trainer, comm::Communicator& control, const RunO
                       "training run: epochs is ", options.epochs, ", of ", per_epoch,
                       " steps each, expected fewer than 2^63 steps");
   same += checked(options.metrics);
-  require_best(trainer, options, best);
+  require_best(run);
   comm::require_same_on_all_ranks(control, same);
 }
 

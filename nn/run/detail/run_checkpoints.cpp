@@ -28,38 +28,31 @@ std::string by_name(std::string text, const RunOptions::Place& place) {
 
 }  // namespace
 
-RunCheckpoints::RunCheckpoints(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
-                               const RunOptions& options, const BestBy& best, RunProgress progress,
-                               RunObserver& observer)
-    : trainer_(trainer),
-      control_(control),
-      identity_(identity),
-      options_(options),
+RunCheckpoints::RunCheckpoints(const RunArguments& run, RunProgress progress)
+    : run_(run),
       progress_(std::move(progress)),
-      observer_(observer),
-      best_(best),
-      kept_(best, options.keep_best, trainer.position().step),
-      writes_(!options.checkpoint_dir.empty()),
-      keeps_several_(writes_ && options.keep_best > 1) {
-  if (progress_.best_by != best_.metric) {  // another kind of number
-    progress_.best_by = best_.metric;
+      kept_(run.best, run.options.keep_best, run.trainer.position().step),
+      writes_(!run.options.checkpoint_dir.empty()),
+      keeps_several_(writes_ && run.options.keep_best > 1) {
+  if (progress_.best_by != run_.best.metric) {  // another kind of number
+    progress_.best_by = run_.best.metric;
     progress_.best.reset();
     progress_.since_best = 0;
   }
 }
 
 void RunCheckpoints::before_first_step() {
-  if (options_.checkpoint_first) {
+  if (run_.options.checkpoint_first) {
     write(kLast);  // "best" may come behind it
   }
 }
 
 bool RunCheckpoints::checkpoint_due() const {
-  return options_.checkpoint_every > 0 && step() % options_.checkpoint_every == 0;
+  return run_.options.checkpoint_every > 0 && step() % run_.options.checkpoint_every == 0;
 }
 
 bool RunCheckpoints::copy_due() const {
-  return options_.copy && options_.copy_every > 0 && step() % options_.copy_every == 0;
+  return run_.options.copy && run_.options.copy_every > 0 && step() % run_.options.copy_every == 0;
 }
 
 void RunCheckpoints::take_due() {
@@ -67,7 +60,7 @@ void RunCheckpoints::take_due() {
     save_last();
   } else {
     note_progress();
-    options_.copy(progress_);
+    run_.options.copy(progress_);
   }
 }
 
@@ -78,9 +71,9 @@ void RunCheckpoints::save_last() {
 
 bool RunCheckpoints::judge(const EvaluationEvent& test) {
   progress_.test_loss = test.loss;
-  progress_.test_accuracy = is_regression(trainer_) ? std::nullopt : std::optional(test.accuracy);
+  progress_.test_accuracy = is_regression(run_.trainer) ? std::nullopt : std::optional(test.accuracy);
   progress_.metrics = test.metrics;
-  const std::optional<double> value = sound_value(progress_, best_.metric);
+  const std::optional<double> value = sound_value(progress_, run_.best.metric);
   forget_missing_best();
   const bool best = value && (!progress_.best || kept_.better(*value, *progress_.best));
   progress_.since_best = best ? 0 : progress_.since_best + 1;
@@ -93,7 +86,7 @@ bool RunCheckpoints::judge(const EvaluationEvent& test) {
 void RunCheckpoints::save_evaluated(bool best) {
   // The best first: what "last" says is the best is there, whatever ends the run between the two. What falls out goes
   // before "last", too: a run that was killed in between repeats this epoch and so completes it.
-  if (const auto value = sound_value(progress_, best_.metric); value && among_the_best(*value)) {
+  if (const auto value = sound_value(progress_, run_.best.metric); value && among_the_best(*value)) {
     write(BestCheckpoints::name(step()));
     kept_.written(step());
   }
@@ -105,24 +98,24 @@ void RunCheckpoints::save_evaluated(bool best) {
 }
 
 RunOptions::Place RunCheckpoints::place() const {
-  return control_.rank() == 0 && options_.checkpoint_place
-             ? options_.checkpoint_place()
-             : RunOptions::Place{options_.checkpoint_dir, options_.checkpoint_dir};
+  return run_.control.rank() == 0 && run_.options.checkpoint_place
+             ? run_.options.checkpoint_place()
+             : RunOptions::Place{run_.options.checkpoint_dir, run_.options.checkpoint_dir};
 }
 
 void RunCheckpoints::forget_missing_best() {
   if (!writes_ || !progress_.best) {
     return;
   }
-  const double missing = control_.rank() == 0 && !file_exists(place().path + "/best") ? 1 : 0;
-  if (comm::all_gather_value(control_, missing).front() != 0) {
+  const double missing = run_.control.rank() == 0 && !file_exists(place().path + "/best") ? 1 : 0;
+  if (comm::all_gather_value(run_.control, missing).front() != 0) {
     progress_.best.reset();
   }
 }
 
 bool RunCheckpoints::among_the_best(double value) {
-  const bool takes = keeps_several_ && control_.rank() == 0 && kept_.takes(place().path, step(), value);
-  return keeps_several_ && comm::all_gather_value(control_, takes ? 1 : 0).front() != 0;
+  const bool takes = keeps_several_ && run_.control.rank() == 0 && kept_.takes(place().path, step(), value);
+  return keeps_several_ && comm::all_gather_value(run_.control, takes ? 1 : 0).front() != 0;
 }
 
 void RunCheckpoints::remove_fallen_out() {
@@ -132,19 +125,19 @@ void RunCheckpoints::remove_fallen_out() {
   std::string failure;
   const RunOptions::Place folder = place();
   try {
-    if (control_.rank() == 0) {
+    if (run_.control.rank() == 0) {
       kept_.remove_others(folder.path);
     }
   } catch (const std::exception& error) {
     failure = by_name(error.what(), folder);
   }
-  const std::string first = comm::broadcast_text(control_, failure);
+  const std::string first = comm::broadcast_text(run_.control, failure);
   require<comm::CollectiveError<WriteError>>(first.empty(), first);
 }
 
 void RunCheckpoints::note_progress() {
-  progress_.position = trainer_.position();
-  progress_.samples_seen = trainer_.samples_seen();
+  progress_.position = run_.trainer.position();
+  progress_.samples_seen = run_.trainer.samples_seen();
 }
 
 void RunCheckpoints::write(std::string_view name) {
@@ -153,15 +146,15 @@ void RunCheckpoints::write(std::string_view name) {
   }
   const RunOptions::Place folder = place();
   const CheckpointEvent event{.folder = concat(folder.name, '/', name), .step = step()};
-  observer_.on_checkpoint_begin(event);
+  run_.observer.on_checkpoint_begin(event);
   note_progress();
   try {
-    save_checkpoint(concat(folder.path, '/', name), trainer_, control_, identity_, progress_,
-                    name == kLast ? options_.keep : 0);
+    save_checkpoint(concat(folder.path, '/', name), run_.trainer, run_.control, run_.identity, progress_,
+                    name == kLast ? run_.options.keep : 0);
   } catch (const comm::CollectiveError<WriteError>& error) {
     throw comm::CollectiveError<WriteError>(by_name(error.what(), folder));
   }
-  observer_.on_checkpoint_end(event);
+  run_.observer.on_checkpoint_end(event);
 }
 
 }  // namespace lockstep::nn::detail

@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/nn/run/detail/run_arguments.hpp>
 
 namespace lockstep::nn::detail {
 
@@ -10,9 +10,8 @@ namespace lockstep::nn::detail {
 /// restarts. Tells the observer. All calls are collective, unless there is no folder.
 class RunCheckpoints {
  public:
-  /// best: resolved(). A progress whose best one is by another metric has none.
-  RunCheckpoints(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity, const RunOptions& options,
-                 const BestBy& best, RunProgress progress, RunObserver& observer);
+  /// A progress whose best one is by another metric has none.
+  RunCheckpoints(const RunArguments& run, RunProgress progress);
   [[nodiscard]] const RunProgress& progress() const { return progress_; }
 
   void before_first_step();  ///< RunOptions::checkpoint_first
@@ -28,7 +27,7 @@ class RunCheckpoints {
  private:
   [[nodiscard]] bool checkpoint_due() const;
   [[nodiscard]] bool copy_due() const;
-  [[nodiscard]] std::int64_t step() const { return trainer_.position().step; }
+  [[nodiscard]] std::int64_t step() const { return run_.trainer.position().step; }
   [[nodiscard]] RunOptions::Place place() const;
   /// "best" may have been deleted: then no checkpoint tells of it, and the next evaluation is the best.
   void forget_missing_best();
@@ -38,13 +37,8 @@ class RunCheckpoints {
   void note_progress();
   void write(std::string_view name);
 
-  Trainer& trainer_;
-  comm::Communicator& control_;
-  const RunIdentity& identity_;
-  const RunOptions& options_;
+  const RunArguments& run_;
   RunProgress progress_;
-  RunObserver& observer_;
-  BestBy best_;
   BestCheckpoints kept_;  ///< as rank 0 finds them
   bool writes_;           ///< there is a folder
   bool keeps_several_;

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include <lockstep/nn/run/detail/clock.hpp>
-#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/nn/run/detail/run_arguments.hpp>
 
 namespace lockstep::nn::detail {
 
@@ -13,17 +13,14 @@ namespace lockstep::nn::detail {
 /// longer, and after as many shorter ones as take that time.
 class RunStop {
  public:
-  RunStop(const Trainer& trainer, comm::Communicator& control, const RunOptions& options)
-      : trainer_(trainer), control_(control), options_(options), looked_at_(trainer.position().step) {}
+  explicit RunStop(const RunArguments& run) : run_(run), looked_at_(run.trainer.position().step) {}
   /// After a step. Collective.
   void look();
   /// Why the run stops; none: it goes on. The same on every rank.
   [[nodiscard]] const std::optional<RunEnd>& end() const { return end_; }
 
  private:
-  const Trainer& trainer_;
-  comm::Communicator& control_;
-  const RunOptions& options_;
+  const RunArguments& run_;
   std::optional<RunEnd> end_;
   double begin_ = now_s();
   double looked_ = begin_;      ///< when the ranks asked each other last

@@ -10,29 +10,19 @@
 
 namespace lockstep::nn::detail {
 
-StepResults::StepResults(Trainer& trainer, comm::Communicator& control, const RunOptions& options,
-                         RunObserver& observer)
-    : trainer_(trainer),
-      control_(control),
-      options_(options),
-      observer_(observer),
-      lag_(trainer.steps_under_way()),
-      timed_(!trainer.graph_obstacle().empty()),
-      checked_(trainer.position().step) {}
-
 void StepResults::begin_epoch() {
-  epoch_ = trainer_.position().epoch;
+  epoch_ = run_.trainer.position().epoch;
   epoch_sums_ = {};
   epoch_train_s_ = 0;
   epoch_exposed_s_ = 0;
   restart_lap(now_s());
   lap_sums_.clear();
-  reported_ = trainer_.position().step;
+  reported_ = run_.trainer.position().step;
   next_step_ = reported_ + 1;
 }
 
 void StepResults::enqueued(const StepEvent& step, std::int64_t batch, bool last) {
-  if (last || step.step % options_.log_every == 0) {
+  if (last || step.step % run_.options.log_every == 0) {
     due(waiting_++) = {
         .step = step.step, .batch = batch, .learning_rate = step.learning_rate, .steps = step.step - reported_};
     reported_ = step.step;
@@ -49,36 +39,36 @@ void StepResults::enqueued(const StepEvent& step, std::int64_t batch, bool last)
 }
 
 void StepResults::finish() {
-  if (waiting_ > 0 || trainer_.options().check_gradients) {
+  if (waiting_ > 0 || run_.trainer.options().check_gradients) {
     wait_and_report();
   }
 }
 
 void StepResults::wait_and_report() {
-  trainer_.doing("waiting for the device after step");
-  (void)trainer_.train_step().wait_loss();
+  run_.trainer.doing("waiting for the device after step");
+  (void)run_.trainer.train_step().wait_loss();
   collect();
   while (waiting_ > 0) {
     report();
   }
-  check_gradients(trainer_.position().step);
+  check_gradients(run_.trainer.position().step);
 }
 
 void StepResults::describe_epoch(EpochEvent& event) const {
   event.train_loss = epoch_sums_.loss();
-  event.train_accuracy = accuracy_of(trainer_, epoch_sums_);
+  event.train_accuracy = accuracy_of(run_.trainer, epoch_sums_);
   event.samples_per_second = epoch_sums_.samples / epoch_train_s_;
   event.comm_exposed_s = timed_ ? epoch_exposed_s_ : -1;
 }
 
 void StepResults::restart_lap(double now) {
   lap_begin_ = now;
-  lap_exposed_begin_ = trainer_.reducer().statistics().exposed_s;
+  lap_exposed_begin_ = run_.trainer.reducer().statistics().exposed_s;
 }
 
 void StepResults::collect() {
   std::int64_t steps = 0;  // of these reports
-  for (auto step = trainer_.metrics_of(next_step_); !step.empty(); step = trainer_.metrics_of(next_step_)) {
+  for (auto step = run_.trainer.metrics_of(next_step_); !step.empty(); step = run_.trainer.metrics_of(next_step_)) {
     lap_sums_.resize(step.size());
     for (std::size_t part = 0; part < step.size(); ++part) {
       lap_sums_[part] += step[part];
@@ -97,7 +87,7 @@ void StepResults::collect() {
   }
   const double now = now_s();
   const double seconds = now - lap_begin_;
-  const double exposed_s = trainer_.reducer().statistics().exposed_s - lap_exposed_begin_;
+  const double exposed_s = run_.trainer.reducer().statistics().exposed_s - lap_exposed_begin_;
   for (std::size_t i = 0; i < waiting_; ++i) {
     if (Report& report = due(i); report.there && report.seconds < 0) {
       const double part = static_cast<double>(report.steps) / static_cast<double>(steps);
@@ -113,8 +103,8 @@ void StepResults::report() {
   first_due_ = (first_due_ + 1) % due_.size();
   --waiting_;
   require<StateError>(first.there, "training run: the metrics of step ", first.step, " are not there after step ",
-                      trainer_.position().step);
-  const Metrics sums = trainer_.sum_over_ranks(first.sums);
+                      run_.trainer.position().step);
+  const Metrics sums = run_.trainer.sum_over_ranks(first.sums);
   epoch_sums_ += sums;
   epoch_train_s_ += first.seconds;
   epoch_exposed_s_ += first.exposed_s;
@@ -122,24 +112,24 @@ void StepResults::report() {
                     .step = first.step,
                     .batch = first.batch,
                     .loss = sums.loss(),
-                    .accuracy = accuracy_of(trainer_, sums),
+                    .accuracy = accuracy_of(run_.trainer, sums),
                     .learning_rate = first.learning_rate,
                     .samples_per_second = sums.samples / first.seconds,
                     .comm_exposed_s = timed_ ? first.exposed_s / static_cast<double>(first.steps) : -1,
                     .metrics = {}};
-  event.metrics = own_metrics(control_, options_.metrics, event);
-  trainer_.doing("reporting after step");
-  observer_.on_report(event);
+  event.metrics = own_metrics(run_.control, run_.options.metrics, event);
+  run_.trainer.doing("reporting after step");
+  run_.observer.on_report(event);
   if (lag_ == 0) {
     restart_lap(now_s());  // the device computed nothing meanwhile
   }
 }
 
 void StepResults::check_gradients(std::int64_t through) {
-  const TrainerOptions& options = trainer_.options();
+  const TrainerOptions& options = run_.trainer.options();
   while (options.check_gradients && checked_ < through) {
     ++checked_;
-    const std::string text = trainer_.non_finite_gradients(checked_);
+    const std::string text = run_.trainer.non_finite_gradients(checked_);
     if (text.empty()) {
       continue;
     }
@@ -147,7 +137,7 @@ void StepResults::check_gradients(std::int64_t through) {
     require<comm::CollectiveError<GradientError>>(
         optimizer.skip_non_finite || optimizer.clip_norm > 0 || optimizer.loss_scale.scales(), "step ", checked_,
         ": gradients are not finite: ", text);
-    observer_.on_non_finite({.step = checked_, .gradients = text});
+    run_.observer.on_non_finite({.step = checked_, .gradients = text});
   }
 }
 

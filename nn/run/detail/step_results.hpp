@@ -6,7 +6,7 @@
 #include <vector>
 
 #include <lockstep/nn/batch/metrics.hpp>
-#include <lockstep/nn/run/training_run.hpp>
+#include <lockstep/nn/run/detail/run_arguments.hpp>
 
 namespace lockstep::nn::detail {
 
@@ -14,7 +14,11 @@ namespace lockstep::nn::detail {
 /// reports are made, and gradients that are not finite. Tells the observer. Collective, all calls but leave_out().
 class StepResults {
  public:
-  StepResults(Trainer& trainer, comm::Communicator& control, const RunOptions& options, RunObserver& observer);
+  explicit StepResults(const RunArguments& run)
+      : run_(run),
+        lag_(run.trainer.steps_under_way()),
+        timed_(!run.trainer.graph_obstacle().empty()),
+        checked_(run.trainer.position().step) {}
 
   void begin_epoch();
   /// A step was enqueued, batch `batch` of its epoch. last: none of the epoch's follows, so it waits for this one.
@@ -48,10 +52,7 @@ class StepResults {
   void check_gradients(std::int64_t through);
   void wait_and_report();
 
-  Trainer& trainer_;
-  comm::Communicator& control_;
-  const RunOptions& options_;
-  RunObserver& observer_;
+  const RunArguments& run_;
   int lag_;
   bool timed_;
   std::array<Report, 4> due_{};  ///< a ring: reports of steps_under_way() + 1 steps at most
