@@ -14,10 +14,13 @@
 #include <lockstep/nn/data/text/text_files.hpp>
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/fnv1a.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace train_text {
 
 using lockstep::concat;
+using lockstep::counted;
 using lockstep::DataError;
 using lockstep::require;
 
@@ -27,20 +30,6 @@ constexpr std::string_view kTokens = "tokens:";
 constexpr std::string_view kPacked = "packed:";
 constexpr const char* kTrainName = ", the part to train on,";
 constexpr const char* kValidationName = ", the last tenth,";
-
-/// "1 file", "3 files".
-std::string counted(std::size_t number, const char* what) {
-  return concat(number, ' ', what, number == 1 ? "" : "s");
-}
-
-/// Order-dependent (FNV-1a): tells texts apart, not against an adversary.
-std::uint64_t hash_of(std::string_view text, std::int64_t length) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL ^ static_cast<std::uint64_t>(length);
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
-  return hash;
-}
 
 /// How often each token occurs in the windows of a set.
 std::vector<double> counts_of(const lockstep::nn::Dataset& windows, std::int64_t vocabulary) {
@@ -92,7 +81,8 @@ TextWindows::TextWindows(const std::string& name, std::shared_ptr<const void> ow
       owner_(std::move(owner)),
       text_(text),
       length_(length),
-      fingerprint_(hash_of(text_, length)) {}
+      fingerprint_(
+          lockstep::fnv1a(std::as_bytes(std::span(text_)), lockstep::kFnvBegin ^ static_cast<std::uint64_t>(length))) {}
 
 void TextWindows::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
   const char* window = text_.data() + index * length_;
@@ -191,7 +181,7 @@ TextData open_text(const std::string& data, std::int64_t length, std::int64_t vo
   }
   Corpus corpus = read_corpus(data);
   const auto train = std::make_shared<TextWindows>(corpus.source + kTrainName, std::move(corpus.train), length);
-  return data_of(corpus.source, counted(static_cast<std::size_t>(corpus.files), "file") + ", ", train,
+  return data_of(corpus.source, counted(corpus.files, "file") + ", ", train,
                  std::make_shared<TextWindows>(corpus.source + kValidationName, std::move(corpus.validation), length));
 }
 

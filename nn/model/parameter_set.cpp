@@ -10,21 +10,13 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/fnv1a.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 
 namespace {
-
-/// FNV-1a, 64 bits: names a parameter in the random key.
-std::uint64_t hash_name(const std::string& name) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return hash;
-}
 
 TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
   return {buffer.data(), dtype, buffer.device(), {numel}};
@@ -493,7 +485,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
     } else if (spec.init.kind == Initialiser::Kind::constant) {
       drawn.assign(static_cast<std::size_t>(spec.dims.numel()), spec.init.value);
     } else {
-      Random random(seed, RandomUse::initialise, hash_name(spec.name));
+      Random random(seed, RandomUse::initialise, fnv1a(std::as_bytes(std::span(spec.name))));
       drawn.resize(static_cast<std::size_t>(spec.dims.numel()));
       for (double& value : drawn) {
         value = spec.init.kind == Initialiser::Kind::normal ? random.normal() * spec.init.value

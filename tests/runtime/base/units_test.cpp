@@ -22,5 +22,12 @@ TEST(Units, ThreeDigitsAndAUnit) {
   EXPECT_EQ(digits(-std::nan(""), 2), "-");
 }
 
+TEST(Units, CountsHaveASingularForOneAlone) {
+  EXPECT_EQ(counted(0, "step"), "0 steps");
+  EXPECT_EQ(counted(1, "step"), "1 step");
+  EXPECT_EQ(counted(-1, "step"), "-1 steps");
+  EXPECT_EQ(counted(1234567, "virtual rank"), "1234567 virtual ranks");
+}
+
 }  // namespace
 }  // namespace lockstep
