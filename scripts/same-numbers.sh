@@ -50,7 +50,7 @@ output() {
   local name=$1 ranks=$2 program=$3
   shift 3
   launch "$name" "$ranks" "$build/bin/$program" "$@"
-  cp "$folder/$name.log" "$folder/$name.output"
+  sort "$folder/$name.log" > "$folder/$name.output"  # lines of two ranks come in any order
 }
 
 models() {

@@ -1223,17 +1223,12 @@ TEST_F(TrainResNet, TheHeaderShowsTheBytesThatAreSent) {
 
 TEST_F(TrainResNet, BadOptions) {
   const int ranks = kMpi ? 2 : 0;
-  expect_refused(train_resnet(0, "--shuffle-chunk -1"), {"--shuffle-chunk is -1, expected at least 0"});
-  expect_refused(train_resnet(0, "--accumulate 0"), {"--accumulate", "0", "at least 1"});
-  expect_refused(train_resnet(0, "--batch-per-rank 0"), {"--batch-per-rank", "0", "at least 1"});
   expect_refused(train_resnet(ranks, "--nonsense 7 more"), {"unknown on the command line: --nonsense 7 more ("});
   // A terminal would obey the characters.
   expect_refused(train_resnet(ranks, "--nonsense$(printf '\\033[2J')"),
                  {"unknown on the command line: --nonsense\\x1b[2J"});
   expect_refused(train_resnet(0, "--devices cpu:1$(printf '\\302\\2332J')"), {"cpu:1\\xc2\\x9b2J"});
-  expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 1"});
   expect_refused(train_resnet(ranks, "--workers 300"), {"--workers", "300", "at most 256"});
-  expect_refused(train_resnet(0, "--threads 100000"), {"--threads", "100000", "at most 1024"});
   expect_refused(run_command(std::string("env OMP_NUM_THREADS=100000 ") + TRAIN_RESNET + " --devices cpu --dry-run"),
                  {"OMP_NUM_THREADS", "100000", "at most 1024"});
   expect_refused(train_resnet(ranks, kTiny + "--batch-size 1000000"), {"1000000", "64"});
@@ -1245,57 +1240,23 @@ TEST_F(TrainResNet, BadOptions) {
     expect_refused(run_as_ranks(MPIRUN, {one + kTiny + "--lr 0.1", one + kTiny + "--lr 0.2"}),
                    {"do not agree", "after --lr: 0.1", "after --lr: 0.2"});
   }
-  expect_refused(train_resnet(0, "--bucket-mb 0 --cost c.json"), {"--bucket-mb", "'0'", "c.json", "one of the two"});
-  expect_refused(train_resnet(0, "--bucket-mb 1e-7"), {"--bucket-mb", "1e-7", "a byte"});
   for (const char* size : {"much", "auto"}) {
     expect_refused(train_resnet(0, concat("--bucket-mb ", size)), {"--bucket-mb", size, "expected 0 or MB", "--cost"});
   }
   testing::put_file(path("cost.json"), R"({"epoch": 3})");
   expect_refused(train_resnet(ranks, kTiny + "--cost " + path("cost.json")), {"cost.json", "is no cost file"});
-  expect_refused(train_resnet(0, "--epochs 9999999999999999999"),
-                 {"--epochs", "'9999999999999999999'", "at most 9223372036854775807"});
-  expect_refused(train_resnet(0, "--seed 18446744073709551616"),
-                 {"--seed", "'18446744073709551616'", "at most 18446744073709551615"});
-  expect_refused(train_resnet(0, "--patience -1"), {"--patience", "-1", "at least 0"});
-  expect_refused(train_resnet(0, "--max-time nan"), {"--max-time", "nan", "at least 0"});
-  expect_refused(train_resnet(0, "--stop-within 0"), {"--stop-within", "0", "above 0"});
-  expect_refused(train_resnet(0, "--stop-within nan"), {"--stop-within", "nan", "above 0"});
-  expect_refused(train_resnet(0, "--report-waits -1"), {"--report-waits", "-1", "at least 0"});
-  expect_refused(train_resnet(0, "--watchdog -1"), {"--watchdog", "-1", "0 for none"});
-  expect_refused(train_resnet(0, "--watchdog 0.5"), {"--watchdog", "0.5", "at least 1"});
-  expect_refused(train_resnet(0, "--watchdog inf"), {"--watchdog", "inf", "0 for none"});
-  expect_refused(train_resnet(0, "--stall-report 600"), {"--stall-report", "600", "fewer seconds"});
-  expect_refused(train_resnet(0, "--stall-report nan"), {"--stall-report", "nan", "fewer seconds"});
-  expect_refused(train_resnet(0, "--tune off --choices c.json"), {"--choices", "c.json", "--tune off"});
   expect_refused(run_command(std::string("env LOCKSTEP_VERIFY=yes ") + TRAIN_RESNET + kTiny),
                  {"LOCKSTEP_VERIFY is 'yes'", "expected 0 or 1"});
-  expect_refused(train_resnet(0, "--workspace-limit -1"), {"--workspace-limit", "-1", "at least 0"});
-  expect_refused(train_resnet(0, "--lr fast"), {"--lr", "fast", "auto"});
-  expect_refused(train_resnet(0, "--lr inf"), {"--lr", "inf"});
   expect_refused(train_resnet(0, "--cuda-graph on"), {"cuda graph is on", "the device is cpu"});
-  expect_refused(train_resnet(0, "--weight-decay inf"), {"--weight-decay", "inf"});
-  expect_refused(train_resnet(0, "--seed -1"), {"--seed", "-1", "at least 0"});
   expect_refused(train_resnet(0, "--model vgg" + kTiny), {"vgg", "resnet18"});
   expect_refused(train_resnet(0, "--model torchvision/resnet50" + kTiny), {"--model resnet50 --init FILE"});
   expect_refused(train_resnet(0, "--freeze layer9" + kTiny), {"'layer9'", "conv1, bn1, layer1, layer2, layer3, fc"});
   expect_refused(train_resnet(0, "--data " + path("")), {"a folder", "folder:" + path("")});
-  expect_refused(train_resnet(0, "--dtype f8"), {"--dtype", "f8", "bf16"});
   expect_refused(train_resnet(ranks, "--dtype fp16" + kTiny), {"dtype is f16 on cpu", "bf16"});
-  expect_refused(train_resnet(0, "--dtype f64 --reduce-dtype bf16"), {"--reduce-dtype", "bf16", "--dtype f64"});
-  expect_refused(train_resnet(0, "--loss-scale -2"), {"loss scale", "-2"});
   expect_refused(train_resnet(ranks, "--optimizer rmsprop"), {"rmsprop", "adamw"});
-  expect_refused(train_resnet(0, "--momentum 1"), {"--momentum", "1", "value < 1"});
-  expect_refused(train_resnet(0, "--optimizer adam --nesterov"), {"--nesterov", "sgd"});
-  expect_refused(train_resnet(0, "--beta1 -0.5"), {"--beta1", "-0.5"});
-  expect_refused(train_resnet(0, "--beta2 1"), {"--beta2", "1"});
-  expect_refused(train_resnet(0, "--epsilon 0"), {"--epsilon", "0"});
-  expect_refused(train_resnet(0, "--trust-coefficient 0"), {"--trust-coefficient", "0", "above 0"});
-  expect_refused(train_resnet(0, "--clip-norm -1"), {"--clip-norm", "-1", "at least 0"});
-  expect_refused(train_resnet(0, "--clip-value -1"), {"--clip-value", "-1", "at least 0"});
-  expect_refused(train_resnet(0, "--clip-value 1 --optimizer lars"), {"--clip-value", "1", "lars"});
-  expect_refused(train_resnet(0, "--top-k -1"), {"--top-k", "-1", "at least 0"});
   expect_refused(train_resnet(ranks, kTiny + "--top-k 200"), {"top_k is 200"});
   expect_refused(train_resnet(0, "--data tape:/dev/null"), {"tape:/dev/null", "cifar10:DIR"});
+  expect_refused(train_resnet(0, "--epochs -3"), {"--epochs", "-3", "at least 1"});
   expect_refused(train_resnet(0, "--devices 0,"), {"devices '0,'", "cpu"});
   expect_refused(train_resnet(0, "--devices 0"), {"devices '0'", "0, (with a comma)", "; GPUs here: "});
   expect_refused(train_resnet(0, "--data synthetic --classes 1"), {"1"});

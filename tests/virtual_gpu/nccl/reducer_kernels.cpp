@@ -1,6 +1,9 @@
 // What the gradient reducer needs of kernels/, as work of the stand-in's streams: the floor's own kernels are nvcc's
 // and cannot be linked here. They are tested by themselves.
 #include <lockstep/kernels/add.hpp>
+#include <lockstep/kernels/fill.hpp>
+#include <lockstep/kernels/low_rank.hpp>
+#include <lockstep/kernels/matmul.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 
@@ -65,6 +68,38 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
       static_cast<float*>(sums.data)[i] = static_cast<float>(sum);
     }
   });
+}
+
+// What low-rank sums need, which no test on the stand-ins asks for: the table of sums names them.
+namespace {
+
+[[noreturn]] void refuse(const char* name) {
+  throw UnsupportedError(concat("stand-in for ", name, ": there is none"));
+}
+
+}  // namespace
+
+void fill(Context& /*context*/, double /*value*/, const TensorView& /*out*/) {
+  refuse("fill");
+}
+std::unique_ptr<MatmulPlan> plan_matmul(Context& /*context*/, const MatmulDesc& /*desc*/,
+                                        const std::string& /*choice*/) {
+  refuse("plan_matmul");
+}
+void matmul(Context& /*context*/, const MatmulPlan& /*plan*/, const TensorView& /*a*/, const TensorView& /*b*/,
+            const TensorView& /*bias*/, const TensorView& /*out*/, const TensorView& /*workspace*/) {
+  refuse("matmul");
+}
+void orthonormalise(Context& /*context*/, double /*epsilon*/, const TensorView& /*p*/, const TensorView& /*columns*/) {
+  refuse("orthonormalise");
+}
+void low_rank_residual(Context& /*context*/, const TensorView& /*m*/, const TensorView& /*p*/, const TensorView& /*q*/,
+                       const TensorView& /*columns*/, const TensorView& /*error*/) {
+  refuse("low_rank_residual");
+}
+void keep_columns(Context& /*context*/, const TensorView& /*q*/, const TensorView& /*columns*/,
+                  const TensorView& /*out*/) {
+  refuse("keep_columns");
 }
 
 }  // namespace lockstep::ops
