@@ -14,10 +14,12 @@
 #include <lockstep/nn/data/text/text_files.hpp>
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace train_text {
 
 using lockstep::concat;
+using lockstep::counted;
 using lockstep::DataError;
 using lockstep::require;
 
@@ -27,11 +29,6 @@ constexpr std::string_view kTokens = "tokens:";
 constexpr std::string_view kPacked = "packed:";
 constexpr const char* kTrainName = ", the part to train on,";
 constexpr const char* kValidationName = ", the last tenth,";
-
-/// "1 file", "3 files".
-std::string counted(std::size_t number, const char* what) {
-  return concat(number, ' ', what, number == 1 ? "" : "s");
-}
 
 /// Order-dependent (FNV-1a): tells texts apart, not against an adversary.
 std::uint64_t hash_of(std::string_view text, std::int64_t length) {
@@ -124,10 +121,11 @@ namespace {
 TextData data_of(const std::string& data, std::shared_ptr<const lockstep::nn::TokenWindows> train,
                  std::shared_ptr<const lockstep::nn::TokenWindows> validation, std::int64_t vocabulary) {
   TextData text;
-  text.about =
-      concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"), " to train on (",
-             train->size(), " windows of ", train->fields()[0].shape[0], "), ", validation->tokens(), " in ",
-             counted(validation->files().size(), "file"), " for validation (", validation->size(), " windows)");
+  text.about = concat(data, ": ", train->tokens(), " tokens in ",
+                      counted(static_cast<std::int64_t>(train->files().size()), "file"), " to train on (",
+                      train->size(), " windows of ", train->fields()[0].shape[0], "), ", validation->tokens(), " in ",
+                      counted(static_cast<std::int64_t>(validation->files().size()), "file"), " for validation (",
+                      validation->size(), " windows)");
   text.train = std::move(train);
   text.validation = std::move(validation);
   text.vocabulary = vocabulary;
@@ -191,7 +189,7 @@ TextData open_text(const std::string& data, std::int64_t length, std::int64_t vo
   }
   Corpus corpus = read_corpus(data);
   const auto train = std::make_shared<TextWindows>(corpus.source + kTrainName, std::move(corpus.train), length);
-  return data_of(corpus.source, counted(static_cast<std::size_t>(corpus.files), "file") + ", ", train,
+  return data_of(corpus.source, counted(corpus.files, "file") + ", ", train,
                  std::make_shared<TextWindows>(corpus.source + kValidationName, std::move(corpus.validation), length));
 }
 

@@ -86,10 +86,6 @@ std::string microseconds(std::int64_t ns) {
   return concat(ns / 1000, '.', std::string(3 - fraction.size(), '0'), fraction);
 }
 
-std::string counted(std::int64_t count, const char* what) {
-  return concat(count, ' ', what, count == 1 ? "" : "s");
-}
-
 // A rank's part as messages: their sizes, the numbers, the texts.
 constexpr std::size_t kHead = 4;
 constexpr std::size_t kOfName = 3;

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <span>
 
+#include <lockstep/runtime/base/error.hpp>
+
 namespace lockstep {
 namespace {
 
@@ -23,6 +25,10 @@ std::string with_unit(double value, double step, std::span<const char* const> un
 }
 
 }  // namespace
+
+std::string counted(std::int64_t count, const char* what) {
+  return concat(count, ' ', what, count == 1 ? "" : "s");
+}
 
 std::string digits(double value, int decimals) {
   if (std::isnan(value)) {
