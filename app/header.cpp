@@ -9,15 +9,12 @@
 #include <lockstep/nn/plan/precision.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
 namespace lockstep::nn {
 
 namespace {
-
-std::string counted(std::int64_t count, const char* what) {
-  return concat(count, ' ', what, count == 1 ? "" : "s");
-}
 
 /// Bytes in powers of 1000, unlike memory_now(), which uses powers of 1024 (runtime/base/units.hpp).
 std::string decimal_bytes(double bytes) {

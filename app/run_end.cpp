@@ -38,4 +38,24 @@ std::string result_text(const RunProgress& progress) {
   return concat(name, ' ', last, ", best ", value_text(by, progress.best));
 }
 
+int exit_code_of(RunEnd end) {
+  return end == RunEnd::stopped || end == RunEnd::out_of_time ? exit_code::kStopped : exit_code::kFinished;
+}
+
+std::string end_text(const RunResult& result, const RunOptions& options, bool trained, const std::string& folder) {
+  const Position& at = result.progress.position;
+  const bool no_better = result.end == RunEnd::no_better;
+  if (exit_code_of(result.end) == exit_code::kStopped) {
+    return concat("stopped by ", result.end == RunEnd::stopped ? "a signal" : "--max-time", " at step ", at.step,
+                  "; --resume auto goes on from ", folder, "/last\n");
+  }
+  std::string begin = no_better ? "finished by --patience: " : "finished: ";
+  if (!trained) {  // nothing was left to do
+    begin = concat("already finished, at epoch ", at.epoch, " (--epochs ", options.epochs, "), step ", at.step,
+                   options.steps > 0 ? concat(" (--steps ", options.steps, ")") : std::string(),
+                   no_better ? concat(" (--patience ", options.patience, ")") : std::string(), ": ");
+  }
+  return concat(begin, result_text(result.progress), "; results in ", folder, '\n');
+}
+
 }  // namespace lockstep::nn

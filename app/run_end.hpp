@@ -14,4 +14,12 @@ namespace lockstep::nn {
 /// "test accuracy 93.21 %, best 93.40 %"
 [[nodiscard]] std::string result_text(const RunProgress& progress);
 
+/// kStopped of a run that stopped by a signal or by its time, else kFinished.
+[[nodiscard]] int exit_code_of(RunEnd end);
+
+/// The last line of a run: how it ended, what it reached, and where its results are. trained: it has made a step, or
+/// has begun anew.
+[[nodiscard]] std::string end_text(const RunResult& result, const RunOptions& options, bool trained,
+                                   const std::string& folder);
+
 }  // namespace lockstep::nn

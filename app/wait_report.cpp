@@ -1,8 +1,11 @@
 #include <lockstep/app/wait_report.hpp>
 
 #include <algorithm>
+#include <iostream>
+#include <optional>
 #include <vector>
 
+#include <lockstep/app/header.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
@@ -12,8 +15,18 @@ namespace {
 
 constexpr std::array kTimes{WaitTime::first_steps, WaitTime::later_steps, WaitTime::between_epochs};
 
-std::string counted(std::int64_t count, const char* what) {
-  return concat(count, ' ', what, count == 1 ? "" : "s");
+/// In bytes; null where unknown.
+Json json_of(const MemorySummary& memory) {
+  const auto bytes = [](std::size_t value) { return Json(std::uint64_t{value}); };
+  const bool counted = memory.resource.has_value();
+  return Json::Object{{"device", to_string(memory.device)},
+                      {"total", bytes(memory.total)},
+                      {"free", bytes(memory.free)},
+                      {"others", bytes(memory.others)},
+                      {"process", memory.process ? bytes(*memory.process) : Json()},
+                      {"in_use", counted ? bytes(memory.resource->in_use) : Json()},
+                      {"cached", counted ? bytes(memory.resource->cached) : Json()},
+                      {"peak", counted ? bytes(memory.resource->peak) : Json()}};
 }
 
 }  // namespace
@@ -88,24 +101,20 @@ Json WaitCounts::json() const {
   return all;
 }
 
-WaitWatch::WaitWatch(Context& context, const Trainer& trainer, std::int64_t first_steps) : context_(context) {
+WaitWatch::WaitWatch(Context& context, const Trainer& trainer, std::int64_t first_steps)
+    : context_(context), first_steps_(first_steps) {
   context_.on_synchronisation(
       [this, &trainer, begin = trainer.position().step, first_steps](const Synchronisation& wait) {
         counts_.add(wait_time(trainer.position(), begin, first_steps), wait);
       });
 }
 
-Json json_of(const MemorySummary& memory) {
-  const auto bytes = [](std::size_t value) { return Json(std::uint64_t{value}); };
-  const bool counted = memory.resource.has_value();
-  return Json::Object{{"device", to_string(memory.device)},
-                      {"total", bytes(memory.total)},
-                      {"free", bytes(memory.free)},
-                      {"others", bytes(memory.others)},
-                      {"process", memory.process ? bytes(*memory.process) : Json()},
-                      {"in_use", counted ? bytes(memory.resource->in_use) : Json()},
-                      {"cached", counted ? bytes(memory.resource->cached) : Json()},
-                      {"peak", counted ? bytes(memory.resource->peak) : Json()}};
+void WaitWatch::report(RunFiles& files) {
+  const std::optional<MemorySummary> memory = memory_now(context_);
+  std::cout << counts_.text(first_steps_) << (memory ? "  memory     " + to_string(*memory) + "\n" : "");
+  files.write_event(
+      "waits",
+      {{"first_steps", first_steps_}, {"calls", counts_.json()}, {"memory", memory ? json_of(*memory) : Json()}});
 }
 
 }  // namespace lockstep::nn

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <lockstep/app/run_files.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/context/memory_summary.hpp>
@@ -58,14 +59,13 @@ class WaitWatch {
   WaitWatch(const WaitWatch&) = delete;
   WaitWatch& operator=(const WaitWatch&) = delete;
   ~WaitWatch() { context_.on_synchronisation({}); }
-  [[nodiscard]] const WaitCounts& counts() const { return counts_; }
+  /// At the end of the run: prints what has made the host wait, and the memory, and writes both to the metrics.
+  void report(RunFiles& files);
 
  private:
   Context& context_;
+  std::int64_t first_steps_;
   WaitCounts counts_;
 };
-
-/// device, total, free, others, process, in_use, cached, peak in bytes; null where unknown.
-[[nodiscard]] Json json_of(const MemorySummary& memory);
 
 }  // namespace lockstep::nn

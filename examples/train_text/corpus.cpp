@@ -14,6 +14,7 @@
 #include <lockstep/nn/data/text/text_files.hpp>
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/fnv1a.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace train_text {
@@ -29,15 +30,6 @@ constexpr std::string_view kTokens = "tokens:";
 constexpr std::string_view kPacked = "packed:";
 constexpr const char* kTrainName = ", the part to train on,";
 constexpr const char* kValidationName = ", the last tenth,";
-
-/// Order-dependent (FNV-1a): tells texts apart, not against an adversary.
-std::uint64_t hash_of(std::string_view text, std::int64_t length) {
-  std::uint64_t hash = 0xcbf29ce484222325ULL ^ static_cast<std::uint64_t>(length);
-  for (const char c : text) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ULL;
-  }
-  return hash;
-}
 
 /// How often each token occurs in the windows of a set.
 std::vector<double> counts_of(const lockstep::nn::Dataset& windows, std::int64_t vocabulary) {
@@ -89,7 +81,8 @@ TextWindows::TextWindows(const std::string& name, std::shared_ptr<const void> ow
       owner_(std::move(owner)),
       text_(text),
       length_(length),
-      fingerprint_(hash_of(text_, length)) {}
+      fingerprint_(
+          lockstep::fnv1a(std::as_bytes(std::span(text_)), lockstep::kFnvBegin ^ static_cast<std::uint64_t>(length))) {}
 
 void TextWindows::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
   const char* window = text_.data() + index * length_;
@@ -121,11 +114,10 @@ namespace {
 TextData data_of(const std::string& data, std::shared_ptr<const lockstep::nn::TokenWindows> train,
                  std::shared_ptr<const lockstep::nn::TokenWindows> validation, std::int64_t vocabulary) {
   TextData text;
-  text.about = concat(data, ": ", train->tokens(), " tokens in ",
-                      counted(static_cast<std::int64_t>(train->files().size()), "file"), " to train on (",
-                      train->size(), " windows of ", train->fields()[0].shape[0], "), ", validation->tokens(), " in ",
-                      counted(static_cast<std::int64_t>(validation->files().size()), "file"), " for validation (",
-                      validation->size(), " windows)");
+  text.about =
+      concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"), " to train on (",
+             train->size(), " windows of ", train->fields()[0].shape[0], "), ", validation->tokens(), " in ",
+             counted(validation->files().size(), "file"), " for validation (", validation->size(), " windows)");
   text.train = std::move(train);
   text.validation = std::move(validation);
   text.vocabulary = vocabulary;

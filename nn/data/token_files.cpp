@@ -12,6 +12,7 @@
 
 #include <lockstep/nn/data/detail/token_ids.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/fnv1a.hpp>
 #include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::nn {
@@ -24,7 +25,7 @@ constexpr std::int32_t kGpt2Magic = 20240520;
 constexpr std::int32_t kLlama3Magic = 20240801;
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-  return detail::fnv1a(hash, std::as_bytes(std::span(&value, 1)));
+  return fnv1a(std::as_bytes(std::span(&value, 1)), hash);
 }
 
 std::vector<std::unique_ptr<const TokenIds>> shared(std::vector<TokenFile> files) {
@@ -109,11 +110,11 @@ std::uint64_t TokenFile::fingerprint() const {
   constexpr std::uint64_t kPage = 4096;
   constexpr std::uint64_t kPages = 256;
   const std::uint64_t bytes = file_->size();
-  std::uint64_t hash = mixed(mixed(detail::kFnvBegin, bytes), width_);
+  std::uint64_t hash = mixed(mixed(kFnvBegin, bytes), width_);
   const std::uint64_t pages = std::min(kPages, (bytes + kPage - 1) / kPage);
   for (std::uint64_t page = 0; page < pages; ++page) {
     const std::uint64_t begin = pages == 1 ? 0 : (bytes - kPage) * page / (pages - 1);  // the last one ends the file
-    hash = detail::fnv1a(hash, file_->bytes(begin, std::min(kPage, bytes - begin)));
+    hash = fnv1a(file_->bytes(begin, std::min(kPage, bytes - begin)), hash);
   }
   return hash;
 }
@@ -129,7 +130,7 @@ TokenWindows::TokenWindows(const std::string& name, std::vector<std::unique_ptr<
       files_(std::move(files)),
       length_(length),
       vocabulary_(vocabulary),
-      fingerprint_(mixed(detail::kFnvBegin, static_cast<std::uint64_t>(length))) {
+      fingerprint_(mixed(kFnvBegin, static_cast<std::uint64_t>(length))) {
   require<UsageError>(vocabulary >= 1 && vocabulary <= std::numeric_limits<std::int32_t>::max(), this->name(),
                       ": the vocabulary is ", vocabulary, ", expected 1 to ", std::numeric_limits<std::int32_t>::max());
   std::int64_t first = 0;

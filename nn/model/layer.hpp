@@ -9,6 +9,7 @@
 
 #include <lockstep/runtime/base/dtype.hpp>
 #include <lockstep/runtime/tensor/shape.hpp>
+#include <lockstep/runtime/tensor/tensor_view.hpp>
 
 namespace lockstep::nn {
 

@@ -10,21 +10,13 @@
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/align.hpp>
+#include <lockstep/runtime/base/fnv1a.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 
 namespace {
-
-/// FNV-1a, 64 bits: names a parameter in the random key.
-std::uint64_t hash_name(const std::string& name) {
-  std::uint64_t hash = 14695981039346656037ULL;
-  for (const char c : name) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
-  }
-  return hash;
-}
 
 TensorView arena_view(const Buffer& buffer, DType dtype, std::int64_t numel) {
   return {buffer.data(), dtype, buffer.device(), {numel}};
@@ -325,18 +317,16 @@ TensorView ParameterSet::state_range(const TensorView& state, std::int64_t begin
 }
 
 TensorView ParameterSet::add(Context& context, State state) {
+  if (state.sharing == Sharing::shard) {
+    state.view = TensorView(nullptr, dtype_, device_, {state_numel()});
+    state.sharing = state_shards_.empty() ? Sharing::same : Sharing::shard;
+    state.layout = StateLayout::parameters;
+  }
   return states_.make(context, *memory_, std::move(state));
 }
 
-TensorView ParameterSet::add_arena(Context& context, State state) {
-  state.view = TensorView(nullptr, dtype_, device_, {state_numel()});
-  state.sharing = state_shards_.empty() ? Sharing::same : Sharing::shard;
-  state.layout = StateLayout::parameters;
-  return add(context, std::move(state));
-}
-
 TensorView ParameterSet::add_state(Context& context, const std::string& name) {
-  return add_arena(context, {.name = name, .view = {}, .saved_as = "." + name});
+  return add(context, {.name = name, .view = {}, .sharing = Sharing::shard, .saved_as = "." + name});
 }
 std::vector<std::string> ParameterSet::state_names() const {
   std::vector<std::string> names;
@@ -381,54 +371,18 @@ TensorView ParameterSet::register_state(Context& context, const StateSpec& spec)
   for (const ParameterInfo& info : infos_) {
     taken(spec.name.starts_with(info.spec.name + "."), "parameter '" + info.spec.name + "'");
   }
-  const Missing missing = spec.optional ? Missing::kept : Missing::refused;
-  if (spec.sharing == Sharing::shard) {
-    return add_arena(
-        context,
-        {.name = spec.name, .view = {}, .saved_as = "." + spec.name, .missing = missing, .initial = spec.initial});
-  }
-  require<UsageError>(spec.dtype == DType::f32 || spec.dtype == DType::f64 ||
+  const bool shard = spec.sharing == Sharing::shard;
+  require<UsageError>(shard || spec.dtype == DType::f32 || spec.dtype == DType::f64 ||
                           (spec.dtype == DType::i64 && spec.sharing == Sharing::same),
                       "states: '", spec.name, "' is ", spec.dtype, ", expected f32, f64, or i64 with Sharing::same");
-  require<UsageError>(spec.shape.numel() > 0, "states: '", spec.name, "' has shape ", spec.shape,
+  require<UsageError>(shard || spec.shape.numel() > 0, "states: '", spec.name, "' has shape ", spec.shape,
                       ", expected at least one element");
   return add(context, {.name = spec.name,
                        .view = TensorView(nullptr, spec.dtype, device_, spec.shape),
                        .sharing = spec.sharing,
-                       .saved_as = spec.name,
-                       .missing = missing,
+                       .saved_as = shard ? "." + spec.name : spec.name,
+                       .missing = spec.optional ? Missing::kept : Missing::refused,
                        .initial = spec.initial});
-}
-
-void ParameterSet::add_average(Context& context) {
-  const auto of_buffers = [&](const Shape& shape) { return TensorView(nullptr, dtype_, device_, shape); };
-  const auto copied_from = [](const TensorView& source) {
-    return [source](Context& c, const TensorView& state) {
-      if (source.numel() > 0) {
-        ops::strided_copy(c, source, state);
-      }
-    };
-  };
-  const auto average_of = [weights = values(), pieces = state_pieces()](Context& c, const TensorView& state) {
-    std::int64_t offset = 0;
-    for (const auto& [begin, end] : pieces) {
-      ops::strided_copy(c, weights.slice(0, begin, end), state.slice(0, offset, offset + end - begin));
-      offset += end - begin;
-    }
-  };
-  add_arena(context, {.name = kAverage, .view = {}, .file = StateFile::average, .follow = average_of});
-  add(context, {.name = kAverageStatistics,
-                .view = of_buffers({statistics_rows_, buffer_numel_}),
-                .sharing = Sharing::of_rank,
-                .file = StateFile::average,
-                .saved_as = "rank_buffers_ema",
-                .mean = kAverageMean,
-                .follow = copied_from(statistics())});
-  add(context, {.name = kAverageMean,
-                .view = of_buffers({buffer_numel_}),
-                .layout = StateLayout::buffers,
-                .file = StateFile::average,
-                .follow = copied_from(evaluation_buffer_arena())});
 }
 
 std::vector<ops::ArenaPiece> ParameterSet::state_pieces() const {
@@ -531,7 +485,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
     } else if (spec.init.kind == Initialiser::Kind::constant) {
       drawn.assign(static_cast<std::size_t>(spec.dims.numel()), spec.init.value);
     } else {
-      Random random(seed, RandomUse::initialise, hash_name(spec.name));
+      Random random(seed, RandomUse::initialise, fnv1a(std::as_bytes(std::span(spec.name))));
       drawn.resize(static_cast<std::size_t>(spec.dims.numel()));
       for (double& value : drawn) {
         value = spec.init.kind == Initialiser::Kind::normal ? random.normal() * spec.init.value

@@ -121,8 +121,7 @@ class ParameterSet {
   /// The elements of a state() that belong to elements [begin, end) of the arena. With divided states [begin, end) is
   /// in this rank's part, or in the rest, of one range (ShapeError).
   [[nodiscard]] TensorView state_range(const TensorView& state, std::int64_t begin, std::int64_t end) const;
-  /// An optimizer state arena, zero when made: like gradients(), or of divided states this rank's elements one after
-  /// the other. add_state() once per name (StateError otherwise).
+  /// An optimizer state, zero when made: add() with Sharing::shard.
   TensorView add_state(Context& context, const std::string& name);
   [[nodiscard]] std::vector<std::string> state_names() const;
   [[nodiscard]] TensorView state(const std::string& name) const;
@@ -138,22 +137,8 @@ class ParameterSet {
   [[nodiscard]] TensorView loss_scale() const { return states_.view(kLossScale); }
   [[nodiscard]] TensorView loss_scale_good() const { return states_.view(kGoodUpdates); }
 
-  /// A moving average of the weights (nn/optim/moving_average.hpp), all zero when made; states().follow() sets it to
-  /// the weights and statistics. Once (StateError). It is an optimizer state kAverage, so ranks divide it as they
-  /// divide the others, and an average of each row of statistics().
-  static constexpr const char* kAverage = "weight_average";
-  static constexpr const char* kAverageStatistics = "statistics of the average";
-  static constexpr const char* kAverageMean = "averaged statistics of the average";
-  void add_average(Context& context);
-  [[nodiscard]] bool averages() const { return states_.find(kAverage) != nullptr; }
   /// The parts of the arena of which this rank has the states: all of it, or those of its share.
   [[nodiscard]] std::vector<ops::ArenaPiece> state_pieces() const;
-  /// Like statistics(); not given without an average.
-  [[nodiscard]] TensorView average_statistics() const { return states_.view(kAverageStatistics); }
-  /// The mean of average_statistics() over the ranks, which belongs to the averaged weights; written by the code that
-  /// averages. Like evaluation_buffer_arena(); not given without an average.
-  [[nodiscard]] TensorView average_buffer_arena() const { return states_.view(kAverageMean); }
-
   /// Buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
@@ -183,7 +168,9 @@ class ParameterSet {
   /// Everything that a run keeps from step to step, in one list: parameters, statistics, what an optimizer, a sum of
   /// gradients and a moving average add, and states of the program's own.
   [[nodiscard]] const StateRegistry& states() const { return states_; }
-  /// Adds a state in memory of the set's resource; its view gives type and shape. StateError when the name is taken.
+  /// Adds a state in memory of the set's resource; its view gives type and shape. With Sharing::shard it is an arena
+  /// like gradients(), or of divided states this rank's elements one after the other. StateError when the name is
+  /// taken.
   TensorView add(Context& context, State state);
   /// Adds a state of the program's own, on the device: it is broadcast, compared, saved, loaded and divided like all
   /// others. On all ranks alike, before a state is broadcast, saved or loaded. StateError when its name is that of
@@ -218,7 +205,6 @@ class ParameterSet {
   Buffer statistics_;  ///< empty with one row
   Buffer evaluation_buffers_;
   [[nodiscard]] std::int64_t state_numel() const;
-  TensorView add_arena(Context& context, State state);  ///< in the layout of the gradients, divided or not
   std::vector<comm::Shards> state_shards_;
   int shard_ = 0;
   int shard_ranks_ = 1;

@@ -3,11 +3,20 @@
 #include <algorithm>
 #include <cmath>
 
+#include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/schema.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
+
+namespace {
+
+constexpr const char* kAverage = "weight_average";
+constexpr const char* kStatistics = "statistics of the average";
+constexpr const char* kMean = "averaged statistics of the average";
+
+}  // namespace
 
 double MovingAverageOptions::weight(std::int64_t update, std::int64_t scheduled) const {
   if (!on() || update < 1 || (update - 1) % every != 0) {
@@ -32,6 +41,50 @@ std::string text_of(const MovingAverageOptions& options) {
   return concat(exact_text(options.decay), options.every > 1 ? concat(" every ", options.every) : std::string(),
                 options.copied_updates > 0 ? concat(", copied for ", options.copied_updates) : std::string(),
                 options.ramp ? ", ramp" : "");
+}
+
+void add_average(Context& context, ParameterSet& parameters) {
+  const auto copied_from = [](const TensorView& source) {
+    return [source](Context& c, const TensorView& state) {
+      if (source.numel() > 0) {
+        ops::strided_copy(c, source, state);
+      }
+    };
+  };
+  const auto weights = [values = parameters.values(), pieces = parameters.state_pieces()](Context& c,
+                                                                                          const TensorView& state) {
+    std::int64_t offset = 0;  // this rank's elements lie one after the other
+    for (const auto& [begin, end] : pieces) {
+      ops::strided_copy(c, values.slice(0, begin, end), state.slice(0, offset, offset + end - begin));
+      offset += end - begin;
+    }
+  };
+  const auto like = [](TensorView view) {
+    view.data = nullptr;
+    return view;
+  };
+  const TensorView statistics = parameters.statistics();
+  const TensorView mean = parameters.evaluation_buffer_arena();
+  parameters.add(
+      context,
+      {.name = kAverage, .view = {}, .sharing = Sharing::shard, .file = StateFile::average, .follow = weights});
+  parameters.add(context, {.name = kStatistics,
+                           .view = like(statistics),
+                           .sharing = Sharing::of_rank,
+                           .file = StateFile::average,
+                           .saved_as = "rank_buffers_ema",
+                           .mean = kMean,
+                           .follow = copied_from(statistics)});
+  parameters.add(context, {.name = kMean,
+                           .view = like(mean),
+                           .layout = StateLayout::buffers,
+                           .file = StateFile::average,
+                           .follow = copied_from(mean)});
+}
+
+MovingAverage average_of(const ParameterSet& parameters) {
+  const StateRegistry& states = parameters.states();
+  return {.weights = states.view(kAverage), .statistics = states.view(kStatistics), .buffers = states.view(kMean)};
 }
 
 void describe(Schema& schema, MovingAverageOptions& options) {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include <lockstep/nn/model/parameter_set.hpp>
+
 namespace lockstep {
 class Schema;
 }
@@ -34,6 +36,18 @@ struct MovingAverageOptions {
   [[nodiscard]] double weight(std::int64_t update, std::int64_t scheduled) const;
   [[nodiscard]] double weight(std::int64_t update) const { return weight(update, update); }
 };
+
+/// The average in a ParameterSet; nothing is given in a set without one.
+struct MovingAverage {
+  TensorView weights;     ///< a state like those of the optimizer, so ranks divide it as they divide the others
+  TensorView statistics;  ///< like ParameterSet::statistics(), of each rank
+  TensorView buffers;     ///< the mean of `statistics` over the ranks, which belongs to the averaged weights; like
+                          ///< evaluation_buffer_arena(), and written by the code that averages
+};
+/// Adds an average to the states of a set, all zero when made; StateRegistry::follow() sets it to the weights and
+/// statistics. Once (StateError).
+void add_average(Context& context, ParameterSet& parameters);
+[[nodiscard]] MovingAverage average_of(const ParameterSet& parameters);
 
 /// UsageError for values out of range.
 void require_moving_average(const MovingAverageOptions& options);

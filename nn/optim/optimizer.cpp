@@ -1,6 +1,7 @@
 #include <lockstep/nn/optim/optimizer.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <span>
 #include <utility>
@@ -15,8 +16,45 @@
 
 namespace lockstep::nn {
 
+RuleMaker make_sgd, make_adam, make_lars, make_muon, make_own;
+
+namespace {
+
+struct BuiltIn {
+  std::string_view name;
+  RuleMaker* make;
+  const char* help = "";
+};
+/// In the order of OptimizerKind.
+constexpr std::array kBuiltIn{BuiltIn{"sgd", make_sgd}, BuiltIn{"adam", make_adam},
+                              BuiltIn{"adamw", make_adam, "decoupled weight decay"}, BuiltIn{"lars", make_lars},
+                              BuiltIn{"muon", make_muon, "hidden matrices, adamw for the rest"}};
+
+/// "sgd, adam, adamw, lars or muon"
+std::string all_names() {
+  std::string names;
+  for (const BuiltIn& rule : kBuiltIn) {
+    names += concat(&rule == kBuiltIn.begin() ? "" : &rule + 1 == kBuiltIn.end() ? " or " : ", ", rule.name);
+  }
+  return names;
+}
+
+const BuiltIn& built_in(OptimizerKind kind) {
+  return kBuiltIn.at(static_cast<std::size_t>(kind));
+}
+
+const BuiltIn* find_built_in(std::string_view name) {
+  return std::find_if(kBuiltIn.begin(), kBuiltIn.end(), [&](const BuiltIn& rule) { return rule.name == name; });
+}
+
+}  // namespace
+
+bool is_built_in(std::string_view name) {
+  return find_built_in(name) != kBuiltIn.end();
+}
+
 std::string_view name_of(OptimizerKind kind) {
-  return kBuiltInRules[static_cast<std::size_t>(kind)].name;
+  return built_in(kind).name;
 }
 
 std::string name_of(const OptimizerOptions& options) {
@@ -24,14 +62,8 @@ std::string name_of(const OptimizerOptions& options) {
 }
 
 OptimizerKind parse_optimizer(std::string_view name) {
-  const auto* found = std::find_if(kBuiltInRules.begin(), kBuiltInRules.end(),
-                                   [&](const NamedRule& rule) { return rule.name == name; });
-  std::string names;
-  for (const NamedRule& rule : kBuiltInRules) {
-    names += concat(&rule == kBuiltInRules.begin() ? "" : &rule + 1 == kBuiltInRules.end() ? " or " : ", ", rule.name);
-  }
-  require<UsageError>(found != kBuiltInRules.end(), "optimizer is '", name, "', expected ", names);
-  return static_cast<OptimizerKind>(found - kBuiltInRules.begin());
+  require<UsageError>(is_built_in(name), "optimizer is '", name, "', expected ", all_names());
+  return static_cast<OptimizerKind>(find_built_in(name) - kBuiltIn.begin());
 }
 
 Optimizer::Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
@@ -46,7 +78,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     add_loss_scale(context, parameters, options.loss_scale.initial, options.loss_scale.dynamic());
   }
   const bool divided = !parameters.state_shards().empty();
-  const auto& make = options.rule ? make_own : *kBuiltInRules.at(static_cast<std::size_t>(options.kind)).make;
+  RuleMaker* const make = options.rule ? make_own : built_in(options.kind).make;
   rule_ = std::make_unique<Rule>(make(context, parameters, options));
   for (const std::string& state : rule_->states) {
     states_.push_back(parameters.add_state(context, state));
@@ -197,10 +229,13 @@ void Optimizer::update_shards(Context& context, const TensorView& learning_rate,
 
 void describe(Schema& schema, OptimizerOptions& options) {
   schema.group("Training");
+  std::string help = all_names();
+  for (const BuiltIn& rule : kBuiltIn) {
+    help += *rule.help == '\0' ? "" : concat("; ", rule.name, ": ", rule.help);
+  }
   schema
       .named(
-          "optimizer", options.kind, [](OptimizerKind kind) { return name_of(kind); }, parse_optimizer,
-          "sgd, adam, adamw, lars or muon; adamw: decoupled weight decay; muon: hidden matrices, adamw for the rest")
+          "optimizer", options.kind, [](OptimizerKind kind) { return name_of(kind); }, parse_optimizer, help)
       .is_common();
   schema.add("momentum", options.momentum, "of sgd, lars and muon (0.95 with --nesterov is usual for muon)").fraction();
   schema.add("nesterov", options.nesterov, "Nesterov momentum");

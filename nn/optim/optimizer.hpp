@@ -12,6 +12,8 @@
 
 namespace lockstep::nn {
 
+struct Rule;  // detail/rule.hpp
+
 /// Updates a ParameterSet's arena and, in the same pass, its 16-bit weights. The states are arenas of the set, named as
 /// in PyTorch: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw, muon, whose
 /// velocity is an "exp_avg", too), and the counter "step" (adam, adamw, muon: updates made). A rule of your own has its

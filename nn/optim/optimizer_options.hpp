@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -15,8 +14,7 @@ class Schema;
 
 namespace lockstep::nn {
 
-struct Rule;  // detail/rule.hpp
-
+/// The built-in rules: rules/NAME.cpp, and the table of their names in optimizer.cpp.
 enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
 
 [[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
@@ -50,18 +48,6 @@ struct OptimizerOptions {
 /// The rule's name if there is a rule, else that of the kind.
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
 
-/// Makes a rule for a set. UsageError for options out of range.
-using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
-RuleMaker make_sgd, make_adam, make_lars, make_muon;  // in rules/NAME.cpp
-
-struct NamedRule {
-  std::string_view name;
-  RuleMaker* make;
-};
-/// The built-in rules, in the order of OptimizerKind.
-inline constexpr std::array kBuiltInRules{NamedRule{"sgd", make_sgd}, NamedRule{"adam", make_adam},
-                                          NamedRule{"adamw", make_adam}, NamedRule{"lars", make_lars},
-                                          NamedRule{"muon", make_muon}};
-void describe(Schema& schema, OptimizerOptions& options);  // in optimizer.cpp
+void describe(Schema& schema, OptimizerOptions& options);
 
 }  // namespace lockstep::nn

@@ -75,8 +75,6 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
   require<UsageError>(batch >= 1, "plan: batch size is ", batch, ", expected at least 1");
   require<UsageError>(!options.tf32 || options.dtype == DType::f32, "plan: tf32 beside dtype ", options.dtype,
                       ", expected f32");
-  require<UsageError>(options.statistics.ranks >= 1, "plan: statistics of ", options.statistics.ranks,
-                      " ranks, expected at least 1");
   require<UsageError>(
       !options.two_labels || (options.loss == Loss::cross_entropy && options.weights == LossWeights::none),
       "plan: two labels a sample beside the loss ", name_of(options.loss), " and weights '", name_of(options.weights),
@@ -142,6 +140,9 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
   require<StateError>(mode_ != Mode::train || scaled_loss_ == parameters.loss_scale().given(), "plan: the loss is ",
                       scaled_loss_ ? "scaled, but the parameters hold no loss scale"
                                    : "not scaled, but the parameters hold a loss scale");
+  kept_.assign(1, {});
+  set_ = 0;
+  device_ = workspace.device;
   workspace_ = static_cast<std::byte*>(workspace.data);
   frame_.views_.assign(contents_.slots.size(), {});
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
@@ -177,18 +178,18 @@ void Plan::bind_slots(const ParameterSet& parameters, const StepState& state, co
     require<ShapeError>(view.shape == slot.shape && view.dtype == slot.dtype, "plan: ", slot.name, " is bound to ",
                         view, ", expected ", slot.dtype, " ", slot.shape);
   }
-  bind_again();
+  bind_again(frame_, again_);
   bound_ = true;
 }
 
-void Plan::bind_again() {
+void Plan::bind_again(const Frame& frame, Frame& again) const {
   if (contents_.recomputed.calls == 0) {
     return;
   }
-  again_ = frame_;
+  again = frame;
   for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
-    if (const int again = contents_.slots[i].again; again >= 0) {
-      again_.views_[i] = frame_.views_[static_cast<std::size_t>(again)];
+    if (const int other = contents_.slots[i].again; other >= 0) {
+      again.views_[i] = frame.views_[static_cast<std::size_t>(other)];
     }
   }
 }
@@ -290,6 +291,19 @@ CallRecord Plan::name_calls(SpanRecorder& recorder) const {
 }
 
 void Plan::run(Context& context, const std::function<void(int)>& written, const CallRecord& record) {
+  run_calls(context, 0, static_cast<int>(contents_.calls.size()), written, record);
+}
+
+void Plan::forward(Context& context, const CallRecord& record) {
+  run_calls(context, 0, contents_.backward_begin, {}, record);
+}
+
+void Plan::backward(Context& context, const std::function<void(int)>& written, const CallRecord& record) {
+  run_calls(context, contents_.backward_begin, static_cast<int>(contents_.calls.size()), written, record);
+}
+
+void Plan::run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,
+                     const CallRecord& record) {
   require<StateError>(bound_, "plan: run before bind");
   const auto tell = [&](const Call& call) {
     if (written) {
@@ -298,24 +312,23 @@ void Plan::run(Context& context, const std::function<void(int)>& written, const 
       }
     }
   };
-  const int calls = static_cast<int>(contents_.calls.size());
-  std::size_t begun = 0;
+  std::size_t begun = 0;  // calls beside are backward's, so that each run of them begins with the first
   std::size_t joined = 0;
   const auto join = [&](int before) {
-    std::size_t end = joined;
-    while (end < begun && contents_.joins[end].before == before) {
-      ++end;
+    std::size_t last = joined;
+    while (last < begun && contents_.joins[last].before == before) {
+      ++last;
     }
-    if (end == joined) {
+    if (last == joined) {
       return;
     }
-    context.stream().wait(meetings_[end - 1].end);  // which comes after the others
-    for (; joined < end; ++joined) {
+    context.stream().wait(meetings_[last - 1].end);  // which comes after the others
+    for (; joined < last; ++joined) {
       tell(contents_.calls[static_cast<std::size_t>(contents_.joins[joined].call)]);
     }
   };
   try {
-    for (int i = 0; i < calls; ++i) {
+    for (int i = begin; i < end; ++i) {
       const Call& call = contents_.calls[static_cast<std::size_t>(i)];
       join(i);
       if (call.beside) {
@@ -325,11 +338,38 @@ void Plan::run(Context& context, const std::function<void(int)>& written, const 
         tell(call);
       }
     }
-    join(calls);
+    join(end);
   } catch (...) {
     wait_for_beside(context, begun);
     throw;
   }
+}
+
+int Plan::add_kept(const TensorView& workspace) {
+  require<StateError>(bound_, "plan: add_kept before bind");
+  require_memory("plan: workspace", workspace, contents_.workspace_bytes, device_);
+  Kept more{frame_, again_, static_cast<std::byte*>(workspace.data)};
+  for (std::size_t i = 0; i < contents_.slots.size(); ++i) {
+    if (contents_.slots[i].kind == SlotKind::workspace) {
+      more.frame.views_[i].data = more.workspace + contents_.slots[i].offset;
+    }
+  }
+  bind_again(more.frame, more.again);
+  kept_.push_back(std::move(more));
+  return static_cast<int>(kept_.size()) - 1;
+}
+
+void Plan::keep_in(int set) {
+  require<UsageError>(set >= 0 && set < static_cast<int>(kept_.size()), "plan: the set of kept activations is ", set,
+                      ", expected 0 to ", static_cast<int>(kept_.size()) - 1);
+  const auto swap = [this](Kept& kept) {
+    std::swap(kept.frame, frame_);
+    std::swap(kept.again, again_);
+    std::swap(kept.workspace, workspace_);
+  };
+  swap(kept_[set_]);  // back to its entry
+  set_ = static_cast<std::size_t>(set);
+  swap(kept_[set_]);
 }
 
 void Plan::wait_for_beside(Context& context, std::size_t begun) noexcept {

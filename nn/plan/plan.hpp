@@ -13,6 +13,7 @@
 #include <lockstep/kernels/batch_norm_fused.hpp>
 #include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/model/model.hpp>
+#include <lockstep/nn/plan/exchange.hpp>
 #include <lockstep/nn/plan/recompute.hpp>
 #include <lockstep/runtime/memory/guard_band.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
@@ -87,7 +88,8 @@ struct Call {
   std::vector<SlotId> reads;
   std::vector<SlotId> writes;
   double flops = 0;
-  double bytes = 0;  ///< read and written, each tensor counted once
+  double bytes = 0;      ///< read and written, each tensor counted once
+  double exchanged = 0;  ///< bytes that this rank gives to the others (Exchange); 0: the call is this rank's alone
   /// Kernels on a GPU, where a call of a library is one. A lower bound for layers that residual networks have not.
   int launches = 1;
   std::vector<int> gradients;  ///< parameters (ready order) of which this call writes a gradient
@@ -103,19 +105,6 @@ using Choices = std::map<std::string, std::string>;
 /// elements. A step minimises the mean over the valid samples of all ranks.
 enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
 [[nodiscard]] std::string_view name_of(Loss loss);
-
-/// How the batch norms of a training plan take their statistics over the batches of several ranks, as if these were one
-/// batch (SyncBatchNorm). A plan gathers what each rank has computed, once a layer in forward (mean, M2 and count of
-/// each channel) and once in backward (two sums a channel), and joins it in rank order: every rank has the same bits.
-/// The gradients of weight and bias stay those of the rank's own samples, as all gradients are before they are reduced;
-/// running statistics become those of all ranks. All ranks run plans of one model, equally often.
-struct SharedStatistics {
-  int ranks = 1;
-  /// Enqueues on the plan's stream: all (ranks, n) = every rank's own (n elements), in rank order. Empty: statistics
-  /// are those of the plan's batch.
-  std::function<void(Stream& stream, const TensorView& own, const TensorView& all)> gather{};
-  [[nodiscard]] bool given() const { return static_cast<bool>(gather); }
-};
 
 /// Whether a training plan moves less memory at the price of other roundings in 16 bits: the masked gradient of a
 /// residual block is stored once instead of computed in both passes of batch norm, the batch norm of a shortcut is
@@ -157,7 +146,14 @@ struct PlanOptions {
   /// In training: adds parameter gradients to their arena instead of overwriting it. For a batch in several
   /// micro-batches, the first one's plan has this off and the others' plan has it on.
   bool accumulate = false;
-  SharedStatistics statistics{};  ///< of batch norm, in training
+  Exchange exchange{};  ///< in training
+  /// In training, with an exchange: batch norms take their statistics over the batches of all ranks, as if these were
+  /// one batch (SyncBatchNorm). What each rank has computed is gathered, once a layer in forward (mean, M2 and count of
+  /// each channel) and once in backward (two sums a channel), and joined in rank order: every rank has the same bits.
+  /// The gradients of weight and bias stay those of the rank's own samples, as all gradients are before they are
+  /// reduced; running statistics become those of all ranks.
+  bool sync_batch_norm = false;
+  [[nodiscard]] bool shares_statistics() const { return sync_batch_norm && exchange.given(); }
   Fusions fusions = Fusions::automatic;
   /// In training: among the fusions are passes of batch norm as one cooperative launch each. TrainStep clears it where
   /// there are other ranks: such a launch would wait for a collective that holds the multiprocessors that it needs.
@@ -265,6 +261,17 @@ class Plan {
   /// runs beside, calls written(parameter) for each of them (index in ready order); `written` may be empty. At the end
   /// the stream of `context` has waited for all calls.
   void run(Context& context, const std::function<void(int parameter)>& written = {}, const CallRecord& record = {});
+  /// The two parts of run(), apart: whatever else runs between them leaves this plan's workspace alone. A forward() is
+  /// followed by one backward() with the same kept activations.
+  void forward(Context& context, const CallRecord& record = {});
+  void backward(Context& context, const std::function<void(int parameter)>& written = {},
+                const CallRecord& record = {});
+  /// Another set of kept activations, in a workspace of its own, as in bind(): a forward() of one set may run between
+  /// forward() and backward() of another. Returns its number; bind() makes set 0 and forgets the others. Parameters and
+  /// state are those of bind() and use(). StateError before bind().
+  int add_kept(const TensorView& workspace);
+  /// From the next call on, the plan runs on this set. UsageError for a number that is none.
+  void keep_in(int set);
   /// Gives the calls names in a recorder.
   [[nodiscard]] CallRecord name_calls(SpanRecorder& recorder) const;
   /// Enqueues one call; the stream of `context` waits for it. Not while a run is being enqueued.
@@ -287,7 +294,10 @@ class Plan {
   /// The guard bands of what `call` writes: written (before it), or checked (after it), on the context's stream.
   void guard(Context& context, const Call& call, bool check);
   void bind_slots(const ParameterSet& parameters, const StepState& state, const TensorView& workspace);
-  void bind_again();
+  void bind_again(const Frame& frame, Frame& again) const;
+  /// Calls [begin, end) and, at the end, the stream's wait for all of them.
+  void run_calls(Context& context, int begin, int end, const std::function<void(int)>& written,
+                 const CallRecord& record);
   void bind_state(std::size_t slot, const StepState& state, std::int64_t first);
   Mode mode_;
   std::int64_t batch_;
@@ -298,6 +308,14 @@ class Plan {
   Frame frame_;
   Frame again_;  ///< of backward calls, where some slots are computed again; else empty
   Context* beside_;
+  /// Where the plan's slots lie: frames and the workspace they are in.
+  struct Kept {
+    Frame frame, again;
+    std::byte* workspace;
+  };
+  std::vector<Kept> kept_;  ///< all sets but the one in use, whose entry is not current
+  std::size_t set_ = 0;
+  Device device_ = Device::cpu();  ///< of the workspaces
   std::byte* workspace_ = nullptr;
   std::vector<Meeting> meetings_;  ///< by Join
   bool bound_ = false;

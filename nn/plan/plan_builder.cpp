@@ -320,6 +320,23 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
   merge_pending();
 }
 
+SlotId PlanBuilder::all_gather(const std::string& op, SlotId own, const std::string& name) {
+  require<StateError>(options_.exchange.given(), "plan: ", op, " without PlanOptions::exchange");
+  const TensorView one = prototype(own);
+  const SlotId all = tensor(name, {options_.exchange.ranks->size(), one.numel()}, one.dtype);
+  call_once(op, {own}, {all}, 0, [own, all, exchange = options_.exchange](Context& context, const Frame& frame) {
+    if (exchange.before) {
+      exchange.before();
+    }
+    exchange.ranks->all_gather(context.stream(), frame[own], frame[all]);
+    if (exchange.after) {
+      exchange.after();
+    }
+  });
+  contents_.calls.back().exchanged = static_cast<double>(one.bytes());
+  return all;
+}
+
 void PlanBuilder::call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                             std::function<void(Context&, const Frame&)> run, int launches) {
   once_ = true;

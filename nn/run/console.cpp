@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,6 +12,7 @@
 #include <string_view>
 #include <system_error>
 
+#include <lockstep/nn/run/detail/clock.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
@@ -40,10 +40,6 @@ std::string text_of(const MetricValues& metrics) {
     text += concat("  ", name, ' ', figure("%.4g", value));
   }
   return text;
-}
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 }  // namespace
@@ -90,7 +86,7 @@ std::string duration_text(double seconds) {
 
 void Console::on_report(const ReportEvent& event) {
   const long long epoch = event.epoch + 1;
-  const double now = now_s();
+  const double now = detail::now_s();
   if (last_step_ >= 0 && event.step > last_step_) {
     const double lap = (now - last_time_) / static_cast<double>(event.step - last_step_);
     seconds_per_step_ = seconds_per_step_ > 0 ? 0.8 * seconds_per_step_ + 0.2 * lap : lap;

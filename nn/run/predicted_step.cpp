@@ -20,7 +20,7 @@ namespace {
 double update_bytes(const ParameterSet& parameters, const OptimizerOptions& options) {
   const bool norm = options.clip_norm > 0 || options.skip_non_finite || options.loss_scale.scales();
   const double accesses = 3.0 + 2.0 * static_cast<double>(parameters.state_names().size()) + (norm ? 1.0 : 0.0) +
-                          (parameters.averages() ? 1.0 : 0.0);
+                          (average_of(parameters).weights.given() ? 1.0 : 0.0);
   const double rounded = parameters.rounds() ? static_cast<double>(size_of(parameters.weight_dtype())) : 0;
   return static_cast<double>(parameters.trainable_numel()) / parameters.shard_ranks() *
          (accesses * static_cast<double>(size_of(parameters.dtype())) + rounded);

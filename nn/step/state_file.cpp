@@ -203,6 +203,12 @@ struct RankStates {
   }
 };
 
+/// Whether there is a moving average.
+bool averages(const ParameterSet& parameters) {
+  const std::span<const State> all = parameters.states().all();
+  return std::any_of(all.begin(), all.end(), [](const State& state) { return state.file == StateFile::average; });
+}
+
 /// The arenas that a file holds by parameter, all ranks' together.
 std::vector<Piece> arena_pieces(const ParameterSet& parameters, WholeStates& states, StateFile file) {
   std::vector<Piece> pieces;
@@ -335,7 +341,7 @@ class StateFolder {
         optimizer_(existing(folder) + "/" + kOptimizerFile),
         states_(context, parameters, true) {
     require_model(model_, parameters);
-    if (parameters.averages() && file_exists(existing(folder) + "/" + kAverageFile)) {
+    if (averages(parameters) && file_exists(existing(folder) + "/" + kAverageFile)) {
       average_.emplace(existing(folder) + "/" + kAverageFile);
     }
     check_arenas(parameters);
@@ -590,7 +596,7 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
       write_model(made.file(kModelFile), context, parameters, extras.metadata);
       write_optimizer(made.file(kOptimizerFile), context, parameters, states, control.size(), of_ranks);
       std::vector<std::string> names{kModelFile, kOptimizerFile};
-      if (parameters.averages()) {
+      if (averages(parameters)) {
         write_average(made.file(kAverageFile), context, parameters, states, extras.metadata);
         names.emplace_back(kAverageFile);
       }

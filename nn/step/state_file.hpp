@@ -24,16 +24,16 @@ struct StateExtras {
 };
 
 /// Writes FOLDER/{model.safetensors, optimizer.safetensors, checksums.json} atomically: at any moment FOLDER is either
-/// the old state or the new one. model.safetensors is the file of save_model(); optimizer.safetensors holds the
-/// optimizer's states and counters, a dynamic loss scale, each rank's own statistics and, with a compression
-/// (comm::SumOptions::compress), what each rank has not sent yet and the factors. Equal states give equal bytes.
-/// With a moving average (TrainStepOptions::average) there is ema.safetensors, too: the averaged weights and the
-/// average of their statistics, by the names of the model's file.
+/// the old state or the new one. model.safetensors is the file of save_model(); optimizer.safetensors holds all
+/// other states of ParameterSet::states(): the optimizer's states and counters, a dynamic loss scale, each rank's own
+/// statistics, what a sum of gradients keeps (with a compression, what each rank has not sent yet and the factors), and
+/// states of the program's own. Equal states give equal bytes. With a moving average (TrainStepOptions::average) there
+/// is ema.safetensors, too: the averaged weights and the average of their statistics, by the names of the model's file.
 ///
 /// control: a communicator for host tensors of the ranks that train together. Collective; rank 0 writes; every rank
-/// gets the same error (WriteError). Without control: for a rank that trains alone. Where ranks have divided the states
-/// (Strategy::zero1) rank 0 collects them in host memory, and the files are the same; so it does with what ranks have
-/// not sent.
+/// gets the same error (WriteError; UsageError where ranks have registered other states). Without control: for a rank
+/// that trains alone. Where ranks have divided the states (Strategy::zero1) rank 0 collects them in host memory, and
+/// the files are the same; so it does with what ranks have not sent.
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 void save_state(const std::string& folder, Context& context, const ParameterSet& parameters,
@@ -54,8 +54,8 @@ struct LoadedState {
 /// says which of how many ranks this one is. When the number of ranks differs from the one that wrote the folder, each
 /// rank continues from the averaged statistics; with virtual ranks it is their number that counts. ranks: the number
 /// that wrote it, if the caller knows; 0: any number. What the ranks had not sent yet is then divided: each gets an
-/// equal part of the sum. A file without it gives zeros, and factors of another compression are left out. In a folder
-/// without ema.safetensors a moving average begins with the weights.
+/// equal part of the sum (Sharing says what becomes of other states). A file without it gives zeros, and factors of
+/// another compression are left out. In a folder without ema.safetensors a moving average begins with the weights.
 ///
 /// States in the file that this optimizer lacks are ignored, and so is a loss scale when this one is not dynamic. A
 /// dynamic loss scale that the file lacks does not change. DataError as in load_model(), also for a state or counter of
@@ -75,7 +75,7 @@ LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communi
 [[nodiscard]] std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters,
                                                     comm::Communicator& control);
 /// Averages the ranks' running statistics in rank order into the evaluation buffers; the ranks' own do not change. So
-/// it does with those of a moving average, into average_buffer_arena(). weights: one per rank or virtual rank, equal on
+/// it does with those of a moving average, into MovingAverage::buffers. weights: one per rank or virtual rank, equal on
 /// all ranks; their sum is not 0. Collective.
 void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
                         const std::vector<double>& weights);

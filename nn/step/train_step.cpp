@@ -86,7 +86,7 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
   require<UsageError>(o.microbatches >= 0, "train step: microbatches is ", o.microbatches, ", expected at least 0");
   require<UsageError>(o.plan.weights == LossWeights::none || o.sums.dtype == DType::f32,
                       "train step: gradients travel as ", o.sums.dtype,
-                      " (reduce_dtype), which would round the sum of the ",
+                      " (sums.dtype), which would round the sum of the ",
                       "weights of the loss (PlanOptions::weights), too; expected f32");
   require<UsageError>(!o.count_samples || o.sums.dtype == DType::f32, "train step: gradients travel as ", o.sums.dtype,
                       ", which would round the number of samples, too; expected f32, or count_samples "
@@ -98,8 +98,8 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
                       "train step: PlanOptions::accumulate is on, expected TrainStepOptions::microbatches");
   require<UsageError>(o.plan.beside == nullptr,
                       "train step: PlanOptions::beside is given, expected TrainStepOptions::weights_beside");
-  require<UsageError>(!o.plan.statistics.given(),
-                      "train step: PlanOptions::statistics is given, expected TrainStepOptions::sync_batch_norm");
+  require<UsageError>(!o.plan.exchange.given(),
+                      "train step: PlanOptions::exchange is given, expected the ranks of StepRanks");
   return o.max_batch;
 }
 
@@ -314,7 +314,7 @@ struct TrainStep::Impl {
     }
     plans.bind(parameters, pipeline.state(0), workspace);
     if (o.average.on()) {
-      parameters.add_average(ctx);
+      add_average(ctx, parameters);
       own_pieces = parameters.state_pieces();
     }
     parameters.initialise(ctx, o.seed);
@@ -392,22 +392,20 @@ struct TrainStep::Impl {
                           "train step: statistics is rank ", own != nullptr ? own->rank() : 0, " of ",
                           own != nullptr ? own->size() : 0, ", expected rank ", ranks.grad.rank(), " of ",
                           ranks.grad.size(), " as grad");
-      plan.statistics = {.ranks = ranks.grad.size(),
-                         .gather = [this](Stream& stream, const TensorView& mine, const TensorView& all) {
-                           exchange_statistics(stream, mine, all);
-                         }};
+      plan.sync_batch_norm = true;
+      plan.exchange = {.ranks = ranks.statistics != nullptr ? ranks.statistics : &ranks.grad,
+                       .before = [this] { begin_exchange(); },
+                       .after = [this] { doing("computing step", steps + 1); }};
     }
     return plan;
   }
 
-  /// Enqueues the exchange of a batch norm's statistics (StepRanks::statistics).
-  void exchange_statistics(Stream& stream, const TensorView& mine, const TensorView& all) {
+  /// Before the plan exchanges anything (StepRanks::statistics).
+  void begin_exchange() {
     doing("exchanging the statistics of batch norm in step", steps + 1);
     if (ranks.statistics == nullptr || context.device().kind == DeviceKind::cuda) {
       reducer->wait_for_started();
     }
-    (ranks.statistics != nullptr ? *ranks.statistics : ranks.grad).all_gather(stream, mine, all);
-    doing("computing step", steps + 1);
   }
 
   void synchronize() {
@@ -548,11 +546,12 @@ struct TrainStep::Impl {
       return;
     }
     recorded(record.average, [&] {
-      const TensorView state = parameters.state(ParameterSet::kAverage);
+      const MovingAverage average = average_of(parameters);
       for (const auto& [begin, end] : own_pieces) {
-        ops::lerp(context, share, parameters.values().slice(0, begin, end), parameters.state_range(state, begin, end));
+        ops::lerp(context, share, parameters.values().slice(0, begin, end),
+                  parameters.state_range(average.weights, begin, end));
       }
-      ops::lerp(context, share, parameters.statistics(), parameters.average_statistics());
+      ops::lerp(context, share, parameters.statistics(), average.statistics);
     });
   }
 
@@ -572,9 +571,9 @@ struct TrainStep::Impl {
     ops::strided_copy(context, values, parameters.gradients());
     averaged = true;
     try {
-      const TensorView state = parameters.state(ParameterSet::kAverage);
+      const MovingAverage average = average_of(parameters);
       for (const auto& [begin, end] : own_pieces) {
-        ops::strided_copy(context, parameters.state_range(state, begin, end), values.slice(0, begin, end));
+        ops::strided_copy(context, parameters.state_range(average.weights, begin, end), values.slice(0, begin, end));
       }
       for (auto bucket = static_cast<int>(division.shards.size()) - 1; bucket >= 0; --bucket) {
         shard_updated(bucket);
@@ -582,7 +581,7 @@ struct TrainStep::Impl {
       reducer->finish_gather();
       parameters.round_weights(context);
       if (buffers.numel() > 0) {
-        ops::strided_copy(context, parameters.average_buffer_arena(), buffers);
+        ops::strided_copy(context, average.buffers, buffers);
       }
     } catch (...) {
       try {

@@ -71,8 +71,9 @@ struct TrainStepOptions {
   /// call. It changes nothing either way.
   bool empty_steps = false;
   /// Batch norm takes its statistics over the micro-batches that all ranks run at a time, as if these were one batch of
-  /// one rank (SharedStatistics). add() is collective then, and all ranks give a step equally many micro-batches, of
-  /// which some may have no sample that counts. Nothing changes with one rank, in evaluation, or without batch norm.
+  /// one rank (PlanOptions::sync_batch_norm). add() is collective then, and all ranks give a step equally many
+  /// micro-batches, of which some may have no sample that counts. Nothing changes with one rank, in evaluation, or
+  /// without batch norm.
   bool sync_batch_norm = false;
   /// V > 0: the numbers are those of V ranks, whatever the number P of ranks is: a power of two of which P is a
   /// divisor. A rank is virtual ranks V / P * rank, ..., one after the other: a step is V / P calls of add(), one for

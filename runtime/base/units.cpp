@@ -26,7 +26,7 @@ std::string with_unit(double value, double step, std::span<const char* const> un
 
 }  // namespace
 
-std::string counted(std::int64_t count, const char* what) {
+std::string counted(std::int64_t count, std::string_view what) {
   return concat(count, ' ', what, count == 1 ? "" : "s");
 }
 

@@ -2,17 +2,18 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
-/// Numbers for people: three significant digits and a unit. Bytes in powers of 1024, rates in powers of 1000. A point
-/// stands before the decimals in every locale.
+/// Numbers for people: three significant digits and a unit, unless they are counts. Bytes in powers of 1024, rates in
+/// powers of 1000. A point stands before the decimals in every locale.
 namespace lockstep {
 
-[[nodiscard]] std::string bytes_text(double bytes);                       ///< "64 KiB", "8 B"
-[[nodiscard]] std::string seconds_text(double seconds);                   ///< "1.42 us", "12.0 ms"
-[[nodiscard]] std::string rate_text(double bytes_per_second);             ///< "10.4 GB/s"
-[[nodiscard]] std::string percent_text(double share);                     ///< 0.123: "12.3 %"
-[[nodiscard]] std::string counted(std::int64_t count, const char* what);  ///< "1 step", "3 steps"
-[[nodiscard]] std::string digits(double value, int decimals);             ///< fixed point; "-" of NaN
+[[nodiscard]] std::string bytes_text(double bytes);                            ///< "64 KiB", "8 B"
+[[nodiscard]] std::string seconds_text(double seconds);                        ///< "1.42 us", "12.0 ms"
+[[nodiscard]] std::string rate_text(double bytes_per_second);                  ///< "10.4 GB/s"
+[[nodiscard]] std::string percent_text(double share);                          ///< 0.123: "12.3 %"
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< "1 step", "3 steps"
+[[nodiscard]] std::string digits(double value, int decimals);                  ///< fixed point; "-" of NaN
 [[nodiscard]] std::string exact_text(double value);  ///< the fewest digits that read back as the same number
 
 }  // namespace lockstep

@@ -188,7 +188,7 @@ TEST(GradientHook, IsRefusedBesideWhatDecidesTheSumToo) {
     return error_of<UsageError>([&] { (void)make_bucket_sum(options, use); });
   };
   const std::string begin = "gradient sums: hook is shifted beside ";
-  EXPECT_EQ(refused({.dtype = DType::bf16}), begin + "gradients that travel as bf16, expected f32");
+  EXPECT_EQ(refused({.dtype = DType::bf16}), begin + "gradients that travel in 16 bits, expected f32");
   for (const SumOrder order : {SumOrder::ranks, SumOrder::tree}) {
     EXPECT_EQ(refused({.order = order}), begin + "an order of sums, expected SumOrder::library");
   }

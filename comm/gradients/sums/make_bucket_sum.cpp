@@ -1,5 +1,6 @@
 #include <lockstep/comm/gradients/make_bucket_sum.hpp>
 
+#include <array>
 #include <utility>
 
 #include <lockstep/comm/gradients/sums/detail/kinds.hpp>
@@ -33,35 +34,17 @@ std::shared_ptr<BucketSum> made(const SumOptions& options, bool divided, std::ui
                         ", expected the dtype and the order that sums_named() gives");
     return found->first.make(found->second, seed);
   }
-  switch (options.order) {
-    case SumOrder::ranks:
-      return make_rank_order(options.dtype);
-    case SumOrder::tree:
-      return make_tree(options.dtype);
-    case SumOrder::library:
-      break;
-  }
-  return divided ? make_reduce_scatter(options.dtype) : make_all_reduce(options.dtype);
+  return options.order == SumOrder::library ? make_library_sum(options.dtype, divided)
+                                            : make_ordered_sum(options.dtype, options.order);
 }
 
-/// What a field is, and what is expected.
-std::string text_of(SumField field, const SumOptions& options) {
-  switch (field) {
-    case SumField::hook:
-      return "a hook of the program, expected one of the two";
-    case SumField::order:
-      return "an order of sums, expected SumOrder::library";
-    case SumField::dtype:
-      return concat("gradients that travel as ", options.dtype, ", expected f32");
-    case SumField::strategy:
-      return "a strategy that divides the gradients, expected ddp";
-    case SumField::virtual_ranks:
-      return "virtual ranks, expected none";
-    case SumField::loss_scale:
-      break;
-  }
-  return "a loss scale, expected none";
-}
+/// What each SumField is, and what is expected.
+constexpr std::array kBeside{"a hook of the program, expected one of the two",
+                             "an order of sums, expected SumOrder::library",
+                             "gradients that travel in 16 bits, expected f32",
+                             "a strategy that divides the gradients, expected ddp",
+                             "virtual ranks, expected none",
+                             "a loss scale, expected none"};
 
 }  // namespace
 
@@ -69,15 +52,16 @@ std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) {
   if (options.hook != nullptr && !options.compress.empty()) {
     return Misfit{SumField::hook};
   }
-  return made(options, use.divided, 1)->misfit(options, use);
+  const std::shared_ptr<BucketSum> sum = made(options, use.divided, 1);
+  return sum->name().empty() ? std::nullopt : sum->misfit(options, use);
 }
 
 std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options, const SumUse& use, std::uint64_t seed) {
   if (const std::optional<Misfit> wrong = misfit(options, use)) {
-    throw UsageError(
-        concat("gradient sums: ",
-               options.compress.empty() ? "hook is " + options.hook->name() : "compress is " + options.compress,
-               " beside ", text_of(wrong->field, options), wrong->reason.empty() ? "" : ": ", wrong->reason));
+    throw UsageError(concat(
+        "gradient sums: ",
+        options.compress.empty() ? "hook is " + options.hook->name() : "compress is " + options.compress, " beside ",
+        kBeside[static_cast<std::size_t>(wrong->field)], wrong->reason.empty() ? "" : ": ", wrong->reason));
   }
   return made(options, use.divided, seed);
 }

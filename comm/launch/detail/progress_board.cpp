@@ -14,10 +14,9 @@
 #include <cstddef>
 #include <cstring>
 #include <ctime>
-#include <fstream>
 #include <functional>
-#include <sstream>
 
+#include <lockstep/comm/launch/detail/process_state.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::comm::detail {
@@ -32,32 +31,6 @@ constexpr std::array<const char*, 4> kCommunicators{"grad", "inline_ops", "contr
 
 double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return 1e-9 * static_cast<double>(end_ns - begin_ns);
-}
-
-/// Of a process: its state as in /proc/PID/stat (T: stopped), and when it started, which tells it from a later one of
-/// the same number.
-struct ProcessState {
-  char state = 'X';  ///< X: there is none
-  std::int64_t started = 0;
-};
-
-ProcessState state_of(std::int64_t pid) {
-  std::ifstream in(concat("/proc/", pid, "/stat"));
-  std::string line;
-  std::getline(in, line);
-  const std::size_t name_end = line.rfind(')');
-  if (name_end == std::string::npos) {
-    return {};
-  }
-  std::istringstream rest(line.substr(name_end + 1));
-  ProcessState found;
-  rest >> found.state;
-  std::string skipped;
-  for (int field = 4; field < 22; ++field) {
-    rest >> skipped;
-  }
-  rest >> found.started;
-  return rest.fail() ? ProcessState{} : found;
 }
 
 /// "has ended", "is stopped", or nullptr for a process that runs.

@@ -26,6 +26,7 @@
 #include <thread>
 #include <utility>
 
+#include <lockstep/comm/launch/detail/process_state.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -103,15 +104,6 @@ sigset_t awaited() {
   std::_Exit(127);
 }
 
-/// A process's state as in /proc/PID/stat (T: stopped, Z: dead); X: there is none, or nothing is known of it.
-char state_of(pid_t process) {
-  std::ifstream in(concat("/proc/", process, "/stat"));
-  std::string line;
-  std::getline(in, line);
-  const std::size_t name_end = line.rfind(')');
-  return name_end == std::string::npos || name_end + 2 >= line.size() ? 'X' : line[name_end + 2];
-}
-
 /// The children of all threads of a process that are not dead; none given where the system does not tell them.
 std::optional<std::vector<pid_t>> living_children(pid_t process) {
   std::vector<pid_t> living;
@@ -123,7 +115,7 @@ std::optional<std::vector<pid_t>> living_children(pid_t process) {
       return std::nullopt;
     }
     for (pid_t child = 0; in >> child;) {
-      if (const char state = state_of(child); state != 'Z' && state != 'X') {
+      if (const char state = state_of(child).state; state != 'Z' && state != 'X') {
         living.push_back(child);
       }
     }
@@ -155,9 +147,9 @@ class LauncherWatch {
     }
     const double most = asked_to_stop ? kAfterRequest : limit_.seconds;
     const auto children = limit_.children ? living_children(launcher_) : std::nullopt;
-    stopped_ = state_of(launcher_) == 'T' ? stopped_ + passed : 0;
+    stopped_ = state_of(launcher_).state == 'T' ? stopped_ + passed : 0;
     alone_ = children && children->empty() ? alone_ + passed : 0;
-    if (most <= 0 || std::max(stopped_, alone_) < most || state_of(launcher_) == 'Z') {
+    if (most <= 0 || std::max(stopped_, alone_) < most || state_of(launcher_).state == 'Z') {
       return false;
     }
     std::fprintf(stderr, "lockstep: error: %s (pid %ld) %s for %.0f s: it is ended\n", name_.c_str(),
@@ -173,13 +165,13 @@ class LauncherWatch {
     const auto ranks = living_children(launcher_);
     ::kill(launcher_, SIGTERM);
     ::kill(launcher_, SIGCONT);
-    for (int i = 0; i < kLooks && state_of(launcher_) != 'Z'; ++i) {
+    for (int i = 0; i < kLooks && state_of(launcher_).state != 'Z'; ++i) {
       std::this_thread::sleep_for(kBetween);
     }
     ::kill(-launcher_, SIGKILL);
     ::kill(launcher_, SIGKILL);
     for (const pid_t rank : ranks.value_or(std::vector<pid_t>())) {
-      if (state_of(rank) != 'X') {
+      if (state_of(rank).state != 'X') {
         ::kill(-rank, SIGKILL);  // mpirun gives each a group of its own
         ::kill(rank, SIGKILL);
       }

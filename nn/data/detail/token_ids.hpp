@@ -9,16 +9,6 @@
 /// What the readers and writers of token ids share.
 namespace lockstep::nn::detail {
 
-inline constexpr std::uint64_t kFnvBegin = 0xcbf29ce484222325ULL;
-
-/// FNV-1a goes on: tells contents apart, not against an adversary.
-[[nodiscard]] inline std::uint64_t fnv1a(std::uint64_t hash, std::span<const std::byte> bytes) {
-  for (const std::byte byte : bytes) {
-    hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL;
-  }
-  return hash;
-}
-
 /// As below; T: the unsigned number of an id's bytes.
 template <class T>
 std::size_t widen_ids(const std::byte* from, std::int64_t vocabulary, std::span<std::int32_t> out) {

@@ -9,6 +9,7 @@
 #include <lockstep/nn/data/detail/packed_frame.hpp>
 #include <lockstep/nn/data/detail/token_ids.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/fnv1a.hpp>
 #include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::nn {
@@ -41,9 +42,7 @@ class TextIds final : public TokenIds {
     }
   }
   void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept override {}  // it is in memory
-  [[nodiscard]] std::uint64_t fingerprint() const override {
-    return detail::fnv1a(detail::kFnvBegin, std::as_bytes(std::span(text_)));
-  }
+  [[nodiscard]] std::uint64_t fingerprint() const override { return fnv1a(std::as_bytes(std::span(text_))); }
 
  private:
   const std::string& text_;

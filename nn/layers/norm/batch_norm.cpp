@@ -11,25 +11,14 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Appends the exchange of SharedStatistics: the tensor `own` of every rank, (ranks, its elements).
-SlotId gathered(PlanBuilder& builder, SlotId own, const std::string& name) {
-  const SharedStatistics& shared = builder.options().statistics;
-  const SlotId all = builder.statistics(name, {shared.ranks, builder.prototype(own).numel()});
-  builder.call_once("batch_norm gather", {own}, {all}, 0,
-                    [own, all, gather = shared.gather](Context& context, const Frame& frame) {
-                      gather(context.stream(), frame[own], frame[all]);
-                    });
-  return all;
-}
-
 /// Appends, where statistics are shared, what adds up the sums of all ranks, and returns these; else `own`. Before
 /// input_gradient(), whose gradient the next call writes. name: of the layer.
 SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
-  if (!b.options().statistics.given()) {
+  if (!b.options().shares_statistics()) {
     return own;
   }
   const std::int64_t numel = b.prototype(own).numel();
-  const SlotId all = gathered(b, own, "d(" + name + ").sums of all ranks");
+  const SlotId all = b.all_gather("batch_norm gather", own, "d(" + name + ").sums of all ranks");
   const SlotId workspace = b.scratch(ops::reduce_rows_workspace_bytes(b.context(), b.prototype(all)));
   const SlotId sums = b.statistics("d(" + name + ").shared sums", {2, numel / 2});
   b.call("batch_norm merge_sums", {all}, {sums, workspace}, 0, [=](Context& context, const Frame& frame) {
@@ -43,7 +32,7 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
-  if (!b.fuses() || !options.cooperative || !possible || options.statistics.given()) {
+  if (!b.fuses() || !options.cooperative || !possible || options.shares_statistics()) {
     return false;
   }
   return b.context().device().kind == DeviceKind::cpu ? ops::batch_norm_fits_chip(options.chip, x, pass)
@@ -53,7 +42,7 @@ bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
 /// Whether a convolution may take the norm's sums on its way: those of the rank's own batch, and in calls that are made
 /// once.
 bool takes_given_sums(PlanBuilder& b) {
-  return b.training() && b.fuses() && !b.options().statistics.given() && b.options().recompute == Recompute::off;
+  return b.training() && b.fuses() && !b.options().shares_statistics() && b.options().recompute == Recompute::off;
 }
 
 /// A norm whose forward is planned, and what its backward reads of it.
@@ -85,7 +74,7 @@ NormSlots norm_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotI
 
 /// Whether a block's last norm can take over the backward of its shortcut's, of which it has computed the output.
 bool takes_backward_of_shortcut(PlanBuilder& b) {
-  bool wanted = b.left_norm(1).coefficients.valid() && !b.options().statistics.given() && b.wants_input_gradient(0) &&
+  bool wanted = b.left_norm(1).coefficients.valid() && !b.options().shares_statistics() && b.wants_input_gradient(0) &&
                 b.wants_input_gradient(1);
   if (wanted) {
     b.as_input(1, [&] { wanted = b.wants_input_gradient(0); });
@@ -211,11 +200,11 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
   const SlotId own = b.statistics(name + ".stats", {2 * channels + 1});
   n.scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
   n.stats = own;
-  if (b.options().statistics.given()) {
+  if (b.options().shares_statistics()) {
     b.call("batch_norm stats", {n.x, n.valid}, {own, n.scratch}, 0, [=](Context& context, const Frame& frame) {
       ops::batch_norm_stats(context, frame[n.x], frame[n.valid], frame[own], frame[n.scratch]);
     });
-    const SlotId all = gathered(b, own, name + ".stats of all ranks");
+    const SlotId all = b.all_gather("batch_norm gather", own, name + ".stats of all ranks");
     n.stats = b.statistics(name + ".shared stats", {2 * channels + 1});
     b.call("batch_norm merge_stats", {all}, {n.stats}, 0, [=](Context& context, const Frame& frame) {
       ops::batch_norm_merge_stats(context, frame[all], frame[n.stats]);

@@ -20,7 +20,7 @@ struct Piece {
 /// Adds the parameters as they lie in `arena` (values() or an optimizer state); each name gets `suffix`.
 void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena,
                           const std::string& suffix);
-/// Adds the buffers as they lie in `arena` (evaluation_buffer_arena() or average_buffer_arena()).
+/// Adds the buffers as they lie in `arena` (evaluation_buffer_arena(), or that of a moving average).
 void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena);
 
 /// Adds a state whose layout is that of the parameters or buffers, as it lies in `arena`.

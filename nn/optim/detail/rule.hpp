@@ -5,6 +5,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <lockstep/kernels/adam.hpp>
@@ -38,8 +39,10 @@ struct Rule {
       add_sums{};
 };
 
-/// OptimizerOptions::rule as a Rule. UsageError where its name is a built-in rule's.
-RuleMaker make_own;
+/// Makes a rule for a set: make_NAME() in rules/NAME.cpp. UsageError for options out of range.
+using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
+
+[[nodiscard]] bool is_built_in(std::string_view name);
 
 /// Of sgd and lars: "momentum_buffer" with momentum.
 [[nodiscard]] std::vector<std::string> momentum_states(double momentum);

@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <utility>
 
 #include <lockstep/kernels/strided_copy.hpp>
@@ -6,11 +5,11 @@
 
 namespace lockstep::nn {
 
+/// OptimizerOptions::rule.
 Rule make_own(Context& /*context*/, const ParameterSet& /*parameters*/, const OptimizerOptions& options) {
   const std::string name = options.rule->name();
-  const auto is_it = [&](const NamedRule& taken) { return taken.name == name; };
-  require<UsageError>(!name.empty() && std::none_of(kBuiltInRules.begin(), kBuiltInRules.end(), is_it),
-                      "optimizer: a rule has the name '", name, "', expected one that is not taken");
+  require<UsageError>(!name.empty() && !is_built_in(name), "optimizer: a rule has the name '", name,
+                      "', expected one that is not taken");
   const auto update = [rule = options.rule](Context& context, ops::ArenaUpdate of, const Rule::Views& views) {
     const TensorView copy = std::exchange(of.copy, {});
     ops::require_arena_update(context, rule->name(), of, {});

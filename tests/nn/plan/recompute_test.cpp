@@ -13,6 +13,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/bucket_sum.hpp>
+#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
@@ -276,11 +277,11 @@ TEST(Recompute, WhatHidesAnEffectRunsOnceWhereItSaysSo) {
 
 TEST(Recompute, SharedStatisticsAreGatheredOnce) {
   int gathered = 0;
+  comm::LocalGroup group(1);
+  const auto ranks = group.communicator(0);
   PlanOptions shared;
-  shared.statistics.gather = [&](Stream& stream, const TensorView& own, const TensorView& all) {
-    ++gathered;
-    stream.enqueue([own, all] { std::memcpy(all.data, own.data, own.bytes()); });
-  };
+  shared.sync_batch_norm = true;
+  shared.exchange = {.ranks = ranks.get(), .before = [&] { ++gathered; }};
   std::vector<double> expected;
   int times = 0;
   for (const Recompute recompute : {Recompute::off, Recompute::cheap, Recompute::blocks}) {

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/plan/plan.hpp>
@@ -223,10 +224,11 @@ TEST(Traffic, OneLaunchAPass) {
 
 /// Where not every layer trains, or statistics are those of all ranks, less is fused; the gradients stay.
 TEST(Traffic, FusionsBesideFrozenLayersAndSharedStatistics) {
+  comm::LocalGroup group(1);
+  const auto ranks = group.communicator(0);
   PlanOptions shared;
-  shared.statistics.gather = [](Stream& stream, const TensorView& own, const TensorView& all) {
-    stream.enqueue([own, all] { std::memcpy(all.data, own.data, own.bytes()); });
-  };
+  shared.sync_batch_norm = true;
+  shared.exchange.ranks = ranks.get();
   struct Case {
     const char* frozen;
     PlanOptions options;

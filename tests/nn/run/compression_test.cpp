@@ -195,7 +195,7 @@ TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
   EXPECT_EQ(refused([](TrainerOptions& o) { o.sums.order = comm::SumOrder::ranks; }),
             "gradient sums: compress is powersgd:2 beside an order of sums, expected SumOrder::library");
   EXPECT_EQ(refused([](TrainerOptions& o) { o.sums.dtype = DType::bf16; }),
-            "gradient sums: compress is powersgd:2 beside gradients that travel as bf16, expected f32");
+            "gradient sums: compress is powersgd:2 beside gradients that travel in 16 bits, expected f32");
   EXPECT_EQ(
       refused([](TrainerOptions& o) { o.optimizer.loss_scale = {.kind = LossScale::Kind::fixed}; }),
       "gradient sums: compress is powersgd:2 beside a loss scale, expected none: what is not sent would keep an old "

@@ -94,9 +94,9 @@ TEST_F(MovingAverage, IsTorchvisionsInF64) {
                   weights.n_averaged = statistics.n_averaged = wrong.n_averaged = 0;
                 }
               }
-              EXPECT_LE(largest_difference(to_doubles(set.state(ParameterSet::kAverage)), weights.average), 1e-6)
+              EXPECT_LE(largest_difference(to_doubles(average_of(set).weights), weights.average), 1e-6)
                   << "epoch " << epoch << ", batch " << i;
-              EXPECT_LE(largest_difference(to_doubles(set.average_statistics().reshape({set.buffer_arena().numel()})),
+              EXPECT_LE(largest_difference(to_doubles(average_of(set).statistics.reshape({set.buffer_arena().numel()})),
                                            statistics.average),
                         1e-6)
                   << "epoch " << epoch << ", batch " << i;
@@ -144,12 +144,12 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
   // What a step makes of the average: a copy of the weights, or nine tenths of it and one of them.
   const auto expect_step = [](Trainer& trainer, bool copied) {
     const ParameterSet& set = trainer.parameters();
-    AveragedModel reference{.decay = 0.9, .average = to_doubles(set.state(ParameterSet::kAverage)), .n_averaged = 1};
+    AveragedModel reference{.decay = 0.9, .average = to_doubles(average_of(set).weights), .n_averaged = 1};
     trainer.step();
     trainer.train_step().synchronize();
     const std::vector<double> values = to_doubles(set.values());
     reference.update_parameters(values);
-    const std::vector<double> ours = to_doubles(set.state(ParameterSet::kAverage));
+    const std::vector<double> ours = to_doubles(average_of(set).weights);
     EXPECT_LE(largest_difference(ours, copied ? values : reference.average), copied ? 0 : 1e-6)
         << trainer.position().step;
     EXPECT_GT(largest_difference(ours, copied ? reference.average : values), 1e-5) << "a control: the other one";
@@ -157,7 +157,7 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
   run_from(path("late"), 10, [&](Trainer& trainer, comm::Communicator&) {
     EXPECT_EQ(trainer.position().step, 6) << "less than the 7 updates that are copied";
     const ParameterSet& set = trainer.parameters();
-    EXPECT_NE(to_doubles(set.state(ParameterSet::kAverage)), to_doubles(set.values())) << "it was read";
+    EXPECT_NE(to_doubles(average_of(set).weights), to_doubles(set.values())) << "it was read";
     expect_step(trainer, false);
   });
   run_from(path("early"), 10, [&](Trainer& trainer, comm::Communicator& control) {
@@ -288,13 +288,13 @@ TEST_F(MovingAverage, BeginsWithTheWeightsOfARunWithoutOne) {
             resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
         EXPECT_NE(differences.find("options 'ema': checkpoint nothing, now \"0.9\""), std::string::npos) << differences;
         const ParameterSet& set = trainer.parameters();
-        EXPECT_EQ(to_doubles(set.state(ParameterSet::kAverage)), to_doubles(set.values()));
+        EXPECT_EQ(to_doubles(average_of(set).weights), to_doubles(set.values()));
         const std::vector<double> before = to_doubles(set.values());
         trainer.step();
         trainer.train_step().synchronize();
         AveragedModel reference{.decay = 0.9, .average = before, .n_averaged = 1};
         reference.update_parameters(to_doubles(set.values()));
-        EXPECT_LE(largest_difference(to_doubles(set.state(ParameterSet::kAverage)), reference.average), 1e-6);
+        EXPECT_LE(largest_difference(to_doubles(average_of(set).weights), reference.average), 1e-6);
       });
   EXPECT_EQ(failures, comm::none_failed(1));
 }
@@ -314,7 +314,7 @@ TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
         const std::vector<double> values = to_doubles(set.values());
         const std::vector<double> buffers = to_doubles(set.evaluation_buffer_arena());
         step.begin_average();
-        EXPECT_EQ(to_doubles(set.values()), to_doubles(set.state(ParameterSet::kAverage)));
+        EXPECT_EQ(to_doubles(set.values()), to_doubles(average_of(set).weights));
         EXPECT_NE(to_doubles(set.evaluation_buffer_arena()), buffers);
         EXPECT_EQ(error_of<StateError>([&] { trainer.step(); }),
                   "train step: a step between begin_average() and end_average()");

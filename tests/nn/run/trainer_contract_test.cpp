@@ -73,6 +73,18 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   }
 }
 
+TEST_F(TrainerTest, AStateThatOneRankLacksIsNamedAtTheStart) {
+  const auto unlike = [](Trainer& trainer, comm::Communicator& control) {
+    if (control.rank() != 1) {
+      trainer.parameters().register_state(trainer.context(), {.name = "seen", .shape = {4}});
+    }
+    trainer.start();
+  };
+  expect_all_say(with_trainers(
+                     3, [](TrainerOptions&, int) {}, unlike),
+                 "the ranks do not agree: rank 0 has 'state 'seen' f32 (4) the same on all ranks', rank 1 has ");
+}
+
 TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
   const auto choices_with = [](std::int64_t accumulate) {
     Choices choices;

@@ -250,8 +250,8 @@ Outcome outcome_of(Trainer& trainer) {
     outcome.bits["statistics"] = bytes_of(context, set.buffer_arena());
     outcome.bits["averaged statistics"] = bytes_of(context, set.evaluation_buffer_arena());
   }
-  if (set.averages()) {
-    outcome.bits["statistics of the average"] = bytes_of(context, set.average_statistics());
+  if (average_of(set).weights.given()) {
+    outcome.bits["statistics of the average"] = bytes_of(context, average_of(set).statistics);
     keep(outcome, "metrics of the average", trainer.evaluate_average());
     EXPECT_EQ(bytes_of(context, set.values()), outcome.bits["values"]);
   }

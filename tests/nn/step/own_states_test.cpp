@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -251,6 +253,47 @@ TEST_F(OwnStates, AFileFromBeforeThemIsReadWhereTheyAreOptional) {
     strict.register_state({.name = "later", .sharing = sharing});
     const std::string text = error_of<DataError>([&] { load_state(path("before"), strict); });
     EXPECT_NE(text.find(sharing == Sharing::shard ? "'2.weight.later'" : "'later'"), std::string::npos) << text;
+  }
+}
+
+/// A sum of the program's own that counts its buckets.
+class Counting final : public comm::BucketSum {
+ public:
+  [[nodiscard]] std::string name() const override { return "counting"; }
+  [[nodiscard]] std::vector<comm::SumState> state(std::span<const comm::GradientRange> ranges) const override {
+    EXPECT_EQ(ranges[0].rows * ranges[0].columns, 3 * 33) << "weights are matrices";
+    return {{.name = "buckets", .elements = 2}};
+  }
+  void keep_in(std::span<const TensorView> state) override { kept = state[0]; }
+  void initialise(Context& /*context*/) override { kept.as<float>()[1] = 40; }
+  void reduce(comm::SumPlace& place, int /*bucket*/, const TensorView& gradients) override {
+    place.communicator.all_reduce(place.stream, gradients);
+    kept.as<float>()[0] += 1;
+  }
+  TensorView kept;
+};
+
+TEST_F(OwnStates, ASumOfOnesOwnKeepsItsState) {
+  CpuContext context({.threads = 1});
+  std::vector<float> x(80, 0.5F), y(12, 1);
+  for (const bool resumed : {false, true}) {
+    const auto sum = std::make_shared<Counting>();
+    TrainStepOptions options = options_of(Strategy::ddp);
+    options.sums.hook = sum;
+    TrainStep step(context, regression(), options);
+    EXPECT_EQ(to_doubles(sum->kept), (std::vector<double>{0, 40}));
+    if (resumed) {
+      load_state(path("counting"), step);
+    }
+    for (int i = 0; i < 3; ++i) {
+      step.update({{StateField::values, TensorView(std::span(x), {4, 20})},
+                   {StateField::targets, TensorView(std::span(y), {4, 3})}},
+                  1e-3);
+    }
+    EXPECT_EQ(to_doubles(sum->kept), (std::vector<double>{resumed ? 6.0 : 3.0, 40}));
+    save_state(path("counting"), step);
+    const SafetensorsFile saved(path("counting") + "/" + kOptimizerFile);
+    EXPECT_EQ(saved.find("compression_buckets")->shape, std::vector<std::int64_t>{2});
   }
 }
 

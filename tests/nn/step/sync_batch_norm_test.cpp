@@ -211,13 +211,11 @@ TEST(SyncBatchNorm, OneExchangeALayerAndPass) {
 TEST(SyncBatchNorm, BadOptions) {
   CpuContext context;
   TrainStepOptions options = step_options(4);
-  options.plan.statistics.gather = [](Stream&, const TensorView&, const TensorView&) {};
+  comm::LocalGroup group(1);
+  const auto ranks = group.communicator(0);
+  options.plan.exchange.ranks = ranks.get();
   EXPECT_EQ(error_of<UsageError>([&] { TrainStep(context, small_model(), options); }),
-            "train step: PlanOptions::statistics is given, expected TrainStepOptions::sync_batch_norm");
-  PlanOptions plan = options.plan;
-  plan.statistics.ranks = 0;
-  EXPECT_EQ(error_of<UsageError>([&] { Plan(context, small_model(), Mode::train, 4, plan); }),
-            "plan: statistics of 0 ranks, expected at least 1");
+            "train step: PlanOptions::exchange is given, expected the ranks of StepRanks");
   const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
     comm::LocalGroup group(1);
     const auto alone = group.communicator(0);

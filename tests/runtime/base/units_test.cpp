@@ -20,8 +20,13 @@ TEST(Units, ThreeDigitsAndAUnit) {
   EXPECT_EQ(percent_text(0.0123), "1.2 %");
   EXPECT_EQ(percent_text(0.5), "50 %");
   EXPECT_EQ(digits(-std::nan(""), 2), "-");
-  EXPECT_EQ(counted(1, "step"), "1 step");
+}
+
+TEST(Units, CountsHaveASingularForOneAlone) {
   EXPECT_EQ(counted(0, "step"), "0 steps");
+  EXPECT_EQ(counted(1, "step"), "1 step");
+  EXPECT_EQ(counted(-1, "step"), "-1 steps");
+  EXPECT_EQ(counted(1234567, "virtual rank"), "1234567 virtual ranks");
 }
 
 }  // namespace

@@ -12,10 +12,9 @@
 namespace lockstep::comm {
 
 // The kinds of sums of this library, each in a file of this folder. What SumOptions::dtype and order choose:
-[[nodiscard]] std::shared_ptr<BucketSum> make_all_reduce(DType dtype);
-[[nodiscard]] std::shared_ptr<BucketSum> make_reduce_scatter(DType dtype);  ///< in SumPlace::divided
-[[nodiscard]] std::shared_ptr<BucketSum> make_rank_order(DType dtype);
-[[nodiscard]] std::shared_ptr<BucketSum> make_tree(DType dtype);  ///< DTypeError for 16 bits
+[[nodiscard]] std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided);
+/// SumOrder::ranks or tree; DTypeError for 16 bits in a tree.
+[[nodiscard]] std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order);
 
 /// A sum that a program asks for by name.
 struct NamedSum {

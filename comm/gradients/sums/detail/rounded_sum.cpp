@@ -5,15 +5,11 @@
 
 namespace lockstep::comm {
 
-std::optional<Misfit> RoundedSum::misfit(const SumOptions& /*options*/, const SumUse& /*use*/) const {
-  return std::nullopt;
-}
-
 void RoundedSum::prepare(SumPlace& place) {
   const DType arena = place.gradients.dtype;
   const DType travels = sent_as(arena);
   if (travels != arena) {
-    require<DTypeError>(arena == DType::f32 && size_of(travels) == 2, "gradient reducer: reduce_dtype is ", travels,
+    require<DTypeError>(arena == DType::f32 && size_of(travels) == 2, "gradient sums: dtype is ", travels,
                         " for an arena of ", arena, ", expected bf16 or f16 for f32, or the arena's own type");
     rounded_ = Tensor::empty(place.context(), Shape{place.largest()}, travels);
   }
@@ -21,10 +17,6 @@ void RoundedSum::prepare(SumPlace& place) {
   for (const Bucket& bucket : place.buckets) {
     sent_bytes_.push_back((bucket.end - bucket.begin) * static_cast<std::int64_t>(size_of(travels)));
   }
-}
-
-void RoundedSum::release() noexcept {
-  rounded_ = Tensor();
 }
 
 void RoundedSum::reduce(SumPlace& place, int bucket, const TensorView& gradients) {
@@ -43,21 +35,12 @@ void RoundedSum::reduce(SumPlace& place, int bucket, const TensorView& gradients
 }
 
 void RoundedSum::copy_own(SumPlace& place, int bucket, const TensorView& from, const TensorView& to) {
-  const Shards& shards = place.shards[static_cast<std::size_t>(bucket)];
-  if (shards.part > 0) {
-    ops::strided_copy(place.context(), place.own(bucket, from), place.own(bucket, to));
+  if (const TensorView own = place.own(bucket, from); own.numel() > 0) {
+    ops::strided_copy(place.context(), own, place.own(bucket, to));
   }
-  if (shards.rest < shards.end) {
-    ops::strided_copy(place.context(), place.rest(bucket, from), place.rest(bucket, to));
+  if (const TensorView rest = place.rest(bucket, from); rest.numel() > 0) {
+    ops::strided_copy(place.context(), rest, place.rest(bucket, to));
   }
-}
-
-std::int64_t RoundedSum::sent_bytes(int bucket) const {
-  return sent_bytes_[static_cast<std::size_t>(bucket)];
-}
-
-std::size_t RoundedSum::bytes() const {
-  return rounds() ? rounded_.view().bytes() : 0;
 }
 
 }  // namespace lockstep::comm

@@ -11,26 +11,28 @@ namespace lockstep::comm {
 /// A sum whose gradients travel as they are, or rounded to 16 bits in memory for the largest bucket.
 class RoundedSum : public BucketSum {
  public:
+  explicit RoundedSum(DType dtype) : dtype_(dtype) {}
   [[nodiscard]] std::string name() const override { return {}; }
-  [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const override;
   /// DTypeError unless a 16-bit type rounds an arena of f32.
   void prepare(SumPlace& place) override;
-  void release() noexcept override;
+  void release() noexcept override { rounded_ = Tensor(); }
   /// Calls sum() with the rounded gradients.
   void reduce(SumPlace& place, int bucket, const TensorView& gradients) final;
-  [[nodiscard]] std::int64_t sent_bytes(int bucket) const final;
+  [[nodiscard]] std::int64_t sent_bytes(int bucket) const final {
+    return sent_bytes_[static_cast<std::size_t>(bucket)];
+  }
   [[nodiscard]] DType sent_as(DType gradients) const final { return dtype_ == DType::f32 ? gradients : dtype_; }
   [[nodiscard]] bool can_be_captured() const final { return true; }
-  [[nodiscard]] std::size_t bytes() const override;
+  [[nodiscard]] std::size_t bytes() const override { return bytes_of(rounded_); }
 
  protected:
-  explicit RoundedSum(DType dtype) : dtype_(dtype) {}
   /// Sums `sent` over the ranks, in place: the gradients, or their rounded copy. In SumPlace::divided this rank's part
   /// and the rest.
   virtual void sum(SumPlace& place, int bucket, const TensorView& gradients, const TensorView& sent) = 0;
   [[nodiscard]] bool rounds() const { return rounded_.view().given(); }
   /// Copies this rank's part and the rest of a bucket, which a divided sum gives.
   static void copy_own(SumPlace& place, int bucket, const TensorView& from, const TensorView& to);
+  static std::size_t bytes_of(const Tensor& tensor) { return tensor.view().given() ? tensor.view().bytes() : 0; }
 
  private:
   DType dtype_;

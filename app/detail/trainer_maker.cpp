@@ -1,4 +1,4 @@
-#include <lockstep/app/trainer_maker.hpp>
+#include <lockstep/app/detail/trainer_maker.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -19,23 +19,16 @@
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-namespace lockstep::nn {
-
-Ranks ranks_of(comm::Session& session, comm::Workplace& place, comm::Watchdog* watchdog) {
-  return {place.grad(), session.control(), place.communication_stream(), watchdog,
-          place.on_gpu() ? nullptr : &session.inline_ops()};
-}
+namespace lockstep::nn::detail {
 
 void TrainerMaker::make(const Recipe& recipe) {
   resolve_options(recipe);
   identify(recipe);
   choose_calls(recipe.model);
-  if (watchdog_ != nullptr) {
-    watchdog_->begin("making the trainer");
-  }
-  session_.agree([&] {
-    trainer_.emplace(place_.context(), ranks_of(session_, place_, watchdog_), recipe.model,
-                     TrainingData{*recipe.train, *recipe.test}, made_.resolved.trainer);
+  site_.doing("making the trainer");
+  site_.session.agree([&] {
+    trainer_.emplace(site_.place.context(), site_.ranks(), recipe.model, TrainingData{*recipe.train, *recipe.test},
+                     made_.resolved.trainer);
   });
   made_.identity.layers = trainer_->layers();
   made_.identity.choices = trainer_->choices();
@@ -44,8 +37,9 @@ void TrainerMaker::make(const Recipe& recipe) {
 
 void TrainerMaker::resolve_options(const Recipe& recipe) {
   const std::string cost = cost_text();
-  session_.agree([&] {
-    made_.resolved = resolve(o_, recipe.train->size(), recipe.rate, session_.size(), session_.rank(), place_.share());
+  site_.session.agree([&] {
+    made_.resolved =
+        resolve(o_, recipe.train->size(), recipe.rate, site_.session.size(), site_.session.rank(), site_.place.share());
     TrainerOptions& options = made_.resolved.trainer;
     options.plan.augment = recipe.augment;
     if (recipe.model.input_kind() == InputKind::images && !recipe.statistics_given) {
@@ -57,7 +51,7 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
     }
     options.plan.augment.seed = o_.trainer.seed;
     if (!o_.describe_gpu.empty()) {
-      require<UsageError>(!place_.on_gpu(), "--describe-gpu is ", o_.describe_gpu,
+      require<UsageError>(!site_.place.on_gpu(), "--describe-gpu is ", o_.describe_gpu,
                           " on a GPU, for which its own plan is printed; expected --devices cpu");
       options.plan.fusions = Fusions::on;
       options.plan.chip = known_gpu(o_.describe_gpu).chip;
@@ -80,8 +74,9 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
     }
     if (!o_.cost.empty()) {
       const comm::CostFile file = comm::parse_cost(cost, o_.cost);
-      const auto path = place_.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host;
-      options.buckets.all_reduce = comm::all_reduce_cost(file, path, session_.size(), session_.nodes(), o_.cost);
+      const auto path = site_.place.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host;
+      options.buckets.all_reduce =
+          comm::all_reduce_cost(file, path, site_.session.size(), site_.session.nodes(), o_.cost);
       if (const auto& errors = file.find(comm::all_reduce_name(path))->held_out; errors.high()) {
         made_.resolved.warnings.push_back(concat("--cost ", o_.cost, ": not reliable, its all-reduces miss by ",
                                                  std::lround(100 * errors.median), " % in the median, ",
@@ -106,7 +101,7 @@ void TrainerMaker::take_statistics(const RunIdentity& trained_with, const std::s
     }
     require<DataError>(!in.fail(), source, ": ", name, " is '", found->second, "', expected three numbers");
     const bool taken = !o_.evaluate.empty();
-    if (first_ && trained != values) {
+    if (site_.first && trained != values) {
       std::cout << "  warning    the " << name << " of the training images at hand is not that of " << source << ", "
                 << displayed(found->second) << (taken ? ", which is taken" : ", which --mean and --std can give")
                 << '\n';
@@ -118,13 +113,11 @@ void TrainerMaker::take_statistics(const RunIdentity& trained_with, const std::s
 }
 
 std::string TrainerMaker::cost_text() {
-  std::string text;
-  session_.agree([&] { text = first_ && !o_.cost.empty() ? comm::read_cost_text(o_.cost) : ""; });
-  return comm::broadcast_text(session_.control(), text);
+  return site_.text_of_first([&] { return o_.cost.empty() ? "" : comm::read_cost_text(o_.cost); });
 }
 
 void TrainerMaker::identify(const Recipe& recipe) {
-  const std::vector<double> threads = comm::all_gather_value(session_.control(), place_.threads());
+  const std::vector<double> threads = comm::all_gather_value(site_.session.control(), site_.place.threads());
   const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end());
   if (*fewest != *most) {
     made_.resolved.warnings.push_back(concat("ranks compute with ", *fewest, " to ", *most,
@@ -134,8 +127,8 @@ void TrainerMaker::identify(const Recipe& recipe) {
   made_.identity.model = recipe.model.name();
   made_.identity.seed = o_.trainer.seed;
   const TrainerOptions& options = made_.resolved.trainer;
-  made_.identity.ranks = options.virtual_ranks > 0 ? static_cast<int>(options.virtual_ranks) : session_.size();
-  made_.identity.threads = place_.threads();
+  made_.identity.ranks = options.virtual_ranks > 0 ? static_cast<int>(options.virtual_ranks) : site_.session.size();
+  made_.identity.threads = site_.place.threads();
   made_.identity.global_batch = made_.resolved.trainer.global_batch;
   made_.identity.options = option_texts(made_.resolved.trainer, {*recipe.train, *recipe.test});
   made_.identity.options["epochs"] = std::to_string(o_.run.epochs);
@@ -147,18 +140,18 @@ void TrainerMaker::identify(const Recipe& recipe) {
   // Where the library orders sums: of gradients, or only of their norms, which zero1 adds over the ranks.
   const bool norms = options.strategy == Strategy::zero1 &&
                      (options.optimizer.clip_norm > 0 || options.optimizer.kind == OptimizerKind::lars);
-  const std::string sums = comm::broadcast_text(session_.control(), session_.sums());
-  if (!sums.empty() && !place_.on_gpu() && options.virtual_ranks == 0 &&
+  const std::string sums = comm::broadcast_text(site_.session.control(), site_.session.sums());
+  if (!sums.empty() && !site_.place.on_gpu() && options.virtual_ranks == 0 &&
       (options.sums.order == comm::SumOrder::library || norms)) {
-    made_.identity.options["sums"] = sums + (session_.nodes() > 1 ? nodes_text() : "");
+    made_.identity.options["sums"] = sums + (site_.session.nodes() > 1 ? nodes_text() : "");
   }
-  if (place_.on_gpu()) {  // rank 0's, so that all ranks go on alike
-    made_.identity.options["device"] = comm::broadcast_text(session_.control(), place_.gpu()->name);
+  if (site_.place.on_gpu()) {  // rank 0's, so that all ranks go on alike
+    made_.identity.options["device"] = comm::broadcast_text(site_.session.control(), site_.place.gpu()->name);
   }
 }
 
 std::string TrainerMaker::nodes_text() {
-  const std::vector<double> nodes = comm::all_gather_value(session_.control(), session_.node());
+  const std::vector<double> nodes = comm::all_gather_value(site_.session.control(), site_.session.node());
   std::map<double, std::string> ranks;
   std::vector<double> order;
   for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
@@ -180,29 +173,29 @@ std::string TrainerMaker::nodes_text() {
 
 void TrainerMaker::choose_calls(const Model& model) {
   const bool hold = saved_ && o_.evaluate.empty() && choices_hold(saved_->identity, made_.identity);
-  const std::vector<double> holds = comm::all_gather_value(session_.control(), hold ? 1 : 0);
+  const std::vector<double> holds = comm::all_gather_value(site_.session.control(), hold ? 1 : 0);
   if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
     made_.resolved.trainer.plan.choices = saved_->identity.choices;
     made_.resolved.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference
   }
   // What was timed anew would give other bits on other ranks; a file keeps it.
-  const bool times = place_.on_gpu() && o_.trainer.virtual_ranks == 0;
+  const bool times = site_.place.on_gpu() && o_.trainer.virtual_ranks == 0;
   const bool wanted = o_.tune == Tune::automatic ? times || !o_.choices.empty() : o_.tune != Tune::off;
   const TrainerOptions& options = made_.resolved.trainer;
   const bool timed = wanted && o_.evaluate.empty() && options.plan.choices.empty();
-  const bool prepares = place_.on_gpu() && (timed || !options.plan.choices.empty());
+  const bool prepares = site_.place.on_gpu() && (timed || !options.plan.choices.empty());
   if (!timed && !prepares) {
     return;
   }
-  if (watchdog_ != nullptr) {
-    watchdog_->pause("timing library calls");  // some take minutes
+  if (site_.watchdog != nullptr) {
+    site_.watchdog->pause("timing library calls");  // some take minutes
   }
-  const std::int64_t shares = std::max<std::int64_t>(session_.size(), options.virtual_ranks);
+  const std::int64_t shares = std::max<std::int64_t>(site_.session.size(), options.virtual_ranks);
   const std::int64_t share = partition_of(options.global_batch, shares, 0).count;
   std::vector<LibraryPlan> plans;
-  session_.agree([&] {
-    if (first_ || prepares) {
-      plans = library_calls(place_.context(), model, partition_of(share, options.accumulate, 0).count,
+  site_.session.agree([&] {
+    if (site_.first || prepares) {
+      plans = library_calls(site_.place.context(), model, partition_of(share, options.accumulate, 0).count,
                             options.accumulate, options.plan);
     }
   });
@@ -220,11 +213,11 @@ void TrainerMaker::choose_calls(const Model& model) {
     };
     made_.tuned.emplace();
     made_.resolved.trainer.plan.choices =
-        choose_libraries(session_.control(), place_.context(), plans, choice, o_.choices, &*made_.tuned);
+        choose_libraries(site_.session.control(), site_.place.context(), plans, choice, o_.choices, &*made_.tuned);
   }
   if (prepares) {  // on every rank, before the trainer plans one call after the other
-    session_.agree([&] { prepare_choices(place_.context(), plans, options.plan.choices); });
+    site_.session.agree([&] { prepare_choices(site_.place.context(), plans, options.plan.choices); });
   }
 }
 
-}  // namespace lockstep::nn
+}  // namespace lockstep::nn::detail

@@ -3,18 +3,13 @@
 #include <optional>
 #include <string>
 
+#include <lockstep/app/detail/run_site.hpp>
 #include <lockstep/app/training_program.hpp>
-#include <lockstep/comm/launch/session.hpp>
-#include <lockstep/comm/launch/workplace.hpp>
-#include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 
-namespace lockstep::nn {
-
-/// The ranks of a session at their workplaces; watchdog: nullptr, or what watches them.
-[[nodiscard]] Ranks ranks_of(comm::Session& session, comm::Workplace& place, comm::Watchdog* watchdog);
+namespace lockstep::nn::detail {
 
 /// What the trainer of a run is made by.
 struct PreparedTraining {
@@ -28,16 +23,9 @@ struct PreparedTraining {
 class TrainerMaker {
  public:
   /// saved: the checkpoint that is resumed or evaluated; none: neither. `made` and `trainer` are what make() fills.
-  TrainerMaker(comm::Session& session, comm::Workplace& place, const TrainingOptions& options, comm::Watchdog* watchdog,
-               const std::optional<CheckpointState>& saved, PreparedTraining& made, std::optional<Trainer>& trainer)
-      : session_(session),
-        place_(place),
-        o_(options),
-        watchdog_(watchdog),
-        saved_(saved),
-        first_(session.rank() == 0),
-        made_(made),
-        trainer_(trainer) {}
+  TrainerMaker(const RunSite& site, const std::optional<CheckpointState>& saved, PreparedTraining& made,
+               std::optional<Trainer>& trainer)
+      : site_(site), o_(site.options), saved_(saved), made_(made), trainer_(trainer) {}
 
   /// Once. Errors are those of Session::agree().
   void make(const Recipe& recipe);
@@ -56,14 +44,11 @@ class TrainerMaker {
   /// rank 0's for all, where they are to be timed.
   void choose_calls(const Model& model);
 
-  comm::Session& session_;
-  comm::Workplace& place_;
+  const RunSite& site_;
   const TrainingOptions& o_;
-  comm::Watchdog* watchdog_;
   const std::optional<CheckpointState>& saved_;
-  bool first_;
   PreparedTraining& made_;
   std::optional<Trainer>& trainer_;
 };
 
-}  // namespace lockstep::nn
+}  // namespace lockstep::nn::detail

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <lockstep/app/detail/run_site.hpp>
+#include <lockstep/app/detail/trainer_maker.hpp>
+#include <lockstep/runtime/files/json.hpp>
+
+namespace lockstep::nn::detail {
+
+/// What config.json says of a run.
+[[nodiscard]] Json config_of(const RunSite& site, const PreparedTraining& made, const Recipe& recipe);
+
+}  // namespace lockstep::nn::detail

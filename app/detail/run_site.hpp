@@ -1,0 +1,62 @@
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include <lockstep/app/options/training_options.hpp>
+#include <lockstep/app/run_files.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/session.hpp>
+#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/comm/watchdog.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+
+namespace lockstep::nn::detail {
+
+/// What the parts of a training program share: its ranks, this rank's workplace, what watches them, the options, and
+/// the files of the run.
+struct RunSite {
+  RunSite(comm::Session& ranks_of_job, comm::Workplace& own_place, const TrainingOptions& given)
+      : session(ranks_of_job),
+        place(own_place),
+        first(session.rank() == 0),
+        options(given),
+        watchdog(session.watchdog()) {
+    if (watchdog == nullptr && options.watchdog > 0) {
+      watchdog = &own_watchdog.emplace(session, options.watchdog);
+    }
+    if (watchdog != nullptr && options.stall_report) {
+      watchdog->report_after(*options.stall_report);
+    }
+  }
+  void doing(const char* what) const noexcept {
+    if (watchdog != nullptr) {
+      watchdog->begin(what);
+    }
+  }
+  [[nodiscard]] Ranks ranks() const {
+    return {place.grad(), session.control(), place.communication_stream(), watchdog,
+            place.on_gpu() ? nullptr : &session.inline_ops()};
+  }
+
+  /// What `find` says on rank 0, on every rank. Collective. Errors are those of Session::agree().
+  [[nodiscard]] std::string text_of_first(const std::function<std::string()>& find) const {
+    std::string text;
+    session.agree([&] { text = first ? find() : ""; });
+    return comm::broadcast_text(session.control(), text);
+  }
+  [[nodiscard]] double number_of_first(double number) const {
+    return comm::all_gather_value(session.control(), number).front();
+  }
+
+  comm::Session& session;
+  comm::Workplace& place;
+  bool first;               ///< rank 0
+  TrainingOptions options;  ///< resume, init, evaluate and overwrite as StartingPoint understands them
+  RunFiles files;           ///< rank 0's
+  std::optional<comm::Watchdog> own_watchdog;
+  comm::Watchdog* watchdog;  ///< the session's, or our own; nullptr: none is wanted
+};
+
+}  // namespace lockstep::nn::detail

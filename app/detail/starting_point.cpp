@@ -1,0 +1,160 @@
+#include <lockstep/app/detail/starting_point.hpp>
+
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <vector>
+
+#include <lockstep/app/found_checkpoints.hpp>
+#include <lockstep/app/header.hpp>
+#include <lockstep/nn/run/detail/run_metrics.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/atomic_folder.hpp>
+#include <lockstep/runtime/files/file.hpp>
+
+namespace lockstep::nn::detail {
+
+StartingPoint::StartingPoint(RunSite& site, RestartCopies& copies) : site_(site), o_(site.options) {
+  site_.doing("looking for checkpoints");
+  look_for_earlier_start();
+  find_resumed();
+  o_.evaluate = best_in(o_.evaluate);
+  // No batch of an evaluation is taken from the training set, however small that is.
+  o_.trainer.keep_last = o_.trainer.keep_last || !o_.evaluate.empty();
+  o_.init = best_in(o_.init);
+  if (const std::string copy = copies.find(); !copy.empty()) {
+    resumed_ = copy;
+    o_.resume = "auto";
+    o_.init.clear();
+  }
+  read_saved();
+}
+
+void StartingPoint::look_for_earlier_start() {
+  // One run writes to a folder; what it kept there is read below. Where no run was yet, the folder may be missing.
+  const comm::Attempt& attempt = site_.session.launch().attempt;
+  double found = 0;  // 1: an earlier start of this job has written to the folder; 2: a checkpoint, too
+  site_.session.agree([&] {
+    if (!site_.first || !trains()) {
+      return;
+    }
+    if (attempt.number > 0 || !o_.resume.empty()) {  // the ranks of a killed job take a moment to notice
+      constexpr std::chrono::seconds kEnding{30};
+      constexpr std::chrono::seconds kKilled{10};
+      site_.files.wait_for_lock(attempt.number > 0 ? kEnding : kKilled);
+    }
+    site_.files.lock_if_used(o_.out);
+    const bool used = attempt.number > 0 && RunFiles::job_of(o_.out) == attempt.job;
+    const bool names_one = !o_.resume.empty() && o_.resume != "auto";
+    if (used && !(names_one && RunFiles::goes_back(o_.out))) {
+      found = newest_checkpoint(o_.out).empty() ? 1 : 2;
+    }
+  });
+  found = site_.number_of_first(found);
+  o_.overwrite = o_.overwrite || found > 0;
+  if (found > 1) {
+    o_.resume = "auto";
+  }
+}
+
+void StartingPoint::find_resumed() {
+  if (o_.resume != "auto") {
+    resumed_ = checkpoint_in(site_.session, o_.resume);
+    return;
+  }
+  // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
+  // file system of its own.
+  resumed_ = site_.text_of_first([&] { return newest_checkpoint(o_.out); });
+  if (!resumed_.empty()) {
+    o_.init.clear();
+  }
+}
+
+std::string StartingPoint::best_in(const std::string& path) {
+  const std::string found = checkpoint_in(site_.session, path);
+  return site_.text_of_first([&] {
+    const std::string best = std::filesystem::path(found).parent_path().string() + "/best";
+    return lies_in(found, path) && !find_folder(best).empty() ? best : found;
+  });
+}
+
+void StartingPoint::read_saved() {
+  site_.session.agree([&] {
+    const std::string source = o_.evaluate.empty() ? resumed_ : checkpoint_folder(o_.evaluate);
+    if (!source.empty()) {
+      naming_others(source, [&] { saved_ = read_checkpoint_state(source); });
+    }
+    if (site_.first && trains()) {
+      require<UsageError>(!file_exists(o_.out + "/state.json"), "--out ", o_.out,
+                          " is a checkpoint, expected the folder of results that it is in");
+      if (!o_.overwrite && !lies_in(resumed_, o_.out)) {
+        RunFiles::require_no_checkpoints(o_.out);
+      }
+    }
+    site_.files.name_holder();
+  });
+}
+
+RunProgress StartingPoint::load(const Recipe& recipe, Trainer& trainer, const RunIdentity& identity) {
+  comm::Session& session = site_.session;
+  RunProgress progress;
+  std::string differences;
+  std::vector<std::string> head;  // that --init has left as it was
+  session.agree([&] {
+    site_.doing("reading the checkpoint");
+    if (!o_.init.empty()) {
+      head = load_pretrained(o_.init, site_.place.context(), recipe.model, trainer.parameters());
+    } else if (!resumed_.empty()) {
+      naming_others(resumed_,
+                    [&] { differences = resume_checkpoint(resumed_, trainer, session.control(), identity, progress); });
+    }
+    site_.doing("waiting for other ranks");
+  });
+  session.agree([&] { trainer.require_same_state(); });
+  if (site_.first && !head.empty()) {
+    std::cout << "  head       " << o_.init << " has another number of classes; these tensors are not taken from it:";
+    for (const std::string& name : head) {
+      std::cout << ' ' << name;
+    }
+    std::cout << '\n';
+  }
+  if (site_.first && !resumed_.empty()) {
+    print_resumed(std::cout, resumed_, progress, differences);
+  }
+  settle_best(resolved(recipe.best, trainer.options().average.on(), is_regression(trainer)), progress);
+  return progress;
+}
+
+void StartingPoint::settle_best(const BestBy& best, RunProgress& progress) {
+  std::optional<double> value = progress.best;
+  site_.session.agree([&] {
+    if (!site_.first) {
+      return;
+    }
+    const Position& at = progress.position;
+    const bool another = lies_in(resumed_, o_.out) && !is_last_of(resumed_, o_.out);
+    const bool done = at.epoch >= o_.run.epochs || (o_.run.steps > 0 && at.step >= o_.run.steps);
+    goes_back_ = another && !(done && !find_folder(o_.out + "/last").empty());
+    if (another && !goes_back_) {  // nothing is left to do: nothing is written over
+      return;
+    }
+    const BestOfResumed found = best_of_resumed(o_.out, progress, best, goes_back_);
+    value = found.value;
+    if (!resumed_.empty()) {
+      site_.files.resumes({.event = {{"from", resumed_}, {"epoch", at.epoch}, {"step", at.step}},
+                           .from_another = goes_back_,
+                           .best_from = found.copy_from});
+    }
+    if (progress.best && !value) {
+      std::cout << "  best       " << o_.out << "/best is not the best of " << resumed_
+                << "; the next evaluation will be\n"
+                << std::flush;
+    }
+  });
+  goes_back_ = site_.number_of_first(goes_back_ ? 1 : 0) != 0;
+  const bool known = site_.number_of_first(value ? 1 : 0) != 0;
+  const double number = site_.number_of_first(value.value_or(0));
+  progress.best = known ? std::optional(number) : std::nullopt;
+}
+
+}  // namespace lockstep::nn::detail

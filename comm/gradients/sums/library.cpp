@@ -1,0 +1,37 @@
+#include <lockstep/comm/gradients/sums/detail/kinds.hpp>
+#include <lockstep/comm/gradients/sums/detail/rounded_sum.hpp>
+
+namespace lockstep::comm {
+namespace {
+
+/// SumOrder::library: the communicator's all-reduce, by which every rank gets every sum. Where ranks divide a bucket
+/// its reduce-scatter, by which a rank gets the sums of its part; the rest is too short to be divided, and is
+/// all-reduced.
+class Library final : public RoundedSum {
+ public:
+  Library(DType dtype, bool divided) : RoundedSum(dtype), divided_(divided) {}
+  [[nodiscard]] bool divides() const override { return divided_; }
+
+ private:
+  void sum(SumPlace& place, int bucket, const TensorView& /*gradients*/, const TensorView& sent) override {
+    if (!place.divided) {
+      place.communicator.all_reduce(place.stream, sent);
+      return;
+    }
+    if (const TensorView own = place.own(bucket, sent); own.numel() > 0) {
+      place.communicator.reduce_scatter(place.stream, place.parts(bucket, sent), own);
+    }
+    if (const TensorView rest = place.rest(bucket, sent); rest.numel() > 0) {
+      place.communicator.all_reduce(place.stream, rest);
+    }
+  }
+  bool divided_;
+};
+
+}  // namespace
+
+std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided) {
+  return std::make_shared<Library>(dtype, divided);
+}
+
+}  // namespace lockstep::comm

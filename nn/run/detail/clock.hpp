@@ -1,0 +1,12 @@
+#pragma once
+
+#include <chrono>
+
+namespace lockstep::nn::detail {
+
+/// Seconds of a clock that only goes forward.
+[[nodiscard]] inline double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace lockstep::nn::detail

@@ -1,0 +1,11 @@
+#pragma once
+
+#include <lockstep/nn/run/detail/run_arguments.hpp>
+
+namespace lockstep::nn::detail {
+
+/// What run_training() expects of its arguments, before the first step. UsageError for options out of
+/// range, and on every rank when the ranks differ in them or in where the run stands. Collective.
+void require_run(const RunArguments& run, const RunProgress& progress);
+
+}  // namespace lockstep::nn::detail

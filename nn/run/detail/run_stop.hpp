@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include <lockstep/nn/run/detail/clock.hpp>
+#include <lockstep/nn/run/detail/run_arguments.hpp>
+
+namespace lockstep::nn::detail {
+
+/// Stops a run by a signal (RunOptions::stop) or by its time (max_seconds), which begins with this object: the ranks
+/// agree, as a signal reaches them at different steps. They ask each other after a step that is stop_within long or
+/// longer, and after as many shorter ones as take that time.
+class RunStop {
+ public:
+  explicit RunStop(const RunArguments& run) : run_(run), looked_at_(run.trainer.position().step) {}
+  /// After a step. Collective.
+  void look();
+  /// Why the run stops; none: it goes on. The same on every rank.
+  [[nodiscard]] const std::optional<RunEnd>& end() const { return end_; }
+
+ private:
+  const RunArguments& run_;
+  std::optional<RunEnd> end_;
+  double begin_ = now_s();
+  double looked_ = begin_;      ///< when the ranks asked each other last
+  std::int64_t looked_at_;      ///< and behind which step
+  std::int64_t next_look_ = 0;  ///< the step behind which they do next
+};
+
+}  // namespace lockstep::nn::detail
