@@ -53,9 +53,6 @@ struct Measurement {
   double payload_bytes = 0;  ///< bytes that one call delivers, on one rank
   /// Bytes that memories or links carry for it, on one rank, as the measuring function defines it.
   double traffic_bytes = 0;
-
-  [[nodiscard]] double payload_per_second() const { return payload_bytes / samples.median(); }
-  [[nodiscard]] double traffic_per_second() const { return traffic_bytes / samples.median(); }
 };
 
 }  // namespace lockstep::measure

@@ -41,18 +41,6 @@ double Samples::max() const {
   return seconds.empty() ? kNothing : *std::max_element(seconds.begin(), seconds.end());
 }
 
-double Samples::stddev() const {
-  if (seconds.size() < 2) {
-    return seconds.empty() ? kNothing : 0;
-  }
-  const double middle = mean();
-  double squares = 0;
-  for (const double value : seconds) {
-    squares += (value - middle) * (value - middle);
-  }
-  return std::sqrt(squares / static_cast<double>(seconds.size() - 1));
-}
-
 std::optional<double> Samples::percentile(double percent) const {
   require<UsageError>(percent > 0 && percent < 100, "percentile is ", percent, ", expected a value between 0 and 100");
   const auto count = static_cast<double>(seconds.size());

@@ -18,7 +18,6 @@ struct Samples {
   [[nodiscard]] double mean() const;
   [[nodiscard]] double min() const;
   [[nodiscard]] double max() const;
-  [[nodiscard]] double stddev() const;  ///< of the sample (n - 1); 0 for one value
   /// The smallest value that at least `percent` of the values do not exceed (nearest rank). Empty unless at least one
   /// value is expected beyond it: p50 needs 2 values, p95 20, p99 100. UsageError unless 0 < percent < 100.
   [[nodiscard]] std::optional<double> percentile(double percent) const;

@@ -5,34 +5,20 @@
       --common '--model resnet20 --data idx:FASHION --epochs 2 --batch-size 128 --threads 1' \\
       'fp32=' 'bf16=--compress bf16' 'powersgd=--compress powersgd:2'
 
-A run is NAME=OPTIONS. Each seed trains all of them once, one after the other. Printed are the accuracy after the last epoch in
+A run is NAME=OPTIONS, or NAME=PROGRAM: OPTIONS. Each seed trains all of them once, one after the other. Printed are the accuracy after the last epoch in
 percent, the mean over the seeds, what it is above the first name's mean in points, and the bytes that a rank's gradients are
 when they travel, a step. Exit status 1 when a mean is more than --points below the first's. With --ranks N by mpirun.
 """
 import argparse
 import datetime
-import json
-import os
-import shlex
 import statistics
-import subprocess
 import sys
-import tempfile
+
+from compare_runs import events_of, parse
 
 
-def run(a, options, seed):
-    with tempfile.TemporaryDirectory() as out:
-        command = [a.program] + shlex.split(a.common) + shlex.split(options)
-        command += ["--seed", str(seed), "--devices", "cpu", "--out", os.path.join(out, "run")]
-        if a.ranks > 1:
-            command = ["mpirun", "-np", str(a.ranks)] + command
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=dict(os.environ, OMP_WAIT_POLICY="passive"))
-        if done.returncode != 0:
-            sys.exit(f"compare_accuracy.py: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
-        with open(os.path.join(out, "run", "metrics.jsonl")) as lines:
-            events = [json.loads(line) for line in lines]
-    last = [e for e in events if e["event"] == "epoch"][-1]
+def run(a, program, options, seed):
+    last = [e for e in events_of(a, program, options, "--seed", str(seed)) if e["event"] == "epoch"][-1]
     return 100 * last["test_accuracy"], last["gradient_bytes"], last["sent_bytes"]
 
 
@@ -45,23 +31,18 @@ def main():
     p.add_argument("--common", default="", help="options of all runs")
     p.add_argument("runs", nargs="+", metavar="NAME=OPTIONS")
     a = p.parse_args()
-    runs = []
-    for text in a.runs:
-        name, found, options = text.partition("=")
-        if not found:
-            sys.exit(f"compare_accuracy.py: '{text}' is no run, expected NAME=OPTIONS")
-        runs.append((name, options))
-    results = {name: [] for name, _ in runs}
+    runs = [parse(text, a.program) for text in a.runs]
+    results = {name: [] for name, _, _ in runs}
     for seed in a.seeds:
-        for name, options in runs:
-            results[name].append(run(a, options, seed))
+        for name, program, options in runs:
+            results[name].append(run(a, program, options, seed))
             print(f"seed {seed}, {name}: {results[name][-1][0]:.2f} %", file=sys.stderr, flush=True)
     first = statistics.mean(r[0] for r in results[runs[0][0]])
-    width = max(len(name) for name, _ in runs)
+    width = max(len(name) for name, _, _ in runs)
     print(f"{datetime.date.today()}, {a.ranks} rank(s); {a.common}\n")
     print(" " * width + "".join(f"  seed {seed:<3}" for seed in a.seeds) + "   mean    above the first   kB a step")
     short = []
-    for name, options in runs:
+    for name, _, options in runs:
         accuracies = [r[0] for r in results[name]]
         above = statistics.mean(accuracies) - first
         _, whole, sent = results[name][0]

@@ -29,25 +29,29 @@ import tempfile
 def parse(text, program):
     name, found, options = text.partition("=")
     if not found:
-        sys.exit(f"compare_runs.py: '{text}' is no run, expected NAME=OPTIONS")
+        sys.exit(f"{os.path.basename(sys.argv[0])}: '{text}' is no run, expected NAME=OPTIONS")
     own, colon, rest = options.partition(": ")
     return (name, own, rest) if colon else (name, program, options)
 
 
-def rate(a, program, options):
+def events_of(a, program, options, *more):
+    """The lines of metrics.jsonl of one run on the host."""
     with tempfile.TemporaryDirectory() as out:
-        command = [program] + shlex.split(a.common) + shlex.split(options) + ["--devices", "cpu", "--out", os.path.join(out, "run")]
+        command = [program] + shlex.split(a.common) + shlex.split(options) + [*more, "--devices", "cpu", "--out", os.path.join(out, "run")]
         if a.ranks > 1:
             command = ["mpirun", "-np", str(a.ranks)] + command
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               env=dict(os.environ, OMP_WAIT_POLICY="passive"))
         if done.returncode != 0:
-            sys.exit(f"compare_runs.py: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+            sys.exit(f"{os.path.basename(sys.argv[0])}: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
         with open(os.path.join(out, "run", "metrics.jsonl")) as lines:
-            events = [json.loads(line) for line in lines]
-    rates = [value for e in events if e["event"] == "step" for key, value in e.items() if key.endswith("s_per_second")]
+            return [json.loads(line) for line in lines]
+
+
+def rate(a, program, options):
+    rates = [value for e in events_of(a, program, options) if e["event"] == "step" for key, value in e.items() if key.endswith("s_per_second")]
     if len(rates) < 3:
-        sys.exit(f"compare_runs.py: {shlex.join(command)} reported {len(rates)} times, expected at least 3: more --steps, or a "
+        sys.exit(f"compare_runs.py: {program} {options} reported {len(rates)} times, expected at least 3: more --steps, or a "
                  "smaller --log-every")
     return statistics.median(rates[1:])
 
@@ -92,4 +96,5 @@ def main():
               f"    {options}".rstrip())
 
 
-main()
+if __name__ == "__main__":
+    main()

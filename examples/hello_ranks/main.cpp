@@ -15,6 +15,7 @@
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/base/schema.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
@@ -113,9 +114,9 @@ int run(comm::Session& session, int argc, char** argv) {
       [&] { require<StateError>(sum == expected, "the sum of all ranks is ", sum, ", expected ", expected); });
 
   if (session.rank() == 0) {
-    std::printf("%s\n%d rank%s on %d node%s, %s\n%s\n", build_description().c_str(), session.size(),
-                session.size() == 1 ? "" : "s", session.nodes(), session.nodes() == 1 ? "" : "s",
-                session.description().c_str(), session.launch().description().c_str());
+    std::printf("%s\n%s on %s, %s\n%s\n", build_description().c_str(), counted(session.size(), "rank").c_str(),
+                counted(session.nodes(), "node").c_str(), session.description().c_str(),
+                session.launch().description().c_str());
     for (const std::string& text : lines) {
       std::printf("%s\n", text.c_str());
     }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstring>
 #include <exception>
@@ -264,7 +263,6 @@ struct Loader::Impl {
   std::int64_t taken = 0;  // batches that next() has begun to return
   Memory own;              // of next(), without workers
   std::exception_ptr failed;
-  double waited = 0;
   std::vector<std::thread> workers;
 };
 
@@ -307,7 +305,6 @@ Loader::~Loader() = default;
 
 const Batch& Loader::next() {
   Impl& state = *impl_;
-  const auto start = std::chrono::steady_clock::now();
   if (state.failed != nullptr) {
     std::rethrow_exception(state.failed);
   }
@@ -323,16 +320,11 @@ const Batch& Loader::next() {
     state.space.notify_all();
     state.filled.wait(lock, [&] { return slot.ready == number; });
   }
-  state.waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (slot.error != nullptr) {
     state.failed = slot.error;
     std::rethrow_exception(state.failed);
   }
   return slot.batch;
-}
-
-double Loader::wait_seconds() const {
-  return impl_->waited;
 }
 
 }  // namespace lockstep::nn

@@ -48,9 +48,6 @@ class Loader {
   /// of its batch, and again by every later call.
   const Batch& next();
 
-  /// Seconds that next() has spent waiting for workers (without workers: reading), in total.
-  [[nodiscard]] double wait_seconds() const;
-
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -152,10 +152,6 @@ void print(std::ostream& out, const std::string& name, const Line& line) {
 
 }  // namespace
 
-std::span<const GpuDescription> known_gpus() {
-  return kGpus;
-}
-
 std::string known_gpu_names() {
   std::string names;
   for (const GpuDescription& gpu : kGpus) {

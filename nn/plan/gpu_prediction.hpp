@@ -1,6 +1,5 @@
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,7 +25,6 @@ struct GpuDescription {
   ops::ChipMemory chip{};
 };
 
-[[nodiscard]] std::span<const GpuDescription> known_gpus();
 [[nodiscard]] const GpuDescription& known_gpu(std::string_view name);  ///< UsageError that names those there are
 [[nodiscard]] std::string known_gpu_names();                           ///< "a100, h100, ..."
 

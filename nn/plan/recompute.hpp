@@ -14,7 +14,6 @@ namespace lockstep::nn {
 /// beside others, PlanOptions::beside, which make tensors live longer and come after the choice).
 enum class Recompute : unsigned char { off, cheap, blocks };
 [[nodiscard]] std::string_view name_of(Recompute recompute);
-[[nodiscard]] Recompute parse_recompute(std::string_view name);  ///< inverse of name_of; UsageError otherwise
 
 /// What a plan computes again in backward (PlanOptions::recompute), and what that saves.
 struct Recomputed {

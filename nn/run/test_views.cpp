@@ -14,12 +14,6 @@
 
 namespace lockstep::nn {
 
-namespace {
-
-constexpr std::array<TestViews, 3> kAll{TestViews::none, TestViews::mirror, TestViews::mirror_translate};
-
-}  // namespace
-
 std::string_view name_of(TestViews views) {
   switch (views) {
     case TestViews::none:
@@ -30,15 +24,6 @@ std::string_view name_of(TestViews views) {
       return "mirror-translate";
   }
   throw UsageError("test views: an unknown value");
-}
-
-TestViews parse_test_views(std::string_view name) {
-  for (const TestViews views : kAll) {
-    if (name_of(views) == name) {
-      return views;
-    }
-  }
-  throw UsageError("test views are " + printable(std::string(name)) + ", expected none, mirror or mirror-translate");
 }
 
 std::span<const TestView> test_views(TestViews views) {

@@ -20,8 +20,7 @@ enum class TestViews : unsigned char {
   mirror,           ///< and mirrored left to right, half each
   mirror_translate  ///< both also one pixel up and left and one down and right: 1/4 each as they are, 1/8 each moved
 };
-[[nodiscard]] std::string_view name_of(TestViews views);          ///< "none", "mirror", "mirror-translate"
-[[nodiscard]] TestViews parse_test_views(std::string_view name);  ///< UsageError for other names
+[[nodiscard]] std::string_view name_of(TestViews views);  ///< "none", "mirror", "mirror-translate"
 
 /// One of the views: out[h, w] = image[h + shift, w' + shift], with w' = W - 1 - w when mirrored; what lies outside is
 /// reflected about the edge pixels. weights add up to 1.

@@ -138,10 +138,6 @@ std::string to_string(const std::vector<GpuInfo>& gpus) {
   return text.empty() ? "none" : text;
 }
 
-DeviceRequest DeviceRequest::from_count(int count) {
-  return of_count(std::to_string(count), count);
-}
-
 DeviceRequest DeviceRequest::of_count(std::string text, int count) {
   if (count == -1) {
     return {std::move(text), AllGpus{}};
@@ -162,15 +158,6 @@ DeviceRequest DeviceRequest::of_list(std::string text, std::vector<std::variant<
     }
   }
   return {std::move(text), Gpus{std::move(named)}};
-}
-
-DeviceRequest DeviceRequest::from_list(std::span<const int> indices) {
-  std::string text = "[";
-  for (const int index : indices) {
-    text += concat(text.size() == 1 ? "" : ", ", index);
-  }
-  text += "]";
-  return parse(text);
 }
 
 DeviceRequest DeviceRequest::parse(std::string_view given) {

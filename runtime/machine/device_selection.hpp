@@ -58,12 +58,6 @@ class DeviceRequest {
   /// Everything else is a UsageError that says what to write instead: an empty text, "0", "[]", negative indices, names
   /// given twice, MIG slices.
   [[nodiscard]] static DeviceRequest parse(std::string_view text);
-  /// The request for a number of GPUs: -1 for all, else the first `count`. UsageError for 0 and below -1.
-  [[nodiscard]] static DeviceRequest from_count(int count);
-  [[nodiscard]] static DeviceRequest from_count(bool) = delete;
-  [[nodiscard]] static DeviceRequest from_count(double) = delete;
-  /// GPUs by index. UsageError for an empty list, a negative index, and one that is given twice.
-  [[nodiscard]] static DeviceRequest from_list(std::span<const int> indices);
 
   /// The same request, and the same text for messages, with these GPUs by UUID: for usable:N, once its GPUs are found.
   /// UsageError as for a list.

@@ -2,7 +2,6 @@
 // cost nothing; what they write is read again.
 #include <algorithm>
 #include <fstream>
-#include <regex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -347,16 +346,6 @@ TEST(BenchAllReduce, OneRankHasNoBusBandwidth) {
     EXPECT_FALSE(line.contains("busbw") || line.contains("percent_of_copy")) << line;
   }
   expect_refused(run(0, "bench_allreduce", "--collectives reduce"), {"reduce_scatter"});
-}
-
-TEST(BenchPrograms, TraceComparesStepsInPairs) {
-  const Ended ended =
-      run(0, "bench_trace", std::string(kMpirun.empty() ? "" : "--devices cpu:2 ") + "--pairs 2 --batch-per-rank 2");
-  ASSERT_EQ(ended.code, 0) << ended.output;
-  EXPECT_TRUE(std::regex_search(ended.output, std::regex("2 pairs of steps, [1-9][0-9]+ spans a recorded step\n"
-                                                         "median step .*: ratio [0-9.]+, 95 % [0-9.]+ to [0-9.]+\n")))
-      << ended.output;
-  EXPECT_EQ(run(0, "bench_trace", "--devices cpu --pairs 0").code, 2);
 }
 
 TEST(BenchPrograms, TwoRanks) {

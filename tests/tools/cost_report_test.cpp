@@ -11,9 +11,10 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/cost/cost_fit.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 #include "tools/lockstep_cost/limits.hpp"
-#include "tools/lockstep_cost/plot.hpp"
+#include "tools/svg/plot.hpp"
 
 namespace lockstep::tools {
 namespace {
@@ -168,8 +169,11 @@ TEST(CostPlot, OddDataDraw) {
 
 /// 2.5 % are as high anywhere; on a logarithmic axis they would not be.
 TEST(CostPlot, PerCentsAreOnALinearAxis) {
-  const std::string svg = line_plots(
-      "t", "s", {{.title = "e", .scale = Scale::percent, .curves = {{"e", {{8, 100}, {16, 97.5}, {32, 50}}}}}});
+  const std::string svg =
+      line_plots("t", "s",
+                 {{.title = "e",
+                   .y = {.scale = Axis::Scale::counted, .text = [](double value) { return digits(value, 1) + " %"; }},
+                   .curves = {{"e", {{8, 100}, {16, 97.5}, {32, 50}}}}}});
   EXPECT_EQ(fault_of(svg), "");
   std::vector<double> heights;
   for (std::size_t at = svg.find(" cy=\""); at != std::string::npos; at = svg.find(" cy=\"", at + 1)) {

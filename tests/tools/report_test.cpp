@@ -3,7 +3,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <limits>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -130,9 +130,9 @@ TEST_F(Report, AResumeIsDrawnWhereItsRunIs) {
                                            report(20, "\"loss\":2")));
   const RunLog two = read_run(run("b", report(3, "\"loss\":3,\"top_k_accuracy\":0.5")));
   int charts = 0;
-  for (const Chart& chart : charts_of({one, two})) {
+  for (const Panel& chart : charts_of({one, two})) {
     const bool loss = chart.title.starts_with("loss");
-    EXPECT_EQ(chart.resumed.size(), loss ? 1U : 0U) << chart.title;
+    EXPECT_EQ(chart.marks.size(), loss ? 1U : 0U) << chart.title;
     ++charts;
   }
   EXPECT_EQ(charts, 2);
@@ -164,26 +164,24 @@ TEST_F(Report, ChartsShareTrainingAndEvaluation) {
                                              "\n"));
   RunLog second = first;
   second.name = "b";
-  const std::vector<Chart> charts = charts_of({first, second});
+  const std::vector<Panel> charts = charts_of({first, second});
   std::vector<std::string> titles;
-  for (const Chart& chart : charts) {
+  for (const Panel& chart : charts) {
     titles.push_back(chart.title);
   }
   ASSERT_EQ(titles,
             (std::vector<std::string>{"loss", "learning rate", "exposed communication, ms a step", "bits", "own"}));
-  ASSERT_EQ(charts[0].series.size(), 4U);  // each run's training and evaluation
-  EXPECT_EQ(charts[0].series[1].label, "a, evaluation");
-  EXPECT_TRUE(charts[0].series[1].evaluation);
-  EXPECT_EQ(charts[0].series[1].points[0].value, 5);
-  EXPECT_EQ(charts[0].series[3].colour, 1);
-  EXPECT_EQ(charts[2].series[0].points[0].value, 2);  // milliseconds
-  EXPECT_EQ(charts[3].series[1].points[0].value, 2);
+  ASSERT_EQ(charts[0].curves.size(), 4U);  // each run's training and evaluation
+  EXPECT_EQ(charts[0].curves[1].label, "a, evaluation");
+  EXPECT_EQ(charts[0].curves[1].dots[0].second, 5);
+  EXPECT_EQ(charts[0].curves[3].colour, 1);
+  EXPECT_EQ(charts[2].curves[0].dots[0].second, 2);  // milliseconds
+  EXPECT_EQ(charts[3].curves[1].dots[0].second, 2);
 }
 
 /// Where a point lies is computed here from the frame and from what the axis says.
 TEST_F(Report, PointsLieWhereTheAxesSay) {
-  const Chart chart{
-      .title = "t", .series = {{.label = "s", .points = {{0, 0.5}, {50, 3}, {200, 1.25}}}}, .resumed = {}};
+  const Panel chart{.title = "t", .curves = {{.label = "s", .line = {{0, 0.5}, {50, 3}, {200, 1.25}}}}};
   const std::string picture = draw(chart);
   // Ticks of 0.5 from 0.5 to 3 on 220 pixels below 12; steps 0 to 200 on 480 pixels right of 62.
   expect_parts(picture, {">0.5</text>", ">1</text>", ">2.5</text>", ">3</text>", ">150</text>", ">200</text>",
@@ -191,22 +189,29 @@ TEST_F(Report, PointsLieWhereTheAxesSay) {
   EXPECT_EQ(picture.find(">3.5</text>"), std::string::npos);
 }
 
+/// Every point lies in the frame, whatever the values are.
 TEST_F(Report, ScalesOfOddValues) {
-  const auto scale = [](const Points& points) {
-    return scale_of({.title = "", .series = {{.label = "", .points = points}}, .resumed = {}});
+  const auto drawn = [](const PlotPoints& points) {
+    const std::string picture =
+        draw({.title = "", .x = {.scale = Axis::Scale::counted}, .curves = {{.label = "", .line = points}}});
+    EXPECT_EQ(picture.find("nan"), std::string::npos) << picture;
+    const std::size_t at = picture.find("points=\"");
+    std::istringstream numbers(picture.substr(at == std::string::npos ? 0 : at + 8));
+    for (std::size_t i = 0; i < points.size(); ++i) {
+      double x = -1;
+      double y = -1;
+      char comma = 0;
+      EXPECT_TRUE(numbers >> x >> comma >> y) << picture;
+      EXPECT_TRUE(x >= 62 && x <= 542 && y >= 12 && y <= 232) << x << ' ' << y;
+    }
+    return picture;
   };
-  const ChartScale same = scale({{3, 7}, {4, 7}});
-  EXPECT_LT(same.least, 7);
-  EXPECT_GT(same.most, 7);
-  const ChartScale zero = scale({{1, 0}});
-  EXPECT_LT(zero.least, zero.most);
-  EXPECT_LT(zero.first_step, zero.last_step);
-  const ChartScale huge = scale({{1, -1e300}, {std::numeric_limits<std::int64_t>::max(), 1e300}});
-  EXPECT_LE(huge.least, -1e300);
-  EXPECT_GE(huge.most, 1e300);
-  const ChartScale tiny = scale({{1, 1e-12}, {2, 3e-12}});
-  EXPECT_NEAR(tiny.value_step, 5e-13, 1e-18);
-  expect_parts(draw({.title = "", .series = {{.label = "", .points = {}}}, .resumed = {}}), {"no finite value"});
+  drawn({{3, 7}, {4, 7}});
+  drawn({{1, 0}});
+  drawn({{0, 0}});
+  drawn({{1, -1e300}, {9e18, 1e300}});
+  expect_parts(drawn({{1, 1e-12}, {2, 3e-12}}), {">1.5e-12</text>", ">3e-12</text>"});
+  expect_parts(draw({.title = "", .curves = {{.label = ""}}}), {"nothing measured"});
 }
 
 TEST_F(Report, LongCurvesKeepTheirExtremes) {

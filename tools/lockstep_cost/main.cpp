@@ -137,9 +137,8 @@ int run(comm::Session& session, int argc, char** argv) {
   const comm::CpuShare share = comm::cpu_share(session);
   survey.threads = options.threads > 0 ? options.threads : share.threads();
   if (first) {
-    std::printf("%s\n%d rank%s on %d node%s, %s\n", build_description().c_str(), session.size(),
-                session.size() == 1 ? "" : "s", session.nodes(), session.nodes() == 1 ? "" : "s",
-                session.description().c_str());
+    std::printf("%s\n%s on %s, %s\n", build_description().c_str(), counted(session.size(), "rank").c_str(),
+                counted(session.nodes(), "node").c_str(), session.description().c_str());
     std::fflush(stdout);
   }
 

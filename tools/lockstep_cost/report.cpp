@@ -7,7 +7,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
-#include "tools/lockstep_cost/plot.hpp"
+#include "tools/svg/plot.hpp"
 
 namespace lockstep::tools {
 
@@ -93,11 +93,11 @@ Curve curve(const CostPath& path, Value value) {
   return result;
 }
 
-std::vector<Limit> limits_of(const std::vector<const CostPath*>& paths) {
-  std::vector<Limit> limits;
+std::vector<Mark> limits_of(const std::vector<const CostPath*>& paths) {
+  std::vector<Mark> limits;
   for (const CostPath* path : paths) {
     const std::string label = concat(path->limit_text, ": ", rate_text(path->limit_bytes_per_s));
-    const bool known = std::any_of(limits.begin(), limits.end(), [&](const Limit& l) { return l.label == label; });
+    const bool known = std::any_of(limits.begin(), limits.end(), [&](const Mark& l) { return l.label == label; });
     if (path->limit_bytes_per_s > 0 && !known) {
       limits.push_back({label, path->limit_bytes_per_s});
     }
@@ -284,11 +284,13 @@ std::vector<std::pair<std::string, std::string>> plots(const CostFile& file) {
   std::vector<std::pair<std::string, std::string>> result;
   const std::string where = concat(about(file, "cpu"), ", ", ranks_text(file));
   const std::string how = "; dots: medians, lines: the fitted alpha-beta model";
+  const Axis sizes{.scale = Axis::Scale::log2, .name = "size of the message", .text = bytes_text};
+  const Axis rates{.scale = Axis::Scale::log10, .text = rate_text};
   // Two panels: on a machine with a GPU one would have more curves than there are colours.
   std::vector<Panel> copies;
   for (const bool on_host : {true, false}) {
-    Panel panel{.title = concat("Payload per second of one rank, ", on_host ? "host memory" : "GPU"),
-                .scale = Scale::bytes_per_second};
+    Panel panel{
+        .title = concat("Payload per second of one rank, ", on_host ? "host memory" : "GPU"), .x = sizes, .y = rates};
     std::vector<const CostPath*> shown;
     for (const CostPath& path : file.paths) {
       if (is_copy(path) && path.name.starts_with("copy/host/") == on_host && !path.points.empty()) {
@@ -305,8 +307,8 @@ std::vector<std::pair<std::string, std::string>> plots(const CostFile& file) {
     result.emplace_back("copies.svg", line_plots("What a copy costs", where + how, copies));
   }
   if (const auto reduces = all_reduces(file); !reduces.empty()) {
-    Panel time{.title = "Time", .scale = Scale::seconds, .curves = {}};
-    Panel bus{.title = "Bus bandwidth", .scale = Scale::bytes_per_second, .curves = {}, .limits = limits_of(reduces)};
+    Panel time{.title = "Time", .x = sizes, .y = {.scale = Axis::Scale::log10, .text = seconds_text}};
+    Panel bus{.title = "Bus bandwidth", .x = sizes, .y = rates, .limits = limits_of(reduces)};
     for (const CostPath* path : reduces) {
       const std::string ranks = concat(file.ranks, " ranks");
       const std::string label =

@@ -1,6 +1,5 @@
 #include "tools/lockstep_devices/host_facts.hpp"
 
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
+#include <lockstep/runtime/machine/processors.hpp>
 #include <lockstep/runtime/tensor/buffer.hpp>
 
 namespace lockstep::tools {
@@ -89,21 +89,6 @@ std::string lower(std::string text) {
 
 }  // namespace
 
-int processors_in(const std::string& list) {
-  int count = 0;
-  std::istringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
-    const std::optional<std::int64_t> first = number_of(part);
-    const std::size_t dash = part.find('-');
-    const std::optional<std::int64_t> last = dash == std::string::npos ? first : number_of(part.substr(dash + 1));
-    if (!first || !last || *last < *first) {
-      return 0;
-    }
-    count += static_cast<int>(*last - *first + 1);
-  }
-  return count;
-}
-
 std::optional<int> pcie_generation(const std::string& speed) {
   double rate = 0;
   std::istringstream words(speed);
@@ -123,9 +108,7 @@ HostFacts read_host(const std::string& root) {
   std::array<char, 256> name{};
   static_cast<void>(::gethostname(name.data(), name.size() - 1));
   host.name = name.data();
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  host.usable = ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+  host.usable = ProcessorSet::of_this_thread().count();
 
   std::ifstream cpuinfo(root + "/proc/cpuinfo");
   for (std::string line; host.processor.empty() && std::getline(cpuinfo, line);) {
@@ -136,7 +119,7 @@ HostFacts read_host(const std::string& root) {
   host.memory_bytes = kilobytes(root + "/proc/meminfo", "MemTotal");
 
   const std::string cpus = root + "/sys/devices/system/cpu/";
-  host.processors = processors_in(line_of(cpus + "online"));
+  host.processors = ProcessorSet::parse(line_of(cpus + "online")).count();
   std::set<std::pair<int, int>> cores;
   std::set<int> sockets;
   std::map<std::tuple<int, std::string, std::uint64_t>, std::set<std::string>> caches;  // by the processors of each
@@ -167,7 +150,7 @@ HostFacts read_host(const std::string& root) {
                            .type = type,
                            .bytes = bytes,
                            .count = static_cast<int>(sharing.size()),
-                           .sharers = processors_in(*sharing.begin())});
+                           .sharers = ProcessorSet::parse(*sharing.begin()).count()});
   }
   const std::string nodes = root + "/sys/devices/system/node/";
   for (const int node : numbered(nodes, "node")) {

@@ -49,8 +49,6 @@ struct PciFacts {
 /// pci: "0000:3b:00.0", in any case.
 [[nodiscard]] PciFacts read_pci(const std::string& pci, const std::string& root = "");
 
-/// The number of processors in a list: 5 for "0-3,8". 0 for a text that is no list of processors.
-[[nodiscard]] int processors_in(const std::string& list);
 /// The PCIe generation of "16.0 GT/s PCIe" (PCI Express Base Specification: 2.5, 5, 8, 16, 32, 64 GT/s); empty
 /// otherwise.
 [[nodiscard]] std::optional<int> pcie_generation(const std::string& speed);

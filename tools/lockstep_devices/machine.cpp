@@ -54,8 +54,8 @@ std::string size_text(std::optional<std::uint64_t> bytes) {
   return bytes ? bytes_text(static_cast<double>(*bytes)) : kUnknown;
 }
 
-std::string amount(std::optional<int> count, const std::string& what) {
-  return count ? concat(*count, ' ', what, *count == 1 ? "" : "s") : concat(what, "s ", kUnknown);
+std::string amount(std::optional<int> count, const char* what) {
+  return count ? counted(*count, what) : concat(what, "s ", kUnknown);
 }
 
 std::string width_text(std::optional<int> generation, std::optional<int> width) {

@@ -30,10 +30,6 @@ const char* unit_of(nn::PackedIds ids) {
   return ids == nn::PackedIds::text ? "bytes of text" : "tokens";
 }
 
-std::string number_of(std::int64_t number, const char* what) {
-  return concat(number, ' ', what, number == 1 ? "" : "s");
-}
-
 /// A line for each damage, and how many more there are.
 std::string damage_text(const nn::PackedCheck& check) {
   std::string text;
@@ -149,7 +145,7 @@ std::string pack_header(const nn::TokenPack& pack) {
                     options.vocabulary.has_value() ? concat("ids are below ", *options.vocabulary)
                                                    : std::string("any ids (--vocabulary)"));
   }
-  return concat("lockstep-pack\n  source     ", displayed(options.source), ": ", number_of(pack.files(), "file"), ", ",
+  return concat("lockstep-pack\n  source     ", displayed(options.source), ": ", counted(pack.files(), "file"), ", ",
                 pack.train_tokens(), ' ', unit_of(pack.ids()), " to train on and ", pack.validation_tokens(),
                 " for validation\n  file       ", displayed(options.out),
                 options.overwrite ? ", an older one is replaced" : "", "; appears when it is whole\n  stored     ",
@@ -160,7 +156,7 @@ std::string pack_report(const nn::TokenPack& pack, const nn::TokenPackSummary& s
   const bool tokens = pack.ids() == nn::PackedIds::tokens;
   return concat(displayed(pack.options().out), ": ", pack.train_tokens(), ' ', unit_of(pack.ids()), " to train on and ",
                 pack.validation_tokens(), " for validation, ", bytes_of(summary.bytes), ", in ", duration(seconds),
-                "\n  the largest id is ", summary.vocabulary - 1, "; ", number_of(summary.width, "byte"),
+                "\n  the largest id is ", summary.vocabulary - 1, "; ", counted(summary.width, "byte"),
                 " each\n  train_text --data packed:", displayed(pack.options().out),
                 tokens ? " --vocabulary N, as with tokens:DIR" : "", "\n");
 }
@@ -187,7 +183,7 @@ std::string check_report(const nn::PackedTokens& file, const nn::PackedCheck& ch
   }
   const auto [train, validation] = tokens_of(file);
   return concat(train, " and ", validation, ' ', unit_of(file.ids()), " of a vocabulary of ", file.vocabulary(),
-                ", in ", file.parts().size(), " parts of ", number_of(file.width(), "byte"), " an id, ", file.bytes(),
+                ", in ", file.parts().size(), " parts of ", counted(file.width(), "byte"), " an id, ", file.bytes(),
                 " bytes: all checksums right\n");
 }
 

@@ -8,7 +8,7 @@
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
-#include "tools/lockstep_report/chart.hpp"
+#include "tools/svg/svg.hpp"
 
 namespace lockstep::tools {
 namespace {
@@ -158,32 +158,26 @@ std::string calibration_of(const Evaluation& e) {
   constexpr double kLeft = 46;
   constexpr double kTop = 10;
   constexpr double kSide = 220;
-  const auto x = [&](double confidence) { return digits(kLeft + kSide * confidence, 1); };
-  const auto y = [&](double accuracy) { return digits(kTop + kSide * (1 - accuracy), 1); };
-  std::string out = concat("<svg viewBox=\"0 0 ", kLeft + kSide + 18, " ", kTop + kSide + 38,
-                           "\" role=\"img\" aria-label=\"calibration\">\n");
+  const auto x = [&](double confidence) { return kLeft + kSide * confidence; };
+  const auto y = [&](double accuracy) { return kTop + kSide * (1 - accuracy); };
+  std::string out = begin_svg(kLeft + kSide + 18, kTop + kSide + 38, "calibration");
   for (const double tick : {0.0, 0.25, 0.5, 0.75, 1.0}) {
-    out += concat("<line class=\"grid\" x1=\"", x(0), "\" x2=\"", x(1), "\" y1=\"", y(tick), "\" y2=\"", y(tick),
-                  "\"/>\n<text x=\"", kLeft - 6, "\" y=\"", y(tick), "\" text-anchor=\"end\">", brief(100 * tick),
-                  "</text>\n<text x=\"", x(tick), "\" y=\"", kTop + kSide + 16, "\" text-anchor=\"middle\">",
-                  brief(100 * tick), "</text>\n");
+    out += line_at(x(0), y(tick), x(1), y(tick), "grid") + text_at(kLeft - 6, y(tick) + 4, brief(100 * tick), kEnd) +
+           text_at(x(tick), kTop + kSide + 16, brief(100 * tick), kMiddle);
   }
   const double width = 1 / static_cast<double>(std::max<std::size_t>(e.bins.size(), 1));
   for (std::size_t b = 0; b < e.bins.size(); ++b) {
     const Evaluation::Bin& bin = e.bins[b];
-    if (bin.samples == 0) {
-      continue;
+    if (bin.samples > 0) {
+      out += rect_at(x(static_cast<double>(b) * width), y(bin.accuracy), kSide * width - 1, kSide * bin.accuracy,
+                     "class=\"c0\" fill=\"currentColor\" fill-opacity=\"0.6\"",
+                     concat(bin.samples, " samples, confidence ", percent(bin.confidence), ", accuracy ",
+                            percent(bin.accuracy))) +
+             dot_at(x(bin.confidence), y(bin.accuracy), 1);
     }
-    out += concat("<rect class=\"c0\" fill=\"currentColor\" fill-opacity=\"0.6\" x=\"",
-                  x(static_cast<double>(b) * width), "\" y=\"", y(bin.accuracy), "\" width=\"",
-                  digits(kSide * width - 1, 1), "\" height=\"", digits(kSide * bin.accuracy, 1), "\"><title>",
-                  bin.samples, " samples, confidence ", percent(bin.confidence), ", accuracy ", percent(bin.accuracy),
-                  "</title></rect>\n<circle class=\"c1\" cx=\"", x(bin.confidence), "\" cy=\"", y(bin.accuracy),
-                  "\" r=\"2.5\"/>\n");
   }
-  out += concat("<line class=\"resumed c7\" x1=\"", x(0), "\" x2=\"", x(1), "\" y1=\"", y(0), "\" y2=\"", y(1),
-                "\"/>\n<text x=\"", x(1), "\" y=\"", kTop + kSide + 32,
-                "\" text-anchor=\"end\">confidence, %</text>\n</svg>\n");
+  out +=
+      line_at(x(0), y(0), x(1), y(1), "mark c7") + text_at(x(1), kTop + kSide + 32, "confidence, %", kEnd) + "</svg>\n";
   return out +
          concat("<p class=\"note\">bar: accuracy of the samples of a confidence, %; mark: their mean confidence; ",
                 "on the line they are equal. Expected calibration error ",

@@ -42,8 +42,7 @@ int main(int argc, char** argv) {
       "  lockstep-report OUT --csv - | column -s, -t        on standard output\n\n"
       "The table has a line of names, then a line for each report (event step) and each epoch (event epoch): run,\n"
       "event, epoch, step, then a column for each value that some run has; empty where there is none.\n\n"
-      "Exit codes: 0; 2 a folder without metrics.jsonl, a damaged line, or a file that cannot be made; 3 a full disk.\n"
-      "A character device or FIFO as FILE is written into.",
+      "Exit codes: 0; 2 a folder without metrics.jsonl, a damaged line, or a file that cannot be made; 3 a full disk.",
       "lockstep-report");
   std::vector<std::string> paths;
   std::string page;
@@ -70,8 +69,6 @@ int main(int argc, char** argv) {
     }
     if (csv->count() == 0 || html->count() > 0) {
       page_out.emplace(html->count() > 0 ? page : default_page(paths.front()));
-      require<FileError>(html->count() > 0 || !page_out->in_place(), page_out->path(),
-                         ": is no regular file, expected one to replace, or nothing; --html names another");
     }
     tools::require_apart(runs, table_out ? &*table_out : nullptr, page_out ? &*page_out : nullptr);
     const bool printed = (table_out && table_out->printed()) || (page_out && page_out->printed());
@@ -80,11 +77,8 @@ int main(int argc, char** argv) {
         (*output)->begin();
       }
     }
-    for (const bool in_place : {false, true}) {  // files first: the reader of a FIFO may never come
-      for (std::optional<tools::Output>* const output : {&table_out, &page_out}) {
-        if (!*output || (*output)->in_place() != in_place) {
-          continue;
-        }
+    for (std::optional<tools::Output>* const output : {&table_out, &page_out}) {
+      if (*output) {
         (*output)->write(output == &table_out ? tools::csv_of(runs) : tools::page_of(runs));
         if (!(*output)->printed()) {
           std::fprintf(printed ? stderr : stdout, "%s\n", (*output)->path().c_str());

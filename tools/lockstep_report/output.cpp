@@ -1,14 +1,11 @@
 #include "tools/lockstep_report/output.hpp"
 
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <span>
 #include <system_error>
 #include <utility>
 
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,13 +41,9 @@ bool same_file(const std::string& one, const std::string& other) {
 Output::Output(std::string path) : path_(std::move(path)) {
   struct stat there {};
   struct stat standard {};
-  const bool is_there = path_ != "-" && ::stat(path_.c_str(), &there) == 0;
-  if (path_ == "-" || path_ == "/dev/stdout" ||
-      (is_there && ::fstat(STDOUT_FILENO, &standard) == 0 && same_thing(there, standard))) {
-    place_ = Place::standard_output;
-  } else if (is_there && (S_ISCHR(there.st_mode) || S_ISFIFO(there.st_mode) || names_descriptor(path_))) {
-    place_ = Place::in_place;  // opened late: opening a FIFO waits for its reader, who may read another first
-  }
+  printed_ =
+      path_ == "-" || path_ == "/dev/stdout" ||
+      (::stat(path_.c_str(), &there) == 0 && ::fstat(STDOUT_FILENO, &standard) == 0 && same_thing(there, standard));
 }
 
 bool Output::harms(const std::string& file) const {
@@ -62,36 +55,22 @@ bool Output::harms(const std::string& file) const {
 }
 
 void Output::begin() {
-  if (place_ == Place::file) {
+  if (!printed_) {
     file_.emplace(path_);
   }
 }
 
 void Output::write(const std::string& text) {
-  if (place_ == Place::standard_output) {
+  if (printed_) {
     std::fwrite(text.data(), 1, text.size(), stdout);
-  } else if (place_ == Place::in_place) {
-    write_in_place(text);
-  } else {
-    try {
-      file_->write(std::as_bytes(std::span(text)));
-      file_->commit();
-    } catch (const FileError& failure) {
-      throw WriteError(failure.what());
-    }
+    return;
   }
-}
-
-void Output::write_in_place(const std::string& text) const {
-  const int descriptor = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
-  require<FileError>(descriptor >= 0, path_, ": cannot be opened: ", std::strerror(errno));
-  std::FILE* const out = ::fdopen(descriptor, "w");
-  require<FileError>(out != nullptr, path_, ": cannot be opened: ", std::strerror(errno));
-  const bool written = std::fwrite(text.data(), 1, text.size(), out) == text.size() && std::fflush(out) == 0;
-  const int error = errno;
-  const bool closed = std::fclose(out) == 0;
-  require<WriteError>(written, path_, ": cannot be written: ", std::strerror(error));
-  require<WriteError>(closed, path_, ": cannot be closed: ", std::strerror(errno));
+  try {
+    file_->write(std::as_bytes(std::span(text)));
+    file_->commit();
+  } catch (const FileError& failure) {
+    throw WriteError(failure.what());
+  }
 }
 
 void require_apart(const std::vector<RunLog>& runs, const Output* table, const Output* page) {
@@ -109,8 +88,7 @@ void require_apart(const std::vector<RunLog>& runs, const Output* table, const O
   if (table != nullptr && page != nullptr) {
     require<UsageError>(!table->printed() || !page->printed(),
                         "--csv and --html both go to standard output, expected one of them there");
-    require<UsageError>(table->printed() || page->printed() || table->in_place() || page->in_place() ||
-                            !same_file(table->path(), page->path()),
+    require<UsageError>(table->printed() || page->printed() || !same_file(table->path(), page->path()),
                         "--csv and --html are both ", printable(table->path()), ", expected two files");
   }
 }

@@ -19,6 +19,8 @@
 namespace lockstep::tools {
 namespace {
 
+constexpr std::size_t kMostPoints = 1000;  // of a curve: about two a pixel
+
 /// Fields of an epoch that are no curve: a step has them already, or the table shows them.
 constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
                                                    "gradient_bytes", "sent_bytes", "peak_bytes"};
@@ -39,17 +41,19 @@ std::vector<std::string> fields_of(const std::vector<RunLog>& runs) {
   return in_order(std::move(all));
 }
 
-void add_series(Chart& chart, const std::map<std::string, Points>& values, const std::string& field, double factor,
-                Series series) {
+/// A curve of the values of a field, where there are some. A training's curve is thin.
+void add_curve(Panel& chart, const std::map<std::string, Points>& values, const std::string& field, double factor,
+               const std::string& run, int colour, bool evaluation) {
   const auto found = values.find(field);
   if (found == values.end() || found->second.empty()) {
     return;
   }
-  series.points = found->second;
-  for (Point& p : series.points) {
-    p.value *= factor;
+  Curve curve{.label = run + (evaluation ? ", evaluation" : ", training"), .colour = colour};
+  PlotPoints& points = evaluation || found->second.size() == 1 ? curve.dots : curve.line;
+  for (const Point& p : thinned(found->second, kMostPoints)) {
+    points.emplace_back(static_cast<double>(p.step), p.value * factor);
   }
-  chart.series.push_back(std::move(series));
+  chart.curves.push_back(std::move(curve));
 }
 
 std::string cell(const std::string& text) {
@@ -130,7 +134,8 @@ std::string table_of(const std::vector<RunLog>& runs) {
   std::string head = "<tr><th>run</th>";
   std::vector<std::string> rows;
   for (std::size_t i = 0; i < runs.size(); ++i) {
-    rows.push_back(concat("<tr><td><span class=\"key c", i % 8, "\"></span>", escaped(runs[i].name), "</td>"));
+    rows.push_back(
+        concat("<tr><td><span class=\"key c", i % kSvgColours, "\"></span>", escaped(runs[i].name), "</td>"));
   }
   for (const auto& [title, text_of] : columns) {
     if (std::ranges::all_of(runs, [&of = text_of](const RunLog& run) { return of(run).empty(); })) {
@@ -202,10 +207,9 @@ std::string settings_of(const std::vector<RunLog>& runs) {
   return out + "</table>\n";
 }
 
-/// Colours that people with any colour vision tell apart (Okabe and Ito, "Color Universal Design", 2008), the last two
-/// darkened for a white page.
-constexpr std::string_view kStyle = R"(<style>
-:root { color-scheme: light dark; --text: #1c1c1c; --quiet: #5f6368; --grid: #e3e5e8; --page: #fff; }
+/// Rules of the page beside those of its pictures.
+constexpr const char* kStyle =
+    R"(:root { color-scheme: light dark; --text: #1c1c1c; --quiet: #5f6368; --grid: #e3e5e8; --page: #fff; }
 @media (prefers-color-scheme: dark) { :root { --text: #e8e8e8; --quiet: #a0a4a8; --grid: #3a3d41; --page: #17191c; } }
 body { font: 15px/1.5 system-ui, sans-serif; color: var(--text); background: var(--page); margin: 2em auto; max-width: 1180px; padding: 0 1em; }
 h1 { font-size: 1.5em; } h2 { font-size: 1.1em; margin: 1.6em 0 .4em; }
@@ -214,45 +218,66 @@ th, td { text-align: left; padding: .25em .9em .25em 0; border-bottom: 1px solid
 th { color: var(--quiet); font-weight: 500; } .settings td { overflow-wrap: anywhere; } .settings td:first-child { white-space: nowrap; }
 .charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(480px, 100%), 1fr)); gap: 0 2em; }
 figure { margin: 0; } figcaption { font-weight: 600; margin: 1.2em 0 .2em; } .note { color: var(--quiet); font-size: .85em; margin: 0; }
-svg { width: 100%; height: auto; } svg text { font-size: 11px; fill: var(--quiet); }
-.grid { stroke: var(--grid); } .resumed { stroke: currentColor; stroke-dasharray: 2 3; }
-polyline { fill: none; stroke: currentColor; stroke-linejoin: round; } circle { fill: currentColor; }
-.training polyline { stroke-width: 1.2; opacity: .65; } .evaluation polyline { stroke-width: 2; }
+svg { width: 100%; height: auto; }
 .key { display: inline-block; width: .7em; height: .7em; border-radius: 50%; background: currentColor; margin-right: .5em; }
 .confusion td, .confusion th + th { text-align: right; padding: .25em .5em; }
 .confusion tr:first-child th + th { writing-mode: vertical-rl; text-align: left; } .bars td:nth-child(2) { width: 60%; min-width: 10em; }
 .bar { height: .9em; background: #0072b2; opacity: .7; } .calibration svg { max-width: 284px; }
 .worst { display: flex; flex-wrap: wrap; gap: .8em; } .worst figure { width: 96px; } .worst img { width: 96px; image-rendering: pixelated; }
-.c0 { color: #0072b2; } .c1 { color: #d55e00; } .c2 { color: #009e73; } .c3 { color: #cc79a7; }
-.c4 { color: #e69f00; } .c5 { color: #56b4e9; } .c6 { color: #7d7406; } .c7 { color: #777; }
-</style>
 )";
 
 }  // namespace
 
-std::vector<Chart> charts_of(const std::vector<RunLog>& runs) {
-  std::vector<Chart> charts;
+Points thinned(const Points& points, std::size_t most) {
+  if (points.size() <= most) {
+    return points;
+  }
+  const std::size_t ranges = std::max<std::size_t>(most / 2, 1);
+  const double first = static_cast<double>(points.front().step);
+  const double width = (static_cast<double>(points.back().step) - first + 1) / static_cast<double>(ranges);
+  Points kept;
+  std::size_t begin = 0;
+  for (std::size_t range = 0; range < ranges && begin < points.size(); ++range) {
+    const double end = first + width * static_cast<double>(range + 1);
+    std::size_t low = begin;
+    std::size_t high = begin;
+    std::size_t i = begin;
+    for (; i < points.size() && (static_cast<double>(points[i].step) < end || range + 1 == ranges); ++i) {
+      low = points[i].value < points[low].value ? i : low;
+      high = points[i].value > points[high].value ? i : high;
+    }
+    if (i > begin) {
+      kept.push_back(points[std::min(low, high)]);
+      if (low != high) {
+        kept.push_back(points[std::max(low, high)]);
+      }
+    }
+    begin = i;
+  }
+  return kept;
+}
+
+std::vector<Panel> charts_of(const std::vector<RunLog>& runs) {
+  std::vector<Panel> charts;
   for (const std::string& field : fields_of(runs)) {
     const Quantity quantity = quantity_of(field);
-    Chart chart{.title = field.ends_with(kPerSecond) ? counted_by(field) + " a second" : std::string(quantity.title),
-                .series = {},
-                .resumed = {}};
+    Panel chart{.title = field.ends_with(kPerSecond) ? counted_by(field) + " a second" : std::string(quantity.title),
+                .x = {.scale = Axis::Scale::counted, .name = "step"}};
     for (std::size_t i = 0; i < runs.size(); ++i) {
       const RunLog& run = runs[i];
-      const std::string test = std::string(kTest) + field;
       const int colour = static_cast<int>(i);
-      const std::size_t before = chart.series.size();
+      const std::size_t before = chart.curves.size();
       // An epoch's value is the mean of its reports, which show more.
-      const bool reported = run.reports.contains(field);
-      add_series(chart, reported ? run.reports : run.epochs, field, quantity.factor,
-                 {.label = run.name + ", training", .points = {}, .colour = colour});
-      add_series(chart, run.reports, test, quantity.factor,
-                 {.label = run.name + ", evaluation", .points = {}, .colour = colour, .evaluation = true});
-      add_series(chart, run.epochs, test, quantity.factor,
-                 {.label = run.name + ", evaluation", .points = {}, .colour = colour, .evaluation = true});
+      add_curve(chart, run.reports.contains(field) ? run.reports : run.epochs, field, quantity.factor, run.name, colour,
+                false);
+      for (const auto* values : {&run.reports, &run.epochs}) {
+        add_curve(chart, *values, std::string(kTest) + field, quantity.factor, run.name, colour, true);
+      }
       for (const std::int64_t step : run.resumed_after) {
-        if (chart.series.size() > before) {  // else the chart does not show this run
-          chart.resumed.push_back({.label = run.name, .step = step, .colour = colour});
+        if (chart.curves.size() > before) {  // else the chart does not show this run
+          chart.marks.push_back({.label = concat(run.name, ": resumed after step ", step),
+                                 .value = static_cast<double>(step),
+                                 .colour = colour});
         }
       }
     }
@@ -266,11 +291,11 @@ std::string page_of(const std::vector<RunLog>& runs) {
   std::string out =
       "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\n<meta name=\"viewport\" "
       "content=\"width=device-width\"/>\n<title>" +
-      escaped(title) + "</title>\n" + std::string(kStyle) + "</head><body>\n<h1>" + escaped(title) + "</h1>\n" +
-      table_of(runs) + "<div class=\"charts\">\n";
-  for (const Chart& chart : charts_of(runs)) {
+      escaped(title) + "</title>\n<style>" + kSvgStyle + kStyle + "</style></head><body>\n<h1>" + escaped(title) +
+      "</h1>\n" + table_of(runs) + "<div class=\"charts\">\n";
+  for (const Panel& chart : charts_of(runs)) {
     out += "<figure><figcaption>" + escaped(chart.title) + "</figcaption>\n" + draw(chart);
-    if (std::ranges::any_of(chart.series, &Series::evaluation)) {
+    if (std::ranges::any_of(chart.curves, [](const Curve& c) { return c.label.ends_with(", evaluation"); })) {
       out += "<p class=\"note\">thick: evaluation; thin: training</p>\n";
     }
     out += "</figure>\n";

@@ -12,7 +12,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
-#include "tools/lockstep_cost/plot.hpp"
+#include "tools/svg/plot.hpp"
 
 namespace lockstep::tools {
 namespace {
@@ -112,8 +112,11 @@ Json::Object scaling_json(const StepProfile& profile, const std::vector<ScalingP
 
 std::string scaling_plot(const std::string& title, const StepProfile& profile,
                          const std::vector<ScalingPoint>& points) {
-  Panel parts{.title = "time of a step", .scale = Scale::seconds, .over = Axis::ranks};
-  Panel efficiency{.title = "efficiency", .scale = Scale::percent, .over = Axis::ranks};
+  const Axis ranks{.scale = Axis::Scale::log2, .name = "ranks", .text = [](double value) { return digits(value, 0); }};
+  Panel parts{.title = "time of a step", .x = ranks, .y = {.scale = Axis::Scale::log10, .text = seconds_text}};
+  Panel efficiency{.title = "efficiency", .x = ranks, .y = {.scale = Axis::Scale::counted, .text = [](double percent) {
+                                                              return percent_text(percent / 100);
+                                                            }}};
   Curve step{.label = "step"};
   Curve sums{.label = "all sums"};
   Curve exposed{.label = "exposed"};

@@ -182,7 +182,6 @@ TEST(GpuPrediction, PlansForTheGpuItDescribes) {
 TEST(GpuPrediction, AGpuThatNobodyHasDescribed) {
   EXPECT_EQ(testing::error_of<UsageError>([] { static_cast<void>(known_gpu("h300")); }),
             "GPU 'h300' is not described, expected one of " + known_gpu_names());
-  EXPECT_EQ(known_gpus().size(), 6U);
 }
 
 }  // namespace

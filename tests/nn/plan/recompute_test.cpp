@@ -461,12 +461,7 @@ TEST(Recompute, NeverTakesMoreMemory) {
   }
 }
 
-TEST(Recompute, Names) {
-  for (const Recompute recompute : {Recompute::off, Recompute::cheap, Recompute::blocks}) {
-    EXPECT_EQ(parse_recompute(name_of(recompute)), recompute);
-  }
-  EXPECT_EQ(error_of<UsageError>([] { (void)parse_recompute("full"); }),
-            "recompute is 'full', expected off, cheap or blocks");
+TEST(Recompute, AnUnknownValueIsRefused) {
   EXPECT_EQ(error_of<UsageError>([] { (void)planned(skips(), with(static_cast<Recompute>(7))); }),
             "plan: recompute is 7, expected off, cheap or blocks");
 }

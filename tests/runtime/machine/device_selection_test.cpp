@@ -120,32 +120,27 @@ TEST(DeviceSelection, WithoutAGpu) {
   }
 }
 
-/// A number of GPUs is an integer: true and 1.0 do not compile.
-template <class T>
-constexpr bool kIsCount = requires(T value) {
-  DeviceRequest::from_count(value);
-};
-static_assert(kIsCount<int> && !kIsCount<bool> && !kIsCount<double> && !kIsCount<float>);
-
 TEST(DeviceSelection, NumbersAndLists) {
-  const auto of_count = [](int count) { return select_devices(DeviceRequest::from_count(count), node(4)).devices; };
+  const auto of_count = [](int count) {
+    return select_devices(DeviceRequest::parse(std::to_string(count)), node(4)).devices;
+  };
   EXPECT_EQ(of_count(3), gpus({0, 1, 2}));
   EXPECT_EQ(of_count(1), gpus({0}));
   EXPECT_EQ(of_count(-1), gpus({0, 1, 2, 3}));
-  expect_says(refusal("0", [] { (void)DeviceRequest::from_count(0); }), {"0, (with a comma)", "cpu"});
-  expect_says(refusal("-2", [] { (void)DeviceRequest::from_count(-2); }), {"-1 for all GPUs", "cpu"});
+  expect_says(refusal("0", [] { (void)DeviceRequest::parse("0"); }), {"0, (with a comma)", "cpu"});
+  expect_says(refusal("-2", [] { (void)DeviceRequest::parse("-2"); }), {"-1 for all GPUs", "cpu"});
   expect_says(refusal("5", [&] { (void)of_count(5); }), {"expected at most 4", kUuids[3]});
 
-  const auto of_list = [](const std::vector<int>& list) {
-    return select_devices(DeviceRequest::from_list(list), node(4)).devices;
+  const auto of_list = [](const std::string& list) {
+    return select_devices(DeviceRequest::parse(list), node(4)).devices;
   };
-  EXPECT_EQ(of_list({1, 3}), gpus({1, 3}));
-  EXPECT_EQ(of_list({1}), gpus({1}));
-  EXPECT_EQ(of_list({2, 0}), gpus({2, 0}));
-  expect_says(refusal("[]", [&] { (void)of_list({}); }), {"empty", "cpu"});
-  expect_says(refusal("[-1]", [&] { (void)of_list({-1}); }), {"index -1 is negative", "gpu means all"});
-  expect_says(refusal("[1, 1]", [&] { (void)of_list({1, 1}); }), {"GPU 1 is named twice"});
-  expect_says(refusal("[4]", [&] { (void)of_list({4}); }), {"there is no GPU 4", kUuids[0], "0000:03:00.0"});
+  EXPECT_EQ(of_list("[1, 3]"), gpus({1, 3}));
+  EXPECT_EQ(of_list("[1]"), gpus({1}));
+  EXPECT_EQ(of_list("[2, 0]"), gpus({2, 0}));
+  expect_says(refusal("[]", [&] { (void)of_list("[]"); }), {"empty", "cpu"});
+  expect_says(refusal("[-1]", [&] { (void)of_list("[-1]"); }), {"index -1 is negative", "gpu means all"});
+  expect_says(refusal("[1, 1]", [&] { (void)of_list("[1, 1]"); }), {"GPU 1 is named twice"});
+  expect_says(refusal("[4]", [&] { (void)of_list("[4]"); }), {"there is no GPU 4", kUuids[0], "0000:03:00.0"});
 }
 
 TEST(DeviceSelection, RefusalsSayWhatToWriteInstead) {
