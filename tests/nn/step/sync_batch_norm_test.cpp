@@ -211,8 +211,8 @@ TEST(SyncBatchNorm, OneExchangeALayerAndPass) {
 TEST(SyncBatchNorm, BadOptions) {
   CpuContext context;
   TrainStepOptions options = step_options(4);
-  comm::LocalGroup group(1);
-  const auto ranks = group.communicator(0);
+  comm::LocalGroup one(1);
+  const auto ranks = one.communicator(0);
   options.plan.exchange.ranks = ranks.get();
   EXPECT_EQ(error_of<UsageError>([&] { TrainStep(context, small_model(), options); }),
             "train step: PlanOptions::exchange is given, expected the ranks of StepRanks");

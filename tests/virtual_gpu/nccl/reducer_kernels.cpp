@@ -70,7 +70,8 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
   });
 }
 
-// What low-rank sums need, which no test on the stand-ins asks for: the table of sums names them.
+// What low-rank sums need, which no test on the stand-ins asks for: the table of sums names them. A program that has
+// products of its own links those.
 namespace {
 
 [[noreturn]] void refuse(const char* name) {
@@ -82,12 +83,13 @@ namespace {
 void fill(Context& /*context*/, double /*value*/, const TensorView& /*out*/) {
   refuse("fill");
 }
-std::unique_ptr<MatmulPlan> plan_matmul(Context& /*context*/, const MatmulDesc& /*desc*/,
-                                        const std::string& /*choice*/) {
+[[gnu::weak]] std::unique_ptr<MatmulPlan> plan_matmul(Context& /*context*/, const MatmulDesc& /*desc*/,
+                                                      const std::string& /*choice*/) {
   refuse("plan_matmul");
 }
-void matmul(Context& /*context*/, const MatmulPlan& /*plan*/, const TensorView& /*a*/, const TensorView& /*b*/,
-            const TensorView& /*bias*/, const TensorView& /*out*/, const TensorView& /*workspace*/) {
+[[gnu::weak]] void matmul(Context& /*context*/, const MatmulPlan& /*plan*/, const TensorView& /*a*/,
+                          const TensorView& /*b*/, const TensorView& /*bias*/, const TensorView& /*out*/,
+                          const TensorView& /*workspace*/) {
   refuse("matmul");
 }
 void orthonormalise(Context& /*context*/, double /*epsilon*/, const TensorView& /*p*/, const TensorView& /*columns*/) {
