@@ -92,6 +92,8 @@ struct SelfStart {
 /// A launcher that is stopped, or that has no living rank on this machine alone, for RanksRequest::watchdog_s, but at
 /// least 5 s, is ended with 76, and a line says so; once a stop was asked for, after 10 s.
 ///
+/// What mpirun itself says of a rank that ended with a code of lockstep's is left out.
+///
 /// With RestartPolicy::most it starts the ranks again (a line on standard error says so) when they end in any other way
 /// than finished (0), by bad input (2), or stopped by a signal (75, or one that this process passed on); then a program
 /// that needs no launcher runs in a process of its own too. Ranks see Launch::attempt. Between GPUs it counts again

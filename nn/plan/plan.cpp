@@ -430,7 +430,7 @@ void describe(Schema& schema, PlanOptions& options) {
           "fp32 (or f32), tf32, bf16, fp16 or f64; tf32: fp32, on GPUs products round their factors; bf16, fp16: "
           "activations and weights in 16 bits, master weights and sums in fp32 (fp16 on GPUs only); f64: host only",
           [&options] {
-            return std::string(name_of(Precision{options.dtype, options.tf32}));
+            return std::string(name_of(Precision{options.dtype, options.tf32 && options.dtype == DType::f32}));
           },
           [&options, kNames](const std::string& name) {
             if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {

@@ -17,6 +17,7 @@
 
 #include <gtest/gtest.h>
 
+#include <lockstep/comm/launch/detail/banner_filter.hpp>
 #include <lockstep/comm/launch/detail/process_start.hpp>
 #include <lockstep/comm/launch/detail/run_launcher.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
@@ -489,6 +490,35 @@ TEST(RunLauncher, AnswersOfAChild) {
                "longer than 1 s");
   const pid_t self = ::getpid();
   EXPECT_NE(detail::ask_in_a_child([] { return static_cast<int>(::getpid()); }), self);
+}
+
+/// What passes a BannerFilter that gets the text in pieces of `size`.
+std::string filtered(const std::string& text, bool show, std::size_t size) {
+  std::string passed;
+  detail::BannerFilter filter([&](std::string_view part) { passed += part; });
+  for (std::size_t at = 0; at < text.size(); at += size) {
+    filter.write(std::string_view(text).substr(at, size));
+  }
+  filter.finish(show);
+  return passed;
+}
+
+TEST(BannerFilter, TheLineThatMattersIsTheLast) {
+  const std::string dashes(74, '-');
+  const auto banner = [&](const std::string& text) { return dashes + '\n' + text + '\n' + dashes + '\n'; };
+  const std::string line = "lockstep: error: rank 1: no\n";
+  const std::string exit = banner("mpirun detected that one or more processes exited with non-zero status, thus");
+  const std::string job = banner("Primary job  terminated normally, but 1 process returned\na non-zero exit code.");
+  const std::string abort = banner("MPI_ABORT was invoked on rank 1 in communicator MPI_COMM_WORLD");
+  const std::string aggregate = "[a:12] 1 more process has sent help message help-mpi-api.txt / mpi-abort\n";
+  const std::string signal = banner("mpirun noticed that process rank 1 with PID 0 on node a exited on signal 9");
+  for (const std::size_t size : {std::size_t{1}, std::size_t{7}, std::size_t{4096}}) {
+    EXPECT_EQ(filtered(job + line + exit + abort + aggregate, false, size), line);
+    EXPECT_EQ(filtered(line + exit, true, size), line + exit) << "a code that nobody has explained";
+    EXPECT_EQ(filtered(signal + line, false, size), signal + line) << "who was killed is said by nobody else";
+    EXPECT_EQ(filtered(line + dashes + "\nhalf a banner", false, size), line + dashes + "\nhalf a banner");
+    EXPECT_EQ(filtered("-----\n[12] no banner\nend", false, size), "-----\n[12] no banner\nend");
+  }
 }
 
 TEST(RunLauncher, CtrlZStopsAndFgContinues) {

@@ -26,6 +26,7 @@
 #include <thread>
 #include <utility>
 
+#include <lockstep/comm/launch/detail/banner_filter.hpp>
 #include <lockstep/comm/launch/detail/process_state.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -271,8 +272,8 @@ struct Relay {
     return relay;
   }
 
-  /// Waits until all is written, or this process is asked to stop.
-  void finish(const sigset_t& set) {
+  /// Waits until all is written. False: this process was asked to stop before.
+  bool finish(const sigset_t& set) {
     constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 2'000'000};
     for (ended = true; !done;) {
       siginfo_t info{};
@@ -280,9 +281,10 @@ struct Relay {
       if (number == SIGTSTP) {
         ::raise(SIGSTOP);
       } else if (number > 0 && number != SIGCHLD) {
-        return;
+        return false;
       }
     }
+    return true;
   }
 };
 
@@ -315,7 +317,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   const pid_t parent = ::getpid();
   std::array<int, 2> errors{-1, -1};
   if (::pipe2(errors.data(), O_CLOEXEC) != 0) {
-    errors = {-1, -1};  // then nobody knows whether something was said
+    errors = {-1, -1};  // then nothing is kept back
   }
   std::array<int, 2> output{-1, -1};
   const int use = ::fcntl(STDOUT_FILENO, F_GETFL);
@@ -336,6 +338,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
       ::close(end);
     }
   }
+  const auto filter = std::make_shared<BannerFilter>(write_to_error);
   const auto lost = std::make_shared<std::atomic<bool>>(false);
   const auto spoken = std::make_shared<std::atomic<bool>>(errors[0] < 0);
   std::shared_ptr<Relay> passed_errors;
@@ -343,9 +346,9 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   if (child > 0) {
     ::setpgid(child, child);  // parent and child both set it; whichever is first
     if (errors[0] >= 0) {
-      passed_errors = Relay::start(errors[0], [spoken](std::string_view text) {
+      passed_errors = Relay::start(errors[0], [filter, spoken](std::string_view text) {
         *spoken = true;
-        write_to_error(text);
+        filter->write(text);
       });
     }
     if (output[0] >= 0) {
@@ -363,10 +366,11 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   const int code = ended_here          ? (stopped_by != 0 ? 128 + stopped_by : exit_code::kWatchdog)
                    : WIFEXITED(status) ? WEXITSTATUS(status)
                                        : 128 + WTERMSIG(status);
-  for (const auto& passed : {passed_output, passed_errors}) {
-    if (passed) {
-      passed->finish(set);
-    }
+  if (passed_output) {
+    static_cast<void>(passed_output->finish(set));
+  }
+  if (passed_errors && passed_errors->finish(set)) {
+    filter->finish(!is_explained(code));
   }
   ::sigaction(SIGCHLD, &child_action_before, nullptr);
   sigaddset(&before, SIGPIPE);

@@ -26,7 +26,7 @@ struct LauncherLimit {
 /// Runs a command (found on PATH) with additional environment variables, waits for it, and passes signals on as
 /// self_start() describes. Its exit code is 128 + n when signal n ended it, also when it ended by a SIGUSR1 that
 /// stood for n; 127 when it cannot be run. When this process dies, the command gets SIGTERM. The command's standard
-/// error passes through this process. Blocks and restores the signals of the calling thread, but for SIGPIPE,
+/// error passes through a BannerFilter. Blocks and restores the signals of the calling thread, but for SIGPIPE,
 /// which stays blocked; the process must have no other threads. If the reader of the command's output goes, the
 /// command goes on, and a line on standard error names the reason. If the reader stops reading, run_launcher() waits
 /// until this process is asked to stop.
