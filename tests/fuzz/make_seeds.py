@@ -221,6 +221,8 @@ def config_seeds():
     put("config", "f10_zero", 'out = "a\\u0000b"')
     put("config", "quoted_key", '"a b" = 1\n\'c\' = 2\n"\\u00e9" = 3')
     put("config", "dotted", "a.b = 1\n[c]\nd = 1\n[[e]]\n")
+    put("config", "of_run", '{"chosen": {\n"epochs": "20", "hidden": "256,128", "no-decay-norm": "false"}, "seed": 3}')
+    put("config", "of_run_zero", '{"chosen": {"out": "a\\u0000b"}}')
     put("config", "dates", "a = 2020-01-01\nb = 07:32:00\n")
     put("config", "strings", 'a = """\ntwo\nlines"""\nb = \'raw\\\'\nc = "\\t\\u00e9"\n')
     put("config", "lists", "a = [[1], 2]\nb = [\n 1,\n 2.0,\n]\n")
