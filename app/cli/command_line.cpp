@@ -26,8 +26,9 @@ namespace lockstep::cli {
 
 namespace {
 
+/// Not of an empty name, of an option without a negation: an argument may be empty, too.
 bool given(const std::string& option, const std::vector<std::string>& arguments) {
-  return std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
+  return !option.empty() && std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == option || argument.starts_with(option + "=");
   });
 }
@@ -46,10 +47,11 @@ bool overruled(const std::string& option, const std::vector<std::string>& argume
     }
     const auto replaces = [&](const std::string& name) {
       const Option* other = schema->find(name);
-      return other != nullptr && (given(other->spelled(), arguments) || given(other->negated(), arguments));
+      return other != nullptr && given(other->spelled(), arguments);  // a negation leaves the others alone
     };
     return given(described.spelled(), arguments) || given(described.negated(), arguments) ||
-           std::any_of(described.not_with.begin(), described.not_with.end(), replaces);
+           (described.spelled() == option &&
+            std::any_of(described.not_with.begin(), described.not_with.end(), replaces));
   }
   return false;
 }
@@ -80,9 +82,15 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
           app.get_option_no_throw(option) != nullptr && entry.key != "config" && !(recipe && entry.key == "recipe"),
           name, ":", entry.line, ": ", entry.key, " is no option",
           recipe ? concat(" of ", app.get_name(), ": the recipe is another program's, or is mistaken")
-                 : advice(app, {option + "=" + entry.value}, "--help lists the options, here they have no dashes"));
+                 : advice(app, {option + "=" + entry.value},
+                          schema != nullptr ? "--help all lists the options, here they have no dashes"
+                                            : "--help lists the options, here they have no dashes"));
       if (!overruled(option, own, schema)) {
-        arguments.push_back(option + "=" + entry.value);
+        if (entry.value.empty()) {  // behind a '=' CLI11 would take the next argument instead
+          arguments.insert(arguments.end(), {option, ""});
+        } else {
+          arguments.push_back(option + "=" + entry.value);
+        }
       }
     }
   };
@@ -107,6 +115,14 @@ void refuse_misread_number(const std::string& name, const std::string& value, bo
                                   : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
 }
 
+/// What CLI11 takes for a flag.
+bool is_flag_value(std::string value) {
+  std::ranges::transform(value, value.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::array<std::string_view, 10> kWords{"true", "false", "on",     "off",     "yes",
+                                                    "no",   "t",     "enable", "disable", "f"};
+  return std::ranges::find(kWords, value) != kWords.end() || value == "0" || value == "1";
+}
+
 /// CLI11 would throw an exception without a name.
 void refuse_flag_values(const Schema& schema, const std::vector<std::string>& arguments) {
   for (const std::string& argument : arguments) {
@@ -115,8 +131,8 @@ void refuse_flag_values(const Schema& schema, const std::vector<std::string>& ar
     for (const Option& option : schema.options()) {
       const bool named = option.type.empty() && (argument.substr(0, equals) == option.spelled() ||
                                                  argument.substr(0, equals) == option.negated());
-      require<UsageError>(!named || equals == std::string::npos || value == "true" || value == "false",
-                          argument.substr(0, equals), " is ", printable(value), ", expected true, false or no value");
+      require<UsageError>(!named || equals == std::string::npos || is_flag_value(value), argument.substr(0, equals),
+                          " is ", printable(value), ", expected true, false or no value");
     }
   }
 }
@@ -273,9 +289,13 @@ std::string help_text(const ProgramText& program, const Schema& schema, const st
 
 /// What stands behind --help.
 std::string help_topic(int argc, const char* const* argv) {
-  for (int i = 1; i + 1 < argc; ++i) {
+  constexpr std::string_view kWithTopic = "--help=";
+  for (int i = 1; i < argc; ++i) {
     const std::string_view argument = argv[i];
-    if ((argument == "--help" || argument == "-h") && argv[i + 1][0] != '-') {
+    if (argument.starts_with(kWithTopic)) {
+      return std::string(argument.substr(kWithTopic.size()));
+    }
+    if ((argument == "--help" || argument == "-h") && i + 1 < argc && argv[i + 1][0] != '-') {
       return argv[i + 1];
     }
   }
@@ -285,6 +305,7 @@ std::string help_topic(int argc, const char* const* argv) {
 std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* argv, const ConfigFile& config,
                   const std::function<std::string()>& help) {
   app.set_version_flag("--version", lockstep::build_description());
+  const std::string where = schema != nullptr ? "--help all lists the options" : "--help lists the options";
   try {
     std::vector<std::string> arguments = arguments_with(config, app, schema, argc, argv);
     refuse_misread_numbers(app, arguments);
@@ -303,14 +324,15 @@ std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* ar
     for (const std::string& argument : unknown) {
       text += " " + argument;
     }
-    throw UsageError(text + advice(app, unknown, "--help lists the options"));
+    throw UsageError(text + advice(app, unknown, where));
   } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + " (--help lists the options)");
+    throw UsageError(std::string(error.what()) + " (" + where + ")");
   }
   return {};
 }
 
-constexpr const char* kConfigHelp =
+constexpr const char* kConfigHelp = "options of a TOML file; key = value, without dashes; what is given here wins";
+constexpr const char* kRunConfigHelp =
     "options of a TOML file, or the config.json of a run to repeat; TOML: key = value, without dashes; what is given "
     "here wins";
 
@@ -325,7 +347,10 @@ std::string parse_command_line(CLI::App& app, int argc, const char* const* argv,
 std::string parse_command_line(const ProgramText& program, Schema& schema, int argc, const char* const* argv,
                                const ConfigFile& config) {
   std::string config_name;
-  schema.add("config", config_name, kConfigHelp).looks_like("FILE").of_this_start().is_common();
+  schema.add("config", config_name, program.has_runs ? kRunConfigHelp : kConfigHelp)
+      .looks_like("FILE")
+      .of_this_start()
+      .is_common();
   CLI::App app(program.about, program.name);
   prepare(app, program.footer);
   add_options(app, schema);

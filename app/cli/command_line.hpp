@@ -33,8 +33,9 @@ void add_options(CLI::App& app, Schema& schema);
 /// What --help says of a program beside its options.
 struct ProgramText {
   std::string name;
-  std::string about;   ///< what it does, with examples
-  std::string footer;  ///< files and exit codes; in --help all
+  std::string about;      ///< what it does, with examples
+  std::string footer;     ///< files and exit codes; in --help all
+  bool has_runs = false;  ///< --config takes the config.json of a run, too
 };
 
 /// The same for a program whose options one schema describes. --help lists the common ones, with the first part of what

@@ -111,7 +111,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   describe(schema, o.augmentation);
   cli::describe(schema, o.launch, cli::Restarts::yes);
   nn::describe(schema, o.training);
-  parsed.text = cli::parse_command_line({"train_resnet", kAbout, kFooter}, schema, argc, argv, config);
+  parsed.text = cli::parse_command_line({"train_resnet", kAbout, kFooter, true}, schema, argc, argv, config);
   if (!parsed.text.empty()) {
     return parsed;
   }

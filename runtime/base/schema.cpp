@@ -17,7 +17,8 @@ namespace {
 
 template <class T>
 bool read_value(const std::string& text, T& value) {
-  const char* const begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const bool plus = text.size() > 1 && text[0] == '+' && text[1] != '-' && text[1] != '+';
+  const char* const begin = text.data() + (plus ? 1 : 0);
   const char* const end = text.data() + text.size();
   T read{};
   const auto [stop, error] = std::from_chars(begin, end, read);
@@ -28,8 +29,10 @@ bool read_value(const std::string& text, T& value) {
   return true;
 }
 bool read_value(const std::string& text, bool& value) {
-  value = text == "true" || text == "1" || text == "on" || text == "yes";
-  return value || text == "false" || text == "0" || text == "off" || text == "no";
+  const bool yes = text == "true";
+  const bool known = yes || text == "false";
+  value = known ? yes : value;
+  return known;
 }
 bool read_value(const std::string& text, std::string& value) {
   value = text;
@@ -100,11 +103,11 @@ constexpr Words words_of(const T* /*unused*/) {
   if constexpr (std::is_same_v<T, bool>) {
     return {"", "true or false"};
   } else if constexpr (std::is_floating_point_v<T>) {
-    return {"FLOAT", "a number"};
+    return {"FLOAT", "a decimal number"};
   } else if constexpr (std::is_unsigned_v<T>) {
-    return {"UINT", "a whole number of at least 0"};
+    return {"UINT", "a whole decimal number of at least 0"};
   } else if constexpr (std::is_integral_v<T>) {
-    return {"INT", "a whole number"};
+    return {"INT", "a whole decimal number"};
   } else {
     return {"TEXT", "text"};
   }

@@ -91,6 +91,51 @@ INSTANTIATE_TEST_SUITE_P(
         Refusal{"--clip-value 1 --optimizer lars", {"--clip-value", "1", "lars"}},
         Refusal{"--top-k -1", {"--top-k", "-1", "at least 0"}}));
 
+/// What a file of options gives beside a command line.
+nn::TrainingOptions with_file(const std::string& toml, const std::vector<const char*>& given) {
+  nn::TrainingOptions options;
+  cli::LaunchOptions launch;
+  Schema schema;
+  cli::describe(schema, launch, cli::Restarts::yes);
+  nn::describe(schema, options);
+  std::vector<const char*> arguments{"program"};
+  arguments.insert(arguments.end(), given.begin(), given.end());
+  const cli::ConfigFile file{toml.starts_with("{") ? "config.json" : "a.toml", toml};
+  EXPECT_EQ(cli::parse_command_line({"program", "about\n", "", true}, schema, static_cast<int>(arguments.size()),
+                                    arguments.data(), file),
+            "");
+  return options;
+}
+
+TEST(TrainingOptions, AFileCountsBesideEmptyArguments) {
+  const nn::TrainingOptions options = with_file("lr = 0.5\nmomentum = 0.25\n", {"--cost", ""});
+  EXPECT_EQ(options.lr, "0.5");
+  EXPECT_EQ(options.trainer.optimizer.momentum, 0.25);
+}
+
+TEST(TrainingOptions, AnEmptyValueOfAFileTakesNoOtherOption) {
+  const nn::TrainingOptions options =
+      with_file(R"({"chosen": {"choices": "", "cost": "", "epochs": "7", "milestones": "", "seed": "5"}})", {});
+  EXPECT_EQ(options.run.epochs, 7);
+  EXPECT_EQ(options.trainer.seed, 5U);
+  EXPECT_EQ(options.cost + options.choices, "");
+  EXPECT_TRUE(options.milestones.empty());
+}
+
+TEST(TrainingOptions, ANegationLeavesOtherDecaysOfAFileAlone) {
+  EXPECT_EQ(with_file("norm-weight-decay = 0.02\n", {"--decay-norm"}).trainer.groups.norm_weight_decay, 0.02);
+  EXPECT_FALSE(with_file("norm-weight-decay = 0.02\n", {"--no-decay-norm"}).trainer.groups.norm_weight_decay);
+  EXPECT_TRUE(with_file("no-decay-norm = true\n", {"--decay-norm"}).trainer.decay_all);
+  EXPECT_FALSE(with_file("decay-norm = true\n", {"--no-decay-norm"}).trainer.decay_all);
+}
+
+TEST(TrainingOptions, FlagsTakeWhatTheyTook) {
+  for (const char* yes : {"nesterov = 1", "nesterov = \"on\"", "nesterov = \"True\"", "nesterov = true"}) {
+    EXPECT_TRUE(with_file(yes, {}).trainer.optimizer.nesterov) << yes;
+  }
+  EXPECT_FALSE(with_file("nesterov = \"off\"", {}).trainer.optimizer.nesterov);
+}
+
 TEST(TrainingOptions, DefaultsAreAProgramsOwnAndChoicesAreKnown) {
   nn::TrainingOptions own;
   own.trainer.decay_all = false;

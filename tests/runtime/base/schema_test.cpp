@@ -106,11 +106,11 @@ TEST_F(SchemaTest, RefusesWithNameValueAndWhatWasExpected) {
   EXPECT_EQ(refusal("count", "0"), "--count is 0, expected at least 1");
   EXPECT_EQ(refusal("count", "10"), "--count is 10, expected at most 9");
   read("count", "4");
-  for (const char* text : {"", "x", "3.5", "99999999999", "1 "}) {
-    EXPECT_EQ(refusal("count", text), std::string("--count is '") + text + "', expected a whole number");
+  for (const char* text : {"", "x", "3.5", "99999999999", "1 ", "0x2", "+-3", "+"}) {
+    EXPECT_EQ(refusal("count", text), std::string("--count is '") + text + "', expected a whole decimal number");
   }
   EXPECT_EQ(fields_.count, 4) << "a refused value changes nothing";
-  EXPECT_EQ(refusal("seed", "-1"), "--seed is '-1', expected a whole number of at least 0");
+  EXPECT_EQ(refusal("seed", "-1"), "--seed is '-1', expected a whole decimal number of at least 0");
   EXPECT_EQ(refusal("rate", "nan"), "--rate is nan, expected above 0");
   EXPECT_EQ(refusal("rate", "inf"), "--rate is inf, expected above 0");
   read("rate", "1");
