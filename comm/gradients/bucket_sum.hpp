@@ -61,7 +61,8 @@ struct SumState {
   std::string name;           ///< "error"; a checkpoint names the tensor by it
   std::int64_t elements = 0;  ///< not used with of_gradients
   /// The layout is that of the gradients. Each rank has its own, and only the sum over the ranks counts: a run that
-  /// goes on with other ranks may divide the sum as it likes. false: equal on all ranks.
+  /// goes on with other ranks may divide the sum as it likes, and one whose checkpoint lacks the tensor begins with 0.
+  /// false: equal on all ranks.
   bool of_gradients = false;
 };
 

@@ -199,6 +199,9 @@ struct GradientReducer::Impl {
                         "gradient reducer: ", given->name().empty() ? "an all-reduce" : "hook " + given->name(),
                         " beside shards, expected gradients that all ranks get");
     try {
+      if (!given->name().empty()) {  // work of its own: on the stream's device
+        static_cast<void>(place->context());
+      }
       given->prepare(*place);
     } catch (...) {
       try {

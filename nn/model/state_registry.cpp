@@ -18,10 +18,10 @@ void StateRegistry::add(State state) {
 TensorView StateRegistry::make(Context& context, MemoryResource& memory, State state) {
   Buffer buffer(state.view.bytes(), memory, context.stream());
   state.view.data = buffer.data();
+  ops::fill(context, state.initial, state.view);
   add(std::move(state));
   made_.push_back(std::move(buffer));
   of_made_.push_back(states_.size() - 1);
-  ops::fill(context, states_.back().initial, states_.back().view);
   return states_.back().view;
 }
 

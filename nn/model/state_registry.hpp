@@ -39,7 +39,7 @@ enum class StateFile : unsigned char {
               ///< folder without this file these states follow the parameters
 };
 
-/// What loading does with a state that the file lacks.
+/// What loading does with a state that the file lacks. A sum_of_ranks in the layout of the parameters becomes 0 then.
 enum class Missing : unsigned char {
   refused,     ///< DataError
   kept,        ///< the state does not change

@@ -33,6 +33,7 @@ class UpdateRule {
   /// The numbers that decide what it does, as text: "beta 0.9". A run that resumes with others reports it.
   [[nodiscard]] virtual std::string settings() const { return {}; }
   /// Names of its states: arenas like that of the parameters, zero before the first update, kept in checkpoints.
+  /// No state of the parameter set may have such a name ("parameters", "statistics", ...; StateError).
   [[nodiscard]] virtual std::vector<std::string> states() const { return {}; }
 
   struct States {

@@ -267,8 +267,9 @@ class Plan {
   void backward(Context& context, const std::function<void(int parameter)>& written = {},
                 const CallRecord& record = {});
   /// Another set of kept activations, in a workspace of its own, as in bind(): a forward() of one set may run between
-  /// forward() and backward() of another. Returns its number; bind() makes set 0 and forgets the others. Parameters and
-  /// state are those of bind() and use(). StateError before bind().
+  /// forward() and backward() of another. Returns its number; bind() makes set 0 and forgets the others. Parameters are
+  /// those of bind(); the state is that of the set in use now, until use(), which is for the set in use alone.
+  /// StateError before bind().
   int add_kept(const TensorView& workspace);
   /// From the next call on, the plan runs on this set. UsageError for a number that is none.
   void keep_in(int set);

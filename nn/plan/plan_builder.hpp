@@ -119,13 +119,14 @@ class PlanBuilder {
   /// communicates, counts, or does anything else beside writing `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
-  /// Appends an exchange with the ranks of PlanOptions::exchange, which is given (StateError): returns (ranks, elements
-  /// of `own`), what every rank has in `own`, in rank order.
-  [[nodiscard]] SlotId all_gather(const std::string& op, SlotId own, const std::string& name);
   /// The same for a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp): a plan has such calls on one
   /// stream. StateError within beside(), where a second context is given.
   void call_together(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                      std::function<void(Context&, const Frame&)> run);
+  /// Appends an exchange with the ranks of PlanOptions::exchange, which is given: returns (ranks, elements of
+  /// `own`), what every rank has in `own`, in rank order. StateError without one, and within beside(), where a second
+  /// context is given.
+  [[nodiscard]] SlotId all_gather(const std::string& op, SlotId own, const std::string& name);
 
   /// Runs plan(), which plans and appends calls that take long and whose results nothing in the plan needs: the
   /// gradients of weights. Where PlanOptions::beside gives a second context these may still run while the calls behind

@@ -138,10 +138,16 @@ Shape file_shape(const State& state) {
   return state.view.shape.rank() == 0 ? Shape{1} : state.view.shape;
 }
 
-/// The same of `ranks` ranks, one behind the other.
+/// The same of `ranks` ranks: with a mean the rows of one behind those of the other, else (ranks, shape...).
 Shape file_shape(const State& state, std::int64_t ranks) {
-  Shape shape = file_shape(state);
-  shape[0] *= ranks;
+  if (!state.mean.empty()) {
+    Shape rows = file_shape(state);
+    rows[0] *= ranks;
+    return rows;
+  }
+  Shape shape{ranks};
+  std::for_each(state.view.shape.begin(), state.view.shape.end(),
+                [&](std::int64_t extent) { shape.push_back(extent); });
   return shape;
 }
 
@@ -451,9 +457,8 @@ class StateFolder {
         static_cast<void>(floating_entry_of(optimizer_, state.saved_as, shape, kModelOrOptimizer));
       } else if (has(state)) {  // of any number of ranks
         const TensorEntry* const entry = optimizer_.find(state.saved_as);
-        const std::int64_t rows = file_shape(state)[0];
-        const bool several = entry != nullptr && !entry->shape.empty() && entry->shape[0] > 0;
-        const std::int64_t wrote = several ? std::max<std::int64_t>(entry->shape[0] / rows, 1) : 1;
+        const bool several = entry != nullptr && !entry->shape.empty();
+        const std::int64_t wrote = several ? std::max<std::int64_t>(entry->shape[0], 1) : 1;
         static_cast<void>(floating_entry_of(optimizer_, state.saved_as, file_shape(state, wrote), kModelOrOptimizer));
       }
     }
@@ -487,9 +492,9 @@ class StateFolder {
     if (numel == 0 || entry == nullptr) {
       return;
     }
-    const Shape one = file_shape(state);
-    const std::int64_t wrote = entry->shape[0] / one[0];
-    if (wrote * one[0] == entry->shape[0] && wrote == ranks) {
+    const std::int64_t rows = state.mean.empty() ? 1 : file_shape(state)[0];
+    const std::int64_t wrote = entry->shape[0] / rows;
+    if (wrote * rows == entry->shape[0] && wrote == ranks) {
       std::vector<double> all(static_cast<std::size_t>(numel * ranks));
       read_entry(optimizer_, *entry, TensorView(std::span<double>(all), file_shape(state, ranks)));
       copy_now(context,
@@ -499,7 +504,7 @@ class StateFolder {
                state.view);
     } else if (!state.mean.empty()) {
       const TensorView mean = parameters.states().view(state.mean);
-      for (std::int64_t row = 0; row < one[0]; ++row) {
+      for (std::int64_t row = 0; row < rows; ++row) {
         copy_now(context, mean.reshape({1, mean.numel()}), state.view.slice(0, row, row + 1));
       }
     } else {

@@ -100,6 +100,8 @@ std::int64_t checked_batch(const TrainStepOptions& o) {
                       "train step: PlanOptions::beside is given, expected TrainStepOptions::weights_beside");
   require<UsageError>(!o.plan.exchange.given(),
                       "train step: PlanOptions::exchange is given, expected the ranks of StepRanks");
+  require<UsageError>(!o.plan.sync_batch_norm,
+                      "train step: PlanOptions::sync_batch_norm is on, expected TrainStepOptions::sync_batch_norm");
   return o.max_batch;
 }
 
@@ -386,23 +388,23 @@ struct TrainStep::Impl {
     plan.scaled_loss = options.optimizer.loss_scale.scales();
     plan.cooperative = plan.cooperative && ranks.grad.size() == 1;
     plan.beside = beside.get();
-    if (options.sync_batch_norm && ranks.grad.size() > 1) {
+    plan.sync_batch_norm = options.sync_batch_norm && ranks.grad.size() > 1;
+    if (plan.sync_batch_norm) {
       const comm::Communicator* own = ranks.statistics;
       require<UsageError>(own == nullptr || (own->size() == ranks.grad.size() && own->rank() == ranks.grad.rank()),
                           "train step: statistics is rank ", own != nullptr ? own->rank() : 0, " of ",
                           own != nullptr ? own->size() : 0, ", expected rank ", ranks.grad.rank(), " of ",
                           ranks.grad.size(), " as grad");
-      plan.sync_batch_norm = true;
-      plan.exchange = {.ranks = ranks.statistics != nullptr ? ranks.statistics : &ranks.grad,
-                       .before = [this] { begin_exchange(); },
-                       .after = [this] { doing("computing step", steps + 1); }};
     }
+    plan.exchange = {.ranks = ranks.statistics != nullptr ? ranks.statistics : &ranks.grad,
+                     .before = [this] { begin_exchange(); },
+                     .after = [this] { doing("computing step", steps + 1); }};
     return plan;
   }
 
   /// Before the plan exchanges anything (StepRanks::statistics).
   void begin_exchange() {
-    doing("exchanging the statistics of batch norm in step", steps + 1);
+    doing("exchanging tensors of the plan in step", steps + 1);
     if (ranks.statistics == nullptr || context.device().kind == DeviceKind::cuda) {
       reducer->wait_for_started();
     }

@@ -223,6 +223,11 @@ TEST(GradientHook, NeedsANameOfOneLineAndAFunction) {
             "gradient hook: the name has several lines, expected one");
   EXPECT_EQ(error_of<UsageError>([&] { (void)make_gradient_hook("empty", nullptr); }),
             "gradient hook empty: there is no function, expected one");
+  // A sum of the library's own says by SumOptions what it does, so that no refusal of other options is missed.
+  EXPECT_EQ(error_of<UsageError>([&] {
+              (void)make_bucket_sum({.hook = make_bucket_sum({.dtype = DType::bf16, .order = SumOrder::ranks})});
+            }),
+            "gradient sums: the name of the hook is '', expected one line");
 }
 
 }  // namespace

@@ -144,7 +144,7 @@ std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order) {
   if (order == SumOrder::ranks) {
     return std::make_shared<RankOrder>(dtype);
   }
-  require<DTypeError>(dtype == DType::f32, "gradient sums: gradients travel as ", dtype,
+  require<DTypeError>(size_of(dtype) != 2, "gradient sums: gradients travel as ", dtype,
                       " and are added in a tree, expected the arena's type: each sum would be rounded");
   return std::make_shared<Tree>(dtype);
 }

@@ -24,6 +24,9 @@ std::optional<std::pair<NamedSum, std::string_view>> find(std::string_view name)
 
 std::shared_ptr<BucketSum> made(const SumOptions& options, bool divided, std::uint64_t seed) {
   if (options.hook != nullptr) {
+    const std::string name = options.hook->name();
+    require<UsageError>(!name.empty() && name.find('\n') == std::string::npos,
+                        "gradient sums: the name of the hook is '", name, "', expected one line");
     return options.hook;
   }
   if (!options.compress.empty()) {
@@ -53,7 +56,7 @@ std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) {
     return Misfit{SumField::hook};
   }
   const std::shared_ptr<BucketSum> sum = made(options, use.divided, 1);
-  return sum->name().empty() ? std::nullopt : sum->misfit(options, use);
+  return options.hook == nullptr && sum->name().empty() ? std::nullopt : sum->misfit(options, use);
 }
 
 std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options, const SumUse& use, std::uint64_t seed) {

@@ -136,7 +136,7 @@ TEST_F(OwnStates, AreTheSameFilesWhetherDividedOrNot) {
   EXPECT_EQ(saved.find("1.weight.trace")->shape, (std::vector<std::int64_t>{33, 20}));
   EXPECT_EQ(saved.find("scale")->shape, (std::vector<std::int64_t>{2, 3}));
   EXPECT_EQ(saved.find("draws")->type(), DType::i64);
-  EXPECT_EQ(saved.find("own")->shape, std::vector<std::int64_t>{8}) << "of two ranks";
+  EXPECT_EQ(saved.find("own")->shape, (std::vector<std::int64_t>{2, 4})) << "of two ranks";
 }
 
 TEST_F(OwnStates, OnOtherRanksPartsOfASumAreDividedAndOthersBeginAnew) {
@@ -201,15 +201,27 @@ TEST_F(OwnStates, ANameThatIsTakenIsRefused) {
 
 TEST_F(OwnStates, AnotherShapeThanInTheFileIsRefusedOnEveryRank) {
   save("run", 2, Strategy::ddp);
-  for (const auto& [name, sharing] :
-       {std::pair{std::string("scale"), Sharing::same}, {std::string("own"), Sharing::of_rank}}) {
-    const Texts failures = comm::run_ranks(2, [&, name = name, sharing = sharing](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
-      CpuContext context({.threads = 1});
-      TrainStep step(context, {grad, context.stream()}, regression(), options_of(Strategy::ddp));
-      step.register_state({.name = name, .shape = {5}, .sharing = sharing});
-      load_state(path("run"), step, *control);
-    });
+  struct Case {
+    std::string name;
+    Sharing sharing;
+    Shape shape;
+  };
+  // Also of shapes that divide what two ranks have saved.
+  for (const auto& [name, sharing, shape] : {Case{"scale", Sharing::same, {5}},
+                                             {"own", Sharing::of_rank, {5}},
+                                             {"own", Sharing::of_rank, {2}},
+                                             {"own", Sharing::of_rank, {8}},
+                                             {"own", Sharing::of_rank, {4, 1}},
+                                             {"part", Sharing::sum_of_ranks, {1}},
+                                             {"part", Sharing::sum_of_ranks, {6}}}) {
+    const Texts failures =
+        comm::run_ranks(2, [&, name = name, sharing = sharing, shape = shape](comm::Communicator& grad) {
+          const auto control = grad.split(0, grad.rank());
+          CpuContext context({.threads = 1});
+          TrainStep step(context, {grad, context.stream()}, regression(), options_of(Strategy::ddp));
+          step.register_state({.name = name, .shape = shape, .sharing = sharing});
+          load_state(path("run"), step, *control);
+        });
     EXPECT_EQ(failures[1], failures[0]);
     EXPECT_NE(failures[0].find("optimizer.safetensors: tensor '" + name + "' has shape "), std::string::npos)
         << failures[0];

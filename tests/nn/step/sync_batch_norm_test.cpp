@@ -216,6 +216,10 @@ TEST(SyncBatchNorm, BadOptions) {
   options.plan.exchange.ranks = ranks.get();
   EXPECT_EQ(error_of<UsageError>([&] { TrainStep(context, small_model(), options); }),
             "train step: PlanOptions::exchange is given, expected the ranks of StepRanks");
+  options = step_options(4);
+  options.plan.sync_batch_norm = true;
+  EXPECT_EQ(error_of<UsageError>([&] { TrainStep(context, small_model(), options); }),
+            "train step: PlanOptions::sync_batch_norm is on, expected TrainStepOptions::sync_batch_norm");
   const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
     comm::LocalGroup group(1);
     const auto alone = group.communicator(0);
