@@ -215,8 +215,8 @@ class TrainStep {
   [[nodiscard]] int steps_under_way() const;
 
   /// Adds a state of the program's own, after which it is a part of what the step broadcasts, compares, saves and loads
-  /// (ParameterSet::register_state()). On all ranks alike: saving compares the lists, a broadcast does not, as it has no
-  /// communicator for texts. Before the first one compare parameters().states().text()
+  /// (ParameterSet::register_state()). On all ranks alike: saving compares the lists, a broadcast does not, as it has
+  /// no communicator for texts. Before the first one compare parameters().states().text()
   /// (comm::require_same_on_all_ranks()), as Trainer::start() does; a rank that lacks a state would leave the others
   /// waiting.
   TensorView register_state(const StateSpec& spec);
