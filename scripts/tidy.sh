@@ -66,7 +66,7 @@ check_group() {
 }
 export -f check_one check_group
 mapfile -t files < <(sed -n 's|^ *"file": "'"$repository"'/\(.*\.cpp\)",\{0,1\}$|\1|p' "$build/compile_commands.json" |
-  sort -u | { grep -E "^(runtime/|kernels/|comm/|nn/|app/[a-z_]*\.cpp|bindings/)" || true; } | { grep -E "^(${1:-.*})" || true; })
+  sort -u | { grep -E "^(runtime/|kernels/|comm/|nn/|app/[a-z_]*\.cpp|app/(detail|options)/|bindings/)" || true; } | { grep -E "^(${1:-.*})" || true; })
 [ ${#files[@]} -gt 0 ] || die "tidy.sh: no file matches"
 # options FILE: its compile command but for the names of the file and of the object.
 options() {

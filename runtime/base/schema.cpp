@@ -143,10 +143,10 @@ inline constexpr bool kList<std::vector<T>> = true;
 }  // namespace
 
 template <class T>
-Option& Schema::add(std::string name, T& value, std::string help) {
+Option& Schema::add(const std::string& name, T& value, const std::string& help) {
   const Words words = words_of(static_cast<const T*>(nullptr));
   Option& option = own(
-      std::move(name), words.type, std::move(help), [&value] { return text_of(value); },
+      name, words.type, help, [&value] { return text_of(value); },
       [&value](const std::string& text) { return read_value(text, value); });
   option.expected_ = words.expected;
   option.list = kList<T>;
@@ -155,19 +155,19 @@ Option& Schema::add(std::string name, T& value, std::string help) {
   }
   return option;
 }
-template Option& Schema::add(std::string, bool&, std::string);
-template Option& Schema::add(std::string, int&, std::string);
-template Option& Schema::add(std::string, std::int64_t&, std::string);
-template Option& Schema::add(std::string, std::uint64_t&, std::string);
-template Option& Schema::add(std::string, double&, std::string);
-template Option& Schema::add(std::string, std::string&, std::string);
-template Option& Schema::add(std::string, std::optional<bool>&, std::string);
-template Option& Schema::add(std::string, std::optional<std::int64_t>&, std::string);
-template Option& Schema::add(std::string, std::optional<double>&, std::string);
-template Option& Schema::add(std::string, std::vector<std::int64_t>&, std::string);
-template Option& Schema::add(std::string, std::vector<float>&, std::string);
-template Option& Schema::add(std::string, std::vector<double>&, std::string);
-template Option& Schema::add(std::string, std::vector<std::string>&, std::string);
+template Option& Schema::add(const std::string&, bool&, const std::string&);
+template Option& Schema::add(const std::string&, int&, const std::string&);
+template Option& Schema::add(const std::string&, std::int64_t&, const std::string&);
+template Option& Schema::add(const std::string&, std::uint64_t&, const std::string&);
+template Option& Schema::add(const std::string&, double&, const std::string&);
+template Option& Schema::add(const std::string&, std::string&, const std::string&);
+template Option& Schema::add(const std::string&, std::optional<bool>&, const std::string&);
+template Option& Schema::add(const std::string&, std::optional<std::int64_t>&, const std::string&);
+template Option& Schema::add(const std::string&, std::optional<double>&, const std::string&);
+template Option& Schema::add(const std::string&, std::vector<std::int64_t>&, const std::string&);
+template Option& Schema::add(const std::string&, std::vector<float>&, const std::string&);
+template Option& Schema::add(const std::string&, std::vector<double>&, const std::string&);
+template Option& Schema::add(const std::string&, std::vector<std::string>&, const std::string&);
 
 Schema& Schema::group(std::string name) {
   group_ = std::move(name);

@@ -92,10 +92,11 @@ class Schema {
   /// T: bool (a flag), int, std::int64_t, std::uint64_t, double, std::string, std::optional of one of these, or
   /// std::vector<double>, <float>, <std::int64_t> or <std::string>.
   template <class T>
-  Option& add(std::string name, T& value, std::string help);
+  Option& add(const std::string& name, T& value, const std::string& help);
   /// A value of an enum by the words for its values; each is as given.
   template <class E>
-  Option& choice(std::string name, E& value, std::vector<std::pair<std::string, E>> words, std::string help) {
+  Option& choice(const std::string& name, E& value, const std::vector<std::pair<std::string, E>>& words,
+                 const std::string& help) {
     std::string type;
     for (const auto& [word, ignored] : words) {
       type += (type.empty() ? "" : "|") + word;
@@ -117,13 +118,13 @@ class Schema {
       }
       return false;
     };
-    return own(std::move(name), std::move(type), std::move(help), text, read);
+    return own(name, std::move(type), help, text, read);
   }
   /// A value with a name: `name_of` gives it, `parse` takes it, and throws a UsageError that lists the names.
   template <class T, class NameOf, class Parse>
-  Option& named(std::string name, T& value, NameOf name_of, Parse parse, std::string help) {
+  Option& named(const std::string& name, T& value, NameOf name_of, Parse parse, const std::string& help) {
     return own(
-        std::move(name), "NAME", std::move(help), [&value, name_of] { return std::string(name_of(value)); },
+        name, "NAME", help, [&value, name_of] { return std::string(name_of(value)); },
         [&value, parse](const std::string& given) {
           value = parse(given);
           return true;

@@ -115,7 +115,7 @@ class Tree final : public InOrder {
     if (place.communicator.size() > 1) {
       InOrder::prepare(place);
     } else {
-      RoundedSum::prepare(place);  // there is nothing to add
+      RoundedSum::prepare(place);  // nothing is added.  NOLINT(bugprone-parent-virtual-call)
     }
   }
 
