@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/app/memory_copies.hpp>
+#include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 
 #include "tests/comm/local_ranks.hpp"
@@ -72,6 +73,7 @@ class Copies : public TrainerTest {
             EXPECT_EQ(resume_checkpoint(copies.newest(), trainer, control, identity, progress), "");
             EXPECT_EQ(progress.position.step, *found);
           }
+          (void)comm::all_gather_value(control, 0);  // as in a program: all have read before the first settles
           copies.settle(false);
           if (before) {
             before(copies);
