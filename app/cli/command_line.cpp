@@ -115,24 +115,30 @@ void refuse_misread_number(const std::string& name, const std::string& value, bo
                                   : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
 }
 
-/// What CLI11 takes for a flag.
-bool is_flag_value(std::string value) {
+/// A flag's value as true or false, which every release of CLI11 reads alike: some take "on" for off.
+std::string flag_value(const std::string& name, std::string value) {
+  const std::string given_value = value;
   std::ranges::transform(value, value.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::array<std::string_view, 10> kWords{"true", "false", "on",     "off",     "yes",
-                                                    "no",   "t",     "enable", "disable", "f"};
-  return std::ranges::find(kWords, value) != kWords.end() || value == "0" || value == "1";
+  constexpr std::array<std::string_view, 6> kYes{"true", "on", "yes", "enable", "t", "1"};
+  constexpr std::array<std::string_view, 6> kNo{"false", "off", "no", "disable", "f", "0"};
+  const bool yes = std::ranges::find(kYes, value) != kYes.end();
+  require<UsageError>(yes || std::ranges::find(kNo, value) != kNo.end(), name, " is ", printable(given_value),
+                      ", expected true, false or no value");
+  return yes ? "true" : "false";
 }
 
-/// CLI11 would throw an exception without a name.
-void refuse_flag_values(const Schema& schema, const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments) {
+void settle_flag_values(const Schema& schema, std::vector<std::string>& arguments) {
+  for (std::string& argument : arguments) {
     const std::size_t equals = argument.find('=');
-    const std::string value = argument.substr(equals == std::string::npos ? argument.size() : equals + 1);
+    if (equals == std::string::npos) {
+      continue;
+    }
+    const std::string name = argument.substr(0, equals);
     for (const Option& option : schema.options()) {
-      const bool named = option.type.empty() && (argument.substr(0, equals) == option.spelled() ||
-                                                 argument.substr(0, equals) == option.negated());
-      require<UsageError>(!named || equals == std::string::npos || is_flag_value(value), argument.substr(0, equals),
-                          " is ", printable(value), ", expected true, false or no value");
+      if (option.type.empty() && (name == option.spelled() || name == option.negated())) {
+        argument = name + "=" + flag_value(name, argument.substr(equals + 1));
+        break;
+      }
     }
   }
 }
@@ -310,7 +316,7 @@ std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* ar
     std::vector<std::string> arguments = arguments_with(config, app, schema, argc, argv);
     refuse_misread_numbers(app, arguments);
     if (schema != nullptr) {
-      refuse_flag_values(*schema, arguments);
+      settle_flag_values(*schema, arguments);
     }
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
     app.parse(std::move(arguments));
