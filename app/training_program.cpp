@@ -24,7 +24,6 @@
 #include <lockstep/app/standard_output.hpp>
 #include <lockstep/app/stop_signals.hpp>
 #include <lockstep/app/wait_report.hpp>
-#include <lockstep/nn/run/detail/run_metrics.hpp>
 #include <lockstep/nn/run/evaluation/class_watch.hpp>
 #include <lockstep/nn/run/predicted_step.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -157,7 +156,7 @@ struct TrainingProgram::Impl {
       files.open(o.out, detail::config_of(site, made, recipe), goes_on, std::cout,
                  {.terminal = output_is_terminal(),
                   .samples = recipe.samples,
-                  .accuracies = !detail::is_regression(*trainer)});
+                  .accuracies = !trainer->evaluation_plan().layout().regression});
       if (!o.trace.empty()) {
         TimelineFile::start(o.trace);
       }

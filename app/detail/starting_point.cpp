@@ -7,7 +7,6 @@
 
 #include <lockstep/app/found_checkpoints.hpp>
 #include <lockstep/app/header.hpp>
-#include <lockstep/nn/run/detail/run_metrics.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -121,7 +120,8 @@ RunProgress StartingPoint::load(const Recipe& recipe, Trainer& trainer, const Ru
   if (site_.first && !resumed_.empty()) {
     print_resumed(std::cout, resumed_, progress, differences);
   }
-  settle_best(resolved(recipe.best, trainer.options().average.on(), is_regression(trainer)), progress);
+  settle_best(resolved(recipe.best, trainer.options().average.on(), trainer.evaluation_plan().layout().regression),
+              progress);
   return progress;
 }
 

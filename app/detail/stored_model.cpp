@@ -5,7 +5,6 @@
 
 #include <lockstep/app/found_checkpoints.hpp>
 #include <lockstep/app/run_end.hpp>
-#include <lockstep/nn/run/detail/run_metrics.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -51,7 +50,7 @@ void StoredModel::evaluate_one(const std::string& path, const char* label, const
 
 void StoredModel::print(const char* label, const EvaluationEvent& test) const {
   std::cout << label << "test loss " << (std::isnan(test.loss) ? "-" : concat(test.loss));
-  if (!is_regression(trainer)) {
+  if (!trainer.evaluation_plan().layout().regression) {
     std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy);
     if (site.options.trainer.plan.top_k > 0) {
       std::cout << ", top " << site.options.trainer.plan.top_k << ' '

@@ -423,7 +423,6 @@ std::string describe(const Plan& plan) {
 
 void describe(Schema& schema, PlanOptions& options) {
   schema.group("Training");
-  constexpr std::array<std::string_view, 6> kNames{"fp32", "f32", "tf32", "bf16", "fp16", "f64"};
   schema
       .own(
           "dtype", "NAME",
@@ -432,20 +431,16 @@ void describe(Schema& schema, PlanOptions& options) {
           [&options] {
             return std::string(name_of(Precision{options.dtype, options.tf32 && options.dtype == DType::f32}));
           },
-          [&options, kNames](const std::string& name) {
-            if (std::find(kNames.begin(), kNames.end(), name) == kNames.end()) {
-              return false;
-            }
+          [&options](const std::string& name) {
             const Precision precision = parse_precision(name);
             options.dtype = precision.dtype;
             options.tf32 = precision.tf32;
             return true;
           })
-      .expects("fp32, f32, tf32, bf16, fp16 or f64")
       .is_common();
+  const auto word = [](Recompute value) { return std::pair(std::string(name_of(value)), value); };
   schema.choice<Recompute>(
-      "recompute", options.recompute,
-      {{"off", Recompute::off}, {"cheap", Recompute::cheap}, {"blocks", Recompute::blocks}},
+      "recompute", options.recompute, {word(Recompute::off), word(Recompute::cheap), word(Recompute::blocks)},
       "activations that are not kept from forward to backward but computed again, bit for bit, so that a larger batch "
       "fits; cheap: outputs of norms, activations, pools and dropout; blocks: also of convolutions and products, all "
       "but what lies between blocks");

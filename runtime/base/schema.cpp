@@ -234,10 +234,6 @@ Option& Option::by_default(std::string text) {
   first = std::move(text);
   return *this;
 }
-Option& Option::expects(std::string text) {
-  expected_ = std::move(text);
-  return *this;
-}
 Option& Option::instead_of(std::string other) {
   not_with.push_back(std::move(other));
   return *this;

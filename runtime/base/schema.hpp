@@ -39,7 +39,6 @@ class Option {
   Option& looks_like(std::string value_type);
   Option& by_default(std::string text);  ///< what --help says is the default
   Option& instead_of(std::string other);
-  Option& expects(std::string text);  ///< what an error says of a text that read() does not take
   Option& taken_back_by(std::string name_of_negation);
   // What a value has to be, where there is one; NaN and infinity are refused by all of these.
   Option& at_least(double least);
