@@ -117,12 +117,12 @@ void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
 
 /// What a compression makes of the gradients of a step; empty without one.
 std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, const comm::GradientReducer& reducer) {
-  if (o.compress == "none" && options.sums.hook == nullptr) {
+  if (o.compress == "none" && options.step.sums.hook == nullptr) {
     return {};
   }
-  const std::string name = options.sums.hook != nullptr ? options.sums.hook->name() : o.compress;
+  const std::string name = options.step.sums.hook != nullptr ? options.step.sums.hook->name() : o.compress;
   const std::int64_t sent = reducer.sent_bytes();
-  return concat(", sent ", options.sums.hook != nullptr ? "by the hook " : "as ", name,
+  return concat(", sent ", options.step.sums.hook != nullptr ? "by the hook " : "as ", name,
                 sent < 0 ? std::string()
                          : concat(": ", decimal_bytes(static_cast<double>(sent)), " instead of ",
                                   decimal_bytes(static_cast<double>(reducer.gradient_bytes())), " a step"));
@@ -157,7 +157,7 @@ void print_strategy(std::ostream& out, const NamedStrategy& strategy, Trainer& t
 }
 
 void print_virtual_ranks(std::ostream& out, Trainer& trainer) {
-  const std::int64_t all = trainer.options().virtual_ranks;
+  const std::int64_t all = trainer.options().step.virtual_ranks;
   if (all == 0) {
     return;
   }
@@ -195,8 +195,8 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
     out << "             " << place.device().note << '\n';
   }
   out << "  model      " << (recipe.model_text.empty() ? recipe.model.name() : recipe.model_text) << ", "
-      << recipe.model.parameter_count() << " parameters, " << name_of(Precision{options.plan.dtype, options.plan.tf32})
-      << '\n';
+      << recipe.model.parameter_count() << " parameters, "
+      << name_of(Precision{options.step.plan.dtype, options.step.plan.tf32}) << '\n';
   print_frozen(out, recipe.model);
   for (const auto& [label, text] : recipe.about) {
     out << "  " << std::left << std::setw(11) << label << text << '\n';
@@ -206,14 +206,15 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   out << "  batch      " << resolved.rules.batch_text() << ", " << counted(trainer.batches_per_epoch(), "step")
       << " an epoch, " << counted(epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"
-      << "  optimizer  " << name_of(options.optimizer) << ", learning rate " << options.schedule.base << " ("
-      << schedule_text(options.schedule) << "), " << optimizer_text(options.optimizer, trainer.parameters())
-      << ", weight decay " << options.weight_decay << (options.decay_all ? "" : ", none on biases and norms") << '\n';
-  if (const std::string groups = text_of(options.groups); !groups.empty()) {
+      << "  optimizer  " << name_of(options.step.optimizer) << ", learning rate " << options.schedule.base << " ("
+      << schedule_text(options.schedule) << "), " << optimizer_text(options.step.optimizer, trainer.parameters())
+      << ", weight decay " << options.step.weight_decay << (options.step.decay_all ? "" : ", none on biases and norms")
+      << '\n';
+  if (const std::string groups = text_of(options.step.groups); !groups.empty()) {
     out << "             " << groups << '\n';
   }
-  if (options.average.on()) {
-    out << "  average    of the weights, decay " << text_of(options.average) << '\n';
+  if (options.step.average.on()) {
+    out << "  average    of the weights, decay " << text_of(options.step.average) << '\n';
   }
   out << "  memory     " << decimal_bytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
       << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << ", "
@@ -221,7 +222,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   if (const std::optional<MemorySummary> memory = memory_now(trainer.context())) {
     out << "             " << to_string(*memory) << '\n';
   }
-  print_recomputed(out, plan, options.plan.recompute);
+  print_recomputed(out, plan, options.step.plan.recompute);
   if (!plan.joins().empty()) {
     out << "  beside     " << counted(static_cast<std::int64_t>(plan.joins().size()), "weight gradient")
         << (trainer.context().device().kind == DeviceKind::cuda
@@ -235,7 +236,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
                          static_cast<double>(size_of(reducer.sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype)) << sent_text(o, options, reducer)
-      << (options.sums.order == comm::SumOrder::ranks ? ", added in rank order" : "")
+      << (options.step.sums.order == comm::SumOrder::ranks ? ", added in rank order" : "")
       << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
       << '\n';
   if (!place.on_gpu() && !session.sums().empty()) {
@@ -243,7 +244,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   }
   print_virtual_ranks(out, trainer);
   print_strategy(out, strategy_named(o.strategy), trainer);
-  if (options.sync_batch_norm) {
+  if (options.step.sync_batch_norm) {
     out << "  batch norm statistics over the micro-batches of all ranks\n";
   }
   for (const std::string& warning : resolved.warnings) {

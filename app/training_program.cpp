@@ -100,7 +100,7 @@ struct TrainingProgram::Impl {
     if (made.tuned) {
       print_choices(std::cout, *made.tuned, o.choices);
     }
-    if (const auto& verifier = made.resolved.trainer.plan.verifier) {
+    if (const auto& verifier = made.resolved.trainer.step.plan.verifier) {
       print_verified(std::cout, *verifier);
     }
     if (o.dry_run) {

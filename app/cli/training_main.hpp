@@ -79,7 +79,7 @@ int training_main(int argc, char** argv,
       return std::nullopt;
     }
     comm::RanksRequest ranks = ranks_request(parsed.options.launch);
-    if (const std::int64_t all = parsed.options.training.trainer.virtual_ranks; all > 0) {
+    if (const std::int64_t all = parsed.options.training.trainer.step.virtual_ranks; all > 0) {
       ranks.restart.fits = [all](int count) { return all % count == 0; };
     }
     ranks.prints_result = !parsed.options.training.evaluate.empty() || parsed.options.training.dry_run;

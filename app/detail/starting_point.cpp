@@ -120,7 +120,7 @@ RunProgress StartingPoint::load(const Recipe& recipe, Trainer& trainer, const Ru
   if (site_.first && !resumed_.empty()) {
     print_resumed(std::cout, resumed_, progress, differences);
   }
-  settle_best(resolved(recipe.best, trainer.options().average.on(), trainer.evaluation_plan().layout().regression),
+  settle_best(resolved(recipe.best, trainer.options().step.average.on(), trainer.evaluation_plan().layout().regression),
               progress);
   return progress;
 }

@@ -52,8 +52,8 @@ void StoredModel::print(const char* label, const EvaluationEvent& test) const {
   std::cout << label << "test loss " << (std::isnan(test.loss) ? "-" : concat(test.loss));
   if (!trainer.evaluation_plan().layout().regression) {
     std::cout << "  accuracy " << value_text("test_accuracy", test.accuracy);
-    if (site.options.trainer.plan.top_k > 0) {
-      std::cout << ", top " << site.options.trainer.plan.top_k << ' '
+    if (site.options.trainer.step.plan.top_k > 0) {
+      std::cout << ", top " << site.options.trainer.step.plan.top_k << ' '
                 << value_text("test_accuracy", test.top_k_accuracy);
     }
     std::cout << "  (" << digits(test.correct, 0) << " of " << digits(test.samples, 0) << ")";

@@ -41,41 +41,42 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
     made_.resolved =
         resolve(o_, recipe.train->size(), recipe.rate, site_.session.size(), site_.session.rank(), site_.place.share());
     TrainerOptions& options = made_.resolved.trainer;
-    options.plan.augment = recipe.augment;
+    options.step.plan.augment = recipe.augment;
     if (recipe.model.input_kind() == InputKind::images && !recipe.statistics_given) {
       if (!o_.evaluate.empty() && saved_) {
-        take_statistics(saved_->identity, o_.evaluate, options.plan.augment);
+        take_statistics(saved_->identity, o_.evaluate, options.step.plan.augment);
       } else if (!o_.init.empty() && file_exists(o_.init + "/state.json")) {
-        take_statistics(read_checkpoint_state(o_.init).identity, o_.init, options.plan.augment);
+        take_statistics(read_checkpoint_state(o_.init).identity, o_.init, options.step.plan.augment);
       }
     }
-    options.plan.augment.seed = o_.trainer.seed;
+    options.step.plan.augment.seed = o_.trainer.step.seed;
     if (!o_.describe_gpu.empty()) {
       require<UsageError>(!site_.place.on_gpu(), "--describe-gpu is ", o_.describe_gpu,
                           " on a GPU, for which its own plan is printed; expected --devices cpu");
-      options.plan.fusions = Fusions::on;
-      options.plan.chip = known_gpu(o_.describe_gpu).chip;
-      options.plan.norms_in_convolutions = o_.fused_norms;
+      options.step.plan.fusions = Fusions::on;
+      options.step.plan.chip = known_gpu(o_.describe_gpu).chip;
+      options.step.plan.norms_in_convolutions = o_.fused_norms;
     }
     if (!o_.evaluate.empty()) {
-      options.average = {};
+      options.step.average = {};
     }
-    options.plan.two_labels = recipe.two_labels;
-    options.plan.verifier = o_.verify_choices ? std::make_shared<ChoiceVerifier>() : ChoiceVerifier::from_environment();
+    options.step.plan.two_labels = recipe.two_labels;
+    options.step.plan.verifier =
+        o_.verify_choices ? std::make_shared<ChoiceVerifier>() : ChoiceVerifier::from_environment();
     if (recipe.change) {
       recipe.change(options);
     }
     const auto& nodes = recipe.model.nodes();
-    if (options.sync_batch_norm && std::none_of(nodes.begin(), nodes.end(), [](const Node& node) {
+    if (options.step.sync_batch_norm && std::none_of(nodes.begin(), nodes.end(), [](const Node& node) {
           return node.layer != nullptr && node.layer->kind() == "batch_norm";
         })) {
-      options.sync_batch_norm = false;
+      options.step.sync_batch_norm = false;
       made_.resolved.warnings.push_back("--sync-batch-norm: the model has no batch norm, so nothing is synchronised");
     }
     if (!o_.cost.empty()) {
       const comm::CostFile file = comm::parse_cost(cost, o_.cost);
       const auto path = site_.place.on_gpu() ? comm::GradientPath::nccl : comm::GradientPath::host;
-      options.buckets.all_reduce =
+      options.step.buckets.all_reduce =
           comm::all_reduce_cost(file, path, site_.session.size(), site_.session.nodes(), o_.cost);
       if (const auto& errors = file.find(comm::all_reduce_name(path))->held_out; errors.high()) {
         made_.resolved.warnings.push_back(concat("--cost ", o_.cost, ": not reliable, its all-reduces miss by ",
@@ -125,9 +126,10 @@ void TrainerMaker::identify(const Recipe& recipe) {
                                              "again"));
   }
   made_.identity.model = recipe.model.name();
-  made_.identity.seed = o_.trainer.seed;
+  made_.identity.seed = o_.trainer.step.seed;
   const TrainerOptions& options = made_.resolved.trainer;
-  made_.identity.ranks = options.virtual_ranks > 0 ? static_cast<int>(options.virtual_ranks) : site_.session.size();
+  made_.identity.ranks =
+      options.step.virtual_ranks > 0 ? static_cast<int>(options.step.virtual_ranks) : site_.session.size();
   made_.identity.threads = site_.place.threads();
   made_.identity.global_batch = made_.resolved.trainer.global_batch;
   made_.identity.options = option_texts(made_.resolved.trainer, {*recipe.train, *recipe.test});
@@ -138,11 +140,11 @@ void TrainerMaker::identify(const Recipe& recipe) {
   }
   made_.identity.options.insert(recipe.options.begin(), recipe.options.end());
   // Where the library orders sums: of gradients, or only of their norms, which zero1 adds over the ranks.
-  const bool norms = options.strategy == Strategy::zero1 &&
-                     (options.optimizer.clip_norm > 0 || options.optimizer.kind == OptimizerKind::lars);
+  const bool norms = options.step.strategy == Strategy::zero1 &&
+                     (options.step.optimizer.clip_norm > 0 || options.step.optimizer.kind == OptimizerKind::lars);
   const std::string sums = comm::broadcast_text(site_.session.control(), site_.session.sums());
-  if (!sums.empty() && !site_.place.on_gpu() && options.virtual_ranks == 0 &&
-      (options.sums.order == comm::SumOrder::library || norms)) {
+  if (!sums.empty() && !site_.place.on_gpu() && options.step.virtual_ranks == 0 &&
+      (options.step.sums.order == comm::SumOrder::library || norms)) {
     made_.identity.options["sums"] = sums + (site_.session.nodes() > 1 ? nodes_text() : "");
   }
   if (site_.place.on_gpu()) {  // rank 0's, so that all ranks go on alike
@@ -175,28 +177,29 @@ void TrainerMaker::choose_calls(const Model& model) {
   const bool hold = saved_ && o_.evaluate.empty() && choices_hold(saved_->identity, made_.identity);
   const std::vector<double> holds = comm::all_gather_value(site_.session.control(), hold ? 1 : 0);
   if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
-    made_.resolved.trainer.plan.choices = saved_->identity.choices;
-    made_.resolved.trainer.plan.choices_required = false;  // what cannot be planned here is reported as a difference
+    made_.resolved.trainer.step.plan.choices = saved_->identity.choices;
+    made_.resolved.trainer.step.plan.choices_required =
+        false;  // what cannot be planned here is reported as a difference
   }
   // What was timed anew would give other bits on other ranks; a file keeps it.
-  const bool times = site_.place.on_gpu() && o_.trainer.virtual_ranks == 0;
+  const bool times = site_.place.on_gpu() && o_.trainer.step.virtual_ranks == 0;
   const bool wanted = o_.tune == Tune::automatic ? times || !o_.choices.empty() : o_.tune != Tune::off;
   const TrainerOptions& options = made_.resolved.trainer;
-  const bool timed = wanted && o_.evaluate.empty() && options.plan.choices.empty();
-  const bool prepares = site_.place.on_gpu() && (timed || !options.plan.choices.empty());
+  const bool timed = wanted && o_.evaluate.empty() && options.step.plan.choices.empty();
+  const bool prepares = site_.place.on_gpu() && (timed || !options.step.plan.choices.empty());
   if (!timed && !prepares) {
     return;
   }
   if (site_.watchdog != nullptr) {
     site_.watchdog->pause("timing library calls");  // some take minutes
   }
-  const std::int64_t shares = std::max<std::int64_t>(site_.session.size(), options.virtual_ranks);
+  const std::int64_t shares = std::max<std::int64_t>(site_.session.size(), options.step.virtual_ranks);
   const std::int64_t share = partition_of(options.global_batch, shares, 0).count;
   std::vector<LibraryPlan> plans;
   site_.session.agree([&] {
     if (site_.first || prepares) {
       plans = library_calls(site_.place.context(), model, partition_of(share, options.accumulate, 0).count,
-                            options.accumulate, options.plan);
+                            options.accumulate, options.step.plan);
     }
   });
   if (timed) {
@@ -212,11 +215,11 @@ void TrainerMaker::choose_calls(const Model& model) {
       }
     };
     made_.tuned.emplace();
-    made_.resolved.trainer.plan.choices =
+    made_.resolved.trainer.step.plan.choices =
         choose_libraries(site_.session.control(), site_.place.context(), plans, choice, o_.choices, &*made_.tuned);
   }
   if (prepares) {  // on every rank, before the trainer plans one call after the other
-    site_.session.agree([&] { prepare_choices(site_.place.context(), plans, options.plan.choices); });
+    site_.session.agree([&] { prepare_choices(site_.place.context(), plans, options.step.plan.choices); });
   }
 }
 

@@ -50,7 +50,7 @@ constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sh
                                                           "zero"};
 
 void require_optimizer(const TrainingOptions& o) {
-  const OptimizerOptions& optimizer = o.trainer.optimizer;
+  const OptimizerOptions& optimizer = o.trainer.step.optimizer;
   const bool takes_momentum = optimizer.kind != OptimizerKind::adam && optimizer.kind != OptimizerKind::adamw;
   require<UsageError>(!optimizer.nesterov || (takes_momentum && optimizer.momentum > 0),
                       "--nesterov needs --optimizer sgd, lars or muon and a --momentum above 0");
@@ -81,16 +81,16 @@ void require_recipe(const TrainingOptions& o) {
   const double epochs = o.warmup_epochs.value_or(0);
   need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none beside --warmup-steps");
 
-  const MovingAverageOptions& average = o.trainer.average;
+  const MovingAverageOptions& average = o.trainer.step.average;
   require<UsageError>(
       average.on() || o.chosen.contains("ema") || (average.every == 1 && average.copied_updates == -1 && !average.ramp),
       "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
-    need(!value || o.trainer.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
+    need(!value || o.trainer.step.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
          "none beside --no-decay-norm");
   };
-  decay("--norm-weight-decay", o.trainer.groups.norm_weight_decay);
-  decay("--bias-weight-decay", o.trainer.groups.bias_weight_decay);
+  decay("--norm-weight-decay", o.trainer.step.groups.norm_weight_decay);
+  decay("--bias-weight-decay", o.trainer.step.groups.bias_weight_decay);
 }
 
 constexpr std::int64_t kMaxVirtualRanks = 65536;
@@ -98,7 +98,7 @@ constexpr std::int64_t kMaxVirtualRanks = 65536;
 /// What --reproducible world is combined with.
 void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   const bool world = o.reproducible == "world";
-  const std::int64_t all = o.trainer.virtual_ranks;
+  const std::int64_t all = o.trainer.step.virtual_ranks;
   require<UsageError>(world || all == 0, "--virtual-ranks is ", all, " beside --reproducible ", o.reproducible,
                       ", expected --reproducible world");
   if (!world) {
@@ -113,15 +113,18 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   beside(o.trainer.accumulate == 1, "--accumulate", o.trainer.accumulate, "1: each virtual rank is a micro-batch");
   beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
   beside(o.overlap != Switch::on, "--overlap", "on", "auto: gradients are complete when the last virtual rank is");
-  beside(!o.trainer.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
+  beside(!o.trainer.step.sync_batch_norm, "--sync-batch-norm", "on",
+         "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.clip_norm == 0, "--clip-norm is ",
-                      o.trainer.optimizer.clip_norm, " beside --reproducible world with --strategy ", o.strategy,
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.step.optimizer.clip_norm == 0,
+                      "--clip-norm is ", o.trainer.step.optimizer.clip_norm,
+                      " beside --reproducible world with --strategy ", o.strategy,
                       ", expected 0 or ddp: zero1 adds the norm by rank");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.kind != OptimizerKind::lars,
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.step.optimizer.kind != OptimizerKind::lars,
                       "--optimizer is lars beside --reproducible world with --strategy ", o.strategy,
                       ", expected ddp: zero1 adds the norms by rank");
-  beside(o.trainer.cuda_graph != CudaGraph::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
+  beside(o.trainer.step.cuda_graph != CudaGraph::on, "--cuda-graph", "on",
+         "auto: a rank computes several virtual ones");
   beside(o.tune == Tune::off || o.tune == Tune::automatic || !o.choices.empty(), "--tune",
          o.tune == Tune::on ? "on" : "fast", "--choices, which keeps the timings: other timings give other bits");
 }
@@ -135,11 +138,11 @@ void require_compression(const TrainingOptions& o, const NamedStrategy& strategy
   };
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "one of the two");
   beside(o.reproducible != "world", "--reproducible", o.reproducible, "none: sums would be rounded where ranks meet");
-  beside(o.trainer.plan.dtype != DType::f64 || size_of(sums.dtype) != 2, "--dtype", "f64",
+  beside(o.trainer.step.plan.dtype != DType::f64 || size_of(sums.dtype) != 2, "--dtype", "f64",
          "none: gradients are f64 and sent as they are");
   comm::SumOptions together = sums;
   together.order = o.reproducible == "layout" ? comm::SumOrder::ranks : sums.order;
-  const LossScale scale = resolved(o.trainer.optimizer.loss_scale, o.trainer.plan.dtype);
+  const LossScale scale = resolved(o.trainer.step.optimizer.loss_scale, o.trainer.step.plan.dtype);
   const auto wrong =
       comm::misfit(together, {.divided = strategy.strategy == Strategy::zero1, .loss_scale = scale.scales()});
   if (!wrong) {
@@ -229,11 +232,11 @@ void require_training_options(const TrainingOptions& o) {
   require_recipe(o);
   const NamedStrategy strategy = strategy_named(o.strategy);
   require_world(o, strategy);
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.optimizer.kind != OptimizerKind::muon,
+  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.step.optimizer.kind != OptimizerKind::muon,
                       "--optimizer is muon beside --strategy ", o.strategy,
                       ", expected ddp: muon needs whole matrices");
   require_compression(o, strategy);
-  require<UsageError>(o.trainer.plan.dtype != DType::f64 || o.reduce_dtype == "fp32", "--reduce-dtype is ",
+  require<UsageError>(o.trainer.step.plan.dtype != DType::f64 || o.reduce_dtype == "fp32", "--reduce-dtype is ",
                       o.reduce_dtype, " beside --dtype f64, expected none: gradients are f64 and sent as they are");
 }
 
@@ -249,7 +252,7 @@ std::optional<double> given_learning_rate(const TrainingOptions& options) {
 
 comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu) {
   using Overlap = comm::WorkplaceOptions::Overlap;
-  const bool world = options.trainer.virtual_ranks > 0;
+  const bool world = options.trainer.step.virtual_ranks > 0;
   return {.threads = world ? 1 : options.threads,
           .overlap = world                                  ? Overlap::off
                      : options.overlap == Switch::automatic ? Overlap::automatic
@@ -262,13 +265,13 @@ comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bi
 ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples, const BaseRate& rate, int ranks,
                          int rank, const comm::CpuShare& share) {
   ResolvedTraining resolved;
-  require<UsageError>(o.trainer.virtual_ranks % ranks == 0, "--virtual-ranks is ", o.trainer.virtual_ranks,
+  require<UsageError>(o.trainer.step.virtual_ranks % ranks == 0, "--virtual-ranks is ", o.trainer.step.virtual_ranks,
                       " and the job has ", ranks, " ranks, expected a number of ranks that divides it");
   resolved.rules = run_rules({.ranks = ranks,
                               .global_batch = o.batch_per_rank ? o.batch_size : o.batch_size.value_or(o.default_batch),
                               .batch_per_rank = o.batch_per_rank,
                               .accumulate = o.trainer.accumulate,
-                              .virtual_ranks = o.trainer.virtual_ranks,
+                              .virtual_ranks = o.trainer.step.virtual_ranks,
                               .learning_rate = given_learning_rate(o),
                               .base_learning_rate = rate.base,
                               .reference_batch = rate.reference,
@@ -280,22 +283,22 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   t = o.trainer;
   t.global_batch = rules.global_batch;
   t.accumulate = rules.accumulate;
-  t.virtual_ranks = rules.virtual_ranks;
-  t.optimizer.loss_scale = nn::resolved(t.optimizer.loss_scale, t.plan.dtype);
+  t.step.virtual_ranks = rules.virtual_ranks;
+  t.step.optimizer.loss_scale = nn::resolved(t.step.optimizer.loss_scale, t.step.plan.dtype);
   t.loader_workers = rules.workers;
   t.prefetch = rules.prefetch;
-  t.sums = compression_named(o.compress);
+  t.step.sums = compression_named(o.compress);
   if (o.reduce_dtype != "fp32") {
-    t.sums.dtype = sent_as(o.reduce_dtype);
+    t.step.sums.dtype = sent_as(o.reduce_dtype);
   }
   if (o.reproducible != "run") {
-    t.sums.order = o.reproducible == "layout" ? comm::SumOrder::ranks : comm::SumOrder::tree;
+    t.step.sums.order = o.reproducible == "layout" ? comm::SumOrder::ranks : comm::SumOrder::tree;
   }
   const NamedStrategy strategy = strategy_named(o.strategy);
   require<UsageError>(!strategy.one_rank || ranks == 1, "--strategy is single and the job has ", ranks,
                       " ranks, expected 1, or ddp");
-  t.strategy = strategy.strategy;
-  t.buckets.bucket_bytes =
+  t.step.strategy = strategy.strategy;
+  t.step.buckets.bucket_bytes =
       o.bucket_mb.empty() ? 0 : static_cast<std::int64_t>(bucket_megabytes(o.bucket_mb) * (1 << 20));
 
   require<UsageError>(o.trainer.keep_last || rules.global_batch <= training_samples,
@@ -309,7 +312,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                          .rank = rank,
                          .shuffle = true,
                          .keep_last = o.trainer.keep_last,
-                         .seed = o.trainer.seed,
+                         .seed = o.trainer.step.seed,
                          .chunk = o.trainer.shuffle_chunk});
   constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // the schedule computes in double
   require<UsageError>(o.run.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.run.epochs, ", of ",
@@ -334,8 +337,9 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
     t.schedule.milestones.resize(o.milestones.size());
     std::transform(o.milestones.begin(), o.milestones.end(), t.schedule.milestones.begin(), steps_of);
   }
-  t.average.copied_updates = t.average.copied_updates >= 0 ? t.average.copied_updates : t.schedule.warmup_steps;
-  resolved.warnings = warnings(rules, t.optimizer.kind == OptimizerKind::lars, t.schedule.warmup_steps);
+  t.step.average.copied_updates =
+      t.step.average.copied_updates >= 0 ? t.step.average.copied_updates : t.schedule.warmup_steps;
+  resolved.warnings = warnings(rules, t.step.optimizer.kind == OptimizerKind::lars, t.schedule.warmup_steps);
   return resolved;
 }
 

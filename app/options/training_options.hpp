@@ -31,8 +31,9 @@ struct TrainingOptions {
   std::string recipe;  ///< name or file of options that were read beneath the others, for the header
 
   /// What is taken as it stands. Batches, steps, rates and workers depend on data and ranks: resolve() decides them.
-  TrainerOptions trainer{.optimizer = {.loss_scale = {.kind = LossScale::Kind::automatic}},
-                         .average = {.copied_updates = -1},  // those of the warm-up
+  TrainerOptions trainer{.step = {.optimizer = {.loss_scale = {.kind = LossScale::Kind::automatic}},
+                                  .weight_decay = 1e-4,
+                                  .average = {.copied_updates = -1}},  // those of the warm-up
                          .schedule = {.kind = Schedule::Kind::cosine}};
   RunOptions run{.epochs = 6, .keep = 1};
 

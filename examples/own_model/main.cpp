@@ -57,9 +57,11 @@ int run(comm::Session& session, int argc, char** argv) {
   b.linear("3", x, 2);  // a number for each of two classes
   const nn::Model model = b.build();
   const nn::MemoryDataset train_set = train.dataset("spirals"), test_set = test.dataset("other points");
-  nn::Trainer trainer(
-      here.context(), {here.grad(), here.control(), here.communication_stream()}, model, {train_set, test_set},
-      {.global_batch = 128, .optimizer = {.kind = nn::OptimizerKind::adamw}, .schedule = {.base = 5e-3}});
+  nn::Trainer trainer(here.context(), {here.grad(), here.control(), here.communication_stream()}, model,
+                      {train_set, test_set},
+                      {.global_batch = 128,
+                       .step = {.optimizer = {.kind = nn::OptimizerKind::adamw}, .weight_decay = 1e-4},
+                       .schedule = {.base = 5e-3}});
   trainer.start();  // all ranks have rank 0's parameters
 
   const nn::RunIdentity identity = nn::identity_of(trainer);

@@ -62,7 +62,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
 
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
   nn::Recipe recipe{.model = *model, .test = std::move(data.test), .class_names = std::move(data.class_names)};
-  recipe.rate = train_resnet::base_rate(request.name, o.training.trainer.optimizer.kind);
+  recipe.rate = train_resnet::base_rate(request.name, o.training.trainer.step.optimizer.kind);
   // Random parts of a picture are taken, and mirrored, where it is decoded.
   const bool folder = train_resnet::of_folder(o.data);
   const bool prepared = folder && o.data.folder.random_crops;
@@ -93,7 +93,7 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     });
   }
   const nn::AugmentationOptions augmentation =
-      train_resnet::augmentation_of(o.augmentation, folder, recipe.augment, o.training.trainer.seed);
+      train_resnet::augmentation_of(o.augmentation, folder, recipe.augment, o.training.trainer.step.seed);
   if (augmentation.any()) {
     recipe.augment.pad = 0;
     recipe.augment.flip = recipe.augment.alternate = recipe.augment.reflect = false;

@@ -88,7 +88,7 @@ void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augm
                              .batch_size = run.global_batch,
                              .ranks = ranks,
                              .keep_last = run.keep_last,
-                             .seed = run.seed,
+                             .seed = run.step.seed,
                              .chunk = run.shuffle_chunk});
   const std::int64_t height = train.fields()[0].shape[0];
   const std::int64_t width = train.fields()[0].shape[1];
@@ -105,7 +105,7 @@ void show_batch(const nn::Dataset& train, const lockstep::ops::AugmentDesc& augm
   sheet.pixels.assign(static_cast<std::size_t>(sheet.width * sheet.height * 3), kGapColour);
   lockstep::CpuContext context({.threads = 1});
   lockstep::ops::AugmentDesc seeded = augment;  // as the trainer's
-  seeded.seed = run.seed;
+  seeded.seed = run.step.seed;
   Sample sample(train);
   const nn::Sampler::Order order = sampler.order(0);
   std::vector<float> seen(static_cast<std::size_t>(height * width * 3));

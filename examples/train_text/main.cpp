@@ -33,7 +33,7 @@ nn::Recipe recipe_of(const Options& o, const nn::Model& model, const TextData& t
   const double histogram = train_text::histogram_bits(*text.train, *text.validation, text.vocabulary);
   nn::Recipe recipe{.model = model, .train = text.train, .test = text.validation};
   using Kind = nn::OptimizerKind;
-  const Kind kind = o.training.trainer.optimizer.kind;
+  const Kind kind = o.training.trainer.step.optimizer.kind;
   if (kind == Kind::adam || kind == Kind::adamw || kind == Kind::muon) {
     recipe.rate = {2e-3, 0};
   }
@@ -64,12 +64,12 @@ std::vector<std::int32_t> prompt_of(const Options& o, const TextData& text) {
 
 std::string sample(Context& context, const Options& o, const TextData& text, nn::Trainer& trainer,
                    const nn::Model& model, const std::vector<std::int32_t>& prompt) {
-  const nn::PlanOptions& plan = trainer.options().plan;
+  const nn::PlanOptions& plan = trainer.options().step.plan;
   const std::vector<std::int32_t> said = train_text::sample_tokens(context, model, trainer.parameters(),
                                                                    {.tokens = o.sample,
                                                                     .prompt = prompt,
                                                                     .temperature = o.temperature,
-                                                                    .seed = o.training.trainer.seed,
+                                                                    .seed = o.training.trainer.step.seed,
                                                                     .plan = {.dtype = plan.dtype, .tf32 = plan.tf32}});
   return text.bytes() ? train_text::printable(o.prompt + train_text::bytes_of(said)) : train_text::ids_text(said);
 }

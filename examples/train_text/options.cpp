@@ -80,10 +80,10 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   Options& o = parsed.options;
   o.training.run.epochs = 10;
   o.training.default_batch = 16;
-  o.training.trainer.optimizer.kind = nn::OptimizerKind::adamw;
-  o.training.trainer.weight_decay = 0.1;
-  o.training.trainer.decay_all = false;
-  o.training.trainer.optimizer.clip_norm = 1;
+  o.training.trainer.step.optimizer.kind = nn::OptimizerKind::adamw;
+  o.training.trainer.step.weight_decay = 0.1;
+  o.training.trainer.step.decay_all = false;
+  o.training.trainer.step.optimizer.clip_norm = 1;
   o.training.workers = 0;  // a window is a copy of some bytes
   o.training.out = "text.out";
   lockstep::Schema schema;
@@ -100,7 +100,7 @@ cli::Parsed<Options> parse(int argc, const char* const* argv, const cli::ConfigF
   if (!o.data.starts_with("tokens:") && !o.data.starts_with("packed:")) {  // what is packed is known when it is opened
     require_no_vocabulary(o);
   }
-  require<UsageError>(o.training.trainer.plan.top_k == 0, "--top-k is ", o.training.trainer.plan.top_k,
+  require<UsageError>(o.training.trainer.step.plan.top_k == 0, "--top-k is ", o.training.trainer.step.plan.top_k,
                       ", expected 0: a window has an answer for each of its bytes");
   nn::require_training_options(o.training);
   (void)cli::ranks_request(o.launch);

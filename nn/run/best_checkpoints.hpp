@@ -21,7 +21,7 @@ struct BestBy {
   bool lowest = false;  ///< of a metric of one's own: the lowest value is the best
 };
 
-/// Metrics of the moving average (TrainerOptions::average).
+/// Metrics of the moving average (TrainStepOptions::average).
 inline constexpr const char* kAverageLoss = "ema_test_loss";
 inline constexpr const char* kAverageAccuracy = "ema_test_accuracy";
 

@@ -164,8 +164,8 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
 RunIdentity identity_of(const Trainer& trainer) {
   RunIdentity identity;
   identity.model = trainer.train_plan().layout().model;
-  identity.seed = trainer.options().seed;
-  const std::int64_t virtual_ranks = trainer.options().virtual_ranks;
+  identity.seed = trainer.options().step.seed;
+  const std::int64_t virtual_ranks = trainer.options().step.virtual_ranks;
   identity.ranks = virtual_ranks > 0 ? static_cast<int>(virtual_ranks) : trainer.ranks();
   identity.global_batch = trainer.options().global_batch;
   identity.options = option_texts(trainer.options(), trainer.data());

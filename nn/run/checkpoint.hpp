@@ -16,7 +16,7 @@ namespace lockstep::nn {
 struct RunIdentity {
   std::string model;
   std::uint64_t seed = 0;
-  int ranks = 1;    ///< with virtual ranks (TrainerOptions::virtual_ranks) their number: ranks do not decide bits
+  int ranks = 1;    ///< with virtual ranks (TrainStepOptions::virtual_ranks) their number: ranks do not decide bits
   int threads = 1;  ///< per rank
   std::int64_t global_batch = 0;
   std::map<std::string, std::string> options;  ///< everything else that changes numbers, as text

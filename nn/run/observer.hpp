@@ -52,7 +52,7 @@ struct ReportEvent {
   MetricValues metrics;  ///< of your own (RunMetric::of_report)
 };
 
-/// A step whose update was skipped, as gradients were not finite (TrainerOptions::check_gradients).
+/// A step whose update was skipped, as gradients were not finite (TrainStepOptions::check_gradients).
 struct NonFiniteEvent {
   std::int64_t step = 0;
   std::string gradients;  ///< Trainer::non_finite_gradients()

@@ -78,15 +78,15 @@ RankTimeline predicted_timeline(Trainer& trainer, const GpuPrediction& predictio
 
 std::string predict_on_gpu(const GpuDescription& gpu, Trainer& trainer, const std::string& trace) {
   const TrainerOptions& options = trainer.options();
-  const std::int64_t own = options.virtual_ranks > 0 ? options.virtual_ranks / trainer.ranks() : 1;
+  const std::int64_t own = options.step.virtual_ranks > 0 ? options.step.virtual_ranks / trainer.ranks() : 1;
   const auto micro_batches = static_cast<int>(options.accumulate * own);
   const GpuPrediction prediction(trainer.train_plan(), gpu,
-                                 {.tf32 = options.plan.tf32,
-                                  .update_bytes = update_bytes(trainer.parameters(), options.optimizer),
+                                 {.tf32 = options.step.plan.tf32,
+                                  .update_bytes = update_bytes(trainer.parameters(), options.step.optimizer),
                                   .micro_batches = micro_batches,
                                   .samples = static_cast<double>(options.global_batch) / trainer.ranks()});
   std::string text = prediction.text(trainer.train_plan());
-  if (options.optimizer.kind == OptimizerKind::muon && !options.optimizer.rule) {
+  if (options.step.optimizer.kind == OptimizerKind::muon && !options.step.optimizer.rule) {
     text += "the products of muon are not in it\n";
   }
   const auto needed = static_cast<double>(trainer.planned_bytes());

@@ -52,7 +52,7 @@ std::string contract(const Model& model, const std::map<std::string, std::string
   text.imbue(std::locale::classic());
   text << "version " << version() << '\n' << "model " << model.name() << '\n';
   for (const Model::Parameter& parameter : model.parameters()) {
-    text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.plan.dtype
+    text << "parameter " << parameter.spec.name << ' ' << parameter.spec.shape << ' ' << options.step.plan.dtype
          << (parameter.spec.trainable ? "" : " frozen") << '\n';
   }
   for (const auto& [name, layer] : layers) {
@@ -63,12 +63,13 @@ std::string contract(const Model& model, const std::map<std::string, std::string
   }
   text << "training samples " << data.train.size() << '\n'
        << "test samples " << data.test.size() << '\n'
-       << "seed " << options.seed << '\n'
+       << "seed " << options.step.seed << '\n'
        << "global_batch " << options.global_batch << '\n'
-       << "buckets " << options.buckets.bucket_bytes << ' ' << options.buckets.tail_bytes << ' '
-       << options.buckets.head_bytes << ' ' << options.buckets.backward_s << ' ' << options.buckets.all_reduce.text()
-       << "\nbucket plan" << (options.buckets.ends.empty() ? " none" : "");
-  for (const int end : options.buckets.ends) {
+       << "buckets " << options.step.buckets.bucket_bytes << ' ' << options.step.buckets.tail_bytes << ' '
+       << options.step.buckets.head_bytes << ' ' << options.step.buckets.backward_s << ' '
+       << options.step.buckets.all_reduce.text() << "\nbucket plan"
+       << (options.step.buckets.ends.empty() ? " none" : "");
+  for (const int end : options.step.buckets.ends) {
     text << ' ' << end;
   }
   text << '\n';
@@ -113,27 +114,27 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
     ((out << std::exchange(separator, " ") << values), ...);
     return out.str();
   };
-  const ops::AugmentDesc& augment = options.plan.augment;
+  const ops::AugmentDesc& augment = options.step.plan.augment;
   std::string milestones;
   for (const std::int64_t milestone : options.schedule.milestones) {
     milestones += concat(milestones.empty() ? "" : " ", milestone);
   }
-  std::map<std::string, std::string> texts{{"dtype", text(options.plan.dtype)},
+  std::map<std::string, std::string> texts{{"dtype", text(options.step.plan.dtype)},
                                            {"learning_rate", text(options.schedule.base)},
                                            {"schedule", text(name_of(options.schedule.kind))},
                                            {"warmup_steps", text(options.schedule.warmup_steps)},
                                            {"total_steps", text(options.schedule.total_steps)},
                                            {"milestones", milestones},
                                            {"gamma", text(options.schedule.gamma)},
-                                           {"optimizer", name_of(options.optimizer)},
-                                           {"clip_norm", text(options.optimizer.clip_norm)},
-                                           {"skip_non_finite", text(options.optimizer.skip_non_finite)},
-                                           {"weight_decay", text(options.weight_decay)},
-                                           {"decay_norm_and_bias", text(options.decay_all)},
-                                           {"loss", text(name_of(options.plan.loss))},
-                                           {"huber_delta", text(options.plan.huber_delta)},
-                                           {"dropout_seed", text(options.plan.dropout_seed)},
-                                           {"label_smoothing", text(options.plan.label_smoothing)},
+                                           {"optimizer", name_of(options.step.optimizer)},
+                                           {"clip_norm", text(options.step.optimizer.clip_norm)},
+                                           {"skip_non_finite", text(options.step.optimizer.skip_non_finite)},
+                                           {"weight_decay", text(options.step.weight_decay)},
+                                           {"decay_norm_and_bias", text(options.step.decay_all)},
+                                           {"loss", text(name_of(options.step.plan.loss))},
+                                           {"huber_delta", text(options.step.plan.huber_delta)},
+                                           {"dropout_seed", text(options.step.plan.dropout_seed)},
+                                           {"label_smoothing", text(options.step.plan.label_smoothing)},
                                            {"pad", text(augment.pad)},
                                            {"flip", text(augment.flip)},
                                            {"mean", text(augment.mean[0], augment.mean[1], augment.mean[2])},
@@ -153,11 +154,11 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
       texts[option.name] = option.text();
     }
   }
-  if (const std::string groups = text_of(options.groups); !groups.empty()) {
+  if (const std::string groups = text_of(options.step.groups); !groups.empty()) {
     texts["parameter_groups"] = groups;
   }
-  if (options.average.on()) {
-    texts["ema"] = text_of(options.average);
+  if (options.step.average.on()) {
+    texts["ema"] = text_of(options.step.average);
   }
   const Schedule& schedule = options.schedule;
   if (schedule.end != 0) {
@@ -169,24 +170,24 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (schedule.warmup_factor) {
     texts["warmup"] = text(name_of(schedule.warmup), *schedule.warmup_factor);
   }
-  if (options.sync_batch_norm) {
-    texts["sync_batch_norm"] = text(options.sync_batch_norm);
+  if (options.step.sync_batch_norm) {
+    texts["sync_batch_norm"] = text(options.step.sync_batch_norm);
   }
-  if (options.optimizer.loss_scale.scales()) {
-    texts["loss_scale"] = text_of(options.optimizer.loss_scale);
+  if (options.step.optimizer.loss_scale.scales()) {
+    texts["loss_scale"] = text_of(options.step.optimizer.loss_scale);
   }
-  if (options.optimizer.clip_value > 0) {
-    texts["clip_value"] = text(options.optimizer.clip_value);
+  if (options.step.optimizer.clip_value > 0) {
+    texts["clip_value"] = text(options.step.optimizer.clip_value);
   }
-  texts.merge(comm::sum_texts(options.sums));
-  if (options.strategy != Strategy::ddp) {
-    texts["strategy"] = std::string(name_of(options.strategy));
+  texts.merge(comm::sum_texts(options.step.sums));
+  if (options.step.strategy != Strategy::ddp) {
+    texts["strategy"] = std::string(name_of(options.step.strategy));
   }
-  if (options.plan.two_labels) {
-    texts["two_labels"] = text(options.plan.two_labels);
+  if (options.step.plan.two_labels) {
+    texts["two_labels"] = text(options.step.plan.two_labels);
   }
-  if (options.plan.weights != LossWeights::none) {
-    texts["loss_weights"] = text(name_of(options.plan.weights));
+  if (options.step.plan.weights != LossWeights::none) {
+    texts["loss_weights"] = text(name_of(options.step.plan.weights));
   }
   if (options.test_views != TestViews::none) {
     texts["test_views"] = text(name_of(options.test_views));
@@ -200,10 +201,10 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   if (options.pictures == PicturesOn::nvjpeg) {
     texts["jpeg"] = ops::jpeg_decoder_version();
   }
-  if (options.plan.tf32) {
-    texts["tf32"] = text(options.plan.tf32);
+  if (options.step.plan.tf32) {
+    texts["tf32"] = text(options.step.plan.tf32);
   }
-  const OptimizerOptions& optimizer = options.optimizer;
+  const OptimizerOptions& optimizer = options.step.optimizer;
   if (optimizer.rule) {
     texts["optimizer_settings"] = optimizer.rule->settings();
     return texts;
@@ -238,14 +239,14 @@ struct Trainer::Impl {
         test_sampler(sampler_of(d.test, false, r, o)),
         loader_bytes(Loader::memory_bytes(read_set(), train_sampler, loader_options()) +
                      Loader::memory_bytes(d.test, test_sampler, loader_options())),
-        microbatches(o.virtual_ranks > 0 ? o.virtual_ranks / r.grad.size() : o.accumulate),
-        capacity(o.virtual_ranks > 0 ? partition_of(o.global_batch, o.virtual_ranks, 0).count
-                                     : partition_of(train_sampler.capacity(), o.accumulate, 0).count),
+        microbatches(o.step.virtual_ranks > 0 ? o.step.virtual_ranks / r.grad.size() : o.accumulate),
+        capacity(o.step.virtual_ranks > 0 ? partition_of(o.global_batch, o.step.virtual_ranks, 0).count
+                                          : partition_of(train_sampler.capacity(), o.accumulate, 0).count),
         layers(m.layer_texts()),
         step(ctx, {r.grad, r.comm_stream, r.watchdog, r.statistics}, m, step_options(o, capacity)),
         contract(nn::contract(m, layers, d, o, step.choices())),
         samples_seen(static_cast<std::size_t>(step.parameters().statistics_rows())),
-        viewed(o.plan.top_k),
+        viewed(o.step.plan.top_k),
         idle(ctx.stream()) {
     name_spans();
   }
@@ -271,24 +272,11 @@ struct Trainer::Impl {
   [[nodiscard]] const Dataset& read_set() const { return deferred != nullptr ? *deferred : data.train; }
 
   static TrainStepOptions step_options(const TrainerOptions& o, std::int64_t capacity) {
-    return {.max_batch = capacity,
-            .microbatches = o.accumulate,
-            .count_samples = o.plan.weights != LossWeights::none,
-            .sync_batch_norm = o.sync_batch_norm,
-            .virtual_ranks = o.virtual_ranks,
-            .seed = o.seed,
-            .plan = o.plan,
-            .optimizer = o.optimizer,
-            .weight_decay = o.weight_decay,
-            .decay_all = o.decay_all,
-            .groups = o.groups,
-            .average = o.average,
-            .buckets = o.buckets,
-            .sums = o.sums,
-            .strategy = o.strategy,
-            .cuda_graph = o.cuda_graph,
-            .weights_beside = o.weights_beside,
-            .check_gradients = o.check_gradients};
+    TrainStepOptions step = o.step;
+    step.max_batch = capacity;
+    step.microbatches = o.accumulate;
+    step.count_samples = o.step.plan.weights != LossWeights::none;
+    return step;
   }
 
   static Sampler sampler_of(const Dataset& dataset, bool training, const Ranks& r, const TrainerOptions& o) {
@@ -298,8 +286,8 @@ struct Trainer::Impl {
                     .rank = r.grad.rank(),
                     .shuffle = training,
                     .keep_last = !training || o.keep_last,
-                    .seed = o.seed,
-                    .parts = o.virtual_ranks,
+                    .seed = o.step.seed,
+                    .parts = o.step.virtual_ranks,
                     .chunk = training ? o.shuffle_chunk : 0});
   }
 
@@ -332,8 +320,8 @@ struct Trainer::Impl {
 
   /// The rows of micro-batch `number` of a batch: those of a virtual rank, where there are any.
   [[nodiscard]] Partition rows_of(const Batch& batch, std::int64_t number) const {
-    return options.virtual_ranks > 0 ? train_sampler.part_of_share(batch.global_valid, number)
-                                     : partition_of(batch.valid, options.accumulate, number);
+    return options.step.virtual_ranks > 0 ? train_sampler.part_of_share(batch.global_valid, number)
+                                          : partition_of(batch.valid, options.accumulate, number);
   }
 
   /// The next step's place in the schedule, counted from 0.
@@ -369,7 +357,7 @@ struct Trainer::Impl {
   const Batch& microbatch_of(const Batch& batch, std::int64_t number) {
     const Partition rows = rows_of(batch, number);
     // A single one takes the zeros behind the samples too.
-    const std::int64_t count = microbatches == 1 && options.virtual_ranks == 0 ? capacity : rows.count;
+    const std::int64_t count = microbatches == 1 && options.step.virtual_ranks == 0 ? capacity : rows.count;
     microbatch.fields.resize(batch.fields.size());
     for (std::size_t i = 0; i < batch.fields.size(); ++i) {
       microbatch.fields[i].field = batch.fields[i].field;
@@ -378,7 +366,7 @@ struct Trainer::Impl {
     microbatch.valid = rows.count;
     // Weights are summed over the ranks by the step.
     microbatch.global_valid =
-        options.plan.weights != LossWeights::none ? 0 : std::max<std::int64_t>(batch.global_valid, 1);
+        options.step.plan.weights != LossWeights::none ? 0 : std::max<std::int64_t>(batch.global_valid, 1);
     microbatch.epoch = batch.epoch;
     return microbatch;
   }
@@ -442,19 +430,24 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
   (void)run_rules({.ranks = ranks.grad.size(),
                    .global_batch = options.global_batch,
                    .accumulate = options.accumulate,
-                   .virtual_ranks = options.virtual_ranks});
-  require<UsageError>(!options.plan.accumulate,
+                   .virtual_ranks = options.step.virtual_ranks});
+  const TrainStepOptions& step = options.step;
+  require<UsageError>(step.max_batch == 0 && step.microbatches == 0 && step.count_samples,
+                      "trainer: of TrainerOptions::step, max_batch is ", step.max_batch, ", microbatches is ",
+                      step.microbatches, " and count_samples is ", step.count_samples ? "on" : "off",
+                      ", expected 0, 0 and on: the trainer sets them");
+  require<UsageError>(!step.plan.accumulate,
                       "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate micro-batches");
   require_schedule(options.schedule);
   require<UsageError>(options.test_views == TestViews::none ||
-                          (model.input_kind() == InputKind::images && options.plan.loss == Loss::cross_entropy &&
-                           options.plan.weights == LossWeights::none && model.output_shape().rank() == 1),
+                          (model.input_kind() == InputKind::images && options.step.plan.loss == Loss::cross_entropy &&
+                           options.step.plan.weights == LossWeights::none && model.output_shape().rank() == 1),
                       "trainer: test_views is ", name_of(options.test_views), " for model ", model.name(),
                       ", expected a classifier of u8 images with one label each and no weights of the loss");
   require_views_fit(options.test_views, model.input_shape());
   for (const Dataset* set : {&data.train, &data.test}) {
     try {
-      StepLayout layout = step_layout(model, options.plan);
+      StepLayout layout = step_layout(model, options.step.plan);
       layout.two_labels = layout.two_labels && set == &data.train;
       require_fields(*set, layout);
     } catch (Error& error) {
@@ -505,7 +498,7 @@ void Trainer::step() {
   }
   span.end();
   for (std::size_t i = 0; i < s.samples_seen.size(); ++i) {
-    const bool one = s.options.virtual_ranks == 0;
+    const bool one = s.options.step.virtual_ranks == 0;
     s.samples_seen[i] +=
         static_cast<double>(one ? loaded.valid : s.rows_of(loaded, static_cast<std::int64_t>(i)).count);
   }
@@ -591,7 +584,7 @@ Metrics Trainer::take_metrics() {
   s.doing("waiting for the device after step", s.position.step);
   const Metrics own = s.step.take_trained();
   s.doing("adding up metrics of all ranks after step", s.position.step);
-  return nn::sum_over_ranks(s.ranks.control, own, s.options.virtual_ranks > 0);
+  return nn::sum_over_ranks(s.ranks.control, own, s.options.step.virtual_ranks > 0);
 }
 
 std::span<const Metrics> Trainer::metrics_of(std::int64_t step) {
@@ -604,7 +597,7 @@ int Trainer::steps_under_way() const {
 
 Metrics Trainer::sum_over_ranks(std::span<const Metrics> own) {
   impl_->doing("adding up metrics of all ranks after step", impl_->position.step);
-  return nn::sum_over_ranks(impl_->ranks.control, sum_in_tree(own), impl_->options.virtual_ranks > 0);
+  return nn::sum_over_ranks(impl_->ranks.control, sum_in_tree(own), impl_->options.step.virtual_ranks > 0);
 }
 
 void Trainer::reduce_buffers() {
@@ -679,7 +672,7 @@ Metrics Trainer::evaluate_test_set(const EvaluationHook& each) {
   const Metrics of_views = s.step.take_evaluated();  // with a DataError where a label was wrong
   const Metrics own = views ? sum_in_tree(viewed) : of_views;
   s.doing("adding up metrics of all ranks after step", s.position.step);
-  return nn::sum_over_ranks(s.ranks.control, own, s.options.virtual_ranks > 0);
+  return nn::sum_over_ranks(s.ranks.control, own, s.options.step.virtual_ranks > 0);
 }
 
 std::vector<double> Trainer::samples_seen() {
@@ -783,22 +776,9 @@ void describe(Schema& schema, TrainerOptions& options) {
       .at_least(1)
       .decides_numbers()
       .is_common();
-  describe(schema, options.plan);
-  describe(schema, options.optimizer);
+  describe(schema, options.step);
+  schema.group("Training");
   describe(schema, options.schedule);
-  schema.add("weight_decay", options.weight_decay, "L2 penalty; adamw: decoupled, parameters shrink by lr times this")
-      .at_least(0)
-      .is_common();
-  schema
-      .choice<bool>("no_decay_norm", options.decay_all, {{"false", true}, {"true", false}},
-                    concat("no decay on biases and norm parameters",
-                           options.decay_all ? "" : ", as here without --decay-norm"))
-      .looks_like("")  // a flag
-      .taken_back_by("decay_norm")
-      .instead_of("norm_weight_decay")
-      .instead_of("bias_weight_decay");
-  describe(schema, options.groups);
-  describe(schema, options.average);
   schema.add("keep_last", options.keep_last, "train on the partial last batch of an epoch too");
   schema
       .add("shuffle_chunk", options.shuffle_chunk,
@@ -807,25 +787,6 @@ void describe(Schema& schema, TrainerOptions& options) {
            "(lockstep-pack --shuffle), or batches hold few classes; 0: any sample may follow any other")
       .at_least(0)
       .decides_numbers();
-  schema.add("seed", options.seed, "of all that is random: weights, order, augmentation").is_common();
-  schema.group("Ranks");
-  schema
-      .add("virtual_ranks", options.virtual_ranks,
-           "of --reproducible world: a batch is divided over so many, a power of two that the ranks divide")
-      .by_default("none")
-      .decides_numbers();
-  schema
-      .add("check_gradients", options.check_gradients,
-           "name the first gradient of each rank that is not finite before the ranks sum them; ends the job, unless "
-           "a loss scale, --clip-norm or --skip-non-finite lets an update be skipped")
-      .equal_on_ranks();
-  schema.add("sync_batch_norm", options.sync_batch_norm,
-             "batch norm computes with the samples of all ranks in training, not with each rank's own");
-  schema.choice<CudaGraph>("cuda_graph", options.cuda_graph,
-                           {{"on", CudaGraph::on}, {"off", CudaGraph::off}, {"auto", CudaGraph::automatic}},
-                           "on a GPU: run each step as one CUDA graph; auto: where it can be");
-  schema.add("weights_beside", options.weights_beside,
-             "on a GPU: weight gradients on a second stream, beside passes over memory; more memory, the same bits");
 }
 
 }  // namespace lockstep::nn

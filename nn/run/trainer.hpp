@@ -43,34 +43,20 @@ struct TrainerOptions {
   /// A step runs a rank's share in so many micro-batches, whose gradients add up; memory is planned for one of them.
   /// Batch norm sees one at a time; without it the gradient is that of the whole share at once, up to rounding.
   std::int64_t accumulate = 1;
-  bool sync_batch_norm = false;  ///< TrainStepOptions::sync_batch_norm: over the micro-batches of all ranks
-  /// TrainStepOptions::virtual_ranks: a batch is divided over so many virtual ranks, and the bits of the run, its
-  /// metrics and its checkpoints do not depend on how many ranks share them. 0: none.
-  std::int64_t virtual_ranks = 0;
-  std::uint64_t seed = 1;
-  PlanOptions plan{};
-  OptimizerOptions optimizer{};
-  double weight_decay = 1e-4;
-  bool decay_all = true;
-  ParameterGroups groups{};
-  MovingAverageOptions average{};  ///< of the weights; evaluate_average()
+  /// The step, but for max_batch, microbatches, count_samples and empty_steps, which follow from the fields here: these
+  /// keep their defaults, else UsageError.
+  TrainStepOptions step{.weight_decay = 1e-4};
   Schedule schedule{};
   /// The schedule goes by updates, for a run that ends after a number of them; false: by epochs. The same unless a run
   /// goes on with batches of another size (Trainer::learning_rate()).
   bool schedule_by_updates = false;
-  comm::BucketOptions buckets{};
-  comm::SumOptions sums{};            ///< TrainStepOptions: how the gradients of the ranks are summed
-  Strategy strategy = Strategy::ddp;  ///< zero1: the optimizer's states are divided over the ranks
-  bool check_gradients = false;       ///< TrainStepOptions: names gradients that are not finite
-  bool keep_last = false;             ///< train on the partial last batch of an epoch too
-  std::int64_t shuffle_chunk = 0;     ///< SamplerOptions::chunk, of the training set
+  bool keep_last = false;          ///< train on the partial last batch of an epoch too
+  std::int64_t shuffle_chunk = 0;  ///< SamplerOptions::chunk, of the training set
   int loader_workers = 1;
   int prefetch = 3;  ///< batches that wait ready
   /// UsageError for a training set that leaves nothing to a device (Dataset::deferred()), UnsupportedError in start()
   /// where the device cannot do it. Evaluations read on the host.
   PicturesOn pictures = PicturesOn::host;
-  CudaGraph cuda_graph = CudaGraph::automatic;  ///< automatic: where it can be
-  bool weights_beside = false;                  ///< TrainStepOptions: weight gradients on a second stream
   /// Of u8 images that a classifier with one label a sample reads: evaluations take the mean of its outputs for several
   /// views of an image. UsageError for other models and losses, and beside weights of the loss.
   TestViews test_views = TestViews::none;
@@ -145,7 +131,7 @@ class Trainer {
   /// is one, is called after each micro-batch is enqueued: the batch, and the output on the device.
   using EvaluationHook = std::function<void(const Batch& batch, const TensorView& output)>;
   [[nodiscard]] Metrics evaluate(const EvaluationHook& each = {});
-  /// The same of the moving average (TrainerOptions::average), with the average of its statistics. The parameters are
+  /// The same of the moving average (TrainStepOptions::average), with the average of its statistics. The parameters are
   /// as before when it returns. StateError without one.
   [[nodiscard]] Metrics evaluate_average(const EvaluationHook& each = {});
   /// Averages the running statistics over the ranks, weighted by the samples that each has seen, in rank order, into

@@ -130,12 +130,13 @@ EvaluationEvent run_evaluation(Trainer& trainer, comm::Communicator& control, co
 
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                        const RunOptions& options, RunProgress progress, RunObserver& observer) {
-  const detail::RunArguments run{trainer,
-                                 control,
-                                 identity,
-                                 options,
-                                 resolved(options.best, trainer.options().average.on(), detail::is_regression(trainer)),
-                                 observer};
+  const detail::RunArguments run{
+      trainer,
+      control,
+      identity,
+      options,
+      resolved(options.best, trainer.options().step.average.on(), detail::is_regression(trainer)),
+      observer};
   detail::require_run(run, progress);
   return Run(run, std::move(progress)).run();
 }

@@ -60,7 +60,7 @@ struct RunOptions {
 /// checkpoints wait.
 ///
 /// Collective. comm::ReplicaError on every rank when a comparison of the parameters finds a difference, GradientError
-/// when gradients are not finite where TrainerOptions::check_gradients looks for them and neither skip_non_finite, a
+/// when gradients are not finite where TrainStepOptions::check_gradients looks for them and neither skip_non_finite, a
 /// clip_norm nor a loss scale lets an update be skipped; the checkpoints stay as they are. UsageError for options out
 /// of range, and on every rank when the ranks differ in them or in the position.
 RunResult run_training(Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,

@@ -21,6 +21,10 @@
 #include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
+namespace lockstep {
+class Schema;
+}
+
 namespace lockstep::nn {
 
 /// The gradients of a parameter set as ranges of its arena, in ready order, for plan_buckets(). Frozen parameters have
@@ -111,6 +115,8 @@ struct TrainStepOptions {
   /// were finite. Reads the gradients once or twice more; changes no number of other steps.
   bool check_gradients = false;
 };
+/// What a program may choose of them; `sums`, `buckets` and `strategy` follow from words of its own.
+void describe(Schema& schema, TrainStepOptions& options);
 
 /// Gradients that are not finite, where no update may be skipped.
 class GradientError : public Error {

@@ -60,7 +60,7 @@ class Copies : public TrainerTest {
         ranks,
         [&](TrainerOptions& options, int) {
           options.schedule.total_steps = 12;
-          options.strategy = zero1 ? Strategy::zero1 : Strategy::ddp;
+          options.step.strategy = zero1 ? Strategy::zero1 : Strategy::ddp;
         },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();

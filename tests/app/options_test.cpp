@@ -110,44 +110,44 @@ nn::TrainingOptions with_file(const std::string& toml, const std::vector<const c
 TEST(TrainingOptions, AFileCountsBesideEmptyArguments) {
   const nn::TrainingOptions options = with_file("lr = 0.5\nmomentum = 0.25\n", {"--cost", ""});
   EXPECT_EQ(options.lr, "0.5");
-  EXPECT_EQ(options.trainer.optimizer.momentum, 0.25);
+  EXPECT_EQ(options.trainer.step.optimizer.momentum, 0.25);
 }
 
 TEST(TrainingOptions, AnEmptyValueOfAFileTakesNoOtherOption) {
   const nn::TrainingOptions options =
       with_file(R"({"chosen": {"choices": "", "cost": "", "epochs": "7", "milestones": "", "seed": "5"}})", {});
   EXPECT_EQ(options.run.epochs, 7);
-  EXPECT_EQ(options.trainer.seed, 5U);
+  EXPECT_EQ(options.trainer.step.seed, 5U);
   EXPECT_EQ(options.cost + options.choices, "");
   EXPECT_TRUE(options.milestones.empty());
 }
 
 TEST(TrainingOptions, ANegationLeavesOtherDecaysOfAFileAlone) {
-  EXPECT_EQ(with_file("norm-weight-decay = 0.02\n", {"--decay-norm"}).trainer.groups.norm_weight_decay, 0.02);
-  EXPECT_FALSE(with_file("norm-weight-decay = 0.02\n", {"--no-decay-norm"}).trainer.groups.norm_weight_decay);
-  EXPECT_TRUE(with_file("no-decay-norm = true\n", {"--decay-norm"}).trainer.decay_all);
-  EXPECT_FALSE(with_file("decay-norm = true\n", {"--no-decay-norm"}).trainer.decay_all);
+  EXPECT_EQ(with_file("norm-weight-decay = 0.02\n", {"--decay-norm"}).trainer.step.groups.norm_weight_decay, 0.02);
+  EXPECT_FALSE(with_file("norm-weight-decay = 0.02\n", {"--no-decay-norm"}).trainer.step.groups.norm_weight_decay);
+  EXPECT_TRUE(with_file("no-decay-norm = true\n", {"--decay-norm"}).trainer.step.decay_all);
+  EXPECT_FALSE(with_file("decay-norm = true\n", {"--no-decay-norm"}).trainer.step.decay_all);
 }
 
 TEST(TrainingOptions, FlagsTakeWhatTheyTook) {
   for (const char* yes : {"nesterov = 1", "nesterov = \"on\"", "nesterov = \"True\"", "nesterov = true"}) {
-    EXPECT_TRUE(with_file(yes, {}).trainer.optimizer.nesterov) << yes;
+    EXPECT_TRUE(with_file(yes, {}).trainer.step.optimizer.nesterov) << yes;
   }
-  EXPECT_FALSE(with_file("nesterov = \"off\"", {}).trainer.optimizer.nesterov);
+  EXPECT_FALSE(with_file("nesterov = \"off\"", {}).trainer.step.optimizer.nesterov);
 }
 
 TEST(TrainingOptions, DefaultsAreAProgramsOwnAndChoicesAreKnown) {
   nn::TrainingOptions own;
-  own.trainer.decay_all = false;
+  own.trainer.step.decay_all = false;
   own.run.epochs = 10;
   const nn::TrainingOptions plain = parsed("", own);
   EXPECT_EQ(plain.run.epochs, 10);
-  EXPECT_FALSE(plain.trainer.decay_all);
+  EXPECT_FALSE(plain.trainer.step.decay_all);
   EXPECT_TRUE(plain.chosen.empty());
   const nn::TrainingOptions given = parsed("--decay-norm --epochs 10 --optimizer lars --out x --ema 0.5", own);
-  EXPECT_TRUE(given.trainer.decay_all);
-  EXPECT_EQ(given.trainer.optimizer.kind, nn::OptimizerKind::lars);
-  EXPECT_EQ(given.trainer.average.decay, 0.5);
+  EXPECT_TRUE(given.trainer.step.decay_all);
+  EXPECT_EQ(given.trainer.step.optimizer.kind, nn::OptimizerKind::lars);
+  EXPECT_EQ(given.trainer.step.average.decay, 0.5);
   const std::map<std::string, std::string> expected{
       {"no_decay_norm", "false"}, {"epochs", "10"}, {"optimizer", "lars"}, {"ema", "0.5"}};
   EXPECT_EQ(given.chosen, expected) << "--out is of one start";

@@ -69,10 +69,10 @@ Outcome of_ranks(int ranks, DType dtype) {
     Stream worker = Stream::host_worker("comm");
     nn::TrainerOptions options;
     options.global_batch = kBatch;
-    options.plan = plan_options(dtype);
-    options.weight_decay = 0;
+    options.step.plan = plan_options(dtype);
+    options.step.weight_decay = 0;
     options.schedule = {.kind = nn::Schedule::Kind::constant, .base = kRate};
-    options.buckets.bucket_bytes = 3000;
+    options.step.buckets.bucket_bytes = 3000;
     nn::Trainer trainer(context, {grad, *control, worker}, plain_net(), small_data(), options);
     trainer.start();
     for (int i = 0; i < kSteps; ++i) {

@@ -773,37 +773,37 @@ TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
   const auto refusal = [](const std::function<void(nn::TrainingOptions&)>& change) {
     nn::TrainingOptions options;
     options.reproducible = "world";
-    options.trainer.virtual_ranks = 4;
+    options.trainer.step.virtual_ranks = 4;
     nn::require_training_options(options);
     change(options);
     return error_of<UsageError>([&] { nn::require_training_options(options); });
   };
   using Options = nn::TrainingOptions;
   for (const auto& [change, text] : std::vector<std::pair<std::function<void(Options&)>, std::string>>{
-           {[](Options& o) { o.trainer.virtual_ranks = 0; },
+           {[](Options& o) { o.trainer.step.virtual_ranks = 0; },
             "--virtual-ranks is 0, expected a power of two up to 65536"},
-           {[](Options& o) { o.trainer.virtual_ranks = 6; },
+           {[](Options& o) { o.trainer.step.virtual_ranks = 6; },
             "--virtual-ranks is 6, expected a power of two up to 65536"},
            {[](Options& o) { o.reproducible = "run"; }, "--virtual-ranks is 4 beside --reproducible run, expected"},
            {[](Options& o) { o.trainer.accumulate = 2; }, "--accumulate is 2 beside --reproducible world, expected 1"},
            {[](Options& o) { o.threads = 2; }, "--threads is 2 beside --reproducible world, expected 1"},
            {[](Options& o) { o.overlap = nn::Switch::on; }, "--overlap is on beside --reproducible world"},
-           {[](Options& o) { o.trainer.sync_batch_norm = true; },
+           {[](Options& o) { o.trainer.step.sync_batch_norm = true; },
             "--sync-batch-norm is on beside --reproducible world"},
            {[](Options& o) { o.reduce_dtype = "bf16"; }, "--reduce-dtype is bf16 beside --reproducible world"},
-           {[](Options& o) { o.trainer.cuda_graph = nn::CudaGraph::on; },
+           {[](Options& o) { o.trainer.step.cuda_graph = nn::CudaGraph::on; },
             "--cuda-graph is on beside --reproducible world"},
            {[](Options& o) { o.tune = nn::Tune::on; }, "--tune is on beside --reproducible world"},
            {[](Options& o) {
               o.strategy = "zero1";
-              o.trainer.optimizer.clip_norm = 1;
+              o.trainer.step.optimizer.clip_norm = 1;
             },
             "--clip-norm is 1 beside --reproducible world with --strategy zero1, expected 0 or ddp"}}) {
     EXPECT_TRUE(refusal(change).starts_with(text)) << refusal(change);
   }
   nn::TrainingOptions kept;
   kept.reproducible = "world";
-  kept.trainer.virtual_ranks = 4;
+  kept.trainer.step.virtual_ranks = 4;
   kept.strategy = "zero1";
   kept.tune = nn::Tune::on;
   kept.choices = "choices.json";

@@ -38,7 +38,7 @@ void require_best(const RunArguments& run) {
   const auto& [trainer, control, identity, options, best, observer] = run;
   const bool regression = is_regression(trainer);
   bool known = best.metric == "test_accuracy" || best.metric == "test_loss" ||
-               (trainer.options().average.on() &&
+               (trainer.options().step.average.on() &&
                 (best.metric == kAverageLoss || (best.metric == kAverageAccuracy && !regression)));
   for (const RunMetric& metric : options.metrics) {
     known = known || (metric.of_evaluation && metric.name == best.metric);

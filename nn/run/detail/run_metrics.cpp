@@ -95,7 +95,7 @@ EvaluationEvent evaluate(Trainer& trainer, comm::Communicator& control, const st
                         .samples = test.samples,
                         .metrics = {}};
   event.metrics = values_of(control, metrics, &RunMetric::of_evaluation, event);
-  if (trainer.options().average.on()) {
+  if (trainer.options().step.average.on()) {
     const Metrics average = trainer.evaluate_average();
     event.metrics[kAverageLoss] = average.loss();
     if (!is_regression(trainer)) {

@@ -39,7 +39,7 @@ void StepResults::enqueued(const StepEvent& step, std::int64_t batch, bool last)
 }
 
 void StepResults::finish() {
-  if (waiting_ > 0 || run_.trainer.options().check_gradients) {
+  if (waiting_ > 0 || run_.trainer.options().step.check_gradients) {
     wait_and_report();
   }
 }
@@ -127,13 +127,13 @@ void StepResults::report() {
 
 void StepResults::check_gradients(std::int64_t through) {
   const TrainerOptions& options = run_.trainer.options();
-  while (options.check_gradients && checked_ < through) {
+  while (options.step.check_gradients && checked_ < through) {
     ++checked_;
     const std::string text = run_.trainer.non_finite_gradients(checked_);
     if (text.empty()) {
       continue;
     }
-    const OptimizerOptions& optimizer = options.optimizer;
+    const OptimizerOptions& optimizer = options.step.optimizer;
     require<comm::CollectiveError<GradientError>>(
         optimizer.skip_non_finite || optimizer.clip_norm > 0 || optimizer.loss_scale.scales(), "step ", checked_,
         ": gradients are not finite: ", text);

@@ -19,7 +19,7 @@ void check_meaning(const nn::TrainingOptions& options) {
   check(std::isfinite(resolved.rules.learning_rate) && resolved.rules.learning_rate > 0, "learning rate ",
         resolved.rules.learning_rate);
   check(resolved.rules.global_batch >= 2 && resolved.rules.workers >= 0, "batch or workers");
-  check(resolved.trainer.buckets.bucket_bytes >= 0, "bucket bytes ", resolved.trainer.buckets.bucket_bytes);
+  check(resolved.trainer.step.buckets.bucket_bytes >= 0, "bucket bytes ", resolved.trainer.step.buckets.bucket_bytes);
 }
 
 }  // namespace

@@ -65,11 +65,11 @@ std::string with_trainer(const Dataset& train, const Dataset& test, PicturesOn p
                            TrainerOptions options;
                            options.global_batch = 4;
                            options.schedule = {.base = 0.1, .total_steps = 8};
-                           options.plan.two_labels = true;
+                           options.step.plan.two_labels = true;
                            options.pictures = pictures;
                            CpuContext host;  // the libraries of a GPU are no part of this: our own kernels
-                           options.plan.choices = Plan(host, mlp(), Mode::train, 4, options.plan).choices();
-                           for (auto& [call, choice] : options.plan.choices) {
+                           options.step.plan.choices = Plan(host, mlp(), Mode::train, 4, options.step.plan).choices();
+                           for (auto& [call, choice] : options.step.plan.choices) {
                              choice = "cuda";
                            }
                            Trainer trainer(context, {grad, *control, communication}, mlp(), {train, test}, options);

@@ -52,8 +52,8 @@ Model linear() {
 
 TrainerOptions regression_options(int workers = 1) {
   TrainerOptions options{.global_batch = 7, .schedule = {.base = 0.05}, .keep_last = true, .loader_workers = workers};
-  options.plan = {.dtype = DType::f64, .loss = Loss::mse};
-  options.weight_decay = 0;
+  options.step.plan = {.dtype = DType::f64, .loss = Loss::mse};
+  options.step.weight_decay = 0;
   return options;
 }
 
@@ -127,7 +127,7 @@ Outcome weighed(int ranks, LossWeights kind, std::int64_t accumulate) {
                                       {StateField::weights, w}});
   TrainerOptions options = regression_options();
   options.global_batch = 10;
-  options.plan.weights = kind;
+  options.step.plan.weights = kind;
   options.accumulate = accumulate;
   Outcome outcome;
   const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
@@ -184,7 +184,7 @@ TEST(OwnData, RanksAgreeOnTheKindOfWeights) {
     const auto control = grad.split(0, grad.rank());
     CpuContext context({.threads = 1});
     TrainerOptions options = regression_options();
-    options.plan.weights = grad.rank() == 0 ? LossWeights::sample : LossWeights::element;
+    options.step.plan.weights = grad.rank() == 0 ? LossWeights::sample : LossWeights::element;
     const MemoryDataset& own = grad.rank() == 0 ? by_sample : by_element;
     Trainer trainer(context, {grad, *control, context.stream()}, linear(), {own, own}, options);
     trainer.start();
@@ -209,7 +209,9 @@ TEST(OwnData, SequencesOfTokens) {
   CpuContext context;
   const auto grad = comm::LocalGroup(1).communicator(0);
   const auto control = comm::LocalGroup(1).communicator(0);
-  TrainerOptions options{.global_batch = 10, .optimizer = {.kind = OptimizerKind::adam}, .schedule = {.base = 0.01}};
+  TrainerOptions options{.global_batch = 10,
+                         .step = {.optimizer = {.kind = OptimizerKind::adam}, .weight_decay = 1e-4},
+                         .schedule = {.base = 0.01}};
   Trainer trainer(context, {*grad, *control, context.stream()}, model, {set, set}, options);
   trainer.start();
   RunObserver silent;

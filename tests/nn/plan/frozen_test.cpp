@@ -346,7 +346,7 @@ TEST(Frozen, ACheckpointResumesBitForBit) {
       TrainerOptions options;
       options.global_batch = 8;
       options.schedule.total_steps = 8;
-      options.optimizer.clip_norm = 0.5;
+      options.step.optimizer.clip_norm = 0.5;
       Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
       trainer.start();
       RunProgress progress;

@@ -65,7 +65,7 @@ std::vector<std::string> train(const Job& job, RunObserver& of_first) {
     CpuContext context({.threads = 1});
     TrainerOptions options;
     options.global_batch = 11;
-    options.average = job.average;
+    options.step.average = job.average;
     Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
     trainer.start();
     const RunIdentity identity = identity_of(trainer);

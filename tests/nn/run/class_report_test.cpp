@@ -189,7 +189,7 @@ Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
     CpuContext context({.threads = 1, .stream = &stream});
     TrainerOptions options;
     options.global_batch = batch;
-    options.plan.dtype = dtype;
+    options.step.plan.dtype = dtype;
     const Ranks all{grad, *control, context.stream()};
     Trainer trainer(context, all, model, data, options);
     trainer.start();

@@ -66,7 +66,7 @@ TEST_F(Compression, OverlapDoesNotChangeTheBits) {
 std::vector<std::vector<double>> errors_after_loading(const std::string& folder, int ranks) {
   std::vector<std::vector<double>> all(static_cast<std::size_t>(ranks));
   const auto failures = with_trainers(
-      ranks, [](TrainerOptions& options, int) { options.sums = low_rank(2); },
+      ranks, [](TrainerOptions& options, int) { options.step.sums = low_rank(2); },
       [&](Trainer& trainer, comm::Communicator& control) {
         trainer.start();
         (void)load_state(folder, trainer.context(), trainer.parameters(), control);
@@ -118,7 +118,7 @@ TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
   // A run without compression reads the rest; one with another rank begins its factors anew.
   for (const int rank : {0, 1}) {
     const auto failures = with_trainers(
-        2, [&](TrainerOptions& options, int) { options.sums = low_rank(rank); },
+        2, [&](TrainerOptions& options, int) { options.step.sums = low_rank(rank); },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
           const TensorView factors = trainer.parameters().states().view("compression factors");
@@ -136,10 +136,10 @@ TEST_F(Compression, IsPartOfTheIdentity) {
   const DataSplit data = small_data();
   TrainerOptions options;
   EXPECT_EQ(option_texts(options, data).count("gradient_hook"), 0U);
-  options.sums = low_rank(2);
+  options.step.sums = low_rank(2);
   EXPECT_EQ(option_texts(options, data).at("gradient_hook"), "powersgd rank 2");
-  options.sums = low_rank(0);
-  options.sums.hook = comm::make_gradient_hook("own 7", [](const TensorView&, Stream&, comm::Communicator&) {});
+  options.step.sums = low_rank(0);
+  options.step.sums.hook = comm::make_gradient_hook("own 7", [](const TensorView&, Stream&, comm::Communicator&) {});
   EXPECT_EQ(option_texts(options, data).at("gradient_hook"), "own 7");
 }
 
@@ -161,7 +161,7 @@ TEST_F(Compression, AHookThatThrowsEndsTheRun) {
   const auto failures = with_trainers(
       2,
       [](TrainerOptions& options, int rank) {
-        options.sums.hook = comm::make_gradient_hook(
+        options.step.sums.hook = comm::make_gradient_hook(
             "picky", [rank](const TensorView& gradients, Stream& stream, comm::Communicator& ranks) {
               require<DataError>(rank == 0, "not this one");
               ranks.all_reduce(stream, gradients);
@@ -180,37 +180,39 @@ TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
     const auto failures = with_trainers(
         1,
         [&](TrainerOptions& options, int) {
-          options.sums = low_rank(2);
+          options.step.sums = low_rank(2);
           change(options);
         },
         [](Trainer&, comm::Communicator&) {});
     return failures[0];
   };
   EXPECT_EQ(refused([](TrainerOptions&) {}), "");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.strategy = Strategy::zero1; }),
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.strategy = Strategy::zero1; }),
             "gradient sums: compress is powersgd:2 beside a strategy that divides the gradients, expected ddp: all "
             "ranks get all gradients");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.virtual_ranks = 2; }),
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.virtual_ranks = 2; }),
             "gradient sums: compress is powersgd:2 beside virtual ranks, expected none: their sums are of pairs");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.sums.order = comm::SumOrder::ranks; }),
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.sums.order = comm::SumOrder::ranks; }),
             "gradient sums: compress is powersgd:2 beside an order of sums, expected SumOrder::library");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.sums.dtype = DType::bf16; }),
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.sums.dtype = DType::bf16; }),
             "gradient sums: compress is powersgd:2 beside gradients that travel in 16 bits, expected f32");
   EXPECT_EQ(
-      refused([](TrainerOptions& o) { o.optimizer.loss_scale = {.kind = LossScale::Kind::fixed}; }),
+      refused([](TrainerOptions& o) { o.step.optimizer.loss_scale = {.kind = LossScale::Kind::fixed}; }),
       "gradient sums: compress is powersgd:2 beside a loss scale, expected none: what is not sent would keep an old "
       "scale");
   EXPECT_EQ(refused([](TrainerOptions& o) {
-              o.sums.hook = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
+              o.step.sums.hook =
+                  comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
             }),
             "gradient sums: compress is powersgd:2 beside a hook of the program, expected one of the two");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.sums = low_rank(-1); }),
+  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.sums = low_rank(-1); }),
             "gradient sums: compress is 'powersgd:-1', expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to "
             "64");
   EXPECT_EQ(refused([](TrainerOptions& o) {
-              o.sums = low_rank(0);
-              o.strategy = Strategy::zero1;
-              o.sums.hook = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
+              o.step.sums = low_rank(0);
+              o.step.strategy = Strategy::zero1;
+              o.step.sums.hook =
+                  comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
             }),
             "gradient sums: hook is own beside a strategy that divides the gradients, expected ddp: all ranks get all "
             "gradients");

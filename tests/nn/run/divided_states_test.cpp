@@ -114,9 +114,9 @@ TEST_F(DividedStates, OtherRanksTakeTheirPartsFromTheFile) {
       resume_and_save_again(
           ranks, path("run/last"), path("again"),
           [&](TrainerOptions& o, int) {
-            o.optimizer = optimizer;
-            o.strategy = Strategy::zero1;
-            o.buckets.bucket_bytes = 50000;
+            o.step.optimizer = optimizer;
+            o.step.strategy = Strategy::zero1;
+            o.step.buckets.bucket_bytes = 50000;
           },
           [](Trainer& trainer) { return trainer.take_metrics().loss(); });
       const SafetensorsFile after(path("again/optimizer.safetensors"));
@@ -144,9 +144,9 @@ TEST_F(DividedStates, ClippingSumsTheNormOverTheRanks) {
     const auto failures = with_trainers(
         3,
         [&](TrainerOptions& o, int) {
-          o.plan.dtype = DType::f64;
-          o.strategy = strategy;
-          o.optimizer.clip_norm = clip_norm;
+          o.step.plan.dtype = DType::f64;
+          o.step.strategy = strategy;
+          o.step.optimizer.clip_norm = clip_norm;
         },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
@@ -179,12 +179,12 @@ TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
       const auto failures = with_trainers(
           ranks,
           [&](TrainerOptions& o, int) {
-            o.plan.dtype = DType::f64;
-            o.strategy = strategy;
-            o.sums.order = comm::SumOrder::ranks;
-            o.buckets.bucket_bytes = 20000;
-            o.weight_decay = 0.01;
-            o.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = trust_coefficient};
+            o.step.plan.dtype = DType::f64;
+            o.step.strategy = strategy;
+            o.step.sums.order = comm::SumOrder::ranks;
+            o.step.buckets.bucket_bytes = 20000;
+            o.step.weight_decay = 0.01;
+            o.step.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = trust_coefficient};
           },
           [&](Trainer& trainer, comm::Communicator& control) {
             trainer.start();
@@ -230,8 +230,8 @@ TEST_F(DividedStates, ARankKeepsItsShare) {
     const auto failures = with_trainers(
         ranks,
         [](TrainerOptions& o, int) {
-          o.strategy = Strategy::zero1;
-          o.optimizer.kind = OptimizerKind::adam;
+          o.step.strategy = Strategy::zero1;
+          o.step.optimizer.kind = OptimizerKind::adam;
         },
         [&](Trainer& trainer, comm::Communicator&) {
           const ParameterSet& set = trainer.parameters();
@@ -250,9 +250,9 @@ TEST_F(DividedStates, WhatCannotBeDividedIsRefused) {
   const auto failures = with_trainers(
       2,
       [](TrainerOptions& o, int) {
-        o.strategy = Strategy::zero1;
-        o.optimizer.kind = OptimizerKind::lars;
-        o.virtual_ranks = 2;
+        o.step.strategy = Strategy::zero1;
+        o.step.optimizer.kind = OptimizerKind::lars;
+        o.step.virtual_ranks = 2;
       },
       [](Trainer&, comm::Communicator&) {});
   expect_all_say(failures, "zero1 adds norms by rank");

@@ -73,7 +73,7 @@ TEST_F(MovingAverage, IsTorchvisionsInF64) {
     const auto failures = with_trainers(
         1,
         [&](TrainerOptions& o, int) {
-          o.average = {.decay = loop.decay, .every = loop.steps, .copied_updates = loop.warmup_epochs * kBatches};
+          o.step.average = {.decay = loop.decay, .every = loop.steps, .copied_updates = loop.warmup_epochs * kBatches};
         },
         [&](Trainer& trainer, comm::Communicator&) {
           trainer.start();
@@ -115,7 +115,7 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
         1,
         [&](TrainerOptions& o, int) {
           o.global_batch = batch;
-          o.average = {.decay = 0.9, .copied_updates = 70 / batch};
+          o.step.average = {.decay = 0.9, .copied_updates = 70 / batch};
         },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
@@ -250,8 +250,8 @@ TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
     resume_and_save_again(
         ranks, path("run/last"), path("again"),
         [&](TrainerOptions& o, int) {
-          o.average = {.decay = 0.9};
-          o.strategy = Strategy::zero1;
+          o.step.average = {.decay = 0.9};
+          o.step.strategy = Strategy::zero1;
         },
         [](Trainer& trainer) { return trainer.evaluate_average().loss(); });
     const SafetensorsFile before(path("run/last/ema.safetensors"));
@@ -280,7 +280,7 @@ TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
 TEST_F(MovingAverage, BeginsWithTheWeightsOfARunWithoutOne) {
   train({.steps = 8, .dir = path("run")});
   const auto failures = with_trainers(
-      1, [&](TrainerOptions& o, int) { o.average = {.decay = 0.9}; },
+      1, [&](TrainerOptions& o, int) { o.step.average = {.decay = 0.9}; },
       [&](Trainer& trainer, comm::Communicator& control) {
         trainer.start();
         RunProgress progress;
@@ -301,7 +301,7 @@ TEST_F(MovingAverage, BeginsWithTheWeightsOfARunWithoutOne) {
 
 TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
   const auto failures = with_trainers(
-      1, [&](TrainerOptions& o, int) { o.average = {.decay = 0.9}; },
+      1, [&](TrainerOptions& o, int) { o.step.average = {.decay = 0.9}; },
       [&](Trainer& trainer, comm::Communicator& control) {
         trainer.start();
         for (int i = 0; i < 4; ++i) {
@@ -355,7 +355,7 @@ TEST_F(MovingAverage, ADamagedFileIsNamed) {
   text.back() ^= 1;
   std::ofstream(path("run/last/ema.safetensors"), std::ios::binary) << text;
   expect_all_say(with_trainers(
-                     1, [&](TrainerOptions& o, int) { o.average = {.decay = 0.9}; },
+                     1, [&](TrainerOptions& o, int) { o.step.average = {.decay = 0.9}; },
                      [&](Trainer& trainer, comm::Communicator& control) {
                        trainer.start();
                        RunProgress progress;

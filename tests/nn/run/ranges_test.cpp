@@ -35,7 +35,7 @@ TrainerOptions small_options(std::int64_t accumulate = 1) {
   TrainerOptions options;
   options.global_batch = 11;
   options.accumulate = accumulate;
-  options.buckets.bucket_bytes = options.buckets.tail_bytes = 1000;
+  options.step.buckets.bucket_bytes = options.step.buckets.tail_bytes = 1000;
   return options;
 }
 
@@ -143,7 +143,7 @@ TEST_F(TrainerTest, RangesOfARun) {
       CpuContext context({.threads = 1});
       std::optional<RunTrace> timeline;
       TrainerOptions options = small_options();
-      options.average.decay = 0.9;
+      options.step.average.decay = 0.9;
       Trainer trainer(context, {grad, *control, context.stream()}, mlp(), data, options);
       trainer.start();
       const Told told;

@@ -173,7 +173,7 @@ TEST(ViewedBatch, OutputsWithNaNAreWrongWhateverTheLabel) {
 /// The metrics of the test set by outputs of single views that are averaged here.
 Metrics by_hand(Trainer& trainer, const Model& model, TestViews views, int top_k) {
   const Dataset& test = trainer.data().test;
-  InferenceOptions options{.max_batch = 64, .plan = trainer.options().plan};
+  InferenceOptions options{.max_batch = 64, .plan = trainer.options().step.plan};
   Inference predict(trainer.context(), model, trainer.parameters(), options);
   Metrics sums;
   for (std::int64_t n = 0; n < test.size(); ++n) {
@@ -215,9 +215,9 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
       const auto change = [&](TrainerOptions& options, int) {
         options.test_views = views;
         options.accumulate = c.accumulate;
-        options.virtual_ranks = c.virtual_ranks;
-        options.plan.dtype = c.dtype;
-        options.plan.top_k = 2;
+        options.step.virtual_ranks = c.virtual_ranks;
+        options.step.plan.dtype = c.dtype;
+        options.step.plan.top_k = 2;
         options.schedule.total_steps = 12;
       };
       const auto failures = with_trainers(c.ranks, change, [&](Trainer& trainer, comm::Communicator&) {
@@ -259,7 +259,7 @@ TEST(TrainerViews, TheBitsInAWorldAreTheSameOnAnyNumberOfRanks) {
   for (const int ranks : {1, 2, 4}) {
     const auto change = [](TrainerOptions& options, int) {
       options.test_views = TestViews::mirror_translate;
-      options.virtual_ranks = 4;
+      options.step.virtual_ranks = 4;
     };
     (void)with_trainers(ranks, change, [&](Trainer& trainer, comm::Communicator& control) {
       trainer.start();
@@ -289,9 +289,9 @@ TEST(TrainerViews, RanksAgreeOnThemAndOtherModelsAreRefused) {
         },
         [](Trainer&, comm::Communicator&) {});
   };
-  expect_all_say(refused([](TrainerOptions& options) { options.plan.loss = Loss::mse; }),
+  expect_all_say(refused([](TrainerOptions& options) { options.step.plan.loss = Loss::mse; }),
                  "test_views is mirror for model resnet8, expected a classifier of u8 images");
-  expect_all_say(refused([](TrainerOptions& options) { options.plan.weights = LossWeights::sample; }),
+  expect_all_say(refused([](TrainerOptions& options) { options.step.plan.weights = LossWeights::sample; }),
                  "test_views is mirror for model resnet8, expected a classifier of u8 images");
 }
 

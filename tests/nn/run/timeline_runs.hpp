@@ -90,8 +90,8 @@ inline TracedOutcome run_traced(const TracedRun& run, comm::Communicator& grad, 
   options.global_batch = 11;
   options.accumulate = run.accumulate;
   options.schedule.total_steps = 10;
-  options.buckets.bucket_bytes = 100000;
-  options.strategy = run.strategy;
+  options.step.buckets.bucket_bytes = 100000;
+  options.step.strategy = run.strategy;
   options.loader_workers = 0;
   std::optional<RunTrace> trace;
   Trainer trainer(context, {grad, control, run.overlap ? worker : context.stream()}, model,

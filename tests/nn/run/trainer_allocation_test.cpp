@@ -34,12 +34,12 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     TrainerOptions options;
     options.global_batch = 11;
     options.accumulate = microbatches;
-    options.sync_batch_norm = sync_batch_norm;
-    options.optimizer = {.kind = OptimizerKind::adam, .clip_norm = 1};
+    options.step.sync_batch_norm = sync_batch_norm;
+    options.step.optimizer = {.kind = OptimizerKind::adam, .clip_norm = 1};
     for (const char* pass : {"forward", "backward_data", "backward_weights"}) {
       for (const Node& node : model.nodes()) {
         if (node.layer && !choice.empty()) {
-          options.plan.choices[node.layer->name() + " " + pass] = choice;
+          options.step.plan.choices[node.layer->name() + " " + pass] = choice;
         }
       }
     }

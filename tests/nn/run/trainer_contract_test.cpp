@@ -26,13 +26,13 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
     std::function<void(TrainerOptions&)> change;
   };
   const std::vector<Case> cases{
-      {"seed", [](TrainerOptions& o) { o.seed = 9; }},
+      {"seed", [](TrainerOptions& o) { o.step.seed = 9; }},
       {"global_batch", [](TrainerOptions& o) { o.global_batch = 12; }},
       {"accumulate", [](TrainerOptions& o) { o.accumulate = 2; }},
-      {"momentum", [](TrainerOptions& o) { o.optimizer.momentum = 0.8; }},
-      {"clip_norm", [](TrainerOptions& o) { o.optimizer.clip_norm = 0.8; }},
-      {"skip_non_finite", [](TrainerOptions& o) { o.optimizer.skip_non_finite = true; }},
-      {"top_k", [](TrainerOptions& o) { o.plan.top_k = 2; }},
+      {"momentum", [](TrainerOptions& o) { o.step.optimizer.momentum = 0.8; }},
+      {"clip_norm", [](TrainerOptions& o) { o.step.optimizer.clip_norm = 0.8; }},
+      {"skip_non_finite", [](TrainerOptions& o) { o.step.optimizer.skip_non_finite = true; }},
+      {"top_k", [](TrainerOptions& o) { o.step.plan.top_k = 2; }},
       {"schedule", [](TrainerOptions& o) { o.schedule.kind = Schedule::Kind::step; }},
       {"learning_rate", [](TrainerOptions& o) { o.schedule.base = 0.3; }},
       {"milestones",
@@ -40,13 +40,13 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
          o.schedule.milestones = {3, 5};
        }},
       {"gamma", [](TrainerOptions& o) { o.schedule.gamma = 0.5; }},
-      {"mean", [](TrainerOptions& o) { o.plan.augment.mean[2] = 0.5F; }},
-      {"std", [](TrainerOptions& o) { o.plan.augment.std[1] = 0.25F; }},
-      {"augmentation_seed", [](TrainerOptions& o) { o.plan.augment.seed = 4; }},
-      {"buckets", [](TrainerOptions& o) { o.buckets.bucket_bytes = 1000; }},
+      {"mean", [](TrainerOptions& o) { o.step.plan.augment.mean[2] = 0.5F; }},
+      {"std", [](TrainerOptions& o) { o.step.plan.augment.std[1] = 0.25F; }},
+      {"augmentation_seed", [](TrainerOptions& o) { o.step.plan.augment.seed = 4; }},
+      {"buckets", [](TrainerOptions& o) { o.step.buckets.bucket_bytes = 1000; }},
       {"bucket plan",
        [](TrainerOptions& o) {
-         o.buckets.ends = {2, static_cast<int>(cifar_resnet(8, 4, 12, 12).parameters().size())};
+         o.step.buckets.ends = {2, static_cast<int>(cifar_resnet(8, 4, 12, 12).parameters().size())};
        }},
       {"keep_last", [](TrainerOptions& o) { o.keep_last = true; }},
   };
@@ -64,8 +64,8 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
                  "rank 0 has 'shuffle_chunk 4', rank 1 has 'shuffle_chunk 5'");
   // A library choice that one rank alone makes otherwise.
   const auto other_choice = [](TrainerOptions& options, int rank) {
-    options.plan.choices["fc forward"] = "reference";
-    options.plan.choices["conv1 forward"] = rank == 1 ? "onednn" : "reference";
+    options.step.plan.choices["fc forward"] = "reference";
+    options.step.plan.choices["conv1 forward"] = rank == 1 ? "onednn" : "reference";
   };
   if (LOCKSTEP_HAS_ONEDNN) {
     expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
@@ -112,16 +112,16 @@ TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
   // Each micro-batch takes what the options hold for it, and ranks that differ there do not agree.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.accumulate = 2;
-    options.plan.choices["conv1 forward"] = "reference";
-    options.plan.choices["conv1 forward accumulate"] = rank == 1 ? "onednn" : "reference";
+    options.step.plan.choices["conv1 forward"] = "reference";
+    options.step.plan.choices["conv1 forward accumulate"] = rank == 1 ? "onednn" : "reference";
   };
   if (LOCKSTEP_HAS_ONEDNN) {
     expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
                    "rank 0 has 'choice for conv1 forward accumulate reference', rank 1 has 'choice for conv1 forward "
                    "accumulate onednn");
     const auto other_evaluation = [](TrainerOptions& options, int rank) {
-      options.plan.choices["conv1 forward"] = "reference";
-      options.plan.choices["conv1 forward evaluate"] = rank == 1 ? "onednn" : "reference";
+      options.step.plan.choices["conv1 forward"] = "reference";
+      options.step.plan.choices["conv1 forward evaluate"] = rank == 1 ? "onednn" : "reference";
     };
     expect_all_say(with_trainers(2, other_evaluation, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
                    "rank 0 has 'choice for conv1 forward evaluate reference', rank 1 has 'choice for conv1 forward "
@@ -285,7 +285,11 @@ TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
         Case{{.global_batch = INT64_MAX}, "is larger than the data set"},
         Case{{.global_batch = 11, .accumulate = 6}, "each of the 2 ranks in each of 6 micro-batches"},
         Case{{.global_batch = 11, .accumulate = 0}, "micro-batches an update is 0, expected at least 1"},
-        Case{{.global_batch = 11, .plan = {.accumulate = true}}, "PlanOptions::accumulate is on"},
+        Case{{.global_batch = 11, .step = {.plan = {.accumulate = true}}}, "PlanOptions::accumulate is on"},
+        Case{{.global_batch = 11, .step = {.max_batch = 4}},
+             "max_batch is 4, microbatches is 0 and count_samples is on"},
+        Case{{.global_batch = 11, .step = {.microbatches = 2}}, "microbatches is 2"},
+        Case{{.global_batch = 11, .step = {.count_samples = false}}, "count_samples is off, expected 0, 0 and on"},
         Case{{.global_batch = 11, .loader_workers = 300}, "300 workers, expected 0 to 256"},
         Case{{.global_batch = 11, .prefetch = 0}, "prefetch 0, expected 1"}}) {
     const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {

@@ -78,7 +78,7 @@ std::vector<double> train_with_failure(int until_failure, std::int64_t microbatc
     TrainerOptions options;
     options.global_batch = 11;  // six steps an epoch
     options.accumulate = microbatches;
-    options.buckets.bucket_bytes = options.buckets.tail_bytes = 1000;
+    options.step.buckets.bucket_bytes = options.step.buckets.tail_bytes = 1000;
     Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
     ASSERT_GT(trainer.reducer().buckets().size(), 1U);
     trainer.start();
@@ -140,7 +140,7 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
       CpuContext context({.threads = 1, .stream = &compute});
       TrainerOptions options;
       options.global_batch = 11;
-      options.optimizer.skip_non_finite = true;
+      options.step.optimizer.skip_non_finite = true;
       Trainer trainer(context, {grad, *control, communication}, cifar_resnet(8, 4, 12, 12), data, options);
       trainer.start();
       trainer.step();

@@ -273,7 +273,7 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   const auto resume = [&](const std::string& dir, OptimizerKind kind,
                           const std::map<std::string, std::string>& options = {}) {
     return with_trainers(
-        1, [&](TrainerOptions& o, int) { o.optimizer.kind = kind; },
+        1, [&](TrainerOptions& o, int) { o.step.optimizer.kind = kind; },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
           RunProgress progress;
@@ -319,7 +319,7 @@ TEST_F(TrainerTest, ARuleOfOnesOwnGoesOnUnderItsName) {
   EXPECT_NE(SafetensorsFile(path("run/last/optimizer.safetensors")).find("conv1.weight.memory"), nullptr);
   const auto resume = [&](const OptimizerOptions& options) {
     return with_trainers(
-        1, [&](TrainerOptions& o, int) { o.optimizer = options; },
+        1, [&](TrainerOptions& o, int) { o.step.optimizer = options; },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
           (void)resume_if_there(path("run/last"), trainer, control, nn::identity_of(trainer));

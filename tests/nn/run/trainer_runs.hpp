@@ -112,24 +112,24 @@ inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
     TrainerOptions options;
     options.global_batch = 11;
     options.accumulate = setup.accumulate;
-    options.seed = setup.seed;
-    options.plan.augment = {.pad = setup.augment ? 2 : 0,
-                            .flip = setup.augment,
-                            .mean = data.statistics.mean,
-                            .std = data.statistics.std,
-                            .seed = setup.seed};
-    options.plan.top_k = setup.top_k;
-    options.plan.dtype = setup.dtype;
+    options.step.seed = setup.seed;
+    options.step.plan.augment = {.pad = setup.augment ? 2 : 0,
+                                 .flip = setup.augment,
+                                 .mean = data.statistics.mean,
+                                 .std = data.statistics.std,
+                                 .seed = setup.seed};
+    options.step.plan.top_k = setup.top_k;
+    options.step.plan.dtype = setup.dtype;
     options.schedule.total_steps = setup.total_steps;
-    options.buckets.bucket_bytes = 20000;
-    options.optimizer = setup.optimizer;
-    options.strategy = setup.strategy;
-    options.sums = setup.sums;
-    options.sums.hook = setup.hook ? setup.hook() : nullptr;
-    options.virtual_ranks = setup.virtual_ranks;
+    options.step.buckets.bucket_bytes = 20000;
+    options.step.optimizer = setup.optimizer;
+    options.step.strategy = setup.strategy;
+    options.step.sums = setup.sums;
+    options.step.sums.hook = setup.hook ? setup.hook() : nullptr;
+    options.step.virtual_ranks = setup.virtual_ranks;
     options.keep_last = setup.keep_last;
     options.shuffle_chunk = setup.shuffle_chunk;
-    options.average = setup.average;
+    options.step.average = setup.average;
     if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
       options.schedule.base = 1e-3;
     }

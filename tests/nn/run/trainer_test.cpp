@@ -41,8 +41,8 @@ TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
       CpuContext context({.threads = 1});
       TrainerOptions options;
       options.global_batch = 11;
-      options.plan.dtype = DType::f64;
-      options.optimizer.clip_norm = clip_norm;
+      options.step.plan.dtype = DType::f64;
+      options.step.optimizer.clip_norm = clip_norm;
       Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
       trainer.start();
       for (int i = 0; i < 5; ++i) {
@@ -75,7 +75,7 @@ TEST_F(TrainerTest, GradientsMayTravelIn16Bits) {
       CpuContext context({.threads = 1});
       TrainerOptions options;
       options.global_batch = 11;
-      options.sums.dtype = reduce_dtype;
+      options.step.sums.dtype = reduce_dtype;
       Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
       trainer.start();
       for (int i = 0; i < 3; ++i) {
@@ -126,9 +126,9 @@ Outcome accumulated(int ranks, std::int64_t microbatches, bool batch_norm = fals
     options.global_batch = 11;
     options.accumulate = microbatches;
     options.keep_last = true;
-    options.plan.dtype = dtype;
-    options.plan.augment = {.pad = 2, .flip = true, .seed = augmentation_seed};
-    options.buckets.bucket_bytes = 3000;
+    options.step.plan.dtype = dtype;
+    options.step.plan.augment = {.pad = 2, .flip = true, .seed = augmentation_seed};
+    options.step.buckets.bucket_bytes = 3000;
     options.loader_workers = microbatches > 1 ? 2 : 0;
     Stream worker = overlap ? Stream::host_worker("comm") : Stream::host_inline();
     Trainer trainer(context, {grad, *control, worker}, model, data, options);
@@ -241,7 +241,7 @@ TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   const auto planned = [](DType reduce_dtype, std::size_t* largest) {
     std::size_t bytes = 0;
     EXPECT_EQ(with_trainers(
-                  1, [&](TrainerOptions& options, int) { options.sums.dtype = reduce_dtype; },
+                  1, [&](TrainerOptions& options, int) { options.step.sums.dtype = reduce_dtype; },
                   [&](Trainer& trainer, comm::Communicator&) {
                     bytes = trainer.planned_bytes();
                     for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
@@ -300,7 +300,7 @@ std::vector<float> train_on(Stream& stream, bool behind) {
     CpuContext context({.threads = 1, .stream = &stream});
     TrainerOptions options;
     options.global_batch = 7;
-    options.plan.augment.seed = 1;
+    options.step.plan.augment.seed = 1;
     Trainer trainer(context, {grad, *control, stream}, cifar_resnet(8, 4, 12, 12), data, options);
     trainer.start();
     if (behind) {
@@ -365,11 +365,11 @@ TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
   const auto plain = option_texts(options, data);
   EXPECT_EQ(plain.at("dtype"), "f32");
   EXPECT_EQ(plain.count("tf32") + plain.count("loss_scale"), 0U);
-  options.plan.tf32 = true;
-  options.optimizer.loss_scale = parse_loss_scale("512");
+  options.step.plan.tf32 = true;
+  options.step.optimizer.loss_scale = parse_loss_scale("512");
   EXPECT_EQ(option_texts(options, data).at("tf32"), "1");
   EXPECT_EQ(option_texts(options, data).at("loss_scale"), "fixed 512");
-  options.plan.dtype = DType::bf16;
+  options.step.plan.dtype = DType::bf16;
   EXPECT_EQ(option_texts(options, data).at("dtype"), "bf16");
 }
 
@@ -377,7 +377,7 @@ TEST_F(TrainerTest, OptionTextsNameWhatItComputesIn) {
 TEST_F(TrainerTest, OptionTextsNameHowImagesArePaddedAndMirrored) {
   const DataSplit data = small_data();
   TrainerOptions options;
-  ops::AugmentDesc& augment = options.plan.augment;
+  ops::AugmentDesc& augment = options.step.plan.augment;
   augment = {.alternate = true, .reflect = true};  // of no padding and no flip
   EXPECT_EQ(option_texts(options, data).count("pad_mode") + option_texts(options, data).count("flip_mode"), 0U);
   augment = {.pad = 2, .flip = true};

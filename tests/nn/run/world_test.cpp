@@ -100,7 +100,7 @@ TEST_F(World, ARunMovesFromOneRankToFourToTwo) {
   const SafetensorsFile file(path("two/last/optimizer.safetensors"));
   EXPECT_EQ(file.find("rank_buffers")->shape.front(), 8);
   const auto failures = with_trainers(
-      2, [](TrainerOptions& o, int) { o.virtual_ranks = 4; },
+      2, [](TrainerOptions& o, int) { o.step.virtual_ranks = 4; },
       [&](Trainer& trainer, comm::Communicator& control) {
         trainer.start();
         RunProgress progress;
@@ -145,35 +145,35 @@ TEST_F(World, WhatDoesNotFitIsSaidBeforeAnythingIsAllocated) {
     }
     return failures[0];
   };
-  EXPECT_EQ(refusal([](TrainerOptions& o) { o.virtual_ranks = 6; }),
+  EXPECT_EQ(refusal([](TrainerOptions& o) { o.step.virtual_ranks = 6; }),
             "the number of virtual ranks is 6, expected a power of two");
-  EXPECT_EQ(refusal([](TrainerOptions& o) { o.virtual_ranks = 4; }, 3),
+  EXPECT_EQ(refusal([](TrainerOptions& o) { o.step.virtual_ranks = 4; }, 3),
             "4 virtual ranks on 3 ranks, expected a number of ranks that divides them");
-  EXPECT_EQ(refusal([](TrainerOptions& o) { o.virtual_ranks = 16; }),
+  EXPECT_EQ(refusal([](TrainerOptions& o) { o.step.virtual_ranks = 16; }),
             "the batch size is 11, expected at least one sample for each of the 16 virtual ranks");
   EXPECT_NE(refusal([](TrainerOptions& o) {
-              o.virtual_ranks = 4;
+              o.step.virtual_ranks = 4;
               o.accumulate = 2;
             }).find("2 micro-batches an update beside 4 virtual ranks"),
             std::string::npos);
   EXPECT_NE(refusal([](TrainerOptions& o) {
-              o.virtual_ranks = 4;
-              o.sync_batch_norm = true;
+              o.step.virtual_ranks = 4;
+              o.step.sync_batch_norm = true;
             }).find("sync_batch_norm is on beside virtual ranks"),
             std::string::npos);
   EXPECT_NE(refusal([](TrainerOptions& o) {
-              o.virtual_ranks = 4;
-              o.sums.dtype = DType::bf16;
+              o.step.virtual_ranks = 4;
+              o.step.sums.dtype = DType::bf16;
             }).find("travel as bf16 beside virtual ranks"),
             std::string::npos);
   EXPECT_NE(refusal([](TrainerOptions& o) {
-              o.virtual_ranks = 4;
-              o.strategy = Strategy::zero1;
-              o.optimizer.clip_norm = 1;
+              o.step.virtual_ranks = 4;
+              o.step.strategy = Strategy::zero1;
+              o.step.optimizer.clip_norm = 1;
             }).find("zero1 beside virtual ranks and a clip_norm of 1"),
             std::string::npos);
   const auto failures = with_trainers(
-      2, [](TrainerOptions& o, int rank) { o.virtual_ranks = rank == 0 ? 4 : 2; },
+      2, [](TrainerOptions& o, int rank) { o.step.virtual_ranks = rank == 0 ? 4 : 2; },
       [](Trainer& trainer, comm::Communicator&) { trainer.start(); });
   expect_all_say(failures, "the ranks do not agree");
 }
@@ -181,7 +181,7 @@ TEST_F(World, WhatDoesNotFitIsSaidBeforeAnythingIsAllocated) {
 TEST_F(World, PlannedMemoryHasTheArenasOfTheTree) {
   for (const std::int64_t all : {1, 2, 4, 8}) {
     const auto failures = with_trainers(
-        1, [&](TrainerOptions& o, int) { o.virtual_ranks = all; },
+        1, [&](TrainerOptions& o, int) { o.step.virtual_ranks = all; },
         [&](Trainer& trainer, comm::Communicator&) {
           const TrainStep& step = trainer.train_step();
           const ParameterSet& set = trainer.parameters();

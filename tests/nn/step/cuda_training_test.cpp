@@ -169,35 +169,35 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   TrainerOptions options;
   options.global_batch = 4;
   options.accumulate = setup.accumulate;
-  options.sync_batch_norm = setup.sync_batch_norm;
-  options.virtual_ranks = setup.virtual_ranks;
-  options.seed = setup.seed;
-  options.plan.dtype = setup.dtype;
-  options.plan.augment = {
+  options.step.sync_batch_norm = setup.sync_batch_norm;
+  options.step.virtual_ranks = setup.virtual_ranks;
+  options.step.seed = setup.seed;
+  options.step.plan.dtype = setup.dtype;
+  options.step.plan.augment = {
       .pad = 1, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = setup.seed};
-  options.plan.augment.alternate = options.plan.augment.reflect = setup.views;
+  options.step.plan.augment.alternate = options.step.plan.augment.reflect = setup.views;
   options.test_views = setup.views ? TestViews::mirror_translate : TestViews::none;
-  options.optimizer = setup.optimizer;
+  options.step.optimizer = setup.optimizer;
   options.schedule.base = setup.optimizer.kind == OptimizerKind::sgd ? 0.1 : 1e-2;
   options.schedule.total_steps = 8;
-  options.buckets.bucket_bytes = setup.bucket_bytes;
-  options.strategy = setup.strategy;
-  options.sums = setup.sums;
-  options.average = setup.average;
-  options.plan.two_labels = setup.mixtures;
+  options.step.buckets.bucket_bytes = setup.bucket_bytes;
+  options.step.strategy = setup.strategy;
+  options.step.sums = setup.sums;
+  options.step.average = setup.average;
+  options.step.plan.two_labels = setup.mixtures;
   options.pictures = setup.pictures;
-  options.check_gradients = setup.check_gradients;
-  options.weights_beside = setup.weights_beside;
-  options.plan.cooperative = !setup.norms_served;  // passes in one launch take their own sums
+  options.step.check_gradients = setup.check_gradients;
+  options.step.weights_beside = setup.weights_beside;
+  options.step.plan.cooperative = !setup.norms_served;  // passes in one launch take their own sums
   if (device.kind == DeviceKind::cuda) {
-    options.cuda_graph = setup.graph;
+    options.step.cuda_graph = setup.graph;
     // The libraries of a GPU are no part of this: our own kernels.
     CpuContext host;
-    PlanOptions plain = options.plan;
+    PlanOptions plain = options.step.plan;
     plain.dtype = DType::f32;
     plain.fusions = setup.norms_served ? Fusions::on : plain.fusions;
-    options.plan.choices = Plan(host, setup.model(), Mode::train, options.global_batch, plain).choices();
-    for (auto& [call, choice] : options.plan.choices) {
+    options.step.plan.choices = Plan(host, setup.model(), Mode::train, options.global_batch, plain).choices();
+    for (auto& [call, choice] : options.step.plan.choices) {
       choice = setup.norms_served && call.ends_with("beside a norm") ? "cuda:norm" : "cuda";
     }
   }
@@ -673,7 +673,7 @@ TEST(CudaTraining, ConvolutionsThatServeNormsGiveWhatThePartsGive) {
   std::map<std::string, int> calls;
   {
     CudaContext context(Device::cuda(0));
-    const PlanOptions options = options_of(kServed, small_data(), context.device()).plan;
+    const PlanOptions options = options_of(kServed, small_data(), context.device()).step.plan;
     const Plan plan(context, bottleneck(), Mode::train, 4, options);
     for (const Call& call : plan.calls()) {
       ++calls[call.op];

@@ -261,8 +261,8 @@ TEST_F(GradientCheckRun, EndsARunThatMayNotSkipAndTellsOneThatMay) {
     const auto failures = with_trainers(
         2,
         [&](TrainerOptions& o, int) {
-          o.check_gradients = true;
-          o.optimizer = optimizer;
+          o.step.check_gradients = true;
+          o.step.optimizer = optimizer;
         },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
@@ -294,7 +294,7 @@ TEST_F(GradientCheckRun, ChangesNoBitOfARunThatIsFinite) {
   std::vector<double> values[2];
   for (const bool check : {false, true}) {
     const auto failures = with_trainers(
-        2, [&](TrainerOptions& o, int) { o.check_gradients = check; },
+        2, [&](TrainerOptions& o, int) { o.step.check_gradients = check; },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
           RunObserver silent;
@@ -310,7 +310,7 @@ TEST_F(GradientCheckRun, ChangesNoBitOfARunThatIsFinite) {
 
 TEST_F(GradientCheckRun, RanksThatDifferInTheCheckAreTold) {
   const auto failures = with_trainers(
-      2, [](TrainerOptions& o, int rank) { o.check_gradients = rank == 1; },
+      2, [](TrainerOptions& o, int rank) { o.step.check_gradients = rank == 1; },
       [](Trainer& trainer, comm::Communicator&) { trainer.start(); });
   expect_all_say(failures, "check_gradients");
 }

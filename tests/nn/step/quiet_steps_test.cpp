@@ -53,10 +53,10 @@ void expect_quiet(Context& context, CountingResource& memory, Stream communicati
     const auto control = grad.split(0, grad.rank());
     TrainerOptions options;
     options.global_batch = 16;
-    options.plan.augment = {
+    options.step.plan.augment = {
         .pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
     options.schedule.total_steps = 16;
-    options.average = {.decay = 0.9, .copied_updates = 2};
+    options.step.average = {.decay = 0.9, .copied_updates = 2};
     Trainer trainer(context, {grad, *control, communication}, model, data, options);
     // On a GPU what is quiet is the launch of a graph.
     EXPECT_EQ(trainer.graph_obstacle(), context.device() == Device::cpu() ? "the device is cpu" : "");

@@ -53,12 +53,13 @@ inline TrainerOptions sync_options(const SyncRun& run, const DataSplit& data) {
   TrainerOptions options;
   options.global_batch = run.batch;
   options.accumulate = run.accumulate;
-  options.sync_batch_norm = run.sync;
+  options.step.sync_batch_norm = run.sync;
   options.keep_last = true;
-  options.plan.dtype = run.dtype;
-  options.plan.augment = {.pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
+  options.step.plan.dtype = run.dtype;
+  options.step.plan.augment = {
+      .pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
   options.schedule.base = run.rate;
-  options.buckets.bucket_bytes = 20000;
+  options.step.buckets.bucket_bytes = 20000;
   return options;
 }
 
