@@ -8,7 +8,10 @@ void describe(Schema& schema, TrainStepOptions& options) {
   schema.group("Training");
   describe(schema, options.plan);
   describe(schema, options.optimizer);
-  schema.add("weight_decay", options.weight_decay, "L2 penalty; adamw: decoupled, parameters shrink by lr times this")
+  schema
+      .add("weight_decay", options.weight_decay,
+           concat("L2 penalty; ", rules_with(&RuleTraits::decoupled, ", "),
+                  ": decoupled, parameters shrink by lr times this"))
       .at_least(0)
       .is_common();
   schema
