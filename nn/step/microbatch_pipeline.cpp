@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
-#include <utility>
 
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/nn/step/ingest.hpp>
@@ -77,9 +75,9 @@ void MicrobatchPipeline::take(Slot& slot) {
   if (slot.sums == nullptr) {
     return;
   }
+  const bool weighted = states_.front().layout().weights != LossWeights::none;
   if (!slot.counted) {
     slot.counted = true;
-    const bool weighted = states_.front().layout().weights != LossWeights::none;
     const Metrics here{.loss_sum = slot.metrics[0],
                        .correct = slot.metrics[1],
                        .top_k_correct = slot.metrics[StepState::kTopK],
@@ -114,7 +112,6 @@ void MicrobatchPipeline::take(Slot& slot) {
     if (sum == 0 && empty_steps_) {
       return;
     }
-    const bool weighted = states_.front().layout().weights != LossWeights::none;
     require<DataError>(weighted || sum != 0, "step ", slot.step,
                        " had no samples that count on any rank; it changed nothing");
     require<DataError>(divides, "step ", slot.step, ": the weights of its samples sum to ", sum / slot.sample_weight,
@@ -237,11 +234,7 @@ void MicrobatchPipeline::wait_for_copies() {
 }
 
 std::size_t MicrobatchPipeline::bytes() const {
-  std::size_t bytes = host_.bytes();
-  for (const StepState& state : states_) {
-    bytes += state.bytes();
-  }
-  return bytes;
+  return host_.bytes() + states_.size() * states_.front().bytes();
 }
 
 }  // namespace lockstep::nn
