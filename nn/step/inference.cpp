@@ -5,8 +5,6 @@
 #include <limits>
 
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/nn/batch/batch.hpp>
-#include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/step/ingest.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>

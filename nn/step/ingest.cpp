@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <string>
-#include <string_view>
 
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/error.hpp>

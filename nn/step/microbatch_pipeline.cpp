@@ -14,13 +14,9 @@ namespace lockstep::nn {
 
 namespace {
 
-bool on_gpu(const Context& context) {
-  return context.device().kind == DeviceKind::cuda;
-}
-
-std::unique_ptr<MemoryResource> memory_for_copies(const Context& context) {
-  if (on_gpu(context)) {
-    return std::make_unique<PinnedMemoryResource>(context.device());
+std::unique_ptr<MemoryResource> memory_for_copies(Device device) {
+  if (device.kind == DeviceKind::cuda) {
+    return std::make_unique<PinnedMemoryResource>(device);
   }
   return std::make_unique<HostMemoryResource>();
 }
@@ -32,12 +28,12 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
     : context_(context),
       communicator_(communicator),
       empty_steps_(empty_steps),
-      host_memory_(memory_for_copies(context)),
+      host_memory_(memory_for_copies(context.device())),
       inline_stream_(Stream::host_inline()),
       copied_(context.device()),
       given_(context.device()),
       idle_(context.stream()) {
-  if (on_gpu(context)) {
+  if (context.device().kind == DeviceKind::cuda) {
     copies_.emplace(context.device(), CudaContextOptions{.memory = &context.memory()});
     idle_copies_.emplace(copies_->stream());
   }

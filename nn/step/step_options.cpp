@@ -26,15 +26,11 @@ Strategy parse_strategy(std::string_view name) {
 }
 
 std::string graph_obstacle(Device device, const comm::Communicator& gradients, CudaGraph wanted) {
-  if (wanted == CudaGraph::off) {
-    return "switched off";
-  }
-  std::string obstacle;
-  if (device.kind != DeviceKind::cuda) {
-    obstacle = concat("the device is ", device);
-  } else if (!gradients.can_be_captured()) {
-    obstacle = concat("the ", gradients.backend(), " communicator cannot be captured");
-  }
+  std::string obstacle = wanted == CudaGraph::off          ? "switched off"
+                         : device.kind != DeviceKind::cuda ? concat("the device is ", device)
+                         : gradients.can_be_captured()
+                             ? ""
+                             : concat("the ", gradients.backend(), " communicator cannot be captured");
   require<UsageError>(wanted != CudaGraph::on || obstacle.empty(), "cuda graph is on, expected off: ", obstacle);
   return obstacle;
 }

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <string>
-#include <string_view>
-
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/comm/gradients/bucket_plan.hpp>
 #include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/optim/moving_average.hpp>
 #include <lockstep/nn/optim/optimizer_options.hpp>
-#include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/plan/plan_options.hpp>
 
 namespace lockstep {
 class Schema;

@@ -106,16 +106,15 @@ double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
 std::string capture_obstacle(const TrainStepOptions& options, Device device, const comm::Communicator& gradients,
                              const comm::BucketSum& sum) {
   std::string found = graph_obstacle(device, gradients, options.cuda_graph);
-  if (options.virtual_ranks > 0 && found.empty()) {
-    require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside virtual ranks, expected off");
-    found = "a rank computes several virtual ones";
+  const bool virtuals = options.virtual_ranks > 0;
+  if (!found.empty() || (!virtuals && sum.can_be_captured())) {
+    return found;
   }
-  if (!sum.can_be_captured() && found.empty()) {
-    require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside the gradient hook ", sum.name(),
-                        ", expected off: the hook decides on the host");
-    found = "the gradient hook " + sum.name() + " decides on the host";
-  }
-  return found;
+  const std::string hook = "the gradient hook " + sum.name();
+  require<UsageError>(options.cuda_graph != CudaGraph::on, "cuda graph is on beside ",
+                      virtuals ? "virtual ranks" : hook, ", expected off",
+                      virtuals ? "" : ": the hook decides on the host");
+  return virtuals ? "a rank computes several virtual ones" : hook + " decides on the host";
 }
 
 /// The sum of all, which begin anew.
@@ -221,25 +220,20 @@ struct TrainStep::Impl : TrainStep::Counts {
     plan.cooperative = plan.cooperative && ranks.grad.size() == 1;
     plan.beside = beside.get();
     plan.sync_batch_norm = options.sync_batch_norm && ranks.grad.size() > 1;
-    if (plan.sync_batch_norm) {
-      const comm::Communicator* own = ranks.statistics;
-      require<UsageError>(own == nullptr || (own->size() == ranks.grad.size() && own->rank() == ranks.grad.rank()),
-                          "train step: statistics is rank ", own != nullptr ? own->rank() : 0, " of ",
-                          own != nullptr ? own->size() : 0, ", expected rank ", ranks.grad.rank(), " of ",
-                          ranks.grad.size(), " as grad");
-    }
-    plan.exchange = {.ranks = ranks.statistics != nullptr ? ranks.statistics : &ranks.grad,
-                     .before = [this] { begin_exchange(); },
-                     .after = [this] { progress.doing("computing step", steps + 1); }};
+    const comm::Communicator& grad = ranks.grad;
+    comm::Communicator& own = ranks.statistics != nullptr ? *ranks.statistics : ranks.grad;
+    require<UsageError>(!plan.sync_batch_norm || (own.size() == grad.size() && own.rank() == grad.rank()),
+                        "train step: statistics is rank ", own.rank(), " of ", own.size(), ", expected rank ",
+                        grad.rank(), " of ", grad.size(), " as grad");
+    plan.exchange.ranks = &own;
+    plan.exchange.before = [this] {
+      progress.doing("exchanging tensors of the plan in step", steps + 1);
+      if (ranks.statistics == nullptr || context.device().kind == DeviceKind::cuda) {
+        reducer->wait_for_started();
+      }
+    };
+    plan.exchange.after = [this] { progress.doing("computing step", steps + 1); };
     return plan;
-  }
-
-  /// Before the plan exchanges anything (StepRanks::statistics).
-  void begin_exchange() {
-    progress.doing("exchanging tensors of the plan in step", steps + 1);
-    if (ranks.statistics == nullptr || context.device().kind == DeviceKind::cuda) {
-      reducer->wait_for_started();
-    }
   }
 
   /// The rows of a batch that count.
@@ -342,11 +336,11 @@ struct TrainStep::Impl : TrainStep::Counts {
       abandon();
       throw;
     }
-    Metrics& sums = trained[static_cast<std::size_t>(virtual_ranks.row_of(added))];
     if (last && check) {
       check->keep(context, steps + 1);
     }
-    pipeline.end(static_cast<double>(valid), sums, steps + 1, last ? weight_sum() : std::nullopt);
+    pipeline.end(static_cast<double>(valid), trained[static_cast<std::size_t>(virtual_ranks.row_of(added))], steps + 1,
+                 last ? weight_sum() : std::nullopt);
     ++added;
     microbatches += several > 0 ? 0 : 1;
     if (last) {
@@ -422,7 +416,7 @@ struct TrainStep::Impl : TrainStep::Counts {
     samples = 0;
   }
 
-  [[nodiscard]] Parts parts() {
+  [[nodiscard]] Shown shown() {
     return {*this,          ranks.grad.size(), context,  parameters, plans.train,
             plans.evaluate, choices,           *reducer, optimizer,  graphs.obstacle()};
   }
@@ -465,10 +459,10 @@ struct TrainStep::Impl : TrainStep::Counts {
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)
-    : impl_(std::make_unique<Impl>(context, nullptr, model, options)), parts_(impl_->parts()) {}
+    : impl_(std::make_unique<Impl>(context, nullptr, model, options)), shown_(impl_->shown()) {}
 
 TrainStep::TrainStep(Context& context, const StepRanks& ranks, const Model& model, const TrainStepOptions& options)
-    : impl_(std::make_unique<Impl>(context, &ranks, model, options)), parts_(impl_->parts()) {}
+    : impl_(std::make_unique<Impl>(context, &ranks, model, options)), shown_(impl_->shown()) {}
 
 TrainStep::~TrainStep() = default;
 
@@ -581,11 +575,11 @@ void TrainStep::broadcast(int root) {
 }
 void TrainStep::require_same_state(comm::Communicator& control, const std::string& more) {
   synchronize();
-  nn::require_same_state(impl_->context, impl_->parameters, control, more);
+  Replicas(impl_->context, impl_->parameters).require_same_state(control, more);
 }
 void TrainStep::check_replicas(comm::Communicator& control) {
   synchronize();
-  nn::check_replicas(impl_->context, impl_->parameters, control, impl_->steps);
+  Replicas(impl_->context, impl_->parameters).check(control, impl_->steps);
 }
 
 std::string TrainStep::non_finite_gradients(std::int64_t step, comm::Communicator& control) {

@@ -11,8 +11,8 @@
 
 namespace lockstep::nn {
 
-/// The moving average of a step's weights (TrainStepOptions::average): follows each update, and takes the place of the
-/// parameters between begin() and end(), for an evaluation.
+/// The moving average of a step's weights: follows each update, and takes the place of the parameters between begin()
+/// and end(), for an evaluation.
 class StepAverage {
  public:
   /// Adds the average to the parameters, if the options say so. divided: how many shards the reducer has; with some,

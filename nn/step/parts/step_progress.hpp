@@ -17,7 +17,7 @@ class StepProgress {
   explicit StepProgress(comm::Watchdog* watchdog) : watchdog_(watchdog) {}
   StepProgress(const StepProgress&) = delete;
   StepProgress& operator=(const StepProgress&) = delete;
-  /// The reducer and captured steps are gone: they write the marks.
+  /// After the reducer and captured steps, which write the marks.
   ~StepProgress() {
     if (marks_) {
       watchdog_->forget_device(this);

@@ -25,9 +25,7 @@ class StepTrace {
       return;
     }
     train_ = plans.train.name_calls(*recorder);
-    if (plans.accumulate) {
-      accumulate_ = plans.accumulate->name_calls(*recorder);
-    }
+    accumulate_ = plans.accumulate ? plans.accumulate->name_calls(*recorder) : CallRecord();
     names_ = {recorder->add_name({.text = "input", .kind = SpanKind::input}),
               recorder->add_name({.text = "update", .kind = SpanKind::update}),
               recorder->add_name({.text = "moving average", .kind = SpanKind::update}),
