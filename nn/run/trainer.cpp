@@ -686,28 +686,14 @@ std::vector<double> Trainer::samples_seen() {
   return all;
 }
 
-std::vector<double> Trainer::gather_rank_buffers() {
+void Trainer::restore(const Position& position, const std::vector<double>& samples_seen) {
   Impl& s = *impl_;
-  s.step.synchronize();  // before the copy, as in skipped_updates()
-  doing("gathering statistics of all ranks after step");
-  return gather_statistics(s.context, s.step.parameters(), s.ranks.control);
-}
-
-void Trainer::restore(const Position& position, const std::vector<double>& own_buffers,
-                      const std::vector<double>& samples_seen) {
-  Impl& s = *impl_;
-  const TensorView statistics = s.step.parameters().statistics();
-  const std::int64_t n = statistics.numel();
-  require<ShapeError>(static_cast<std::int64_t>(own_buffers.size()) == n, "restore: ", own_buffers.size(),
-                      " buffer elements, expected ", n);
   require<ShapeError>(samples_seen.size() == s.samples_seen.size(), "restore: ", samples_seen.size(),
                       " numbers of samples seen, expected ", s.samples_seen.size());
   const std::int64_t batches = s.train_sampler.batches(position.skipped);
   require<UsageError>(position.epoch >= 0 && position.step >= 0 && position.batch >= 0 && position.batch < batches,
                       "restore: epoch ", position.epoch, ", batch ", position.batch, ", step ", position.step,
                       ", expected a batch from 0 to ", batches - 1, " and nothing negative");
-  std::vector<double> host = own_buffers;
-  copy(s.context, TensorView(std::span<double>(host), statistics.shape), statistics);
   s.step.synchronize();
   s.position = position;
   s.samples_seen = samples_seen;

@@ -18,6 +18,7 @@
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/optim/schedule.hpp>
 #include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
 #include <lockstep/nn/run/test_views.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
@@ -62,21 +63,13 @@ struct TrainerOptions {
   TestViews test_views = TestViews::none;
 };
 
-/// Where a run stands: the batch that comes next.
-struct Position {
-  std::int64_t epoch = 0;
-  std::int64_t batch = 0;    ///< within the epoch, behind `skipped`
-  std::int64_t step = 0;     ///< since the beginning of the run
-  std::int64_t skipped = 0;  ///< samples of the epoch that were trained on before with batches of another size
-};
-
 /// One rank of a data-parallel training run: owns a TrainStep and the loader that feeds it. The
 /// compute stream may be asynchronous. After the first step a step allocates nothing; after the second where steps are
 /// captured. On a GPU batches lie in page-locked memory. Whatever waits for steps there looks after `grad` meanwhile
 /// (comm/wait.hpp): a rank that is gone is that communicator's error, and no wait without end.
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
-/// evaluate_average, non_finite_gradients, sum_over_ranks, reduce_buffers, gather_rank_buffers, samples_seen,
+/// evaluate_average, non_finite_gradients, sum_over_ranks, reduce_buffers, samples_seen,
 /// broadcast_state. Everything else is local.
 class Trainer {
  public:
@@ -138,12 +131,10 @@ class Trainer {
   /// the evaluation buffers. The ranks' own buffers stay as they are.
   void reduce_buffers();
 
-  /// What a checkpoint holds beside the parameters: the ranks' own buffers (ranks, elements), gathered on rank 0 (rank
-  /// 0 returns them, others an empty vector), and how to set this rank's. restore() is local; UsageError for a position
-  /// that is none of this run. Of virtual ranks each has a row and a number, here and in samples_seen().
-  [[nodiscard]] std::vector<double> gather_rank_buffers();
-  void restore(const Position& position, const std::vector<double>& own_buffers,
-               const std::vector<double>& samples_seen);
+  /// Once the parameters are those of a checkpoint: where the run stands, and the samples that this rank has seen; of
+  /// virtual ranks each has a number, here and in samples_seen(). Local; UsageError for a position that is none of this
+  /// run.
+  void restore(const Position& position, const std::vector<double>& samples_seen);
   [[nodiscard]] std::vector<double> samples_seen();  ///< per rank
   /// Sends rank 0's parameters, optimizer state and buffers to all ranks.
   void broadcast_state();
