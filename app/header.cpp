@@ -182,6 +182,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
                   comm::Session& session, const comm::Workplace& place, Trainer& trainer) {
   const Plan& plan = trainer.train_plan();
   const TrainerOptions& options = trainer.options();
+  const TrainStepOptions& step = options.step;
   const comm::GradientReducer& reducer = trainer.reducer();
   out << build_description() << '\n';
   if (!o.recipe.empty()) {
@@ -195,8 +196,8 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
     out << "             " << place.device().note << '\n';
   }
   out << "  model      " << (recipe.model_text.empty() ? recipe.model.name() : recipe.model_text) << ", "
-      << recipe.model.parameter_count() << " parameters, "
-      << name_of(Precision{options.step.plan.dtype, options.step.plan.tf32}) << '\n';
+      << recipe.model.parameter_count() << " parameters, " << name_of(Precision{step.plan.dtype, step.plan.tf32})
+      << '\n';
   print_frozen(out, recipe.model);
   for (const auto& [label, text] : recipe.about) {
     out << "  " << std::left << std::setw(11) << label << text << '\n';
@@ -206,15 +207,14 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   out << "  batch      " << resolved.rules.batch_text() << ", " << counted(trainer.batches_per_epoch(), "step")
       << " an epoch, " << counted(epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"
-      << "  optimizer  " << name_of(options.step.optimizer) << ", learning rate " << options.schedule.base << " ("
-      << schedule_text(options.schedule) << "), " << optimizer_text(options.step.optimizer, trainer.parameters())
-      << ", weight decay " << options.step.weight_decay << (options.step.decay_all ? "" : ", none on biases and norms")
-      << '\n';
-  if (const std::string groups = text_of(options.step.groups); !groups.empty()) {
+      << "  optimizer  " << name_of(step.optimizer) << ", learning rate " << options.schedule.base << " ("
+      << schedule_text(options.schedule) << "), " << optimizer_text(step.optimizer, trainer.parameters())
+      << ", weight decay " << step.weight_decay << (step.decay_all ? "" : ", none on biases and norms") << '\n';
+  if (const std::string groups = text_of(step.groups); !groups.empty()) {
     out << "             " << groups << '\n';
   }
-  if (options.step.average.on()) {
-    out << "  average    of the weights, decay " << text_of(options.step.average) << '\n';
+  if (step.average.on()) {
+    out << "  average    of the weights, decay " << text_of(step.average) << '\n';
   }
   out << "  memory     " << decimal_bytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
       << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << ", "
@@ -222,7 +222,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   if (const std::optional<MemorySummary> memory = memory_now(trainer.context())) {
     out << "             " << to_string(*memory) << '\n';
   }
-  print_recomputed(out, plan, options.step.plan.recompute);
+  print_recomputed(out, plan, step.plan.recompute);
   if (!plan.joins().empty()) {
     out << "  beside     " << counted(static_cast<std::int64_t>(plan.joins().size()), "weight gradient")
         << (trainer.context().device().kind == DeviceKind::cuda
@@ -236,7 +236,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
                          static_cast<double>(size_of(reducer.sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype)) << sent_text(o, options, reducer)
-      << (options.step.sums.order == comm::SumOrder::ranks ? ", added in rank order" : "")
+      << (step.sums.order == comm::SumOrder::ranks ? ", added in rank order" : "")
       << (o.cost.empty() ? "" : concat(", by ", o.cost)) << "; overlap with backward " << place.overlap_reason()
       << '\n';
   if (!place.on_gpu() && !session.sums().empty()) {
@@ -244,7 +244,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   }
   print_virtual_ranks(out, trainer);
   print_strategy(out, strategy_named(o.strategy), trainer);
-  if (options.step.sync_batch_norm) {
+  if (step.sync_batch_norm) {
     out << "  batch norm statistics over the micro-batches of all ranks\n";
   }
   for (const std::string& warning : resolved.warnings) {

@@ -177,8 +177,8 @@ void TrainerMaker::choose_calls(const Model& model) {
   const std::vector<double> holds = comm::all_gather_value(site_.session.control(), hold ? 1 : 0);
   if (saved_ && *std::min_element(holds.begin(), holds.end()) == 1) {  // each rank may have read a file of its own
     made_.resolved.trainer.step.plan.choices = saved_->identity.choices;
-    made_.resolved.trainer.step.plan.choices_required =
-        false;  // what cannot be planned here is reported as a difference
+    // What cannot be planned here is reported as a difference.
+    made_.resolved.trainer.step.plan.choices_required = false;
   }
   // What was timed anew would give other bits on other ranks; a file keeps it.
   const bool times = site_.place.on_gpu() && o_.trainer.step.virtual_ranks == 0;

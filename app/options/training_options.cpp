@@ -62,6 +62,7 @@ void require_optimizer(const TrainingOptions& o) {
 
 /// Schedule, warm-up, moving average and groups of parameters.
 void require_recipe(const TrainingOptions& o) {
+  const TrainStepOptions& step = o.trainer.step;
   const auto need = [](bool right, const char* option, const auto& value, const char* expected) {
     require<UsageError>(right, option, " is ", value, ", expected ", expected);
   };
@@ -81,24 +82,25 @@ void require_recipe(const TrainingOptions& o) {
   const double epochs = o.warmup_epochs.value_or(0);
   need(!o.warmup_epochs || o.warmup_steps < 0, "--warmup-epochs", epochs, "none beside --warmup-steps");
 
-  const MovingAverageOptions& average = o.trainer.step.average;
+  const MovingAverageOptions& average = step.average;
   require<UsageError>(
       average.on() || o.chosen.contains("ema") || (average.every == 1 && average.copied_updates == -1 && !average.ramp),
       "--ema-every, --ema-warmup and --ema-ramp need --ema");
   const auto decay = [&](const char* option, const std::optional<double>& value) {
-    need(!value || o.trainer.step.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
+    need(!value || step.decay_all || !o.chosen.contains("no_decay_norm"), option, value.value_or(0),
          "none beside --no-decay-norm");
   };
-  decay("--norm-weight-decay", o.trainer.step.groups.norm_weight_decay);
-  decay("--bias-weight-decay", o.trainer.step.groups.bias_weight_decay);
+  decay("--norm-weight-decay", step.groups.norm_weight_decay);
+  decay("--bias-weight-decay", step.groups.bias_weight_decay);
 }
 
 constexpr std::int64_t kMaxVirtualRanks = 65536;
 
 /// What --reproducible world is combined with.
 void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
+  const TrainStepOptions& step = o.trainer.step;
   const bool world = o.reproducible == "world";
-  const std::int64_t all = o.trainer.step.virtual_ranks;
+  const std::int64_t all = step.virtual_ranks;
   require<UsageError>(world || all == 0, "--virtual-ranks is ", all, " beside --reproducible ", o.reproducible,
                       ", expected --reproducible world");
   if (!world) {
@@ -113,24 +115,22 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   beside(o.trainer.accumulate == 1, "--accumulate", o.trainer.accumulate, "1: each virtual rank is a micro-batch");
   beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
   beside(o.overlap != Switch::on, "--overlap", "on", "auto: gradients are complete when the last virtual rank is");
-  beside(!o.trainer.step.sync_batch_norm, "--sync-batch-norm", "on",
-         "none: each virtual rank has statistics of its own");
+  beside(!step.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.step.optimizer.clip_norm == 0,
-                      "--clip-norm is ", o.trainer.step.optimizer.clip_norm,
-                      " beside --reproducible world with --strategy ", o.strategy,
+  require<UsageError>(strategy.strategy != Strategy::zero1 || step.optimizer.clip_norm == 0, "--clip-norm is ",
+                      step.optimizer.clip_norm, " beside --reproducible world with --strategy ", o.strategy,
                       ", expected 0 or ddp: zero1 adds the norm by rank");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.step.optimizer.kind != OptimizerKind::lars,
+  require<UsageError>(strategy.strategy != Strategy::zero1 || step.optimizer.kind != OptimizerKind::lars,
                       "--optimizer is lars beside --reproducible world with --strategy ", o.strategy,
                       ", expected ddp: zero1 adds the norms by rank");
-  beside(o.trainer.step.cuda_graph != CudaGraph::on, "--cuda-graph", "on",
-         "auto: a rank computes several virtual ones");
+  beside(step.cuda_graph != CudaGraph::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
   beside(o.tune == Tune::off || o.tune == Tune::automatic || !o.choices.empty(), "--tune",
          o.tune == Tune::on ? "on" : "fast", "--choices, which keeps the timings: other timings give other bits");
 }
 
 /// What --compress is combined with.
 void require_compression(const TrainingOptions& o, const NamedStrategy& strategy) {
+  const TrainStepOptions& step = o.trainer.step;
   const comm::SumOptions sums = compression_named(o.compress);
   const auto beside = [&](bool fits, const std::string& option, const auto& value, const auto&... expected) {
     require<UsageError>(o.compress == "none" || fits, "--compress is ", o.compress, " beside ", option, ' ', value,
@@ -138,11 +138,11 @@ void require_compression(const TrainingOptions& o, const NamedStrategy& strategy
   };
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "one of the two");
   beside(o.reproducible != "world", "--reproducible", o.reproducible, "none: sums would be rounded where ranks meet");
-  beside(o.trainer.step.plan.dtype != DType::f64 || size_of(sums.dtype) != 2, "--dtype", "f64",
+  beside(step.plan.dtype != DType::f64 || size_of(sums.dtype) != 2, "--dtype", "f64",
          "none: gradients are f64 and sent as they are");
   comm::SumOptions together = sums;
   together.order = o.reproducible == "layout" ? comm::SumOrder::ranks : sums.order;
-  const LossScale scale = resolved(o.trainer.step.optimizer.loss_scale, o.trainer.step.plan.dtype);
+  const LossScale scale = resolved(step.optimizer.loss_scale, step.plan.dtype);
   const auto wrong =
       comm::misfit(together, {.divided = strategy.strategy == Strategy::zero1, .loss_scale = scale.scales()});
   if (!wrong) {

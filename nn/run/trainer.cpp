@@ -762,9 +762,9 @@ void describe(Schema& schema, TrainerOptions& options) {
       .at_least(1)
       .decides_numbers()
       .is_common();
+  describe(schema, options.schedule);
   describe(schema, options.step);
   schema.group("Training");
-  describe(schema, options.schedule);
   schema.add("keep_last", options.keep_last, "train on the partial last batch of an epoch too");
   schema
       .add("shuffle_chunk", options.shuffle_chunk,
