@@ -41,12 +41,6 @@ std::string last_of(const std::string& folder) {
   return state.empty() ? "none" : concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
 }
 
-void remove_all(const std::string& path) {
-  std::error_code error;
-  std::filesystem::remove_all(path, error);
-  require<FileError>(!error, path, ": cannot be deleted: ", error.message());
-}
-
 /// Deletes what replace_file() leaves when it is killed.
 void remove_cut_files(const std::string& folder, const std::string& name) {
   const std::string begin = name + ".tmp-";
@@ -121,10 +115,10 @@ void RunFiles::require_no_checkpoints(const std::string& folder) {
 void RunFiles::remove_results(const std::string& folder) {
   lock_if_used(folder);
   for (const char* name : {kEvaluation, kTensorBoard}) {
-    remove_all(concat(folder, '/', name));
+    remove_tree(concat(folder, '/', name));
   }
   CheckpointStore(folder).remove();
-  remove_all(folder + "/metrics.jsonl");
+  remove_tree(folder + "/metrics.jsonl");
 }
 
 RunFiles::~RunFiles() {
@@ -173,7 +167,7 @@ void RunFiles::make(const std::string& folder, bool append) {
   }
   if (tensorboard_from_) {
     if (!append) {  // of a run whose metrics were written over
-      remove_all(scalars);
+      remove_tree(scalars);
     }
     tensorboard_.emplace(scalars, *tensorboard_from_, samples_);
   }

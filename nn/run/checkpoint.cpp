@@ -1,6 +1,5 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 
-#include <algorithm>
 #include <cstddef>
 #include <exception>
 #include <new>
@@ -67,23 +66,20 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
                      saved.progress.samples_seen.size(), " entries in samples_seen, expected one for each of the ",
                      saved.identity.ranks, " ranks");
   static_cast<void>(load_state(dir, trainer.context(), parameters, control, saved.identity.ranks));
-  const std::vector<double>& all_seen = saved.progress.samples_seen;
-  const std::int64_t rows = parameters.statistics_rows();
-  std::vector<double> seen(static_cast<std::size_t>(rows));
-  if (saved.identity.ranks == control.size() * rows) {
-    std::copy_n(all_seen.begin() + control.rank() * rows, rows, seen.begin());
-  } else {  // the averages weigh as much as what was averaged
-    for (const double samples : all_seen) {
-      seen.front() += samples / static_cast<double>(control.size() * rows);
-    }
-    std::fill(seen.begin(), seen.end(), seen.front());
-  }
-  trainer.restore(position, seen);
   progress = saved.progress;
   progress.position = position;
-  if (saved.identity.ranks != control.size() * rows) {  // as save_checkpoint() wants it
-    progress.samples_seen.assign(static_cast<std::size_t>(control.size() * rows), seen.front());
+  std::vector<double>& seen = progress.samples_seen;
+  const std::int64_t rows = parameters.statistics_rows();
+  const std::int64_t all = control.size() * rows;
+  if (saved.identity.ranks != all) {  // the averages weigh as much as what was averaged
+    double each = 0;
+    for (const double samples : seen) {
+      each += samples / static_cast<double>(all);
+    }
+    seen.assign(static_cast<std::size_t>(all), each);
   }
+  const auto own = seen.begin() + control.rank() * rows;
+  trainer.restore(position, {own, own + rows});
   return differences(saved.identity, identity,
                      {{"training_data", trainer.data().train.name()}, {"test_data", trainer.data().test.name()}});
 }
@@ -102,9 +98,9 @@ RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Comm
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    const std::vector<std::string> failures = comm::all_gather_text(control, failure);  // a rank may fail alone
-    const auto failed = std::find_if(failures.begin(), failures.end(), [](const std::string& f) { return !f.empty(); });
-    require<comm::CollectiveError<DataError>>(failed == failures.end(), failed == failures.end() ? "" : *failed);
+    for (const std::string& each : comm::all_gather_text(control, failure)) {  // a rank may fail alone
+      require<comm::CollectiveError<DataError>>(each.empty(), each);
+    }
     if (differences != nullptr) {
       *differences = std::move(differing);
     }

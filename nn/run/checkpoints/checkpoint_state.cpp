@@ -113,43 +113,39 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
   std::string text;
   const Json a = to_json(saved);
   const Json b = to_json(now);
+  // Milestones are of a run's length, and without a schedule that has them no number depends on them.
+  const bool steps = option_of(saved, "schedule") == "step" || option_of(now, "schedule") == "step";
+  const auto text_in = [](const Json::Object& object, const std::string& name) {
+    const auto found = object.find(name);
+    return found == object.end() ? std::string("nothing") : found->second.text();
+  };
   for (const auto& [key, value] : *a.if_object()) {
     const Json& other = b.if_object()->at(key);
+    const Json::Object* members = value.if_object();
     if (value == other || (key == "layers" && saved.layers.empty())) {
       continue;
     }
-    if (const Json::Object* members = value.if_object()) {
-      const Json::Object& members_now = *other.if_object();
-      Json::Object all = *members;
-      all.insert(members_now.begin(), members_now.end());
-      const auto text_in = [](const Json::Object& object, const std::string& name) {
-        const auto found = object.find(name);
-        return found == object.end() ? std::string("nothing") : found->second.text();
-      };
-      std::string lines;
-      std::string first;
-      std::int64_t count = 0;
-      // Milestones are of a run's length, and without a schedule that has them no number depends on them.
-      const bool steps = text_in(*members, "schedule") == "\"step\"" || text_in(members_now, "schedule") == "\"step\"";
-      for (const auto& [name, unused] : all) {
-        if (key == "options" && name == "milestones" && !steps) {
-          continue;
-        }
-        const std::string before = text_in(*members, name);
-        std::string text_now = text_in(members_now, name);
-        if (before != text_now) {
-          if (const auto called = names.find(name); key == "options" && called != names.end()) {
-            text_now += concat(" (", called->second, ')');
-          }
-          lines += concat(key, " '", name, "': checkpoint ", before, ", now ", text_now, '\n');
-          first = count++ == 0 ? lines : first;
-        }
-      }
-      // One cause, such as other micro-batches, changes the calls of all layers.
-      const bool one_line = key == "choices" && count > 1;
-      text += one_line ? concat(count, " choices, first", first.substr(key.size())) : lines;
-    } else {
+    if (members == nullptr) {
       text += concat(key, ": checkpoint ", value.text(), ", now ", other.text(), '\n');
+      continue;
+    }
+    Json::Object all = *members;
+    all.insert(other.if_object()->begin(), other.if_object()->end());
+    std::vector<std::string> lines;
+    for (const auto& [name, unused] : all) {
+      const std::string before = text_in(*members, name);
+      const std::string after = text_in(*other.if_object(), name);
+      if (before != after && (key != "options" || name != "milestones" || steps)) {
+        const auto called = key == "options" ? names.find(name) : names.end();
+        lines.push_back(concat(key, " '", name, "': checkpoint ", before, ", now ", after,
+                               called == names.end() ? "" : concat(" (", called->second, ')'), '\n'));
+      }
+    }
+    if (key == "choices" && lines.size() > 1) {  // one cause, such as other micro-batches, changes all layers' calls
+      lines = {concat(lines.size(), " choices, first", lines.front().substr(key.size()))};
+    }
+    for (const std::string& line : lines) {
+      text += line;
     }
   }
   return text;
@@ -185,10 +181,8 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
   require<DataError>(format == 1 || format == kFormat, path, ": format is ", format, ", expected 1 or ", kFormat);
   CheckpointState state;
   state.identity = identity_of(json.member("identity", path), path + ": identity");
-  state.progress.position = {.epoch = json.get<std::int64_t>("epoch", path),
-                             .batch = json.get<std::int64_t>("batch", path),
-                             .step = json.get<std::int64_t>("step", path),
-                             .skipped = json.has("skipped") ? json.get<std::int64_t>("skipped", path) : 0};
+  const auto count = [&](const char* key) { return json.get<std::int64_t>(key, path); };
+  state.progress.position = {count("epoch"), count("batch"), count("step"), json.has("skipped") ? count("skipped") : 0};
   if (format == 1) {
     read_format_1(json, path, state);
   } else {
@@ -196,7 +190,7 @@ CheckpointState read_checkpoint_state(const std::string& dir) {
     state.progress.test_accuracy = number_or_none(json.member("test_accuracy", path), path + ": test_accuracy");
     state.progress.best_by = json.get<std::string>("best_by", path);
     state.progress.best = number_or_none(json.member("best", path), path + ": best");
-    state.progress.since_best = json.has("since_best") ? json.get<std::int64_t>("since_best", path) : 0;
+    state.progress.since_best = json.has("since_best") ? count("since_best") : 0;
     for (const auto& [name, value] : json.get<Json::Object>("metrics", path)) {
       const std::optional<double> number = number_or_none(value, concat(path, ": metrics: ", name));
       state.progress.metrics[name] = number.value_or(std::numeric_limits<double>::quiet_NaN());

@@ -96,14 +96,11 @@ std::optional<RunProgress> CheckpointStore::progress_of(std::string_view name) c
 
 std::string CheckpointStore::newest() const {
   const std::vector<std::string> found = list();
-  if (found.empty() || found.front() == kLast) {
-    return found.empty() ? "" : path(kLast);
-  }
-  std::string newest = path(found.front());
+  std::string newest = found.empty() ? "" : path(found.front());
   std::int64_t highest = -1;
-  for (const std::string& name : found) {
-    if (const std::int64_t step = step_if_valid(path(name)).value_or(-1); step > highest) {
-      newest = path(name);
+  for (std::size_t i = 0; i < found.size() && found.front() != kLast; ++i) {
+    if (const std::int64_t step = step_if_valid(path(found[i])).value_or(-1); step > highest) {
+      newest = path(found[i]);
       highest = step;
     }
   }
@@ -167,19 +164,14 @@ void CheckpointStore::remove() const {
       remove_folder(one);
     }
   }
-  std::vector<std::string> names;
   constexpr std::int64_t kMostKept = 9999;  // more are dates or steps, in names of a user's copies
   for (const std::int64_t number : numbers_in(folder_, kEarlier)) {
     if (number <= kMostKept) {
-      names.push_back(concat(kEarlier, number));
+      remove_tree(path(concat(kEarlier, number)));
     }
   }
-  names.insert(names.end(), {kBest, kLast});
-  for (const std::string& name : names) {
-    std::error_code error;
-    fs::remove_all(path(name), error);
-    require<FileError>(!error, path(name), ": cannot be deleted: ", error.message());
-  }
+  remove_tree(path(kBest));
+  remove_tree(path(kLast));
 }
 
 std::string meant_checkpoint(const std::string& path) {
