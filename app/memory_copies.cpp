@@ -21,7 +21,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
-#include <lockstep/nn/model/detail/checksums.hpp>
+#include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -218,8 +218,7 @@ std::int64_t MemoryCopies::find_here(std::string& damage) const {
     }
     try {
       require<DataError>(file_exists(concat(folder, '/', kChecksumsFile)), folder, ": has no ", kChecksumsFile);
-      const std::int64_t step = read_checkpoint_state(folder).progress.position.step;
-      require_checksums(folder);
+      const std::int64_t step = valid_step(folder);
       if (folder != newest()) {
         std::error_code error;
         fs::rename(folder, newest(), error);
@@ -264,7 +263,7 @@ std::optional<std::int64_t> MemoryCopies::find() {
   }
   const char* otherwise = "the copies in memory cannot be read";
   const bool sent = all_fine(problem, otherwise);  // and every rank waits for it here
-  const bool seen = file_exists(newest() + "/state.json");
+  const bool seen = is_checkpoint(newest());
   const bool there = all_fine(seen ? "" : concat(newest(), ": is not there on this rank"), otherwise);
   return sent && there ? std::optional(static_cast<std::int64_t>(*best)) : std::nullopt;
 }

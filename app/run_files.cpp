@@ -12,9 +12,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <lockstep/app/found_checkpoints.hpp>
-#include <lockstep/nn/run/best_checkpoints.hpp>
-#include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
+#include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/crc32.hpp>
@@ -38,13 +37,8 @@ void replace_text(const std::string& path, const std::string& text) {
 
 /// A text that another last/ does not have; "none" where there is none.
 std::string last_of(const std::string& folder) {
-  try {
-    constexpr std::uint64_t kMostBytes = 1 << 24;
-    const std::string state = read_file(find_folder(folder + "/last") + "/state.json", kMostBytes);
-    return concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
-  } catch (const Error&) {
-    return "none";
-  }
+  const std::string state = checkpoint_text(CheckpointStore(folder).path(CheckpointStore::kLast));
+  return state.empty() ? "none" : concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
 }
 
 /// Deletes what replace_file() leaves when it is killed.
@@ -57,15 +51,6 @@ void remove_cut_files(const std::string& folder, const std::string& name) {
       std::error_code ignored;
       std::filesystem::remove(entry->path(), ignored);
     }
-  }
-}
-
-/// False for a checkpoint of another step, to which somebody has given this name.
-bool is_of_step(const std::string& path, std::int64_t step) {
-  try {
-    return read_checkpoint_state(path).progress.position.step == step;
-  } catch (const DataError&) {  // a damaged one, or a folder of somebody's own
-    return file_exists(path + "/state.json") || file_exists(path + "/model.safetensors");
   }
 }
 
@@ -120,8 +105,8 @@ bool RunFiles::goes_back(const std::string& folder) {
 
 void RunFiles::require_no_checkpoints(const std::string& folder) {
   std::string found;
-  for (const std::string& path : checkpoints_in(folder)) {
-    found += concat(found.empty() ? "" : " and ", path.substr(folder.size() + 1), '/');
+  for (const std::string& name : CheckpointStore(folder).list()) {
+    found += concat(found.empty() ? "" : " and ", name, '/');
   }
   require<UsageError>(found.empty(), "--out ", folder, " has checkpoints of an earlier run, ", found,
                       ": expected --resume auto to go on from them, --overwrite to delete them, or another folder");
@@ -129,27 +114,11 @@ void RunFiles::require_no_checkpoints(const std::string& folder) {
 
 void RunFiles::remove_results(const std::string& folder) {
   lock_if_used(folder);
-  const auto remove = [](const std::string& path) {
-    std::error_code error;
-    std::filesystem::remove_all(path, error);
-    require<FileError>(!error, path, ": cannot be deleted: ", error.message());
-  };
-  for (const std::int64_t step : BestCheckpoints::steps_in(folder)) {
-    const std::string path = concat(folder, '/', BestCheckpoints::name(step));
-    if (is_of_step(path, step)) {
-      remove_folder(path);
-    }
+  for (const char* name : {kEvaluation, kTensorBoard}) {
+    remove_tree(concat(folder, '/', name));
   }
-  constexpr std::int64_t kMostKept = 9999;  // more are dates or steps, in names of a user's copies
-  for (const std::int64_t number : numbered_folders(folder, "last.")) {
-    if (number <= kMostKept) {
-      remove(concat(folder, "/last.", number));
-    }
-  }
-  // last/ after the other checkpoints: a kill leaves it whole.
-  for (const char* name : {kEvaluation, kTensorBoard, "best", "last", "metrics.jsonl"}) {
-    remove(concat(folder, '/', name));
-  }
+  CheckpointStore(folder).remove();
+  remove_tree(folder + "/metrics.jsonl");
 }
 
 RunFiles::~RunFiles() {
@@ -183,12 +152,7 @@ void RunFiles::make(const std::string& folder, bool append) {
   if (append) {  // before anything is changed: it is refused where it is a link
     log_.emplace(folder + "/metrics.jsonl", append, samples_);
   }
-  for (const char* name : {"/last", "/best"}) {
-    recover_folder(folder + name);
-  }
-  for (const std::int64_t step : BestCheckpoints::steps_in(folder)) {
-    recover_folder(concat(folder, '/', BestCheckpoints::name(step)));
-  }
+  CheckpointStore(folder).recover();
   for (const char* name : {"config.json", kEvaluation}) {
     remove_cut_files(folder, name);
   }
@@ -203,8 +167,7 @@ void RunFiles::make(const std::string& folder, bool append) {
   }
   if (tensorboard_from_) {
     if (!append) {  // of a run whose metrics were written over
-      std::filesystem::remove_all(scalars, error);
-      require<FileError>(!error, scalars, ": cannot be deleted: ", error.message());
+      remove_tree(scalars);
     }
     tensorboard_.emplace(scalars, *tensorboard_from_, samples_);
   }
@@ -222,7 +185,7 @@ void RunFiles::write_config() {
 void RunFiles::write_resumed() {
   const Resumed resumed = *std::exchange(resumed_, std::nullopt);
   if (!resumed.best_from.empty()) {
-    copy_checkpoint(resumed.best_from, folder_ + "/best");
+    CheckpointStore(folder_).copy(resumed.best_from, CheckpointStore::kBest);
   }
   write_event("resume", resumed.event);
   if (resumed.from_another) {

@@ -2,10 +2,10 @@
 
 #include <memory>
 
-#include <lockstep/app/found_checkpoints.hpp>
 #include <lockstep/app/memory_copies.hpp>
+#include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
+#include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::cli {
@@ -14,12 +14,7 @@ namespace {
 
 /// A text that changes with the newest checkpoint in a folder.
 std::string newest_state(const std::string& out) {
-  constexpr std::uint64_t kMostBytes = 1 << 20;
-  try {
-    return read_file(find_folder(nn::newest_checkpoint(out)) + "/state.json", kMostBytes);
-  } catch (const Error&) {
-    return "";
-  }
+  return nn::checkpoint_text(nn::CheckpointStore(out).newest());
 }
 
 }  // namespace

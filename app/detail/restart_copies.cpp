@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <iostream>
 
-#include <lockstep/app/found_checkpoints.hpp>
+#include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn::detail {
@@ -24,7 +24,8 @@ std::string RestartCopies::find() {
                   MemoryCopies::Place{.job = attempt.job, .node = session.node(), .local_rank = session.local_rank()},
                   [this](const std::string& line) { site_.files.note("warning: " + line); });
   const std::optional<std::int64_t> newest = attempt.number > 0 ? copies_->find() : std::nullopt;
-  const double last = site_.first ? static_cast<double>(step_of_sound(newest_checkpoint(o_.out)).value_or(-1)) : 0;
+  const double last =
+      site_.first ? static_cast<double>(step_if_valid(CheckpointStore(o_.out).newest()).value_or(-1)) : 0;
   const double on_disk = site_.number_of_first(last);
   return newest && static_cast<double>(*newest) > on_disk ? copies_->newest() : "";
 }
@@ -36,7 +37,8 @@ void RestartCopies::begin(const std::string& source, Trainer& trainer, const Run
   }
   const bool last_start = site_.session.launch().attempt.number >= o_.restarts;
   if (last_start && source == copies_->newest()) {  // nothing else has this state; the files are not open yet
-    save_checkpoint(o_.out + "/last", trainer, site_.session.control(), identity, progress, o_.run.keep);
+    save_checkpoint(CheckpointStore(o_.out).path(CheckpointStore::kLast), trainer, site_.session.control(), identity,
+                    progress, o_.run.keep);
   }
   copies_->settle(last_start);
   const ParameterSet& parameters = trainer.parameters();

@@ -5,11 +5,10 @@
 #include <iostream>
 #include <vector>
 
-#include <lockstep/app/found_checkpoints.hpp>
 #include <lockstep/app/header.hpp>
+#include <lockstep/nn/run/checkpoints/best_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
-#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn::detail {
 
@@ -46,7 +45,7 @@ void StartingPoint::look_for_earlier_start() {
     const bool used = attempt.number > 0 && RunFiles::job_of(o_.out) == attempt.job;
     const bool names_one = !o_.resume.empty() && o_.resume != "auto";
     if (used && !(names_one && RunFiles::goes_back(o_.out))) {
-      found = newest_checkpoint(o_.out).empty() ? 1 : 2;
+      found = CheckpointStore(o_.out).newest().empty() ? 1 : 2;
     }
   });
   found = site_.number_of_first(found);
@@ -58,22 +57,23 @@ void StartingPoint::look_for_earlier_start() {
 
 void StartingPoint::find_resumed() {
   if (o_.resume != "auto") {
-    resumed_ = checkpoint_in(site_.session, o_.resume);
+    resumed_ = site_.text_of_first([&] { return meant_checkpoint(o_.resume); });
     return;
   }
   // Rank 0 writes the checkpoints and decides whether there is one to go on from; every rank reads it, perhaps from a
   // file system of its own.
-  resumed_ = site_.text_of_first([&] { return newest_checkpoint(o_.out); });
+  resumed_ = site_.text_of_first([&] { return CheckpointStore(o_.out).newest(); });
   if (!resumed_.empty()) {
     o_.init.clear();
   }
 }
 
 std::string StartingPoint::best_in(const std::string& path) {
-  const std::string found = checkpoint_in(site_.session, path);
   return site_.text_of_first([&] {
-    const std::string best = std::filesystem::path(found).parent_path().string() + "/best";
-    return lies_in(found, path) && !find_folder(best).empty() ? best : found;
+    const std::string found = meant_checkpoint(path);
+    const CheckpointStore store(std::filesystem::path(found).parent_path().string());
+    const std::string best = store.path(CheckpointStore::kBest);
+    return CheckpointStore(path).has(found) && !find_folder(best).empty() ? best : found;
   });
 }
 
@@ -84,9 +84,9 @@ void StartingPoint::read_saved() {
       naming_others(source, [&] { saved_ = read_checkpoint_state(source); });
     }
     if (site_.first && trains()) {
-      require<UsageError>(!file_exists(o_.out + "/state.json"), "--out ", o_.out,
+      require<UsageError>(!is_checkpoint(o_.out), "--out ", o_.out,
                           " is a checkpoint, expected the folder of results that it is in");
-      if (!o_.overwrite && !lies_in(resumed_, o_.out)) {
+      if (!o_.overwrite && !CheckpointStore(o_.out).has(resumed_)) {
         RunFiles::require_no_checkpoints(o_.out);
       }
     }
@@ -132,13 +132,14 @@ void StartingPoint::settle_best(const BestBy& best, RunProgress& progress) {
       return;
     }
     const Position& at = progress.position;
-    const bool another = lies_in(resumed_, o_.out) && !is_last_of(resumed_, o_.out);
+    const CheckpointStore store(o_.out);
+    const bool another = store.has(resumed_) && !store.is_last(resumed_);
     const bool done = at.epoch >= o_.run.epochs || (o_.run.steps > 0 && at.step >= o_.run.steps);
-    goes_back_ = another && !(done && !find_folder(o_.out + "/last").empty());
+    goes_back_ = another && !(done && !find_folder(store.path(CheckpointStore::kLast)).empty());
     if (another && !goes_back_) {  // nothing is left to do: nothing is written over
       return;
     }
-    const BestOfResumed found = best_of_resumed(o_.out, progress, best, goes_back_);
+    const BestOfResumed found = best_of_resumed(store, progress, best, goes_back_);
     value = found.value;
     if (!resumed_.empty()) {
       site_.files.resumes({.event = {{"from", resumed_}, {"epoch", at.epoch}, {"step", at.step}},

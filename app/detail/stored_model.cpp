@@ -3,8 +3,9 @@
 #include <cmath>
 #include <iostream>
 
-#include <lockstep/app/found_checkpoints.hpp>
 #include <lockstep/app/run_end.hpp>
+#include <lockstep/nn/model/model_file.hpp>
+#include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/file.hpp>

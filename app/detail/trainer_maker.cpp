@@ -17,7 +17,6 @@
 #include <lockstep/nn/plan/gpu_prediction.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
-#include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::nn::detail {
 
@@ -45,7 +44,7 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
     if (recipe.model.input_kind() == InputKind::images && !recipe.statistics_given) {
       if (!o_.evaluate.empty() && saved_) {
         take_statistics(saved_->identity, o_.evaluate, options.step.plan.augment);
-      } else if (!o_.init.empty() && file_exists(o_.init + "/state.json")) {
+      } else if (!o_.init.empty() && is_checkpoint(o_.init)) {
         take_statistics(read_checkpoint_state(o_.init).identity, o_.init, options.step.plan.augment);
       }
     }

@@ -4,14 +4,12 @@
 #include <string>
 #include <vector>
 
+#include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/runtime/files/tensor_file.hpp>
 
 namespace lockstep::nn {
-
-/// The name of the model's file in a folder of saved state (nn/step/state_file.hpp).
-inline constexpr const char* kModelFile = "model.safetensors";
 
 /// Texts by name in the header of a safetensors file (Python: safe_open(...).metadata()). The name "format" is taken.
 using Metadata = std::map<std::string, std::string>;

@@ -1,165 +1,15 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <exception>
-#include <filesystem>
-#include <limits>
-#include <span>
-#include <string>
-#include <system_error>
+#include <new>
 #include <utility>
-#include <vector>
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
-#include <lockstep/nn/model/detail/checksums.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
-#include <lockstep/runtime/files/file.hpp>
-#include <lockstep/runtime/files/json.hpp>
-#include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
-
-namespace {
-
-constexpr const char* kStateFile = "state.json";
-constexpr std::int64_t kFormat = 2;  // format 1 had only the best accuracy, and identity words for images
-
-Json to_json(const std::map<std::string, std::string>& texts) {
-  return Json::Object(texts.begin(), texts.end());
-}
-
-Json to_json(const RunIdentity& identity) {
-  Json::Array buckets(identity.buckets.begin(), identity.buckets.end());
-  return Json::Object{{"model", identity.model},
-                      {"seed", identity.seed},
-                      {"ranks", identity.ranks},
-                      {"threads", identity.threads},
-                      {"global_batch", identity.global_batch},
-                      {"options", to_json(identity.options)},
-                      {"layers", to_json(identity.layers)},
-                      {"choices", to_json(identity.choices)},
-                      {"buckets", buckets}};
-}
-
-std::vector<std::int64_t> integers(const Json& json, const std::string& key, const std::string& source) {
-  std::vector<std::int64_t> values;
-  for (const Json& item : json.get<Json::Array>(key, source)) {
-    values.push_back(item.as<std::int64_t>(concat(source, ": ", key)));
-  }
-  return values;
-}
-
-std::map<std::string, std::string> texts(const Json& json, const std::string& key, const std::string& source) {
-  std::map<std::string, std::string> values;
-  for (const auto& [name, item] : json.get<Json::Object>(key, source)) {
-    values[name] = item.as<std::string>(concat(source, ": ", key));
-  }
-  return values;
-}
-
-RunIdentity identity_of(const Json& json, const std::string& source) {
-  RunIdentity identity;
-  identity.model = json.get<std::string>("model", source);
-  identity.seed = json.get<std::uint64_t>("seed", source);
-  identity.ranks = json.get<int>("ranks", source);
-  identity.threads = json.get<int>("threads", source);
-  require<DataError>(identity.ranks >= 1 && identity.threads >= 1, source, ": ranks ", identity.ranks, ", threads ",
-                     identity.threads, ", expected at least 1 of each");
-  identity.global_batch = json.get<std::int64_t>("global_batch", source);
-  identity.options = texts(json, "options", source);
-  if (json.has("layers")) {  // files of earlier versions have none
-    identity.layers = texts(json, "layers", source);
-  }
-  identity.choices = texts(json, "choices", source);
-  identity.buckets = integers(json, "buckets", source);
-  return identity;
-}
-
-/// Of a number that JSON can hold; null of others.
-Json to_json(std::optional<double> number) {
-  return number && std::isfinite(*number) ? Json(*number) : Json();
-}
-
-std::optional<double> number_or_none(const Json& json, const std::string& source) {
-  return json.is_null() ? std::nullopt : std::optional(json.as<double>(source));
-}
-
-/// What format 1 called differently. It knew the best accuracy only, -1 before the first evaluation.
-void read_format_1(const Json& json, const std::string& path, CheckpointState& state) {
-  const auto best = json.get<double>("best_accuracy", path);
-  const auto test = json.get<double>("test_accuracy", path);
-  state.progress.best_by = "test_accuracy";
-  state.progress.best = best < 0 ? std::nullopt : std::optional(best);
-  state.progress.test_accuracy = test < 0 ? std::nullopt : std::optional(test);
-  std::string hidden;
-  for (const std::int64_t width : integers(json.member("identity", path), "hidden", path + ": identity")) {
-    hidden += concat(hidden.empty() ? "" : ",", width);
-  }
-  if (!hidden.empty()) {
-    state.identity.options["hidden"] = hidden;
-  }
-}
-
-std::string existing_folder(const std::string& dir) {
-  std::string folder = find_folder(dir);
-  require<DataError>(!folder.empty(), dir, ": there is no checkpoint, expected a folder with ", kStateFile, " and ",
-                     kModelFile);
-  return folder;
-}
-
-/// The items of two identities that differ, one a line. `names`: what people call this run's value of an option that is
-/// a number (data sets).
-std::string differences(const RunIdentity& saved, const RunIdentity& now,
-                        const std::map<std::string, std::string>& names) {
-  std::string text;
-  const Json a = to_json(saved);
-  const Json b = to_json(now);
-  for (const auto& [key, value] : *a.if_object()) {
-    const Json& other = b.if_object()->at(key);
-    if (value == other || (key == "layers" && saved.layers.empty())) {
-      continue;
-    }
-    if (const Json::Object* members = value.if_object()) {
-      const Json::Object& members_now = *other.if_object();
-      Json::Object all = *members;
-      all.insert(members_now.begin(), members_now.end());
-      const auto text_in = [](const Json::Object& object, const std::string& name) {
-        const auto found = object.find(name);
-        return found == object.end() ? std::string("nothing") : found->second.text();
-      };
-      std::string lines;
-      std::string first;
-      std::int64_t count = 0;
-      // Milestones are of a run's length, and without a schedule that has them no number depends on them.
-      const bool steps = text_in(*members, "schedule") == "\"step\"" || text_in(members_now, "schedule") == "\"step\"";
-      for (const auto& [name, unused] : all) {
-        if (key == "options" && name == "milestones" && !steps) {
-          continue;
-        }
-        const std::string before = text_in(*members, name);
-        std::string text_now = text_in(members_now, name);
-        if (before != text_now) {
-          if (const auto called = names.find(name); key == "options" && called != names.end()) {
-            text_now += concat(" (", called->second, ')');
-          }
-          lines += concat(key, " '", name, "': checkpoint ", before, ", now ", text_now, '\n');
-          first = count++ == 0 ? lines : first;
-        }
-      }
-      // One cause, such as other micro-batches, changes the calls of all layers.
-      const bool one_line = key == "choices" && count > 1;
-      text += one_line ? concat(count, " choices, first", first.substr(key.size())) : lines;
-    } else {
-      text += concat(key, ": checkpoint ", value.text(), ", now ", other.text(), '\n');
-    }
-  }
-  return text;
-}
-
-}  // namespace
 
 RunIdentity identity_of(const Trainer& trainer) {
   RunIdentity identity;
@@ -179,110 +29,23 @@ RunIdentity identity_of(const Trainer& trainer) {
   return identity;
 }
 
-bool choices_hold(const RunIdentity& saved, const RunIdentity& now) {
-  const auto same = [&](const std::string& option) {
-    const auto before = saved.options.find(option);
-    const auto after = now.options.find(option);
-    const bool given = before != saved.options.end();
-    return given == (after != now.options.end()) && (!given || before->second == after->second);
-  };
-  return saved.ranks == now.ranks && saved.global_batch == now.global_batch && same("dtype") && same("tf32") &&
-         same("accumulate") && same("device");
-}
-
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress, int keep) {
   trainer.train_step().require_not_averaged("save_checkpoint()");
   SpanRecorder::Scope span = trainer.checkpoint_span();
   trainer.reduce_buffers();
   trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
-  const Json::Array seen(progress.samples_seen.begin(), progress.samples_seen.end());
-  Json::Object metrics;
-  for (const auto& [name, value] : progress.metrics) {
-    metrics[name] = to_json(value);
-  }
-  const Json state = Json::Object{{"format", kFormat},
-                                  {"identity", to_json(identity)},
-                                  {"epoch", progress.position.epoch},
-                                  {"batch", progress.position.batch},
-                                  {"step", progress.position.step},
-                                  {"skipped", progress.position.skipped},
-                                  {"test_loss", to_json(progress.test_loss)},
-                                  {"test_accuracy", to_json(progress.test_accuracy)},
-                                  {"metrics", metrics},
-                                  {"best_by", progress.best_by},
-                                  {"best", to_json(progress.best)},
-                                  {"since_best", progress.since_best},
-                                  {"samples_seen", seen}};
   trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
                                     : "waiting for rank 0's checkpoint after step");
-  save_state(dir, trainer.context(), trainer.parameters(), control,
-             {.files = {{kStateFile, state.text(2) + "\n"}}, .keep = keep});
+  write_checkpoint(dir, trainer.context(), trainer.parameters(), control, identity, progress, keep);
   span.end();
-}
-
-std::string checkpoint_folder(const std::string& path) {
-  std::error_code ignored;
-  const std::filesystem::path file(path);
-  if (!std::filesystem::is_regular_file(file, ignored)) {
-    return path;
-  }
-  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
-  const bool of_checkpoint = file.filename() == kModelFile || file.filename() == kAverageFile;
-  return of_checkpoint && file_exists(folder + "/" + kStateFile) ? folder : "";
-}
-
-CheckpointState read_checkpoint_state(const std::string& dir) {
-  const std::string path = existing_folder(dir) + "/" + kStateFile;
-  const Json json = read_json(path);
-  const auto format = json.get<std::int64_t>("format", path);
-  require<DataError>(format == 1 || format == kFormat, path, ": format is ", format, ", expected 1 or ", kFormat);
-  CheckpointState state;
-  state.identity = identity_of(json.member("identity", path), path + ": identity");
-  state.progress.position = {.epoch = json.get<std::int64_t>("epoch", path),
-                             .batch = json.get<std::int64_t>("batch", path),
-                             .step = json.get<std::int64_t>("step", path),
-                             .skipped = json.has("skipped") ? json.get<std::int64_t>("skipped", path) : 0};
-  if (format == 1) {
-    read_format_1(json, path, state);
-  } else {
-    state.progress.test_loss = number_or_none(json.member("test_loss", path), path + ": test_loss");
-    state.progress.test_accuracy = number_or_none(json.member("test_accuracy", path), path + ": test_accuracy");
-    state.progress.best_by = json.get<std::string>("best_by", path);
-    state.progress.best = number_or_none(json.member("best", path), path + ": best");
-    state.progress.since_best = json.has("since_best") ? json.get<std::int64_t>("since_best", path) : 0;
-    for (const auto& [name, value] : json.get<Json::Object>("metrics", path)) {
-      const std::optional<double> number = number_or_none(value, concat(path, ": metrics: ", name));
-      state.progress.metrics[name] = number.value_or(std::numeric_limits<double>::quiet_NaN());
-    }
-  }
-  for (const Json& item : json.get<Json::Array>("samples_seen", path)) {
-    state.progress.samples_seen.push_back(item.as<double>(path + ": samples_seen"));
-    const double seen = state.progress.samples_seen.back();
-    require<DataError>(seen >= 0 && seen <= 0x1p53, path, ": samples_seen holds ", seen, ", expected 0 to 2^53");
-  }
-  const Position& at = state.progress.position;
-  constexpr std::int64_t kMost = std::int64_t{1} << 53;
-  const std::int64_t since_best = state.progress.since_best;
-  for (const std::int64_t number : {at.epoch, at.batch, at.step, at.skipped, since_best}) {
-    require<DataError>(number >= 0 && number <= kMost, path, ": epoch ", at.epoch, ", batch ", at.batch, ", step ",
-                       at.step, ", skipped ", at.skipped, ", since_best ", since_best, ", expected 0 to 2^53");
-  }
-  const std::optional<double>& accuracy = state.progress.test_accuracy;
-  require<DataError>(!accuracy || (*accuracy >= 0 && *accuracy <= 1), path, ": test_accuracy is ", accuracy.value_or(0),
-                     ", expected 0 to 1");
-  const std::optional<double>& best = state.progress.best;
-  require<DataError>(!best || state.progress.best_by != "test_accuracy" || (*best >= 0 && *best <= 1), path,
-                     ": best is ", best.value_or(0), ", expected a test_accuracy of 0 to 1");
-  require_checksums(std::filesystem::path(path).parent_path().string(), {kStateFile});
-  return state;
 }
 
 std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                               const RunIdentity& identity, RunProgress& progress) {
   trainer.train_step().require_not_averaged("resume_checkpoint()");
   const CheckpointState saved = read_checkpoint_state(dir);
-  const std::string path = existing_folder(dir) + "/" + kStateFile;
+  const std::string path = existing_checkpoint(dir) + "/" + kStateFile;
   Position position;
   try {
     position = trainer.continued(saved.progress.position, saved.identity.global_batch);
@@ -290,44 +53,33 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
     error.annotate(path);
     throw;
   }
-  const auto option_of = [](const RunIdentity& run, const std::string& name) {
-    const auto found = run.options.find(name);
-    return found == run.options.end() ? std::string() : found->second;
+  const auto require_same = [&](const char* option, const char* begin, const char* end) {
+    const std::string before = option_of(saved.identity, option);
+    const std::string now = option_of(identity, option);
+    require<DataError>(before.empty() || now.empty() || before == now, existing_checkpoint(dir), begin, before, end,
+                       now);
   };
-  const std::string virtual_before = option_of(saved.identity, "virtual_ranks");
-  const std::string virtual_now = option_of(identity, "virtual_ranks");
-  require<DataError>(virtual_before.empty() || virtual_now.empty() || virtual_before == virtual_now,
-                     existing_folder(dir), ": the run has ", virtual_before, " virtual ranks, expected ", virtual_now);
-  const std::string written_by = option_of(saved.identity, "optimizer");
-  const std::string wanted = option_of(identity, "optimizer");
-  require<DataError>(written_by.empty() || wanted.empty() || written_by == wanted, existing_folder(dir),
-                     ": the state of optimizer ", written_by, ", expected ", wanted);
+  require_same("virtual_ranks", ": the run has ", " virtual ranks, expected ");
+  require_same("optimizer", ": the state of optimizer ", ", expected ");
   ParameterSet& parameters = trainer.parameters();
-  Context& context = trainer.context();
   require<DataError>(static_cast<int>(saved.progress.samples_seen.size()) == saved.identity.ranks, dir, ": ",
                      saved.progress.samples_seen.size(), " entries in samples_seen, expected one for each of the ",
                      saved.identity.ranks, " ranks");
-  static_cast<void>(load_state(dir, context, parameters, control, saved.identity.ranks));
-  const std::vector<double>& all_seen = saved.progress.samples_seen;
-  const std::int64_t rows = parameters.statistics_rows();
-  std::vector<double> seen(static_cast<std::size_t>(rows));
-  if (saved.identity.ranks == control.size() * rows) {
-    std::copy_n(all_seen.begin() + control.rank() * rows, rows, seen.begin());
-  } else {  // the averages weigh as much as what was averaged
-    for (const double samples : all_seen) {
-      seen.front() += samples / static_cast<double>(control.size() * rows);
-    }
-    std::fill(seen.begin(), seen.end(), seen.front());
-  }
-  const TensorView statistics = parameters.statistics();
-  std::vector<double> own(static_cast<std::size_t>(statistics.numel()));
-  copy_now(context, statistics, TensorView(std::span<double>(own), statistics.shape));
-  trainer.restore(position, own, seen);
+  static_cast<void>(load_state(dir, trainer.context(), parameters, control, saved.identity.ranks));
   progress = saved.progress;
   progress.position = position;
-  if (saved.identity.ranks != control.size() * rows) {  // as save_checkpoint() wants it
-    progress.samples_seen.assign(static_cast<std::size_t>(control.size() * rows), seen.front());
+  std::vector<double>& seen = progress.samples_seen;
+  const std::int64_t rows = parameters.statistics_rows();
+  const std::int64_t all = control.size() * rows;
+  if (saved.identity.ranks != all) {  // the averages weigh as much as what was averaged
+    double each = 0;
+    for (const double samples : seen) {
+      each += samples / static_cast<double>(all);
+    }
+    seen.assign(static_cast<std::size_t>(all), each);
   }
+  const auto own = seen.begin() + control.rank() * rows;
+  trainer.restore(position, {own, own + rows});
   return differences(saved.identity, identity,
                      {{"training_data", trainer.data().train.name()}, {"test_data", trainer.data().test.name()}});
 }
@@ -346,9 +98,9 @@ RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Comm
     } catch (const std::exception& error) {
       failure = error.what();
     }
-    const std::vector<std::string> failures = comm::all_gather_text(control, failure);  // a rank may fail alone
-    const auto failed = std::find_if(failures.begin(), failures.end(), [](const std::string& f) { return !f.empty(); });
-    require<comm::CollectiveError<DataError>>(failed == failures.end(), failed == failures.end() ? "" : *failed);
+    for (const std::string& each : comm::all_gather_text(control, failure)) {  // a rank may fail alone
+      require<comm::CollectiveError<DataError>>(each.empty(), each);
+    }
     if (differences != nullptr) {
       *differences = std::move(differing);
     }

@@ -135,22 +135,31 @@ class RunObserver {
 /// Several observers as one, called in the order in which they were added. They must outlive it.
 class RunObservers final : public RunObserver {
  public:
-  RunObservers& add(RunObserver& observer);
-  void on_run_begin(const RunBegin& event) override;
-  void on_epoch_begin(const EpochBegin& event) override;
-  void on_step_begin(const StepEvent& event) override;
-  void on_step_end(const StepEvent& event) override;
-  void on_non_finite(const NonFiniteEvent& event) override;
-  void on_report(const ReportEvent& event) override;
-  void on_evaluation_begin(const EvaluationBegin& event) override;
-  void on_evaluation_batch(const EvaluationBatch& event) override;
-  void on_evaluation_end(const EvaluationEvent& event) override;
-  void on_epoch_end(const EpochEvent& event) override;
-  void on_checkpoint_begin(const CheckpointEvent& event) override;
-  void on_checkpoint_end(const CheckpointEvent& event) override;
-  void on_run_end(const RunResult& result) override;
+  RunObservers& add(RunObserver& observer) {
+    observers_.push_back(&observer);
+    return *this;
+  }
+  void on_run_begin(const RunBegin& event) override { tell(&RunObserver::on_run_begin, event); }
+  void on_epoch_begin(const EpochBegin& event) override { tell(&RunObserver::on_epoch_begin, event); }
+  void on_step_begin(const StepEvent& event) override { tell(&RunObserver::on_step_begin, event); }
+  void on_step_end(const StepEvent& event) override { tell(&RunObserver::on_step_end, event); }
+  void on_non_finite(const NonFiniteEvent& event) override { tell(&RunObserver::on_non_finite, event); }
+  void on_report(const ReportEvent& event) override { tell(&RunObserver::on_report, event); }
+  void on_evaluation_begin(const EvaluationBegin& event) override { tell(&RunObserver::on_evaluation_begin, event); }
+  void on_evaluation_batch(const EvaluationBatch& event) override { tell(&RunObserver::on_evaluation_batch, event); }
+  void on_evaluation_end(const EvaluationEvent& event) override { tell(&RunObserver::on_evaluation_end, event); }
+  void on_epoch_end(const EpochEvent& event) override { tell(&RunObserver::on_epoch_end, event); }
+  void on_checkpoint_begin(const CheckpointEvent& event) override { tell(&RunObserver::on_checkpoint_begin, event); }
+  void on_checkpoint_end(const CheckpointEvent& event) override { tell(&RunObserver::on_checkpoint_end, event); }
+  void on_run_end(const RunResult& event) override { tell(&RunObserver::on_run_end, event); }
 
  private:
+  template <class Event>
+  void tell(void (RunObserver::*call)(const Event&), const Event& event) {
+    for (RunObserver* each : observers_) {
+      (each->*call)(event);
+    }
+  }
   std::vector<RunObserver*> observers_;
 };
 

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -18,6 +17,7 @@
 #include <lockstep/nn/optim/optimizer.hpp>
 #include <lockstep/nn/optim/schedule.hpp>
 #include <lockstep/nn/plan/plan.hpp>
+#include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
 #include <lockstep/nn/run/test_views.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
@@ -36,6 +36,12 @@ struct Ranks {
   Stream& comm_stream;
   comm::Watchdog* watchdog = nullptr;
   comm::Communicator* statistics = nullptr;
+  /// Tells the watchdog what this rank does now. what: a string literal.
+  void doing(const char* what, std::int64_t number) const noexcept {
+    if (watchdog != nullptr) {
+      watchdog->begin(what, number);
+    }
+  }
 };
 
 struct TrainerOptions {
@@ -62,22 +68,13 @@ struct TrainerOptions {
   TestViews test_views = TestViews::none;
 };
 
-/// Where a run stands: the batch that comes next.
-struct Position {
-  std::int64_t epoch = 0;
-  std::int64_t batch = 0;    ///< within the epoch, behind `skipped`
-  std::int64_t step = 0;     ///< since the beginning of the run
-  std::int64_t skipped = 0;  ///< samples of the epoch that were trained on before with batches of another size
-};
-
 /// One rank of a data-parallel training run: owns a TrainStep and the loader that feeds it. The
 /// compute stream may be asynchronous. After the first step a step allocates nothing; after the second where steps are
 /// captured. On a GPU batches lie in page-locked memory. Whatever waits for steps there looks after `grad` meanwhile
 /// (comm/wait.hpp): a rank that is gone is that communicator's error, and no wait without end.
 ///
 /// Collective, to be called by all ranks in the same order: start, require_same_state, step, take_metrics, evaluate,
-/// evaluate_average, non_finite_gradients, sum_over_ranks, reduce_buffers, gather_rank_buffers, samples_seen,
-/// broadcast_state. Everything else is local.
+/// evaluate_average, non_finite_gradients, sum_over_ranks, reduce_buffers, samples_seen. Everything else is local.
 class Trainer {
  public:
   /// Plans, allocates and initialises. Local: it may fail on one rank alone. UsageError, before anything is allocated,
@@ -138,17 +135,14 @@ class Trainer {
   /// the evaluation buffers. The ranks' own buffers stay as they are.
   void reduce_buffers();
 
-  /// What a checkpoint holds beside the parameters: the ranks' own buffers (ranks, elements), gathered on rank 0 (rank
-  /// 0 returns them, others an empty vector), and how to set this rank's. restore() is local; UsageError for a position
-  /// that is none of this run. Of virtual ranks each has a row and a number, here and in samples_seen().
-  [[nodiscard]] std::vector<double> gather_rank_buffers();
-  void restore(const Position& position, const std::vector<double>& own_buffers,
-               const std::vector<double>& samples_seen);
+  /// Once the parameters are those of a checkpoint: where the run stands, and the samples that this rank has seen; of
+  /// virtual ranks each has a number, here and in samples_seen(). Local; UsageError for a position that is none of this
+  /// run.
+  void restore(const Position& position, const std::vector<double>& samples_seen);
   [[nodiscard]] std::vector<double> samples_seen();  ///< per rank
-  /// Sends rank 0's parameters, optimizer state and buffers to all ranks.
-  void broadcast_state();
 
   [[nodiscard]] TrainStep& train_step();
+  [[nodiscard]] const TrainStep& train_step() const;
   [[nodiscard]] const TrainerOptions& options() const;
   [[nodiscard]] const TrainingData& data() const;
   [[nodiscard]] const std::map<std::string, std::string>& layers() const;  ///< Model::layer_texts()
@@ -156,18 +150,18 @@ class Trainer {
   /// TrainStep::record_into(), and on the host steps, waits for the loader, evaluations and checkpoints.
   void record_into(SpanRecorder* recorder);
   [[nodiscard]] SpanRecorder::Scope checkpoint_span();  ///< for who writes one: to be ended when it is written
-  [[nodiscard]] ParameterSet& parameters();
-  [[nodiscard]] const Plan& train_plan() const;
-  [[nodiscard]] const Plan& evaluation_plan() const;
+  [[nodiscard]] ParameterSet& parameters() { return train_step().parameters(); }
+  [[nodiscard]] const Plan& train_plan() const { return train_step().train_plan(); }
+  [[nodiscard]] const Plan& evaluation_plan() const { return train_step().evaluation_plan(); }
   /// Library choices, for PlanOptions::choices of a later run: those of train_plan() and, under names with endings
   /// (nn/plan/microbatch_plans.hpp), of the micro-batches after the first and of evaluation_plan().
-  [[nodiscard]] const Choices& choices() const;
+  [[nodiscard]] const Choices& choices() const { return train_step().choices(); }
   [[nodiscard]] const comm::GradientReducer& reducer() const;
-  [[nodiscard]] comm::GradientReducer& reducer();
   /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state and what it is sent from, 16-bit
   /// gradients that travel, batches (those of the training and of the test set, both there during an evaluation).
   [[nodiscard]] std::size_t planned_bytes() const;
-  [[nodiscard]] const std::string& graph_obstacle() const;  ///< why steps are not captured; empty: they are
+  /// Why steps are not captured; empty: they are.
+  [[nodiscard]] const std::string& graph_obstacle() const { return train_step().graph_obstacle(); }
   [[nodiscard]] Context& context();
   /// Tells the ranks' watchdog, if there is one, what the caller is about to do between steps: "writing a checkpoint
   /// after step", to which the number is added. A string literal.
@@ -175,8 +169,6 @@ class Trainer {
 
  private:
   struct Impl;
-  /// With the parameters and evaluation buffers as they are.
-  [[nodiscard]] Metrics evaluate_test_set(const EvaluationHook& each);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/nn/run/best_checkpoints.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/nn/run/checkpoints/best_checkpoints.hpp>
 #include <lockstep/nn/run/observer.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 

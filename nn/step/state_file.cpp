@@ -12,7 +12,7 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/local/local_communicator.hpp>
-#include <lockstep/nn/model/detail/checksums.hpp>
+#include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
@@ -534,10 +534,6 @@ void average_rows(Context& context, const TensorView& statistics, comm::Communic
 }
 
 }  // namespace
-
-std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters, comm::Communicator& control) {
-  return gather_rows(context, parameters.statistics(), control);
-}
 
 void average_statistics(Context& context, ParameterSet& parameters, comm::Communicator& control,
                         const std::vector<double>& weights) {

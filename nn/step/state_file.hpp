@@ -11,11 +11,6 @@
 
 namespace lockstep::nn {
 
-/// The name of the optimizer's file in a folder of saved state.
-inline constexpr const char* kOptimizerFile = "optimizer.safetensors";
-/// The name of the moving average's: a model file of its own, for load_model() and other programs.
-inline constexpr const char* kAverageFile = "ema.safetensors";
-
 /// What a folder of saved state holds beside the tensors.
 struct StateExtras {
   Metadata metadata{};                         ///< in the header of model.safetensors
@@ -23,8 +18,8 @@ struct StateExtras {
   int keep = 0;                                ///< earlier folders that stay as FOLDER.1, FOLDER.2, ...
 };
 
-/// Writes FOLDER/{model.safetensors, optimizer.safetensors, checksums.json} atomically: at any moment FOLDER is either
-/// the old state or the new one. model.safetensors is the file of save_model(); optimizer.safetensors holds all
+/// Writes the files of nn/model/checkpoint_files.hpp but state.json to FOLDER, atomically: at any moment FOLDER is
+/// either the old state or the new one. model.safetensors is the file of save_model(); optimizer.safetensors holds all
 /// other states of ParameterSet::states(): the optimizer's states and counters, a dynamic loss scale, each rank's own
 /// statistics, what a sum of gradients keeps (with a compression, what each rank has not sent yet and the factors), and
 /// states of the program's own. Equal states give equal bytes. With a moving average (TrainStepOptions::average) there
@@ -70,10 +65,6 @@ void require_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step);
 LoadedState load_state(const std::string& folder, TrainStep& step, comm::Communicator& control);
 
-/// Each rank's own running statistics (ParameterSet::statistics(), so one row for each virtual rank), concatenated in
-/// rank order, on rank 0; empty on the others. Collective.
-[[nodiscard]] std::vector<double> gather_statistics(Context& context, const ParameterSet& parameters,
-                                                    comm::Communicator& control);
 /// Averages the ranks' running statistics in rank order into the evaluation buffers; the ranks' own do not change. So
 /// it does with those of a moving average, into MovingAverage::buffers. weights: one per rank or virtual rank, equal on
 /// all ranks; their sum is not 0. Collective.

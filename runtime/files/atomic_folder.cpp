@@ -54,12 +54,6 @@ std::vector<std::string> siblings(const std::string& path, std::string_view infi
   return found;
 }
 
-void remove_tree(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  require<FileError>(!error, path, ": cannot be deleted: ", error.message());
-}
-
 // What nobody looks for any more. It stays where it cannot be deleted, as when somebody has made it read-only.
 void remove_leftover(const std::string& path) {
   std::error_code ignored;
@@ -146,6 +140,12 @@ std::string AtomicFolder::put_in_place(const std::string& from, const std::strin
   rename_folder(to, replaced);
   rename_folder(from, to);
   return replaced;
+}
+
+void remove_tree(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  require<FileError>(!error, path, ": cannot be deleted: ", error.message());
 }
 
 std::string find_folder(const std::string& path) {

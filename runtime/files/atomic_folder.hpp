@@ -53,6 +53,10 @@ class AtomicFolder {
 /// Puts back a folder that a writer left between two renames, and deletes what killed writers of this path left behind.
 void recover_folder(const std::string& path);
 
+/// Deletes a file, a link, or a folder with all that is in it; does nothing where there is none. FileError that names
+/// the path.
+void remove_tree(const std::string& path);
+
 /// Deletes the folder of this path, durable when the call returns: a kill leaves it complete, or as a leftover that
 /// recover_folder() deletes. Does nothing where there is none. FileError that names the path.
 void remove_folder(const std::string& path);

@@ -15,7 +15,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/app/found_checkpoints.hpp>
+#include <lockstep/nn/run/checkpoints/best_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
@@ -69,12 +69,11 @@ class Resume : public ::testing::Test {
   /// Names of the checkpoints, the step of each and a hash of its bytes.
   [[nodiscard]] std::map<std::string, std::string> checkpoints(const std::string& run) const {
     std::map<std::string, std::string> all;
-    for (const std::string& checkpoint : nn::checkpoints_in(path(run))) {
+    for (const std::string& name : nn::CheckpointStore(path(run)).list()) {
       std::string bytes;
       for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
-        bytes += get_file(concat(checkpoint, '/', file));
+        bytes += get_file(concat(path(run), '/', name, '/', file));
       }
-      const std::string name = fs::path(checkpoint).filename().string();
       all[name] = concat("step ", step_of(concat(run, '/', name)), ", ", std::hash<std::string>()(bytes));
     }
     return all;
@@ -265,8 +264,8 @@ TEST_F(Resume, WhichIsTheBest) {
   const auto best_of = [&](std::int64_t step, double best, bool goes_back = false, bool lowest = false) {
     const nn::RunProgress progress{
         .position = {.epoch = 0, .batch = 0, .step = step}, .best_by = "test_accuracy", .best = best};
-    const nn::BestOfResumed found =
-        nn::best_of_resumed(path("run"), progress, {.metric = "test_accuracy", .lowest = lowest}, goes_back);
+    const nn::BestOfResumed found = nn::best_of_resumed(nn::CheckpointStore(path("run")), progress,
+                                                        {.metric = "test_accuracy", .lowest = lowest}, goes_back);
     return concat(found.value ? concat(*found.value) : "none", ' ', fs::path(found.copy_from).filename().string());
   };
   for (const std::string& name : std::vector<std::string>{"best-4", "best-8", "best-12"}) {

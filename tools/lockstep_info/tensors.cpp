@@ -13,7 +13,7 @@
 #include <type_traits>
 #include <utility>
 
-#include <lockstep/nn/model/detail/checksums.hpp>
+#include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/half.hpp>

@@ -16,7 +16,7 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-constexpr std::string_view kLast = "last";
+constexpr const char* kLast = CheckpointStore::kLast;
 
 /// An error in the words of the user, who knows the folder by its name.
 std::string by_name(std::string text, const RunOptions::Place& place) {
@@ -75,7 +75,7 @@ bool RunCheckpoints::judge(const EvaluationEvent& test) {
   progress_.metrics = test.metrics;
   const std::optional<double> value = sound_value(progress_, run_.best.metric);
   forget_missing_best();
-  const bool best = value && (!progress_.best || kept_.better(*value, *progress_.best));
+  const bool best = value && (!progress_.best || run_.best.better(*value, *progress_.best));
   progress_.since_best = best ? 0 : progress_.since_best + 1;
   if (best) {
     progress_.best = value;
@@ -87,11 +87,11 @@ void RunCheckpoints::save_evaluated(bool best) {
   // The best first: what "last" says is the best is there, whatever ends the run between the two. What falls out goes
   // before "last", too: a run that was killed in between repeats this epoch and so completes it.
   if (const auto value = sound_value(progress_, run_.best.metric); value && among_the_best(*value)) {
-    write(BestCheckpoints::name(step()));
+    write(CheckpointStore::best_name(step()));
     kept_.written(step());
   }
   if (best) {
-    write("best");
+    write(CheckpointStore::kBest);
   }
   remove_fallen_out();
   save_last();
@@ -107,14 +107,14 @@ void RunCheckpoints::forget_missing_best() {
   if (!writes_ || !progress_.best) {
     return;
   }
-  const double missing = run_.control.rank() == 0 && !file_exists(place().path + "/best") ? 1 : 0;
+  const double missing = run_.control.rank() == 0 && !file_exists(store().path(CheckpointStore::kBest)) ? 1 : 0;
   if (comm::all_gather_value(run_.control, missing).front() != 0) {
     progress_.best.reset();
   }
 }
 
 bool RunCheckpoints::among_the_best(double value) {
-  const bool takes = keeps_several_ && run_.control.rank() == 0 && kept_.takes(place().path, step(), value);
+  const bool takes = keeps_several_ && run_.control.rank() == 0 && kept_.takes(store(), step(), value);
   return keeps_several_ && comm::all_gather_value(run_.control, takes ? 1 : 0).front() != 0;
 }
 
@@ -126,7 +126,7 @@ void RunCheckpoints::remove_fallen_out() {
   const RunOptions::Place folder = place();
   try {
     if (run_.control.rank() == 0) {
-      kept_.remove_others(folder.path);
+      kept_.retire_others(CheckpointStore(folder.path));
     }
   } catch (const std::exception& error) {
     failure = by_name(error.what(), folder);

@@ -29,6 +29,7 @@ class RunCheckpoints {
   [[nodiscard]] bool copy_due() const;
   [[nodiscard]] std::int64_t step() const { return run_.trainer.position().step; }
   [[nodiscard]] RunOptions::Place place() const;
+  [[nodiscard]] CheckpointStore store() const { return CheckpointStore(place().path); }
   /// "best" may have been deleted: then no checkpoint tells of it, and the next evaluation is the best.
   void forget_missing_best();
   /// Whether the evaluation of this step has a "best-STEP". The same on every rank.

@@ -7,7 +7,7 @@
 #include <set>
 
 #include <lockstep/comm/host_exchange.hpp>
-#include <lockstep/nn/run/best_checkpoints.hpp>
+#include <lockstep/nn/run/checkpoints/best_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn::detail {

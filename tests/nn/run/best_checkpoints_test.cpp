@@ -12,7 +12,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/run/best_checkpoints.hpp>
+#include <lockstep/nn/run/checkpoints/best_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 
@@ -92,7 +92,7 @@ class Looks final : public RunObserver {
     const std::string name = event.folder.substr(event.folder.rfind('/') + 1);
     if (kill_.empty()) {
       // At any moment those that were the best before are there, or those that are now.
-      const Steps there = BestCheckpoints::steps_in(job_.dir);
+      const Steps there = CheckpointStore(job_.dir).best_steps();
       const bool evaluated = event.step % kSteps == 0;
       const std::int64_t epoch = event.step / kSteps;
       const Steps now = best_of(job_.values, epoch, job_.keep, job_.lowest);
@@ -118,15 +118,15 @@ class BestCheckpointsTest : public TrainerTest {
  protected:
   /// Every best-STEP is whole, of that step, and of no other steps than these.
   static void expect_kept(const std::string& dir, const Steps& steps) {
-    EXPECT_EQ(BestCheckpoints::steps_in(dir), steps) << dir;
+    EXPECT_EQ(CheckpointStore(dir).best_steps(), steps) << dir;
     for (const std::int64_t step : steps) {
-      EXPECT_EQ(read_checkpoint_state(dir + "/" + BestCheckpoints::name(step)).progress.position.step, step);
+      EXPECT_EQ(read_checkpoint_state(dir + "/" + CheckpointStore::best_name(step)).progress.position.step, step);
     }
   }
   static void expect_same(const std::string& a, const std::string& b, const Steps& steps) {
     std::vector<std::string> names{"last", "best"};
     for (const std::int64_t step : steps) {
-      names.push_back(BestCheckpoints::name(step));
+      names.push_back(CheckpointStore::best_name(step));
     }
     for (const std::string& name : names) {
       EXPECT_TRUE(checkpoint_bytes(a + "/" + name) == checkpoint_bytes(b + "/" + name)) << a << ", " << name;
@@ -211,7 +211,7 @@ TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
   job.values = {1, 2, 3, 0, 0.5, 0.25};
   job.epochs = 5;
   ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  EXPECT_EQ(BestCheckpoints::steps_in(job.dir), (Steps{3, 5, 18, 30}));
+  EXPECT_EQ(CheckpointStore(job.dir).best_steps(), (Steps{3, 5, 18, 30}));
   EXPECT_TRUE(std::filesystem::exists(job.dir + "/best-of-all"));
 }
 

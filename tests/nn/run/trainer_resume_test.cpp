@@ -442,8 +442,7 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
     options.schedule = {.kind = Schedule::Kind::cosine, .base = 0.1, .total_steps = 10};
     Trainer trainer(context, {*grad, *control, context.stream()}, model, data, options);
     trainer.start();
-    const auto statistics = static_cast<std::size_t>(trainer.parameters().statistics().numel());
-    trainer.restore(trainer.continued(at, global_batch), std::vector<double>(statistics), {0});
+    trainer.restore(trainer.continued(at, global_batch), {0});
     return trainer.learning_rate();
   };
   // Half of ten updates, of 14 samples; then of 7.

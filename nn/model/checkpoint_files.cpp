@@ -1,7 +1,8 @@
-#include <lockstep/nn/model/detail/checksums.hpp>
+#include <lockstep/nn/model/checkpoint_files.hpp>
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
@@ -13,12 +14,8 @@ namespace lockstep::nn {
 
 namespace {
 
-struct Checksum {
-  std::int64_t bytes = 0;
-  std::int64_t crc32 = 0;
-};
-
-Checksum checksum_of(const std::string& path) {
+/// Bytes and CRC-32.
+std::pair<std::int64_t, std::int64_t> checksum_of(const std::string& path) {
   const InputFile file(path);
   return {static_cast<std::int64_t>(file.size()), std::int64_t{crc32_of(file, 0, file.size())}};
 }
@@ -35,8 +32,8 @@ std::string require_plain(const std::string& name, const std::string& list) {
 std::string checksums_text(const std::string& folder, const std::vector<std::string>& names) {
   Json::Object files;
   for (const std::string& name : names) {
-    const Checksum sum = checksum_of(concat(folder, '/', name));
-    files[name] = Json::Object{{"bytes", sum.bytes}, {"crc32", sum.crc32}};
+    const auto [bytes, crc32] = checksum_of(concat(folder, '/', name));
+    files[name] = Json::Object{{"bytes", bytes}, {"crc32", crc32}};
   }
   return Json(Json::Object{{"files", files}}).text(2) + "\n";
 }
@@ -67,9 +64,9 @@ void require_checksums(const std::string& folder, const std::vector<std::string>
     const std::string path = concat(folder, '/', name);
     const auto bytes = entry.get<std::int64_t>("bytes", source);
     const auto crc32 = entry.get<std::int64_t>("crc32", source);
-    const Checksum found = checksum_of(path);
-    require<DataError>(found.bytes == bytes && found.crc32 == crc32, path, ": ", found.bytes, " bytes with CRC-32 ",
-                       found.crc32, ", expected ", bytes, " with ", crc32, " (", kChecksumsFile,
+    const auto [found_bytes, found_crc32] = checksum_of(path);
+    require<DataError>(found_bytes == bytes && found_crc32 == crc32, path, ": ", found_bytes, " bytes with CRC-32 ",
+                       found_crc32, ", expected ", bytes, " with ", crc32, " (", kChecksumsFile,
                        "): the file is damaged, or that of another checkpoint");
   }
 }

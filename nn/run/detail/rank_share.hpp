@@ -1,0 +1,62 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <lockstep/nn/batch/batch.hpp>
+#include <lockstep/nn/data/deferred.hpp>
+#include <lockstep/nn/data/loader.hpp>
+#include <lockstep/nn/data/partition.hpp>
+#include <lockstep/nn/data/sampler.hpp>
+#include <lockstep/nn/run/trainer.hpp>
+
+namespace lockstep::nn::detail {
+
+/// What one rank takes of the data, and where the run stands in it: samples of each batch, in micro-batches or, with
+/// virtual ranks, one micro-batch for each of these. Holds no batch.
+class RankShare {
+ public:
+  /// Errors are those of Trainer's constructor.
+  RankShare(const Ranks& ranks, const TrainingData& data, const TrainerOptions& options);
+
+  [[nodiscard]] const Sampler& training() const { return training_; }
+  [[nodiscard]] const Sampler& test() const { return test_; }
+  /// What a loader of the training set reads: whole samples, or the part of each that no device makes.
+  [[nodiscard]] const Dataset& read_set() const { return deferred_ != nullptr ? *deferred_ : set_; }
+  /// nullptr: no device finishes the batches.
+  [[nodiscard]] const DeferredSamples* deferred() const { return deferred_.get(); }
+  [[nodiscard]] LoaderOptions loader_options() const;            ///< from the first batch on
+  [[nodiscard]] std::size_t planned_bytes(Device device) const;  ///< of both loaders and the finisher
+
+  [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }  ///< of a step, on this rank
+  [[nodiscard]] std::int64_t capacity() const { return capacity_; }          ///< samples of the largest of them
+  /// The rows of micro-batch `number` of a batch.
+  [[nodiscard]] Partition rows_of(const Batch& batch, std::int64_t number) const;
+  /// Micro-batch `number` of a batch, until the next call: as many rows of each field as count. Rows beyond the samples
+  /// are not read: the plan masks them.
+  [[nodiscard]] const Batch& microbatch_of(const Batch& batch, std::int64_t number);
+
+  [[nodiscard]] const Position& position() const { return position_; }
+  void go_to(const Position& position);  ///< Trainer::restore()
+  void advance();                        ///< by one step
+  /// As the functions of these names of Trainer.
+  [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const;
+  [[nodiscard]] Position continued(const Position& saved, std::int64_t global_batch) const;
+  /// The next step's place in the schedule, counted from 0.
+  [[nodiscard]] std::int64_t scheduled() const;
+
+ private:
+  const TrainerOptions& options_;
+  const Dataset& set_;
+  std::unique_ptr<DeferredSamples> deferred_;
+  Sampler training_;
+  Sampler test_;
+  std::size_t loader_bytes_;
+  std::int64_t microbatches_;
+  std::int64_t capacity_;
+  Batch microbatch_;
+  Position position_;
+};
+
+}  // namespace lockstep::nn::detail

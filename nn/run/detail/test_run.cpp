@@ -1,0 +1,65 @@
+#include <lockstep/nn/run/detail/test_run.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include <lockstep/runtime/stream/sync_guard.hpp>
+
+namespace lockstep::nn::detail {
+
+namespace {
+
+/// The sums over a micro-batch of the mean of its outputs in all views, which takes the place of the plan's output.
+Metrics sums_of_views(const TestRun& run, const Batch& batch) {
+  const Plan& plan = run.step.evaluation_plan();
+  const TensorView images = batch.view(StateField::images);
+  ViewedBatch viewed(plan.top_k());
+  viewed.begin(plan.batch(), batch.valid);
+  Batch seen = batch;
+  std::vector<std::uint8_t> bytes(static_cast<std::size_t>(images.numel()));
+  for (const TestView& view : test_views(run.views)) {
+    for (FieldView& field : seen.fields) {
+      if (field.field == StateField::images) {
+        field.view = {std::span(bytes), images.shape};
+      }
+    }
+    show_view(view, images, {std::span(bytes), images.shape});
+    run.step.evaluate(seen);
+    run.step.synchronize();  // before a copy, which does not look after the communicator
+    viewed.add(run.context, view.weight, plan.output());
+  }
+  viewed.write(run.context, plan.output());
+  return viewed.metrics(batch.view(StateField::labels));
+}
+
+}  // namespace
+
+Metrics TestRun::own_sums(const Trainer::EvaluationHook& each) const {
+  (void)step.take_evaluated();
+  Loader loader(test, share.test(), step.host_memory(), share.loader_options());
+  const SyncGuard idle(context.stream());  // it waits for the copies
+  // As the step adds them: one, or one for each virtual rank.
+  std::vector<Metrics> viewed(static_cast<std::size_t>(step.parameters().statistics_rows()));
+  for (std::int64_t i = 0; i < share.test().batches(); ++i) {
+    ranks.doing("evaluating batch", i + 1);
+    const Batch& batch = loader.next();
+    for (std::int64_t j = 0; j < share.microbatches(); ++j) {
+      const Batch& microbatch = share.microbatch_of(batch, j);
+      if (views != TestViews::none) {
+        viewed[static_cast<std::size_t>(j) % viewed.size()] += sums_of_views(*this, microbatch);
+      } else {
+        step.evaluate(microbatch);
+      }
+      if (each) {
+        each(microbatch, step.evaluation_plan().output());
+      }
+    }
+  }
+  ranks.doing("waiting for the device at the end of the evaluation after step", share.position().step);
+  const Metrics of_step = step.take_evaluated();
+  return views != TestViews::none ? sum_in_tree(viewed) : of_step;
+}
+
+}  // namespace lockstep::nn::detail
