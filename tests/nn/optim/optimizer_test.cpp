@@ -18,6 +18,7 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
+#include "tests/nn/net.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"
 
