@@ -28,6 +28,7 @@
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/comm/local_ranks.hpp"
+#include "tests/nn/net.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/files.hpp"
