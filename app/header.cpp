@@ -27,42 +27,6 @@ std::string decimal_bytes(double bytes) {
   return out.str();
 }
 
-std::string optimizer_text(const OptimizerOptions& o, const ParameterSet& set) {
-  const auto hidden = [](const ParameterInfo& info) { return is_hidden_matrix(info.spec); };
-  const bool muon = o.kind == OptimizerKind::muon && !o.rule;
-  const bool matrices = muon && std::any_of(set.parameters().begin(), set.parameters().end(), hidden);
-  std::ostringstream out;
-  if (o.rule) {
-    out << (o.rule->settings().empty() ? "a rule of the program" : o.rule->settings());
-  } else if (o.kind == OptimizerKind::adam || o.kind == OptimizerKind::adamw) {
-    out << "betas " << o.beta1 << ' ' << o.beta2 << ", epsilon " << o.epsilon;
-  } else if (muon && !matrices) {
-    out << "no hidden matrix";
-  } else {
-    out << "momentum " << o.momentum << (o.nesterov ? " (Nesterov)" : "");
-  }
-  if (muon) {
-    out << (matrices ? " of hidden matrices" : "") << ", adamw's betas " << o.beta1 << ' ' << o.beta2 << ", epsilon "
-        << o.epsilon;
-  }
-  if (o.kind == OptimizerKind::lars && !o.rule) {
-    out << ", trust coefficient " << o.trust_coefficient;
-  }
-  if (o.clip_norm > 0) {
-    out << ", clip norm " << o.clip_norm;
-  }
-  if (o.clip_value > 0) {
-    out << ", gradients clipped at " << o.clip_value;
-  }
-  if (o.loss_scale.scales()) {
-    out << ", loss scale " << text_of(o.loss_scale);
-  }
-  if (o.skip_non_finite) {
-    out << ", steps that are not finite skipped";
-  }
-  return out.str();
-}
-
 /// "cosine, warm-up 5 steps"
 std::string schedule_text(const Schedule& schedule) {
   std::ostringstream out;
@@ -208,8 +172,8 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
       << " an epoch, " << counted(epochs, "epoch") << ", " << counted(resolved.total_steps, "step") << " in all; "
       << counted(resolved.rules.workers, "worker") << " a rank\n"
       << "  optimizer  " << name_of(step.optimizer) << ", learning rate " << options.schedule.base << " ("
-      << schedule_text(options.schedule) << "), " << optimizer_text(step.optimizer, trainer.parameters())
-      << ", weight decay " << step.weight_decay << (step.decay_all ? "" : ", none on biases and norms") << '\n';
+      << schedule_text(options.schedule) << "), " << text_of(step.optimizer, trainer.parameters()) << ", weight decay "
+      << step.weight_decay << (step.decay_all ? "" : ", none on biases and norms") << '\n';
   if (const std::string groups = text_of(step.groups); !groups.empty()) {
     out << "             " << groups << '\n';
   }

@@ -24,9 +24,9 @@ endif()
 set(_floors runtime kernels comm nn app)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
-# Not installed: the folders of backends and of CUDA, detail/, and those of layers and rules, which have no public header. What
+# Not installed: the folders of backends and of CUDA, detail/, parts/, and those of layers and rules: no public header. What
 # needs MPI goes with it.
-set(_internal REGEX "/nn/(layers|optim)/[a-z]+$" EXCLUDE
+set(_internal REGEX "/nn/(layers|optim|step)/[a-z]+$" EXCLUDE
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
   PATTERN "cublaslt" EXCLUDE PATTERN "nvjpeg" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "images" EXCLUDE PATTERN "cli" EXCLUDE)
 if(NOT LOCKSTEP_HAS_MPI)

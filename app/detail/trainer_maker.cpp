@@ -140,7 +140,7 @@ void TrainerMaker::identify(const Recipe& recipe) {
   made_.identity.options.insert(recipe.options.begin(), recipe.options.end());
   // Where the library orders sums: of gradients, or only of their norms, which zero1 adds over the ranks.
   const bool norms = options.step.strategy == Strategy::zero1 &&
-                     (options.step.optimizer.clip_norm > 0 || options.step.optimizer.kind == OptimizerKind::lars);
+                     (options.step.optimizer.clip_norm > 0 || traits_of(options.step.optimizer.kind).layer_norms);
   const std::string sums = comm::broadcast_text(site_.session.control(), site_.session.sums());
   if (!sums.empty() && !site_.place.on_gpu() && options.step.virtual_ranks == 0 &&
       (options.step.sums.order == comm::SumOrder::library || norms)) {

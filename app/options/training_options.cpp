@@ -51,12 +51,12 @@ constexpr std::array<std::string_view, 4> kZero1Elsewhere{"ddp_sharded", "ddp_sh
 
 void require_optimizer(const TrainingOptions& o) {
   const OptimizerOptions& optimizer = o.trainer.step.optimizer;
-  const bool takes_momentum = optimizer.kind != OptimizerKind::adam && optimizer.kind != OptimizerKind::adamw;
-  require<UsageError>(!optimizer.nesterov || (takes_momentum && optimizer.momentum > 0),
-                      "--nesterov needs --optimizer sgd, lars or muon and a --momentum above 0");
-  require<UsageError>(optimizer.clip_value == 0 || optimizer.kind != OptimizerKind::lars, "--clip-value is ",
-                      optimizer.clip_value,
-                      " beside --optimizer lars, expected 0: lars takes the norms of gradients as they are");
+  const RuleTraits& rule = traits_of(optimizer.kind);
+  require<UsageError>(!optimizer.nesterov || (rule.momentum && optimizer.momentum > 0), "--nesterov needs --optimizer ",
+                      rules_with(&RuleTraits::momentum, " or "), " and a --momentum above 0");
+  require<UsageError>(optimizer.clip_value == 0 || !rule.layer_norms, "--clip-value is ", optimizer.clip_value,
+                      " beside --optimizer ", rule.name, ", expected 0: ", rule.name,
+                      " takes the norms of gradients as they are");
   (void)given_learning_rate(o);
 }
 
@@ -120,8 +120,9 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   require<UsageError>(strategy.strategy != Strategy::zero1 || step.optimizer.clip_norm == 0, "--clip-norm is ",
                       step.optimizer.clip_norm, " beside --reproducible world with --strategy ", o.strategy,
                       ", expected 0 or ddp: zero1 adds the norm by rank");
-  require<UsageError>(strategy.strategy != Strategy::zero1 || step.optimizer.kind != OptimizerKind::lars,
-                      "--optimizer is lars beside --reproducible world with --strategy ", o.strategy,
+  const RuleTraits& rule = traits_of(step.optimizer.kind);
+  require<UsageError>(strategy.strategy != Strategy::zero1 || !rule.layer_norms, "--optimizer is ", rule.name,
+                      " beside --reproducible world with --strategy ", o.strategy,
                       ", expected ddp: zero1 adds the norms by rank");
   beside(step.cuda_graph != CudaGraph::on, "--cuda-graph", "on", "auto: a rank computes several virtual ones");
   beside(o.tune == Tune::off || o.tune == Tune::automatic || !o.choices.empty(), "--tune",
@@ -232,9 +233,9 @@ void require_training_options(const TrainingOptions& o) {
   require_recipe(o);
   const NamedStrategy strategy = strategy_named(o.strategy);
   require_world(o, strategy);
-  require<UsageError>(strategy.strategy != Strategy::zero1 || o.trainer.step.optimizer.kind != OptimizerKind::muon,
-                      "--optimizer is muon beside --strategy ", o.strategy,
-                      ", expected ddp: muon needs whole matrices");
+  const RuleTraits& rule = traits_of(o.trainer.step.optimizer.kind);
+  require<UsageError>(strategy.strategy != Strategy::zero1 || !rule.whole_matrices, "--optimizer is ", rule.name,
+                      " beside --strategy ", o.strategy, ", expected ddp: ", rule.name, " needs whole matrices");
   require_compression(o, strategy);
   require<UsageError>(o.trainer.step.plan.dtype != DType::f64 || o.reduce_dtype == "fp32", "--reduce-dtype is ",
                       o.reduce_dtype, " beside --dtype f64, expected none: gradients are f64 and sent as they are");
@@ -339,7 +340,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
   }
   t.step.average.copied_updates =
       t.step.average.copied_updates >= 0 ? t.step.average.copied_updates : t.schedule.warmup_steps;
-  resolved.warnings = warnings(rules, t.step.optimizer.kind == OptimizerKind::lars, t.schedule.warmup_steps);
+  resolved.warnings = warnings(rules, traits_of(t.step.optimizer.kind).layer_norms, t.schedule.warmup_steps);
   return resolved;
 }
 

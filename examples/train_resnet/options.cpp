@@ -159,11 +159,11 @@ bool of_folder(const nn::DataOptions& data) {
 }
 
 nn::BaseRate base_rate(const std::string& model, nn::OptimizerKind optimizer) {
-  using Kind = nn::OptimizerKind;
-  if (optimizer == Kind::adam || optimizer == Kind::adamw || optimizer == Kind::muon) {
-    return {1e-3, 0};
+  const nn::RuleTraits& rule = nn::traits_of(optimizer);
+  const double scale = rule.rate;
+  if (rule.normalised) {
+    return {1e-3 * scale, 0};
   }
-  const double scale = optimizer == Kind::lars ? 100 : 1;
   if (model == "mlp") {
     return {0.02 * scale, 128};
   }

@@ -32,10 +32,9 @@ std::string bits_text(double bits) {
 nn::Recipe recipe_of(const Options& o, const nn::Model& model, const TextData& text) {
   const double histogram = train_text::histogram_bits(*text.train, *text.validation, text.vocabulary);
   nn::Recipe recipe{.model = model, .train = text.train, .test = text.validation};
-  using Kind = nn::OptimizerKind;
-  const Kind kind = o.training.trainer.step.optimizer.kind;
-  if (kind == Kind::adam || kind == Kind::adamw || kind == Kind::muon) {
-    recipe.rate = {2e-3, 0};
+  const nn::RuleTraits& rule = nn::traits_of(o.training.trainer.step.optimizer.kind);
+  if (rule.normalised) {
+    recipe.rate = {2e-3 * rule.rate, 0};
   }
   recipe.samples = "windows";
   recipe.model_text = concat("GPT, ", o.layers, o.layers == 1 ? " layer" : " layers", " of width ", o.width, " with ",

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <locale>
 #include <span>
+#include <sstream>
 #include <utility>
 
 #include <lockstep/kernels/clip.hpp>
@@ -20,41 +22,76 @@ RuleMaker make_sgd, make_adam, make_lars, make_muon, make_own;
 
 namespace {
 
-struct BuiltIn {
-  std::string_view name;
-  RuleMaker* make;
-  const char* help = "";
+constexpr std::array kRules{
+    RuleTraits{.name = "sgd", .make = make_sgd, .momentum = true},
+    RuleTraits{.name = "adam", .make = make_adam, .betas = true, .epsilon = true, .normalised = true},
+    RuleTraits{.name = "adamw",
+               .make = make_adam,
+               .help = "decoupled weight decay",
+               .betas = true,
+               .epsilon = true,
+               .decoupled = true,
+               .normalised = true},
+    RuleTraits{.name = "lars",
+               .make = make_lars,
+               .momentum = true,
+               .epsilon = true,
+               .trust_coefficient = true,
+               .layer_norms = true,
+               .rate = 100},  // its trust ratios are small
+    RuleTraits{.name = "muon",
+               .make = make_muon,
+               .help = "hidden matrices, adamw for the rest",
+               .momentum = true,
+               .betas = true,
+               .epsilon = true,
+               .decoupled = true,
+               .whole_matrices = true,
+               .normalised = true},
 };
-/// In the order of OptimizerKind.
-constexpr std::array kBuiltIn{BuiltIn{"sgd", make_sgd}, BuiltIn{"adam", make_adam},
-                              BuiltIn{"adamw", make_adam, "decoupled weight decay"}, BuiltIn{"lars", make_lars},
-                              BuiltIn{"muon", make_muon, "hidden matrices, adamw for the rest"}};
+constexpr RuleTraits kOwn{.name = {}, .make = make_own};
 
-/// "sgd, adam, adamw, lars or muon"
-std::string all_names() {
-  std::string names;
-  for (const BuiltIn& rule : kBuiltIn) {
-    names += concat(&rule == kBuiltIn.begin() ? "" : &rule + 1 == kBuiltIn.end() ? " or " : ", ", rule.name);
+/// "sgd, lars or muon": the names, with `last` before the last one.
+std::string joined(const std::vector<std::string_view>& names, std::string_view last) {
+  std::string text;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    text += concat(i == 0 ? "" : i + 1 == names.size() ? last : ", ", names[i]);
   }
-  return names;
+  return text;
 }
 
-const BuiltIn& built_in(OptimizerKind kind) {
-  return kBuiltIn.at(static_cast<std::size_t>(kind));
-}
-
-const BuiltIn* find_built_in(std::string_view name) {
-  return std::find_if(kBuiltIn.begin(), kBuiltIn.end(), [&](const BuiltIn& rule) { return rule.name == name; });
+std::string all_names() {
+  std::vector<std::string_view> names(kRules.size());
+  std::transform(kRules.begin(), kRules.end(), names.begin(), [](const RuleTraits& rule) { return rule.name; });
+  return joined(names, " or ");
 }
 
 }  // namespace
 
-bool is_built_in(std::string_view name) {
-  return find_built_in(name) != kBuiltIn.end();
+std::span<const RuleTraits> built_in_rules() {
+  return kRules;
+}
+
+const RuleTraits& traits_of(OptimizerKind kind) {
+  return kRules.at(static_cast<std::size_t>(kind));
+}
+
+const RuleTraits& traits_of(const OptimizerOptions& options) {
+  return options.rule ? kOwn : traits_of(options.kind);
+}
+
+std::string rules_with(bool RuleTraits::*trait, std::string_view last) {
+  std::vector<std::string_view> names;
+  for (const RuleTraits& rule : kRules) {
+    if (rule.*trait) {
+      names.push_back(rule.name);
+    }
+  }
+  return joined(names, last);
 }
 
 std::string_view name_of(OptimizerKind kind) {
-  return built_in(kind).name;
+  return traits_of(kind).name;
 }
 
 std::string name_of(const OptimizerOptions& options) {
@@ -62,8 +99,66 @@ std::string name_of(const OptimizerOptions& options) {
 }
 
 OptimizerKind parse_optimizer(std::string_view name) {
-  require<UsageError>(is_built_in(name), "optimizer is '", name, "', expected ", all_names());
-  return static_cast<OptimizerKind>(find_built_in(name) - kBuiltIn.begin());
+  const auto found = std::find_if(kRules.begin(), kRules.end(), [&](const auto& rule) { return rule.name == name; });
+  require<UsageError>(found != kRules.end(), "optimizer is '", name, "', expected ", all_names());
+  return static_cast<OptimizerKind>(found - kRules.begin());
+}
+
+std::map<std::string, std::string> rule_texts(const OptimizerOptions& options) {
+  if (options.rule) {
+    return {{"optimizer_settings", options.rule->settings()}};
+  }
+  const auto text = [](const auto&... values) {
+    std::ostringstream out;
+    out.imbue(std::locale::classic());
+    out.precision(17);
+    const char* separator = "";
+    ((out << std::exchange(separator, " ") << values), ...);
+    return out.str();
+  };
+  const RuleTraits& rule = traits_of(options);
+  std::map<std::string, std::string> texts;
+  if (rule.momentum) {
+    texts = {{"momentum", text(options.momentum)}, {"nesterov", text(options.nesterov)}};
+  }
+  if (rule.betas) {
+    texts["betas"] = text(options.beta1, options.beta2);
+  }
+  if (rule.epsilon) {
+    texts["epsilon"] = text(options.epsilon);
+  }
+  if (rule.trust_coefficient) {
+    texts["trust_coefficient"] = text(options.trust_coefficient);
+  }
+  return texts;
+}
+
+std::string text_of(const OptimizerOptions& options, const ParameterSet& parameters) {
+  const RuleTraits& rule = traits_of(options);
+  std::vector<std::string> parts;
+  const auto add = [&](bool given, const auto&... text) {
+    if (given) {
+      parts.push_back(concat(text...));
+    }
+  };
+  const auto hidden = [](const ParameterInfo& info) { return is_hidden_matrix(info.spec); };
+  const bool no_matrix =
+      rule.whole_matrices && std::none_of(parameters.parameters().begin(), parameters.parameters().end(), hidden);
+  add(options.rule != nullptr, "a rule of the program");
+  if (options.rule && !options.rule->settings().empty()) {
+    parts.back() = options.rule->settings();
+  }
+  add(no_matrix, "no hidden matrix");
+  add(rule.momentum && !no_matrix, "momentum ", options.momentum, options.nesterov ? " (Nesterov)" : "",
+      rule.whole_matrices ? " of hidden matrices" : "");
+  add(rule.betas, rule.momentum ? "adamw's " : "", "betas ", options.beta1, ' ', options.beta2, ", epsilon ",
+      options.epsilon);
+  add(rule.trust_coefficient, "trust coefficient ", options.trust_coefficient);
+  add(options.clip_norm > 0, "clip norm ", options.clip_norm);
+  add(options.clip_value > 0, "gradients clipped at ", options.clip_value);
+  add(options.loss_scale.scales(), "loss scale ", text_of(options.loss_scale));
+  add(options.skip_non_finite, "steps that are not finite skipped");
+  return joined({parts.begin(), parts.end()}, ", ");
 }
 
 Optimizer::Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,
@@ -78,8 +173,7 @@ Optimizer::Optimizer(Context& context, ParameterSet& parameters, const Optimizer
     add_loss_scale(context, parameters, options.loss_scale.initial, options.loss_scale.dynamic());
   }
   const bool divided = !parameters.state_shards().empty();
-  RuleMaker* const make = options.rule ? make_own : built_in(options.kind).make;
-  rule_ = std::make_unique<Rule>(make(context, parameters, options));
+  rule_ = std::make_unique<Rule>(traits_of(options).make(context, parameters, options));
   for (const std::string& state : rule_->states) {
     states_.push_back(parameters.add_state(context, state));
   }
@@ -230,17 +324,21 @@ void Optimizer::update_shards(Context& context, const TensorView& learning_rate,
 void describe(Schema& schema, OptimizerOptions& options) {
   schema.group("Training");
   std::string help = all_names();
-  for (const BuiltIn& rule : kBuiltIn) {
-    help += *rule.help == '\0' ? "" : concat("; ", rule.name, ": ", rule.help);
+  for (const RuleTraits& rule : kRules) {
+    help += rule.help.empty() ? "" : concat("; ", rule.name, ": ", rule.help);
   }
   schema
       .named(
           "optimizer", options.kind, [](OptimizerKind kind) { return name_of(kind); }, parse_optimizer, help)
       .is_common();
-  schema.add("momentum", options.momentum, "of sgd, lars and muon (0.95 with --nesterov is usual for muon)").fraction();
+  schema
+      .add("momentum", options.momentum,
+           concat("of ", rules_with(&RuleTraits::momentum, " and "), " (0.95 with --nesterov is usual for muon)"))
+      .fraction();
   schema.add("nesterov", options.nesterov, "Nesterov momentum");
-  schema.add("beta1", options.beta1, "decay of the mean of gradients, adam, adamw and muon").fraction();
-  schema.add("beta2", options.beta2, "decay of the mean of their squares, adam, adamw and muon").fraction();
+  const std::string betas = rules_with(&RuleTraits::betas, " and ");
+  schema.add("beta1", options.beta1, "decay of the mean of gradients, " + betas).fraction();
+  schema.add("beta2", options.beta2, "decay of the mean of their squares, " + betas).fraction();
   schema.add("epsilon", options.epsilon, "added to the denominator; lars: to the norm of the gradients")
       .between(1e-30, 1e30);
   schema

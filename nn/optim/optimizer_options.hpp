@@ -1,6 +1,8 @@
 #pragma once
 
+#include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -14,8 +16,39 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// The built-in rules: rules/NAME.cpp, and the table of their names in optimizer.cpp.
+struct OptimizerOptions;
+
+/// The built-in rules: rules/NAME.cpp, and their traits in optimizer.cpp.
 enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
+
+struct Rule;
+/// Makes a rule for a set (detail/rule.hpp). UsageError for options out of range.
+using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
+
+/// What a rule is to its neighbours: help, the header and the identity of a run, refusals and the usual rate follow.
+struct RuleTraits {
+  std::string_view name;
+  RuleMaker* make;
+  std::string_view help{};  ///< a few words; empty: the name says all
+  // The numbers of OptimizerOptions that it reads.
+  bool momentum = false;  ///< and nesterov
+  bool betas = false;     ///< beta1 and beta2
+  bool epsilon = false;
+  bool trust_coefficient = false;
+  // How it updates.
+  bool decoupled = false;       ///< weight decay shrinks parameters by rate times it; false: it is added to gradients
+  bool layer_norms = false;     ///< by norms of whole tensors, which zero1 adds by rank
+  bool whole_matrices = false;  ///< hidden matrices by `momentum`, each at once, so that zero1 cannot divide them
+  bool normalised = false;      ///< the size of an update does not follow that of the gradients
+  double rate = 1;              ///< that is usual, relative to sgd's; normalised: to adam's
+};
+/// In the order of OptimizerKind.
+[[nodiscard]] std::span<const RuleTraits> built_in_rules();
+[[nodiscard]] const RuleTraits& traits_of(OptimizerKind kind);
+/// Of a rule of your own: nothing but its maker.
+[[nodiscard]] const RuleTraits& traits_of(const OptimizerOptions& options);
+/// The built-in rules that have a trait: "sgd, lars or muon", with `last` = " or ".
+[[nodiscard]] std::string rules_with(bool RuleTraits::*trait, std::string_view last);
 
 [[nodiscard]] std::string_view name_of(OptimizerKind kind);          ///< "sgd", ...
 [[nodiscard]] OptimizerKind parse_optimizer(std::string_view name);  ///< inverse of name_of; UsageError otherwise
@@ -47,6 +80,10 @@ struct OptimizerOptions {
 };
 /// The rule's name if there is a rule, else that of the kind.
 [[nodiscard]] std::string name_of(const OptimizerOptions& options);
+/// The numbers that the rule reads, by name, as checkpoints keep them: {"momentum", "0.9"}.
+[[nodiscard]] std::map<std::string, std::string> rule_texts(const OptimizerOptions& options);
+/// All that is chosen, in one line: "momentum 0.9 (Nesterov), clip norm 1".
+[[nodiscard]] std::string text_of(const OptimizerOptions& options, const ParameterSet& parameters);
 
 void describe(Schema& schema, OptimizerOptions& options);
 

@@ -86,7 +86,7 @@ std::string predict_on_gpu(const GpuDescription& gpu, Trainer& trainer, const st
                                   .micro_batches = micro_batches,
                                   .samples = static_cast<double>(options.global_batch) / trainer.ranks()});
   std::string text = prediction.text(trainer.train_plan());
-  if (options.step.optimizer.kind == OptimizerKind::muon && !options.step.optimizer.rule) {
+  if (traits_of(options.step.optimizer).whole_matrices) {
     text += "the products of muon are not in it\n";
   }
   const auto needed = static_cast<double>(trainer.planned_bytes());

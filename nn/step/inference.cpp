@@ -3,13 +3,9 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
-#include <string>
 
 #include <lockstep/kernels/strided_copy.hpp>
-#include <lockstep/nn/batch/batch.hpp>
-#include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/step/ingest.hpp>
-#include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
 #include <lockstep/runtime/tensor/buffer.hpp>

@@ -1,8 +1,7 @@
 #include <lockstep/nn/step/ingest.hpp>
 
 #include <algorithm>
-#include <string>
-#include <string_view>
+#include <array>
 
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -14,20 +13,9 @@ namespace {
 
 /// The letters of a sample with this many axes, channels last, after 'n'.
 std::string_view letters_of(int sample_rank, const std::string& where) {
-  switch (sample_rank) {
-    case 0:
-      return "n";
-    case 1:
-      return "nc";
-    case 2:
-      return "ntc";
-    case 3:
-      return "nhwc";
-    case 4:
-      return "ndhwc";
-    default:
-      throw ShapeError(concat(where, " has ", sample_rank, " axes a sample, expected at most 4"));
-  }
+  constexpr std::array<std::string_view, 5> kLetters{"n", "nc", "ntc", "nhwc", "ndhwc"};
+  require<ShapeError>(sample_rank <= 4, where, " has ", sample_rank, " axes a sample, expected at most 4");
+  return kLetters[static_cast<std::size_t>(sample_rank)];
 }
 
 /// The logical form of a field: its axes, and the extents of one sample.
@@ -37,13 +25,13 @@ struct FieldShape {
   const char* noun;       ///< for errors
 };
 
-FieldShape shape_of_output(const StepLayout& layout) {
-  return {letters_of(layout.output.rank(), "the output"), layout.output, "the output"};
+FieldShape shape_of_output(const StepLayout& layout, const char* noun = "the output") {
+  return {letters_of(layout.output.rank(), "the output"), layout.output, noun};
 }
 
-FieldShape shape_of_label(const StepLayout& layout) {
+FieldShape shape_of_label(const StepLayout& layout, const char* noun = "the label") {
   const std::string_view all = letters_of(layout.output.rank(), "the output");
-  return {all.substr(0, all.size() - 1), positions_of(layout.output), "the label"};
+  return {all.substr(0, all.size() - 1), positions_of(layout.output), noun};
 }
 
 FieldShape shape_of(const StepLayout& layout, StateField field) {
@@ -65,21 +53,15 @@ FieldShape shape_of(const StepLayout& layout, StateField field) {
     case StateField::labels:
       refuse(!layout.regression, "labels: its loss compares numbers, with targets");
       return shape_of_label(layout);
-    case StateField::targets: {
+    case StateField::targets:
       refuse(layout.regression, "targets: its loss is over classes, with labels");
-      FieldShape shape = shape_of_output(layout);
-      shape.noun = "the target";
-      return shape;
-    }
-    case StateField::weights: {
+      return shape_of_output(layout, "the target");
+    case StateField::weights:
       refuse(layout.weights != LossWeights::none, "weights: it is planned without (PlanOptions::weights)");
-      FieldShape shape{"n", {}, ""};
-      if (layout.weights == LossWeights::element) {
-        shape = layout.regression ? shape_of_output(layout) : shape_of_label(layout);
+      if (layout.weights != LossWeights::element) {
+        return {"n", {}, "the weight"};
       }
-      shape.noun = "the weight";
-      return shape;
-    }
+      return layout.regression ? shape_of_output(layout, "the weight") : shape_of_label(layout, "the weight");
     case StateField::other_labels:
     case StateField::shares:
     case StateField::other_shares:
@@ -92,18 +74,10 @@ FieldShape shape_of(const StepLayout& layout, StateField field) {
 }
 
 std::string_view words_of(char letter, const FieldShape& shape) {
-  switch (letter) {
-    case 'c':
-      return shape.sample.rank() == 1 ? "features" : "channels";
-    case 'd':
-      return "planes";
-    case 'h':
-      return "rows";
-    case 'w':
-      return "columns";
-    default:
-      return "positions";
+  if (letter == 'c') {
+    return shape.sample.rank() == 1 ? "features" : "channels";
   }
+  return letter == 'd' ? "planes" : letter == 'h' ? "rows" : letter == 'w' ? "columns" : "positions";
 }
 
 struct Fitted {
@@ -142,6 +116,13 @@ Fitted fit(const StepLayout& layout, const FieldShape& shape, const FieldView& g
                         " has no axis '", std::string(1, shape.axes[at]), "' (", axes, "), model ", layout.model,
                         " takes ", expected, " ", words_of(shape.axes[at], shape));
   }
+  return fitted;
+}
+
+Fitted fit_output(const StepLayout& layout, const FieldShape& shape, const FieldView& to, std::int64_t samples) {
+  const Fitted fitted = fit(layout, shape, to);
+  require<ShapeError>(fitted.samples == samples, "the output has room for ", fitted.samples, " samples, expected ",
+                      samples);
   return fitted;
 }
 
@@ -230,16 +211,12 @@ std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fie
 }
 
 void require_output(const StepLayout& layout, const FieldView& to, std::int64_t samples) {
-  const Fitted fitted = fit(layout, shape_of_output(layout), to);
-  require<ShapeError>(fitted.samples == samples, "the output has room for ", fitted.samples, " samples, expected ",
-                      samples);
+  static_cast<void>(fit_output(layout, shape_of_output(layout), to, samples));
 }
 
 void emit(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to) {
   const FieldShape shape = shape_of_output(layout);
-  const Fitted fitted = fit(layout, shape, to);
-  require<ShapeError>(fitted.samples == rows.shape[0], "the output has room for ", fitted.samples,
-                      " samples, expected ", rows.shape[0]);
+  const Fitted fitted = fit_output(layout, shape, to, rows.shape[0]);
   if (fitted.samples > 0) {
     copy_across(context, in_order_of(shape, rows, to, fitted), to.view);
   }

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <span>
-#include <utility>
 
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/nn/step/ingest.hpp>
@@ -16,13 +14,9 @@ namespace lockstep::nn {
 
 namespace {
 
-bool on_gpu(const Context& context) {
-  return context.device().kind == DeviceKind::cuda;
-}
-
-std::unique_ptr<MemoryResource> memory_for_copies(const Context& context) {
-  if (on_gpu(context)) {
-    return std::make_unique<PinnedMemoryResource>(context.device());
+std::unique_ptr<MemoryResource> memory_for_copies(Device device) {
+  if (device.kind == DeviceKind::cuda) {
+    return std::make_unique<PinnedMemoryResource>(device);
   }
   return std::make_unique<HostMemoryResource>();
 }
@@ -34,12 +28,12 @@ MicrobatchPipeline::MicrobatchPipeline(Context& context, comm::Communicator& com
     : context_(context),
       communicator_(communicator),
       empty_steps_(empty_steps),
-      host_memory_(memory_for_copies(context)),
+      host_memory_(memory_for_copies(context.device())),
       inline_stream_(Stream::host_inline()),
       copied_(context.device()),
       given_(context.device()),
       idle_(context.stream()) {
-  if (on_gpu(context)) {
+  if (context.device().kind == DeviceKind::cuda) {
     copies_.emplace(context.device(), CudaContextOptions{.memory = &context.memory()});
     idle_copies_.emplace(copies_->stream());
   }
@@ -77,9 +71,9 @@ void MicrobatchPipeline::take(Slot& slot) {
   if (slot.sums == nullptr) {
     return;
   }
+  const bool weighted = states_.front().layout().weights != LossWeights::none;
   if (!slot.counted) {
     slot.counted = true;
-    const bool weighted = states_.front().layout().weights != LossWeights::none;
     const Metrics here{.loss_sum = slot.metrics[0],
                        .correct = slot.metrics[1],
                        .top_k_correct = slot.metrics[StepState::kTopK],
@@ -114,7 +108,6 @@ void MicrobatchPipeline::take(Slot& slot) {
     if (sum == 0 && empty_steps_) {
       return;
     }
-    const bool weighted = states_.front().layout().weights != LossWeights::none;
     require<DataError>(weighted || sum != 0, "step ", slot.step,
                        " had no samples that count on any rank; it changed nothing");
     require<DataError>(divides, "step ", slot.step, ": the weights of its samples sum to ", sum / slot.sample_weight,
@@ -237,11 +230,7 @@ void MicrobatchPipeline::wait_for_copies() {
 }
 
 std::size_t MicrobatchPipeline::bytes() const {
-  std::size_t bytes = host_.bytes();
-  for (const StepState& state : states_) {
-    bytes += state.bytes();
-  }
-  return bytes;
+  return host_.bytes() + states_.size() * states_.front().bytes();
 }
 
 }  // namespace lockstep::nn

@@ -3,18 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstddef>
-#include <cstdint>
 #include <deque>
 #include <functional>
-#include <map>
-#include <memory>
 #include <new>
 #include <optional>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/host_exchange.hpp>
@@ -121,13 +114,9 @@ class WholeStates {
 struct HostTensor {
   std::vector<double> reals;
   std::vector<std::int64_t> counts;
-  HostTensor(bool floating, std::int64_t elements) {
-    if (floating) {
-      reals.resize(static_cast<std::size_t>(elements));
-    } else {
-      counts.resize(static_cast<std::size_t>(elements));
-    }
-  }
+  HostTensor(bool floating, std::int64_t elements)
+      : reals(static_cast<std::size_t>(floating ? elements : 0)),
+        counts(static_cast<std::size_t>(floating ? 0 : elements)) {}
   [[nodiscard]] TensorView view(const Shape& shape) {
     return counts.empty() ? TensorView(std::span(reals), shape) : TensorView(std::span(counts), shape);
   }
@@ -413,15 +402,11 @@ class StateFolder {
       return false;
     }
     const TensorEntry* const entry = optimizer_.find(state.saved_as);
-    switch (state.missing) {
-      case Missing::refused:
-        return state.beside.empty() || optimizer_.find(state.beside) != nullptr;
-      case Missing::kept:
-        return entry != nullptr;
-      case Missing::kept_unlike:
-        break;
+    if (state.missing == Missing::refused) {
+      return state.beside.empty() || optimizer_.find(state.beside) != nullptr;
     }
-    return entry != nullptr && entry->shape == extents_of(file_shape(state)) && entry->type() == DType::f64;
+    const bool kept = state.missing == Missing::kept;
+    return entry != nullptr && (kept || (entry->shape == extents_of(file_shape(state)) && entry->type() == DType::f64));
   }
   /// The arenas of the optimizer's file; optional ones count where the file has their first tensor.
   void check_arenas(const ParameterSet& parameters) {
@@ -497,11 +482,8 @@ class StateFolder {
     if (wrote * rows == entry->shape[0] && wrote == ranks) {
       std::vector<double> all(static_cast<std::size_t>(numel * ranks));
       read_entry(optimizer_, *entry, TensorView(std::span<double>(all), file_shape(state, ranks)));
-      copy_now(context,
-               TensorView(std::span<double>(all).subspan(static_cast<std::size_t>(rank * numel),
-                                                         static_cast<std::size_t>(numel)),
-                          state.view.shape),
-               state.view);
+      const TensorView by_rank(std::span<double>(all), {ranks, numel});
+      copy_now(context, by_rank.slice(0, rank, rank + 1).reshape(state.view.shape), state.view);
     } else if (!state.mean.empty()) {
       const TensorView mean = parameters.states().view(state.mean);
       for (std::int64_t row = 0; row < rows; ++row) {
@@ -510,12 +492,10 @@ class StateFolder {
     } else {
       std::vector<double> all(static_cast<std::size_t>(numel * wrote));
       read_entry(optimizer_, *entry, TensorView(std::span<double>(all), file_shape(state, wrote)));
-      std::vector<double> part(static_cast<std::size_t>(numel), state.initial);
-      if (state.sharing == Sharing::sum_of_ranks) {
-        std::fill(part.begin(), part.end(), 0);
-        for (std::size_t i = 0; i < all.size(); ++i) {
-          part[i % part.size()] += all[i] / ranks;
-        }
+      const bool summed = state.sharing == Sharing::sum_of_ranks;
+      std::vector<double> part(static_cast<std::size_t>(numel), summed ? 0 : state.initial);
+      for (std::size_t i = 0; summed && i < all.size(); ++i) {
+        part[i % part.size()] += all[i] / ranks;
       }
       copy_now(context, TensorView(std::span<double>(part), state.view.shape), state.view);
     }
@@ -583,9 +563,8 @@ void save_state(const std::string& folder, Context& context, const ParameterSet&
                 comm::Communicator& control, const StateExtras& extras) {
   require<UsageError>(parameters.state_shards().empty() || parameters.shard_ranks() == control.size(),
                       "state of a train step: ", parameters.shard_ranks(),
-                      " ranks have divided the optimizer's states, "
-                      "and the communicator has ",
-                      control.size(), ", expected all of them");
+                      " ranks have divided the optimizer's states, and the communicator has ", control.size(),
+                      ", expected all of them");
   comm::require_same_on_all_ranks(control, parameters.states().text());
   WholeStates states(context, parameters, control.rank() == 0);
   states.gather(control);

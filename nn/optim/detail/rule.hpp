@@ -5,7 +5,6 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include <lockstep/kernels/adam.hpp>
@@ -15,8 +14,8 @@
 
 namespace lockstep::nn {
 
-/// What an Optimizer does with gradients: a built-in rule, or a user's UpdateRule. The Optimizer clips, skips and
-/// counts updates and keeps the states. No function waits or allocates.
+/// What an Optimizer does with gradients, made by make_NAME() in rules/NAME.cpp: a built-in rule, or a user's
+/// UpdateRule. The Optimizer clips, skips and counts updates and keeps the states. No function waits or allocates.
 struct Rule {
   struct Views {
     std::span<const TensorView> states;  ///< their ranges, in the order of the names
@@ -38,11 +37,6 @@ struct Rule {
   std::function<void(Context&, const ops::ArenaUpdate&, const TensorView& sums, const TensorView& workspace)>
       add_sums{};
 };
-
-/// Makes a rule for a set: make_NAME() in rules/NAME.cpp. UsageError for options out of range.
-using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
-
-[[nodiscard]] bool is_built_in(std::string_view name);
 
 /// Of sgd and lars: "momentum_buffer" with momentum.
 [[nodiscard]] std::vector<std::string> momentum_states(double momentum);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <utility>
 
 #include <lockstep/kernels/strided_copy.hpp>
@@ -8,8 +9,9 @@ namespace lockstep::nn {
 /// OptimizerOptions::rule.
 Rule make_own(Context& /*context*/, const ParameterSet& /*parameters*/, const OptimizerOptions& options) {
   const std::string name = options.rule->name();
-  require<UsageError>(!name.empty() && !is_built_in(name), "optimizer: a rule has the name '", name,
-                      "', expected one that is not taken");
+  const auto taken = [&](const RuleTraits& rule) { return rule.name == name; };
+  require<UsageError>(!name.empty() && std::ranges::none_of(built_in_rules(), taken),
+                      "optimizer: a rule has the name '", name, "', expected one that is not taken");
   const auto update = [rule = options.rule](Context& context, ops::ArenaUpdate of, const Rule::Views& views) {
     const TensorView copy = std::exchange(of.copy, {});
     ops::require_arena_update(context, rule->name(), of, {});

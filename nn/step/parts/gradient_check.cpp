@@ -1,4 +1,4 @@
-#include <lockstep/nn/step/gradient_check.hpp>
+#include <lockstep/nn/step/parts/gradient_check.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <sstream>
+
+#include <lockstep/comm/error.hpp>
+#include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/kernels/hash.hpp>
+#include <lockstep/nn/model/parameter_set.hpp>
+#include <lockstep/runtime/stream/sync_guard.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
+
+namespace lockstep::nn {
+
+/// Compares over the ranks of `control`, which takes host tensors, what all of them should have alike. Collective. The
+/// caller has waited for the device: a copy to pageable memory waits without checking the communicator.
+class Replicas {
+ public:
+  Replicas(Context& context, const ParameterSet& parameters) : context_(context), parameters_(parameters) {}
+
+  /// UsageError on every rank when states or lines of `more` differ (TrainStep::require_same_state()).
+  void require_same_state(comm::Communicator& control, const std::string& more) const {
+    std::ostringstream text;
+    text.imbue(std::locale::classic());
+    text << more << parameters_.states().text();
+    for (const State& state : parameters_.states().all()) {
+      if (state.sharing == Sharing::same) {
+        text << state.name << " with hash " << hash_of(state.view) << '\n';
+      }
+    }
+    comm::require_same_on_all_ranks(control, text.str());
+  }
+  /// comm::ReplicaError on every rank when parameters differ after that step (TrainStep::check_replicas()).
+  void check(comm::Communicator& control, std::int64_t step) const {
+    if (differing(parameters_.values(), control).empty()) {
+      return;
+    }
+    const auto infos = parameters_.parameters();
+    for (std::size_t i = 0; i < infos.size(); ++i) {
+      const std::string ranks = differing(parameters_.value(static_cast<int>(i)), control);
+      require<comm::CollectiveError<comm::ReplicaError>>(ranks.empty(), "the replicas differ after step ", step,
+                                                         ": parameter '", infos[i].spec.name, "' of rank(s) ", ranks,
+                                                         " is not that of rank 0");
+    }
+    throw comm::CollectiveError<comm::ReplicaError>(
+        concat("the replicas differ after step ", step, ": in the padding behind a parameter"));
+  }
+
+ private:
+  /// Of the bytes of an arena, computed on its device: one number comes to the host.
+  [[nodiscard]] std::uint64_t hash_of(const TensorView& arena) const {
+    const Tensor result = Tensor::empty(context_, Shape{}, DType::u64);
+    std::uint64_t hash = 0;
+    const SyncGuard idle(context_.stream());
+    ops::hash_range(context_, arena, result);
+    copy(context_, result, TensorView(std::span(&hash, 1), Shape{}));
+    context_.synchronize();
+    return hash;
+  }
+  /// The ranks whose bits of an arena are not those of rank 0: "1, 3".
+  [[nodiscard]] std::string differing(const TensorView& arena, comm::Communicator& control) const {
+    std::uint64_t hash = hash_of(arena);
+    std::vector<std::uint64_t> hashes(static_cast<std::size_t>(control.size()));
+    Stream stream = Stream::host_inline();
+    control.all_gather(stream, TensorView(std::span(&hash, 1), {1}), TensorView(std::span(hashes), {control.size()}));
+    std::string ranks;
+    for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
+      ranks += hashes[rank] == hashes[0] ? "" : concat(ranks.empty() ? "" : ", ", rank);
+    }
+    return ranks;
+  }
+
+  Context& context_;
+  const ParameterSet& parameters_;
+};
+
+}  // namespace lockstep::nn

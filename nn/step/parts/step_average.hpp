@@ -1,0 +1,118 @@
+#pragma once
+
+#include <vector>
+
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/kernels/lerp.hpp>
+#include <lockstep/kernels/strided_copy.hpp>
+#include <lockstep/nn/optim/moving_average.hpp>
+#include <lockstep/nn/step/parts/step_trace.hpp>
+#include <lockstep/runtime/tensor/copy.hpp>
+
+namespace lockstep::nn {
+
+/// The moving average of a step's weights: follows each update, and takes the place of the parameters between begin()
+/// and end(), for an evaluation.
+class StepAverage {
+ public:
+  /// Adds the average to the parameters, if the options say so. divided: how many shards the reducer has; with some,
+  /// each rank averages its own part. All must outlive this object.
+  StepAverage(Context& context, ParameterSet& parameters, const MovingAverageOptions& options,
+              comm::GradientReducer& reducer, int divided)
+      : context_(context), parameters_(parameters), options_(options), reducer_(reducer), divided_(divided) {
+    if (options.on()) {
+      add_average(context, parameters);
+      own_ = parameters.state_pieces();
+    }
+  }
+
+  /// So many updates of the run, and of its schedule, came before the step's first.
+  void set_behind(std::int64_t updates, std::int64_t scheduled) {
+    updates_before_ = updates;
+    scheduled_before_ = scheduled;
+  }
+  /// Enqueues what the average takes of the weights behind update `step`, which was enqueued last. Allocates nothing.
+  void take(std::int64_t step, const StepTrace& trace) {
+    const double share = options_.weight(updates_before_ + step, scheduled_before_ + step);
+    if (share == 0) {
+      return;
+    }
+    trace.span(context_.stream(), StepTrace::average, [&] {
+      const MovingAverage average = average_of(parameters_);
+      for (const auto& [begin, end] : own_) {
+        ops::lerp(context_, share, parameters_.values().slice(0, begin, end),
+                  parameters_.state_range(average.weights, begin, end));
+      }
+      ops::lerp(context_, share, parameters_.statistics(), average.statistics);
+    });
+  }
+
+  /// TrainStep::begin_average(). added: micro-batches since the last update. synchronize(): waits for the device, and
+  /// looks after the communicator meanwhile.
+  template <class Synchronize>
+  void begin(std::int64_t added, Synchronize&& synchronize) {
+    require<StateError>(options_.on(), "train step: begin_average() without a moving average, expected ",
+                        "TrainStepOptions::average");
+    require<StateError>(added == 0 && !begun_, "train step: begin_average() ",
+                        begun_ ? "a second time" : "between add() and update()");
+    // What is overwritten is kept first.
+    const TensorView values = parameters_.values().slice(0, 0, parameters_.trainable_numel());
+    const TensorView buffers = parameters_.evaluation_buffer_arena();
+    if (buffers.numel() > 0) {
+      synchronize();  // before a copy to the host, which does not look after the communicator
+      kept_buffers_.resize(static_cast<std::size_t>(buffers.numel()));
+      copy_now(context_, buffers, TensorView(std::span(kept_buffers_), buffers.shape));
+    }
+    ops::strided_copy(context_, values, parameters_.gradients());
+    begun_ = true;
+    try {
+      const MovingAverage average = average_of(parameters_);
+      for (const auto& [begin, end] : own_) {
+        ops::strided_copy(context_, parameters_.state_range(average.weights, begin, end), values.slice(0, begin, end));
+      }
+      for (int bucket = divided_ - 1; bucket >= 0; --bucket) {
+        reducer_.gather(bucket, parameters_.values());
+      }
+      reducer_.finish_gather();
+      parameters_.round_weights(context_);
+      if (buffers.numel() > 0) {
+        ops::strided_copy(context_, average.buffers, buffers);
+      }
+    } catch (...) {
+      try {
+        end();
+      } catch (...) {  // the first error is what the caller gets
+      }
+      throw;
+    }
+  }
+  /// TrainStep::end_average().
+  void end() {
+    require<StateError>(begun_, "train step: end_average() without begin_average() before");
+    begun_ = false;
+    ops::strided_copy(context_, parameters_.gradients(),
+                      parameters_.values().slice(0, 0, parameters_.trainable_numel()));
+    parameters_.round_weights(context_);
+    const TensorView buffers = parameters_.evaluation_buffer_arena();
+    if (buffers.numel() > 0) {
+      copy_now(context_, TensorView(std::span(kept_buffers_), buffers.shape), buffers);
+    }
+  }
+  void require_ended(const char* call) const {  ///< StateError, naming the call, between begin() and end()
+    require<StateError>(!begun_, "train step: ", call, " between begin_average() and end_average()");
+  }
+
+ private:
+  Context& context_;
+  ParameterSet& parameters_;
+  MovingAverageOptions options_;
+  comm::GradientReducer& reducer_;
+  int divided_;
+  std::int64_t updates_before_ = 0;
+  std::int64_t scheduled_before_ = 0;
+  std::vector<ops::ArenaPiece> own_;  ///< ParameterSet::state_pieces()
+  bool begun_ = false;
+  std::vector<double> kept_buffers_;  ///< between begin() and end()
+};
+
+}  // namespace lockstep::nn

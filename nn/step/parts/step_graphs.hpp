@@ -1,0 +1,64 @@
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <lockstep/nn/step/parts/step_trace.hpp>
+#include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/stream/graph.hpp>
+
+namespace lockstep::nn {
+
+/// Runs micro-batches of training, as one launch each where they are captured into CUDA graphs. There is a graph for
+/// each state that a micro-batch may lie in and for its place in the step: first or not, last or not. The first run of
+/// a place is not captured, so that libraries can initialise; the second one captures the graphs of all states. Only
+/// these two allocate; no run waits.
+class StepGraphs {
+ public:
+  /// Enqueues the micro-batch in that state. The calls are the same in every step; what changes is read from the state.
+  using Enqueue = std::function<void(int state, bool first, bool last)>;
+  /// obstacle: why nothing is captured; empty: runs are captured on `compute`. Stream, trace and all that the work uses
+  /// (a communicator, marks) must outlive this object.
+  StepGraphs(Stream& compute, const StepTrace& trace, std::string obstacle, int states, Enqueue enqueue)
+      : compute_(compute),
+        trace_(trace),
+        obstacle_(std::move(obstacle)),
+        enqueue_(std::move(enqueue)),
+        graphs_(obstacle_.empty() ? 4 * static_cast<std::size_t>(states) : 0) {}
+
+  void run(int state, bool first, bool last) {
+    const std::size_t place = (first ? 2U : 0U) + (last ? 1U : 0U);
+    if (graphs_.empty() || !warm_[place]) {
+      enqueue_(state, first, last);
+      warm_[place] = true;
+      return;
+    }
+    const std::size_t wanted = 4 * static_cast<std::size_t>(state) + place;
+    if (!graphs_[wanted].given()) {
+      try {
+        for (std::size_t i = place; i < graphs_.size(); i += 4) {
+          graphs_[i] = Graph::capture(compute_, [&] { enqueue_(static_cast<int>(i / 4), first, last); });
+          graphs_[i].upload(compute_);
+        }
+      } catch (Error& error) {
+        error.annotate("the step as a CUDA graph (cuda_graph off does without)");
+        throw;
+      }
+    }
+    trace_.span(compute_, StepTrace::graph, [&] { graphs_[wanted].launch(compute_); });
+  }
+  [[nodiscard]] const std::string& obstacle() const { return obstacle_; }
+
+ private:
+  Stream& compute_;
+  const StepTrace& trace_;
+  std::string obstacle_;
+  Enqueue enqueue_;
+  std::vector<Graph> graphs_;   ///< by state, then by place; none when nothing is captured
+  std::array<bool, 4> warm_{};  ///< by place: has run once
+};
+
+}  // namespace lockstep::nn

@@ -1,0 +1,81 @@
+#pragma once
+
+#include <array>
+#include <cstdio>
+#include <optional>
+
+#include <lockstep/comm/gradients/bucket_marks.hpp>
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/comm/watchdog.hpp>
+
+namespace lockstep::nn {
+
+/// Tells the watchdog of a rank how far a step has come: what the host does, and which buckets a GPU sums. Without a
+/// watchdog no call does anything. Only watch_device() allocates and waits.
+class StepProgress {
+ public:
+  explicit StepProgress(comm::Watchdog* watchdog) : watchdog_(watchdog) {}
+  StepProgress(const StepProgress&) = delete;
+  StepProgress& operator=(const StepProgress&) = delete;
+  /// After the reducer and captured steps, which write the marks.
+  ~StepProgress() {
+    if (marks_) {
+      watchdog_->forget_device(this);
+    }
+  }
+
+  /// From now on the reducer marks its buckets on `comm`, and the watchdog reads how far the GPU has come with them.
+  /// places: states of micro-batches; each step under way has one. Does nothing on a host.
+  void watch_device(Context& compute, Stream& comm, comm::GradientReducer& reducer, int places) {
+    if (watchdog_ != nullptr && comm.device().kind == DeviceKind::cuda) {
+      marks_.emplace(compute, comm, reducer.gradients(), reducer.buckets(), places);
+      reducer.mark_into(&*marks_);
+      watchdog_->watch_device(this, [this] { return marks_->text(); });
+    }
+  }
+
+  /// The host begins something: "computing step", 7.
+  void doing(const char* what, std::int64_t step) const noexcept {
+    if (watchdog_ != nullptr) {
+      watchdog_->begin(what, step);
+    }
+  }
+  /// Backward has written this gradient of the reducer.
+  void written(const comm::GradientReducer& reducer, int gradient) const noexcept {
+    if (watchdog_ != nullptr) {
+      std::array<char, 96> text{};
+      std::snprintf(text.data(), text.size(), "%d of %zu buckets enqueued, %s", reducer.started(),
+                    reducer.buckets().size(), reducer.gradients()[static_cast<std::size_t>(gradient)].name.c_str());
+      watchdog_->where(text.data());
+    }
+  }
+
+  /// The host is about to enqueue `step`, whose buckets may be summed from now on. place: of its last micro-batch.
+  void begin_sums(int place, std::int64_t step) noexcept {
+    if (marks_) {
+      marks_->begin(place, step);
+      place_ = place;
+    }
+  }
+  /// What is enqueued from now on, also in a capture, sums the buckets of the step at that place.
+  void use(int place) noexcept {
+    if (marks_) {
+      marks_->use(place);
+    }
+  }
+  void end_sums() noexcept { place_ = -1; }  ///< all of that step is enqueued
+  /// The rest of that step is not going to be enqueued; its buckets may stay where they are.
+  void forget_sums() noexcept {
+    if (place_ >= 0) {
+      marks_->forget(place_);
+      place_ = -1;
+    }
+  }
+
+ private:
+  comm::Watchdog* watchdog_;
+  std::optional<comm::BucketMarks> marks_;
+  int place_ = -1;  ///< between begin_sums() and end_sums(), with marks
+};
+
+}  // namespace lockstep::nn

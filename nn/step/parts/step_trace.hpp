@@ -1,0 +1,53 @@
+#pragma once
+
+#include <array>
+#include <memory>
+
+#include <lockstep/comm/gradients/gradient_reducer.hpp>
+#include <lockstep/nn/plan/microbatch_plans.hpp>
+
+namespace lockstep::nn {
+
+/// Records when the parts of a step run, as spans of a recorder: that of the caller, or, where a tool has attached
+/// itself to the process, one of its own. Without either nothing is recorded. Only record_into() allocates.
+class StepTrace {
+ public:
+  /// Spans of a step besides those of the plans' calls and of the reducer.
+  enum Span : std::size_t { input, update, average, graph };
+
+  /// From now on the spans of plans, reducer and step go to that recorder; nullptr: to that of a tool, if any. Adds
+  /// names. The recorder must outlive the streams' work.
+  void record_into(SpanRecorder* other, const MicrobatchPlans& plans, comm::GradientReducer& reducer) {
+    SpanRecorder* const recorder = other != nullptr ? other : for_tool_.get();
+    train_ = accumulate_ = {};
+    reducer.record_into(recorder);
+    if (recorder == nullptr) {
+      return;
+    }
+    train_ = plans.train.name_calls(*recorder);
+    accumulate_ = plans.accumulate ? plans.accumulate->name_calls(*recorder) : CallRecord();
+    names_ = {recorder->add_name({.text = "input", .kind = SpanKind::input}),
+              recorder->add_name({.text = "update", .kind = SpanKind::update}),
+              recorder->add_name({.text = "moving average", .kind = SpanKind::update}),
+              recorder->add_name({.text = "step as a CUDA graph", .kind = SpanKind::graph})};
+  }
+  [[nodiscard]] SpanRecorder* recorder() const { return train_.recorder; }  ///< nullptr: nothing is recorded
+  /// For runs of MicrobatchPlans::train, which is the first of a step, or of accumulate.
+  [[nodiscard]] const CallRecord& calls(bool first) const { return first ? train_ : accumulate_; }
+
+  /// Runs `work`, which enqueues on `compute`, as a span.
+  template <class Work>
+  void span(Stream& compute, Span name, Work&& work) const {
+    SpanRecorder::Scope scope(recorder(), compute, SpanRecorder::Lane::compute, names_[name]);
+    work();
+    scope.end();
+  }
+
+ private:
+  std::unique_ptr<SpanRecorder> for_tool_ = SpanRecorder::for_tool();
+  CallRecord train_;
+  CallRecord accumulate_;
+  std::array<int, 4> names_{};  ///< of each Span in the recorder
+};
+
+}  // namespace lockstep::nn
