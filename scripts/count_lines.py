@@ -38,7 +38,7 @@ def main():
             if line.strip() and not line.startswith("#"):
                 floor, number = line.split()
                 budget[floor] = int(number)
-    names = subprocess.run(["git", "-C", root, "ls-files", "-z", "--", *budget], check=True, capture_output=True, text=True)
+    names = subprocess.run(["git", "-C", root, "ls-files", "-zco", "--exclude-standard", "--", *budget], check=True, capture_output=True, text=True)
     found = {floor: [0, 0] for floor in budget}
     for name in names.stdout.split("\0"):
         if not name or name.endswith(".md") or not os.path.isfile(os.path.join(root, name)):

@@ -3,9 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <locale>
+#include <iomanip>
 #include <span>
-#include <sstream>
 #include <utility>
 
 #include <lockstep/kernels/clip.hpp>
@@ -108,27 +107,20 @@ std::map<std::string, std::string> rule_texts(const OptimizerOptions& options) {
   if (options.rule) {
     return {{"optimizer_settings", options.rule->settings()}};
   }
-  const auto text = [](const auto&... values) {
-    std::ostringstream out;
-    out.imbue(std::locale::classic());
-    out.precision(17);
-    const char* separator = "";
-    ((out << std::exchange(separator, " ") << values), ...);
-    return out.str();
-  };
+  const auto exact = std::setprecision(17);
   const RuleTraits& rule = traits_of(options);
   std::map<std::string, std::string> texts;
   if (rule.momentum) {
-    texts = {{"momentum", text(options.momentum)}, {"nesterov", text(options.nesterov)}};
+    texts = {{"momentum", concat(exact, options.momentum)}, {"nesterov", concat(options.nesterov)}};
   }
   if (rule.betas) {
-    texts["betas"] = text(options.beta1, options.beta2);
+    texts["betas"] = concat(exact, options.beta1, ' ', options.beta2);
   }
   if (rule.epsilon) {
-    texts["epsilon"] = text(options.epsilon);
+    texts["epsilon"] = concat(exact, options.epsilon);
   }
   if (rule.trust_coefficient) {
-    texts["trust_coefficient"] = text(options.trust_coefficient);
+    texts["trust_coefficient"] = concat(exact, options.trust_coefficient);
   }
   return texts;
 }

@@ -1,6 +1,6 @@
+#include <iomanip>
 #include <locale>
 #include <sstream>
-#include <utility>
 
 #include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/kernels/jpeg_decoder.hpp>
@@ -18,12 +18,9 @@ class Texts {
  public:
   template <class... Values>
   void add(const char* name, const Values&... values) {
-    std::ostringstream out;
-    out.imbue(std::locale::classic());
-    out.precision(17);
-    const char* separator = "";
-    ((out << std::exchange(separator, " ") << values), ...);
-    all[name] = out.str();
+    std::string& text = all[name];
+    text.clear();
+    ((text += concat(text.empty() ? "" : " ", std::setprecision(17), values)), ...);
   }
   template <class... Values>
   void add_if(bool given, const char* name, const Values&... values) {
@@ -71,22 +68,12 @@ void add(Texts& texts, const PlanOptions& plan) {
 }
 
 void add(Texts& texts, const OptimizerOptions& optimizer) {
-  const OptimizerKind kind = optimizer.kind;
-  const bool built_in = optimizer.rule == nullptr;
-  const bool sgd = kind == OptimizerKind::sgd;
-  const bool lars = kind == OptimizerKind::lars;
-  const bool momentum = sgd || lars || kind == OptimizerKind::muon;
   texts.add("optimizer", name_of(optimizer));
   texts.add("clip_norm", optimizer.clip_norm);
   texts.add_if(optimizer.clip_value > 0, "clip_value", optimizer.clip_value);
   texts.add("skip_non_finite", optimizer.skip_non_finite);
   texts.add_if(optimizer.loss_scale.scales(), "loss_scale", text_of(optimizer.loss_scale));
-  texts.add_if(!built_in, "optimizer_settings", built_in ? "" : optimizer.rule->settings());
-  texts.add_if(built_in && momentum, "momentum", optimizer.momentum);
-  texts.add_if(built_in && momentum, "nesterov", optimizer.nesterov);
-  texts.add_if(built_in && !sgd && !lars, "betas", optimizer.beta1, optimizer.beta2);
-  texts.add_if(built_in && !sgd, "epsilon", optimizer.epsilon);
-  texts.add_if(built_in && lars, "trust_coefficient", optimizer.trust_coefficient);
+  texts.all.merge(rule_texts(optimizer));
 }
 
 }  // namespace

@@ -49,8 +49,9 @@ const TrainStepOptions& checked_options(const TrainStepOptions& o, int ranks) {
     expect(o.strategy != Strategy::zero1 || o.optimizer.clip_norm == 0,
            "the strategy is zero1 beside virtual ranks and a clip_norm of ", o.optimizer.clip_norm,
            ", expected ddp: zero1 adds the norm by rank");
-    expect(o.strategy != Strategy::zero1 || o.optimizer.kind != OptimizerKind::lars || o.optimizer.rule != nullptr,
-           "the strategy is zero1 beside virtual ranks and lars, expected ddp: zero1 adds norms by rank");
+    const RuleTraits& rule = traits_of(o.optimizer);
+    expect(o.strategy != Strategy::zero1 || !rule.layer_norms, "the strategy is zero1 beside virtual ranks and ",
+           rule.name, ", expected ddp: zero1 adds norms by rank");
   }
   expect(o.max_batch >= 1, "max_batch is ", o.max_batch, ", expected at least 1");
   require_moving_average(o.average);

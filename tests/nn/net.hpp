@@ -14,6 +14,7 @@
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/optim/loss_scale.hpp>
+#include <lockstep/nn/optim/optimizer_options.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/context/context.hpp>
@@ -23,6 +24,15 @@
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::testing {
+
+/// All built-in optimizers, so that a new one is in the tests of all.
+inline std::vector<nn::OptimizerKind> optimizer_kinds() {
+  std::vector<nn::OptimizerKind> kinds;
+  for (const nn::RuleTraits& rule : nn::built_in_rules()) {
+    kinds.push_back(nn::parse_optimizer(rule.name));
+  }
+  return kinds;
+}
 
 /// The model on numbers instead of u8 images.
 inline nn::Model on_values(const nn::Model& model) {

@@ -18,6 +18,7 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/comm/local_ranks.hpp"
+#include "tests/nn/net.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/guarded.hpp"
@@ -523,8 +524,7 @@ std::vector<std::vector<double>> numbers_of(TrainStep& step, bool with_averages 
 }
 
 TEST_F(ModelFile, AStepGoesOnFromItsState) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
+  for (const OptimizerKind kind : testing::optimizer_kinds()) {
     TrainStepOptions options = options_of(kind);
     options.optimizer.loss_scale = parse_loss_scale("dynamic");
     CpuContext context;

@@ -72,10 +72,12 @@ TEST(Optimizer, ItsStatesHaveTheNamesOfPyTorch) {
 }
 
 TEST(Optimizer, NamesCanBeParsed) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
+  for (const OptimizerKind kind : testing::optimizer_kinds()) {
     EXPECT_EQ(parse_optimizer(name_of(kind)), kind);
   }
+  EXPECT_EQ(name_of(OptimizerKind::sgd), "sgd");
+  EXPECT_EQ(name_of(OptimizerKind::muon), "muon");
+  EXPECT_EQ(testing::optimizer_kinds().size(), 5U);
   EXPECT_THROW((void)parse_optimizer("Adam"), UsageError);
 }
 
@@ -487,8 +489,7 @@ TEST(Optimizer, ClipsGradientsByValue) {
 
 /// Steps with one bad gradient in the third are those without the third.
 void expect_left_out(double bad, double clip_norm) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
+  for (const OptimizerKind kind : testing::optimizer_kinds()) {
     const OptimizerOptions options{.kind = kind, .clip_norm = clip_norm, .skip_non_finite = clip_norm == 0};
     Small small(options, DType::f32);
     Small without(options, DType::f32);

@@ -221,8 +221,7 @@ bool is_frozen(const std::string& name) {
 const Names kPrefixes{"stem", "norm1", "fc1.weight"};
 
 TEST(Frozen, AStepChangesTheOthersAsBefore) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
+  for (const OptimizerKind kind : testing::optimizer_kinds()) {
     for (const bool added : {false, true}) {
       CpuContext context;
       TrainStep whole(context, images(), options_of(kind, 0));
@@ -308,7 +307,7 @@ std::vector<std::vector<double>> numbers_of(ParameterSet& set) {
 
 TEST(Frozen, AStateIsSavedAndLoaded) {
   const testing::TemporaryFolder folder;
-  for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::lars, OptimizerKind::muon}) {
+  for (const OptimizerKind kind : testing::optimizer_kinds()) {
     CpuContext context;
     TrainStep whole(context, frozen(images(), kPrefixes), options_of(kind, 0.1));
     whole.update(Images(1).batch(), 0.05);

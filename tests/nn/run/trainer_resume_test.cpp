@@ -94,8 +94,7 @@ TEST_F(TrainerTest, ARunInChunksIsResumedBitForBitAndAnotherChunkIsNoticed) {
 }
 
 TEST_F(TrainerTest, EveryOptimizerIsResumedBitForBit) {
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
+  for (const OptimizerKind kind : testing::optimizer_kinds()) {
     const OptimizerOptions optimizer{.kind = kind, .clip_norm = 1};
     const std::string name{name_of(kind)};
     train({.ranks = 2, .dir = path(name), .optimizer = optimizer});

@@ -274,8 +274,7 @@ TEST(TrainStep, AStepWithoutSamplesChangesNothingAndIsAnError) {
   Data data(4);
   Batch none = data.batch(0, 4);
   none.valid = 0;
-  for (const OptimizerKind kind :
-       {OptimizerKind::sgd, OptimizerKind::adamw, OptimizerKind::lars, OptimizerKind::muon}) {
+  for (const OptimizerKind kind : testing::optimizer_kinds()) {
     CpuContext context;
     TrainStep step(context, regression(), options_of(4, kind));  // with momentum and weight decay
     step.update(data.batch(0, 4), kRate);
