@@ -34,6 +34,25 @@ endfunction()
 function(lockstep_compile_for_size)
   if(NOT LOCKSTEP_SANITIZE)
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-Os>)
+    set_property(SOURCE ${ARGN} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()
+
+# lockstep_precompile(target [gtest/gtest.h ...]): with LOCKSTEP_PRECOMPILED, the target's headers, the standard ones and those given, are
+# compiled once for it, and lockstep_precompile_as(other target): the other takes them. Compilers do not mix options of optimisation,
+# addressing and OpenMP: files with their own pass the headers over (SKIP_PRECOMPILE_HEADERS). ccache finds an object that has them
+# only where all options are the same, so runtime, kernels and comm, to which builds without CUDA give other ones, have none.
+function(lockstep_precompile target)
+  if(LOCKSTEP_PRECOMPILED)
+    # Without the time of the headers in it, ccache knows the file again (scripts/lib.sh).
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>)
+    target_precompile_headers(${target} PRIVATE ${ARGN} <algorithm> <array> <cmath> <filesystem> <fstream> <functional> <map>
+      <memory> <optional> <span> <sstream> <string> <thread> <vector>)
+  endif()
+endfunction()
+function(lockstep_precompile_as target other)
+  if(LOCKSTEP_PRECOMPILED)
+    target_precompile_headers(${target} REUSE_FROM ${other})
   endif()
 endfunction()
 
@@ -43,7 +62,7 @@ function(lockstep_test_settings target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_TEST_OPTIONS}>)
 endfunction()
 
-# lockstep_compile_settings() for command lines, examples and tools: LOCKSTEP_PROGRAM_OPTIONS comes last.
+# lockstep_compile_settings() for command lines, examples, tools and benchmarks: LOCKSTEP_PROGRAM_OPTIONS comes last.
 function(lockstep_program_settings target)
   lockstep_compile_settings(${target})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_PROGRAM_OPTIONS}>)
@@ -145,76 +164,4 @@ function(add_op name)
   endforeach()
   target_sources(lockstep_kernels PRIVATE ${name}.cpp)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_OPS ${name})
-endfunction()
-
-# lockstep_skip_tests(NAMES comm.hello_ranks ... REASON "text" [LABELS ..]): ctest entries for tests that this build cannot
-# run. ctest reports them as skipped; scripts/count-tests.awk prints the reason, which is all the output there is.
-function(lockstep_skip_tests)
-  cmake_parse_arguments(T "" "REASON" "NAMES;LABELS" ${ARGN})
-  foreach(name IN LISTS T_NAMES)
-    string(REGEX REPLACE "\\..*" "" floor ${name})
-    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "${T_REASON}")
-    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "." LABELS "${floor};${T_LABELS}")
-  endforeach()
-endfunction()
-set(LOCKSTEP_NO_MPI "needs MPI, this build has none")
-set(LOCKSTEP_NO_CUDA "needs the CUDA toolkit, this build has none")
-
-# lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [STARTS_RANKS] [PARTS n] [LABELS ..]
-#                   [TIMEOUT s])
-# A GoogleTest program; one ctest entry, or with RANKS one entry per number of ranks, run under mpirun. Without MPI such
-# entries are skipped and the program, which may include MPI's header, is not built. STARTS_RANKS: it calls mpirun itself.
-# PARTS: n entries, which ctest can run at the same time, with a part of its tests each; for programs that take minutes.
-function(lockstep_add_test)
-  cmake_parse_arguments(T "STARTS_RANKS" "NAME;TIMEOUT;PARTS" "SOURCES;LINK;RANKS;LABELS" ${ARGN})
-  if(T_RANKS AND NOT LOCKSTEP_HAS_MPI)
-    list(TRANSFORM T_RANKS PREPEND ${T_NAME}.ranks)
-    lockstep_skip_tests(NAMES ${T_RANKS} REASON ${LOCKSTEP_NO_MPI} LABELS mpi ${T_LABELS})
-    return()
-  endif()
-  string(REPLACE "." "_" target test_${T_NAME})
-  add_executable(${target} ${T_SOURCES})
-  target_link_libraries(${target} PRIVATE ${T_LINK} lockstep_test_support)
-  lockstep_test_settings(${target})
-  if(LOCKSTEP_PRECOMPILED_TESTS)
-    target_precompile_headers(${target} REUSE_FROM lockstep_test_headers)
-  endif()
-  if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 240)
-  endif()
-  if(LOCKSTEP_SANITIZE)
-    math(EXPR T_TIMEOUT "3 * ${T_TIMEOUT}")  # checked code, on a slow machine
-  endif()
-  string(REGEX REPLACE "\\..*" "" floor ${T_NAME})
-  if(T_RANKS)
-    foreach(ranks IN LISTS T_RANKS)
-      add_test(NAME ${T_NAME}.ranks${ranks} COMMAND ${LOCKSTEP_MPIRUN} -np ${ranks} $<TARGET_FILE:${target}>)
-      set_tests_properties(${T_NAME}.ranks${ranks} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${floor};mpi;${T_LABELS}"
-        PROCESSORS 2 ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")
-    endforeach()
-  else()
-    set(environment ${LOCKSTEP_TEST_ENVIRONMENT})
-    if(T_STARTS_RANKS)
-      set(environment ${LOCKSTEP_RANKS_ENVIRONMENT})
-    endif()
-    set(parts ${T_NAME})
-    if(T_PARTS)
-      foreach(part RANGE 1 ${T_PARTS})
-        list(APPEND parts ${T_NAME}.part${part})
-      endforeach()
-      list(POP_FRONT parts)
-    endif()
-    set(part 0)
-    foreach(name IN LISTS parts)
-      set(share "")
-      if(T_PARTS)
-        set(share GTEST_TOTAL_SHARDS=${T_PARTS} GTEST_SHARD_INDEX=${part})
-      endif()
-      add_test(NAME ${name} COMMAND ${target})
-      # The long ones begin first, so that none of them is left over for one processor.
-      set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} LABELS "${floor};${T_LABELS}"
-        ENVIRONMENT "${environment};${share}")
-      math(EXPR part "${part} + 1")
-    endforeach()
-  endif()
 endfunction()
