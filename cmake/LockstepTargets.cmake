@@ -46,8 +46,21 @@ function(lockstep_precompile target)
   if(LOCKSTEP_PRECOMPILED)
     # Without the time of the headers in it, ccache knows the file again (scripts/lib.sh).
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>)
-    target_precompile_headers(${target} PRIVATE ${ARGN} <algorithm> <array> <cmath> <filesystem> <fstream> <functional> <map>
-      <memory> <optional> <span> <sstream> <string> <thread> <vector>)
+    set(headers ${ARGN} <algorithm> <array> <cmath> <filesystem> <fstream> <functional> <map> <memory> <optional> <span> <sstream>
+      <string> <thread> <vector>)
+    target_precompile_headers(${target} PRIVATE ${headers})
+    # What ccache takes the result for (CCACHE_PCH_EXTSUM), 70 MB that it would read for every object: the text of the headers.
+    set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir)
+    list(TRANSFORM headers PREPEND "#include ")
+    list(JOIN headers "\n" lines)
+    file(CONFIGURE OUTPUT ${folder}/headers.cpp CONTENT "${lines}\n" @ONLY)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -E -P ${folder}/headers.cpp RESULT_VARIABLE failed OUTPUT_VARIABLE text
+      ERROR_QUIET)
+    if(NOT failed)
+      string(SHA256 sum "${text}")
+      file(CONFIGURE OUTPUT ${folder}/cmake_pch.hxx.gch.sum CONTENT "${sum}\n" @ONLY)
+      configure_file(${folder}/cmake_pch.hxx.gch.sum ${folder}/cmake_pch.hxx.pch.sum COPYONLY)
+    endif()
   endif()
 endfunction()
 function(lockstep_precompile_as target other)
