@@ -39,8 +39,8 @@ function(lockstep_compile_for_size)
 endfunction()
 
 # lockstep_precompile(target [gtest/gtest.h ...]): with LOCKSTEP_PRECOMPILED, the target's headers, the standard ones and those given, are
-# compiled once for it, and lockstep_precompile_as(other target): the other takes them. Compilers do not mix options of optimisation,
-# addressing and OpenMP: files with their own pass the headers over (SKIP_PRECOMPILE_HEADERS). ccache finds an object that has them
+# compiled once for it. Compilers do not mix options of optimisation, addressing and OpenMP: files with their own pass the headers over
+# (SKIP_PRECOMPILE_HEADERS). ccache finds an object that has them
 # only where all options are the same, so runtime, kernels and comm, to which builds without CUDA give other ones, have none.
 function(lockstep_precompile target)
   if(LOCKSTEP_PRECOMPILED)
@@ -61,11 +61,6 @@ function(lockstep_precompile target)
       file(CONFIGURE OUTPUT ${folder}/cmake_pch.hxx.gch.sum CONTENT "${sum}\n" @ONLY)
       configure_file(${folder}/cmake_pch.hxx.gch.sum ${folder}/cmake_pch.hxx.pch.sum COPYONLY)
     endif()
-  endif()
-endfunction()
-function(lockstep_precompile_as target other)
-  if(LOCKSTEP_PRECOMPILED)
-    target_precompile_headers(${target} REUSE_FROM ${other})
   endif()
 endfunction()
 
@@ -107,6 +102,9 @@ function(lockstep_add_floor)
   endforeach()
   lockstep_compile_settings(lockstep_${F_NAME})
   target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wundef>)
+  if(LOCKSTEP_SANITIZE AND F_NAME STREQUAL app)  # nothing of a step: as programs, in half the time to compile
+    target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_PROGRAM_OPTIONS}>)
+  endif()
   if(LOCKSTEP_CLANG_TIDY)
     find_program(LOCKSTEP_CLANG_TIDY_PROGRAM NAMES clang-tidy clang-tidy-14 REQUIRED)
     set_target_properties(lockstep_${F_NAME} PROPERTIES CXX_CLANG_TIDY "${LOCKSTEP_CLANG_TIDY_PROGRAM};--quiet")

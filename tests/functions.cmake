@@ -41,7 +41,9 @@ function(lockstep_add_test_program name)
   add_executable(${target} ${P_SOURCES})
   target_link_libraries(${target} PRIVATE ${P_LINK} lockstep_test_support)
   lockstep_test_settings(${target})
-  lockstep_precompile_as(${target} lockstep_test_headers)
+  if(LOCKSTEP_PRECOMPILED)
+    target_precompile_headers(${target} REUSE_FROM lockstep_test_headers)
+  endif()
 endfunction()
 
 # lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [STARTS_RANKS] [PARTS n] [LABELS ..]
