@@ -34,6 +34,33 @@ endfunction()
 function(lockstep_compile_for_size)
   if(NOT LOCKSTEP_SANITIZE)
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-Os>)
+    set_property(SOURCE ${ARGN} PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()
+
+# lockstep_precompile(target [gtest/gtest.h ...]): with LOCKSTEP_PRECOMPILED, the target's headers, the standard ones and those given, are
+# compiled once for it. Compilers do not mix options of optimisation, addressing and OpenMP: files with their own pass the headers over
+# (SKIP_PRECOMPILE_HEADERS). ccache finds an object that has them
+# only where all options are the same, so runtime, kernels and comm, to which builds without CUDA give other ones, have none.
+function(lockstep_precompile target)
+  if(LOCKSTEP_PRECOMPILED)
+    # Without the time of the headers in it, ccache knows the file again (scripts/lib.sh).
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>)
+    set(headers ${ARGN} <algorithm> <array> <cmath> <filesystem> <fstream> <functional> <map> <memory> <optional> <span> <sstream>
+      <string> <thread> <vector>)
+    target_precompile_headers(${target} PRIVATE ${headers})
+    # What ccache takes the result for (CCACHE_PCH_EXTSUM), 70 MB that it would read for every object: the text of the headers.
+    set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir)
+    list(TRANSFORM headers PREPEND "#include ")
+    list(JOIN headers "\n" lines)
+    file(CONFIGURE OUTPUT ${folder}/headers.cpp CONTENT "${lines}\n" @ONLY)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -E -P ${folder}/headers.cpp RESULT_VARIABLE failed OUTPUT_VARIABLE text
+      ERROR_QUIET)
+    if(NOT failed)
+      string(SHA256 sum "${text}")
+      file(CONFIGURE OUTPUT ${folder}/cmake_pch.hxx.gch.sum CONTENT "${sum}\n" @ONLY)
+      configure_file(${folder}/cmake_pch.hxx.gch.sum ${folder}/cmake_pch.hxx.pch.sum COPYONLY)
+    endif()
   endif()
 endfunction()
 
@@ -43,7 +70,7 @@ function(lockstep_test_settings target)
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_TEST_OPTIONS}>)
 endfunction()
 
-# lockstep_compile_settings() for command lines, examples and tools: LOCKSTEP_PROGRAM_OPTIONS comes last.
+# lockstep_compile_settings() for command lines, examples, tools and benchmarks: LOCKSTEP_PROGRAM_OPTIONS comes last.
 function(lockstep_program_settings target)
   lockstep_compile_settings(${target})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_PROGRAM_OPTIONS}>)
@@ -75,6 +102,9 @@ function(lockstep_add_floor)
   endforeach()
   lockstep_compile_settings(lockstep_${F_NAME})
   target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wundef>)
+  if(LOCKSTEP_SANITIZE AND F_NAME STREQUAL app)  # nothing of a step: as programs, in half the time to compile
+    target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_PROGRAM_OPTIONS}>)
+  endif()
   if(LOCKSTEP_CLANG_TIDY)
     find_program(LOCKSTEP_CLANG_TIDY_PROGRAM NAMES clang-tidy clang-tidy-14 REQUIRED)
     set_target_properties(lockstep_${F_NAME} PROPERTIES CXX_CLANG_TIDY "${LOCKSTEP_CLANG_TIDY_PROGRAM};--quiet")
@@ -145,76 +175,4 @@ function(add_op name)
   endforeach()
   target_sources(lockstep_kernels PRIVATE ${name}.cpp)
   set_property(GLOBAL APPEND PROPERTY LOCKSTEP_OPS ${name})
-endfunction()
-
-# lockstep_skip_tests(NAMES comm.hello_ranks ... REASON "text" [LABELS ..]): ctest entries for tests that this build cannot
-# run. ctest reports them as skipped; scripts/count-tests.awk prints the reason, which is all the output there is.
-function(lockstep_skip_tests)
-  cmake_parse_arguments(T "" "REASON" "NAMES;LABELS" ${ARGN})
-  foreach(name IN LISTS T_NAMES)
-    string(REGEX REPLACE "\\..*" "" floor ${name})
-    add_test(NAME ${name} COMMAND ${CMAKE_COMMAND} -E echo "${T_REASON}")
-    set_tests_properties(${name} PROPERTIES SKIP_REGULAR_EXPRESSION "." LABELS "${floor};${T_LABELS}")
-  endforeach()
-endfunction()
-set(LOCKSTEP_NO_MPI "needs MPI, this build has none")
-set(LOCKSTEP_NO_CUDA "needs the CUDA toolkit, this build has none")
-
-# lockstep_add_test(NAME runtime.stream SOURCES ... LINK lockstep::runtime [RANKS 2 3] [STARTS_RANKS] [PARTS n] [LABELS ..]
-#                   [TIMEOUT s])
-# A GoogleTest program; one ctest entry, or with RANKS one entry per number of ranks, run under mpirun. Without MPI such
-# entries are skipped and the program, which may include MPI's header, is not built. STARTS_RANKS: it calls mpirun itself.
-# PARTS: n entries, which ctest can run at the same time, with a part of its tests each; for programs that take minutes.
-function(lockstep_add_test)
-  cmake_parse_arguments(T "STARTS_RANKS" "NAME;TIMEOUT;PARTS" "SOURCES;LINK;RANKS;LABELS" ${ARGN})
-  if(T_RANKS AND NOT LOCKSTEP_HAS_MPI)
-    list(TRANSFORM T_RANKS PREPEND ${T_NAME}.ranks)
-    lockstep_skip_tests(NAMES ${T_RANKS} REASON ${LOCKSTEP_NO_MPI} LABELS mpi ${T_LABELS})
-    return()
-  endif()
-  string(REPLACE "." "_" target test_${T_NAME})
-  add_executable(${target} ${T_SOURCES})
-  target_link_libraries(${target} PRIVATE ${T_LINK} lockstep_test_support)
-  lockstep_test_settings(${target})
-  if(LOCKSTEP_PRECOMPILED_TESTS)
-    target_precompile_headers(${target} REUSE_FROM lockstep_test_headers)
-  endif()
-  if(NOT T_TIMEOUT)
-    set(T_TIMEOUT 240)
-  endif()
-  if(LOCKSTEP_SANITIZE)
-    math(EXPR T_TIMEOUT "3 * ${T_TIMEOUT}")  # checked code, on a slow machine
-  endif()
-  string(REGEX REPLACE "\\..*" "" floor ${T_NAME})
-  if(T_RANKS)
-    foreach(ranks IN LISTS T_RANKS)
-      add_test(NAME ${T_NAME}.ranks${ranks} COMMAND ${LOCKSTEP_MPIRUN} -np ${ranks} $<TARGET_FILE:${target}>)
-      set_tests_properties(${T_NAME}.ranks${ranks} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${floor};mpi;${T_LABELS}"
-        PROCESSORS 2 ENVIRONMENT "${LOCKSTEP_RANKS_ENVIRONMENT}")
-    endforeach()
-  else()
-    set(environment ${LOCKSTEP_TEST_ENVIRONMENT})
-    if(T_STARTS_RANKS)
-      set(environment ${LOCKSTEP_RANKS_ENVIRONMENT})
-    endif()
-    set(parts ${T_NAME})
-    if(T_PARTS)
-      foreach(part RANGE 1 ${T_PARTS})
-        list(APPEND parts ${T_NAME}.part${part})
-      endforeach()
-      list(POP_FRONT parts)
-    endif()
-    set(part 0)
-    foreach(name IN LISTS parts)
-      set(share "")
-      if(T_PARTS)
-        set(share GTEST_TOTAL_SHARDS=${T_PARTS} GTEST_SHARD_INDEX=${part})
-      endif()
-      add_test(NAME ${name} COMMAND ${target})
-      # The long ones begin first, so that none of them is left over for one processor.
-      set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} COST ${T_TIMEOUT} LABELS "${floor};${T_LABELS}"
-        ENVIRONMENT "${environment};${share}")
-      math(EXPR part "${part} + 1")
-    endforeach()
-  endif()
 endfunction()

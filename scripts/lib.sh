@@ -23,6 +23,7 @@ build_jobs() {
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$repository}"
 export CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
 export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"  # precompiled headers are taken as they are
+export CCACHE_PCH_EXTSUM="${CCACHE_PCH_EXTSUM:-1}"  # and known by their text (lockstep_precompile)
 
 # What mpirun needs on a small machine, as root and in a container; tests/CMakeLists.txt says the same for ctest. Open MPI 5
 # has other names for some settings, PRTE_MCA_*; each version ignores those of the other. What the caller has set stays.

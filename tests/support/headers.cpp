@@ -1,2 +1,2 @@
-// Nothing: headers that tests share are precompiled for a program, and this is it (LOCKSTEP_PRECOMPILED_TESTS).
+// Nothing: headers that tests share are precompiled for a program, and this is it (LOCKSTEP_PRECOMPILED).
 int main() {}

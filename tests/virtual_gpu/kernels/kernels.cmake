@@ -45,7 +45,7 @@ function(lockstep_add_emulated_ops)
     lockstep_compile_settings(${program}_faults)
     add_dependencies(${program}_faults ${program})
     add_test(NAME ${T_NAME}.faults.${variant} COMMAND ${program}_faults)
-    set_tests_properties(${T_NAME}.${variant} ${T_NAME}.faults.${variant} PROPERTIES TIMEOUT 900
+    set_tests_properties(${T_NAME}.${variant} ${T_NAME}.faults.${variant} PROPERTIES TIMEOUT 900 COST 300
       LABELS "kernels;emulation" ENVIRONMENT "${LOCKSTEP_TEST_ENVIRONMENT};CUDA_VISIBLE_DEVICES=")
     set_property(TEST ${T_NAME}.faults.${variant} APPEND PROPERTY ENVIRONMENT
       GTEST_TOTAL_SHARDS=${LOCKSTEP_FAULT_SHARDS} GTEST_SHARD_INDEX=0)
