@@ -1,7 +1,6 @@
 #include <lockstep/comm/callback/callback_communicator.hpp>
 
 #include <cstring>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstddef>
 #include <vector>
 
 #include <lockstep/comm/cost/cost_file.hpp>

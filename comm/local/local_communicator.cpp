@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
-#include <type_traits>
 #include <utility>
 #include <vector>
 

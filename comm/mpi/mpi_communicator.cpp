@@ -200,35 +200,14 @@ class WorkerShare {
 };
 
 MPI_Datatype sum_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return MPI_FLOAT;
-    case DType::f64:
-      return MPI_DOUBLE;
-    case DType::i32:
-      return MPI_INT32_T;
-    case DType::i64:
-      return MPI_INT64_T;
-    case DType::u64:
-      return MPI_UINT64_T;
-    case DType::bf16:
-    case DType::f16:
-      return MPI_UINT16_T;  // with a reduction operation of our own
-    case DType::u8:
-      break;
-  }
-  return MPI_DATATYPE_NULL;
+  // Those of 16 bits with a reduction operation of our own; u8 has no sum.
+  static const MPI_Datatype kTypes[] = {MPI_FLOAT,         MPI_DOUBLE,  MPI_UINT16_T, MPI_UINT16_T,
+                                        MPI_DATATYPE_NULL, MPI_INT32_T, MPI_INT64_T,  MPI_UINT64_T};
+  return kTypes[static_cast<std::size_t>(dtype)];
 }
 
 MPI_Op sum_of(const Link& link, DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-      return link.add_bf16;
-    case DType::f16:
-      return link.add_f16;
-    default:
-      return MPI_SUM;
-  }
+  return dtype == DType::bf16 ? link.add_bf16 : dtype == DType::f16 ? link.add_f16 : MPI_SUM;
 }
 
 /// The type for moving data: only the width matters.

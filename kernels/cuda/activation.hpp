@@ -1,7 +1,5 @@
 #pragma once
 
-#include <type_traits>
-
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/cuda/port.hpp>
 
