@@ -14,7 +14,7 @@ namespace {
 constexpr std::uintptr_t kWorkspaceAlignment = 64;
 
 const char* pass_name(ConvPass pass) {
-  static constexpr std::string_view kNames[] = {"forward", "backward_data", "backward_weights"};
+  static constexpr const char* kNames[] = {"forward", "backward_data", "backward_weights"};
   return kNames[static_cast<std::size_t>(pass)];
 }
 

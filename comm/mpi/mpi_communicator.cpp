@@ -401,28 +401,19 @@ class MpiCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("reduce_scatter", stream, in);
-    detail::check_host("reduce_scatter", stream, out);
-    detail::check_summable("reduce_scatter", in.dtype);
-    detail::check_parts("reduce_scatter", in, out, size());
-    const bool in_place = detail::check_in_place("reduce_scatter", out, in, rank());
+    const bool in_place = detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "reduce_scatter", in.bytes(),
         [in, out, in_place](Link& link) { comm::reduce_scatter(link, in, out, in_place); });
   }
 
   void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("all_gather", stream, in);
-    detail::check_host("all_gather", stream, out);
-    detail::check_parts("all_gather", out, in, size());
-    const bool in_place = detail::check_in_place("all_gather", in, out, rank());
+    const bool in_place = detail::check_all_gather(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "all_gather", in.bytes(),
         [in, out, in_place](Link& link) { comm::all_gather(link, in, out, in_place); });
   }
 
   void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("all_to_all", stream, in);
-    detail::check_host("all_to_all", stream, out);
-    detail::check_exchange("all_to_all", in, out, size());
+    detail::check_all_to_all(Device::cpu(), stream, in, out, size());
     run(stream, "all_to_all", in.bytes(), [in, out](const Link& link) { comm::all_to_all(link, in, out); });
   }
 

@@ -106,11 +106,7 @@ void NcclExchange::all_reduce(Stream& stream, const TensorView& data) {
 }
 
 void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "reduce_scatter", stream, in);
-  detail::check_on(device_, "reduce_scatter", stream, out);
-  detail::check_summable("reduce_scatter", in.dtype);
-  detail::check_parts("reduce_scatter", in, out, size());
-  static_cast<void>(detail::check_in_place("reduce_scatter", out, in, rank()));  // NCCL compares the addresses itself
+  detail::check_reduce_scatter(device_, stream, in, out, rank(), size());  // NCCL finds that out itself
   run("reduce_scatter", in, [&] {
     return nccl_.reduce_scatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm_,
                                 stream.cuda_handle());
@@ -118,19 +114,14 @@ void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const Te
 }
 
 void NcclExchange::all_gather(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "all_gather", stream, in);
-  detail::check_on(device_, "all_gather", stream, out);
-  detail::check_parts("all_gather", out, in, size());
-  static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));  // as above
+  detail::check_all_gather(device_, stream, in, out, rank(), size());  // as above
   run("all_gather", in, [&] {
     return nccl_.all_gather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle());
   });
 }
 
 void NcclExchange::all_to_all(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "all_to_all", stream, in);
-  detail::check_on(device_, "all_to_all", stream, out);
-  detail::check_exchange("all_to_all", in, out, size());
+  detail::check_all_to_all(device_, stream, in, out, size());
   run("all_to_all", in, [&] {
     const std::size_t n = count_of(in) / static_cast<std::size_t>(size());
     ncclResult_t result = nccl_.group_start();

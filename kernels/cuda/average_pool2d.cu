@@ -6,8 +6,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 
 /// The divisor of a mean over these ranges. window: the size of the window when padding counts, else 0.

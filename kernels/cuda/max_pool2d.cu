@@ -5,8 +5,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 
 /// x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. pieces: of y.

@@ -120,3 +120,7 @@ __device__ inline std::int64_t grid_threads() {
 }
 
 }  // namespace lockstep::gpu
+
+namespace lockstep::ops::backend {
+using std::int64_t;  // the files of ops count in it
+}  // namespace lockstep::ops::backend

@@ -4,8 +4,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 
 // Memory-bound copies: each thread takes a piece of kCount channels, neighbouring threads neighbouring pieces, so that
