@@ -3,8 +3,11 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
+#include <lockstep/c/arguments.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::c {

@@ -248,48 +248,6 @@ module lockstep
     type(c_ptr) :: name = c_null_ptr
   end type
 
-  ! Calls of the same form.
-  abstract interface
-    function text_of_library() bind(C)
-      import :: c_ptr
-      type(c_ptr) :: text_of_library
-    end function
-    function call_on_handle(handle) bind(C)
-      import :: c_int32_t, c_ptr
-      type(c_ptr), value :: handle
-      integer(c_int32_t) :: call_on_handle
-    end function
-    function call_with_number(handle, number) bind(C)
-      import :: c_int32_t, c_int64_t, c_ptr
-      type(c_ptr), value :: handle
-      integer(c_int64_t), value :: number
-      integer(c_int32_t) :: call_with_number
-    end function
-    function call_with_path(handle, path, n) bind(C)
-      import :: c_char, c_int32_t, c_ptr, c_size_t
-      type(c_ptr), value :: handle
-      character(kind=c_char), intent(in) :: path(*)
-      integer(c_size_t), value :: n
-      integer(c_int32_t) :: call_with_path
-    end function
-  end interface
-  procedure(text_of_library), bind(C, name='lockstep_build_info') :: c_build_info
-  procedure(text_of_library), bind(C, name='lockstep_last_error') :: c_last_error
-  procedure(call_on_handle), bind(C, name='lockstep_context_destroy') :: c_context_destroy
-  procedure(call_on_handle), bind(C, name='lockstep_context_synchronize') :: c_context_synchronize
-  procedure(call_on_handle), bind(C, name='lockstep_comm_destroy') :: c_comm_destroy
-  procedure(call_on_handle), bind(C, name='lockstep_model_destroy') :: c_model_destroy
-  procedure(call_on_handle), bind(C, name='lockstep_trainer_abandon') :: c_trainer_abandon
-  procedure(call_on_handle), bind(C, name='lockstep_trainer_check') :: c_trainer_check
-  procedure(call_on_handle), bind(C, name='lockstep_trainer_average') :: c_trainer_average
-  procedure(call_on_handle), bind(C, name='lockstep_trainer_destroy') :: c_trainer_destroy
-  procedure(call_with_number), bind(C, name='lockstep_model_initialise') :: c_model_initialise
-  procedure(call_with_number), bind(C, name='lockstep_model_prepare') :: c_model_prepare
-  procedure(call_with_path), bind(C, name='lockstep_model_save') :: c_model_save
-  procedure(call_with_path), bind(C, name='lockstep_model_load') :: c_model_load
-  procedure(call_with_path), bind(C, name='lockstep_trainer_save') :: c_trainer_save
-  procedure(call_with_path), bind(C, name='lockstep_trainer_load') :: c_trainer_load
-
   interface
     function c_strlen(text) bind(C, name='strlen')
       import :: c_ptr, c_size_t
@@ -300,16 +258,34 @@ module lockstep
       import :: c_int32_t
       integer(c_int32_t) :: c_version
     end function
+    function c_build_info() bind(C, name='lockstep_build_info')
+      import :: c_ptr
+      type(c_ptr) :: c_build_info
+    end function
     function c_status_name(status) bind(C, name='lockstep_status_name')
       import :: c_int32_t, c_ptr
       integer(c_int32_t), value :: status
       type(c_ptr) :: c_status_name
+    end function
+    function c_last_error() bind(C, name='lockstep_last_error')
+      import :: c_ptr
+      type(c_ptr) :: c_last_error
     end function
     function c_context_create(options, context) bind(C, name='lockstep_context_create')
       import :: c_int32_t, lockstep_context, lockstep_context_options
       type(lockstep_context_options), intent(in) :: options
       type(lockstep_context), intent(out) :: context
       integer(c_int32_t) :: c_context_create
+    end function
+    function c_context_destroy(context) bind(C, name='lockstep_context_destroy')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: context
+      integer(c_int32_t) :: c_context_destroy
+    end function
+    function c_context_synchronize(context) bind(C, name='lockstep_context_synchronize')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: context
+      integer(c_int32_t) :: c_context_synchronize
     end function
     function c_context_memory(context, in_use, peak) bind(C, name='lockstep_context_memory')
       import :: c_int32_t, c_int64_t, c_ptr
@@ -349,6 +325,11 @@ module lockstep
       integer(c_int32_t), intent(out) :: largest
       integer(c_int32_t) :: c_comm_agree
     end function
+    function c_comm_destroy(comm) bind(C, name='lockstep_comm_destroy')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: comm
+      integer(c_int32_t) :: c_comm_destroy
+    end function
     function c_model_create(context, dtype, shape, ndim, model) bind(C, name='lockstep_model_create')
       import :: c_int32_t, c_int64_t, c_ptr, lockstep_model
       type(c_ptr), value :: context
@@ -378,6 +359,18 @@ module lockstep
       integer(c_int32_t), intent(out) :: node
       integer(c_int32_t) :: c_model_add
     end function
+    function c_model_initialise(model, seed) bind(C, name='lockstep_model_initialise')
+      import :: c_int32_t, c_int64_t, c_ptr
+      type(c_ptr), value :: model
+      integer(c_int64_t), value :: seed
+      integer(c_int32_t) :: c_model_initialise
+    end function
+    function c_model_prepare(model, max_batch) bind(C, name='lockstep_model_prepare')
+      import :: c_int32_t, c_int64_t, c_ptr
+      type(c_ptr), value :: model
+      integer(c_int64_t), value :: max_batch
+      integer(c_int32_t) :: c_model_prepare
+    end function
     function c_model_share(model, context, shared) bind(C, name='lockstep_model_share')
       import :: c_int32_t, c_ptr, lockstep_model
       type(c_ptr), value :: model, context
@@ -389,6 +382,25 @@ module lockstep
       type(c_ptr), value :: model, comm
       integer(c_int32_t), value :: root
       integer(c_int32_t) :: c_model_broadcast
+    end function
+    function c_model_save(model, path, n) bind(C, name='lockstep_model_save')
+      import :: c_char, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: model
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_size_t), value :: n
+      integer(c_int32_t) :: c_model_save
+    end function
+    function c_model_load(model, path, n) bind(C, name='lockstep_model_load')
+      import :: c_char, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: model
+      character(kind=c_char), intent(in) :: path(*)
+      integer(c_size_t), value :: n
+      integer(c_int32_t) :: c_model_load
+    end function
+    function c_model_destroy(model) bind(C, name='lockstep_model_destroy')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: model
+      integer(c_int32_t) :: c_model_destroy
     end function
     function c_parameter_count(model, count) bind(C, name='lockstep_parameter_count')
       import :: c_int32_t, c_ptr
@@ -416,6 +428,11 @@ module lockstep
       real(c_double), value :: learning_rate
       integer(c_int32_t) :: c_trainer_update
     end function
+    function c_trainer_abandon(trainer) bind(C, name='lockstep_trainer_abandon')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: trainer
+      integer(c_int32_t) :: c_trainer_abandon
+    end function
     function c_trainer_loss(trainer, wait, loss, step) bind(C, name='lockstep_trainer_loss')
       import :: c_double, c_int32_t, c_int64_t, c_ptr
       type(c_ptr), value :: trainer
@@ -430,11 +447,40 @@ module lockstep
       type(lockstep_report), intent(inout) :: report
       integer(c_int32_t) :: c_trainer_report
     end function
+    function c_trainer_check(trainer) bind(C, name='lockstep_trainer_check')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: trainer
+      integer(c_int32_t) :: c_trainer_check
+    end function
     function c_trainer_broadcast(trainer, root) bind(C, name='lockstep_trainer_broadcast')
       import :: c_int32_t, c_ptr
       type(c_ptr), value :: trainer
       integer(c_int32_t), value :: root
       integer(c_int32_t) :: c_trainer_broadcast
+    end function
+    function c_trainer_average(trainer) bind(C, name='lockstep_trainer_average')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: trainer
+      integer(c_int32_t) :: c_trainer_average
+    end function
+    function c_trainer_save(trainer, folder, n) bind(C, name='lockstep_trainer_save')
+      import :: c_char, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: trainer
+      character(kind=c_char), intent(in) :: folder(*)
+      integer(c_size_t), value :: n
+      integer(c_int32_t) :: c_trainer_save
+    end function
+    function c_trainer_load(trainer, folder, n) bind(C, name='lockstep_trainer_load')
+      import :: c_char, c_int32_t, c_ptr, c_size_t
+      type(c_ptr), value :: trainer
+      character(kind=c_char), intent(in) :: folder(*)
+      integer(c_size_t), value :: n
+      integer(c_int32_t) :: c_trainer_load
+    end function
+    function c_trainer_destroy(trainer) bind(C, name='lockstep_trainer_destroy')
+      import :: c_int32_t, c_ptr
+      type(c_ptr), value :: trainer
+      integer(c_int32_t) :: c_trainer_destroy
     end function
   end interface
 
