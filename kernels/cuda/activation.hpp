@@ -1,5 +1,7 @@
 #pragma once
 
+#include <type_traits>
+
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/kernels/cuda/port.hpp>
 

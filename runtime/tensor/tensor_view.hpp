@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <span>
+#include <string>
 
 #include <lockstep/runtime/base/dtype.hpp>
 #include <lockstep/runtime/machine/device.hpp>
