@@ -1,6 +1,5 @@
 #include <lockstep/comm/clock.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <span>
@@ -50,10 +49,6 @@ std::int64_t AlignedClock::at_rank0(std::int64_t own_ns) const {
   const double part = static_cast<double>(own_ns - begin.own_ns) / static_cast<double>(between);
   const auto drift = static_cast<double>(end.offset_ns - begin.offset_ns);
   return own_ns + begin.offset_ns + static_cast<std::int64_t>(std::llround(drift * part));
-}
-
-std::int64_t AlignedClock::error_ns() const {
-  return std::max(begin.error_ns, end.error_ns);
 }
 
 }  // namespace lockstep::comm

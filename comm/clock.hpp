@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 
@@ -26,7 +27,8 @@ struct AlignedClock {
   ClockReading begin;
   ClockReading end;
   [[nodiscard]] std::int64_t at_rank0(std::int64_t own_ns) const;
-  [[nodiscard]] std::int64_t error_ns() const;  ///< the larger of the two
+  /// The larger of the two.
+  [[nodiscard]] std::int64_t error_ns() const { return std::max(begin.error_ns, end.error_ns); }
 };
 
 }  // namespace lockstep::comm

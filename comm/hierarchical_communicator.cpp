@@ -91,31 +91,6 @@ void HierarchicalCommunicator::all_reduce(Stream& stream, const TensorView& data
   sums_.bytes += static_cast<std::int64_t>(data.bytes());
 }
 
-void HierarchicalCommunicator::reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) {
-  whole_->reduce_scatter(stream, in, out);
-}
-void HierarchicalCommunicator::all_gather(Stream& stream, const TensorView& in, const TensorView& out) {
-  whole_->all_gather(stream, in, out);
-}
-void HierarchicalCommunicator::all_to_all(Stream& stream, const TensorView& in, const TensorView& out) {
-  whole_->all_to_all(stream, in, out);
-}
-void HierarchicalCommunicator::broadcast(Stream& stream, const TensorView& data, int root) {
-  whole_->broadcast(stream, data, root);
-}
-void HierarchicalCommunicator::barrier(Stream& stream) {
-  whole_->barrier(stream);
-}
-void HierarchicalCommunicator::send(Stream& stream, const TensorView& data, int to) {
-  whole_->send(stream, data, to);
-}
-void HierarchicalCommunicator::recv(Stream& stream, const TensorView& data, int from) {
-  whole_->recv(stream, data, from);
-}
-std::unique_ptr<Communicator> HierarchicalCommunicator::split(int color, int key) {
-  return whole_->split(color, key);
-}
-
 void HierarchicalCommunicator::check() {
   whole_->check();
   within_->check();

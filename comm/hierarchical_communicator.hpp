@@ -32,15 +32,17 @@ class HierarchicalCommunicator final : public Communicator {
   [[nodiscard]] bool any_thread() const override { return whole_->any_thread(); }
   [[nodiscard]] bool can_be_captured() const override { return whole_->can_be_captured(); }
   void all_reduce(Stream& stream, const TensorView& data) override;
-  void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override;
-  void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override;
-  void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override;
-  void broadcast(Stream& stream, const TensorView& data, int root) override;
-  void barrier(Stream& stream) override;
-  void send(Stream& stream, const TensorView& data, int to) override;
-  void recv(Stream& stream, const TensorView& data, int from) override;
+  void reduce_scatter(Stream& s, const TensorView& in, const TensorView& out) override {
+    whole_->reduce_scatter(s, in, out);
+  }
+  void all_gather(Stream& s, const TensorView& in, const TensorView& out) override { whole_->all_gather(s, in, out); }
+  void all_to_all(Stream& s, const TensorView& in, const TensorView& out) override { whole_->all_to_all(s, in, out); }
+  void broadcast(Stream& s, const TensorView& data, int root) override { whole_->broadcast(s, data, root); }
+  void barrier(Stream& s) override { whole_->barrier(s); }
+  void send(Stream& s, const TensorView& data, int to) override { whole_->send(s, data, to); }
+  void recv(Stream& s, const TensorView& data, int from) override { whole_->recv(s, data, from); }
   /// Of the whole: its all_reduce() is flat.
-  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override;
+  [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override { return whole_->split(color, key); }
   void check() override;
   [[nodiscard]] CommunicatorCounts counts() const override;
   [[nodiscard]] std::unique_ptr<MemoryResource> exchange_memory() override { return whole_->exchange_memory(); }

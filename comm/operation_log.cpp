@@ -1,6 +1,7 @@
 #include <lockstep/comm/operation_log.hpp>
 
 #include <algorithm>
+#include <iterator>
 
 #include <lockstep/runtime/base/error.hpp>
 
@@ -56,23 +57,10 @@ std::size_t place_of(std::int64_t number) {
 }  // namespace
 
 std::string_view name_of(Operation operation) {
-  switch (operation) {
-    case Operation::all_reduce:
-      return "all_reduce";
-    case Operation::reduce_scatter:
-      return "reduce_scatter";
-    case Operation::all_gather:
-      return "all_gather";
-    case Operation::all_to_all:
-      return "all_to_all";
-    case Operation::broadcast:
-      return "broadcast";
-    case Operation::barrier:
-      return "barrier";
-    case Operation::split:
-      return "split";
-  }
-  return "unknown";
+  static constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
+                                                "broadcast",  "barrier",        "split"};
+  const auto number = static_cast<std::size_t>(operation);
+  return number < std::size(kNames) ? kNames[number] : "unknown";  // a log may hold any number
 }
 
 std::string IssuedOperation::text() const {

@@ -1,27 +1,16 @@
 #include <lockstep/kernels/activation.hpp>
 
+#include <iterator>
+
 #include <lockstep/kernels/operands.hpp>
 
 namespace lockstep::ops {
 
 std::string_view name_of(Activation kind) {
-  switch (kind) {
-    case Activation::gelu:
-      return "gelu";
-    case Activation::gelu_tanh:
-      return "gelu_tanh";
-    case Activation::silu:
-      return "silu";
-    case Activation::tanh:
-      return "tanh";
-    case Activation::sigmoid:
-      return "sigmoid";
-    case Activation::relu:
-      return "relu";
-    case Activation::identity:
-      return "identity";
-  }
-  throw UsageError(concat("activation: kind is ", static_cast<int>(kind), ", expected one of enum Activation"));
+  static constexpr std::string_view kNames[] = {"gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "relu", "identity"};
+  const auto number = static_cast<std::size_t>(kind);
+  require<UsageError>(number < std::size(kNames), "activation: kind is ", number, ", expected one of enum Activation");
+  return kNames[number];
 }
 
 void activation_forward(Context& context, Activation kind, const TensorView& x, const TensorView& y) {
@@ -29,9 +18,7 @@ void activation_forward(Context& context, Activation kind, const TensorView& x, 
   require_alike("activation_forward", {{x, "x"}, {y, "y"}});
   require_same_or_apart("activation_forward", {y, "y"}, {x, "x"});
   static_cast<void>(name_of(kind));  // UsageError for a value that is none
-  dispatch(context, "activation_forward", [=](auto& c) -> decltype(backend::activation_forward(c, kind, x, y)) {
-    backend::activation_forward(c, kind, x, y);
-  });
+  dispatch(context, "activation_forward", LOCKSTEP_BACKEND(activation_forward, kind, x, y));
 }
 
 void activation_backward(Context& context, Activation kind, const TensorView& x, const TensorView& dy,
@@ -41,9 +28,7 @@ void activation_backward(Context& context, Activation kind, const TensorView& x,
   require_same_or_apart("activation_backward", {dx, "dx"}, {dy, "dy"});
   require_same_or_apart("activation_backward", {dx, "dx"}, {x, "x"});
   static_cast<void>(name_of(kind));
-  dispatch(context, "activation_backward", [=](auto& c) -> decltype(backend::activation_backward(c, kind, x, dy, dx)) {
-    backend::activation_backward(c, kind, x, dy, dx);
-  });
+  dispatch(context, "activation_backward", LOCKSTEP_BACKEND(activation_backward, kind, x, dy, dx));
 }
 
 }  // namespace lockstep::ops

@@ -35,12 +35,8 @@ void activation_backward(Context& context, Activation kind, const TensorView& x,
                          const TensorView& dx);
 
 namespace backend {  // called after the checks of activation.cpp
-void activation_forward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& y);
-void activation_backward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& dy,
-                         const TensorView& dx);
-void activation_forward(CudaContext& context, Activation kind, const TensorView& x, const TensorView& y);
-void activation_backward(CudaContext& context, Activation kind, const TensorView& x, const TensorView& dy,
-                         const TensorView& dx);
+LOCKSTEP_BACKENDS(activation_forward);
+LOCKSTEP_BACKENDS(activation_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -27,10 +27,7 @@ void adam_update(Context& context, const AdamOptions& options, const ArenaUpdate
   }
   require<UsageError>(first_moment.given() && second_moment.given(), kOp, ": a moment is not given");
   require_adam_options(kOp, options, update.parameters.dtype);
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::adam_update(c, options, update, step, first_moment, second_moment)) {
-             backend::adam_update(c, options, update, step, first_moment, second_moment);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(adam_update, options, update, step, first_moment, second_moment));
 }
 
 }  // namespace lockstep::ops

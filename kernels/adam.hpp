@@ -28,10 +28,7 @@ void adam_update(Context& context, const AdamOptions& options, const ArenaUpdate
                  const TensorView& first_moment, const TensorView& second_moment);
 
 namespace backend {  // called after the checks of adam.cpp
-void adam_update(CpuContext&, const AdamOptions& options, const ArenaUpdate& update, const TensorView& step,
-                 const TensorView& first_moment, const TensorView& second_moment);
-void adam_update(CudaContext&, const AdamOptions& options, const ArenaUpdate& update, const TensorView& step,
-                 const TensorView& first_moment, const TensorView& second_moment);
+LOCKSTEP_BACKENDS(adam_update);
 }  // namespace backend
 
 }  // namespace lockstep::ops

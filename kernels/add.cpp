@@ -9,7 +9,7 @@ void add(Context& context, const TensorView& a, const TensorView& b, const Tenso
   require_alike("add", {{a, "a"}, {b, "b"}, {out, "out"}});
   require_same_or_apart("add", {out, "out"}, {a, "a"});
   require_same_or_apart("add", {out, "out"}, {b, "b"});
-  dispatch(context, "add", [=](auto& c) -> decltype(backend::add(c, a, b, out)) { backend::add(c, a, b, out); });
+  dispatch(context, "add", LOCKSTEP_BACKEND(add, a, b, out));
 }
 
 }  // namespace lockstep::ops

@@ -10,8 +10,7 @@ namespace lockstep::ops {
 void add(Context& context, const TensorView& a, const TensorView& b, const TensorView& out);
 
 namespace backend {  // called after the checks of add.cpp
-void add(CpuContext& context, const TensorView& a, const TensorView& b, const TensorView& out);
-void add(CudaContext& context, const TensorView& a, const TensorView& b, const TensorView& out);
+LOCKSTEP_BACKENDS(add);
 }  // namespace backend
 
 }  // namespace lockstep::ops

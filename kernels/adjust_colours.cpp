@@ -25,9 +25,7 @@ void adjust_colours(Context& context, const TensorView& images, const TensorView
   require_apart_from_table(kOp, {images, "images"}, {changes, "changes"});
   require_apart_from_table(kOp, {workspace, "workspace"}, {changes, "changes"});
   require_apart(kOp, {images, "images"}, {{workspace, "workspace"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::adjust_colours(c, images, changes, workspace)) {
-    backend::adjust_colours(c, images, changes, workspace);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(adjust_colours, images, changes, workspace));
 }
 
 }  // namespace lockstep::ops

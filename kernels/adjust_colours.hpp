@@ -30,8 +30,7 @@ inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< of an i
 void adjust_colours(Context& context, const TensorView& images, const TensorView& changes, const TensorView& workspace);
 
 namespace backend {  // called after the checks of adjust_colours.cpp
-void adjust_colours(CpuContext&, const TensorView& images, const TensorView& changes, const TensorView& workspace);
-void adjust_colours(CudaContext&, const TensorView& images, const TensorView& changes, const TensorView& workspace);
+LOCKSTEP_BACKENDS(adjust_colours);
 }  // namespace backend
 
 }  // namespace lockstep::ops

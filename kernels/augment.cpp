@@ -32,9 +32,7 @@ void augment(Context& context, const AugmentDesc& desc, const TensorView& images
                       ", images ", images.shape, ", expected one id an image");
   require<DTypeError>(sample_ids.dtype == DType::i64, kOp, ": sample_ids are ", sample_ids.dtype, ", expected i64");
   require_scalar(kOp, {epoch, "epoch"}, DType::i64);
-  if (valid.given()) {
-    require_scalar(kOp, {valid, "valid"}, DType::i64);
-  }
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   require<ShapeError>(out.shape.rank() == 4 && out.shape[0] == images.shape[0] && out.shape[1] == images.shape[1] &&
                           out.shape[2] == images.shape[2] && (out.shape[3] == 3 || out.shape[3] == 4),
                       kOp, ": out is ", out.shape, ", images are ", images.shape,
@@ -51,9 +49,7 @@ void augment(Context& context, const AugmentDesc& desc, const TensorView& images
   for (const TensorView* in : {&images, &sample_ids, &epoch, &valid}) {
     require<ShapeError>(!in->given() || !overlaps(out, *in), kOp, ": out overlaps an input");
   }
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::augment(c, desc, images, sample_ids, epoch, valid, out)) {
-    backend::augment(c, desc, images, sample_ids, epoch, valid, out);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(augment, desc, images, sample_ids, epoch, valid, out));
 }
 
 }  // namespace lockstep::ops

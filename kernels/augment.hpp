@@ -38,10 +38,7 @@ void augment(Context& context, const AugmentDesc& desc, const TensorView& images
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 
 namespace backend {  // called after the checks of augment.cpp
-void augment(CpuContext&, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
-             const TensorView& epoch, const TensorView& valid, const TensorView& out);
-void augment(CudaContext&, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
-             const TensorView& epoch, const TensorView& valid, const TensorView& out);
+LOCKSTEP_BACKENDS(augment);
 }  // namespace backend
 
 }  // namespace lockstep::ops

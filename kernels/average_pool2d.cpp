@@ -25,9 +25,7 @@ void average_pool2d_forward(Context& context, const PoolDesc& desc, AverageOver 
   require_images(kOp, {x, "x"});
   require_tensor(kOp, {y, "y"}, x.dtype, pooled_shape(desc, x.shape));
   require_apart(kOp, {y, "y"}, {{x, "x"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::average_pool2d_forward(c, desc, over, x, y)) {
-    backend::average_pool2d_forward(c, desc, over, x, y);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(average_pool2d_forward, desc, over, x, y));
 }
 
 void average_pool2d_backward(Context& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
@@ -37,9 +35,7 @@ void average_pool2d_backward(Context& context, const PoolDesc& desc, AverageOver
   require_images(kOp, {dx, "dx"});
   require_tensor(kOp, {dy, "dy"}, dx.dtype, pooled_shape(desc, dx.shape));
   require_apart(kOp, {dx, "dx"}, {{dy, "dy"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::average_pool2d_backward(c, desc, over, dy, dx)) {
-    backend::average_pool2d_backward(c, desc, over, dy, dx);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(average_pool2d_backward, desc, over, dy, dx));
 }
 
 void global_average_pool_forward(Context& context, const TensorView& x, const TensorView& y) {
@@ -47,9 +43,7 @@ void global_average_pool_forward(Context& context, const TensorView& x, const Te
   require_on(context.device(), kOp, {&x, &y});
   check_mean(kOp, {x, "x"}, {y, "y"});
   require_apart(kOp, {y, "y"}, {{x, "x"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::global_average_pool_forward(c, x, y)) {
-    backend::global_average_pool_forward(c, x, y);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(global_average_pool_forward, x, y));
 }
 
 void global_average_pool_backward(Context& context, const TensorView& dy, const TensorView& dx) {
@@ -57,9 +51,7 @@ void global_average_pool_backward(Context& context, const TensorView& dy, const 
   require_on(context.device(), kOp, {&dy, &dx});
   check_mean(kOp, {dx, "dx"}, {dy, "dy"});
   require_apart(kOp, {dx, "dx"}, {{dy, "dy"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::global_average_pool_backward(c, dy, dx)) {
-    backend::global_average_pool_backward(c, dy, dx);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(global_average_pool_backward, dy, dx));
 }
 
 }  // namespace lockstep::ops

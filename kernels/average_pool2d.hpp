@@ -26,18 +26,10 @@ void global_average_pool_forward(Context& context, const TensorView& x, const Te
 void global_average_pool_backward(Context& context, const TensorView& dy, const TensorView& dx);
 
 namespace backend {  // called after the checks of average_pool2d.cpp
-void average_pool2d_forward(CpuContext&, const PoolDesc& desc, AverageOver over, const TensorView& x,
-                            const TensorView& y);
-void average_pool2d_backward(CpuContext&, const PoolDesc& desc, AverageOver over, const TensorView& dy,
-                             const TensorView& dx);
-void global_average_pool_forward(CpuContext&, const TensorView& x, const TensorView& y);
-void global_average_pool_backward(CpuContext&, const TensorView& dy, const TensorView& dx);
-void average_pool2d_forward(CudaContext&, const PoolDesc& desc, AverageOver over, const TensorView& x,
-                            const TensorView& y);
-void average_pool2d_backward(CudaContext&, const PoolDesc& desc, AverageOver over, const TensorView& dy,
-                             const TensorView& dx);
-void global_average_pool_forward(CudaContext&, const TensorView& x, const TensorView& y);
-void global_average_pool_backward(CudaContext&, const TensorView& dy, const TensorView& dx);
+LOCKSTEP_BACKENDS(average_pool2d_forward);
+LOCKSTEP_BACKENDS(average_pool2d_backward);
+LOCKSTEP_BACKENDS(global_average_pool_forward);
+LOCKSTEP_BACKENDS(global_average_pool_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

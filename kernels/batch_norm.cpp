@@ -1,7 +1,6 @@
 #include <lockstep/kernels/batch_norm.hpp>
 
 #include <cstdint>
-#include <initializer_list>
 #include <string_view>
 
 #include <lockstep/kernels/detail/batch_norm_checks.hpp>
@@ -34,9 +33,7 @@ std::size_t batch_norm_workspace_bytes(const Context& context, const TensorView&
   constexpr std::string_view kOp = "batch_norm_workspace_bytes";
   check_input(kOp, x);
   require_on(context.device(), kOp, {&x});
-  return ask(context, kOp, [&](const auto& c) -> decltype(backend::batch_norm_workspace_bytes(c, x)) {
-    return backend::batch_norm_workspace_bytes(c, x);
-  });
+  return ask(context, kOp, LOCKSTEP_BACKEND(batch_norm_workspace_bytes, x));
 }
 
 void batch_norm_stats(Context& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
@@ -44,13 +41,11 @@ void batch_norm_stats(Context& context, const TensorView& x, const TensorView& v
   constexpr std::string_view kOp = "batch_norm_stats";
   require_on(context.device(), kOp, {&x, &valid, &stats, &workspace});
   check_input(kOp, x);
-  check_valid(kOp, valid);
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   check_workspace(kOp, context, x, workspace);
   check_apart(kOp, {{stats, "stats"}, {workspace, "workspace"}}, {{x, "x"}, {valid, "valid"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::batch_norm_stats(c, x, valid, stats, workspace)) {
-    backend::batch_norm_stats(c, x, valid, stats, workspace);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(batch_norm_stats, x, valid, stats, workspace));
 }
 
 void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats) {
@@ -62,9 +57,7 @@ void batch_norm_merge_stats(Context& context, const TensorView& parts, const Ten
   require_tensor(kOp, {parts, "parts"}, parts.dtype, Shape{parts.shape[0], parts.shape[1]});
   require_tensor(kOp, {stats, "stats"}, parts.dtype, Shape{parts.shape[1]});
   check_apart(kOp, {{stats, "stats"}}, {{parts, "parts"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::batch_norm_merge_stats(c, parts, stats)) {
-    backend::batch_norm_merge_stats(c, parts, stats);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(batch_norm_merge_stats, parts, stats));
 }
 
 void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
@@ -77,11 +70,8 @@ void batch_norm_finalize(Context& context, const TensorView& stats, const Tensor
   check_apart(kOp, {{running_mean, "running_mean"}, {running_var, "running_var"}, {coefficients, "coefficients"}},
               {{stats, "stats"}, {weight, "weight"}, {bias, "bias"}});
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_finalize(c, stats, weight, bias, epsilon, momentum,
-                                                                 running_mean, running_var, coefficients)) {
-             backend::batch_norm_finalize(c, stats, weight, bias, epsilon, momentum, running_mean, running_var,
-                                          coefficients);
-           });
+           LOCKSTEP_BACKEND(batch_norm_finalize, stats, weight, bias, epsilon, momentum, running_mean, running_var,
+                            coefficients));
 }
 
 void batch_norm_coefficients(Context& context, const TensorView& x, const TensorView& valid, const TensorView& weight,
@@ -92,7 +82,7 @@ void batch_norm_coefficients(Context& context, const TensorView& x, const Tensor
   require_on(context.device(), kOp,
              {&x, &valid, &weight, &bias, &stats, &running_mean, &running_var, &coefficients, &workspace});
   check_input(kOp, x);
-  check_valid(kOp, valid);
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   check_finalize(kOp, stats, weight, bias, epsilon, momentum, running_mean, running_var, coefficients);
   check_workspace(kOp, context, x, workspace);
@@ -103,13 +93,9 @@ void batch_norm_coefficients(Context& context, const TensorView& x, const Tensor
                {coefficients, "coefficients"},
                {workspace, "workspace"}},
               {{x, "x"}, {valid, "valid"}, {weight, "weight"}, {bias, "bias"}});
-  dispatch(
-      context, kOp,
-      [=](auto& c) -> decltype(backend::batch_norm_coefficients(c, x, valid, weight, bias, epsilon, momentum, stats,
-                                                                running_mean, running_var, coefficients, workspace)) {
-        backend::batch_norm_coefficients(c, x, valid, weight, bias, epsilon, momentum, stats, running_mean, running_var,
-                                         coefficients, workspace);
-      });
+  dispatch(context, kOp,
+           LOCKSTEP_BACKEND(batch_norm_coefficients, x, valid, weight, bias, epsilon, momentum, stats, running_mean,
+                            running_var, coefficients, workspace));
 }
 
 void batch_norm_finalize_inference(Context& context, const TensorView& running_mean, const TensorView& running_var,
@@ -129,11 +115,9 @@ void batch_norm_finalize_inference(Context& context, const TensorView& running_m
   require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected more than 0");
   check_apart(kOp, {{coefficients, "coefficients"}},
               {{running_mean, "running_mean"}, {running_var, "running_var"}, {weight, "weight"}, {bias, "bias"}});
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_finalize_inference(c, running_mean, running_var, weight, bias,
-                                                                           epsilon, coefficients)) {
-             backend::batch_norm_finalize_inference(c, running_mean, running_var, weight, bias, epsilon, coefficients);
-           });
+  dispatch(
+      context, kOp,
+      LOCKSTEP_BACKEND(batch_norm_finalize_inference, running_mean, running_var, weight, bias, epsilon, coefficients));
 }
 
 void batch_norm_apply(Context& context, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
@@ -141,11 +125,8 @@ void batch_norm_apply(Context& context, const TensorView& x, const TensorView& c
   constexpr std::string_view kOp = "batch_norm_apply";
   require_on(context.device(), kOp, {&x, &coefficients, &residual, &y, &mask});
   check_apply(kOp, x, coefficients, residual, relu, y, mask);
-  check_given(kOp, {residual, "residual"}, x.dtype, x.shape);
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_apply(c, x, coefficients, residual, relu, y, mask)) {
-             backend::batch_norm_apply(c, x, coefficients, residual, relu, y, mask);
-           });
+  require_tensor_if_given(kOp, {residual, "residual"}, x.dtype, x.shape);
+  dispatch(context, kOp, LOCKSTEP_BACKEND(batch_norm_apply, x, coefficients, residual, relu, y, mask));
 }
 
 void batch_norm_apply_pair(Context& context, const TensorView& x, const TensorView& coefficients,
@@ -159,10 +140,7 @@ void batch_norm_apply_pair(Context& context, const TensorView& x, const TensorVi
                  Shape{4, x.shape.back()});
   check_apart(kOp, {{y, "y"}, {mask, "mask"}}, {{residual_coefficients, "residual_coefficients"}});
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_apply_pair(c, x, coefficients, residual, residual_coefficients,
-                                                                   relu, y, mask)) {
-             backend::batch_norm_apply_pair(c, x, coefficients, residual, residual_coefficients, relu, y, mask);
-           });
+           LOCKSTEP_BACKEND(batch_norm_apply_pair, x, coefficients, residual, residual_coefficients, relu, y, mask));
 }
 
 void batch_norm_backward_reduce(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
@@ -174,7 +152,7 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
              {&dy, &dy2, &mask, &x, &coefficients, &valid, &sums, &dweight, &dbias, &masked, &workspace});
   check_backward(kOp, dy, dy2, mask, x, coefficients, valid, sums);
   check_gradients(kOp, mode, dweight, dbias, x);
-  check_given(kOp, {masked, "masked"}, x.dtype, x.shape);
+  require_tensor_if_given(kOp, {masked, "masked"}, x.dtype, x.shape);
   check_workspace(kOp, context, x, workspace);
   const TensorView none;
   check_apart(kOp,
@@ -186,11 +164,8 @@ void batch_norm_backward_reduce(Context& context, const TensorView& dy, const Te
               {{dy, "dy"}, {dy2, "dy2"}, {mask, "mask"}, {x, "x"}, {coefficients, "coefficients"}, {valid, "valid"}},
               {&dy, &dy2});
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_backward_reduce(c, dy, dy2, mask, x, coefficients, valid, mode,
-                                                                        sums, dweight, dbias, masked, workspace)) {
-             backend::batch_norm_backward_reduce(c, dy, dy2, mask, x, coefficients, valid, mode, sums, dweight, dbias,
-                                                 masked, workspace);
-           });
+           LOCKSTEP_BACKEND(batch_norm_backward_reduce, dy, dy2, mask, x, coefficients, valid, mode, sums, dweight,
+                            dbias, masked, workspace));
 }
 
 void batch_norm_backward_apply(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
@@ -202,7 +177,7 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
   check_backward(kOp, dy, dy2, mask, x, coefficients, valid, sums);
   require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   require_tensor(kOp, {dx, "dx"}, x.dtype, x.shape);
-  check_given(kOp, {dresidual, "dresidual"}, x.dtype, x.shape);
+  require_tensor_if_given(kOp, {dresidual, "dresidual"}, x.dtype, x.shape);
   check_apart(kOp, {{dx, "dx"}, {dresidual, "dresidual"}},
               {{dy, "dy"},
                {dy2, "dy2"},
@@ -213,11 +188,9 @@ void batch_norm_backward_apply(Context& context, const TensorView& dy, const Ten
                {stats, "stats"},
                {valid, "valid"}},
               {&dy, &dy2});
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_backward_apply(c, dy, dy2, mask, x, coefficients, sums, stats,
-                                                                       valid, dx, dresidual)) {
-             backend::batch_norm_backward_apply(c, dy, dy2, mask, x, coefficients, sums, stats, valid, dx, dresidual);
-           });
+  dispatch(
+      context, kOp,
+      LOCKSTEP_BACKEND(batch_norm_backward_apply, dy, dy2, mask, x, coefficients, sums, stats, valid, dx, dresidual));
 }
 
 void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, const TensorView& dy2,
@@ -261,10 +234,7 @@ void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, con
     return;
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_backward_reduce_pair(c, dy, dy2, mask, first, second, valid,
-                                                                             masked, workspace)) {
-             backend::batch_norm_backward_reduce_pair(c, dy, dy2, mask, first, second, valid, masked, workspace);
-           });
+           LOCKSTEP_BACKEND(batch_norm_backward_reduce_pair, dy, dy2, mask, first, second, valid, masked, workspace));
 }
 
 void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
@@ -298,10 +268,7 @@ void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const
     }
     return;
   }
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_backward_apply_pair(c, g, first, second, stats, valid)) {
-             backend::batch_norm_backward_apply_pair(c, g, first, second, stats, valid);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(batch_norm_backward_apply_pair, g, first, second, stats, valid));
 }
 
 }  // namespace lockstep::ops

@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include <lockstep/kernels/backend.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
@@ -111,27 +110,17 @@ void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const
                                     const NormBackward& second, const TensorView& stats, const TensorView& valid);
 
 namespace backend {  // called after the checks of batch_norm.cpp; a host backend checks the value of valid
-OnContext<CpuContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
-OnContext<CpuContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
-OnContext<CpuContext, decltype(ops::batch_norm_coefficients)> batch_norm_coefficients;
-OnContext<CpuContext, decltype(ops::batch_norm_merge_stats)> batch_norm_merge_stats;
-OnContext<CpuContext, decltype(ops::batch_norm_finalize)> batch_norm_finalize;
-OnContext<CpuContext, decltype(ops::batch_norm_finalize_inference)> batch_norm_finalize_inference;
-OnContext<CpuContext, decltype(ops::batch_norm_apply)> batch_norm_apply;
-OnContext<CpuContext, decltype(ops::batch_norm_apply_pair)> batch_norm_apply_pair;
-OnContext<CpuContext, decltype(ops::batch_norm_backward_reduce)> batch_norm_backward_reduce;
-OnContext<CpuContext, decltype(ops::batch_norm_backward_apply)> batch_norm_backward_apply;
+LOCKSTEP_BACKENDS(batch_norm_workspace_bytes);
+LOCKSTEP_BACKENDS(batch_norm_stats);
+LOCKSTEP_BACKENDS(batch_norm_coefficients);
+LOCKSTEP_BACKENDS(batch_norm_merge_stats);
+LOCKSTEP_BACKENDS(batch_norm_finalize);
+LOCKSTEP_BACKENDS(batch_norm_finalize_inference);
+LOCKSTEP_BACKENDS(batch_norm_apply);
+LOCKSTEP_BACKENDS(batch_norm_apply_pair);
+LOCKSTEP_BACKENDS(batch_norm_backward_reduce);
+LOCKSTEP_BACKENDS(batch_norm_backward_apply);
 
-OnContext<CudaContext, decltype(ops::batch_norm_workspace_bytes)> batch_norm_workspace_bytes;
-OnContext<CudaContext, decltype(ops::batch_norm_stats)> batch_norm_stats;
-OnContext<CudaContext, decltype(ops::batch_norm_coefficients)> batch_norm_coefficients;
-OnContext<CudaContext, decltype(ops::batch_norm_merge_stats)> batch_norm_merge_stats;
-OnContext<CudaContext, decltype(ops::batch_norm_finalize)> batch_norm_finalize;
-OnContext<CudaContext, decltype(ops::batch_norm_finalize_inference)> batch_norm_finalize_inference;
-OnContext<CudaContext, decltype(ops::batch_norm_apply)> batch_norm_apply;
-OnContext<CudaContext, decltype(ops::batch_norm_apply_pair)> batch_norm_apply_pair;
-OnContext<CudaContext, decltype(ops::batch_norm_backward_reduce)> batch_norm_backward_reduce;
-OnContext<CudaContext, decltype(ops::batch_norm_backward_apply)> batch_norm_backward_apply;
 OnContext<CudaContext, decltype(ops::batch_norm_backward_reduce_pair)> batch_norm_backward_reduce_pair;
 OnContext<CudaContext, decltype(ops::batch_norm_backward_apply_pair)> batch_norm_backward_apply_pair;
 }  // namespace backend

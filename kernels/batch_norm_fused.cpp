@@ -17,9 +17,7 @@ bool batch_norm_fits(const Context& context, const TensorView& x, NormPass pass)
   constexpr std::string_view kOp = "batch_norm_fits";
   check_input(kOp, x);
   require_on(context.device(), kOp, {&x});
-  return ask(context, kOp, [&](const auto& c) -> decltype(backend::batch_norm_fits(c, x, pass)) {
-    return backend::batch_norm_fits(c, x, pass);
-  });
+  return ask(context, kOp, LOCKSTEP_BACKEND(batch_norm_fits, x, pass));
 }
 
 bool batch_norm_fits_chip(const ChipMemory& chip, const TensorView& x, NormPass pass) {
@@ -45,10 +43,10 @@ void batch_norm_fused_forward(Context& context, const TensorView& x, const Tenso
              {&x, &valid, &weight, &bias, &residual, &stats, &running_mean, &running_var, &coefficients, &y, &mask,
               &workspace});
   check_input(kOp, x);
-  check_valid(kOp, valid);
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   check_finalize(kOp, stats, weight, bias, epsilon, momentum, running_mean, running_var, coefficients);
-  check_given(kOp, {residual, "residual"}, x.dtype, x.shape);
+  require_tensor_if_given(kOp, {residual, "residual"}, x.dtype, x.shape);
   require_tensor(kOp, {y, "y"}, x.dtype, x.shape);
   check_mask(kOp, mask, x.numel());
   require<UsageError>(relu || !mask.given(), kOp, ": mask is given without relu");
@@ -70,12 +68,8 @@ void batch_norm_fused_forward(Context& context, const TensorView& x, const Tenso
     return;
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_fused_forward(c, x, valid, weight, bias, epsilon, momentum,
-                                                                      residual, relu, stats, running_mean, running_var,
-                                                                      coefficients, y, mask, workspace)) {
-             backend::batch_norm_fused_forward(c, x, valid, weight, bias, epsilon, momentum, residual, relu, stats,
-                                               running_mean, running_var, coefficients, y, mask, workspace);
-           });
+           LOCKSTEP_BACKEND(batch_norm_fused_forward, x, valid, weight, bias, epsilon, momentum, residual, relu, stats,
+                            running_mean, running_var, coefficients, y, mask, workspace));
 }
 
 void batch_norm_fused_backward(Context& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
@@ -89,7 +83,7 @@ void batch_norm_fused_backward(Context& context, const TensorView& dy, const Ten
   check_backward(kOp, dy, dy2, mask, x, coefficients, valid, sums);
   require_tensor(kOp, {stats, "stats"}, accumulation_dtype(x.dtype), Shape{2 * x.shape.back() + 1});
   check_gradients(kOp, mode, dweight, dbias, x);
-  check_given(kOp, {masked, "masked"}, x.dtype, x.shape);
+  require_tensor_if_given(kOp, {masked, "masked"}, x.dtype, x.shape);
   require<UsageError>(masked.given() || !dy2.given(), kOp, ": dy2 is given without masked");
   require_tensor(kOp, {dx, "dx"}, x.dtype, x.shape);
   check_workspace(kOp, context, x, workspace);
@@ -116,13 +110,9 @@ void batch_norm_fused_backward(Context& context, const TensorView& dy, const Ten
                               sums, stats, valid, dx, {});
     return;
   }
-  dispatch(
-      context, kOp,
-      [=](auto& c) -> decltype(backend::batch_norm_fused_backward(c, dy, dy2, mask, x, coefficients, stats, valid, mode,
-                                                                  sums, dweight, dbias, masked, dx, workspace)) {
-        backend::batch_norm_fused_backward(c, dy, dy2, mask, x, coefficients, stats, valid, mode, sums, dweight, dbias,
-                                           masked, dx, workspace);
-      });
+  dispatch(context, kOp,
+           LOCKSTEP_BACKEND(batch_norm_fused_backward, dy, dy2, mask, x, coefficients, stats, valid, mode, sums,
+                            dweight, dbias, masked, dx, workspace));
 }
 
 }  // namespace lockstep::ops

@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/dispatch.hpp>
 
 namespace lockstep::ops {
 
@@ -46,9 +47,8 @@ void batch_norm_fused_backward(Context& context, const TensorView& dy, const Ten
                                const TensorView& dx, const TensorView& workspace);
 
 namespace backend {  // called after the checks of batch_norm_fused.cpp
-OnContext<CpuContext, decltype(ops::batch_norm_fits)> batch_norm_fits;
+LOCKSTEP_BACKENDS(batch_norm_fits);
 
-OnContext<CudaContext, decltype(ops::batch_norm_fits)> batch_norm_fits;
 OnContext<CudaContext, decltype(ops::batch_norm_fused_forward)> batch_norm_fused_forward;
 OnContext<CudaContext, decltype(ops::batch_norm_fused_backward)> batch_norm_fused_backward;
 }  // namespace backend

@@ -19,7 +19,7 @@ void batch_norm_coefficients_given(Context& context, const TensorView& x, const 
       context.device(), kOp,
       {&x, &valid, &sums, &shift, &weight, &bias, &stats, &running_mean, &running_var, &coefficients, &workspace});
   check_input(kOp, x);
-  check_valid(kOp, valid);
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   const DType parameters = accumulation_dtype(x.dtype);
   require_tensor(kOp, {sums, "sums"}, parameters, Shape{2, x.shape.back()});
   require_tensor(kOp, {shift, "shift"}, parameters, Shape{x.shape.back()});
@@ -35,12 +35,8 @@ void batch_norm_coefficients_given(Context& context, const TensorView& x, const 
               {{x, "x"}, {valid, "valid"}, {sums, "sums"}, {shift, "shift"}, {weight, "weight"}, {bias, "bias"}},
               {&shift});
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_coefficients_given(c, x, valid, sums, shift, weight, bias,
-                                                                           epsilon, momentum, stats, running_mean,
-                                                                           running_var, coefficients, workspace)) {
-             backend::batch_norm_coefficients_given(c, x, valid, sums, shift, weight, bias, epsilon, momentum, stats,
-                                                    running_mean, running_var, coefficients, workspace);
-           });
+           LOCKSTEP_BACKEND(batch_norm_coefficients_given, x, valid, sums, shift, weight, bias, epsilon, momentum,
+                            stats, running_mean, running_var, coefficients, workspace));
 }
 
 void batch_norm_gradients_given(Context& context, const TensorView& sum_g, const TensorView& sum_gx, GradMode mode,
@@ -60,10 +56,7 @@ void batch_norm_gradients_given(Context& context, const TensorView& sum_g, const
                {mode == GradMode::ignore ? none : dweight, "dweight"},
                {mode == GradMode::ignore ? none : dbias, "dbias"}},
               {{sum_g, "sum_g"}, {sum_gx, "sum_gx"}});
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_gradients_given(c, sum_g, sum_gx, mode, sums, dweight, dbias)) {
-             backend::batch_norm_gradients_given(c, sum_g, sum_gx, mode, sums, dweight, dbias);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(batch_norm_gradients_given, sum_g, sum_gx, mode, sums, dweight, dbias));
 }
 
 }  // namespace lockstep::ops

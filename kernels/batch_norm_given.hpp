@@ -1,6 +1,7 @@
 #pragma once
 
 #include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/dispatch.hpp>
 
 namespace lockstep::ops {
 
@@ -27,11 +28,8 @@ void batch_norm_gradients_given(Context& context, const TensorView& sum_g, const
                                 const TensorView& sums, const TensorView& dweight, const TensorView& dbias);
 
 namespace backend {  // called after the checks of batch_norm_given.cpp
-OnContext<CpuContext, decltype(ops::batch_norm_coefficients_given)> batch_norm_coefficients_given;
-OnContext<CpuContext, decltype(ops::batch_norm_gradients_given)> batch_norm_gradients_given;
-
-OnContext<CudaContext, decltype(ops::batch_norm_coefficients_given)> batch_norm_coefficients_given;
-OnContext<CudaContext, decltype(ops::batch_norm_gradients_given)> batch_norm_gradients_given;
+LOCKSTEP_BACKENDS(batch_norm_coefficients_given);
+LOCKSTEP_BACKENDS(batch_norm_gradients_given);
 }  // namespace backend
 
 }  // namespace lockstep::ops

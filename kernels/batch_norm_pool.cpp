@@ -28,9 +28,7 @@ void check_backward(std::string_view op, const PoolDesc& desc, const TensorView&
                     const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                     const TensorView& sums) {
   check_pool(op, desc, x, coefficients, {dy, "dy"}, index);
-  if (valid.given()) {
-    require_scalar(op, {valid, "valid"}, DType::i64);
-  }
+  require_scalar_if_given(op, {valid, "valid"}, DType::i64);
   require_tensor(op, {sums, "sums"}, accumulation_dtype(x.dtype), Shape{2, x.shape[3]});
 }
 
@@ -43,10 +41,7 @@ void batch_norm_pool_forward(Context& context, const PoolDesc& desc, const Tenso
   check_pool(kOp, desc, x, coefficients, {y, "y"}, index);
   require_apart(kOp, {y, "y"}, {{x, "x"}, {coefficients, "coefficients"}});
   require_apart(kOp, {index, "index"}, {{x, "x"}, {coefficients, "coefficients"}, {y, "y"}});
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_pool_forward(c, desc, x, coefficients, y, index)) {
-             backend::batch_norm_pool_forward(c, desc, x, coefficients, y, index);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(batch_norm_pool_forward, desc, x, coefficients, y, index));
 }
 
 void batch_norm_pool_backward_reduce(Context& context, const PoolDesc& desc, const TensorView& dy,
@@ -72,11 +67,8 @@ void batch_norm_pool_backward_reduce(Context& context, const PoolDesc& desc, con
     require_apart(kOp, {dweight, "dweight"}, {{dbias, "dbias"}});
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_pool_backward_reduce(c, desc, dy, index, x, coefficients, valid,
-                                                                             mode, sums, dweight, dbias, workspace)) {
-             backend::batch_norm_pool_backward_reduce(c, desc, dy, index, x, coefficients, valid, mode, sums, dweight,
-                                                      dbias, workspace);
-           });
+           LOCKSTEP_BACKEND(batch_norm_pool_backward_reduce, desc, dy, index, x, coefficients, valid, mode, sums,
+                            dweight, dbias, workspace));
 }
 
 void batch_norm_pool_backward_apply(Context& context, const PoolDesc& desc, const TensorView& dy,
@@ -97,10 +89,7 @@ void batch_norm_pool_backward_apply(Context& context, const PoolDesc& desc, cons
                  {stats, "stats"},
                  {valid, "valid"}});
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::batch_norm_pool_backward_apply(c, desc, dy, index, x, coefficients, sums,
-                                                                            stats, valid, dx)) {
-             backend::batch_norm_pool_backward_apply(c, desc, dy, index, x, coefficients, sums, stats, valid, dx);
-           });
+           LOCKSTEP_BACKEND(batch_norm_pool_backward_apply, desc, dy, index, x, coefficients, sums, stats, valid, dx));
 }
 
 }  // namespace lockstep::ops

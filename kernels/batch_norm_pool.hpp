@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include <lockstep/kernels/batch_norm.hpp>
+#include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/kernels/pool2d.hpp>
 
 namespace lockstep::ops {
@@ -41,13 +42,9 @@ void batch_norm_pool_backward_apply(Context& context, const PoolDesc& desc, cons
                                     const TensorView& dx);
 
 namespace backend {  // called after the checks of batch_norm_pool.cpp; a host backend checks the value of valid
-OnContext<CpuContext, decltype(ops::batch_norm_pool_forward)> batch_norm_pool_forward;
-OnContext<CpuContext, decltype(ops::batch_norm_pool_backward_reduce)> batch_norm_pool_backward_reduce;
-OnContext<CpuContext, decltype(ops::batch_norm_pool_backward_apply)> batch_norm_pool_backward_apply;
-
-OnContext<CudaContext, decltype(ops::batch_norm_pool_forward)> batch_norm_pool_forward;
-OnContext<CudaContext, decltype(ops::batch_norm_pool_backward_reduce)> batch_norm_pool_backward_reduce;
-OnContext<CudaContext, decltype(ops::batch_norm_pool_backward_apply)> batch_norm_pool_backward_apply;
+LOCKSTEP_BACKENDS(batch_norm_pool_forward);
+LOCKSTEP_BACKENDS(batch_norm_pool_backward_reduce);
+LOCKSTEP_BACKENDS(batch_norm_pool_backward_apply);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -48,9 +48,7 @@ void clip_factor(Context& context, double max_norm, const ClipScalars& scalars) 
                       ", expected a number of at least 0");
   require<UsageError>(s.squared_norm.given() || (max_norm == 0 && !s.norm.given()), kOp,
                       ": squared_norm is not given, expected it beside max_norm and norm");
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::clip_factor(c, max_norm, scalars)) {
-    backend::clip_factor(c, max_norm, scalars);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(clip_factor, max_norm, scalars));
 }
 
 }  // namespace lockstep::ops

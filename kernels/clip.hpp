@@ -37,8 +37,7 @@ struct ClipScalars {
 void clip_factor(Context& context, double max_norm, const ClipScalars& scalars);
 
 namespace backend {  // called after the checks of clip.cpp
-void clip_factor(CpuContext&, double max_norm, const ClipScalars& scalars);
-void clip_factor(CudaContext&, double max_norm, const ClipScalars& scalars);
+LOCKSTEP_BACKENDS(clip_factor);
 }  // namespace backend
 
 }  // namespace lockstep::ops

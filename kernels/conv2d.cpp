@@ -14,15 +14,8 @@ namespace {
 constexpr std::uintptr_t kWorkspaceAlignment = 64;
 
 const char* pass_name(ConvPass pass) {
-  switch (pass) {
-    case ConvPass::forward:
-      return "forward";
-    case ConvPass::backward_data:
-      return "backward_data";
-    case ConvPass::backward_weights:
-      break;
-  }
-  return "backward_weights";
+  static constexpr const char* kNames[] = {"forward", "backward_data", "backward_weights"};
+  return kNames[static_cast<std::size_t>(pass)];
 }
 
 /// Checks everything but the window, which y_shape() checks.

@@ -48,6 +48,31 @@ inline void require_workspace(std::string_view op, const TensorView& workspace, 
 }
 
 namespace detail {
+template <class Concrete, class Function>
+struct OnContext;
+template <class Concrete, class Result, class... Arguments>
+struct OnContext<Concrete, Result(Context&, Arguments...)> {
+  using Type = Result(Concrete&, Arguments...);
+};
+template <class Concrete, class Result, class... Arguments>
+struct OnContext<Concrete, Result(const Context&, Arguments...)> {
+  using Type = Result(const Concrete&, Arguments...);
+};
+}  // namespace detail
+
+/// The type of an op with a concrete context in place of Context. In a contract, `OnContext<CpuContext,
+/// decltype(ops::batch_norm_stats)> batch_norm_stats;` declares the function of the host's backend without repeating
+/// its arguments.
+template <class Concrete, class Function>
+using OnContext = typename detail::OnContext<Concrete, Function>::Type;
+
+/// In a contract, inside of namespace backend: declares the overloads of `op` for the host's and the GPU's backend,
+/// with its arguments.
+#define LOCKSTEP_BACKENDS(op)                  \
+  OnContext<CpuContext, decltype(ops::op)> op; \
+  OnContext<CudaContext, decltype(ops::op)> op
+
+namespace detail {
 // Every build declares the CUDA overloads of the library's ops. A build without CUDA does not define them, and compiles
 // its ops with LOCKSTEP_HAS_CUDA=0. An op outside of the library sets nothing: it has the overloads that it declares.
 #if defined(LOCKSTEP_HAS_CUDA) && !LOCKSTEP_HAS_CUDA
@@ -61,9 +86,7 @@ constexpr bool kCudaOverloads = true;
 /// (views are values), because a worker stream runs it later. UnsupportedError(op, device) when the op has no overload
 /// for the device. In the .cpp files of ops:
 ///
-///   dispatch(ctx, "relu_forward", [=](auto& c) -> decltype(backend::relu_forward(c, x, y)) {
-///     backend::relu_forward(c, x, y);
-///   });
+///   dispatch(ctx, "relu_forward", LOCKSTEP_BACKEND(relu_forward, x, y));
 template <class F>
 void dispatch(Context& context, std::string_view op, F f) {
   if (context.device().kind == DeviceKind::cpu) {
@@ -96,5 +119,10 @@ auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result
   }
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
 }
+
+/// For dispatch() and ask(): calls backend::op with the concrete context and these arguments, which it captures by
+/// value.
+#define LOCKSTEP_BACKEND(op, ...) \
+  [=](auto& concrete) -> decltype(backend::op(concrete, __VA_ARGS__)) { return backend::op(concrete, __VA_ARGS__); }
 
 }  // namespace lockstep::ops

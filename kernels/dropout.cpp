@@ -26,9 +26,7 @@ void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample
   require_same_or_apart(kOp, {y, "y"}, {x, "x"});
   require<ShapeError>(!overlaps(y, sample_ids) && !overlaps(y, epoch), kOp, ": y overlaps sample_ids or epoch");
   require<UsageError>(desc.rate >= 0 && desc.rate < 1, kOp, ": rate is ", desc.rate, ", expected [0, 1)");
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::dropout(c, desc, sample_ids, epoch, x, y)) {
-    backend::dropout(c, desc, sample_ids, epoch, x, y);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(dropout, desc, sample_ids, epoch, x, y));
 }
 
 }  // namespace lockstep::ops

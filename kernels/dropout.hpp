@@ -29,10 +29,7 @@ void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample
              const TensorView& x, const TensorView& y);
 
 namespace backend {  // called after the checks of dropout.cpp
-void dropout(CpuContext&, const DropoutDesc& desc, const TensorView& sample_ids, const TensorView& epoch,
-             const TensorView& x, const TensorView& y);
-void dropout(CudaContext&, const DropoutDesc& desc, const TensorView& sample_ids, const TensorView& epoch,
-             const TensorView& x, const TensorView& y);
+LOCKSTEP_BACKENDS(dropout);
 /// Random words below this threshold drop their element.
 [[nodiscard]] std::uint32_t dropout_threshold(double rate);
 }  // namespace backend

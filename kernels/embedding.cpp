@@ -35,12 +35,8 @@ void embedding_forward(Context& context, const TensorView& table, const TensorVi
   check_table(kOp, {table, "table"});
   const std::int64_t width = table.shape[1];
   require_tensor(kOp, {y, "y"}, table.dtype, check_ids(kOp, ids, width));
-  if (positions.given()) {
-    require_tensor(kOp, {positions, "positions"}, table.dtype, Shape{ids.shape.back(), width});
-  }
-  if (valid.given()) {
-    require_scalar(kOp, {valid, "valid"}, DType::i64);
-  }
+  require_tensor_if_given(kOp, {positions, "positions"}, table.dtype, Shape{ids.shape.back(), width});
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   require_apart(kOp, {y, "y"},
                 {{table, "table"}, {ids, "ids"}, {positions, "positions"}, {valid, "valid"}, {bad_ids, "bad_ids"}});
   if (bad_ids.given()) {
@@ -48,10 +44,7 @@ void embedding_forward(Context& context, const TensorView& table, const TensorVi
     require_apart(kOp, {bad_ids, "bad_ids"},
                   {{table, "table"}, {ids, "ids"}, {positions, "positions"}, {valid, "valid"}});
   }
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::embedding_forward(c, table, ids, positions, valid, y, bad_ids)) {
-             backend::embedding_forward(c, table, ids, positions, valid, y, bad_ids);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(embedding_forward, table, ids, positions, valid, y, bad_ids));
 }
 
 std::size_t embedding_backward_workspace_bytes(const Context& context, const TensorView& dtable) {
@@ -79,9 +72,7 @@ void embedding_backward(Context& context, const TensorView& dy, const TensorView
     require_workspace(kOp, workspace, bytes, alignof(std::int32_t));
     require_apart(kOp, {workspace, "workspace"}, {{dy, "dy"}, {ids, "ids"}, {dtable, "dtable"}});
   }
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::embedding_backward(c, dy, ids, mode, dtable, workspace)) {
-    backend::embedding_backward(c, dy, ids, mode, dtable, workspace);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(embedding_backward, dy, ids, mode, dtable, workspace));
 }
 
 }  // namespace lockstep::ops

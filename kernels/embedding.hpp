@@ -34,15 +34,8 @@ void embedding_backward(Context& context, const TensorView& dy, const TensorView
                         const TensorView& dtable, const TensorView& workspace);
 
 namespace backend {  // called after the checks of embedding.cpp
-void embedding_forward(CpuContext& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
-                       const TensorView& valid, const TensorView& y, const TensorView& bad_ids);
-void embedding_backward(CpuContext& context, const TensorView& dy, const TensorView& ids, GradMode mode,
-                        const TensorView& dtable, const TensorView& workspace);
-void embedding_forward(CudaContext& context, const TensorView& table, const TensorView& ids,
-                       const TensorView& positions, const TensorView& valid, const TensorView& y,
-                       const TensorView& bad_ids);
-void embedding_backward(CudaContext& context, const TensorView& dy, const TensorView& ids, GradMode mode,
-                        const TensorView& dtable, const TensorView& workspace);
+LOCKSTEP_BACKENDS(embedding_forward);
+LOCKSTEP_BACKENDS(embedding_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -39,9 +39,7 @@ void erase_and_mix(Context& context, const std::array<std::uint8_t, 3>& fill, co
   }
   require_apart_from_table(kOp, {out, "out"}, {erasures, "erasures"});
   require_apart_from_table(kOp, {out, "out"}, {mixtures, "mixtures"});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::erase_and_mix(c, fill, images, erasures, mixtures, out)) {
-    backend::erase_and_mix(c, fill, images, erasures, mixtures, out);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(erase_and_mix, fill, images, erasures, mixtures, out));
 }
 
 }  // namespace lockstep::ops

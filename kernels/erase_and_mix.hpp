@@ -31,10 +31,7 @@ void erase_and_mix(Context& context, const std::array<std::uint8_t, 3>& fill, co
                    const TensorView& erasures, const TensorView& mixtures, const TensorView& out);
 
 namespace backend {  // called after the checks of erase_and_mix.cpp
-void erase_and_mix(CpuContext&, const std::array<std::uint8_t, 3>& fill, const TensorView& images,
-                   const TensorView& erasures, const TensorView& mixtures, const TensorView& out);
-void erase_and_mix(CudaContext&, const std::array<std::uint8_t, 3>& fill, const TensorView& images,
-                   const TensorView& erasures, const TensorView& mixtures, const TensorView& out);
+LOCKSTEP_BACKENDS(erase_and_mix);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -27,7 +27,7 @@ void fill(Context& context, double value, const TensorView& out) {
   require<ShapeError>(out.is_contiguous(), "fill: out is ", out.shape, " with strides ", out.strides,
                       ", expected a contiguous tensor");
   require<UsageError>(fits(value, out.dtype), "fill: value is ", value, ", expected one that ", out.dtype, " can hold");
-  dispatch(context, "fill", [=](auto& c) -> decltype(backend::fill(c, value, out)) { backend::fill(c, value, out); });
+  dispatch(context, "fill", LOCKSTEP_BACKEND(fill, value, out));
 }
 
 }  // namespace lockstep::ops

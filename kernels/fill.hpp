@@ -11,8 +11,7 @@ namespace lockstep::ops {
 void fill(Context& context, double value, const TensorView& out);
 
 namespace backend {  // called after the checks of fill.cpp
-void fill(CpuContext& context, double value, const TensorView& out);
-void fill(CudaContext& context, double value, const TensorView& out);
+LOCKSTEP_BACKENDS(fill);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -22,8 +22,7 @@ void grouped_copy(Context& context, std::span<const CopyPair> pairs) {
       throw;
     }
   }
-  dispatch(context, "grouped_copy",
-           [=](auto& c) -> decltype(backend::grouped_copy(c, pairs)) { backend::grouped_copy(c, pairs); });
+  dispatch(context, "grouped_copy", LOCKSTEP_BACKEND(grouped_copy, pairs));
 }
 
 }  // namespace lockstep::ops

@@ -29,8 +29,7 @@ void grouped_copy(Context& context, std::span<const CopyPair> pairs);
 void require_copy_pair(std::string_view op, const TensorView& src, const TensorView& dst);
 
 namespace backend {  // called after the checks of grouped_copy.cpp
-void grouped_copy(CpuContext& context, std::span<const CopyPair> pairs);
-void grouped_copy(CudaContext& context, std::span<const CopyPair> pairs);
+LOCKSTEP_BACKENDS(grouped_copy);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -11,8 +11,7 @@ void hash_range(Context& context, const TensorView& x, const TensorView& result)
   require<ShapeError>(x.is_contiguous(), kOp, ": x ", x.shape, " with strides ", x.strides, " is not contiguous");
   require_scalar(kOp, {result, "result"}, DType::u64);
   require<ShapeError>(!overlaps(result, x), kOp, ": result overlaps x");
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::hash_range(c, x, result)) { backend::hash_range(c, x, result); });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(hash_range, x, result));
 }
 
 }  // namespace lockstep::ops

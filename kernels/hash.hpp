@@ -17,8 +17,7 @@ namespace lockstep::ops {
 void hash_range(Context& context, const TensorView& x, const TensorView& result);
 
 namespace backend {  // called after the checks of hash.cpp
-void hash_range(CpuContext& context, const TensorView& x, const TensorView& result);
-void hash_range(CudaContext& context, const TensorView& x, const TensorView& result);
+LOCKSTEP_BACKENDS(hash_range);
 }  // namespace backend
 
 }  // namespace lockstep::ops

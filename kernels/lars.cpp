@@ -86,10 +86,7 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
     require_squares(kOp, update, squares);
   }
   require_lars_workspace(kOp, update, velocity, workspace, squares);
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::lars_update(c, options, update, velocity, workspace, squares)) {
-             backend::lars_update(c, options, update, velocity, workspace, squares);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(lars_update, options, update, velocity, workspace, squares));
 }
 
 void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace) {
@@ -98,9 +95,7 @@ void lars_squares(Context& context, const ArenaUpdate& update, const TensorView&
   require_arena_update(context, kOp, update, {});
   require_squares(kOp, update, squares);
   require_lars_workspace(kOp, update, {}, workspace, squares);
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::lars_squares(c, update, squares, workspace)) {
-    backend::lars_squares(c, update, squares, workspace);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(lars_squares, update, squares, workspace));
 }
 
 }  // namespace lockstep::ops

@@ -51,12 +51,8 @@ inline constexpr std::int64_t kLarsChunk = 4096;  // elements per chunk, which h
 }
 /// The row of the first segment that a range from `begin` on may touch.
 [[nodiscard]] std::int64_t lars_first_row(std::span<const ArenaSegment> segments, std::int64_t begin);
-void lars_update(CpuContext&, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
-                 const TensorView& workspace, const TensorView& squares);
-void lars_update(CudaContext&, const LarsOptions& options, const ArenaUpdate& update, const TensorView& velocity,
-                 const TensorView& workspace, const TensorView& squares);
-void lars_squares(CpuContext&, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
-void lars_squares(CudaContext&, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
+LOCKSTEP_BACKENDS(lars_update);
+LOCKSTEP_BACKENDS(lars_squares);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -36,10 +36,7 @@ void layer_norm_forward(Context& context, const TensorView& x, const TensorView&
     require_apart(kOp, {inv_std, "inv_std"}, {{x, "x"}, {y, "y"}, {weight, "weight"}, {bias, "bias"}});
   }
   require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected a positive number");
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::layer_norm_forward(c, x, weight, bias, epsilon, y, mean, inv_std)) {
-             backend::layer_norm_forward(c, x, weight, bias, epsilon, y, mean, inv_std);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(layer_norm_forward, x, weight, bias, epsilon, y, mean, inv_std));
 }
 
 std::size_t layer_norm_workspace_bytes(const Context& context, const TensorView& x) {
@@ -47,9 +44,7 @@ std::size_t layer_norm_workspace_bytes(const Context& context, const TensorView&
   require_on(context.device(), kOp, {&x});
   require_alike(kOp, {{x, "x"}});
   require_rows(kOp, {x, "x"});
-  return ask(context, kOp, [&](const auto& c) -> decltype(backend::layer_norm_workspace_bytes(c, x)) {
-    return backend::layer_norm_workspace_bytes(c, x);
-  });
+  return ask(context, kOp, LOCKSTEP_BACKEND(layer_norm_workspace_bytes, x));
 }
 
 void layer_norm_backward(Context& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
@@ -81,10 +76,7 @@ void layer_norm_backward(Context& context, const TensorView& dy, const TensorVie
     require_apart(kOp, {dbias, "dbias"}, {{workspace, "workspace"}});
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::layer_norm_backward(c, dy, x, weight, mean, inv_std, mode, dx, dweight,
-                                                                 dbias, workspace)) {
-             backend::layer_norm_backward(c, dy, x, weight, mean, inv_std, mode, dx, dweight, dbias, workspace);
-           });
+           LOCKSTEP_BACKEND(layer_norm_backward, dy, x, weight, mean, inv_std, mode, dx, dweight, dbias, workspace));
 }
 
 }  // namespace lockstep::ops

@@ -35,18 +35,9 @@ void layer_norm_backward(Context& context, const TensorView& dy, const TensorVie
                          const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
 
 namespace backend {  // called after the checks of layer_norm.cpp
-std::size_t layer_norm_workspace_bytes(const CpuContext& context, const TensorView& x);
-void layer_norm_forward(CpuContext& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
-                        double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std);
-void layer_norm_backward(CpuContext& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
-                         const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
-                         const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
-std::size_t layer_norm_workspace_bytes(const CudaContext& context, const TensorView& x);
-void layer_norm_forward(CudaContext& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
-                        double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std);
-void layer_norm_backward(CudaContext& context, const TensorView& dy, const TensorView& x, const TensorView& weight,
-                         const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
-                         const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
+LOCKSTEP_BACKENDS(layer_norm_workspace_bytes);
+LOCKSTEP_BACKENDS(layer_norm_forward);
+LOCKSTEP_BACKENDS(layer_norm_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -15,7 +15,7 @@ void lerp(Context& context, double weight, const TensorView& x, const TensorView
     strided_copy(context, x, y);
     return;
   }
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::lerp(c, weight, x, y)) { backend::lerp(c, weight, x, y); });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(lerp, weight, x, y));
 }
 
 }  // namespace lockstep::ops

@@ -13,8 +13,7 @@ namespace lockstep::ops {
 void lerp(Context& context, double weight, const TensorView& x, const TensorView& y);
 
 namespace backend {  // called after the checks of lerp.cpp
-void lerp(CpuContext& context, double weight, const TensorView& x, const TensorView& y);
-void lerp(CudaContext& context, double weight, const TensorView& x, const TensorView& y);
+LOCKSTEP_BACKENDS(lerp);
 }  // namespace backend
 
 }  // namespace lockstep::ops

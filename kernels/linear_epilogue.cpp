@@ -27,9 +27,7 @@ void linear_epilogue_forward(Context& context, Activation kind, const TensorView
     require_same_or_apart(kOp, {y, "y"}, {residual, "residual"});
   }
   static_cast<void>(name_of(kind));  // UsageError for a value that is none
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::linear_epilogue_forward(c, kind, x, bias, residual, y)) {
-    backend::linear_epilogue_forward(c, kind, x, bias, residual, y);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(linear_epilogue_forward, kind, x, bias, residual, y));
 }
 
 std::size_t linear_epilogue_workspace_bytes(const Context& context, const TensorView& x) {
@@ -37,9 +35,7 @@ std::size_t linear_epilogue_workspace_bytes(const Context& context, const Tensor
   require_on(context.device(), kOp, {&x});
   require_alike(kOp, {{x, "x"}});
   require_rows(kOp, {x, "x"});
-  return ask(context, kOp, [&](const auto& c) -> decltype(backend::linear_epilogue_workspace_bytes(c, x)) {
-    return backend::linear_epilogue_workspace_bytes(c, x);
-  });
+  return ask(context, kOp, LOCKSTEP_BACKEND(linear_epilogue_workspace_bytes, x));
 }
 
 void linear_epilogue_backward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
@@ -55,9 +51,7 @@ void linear_epilogue_backward(Context& context, Activation kind, const TensorVie
   if (kind != Activation::identity || x.given()) {
     require_alike(kOp, {{dy, "dy"}, {x, "x"}});
   }
-  if (bias.given()) {
-    require_tensor(kOp, {bias, "bias"}, parameter, row);
-  }
+  require_tensor_if_given(kOp, {bias, "bias"}, parameter, row);
   if (dx.given()) {
     require_alike(kOp, {{dy, "dy"}, {dx, "dx"}});
     require_same_or_apart(kOp, {dx, "dx"}, {dy, "dy"});
@@ -72,11 +66,7 @@ void linear_epilogue_backward(Context& context, Activation kind, const TensorVie
     }
     require_apart(kOp, {dbias, "dbias"}, {{workspace, "workspace"}});
   }
-  dispatch(
-      context, kOp,
-      [=](auto& c) -> decltype(backend::linear_epilogue_backward(c, kind, x, bias, dy, mode, dx, dbias, workspace)) {
-        backend::linear_epilogue_backward(c, kind, x, bias, dy, mode, dx, dbias, workspace);
-      });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(linear_epilogue_backward, kind, x, bias, dy, mode, dx, dbias, workspace));
 }
 
 }  // namespace lockstep::ops

@@ -35,18 +35,9 @@ void linear_epilogue_backward(Context& context, Activation kind, const TensorVie
                               const TensorView& workspace);
 
 namespace backend {  // called after the checks of linear_epilogue.cpp
-void linear_epilogue_forward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& bias,
-                             const TensorView& residual, const TensorView& y);
-std::size_t linear_epilogue_workspace_bytes(const CpuContext& context, const TensorView& x);
-void linear_epilogue_backward(CpuContext& context, Activation kind, const TensorView& x, const TensorView& bias,
-                              const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,
-                              const TensorView& workspace);
-void linear_epilogue_forward(CudaContext& context, Activation kind, const TensorView& x, const TensorView& bias,
-                             const TensorView& residual, const TensorView& y);
-std::size_t linear_epilogue_workspace_bytes(const CudaContext& context, const TensorView& x);
-void linear_epilogue_backward(CudaContext& context, Activation kind, const TensorView& x, const TensorView& bias,
-                              const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,
-                              const TensorView& workspace);
+LOCKSTEP_BACKENDS(linear_epilogue_forward);
+LOCKSTEP_BACKENDS(linear_epilogue_workspace_bytes);
+LOCKSTEP_BACKENDS(linear_epilogue_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -26,9 +26,7 @@ void loss_scale_update(Context& context, const LossScaleOptions& options, const 
   require_apart(kOp, {scale, "scale"}, {{skip, "skip"}, {good, "good"}});
   require_apart(kOp, {good, "good"}, {{skip, "skip"}});
   require_loss_scale_options(kOp, options);
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::loss_scale_update(c, options, skip, scale, good)) {
-    backend::loss_scale_update(c, options, skip, scale, good);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(loss_scale_update, options, skip, scale, good));
 }
 
 }  // namespace lockstep::ops

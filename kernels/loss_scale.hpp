@@ -33,10 +33,7 @@ void loss_scale_update(Context& context, const LossScaleOptions& options, const 
 void require_loss_scale_options(std::string_view op, const LossScaleOptions& options);
 
 namespace backend {  // called after the checks of loss_scale.cpp
-void loss_scale_update(CpuContext&, const LossScaleOptions& options, const TensorView& skip, const TensorView& scale,
-                       const TensorView& good);
-void loss_scale_update(CudaContext&, const LossScaleOptions& options, const TensorView& skip, const TensorView& scale,
-                       const TensorView& good);
+LOCKSTEP_BACKENDS(loss_scale_update);
 }  // namespace backend
 
 }  // namespace lockstep::ops

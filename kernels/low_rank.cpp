@@ -25,9 +25,7 @@ void orthonormalise(Context& context, double epsilon, const TensorView& x, const
   require_tensor(kOp, {columns, "columns"}, DType::i32, Shape{x.shape[1]});
   require_apart(kOp, {columns, "columns"}, {{x, "x"}});
   require<UsageError>(epsilon > 0 && epsilon < 1, kOp, ": epsilon is ", epsilon, ", expected 0 < epsilon < 1");
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::orthonormalise(c, epsilon, x, columns)) {
-    backend::orthonormalise(c, epsilon, x, columns);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(orthonormalise, epsilon, x, columns));
 }
 
 void low_rank_residual(Context& context, const TensorView& x, const TensorView& p, const TensorView& q,
@@ -42,9 +40,7 @@ void low_rank_residual(Context& context, const TensorView& x, const TensorView& 
   require_tensor(kOp, {columns, "columns"}, DType::i32, Shape{rank});
   require_tensor(kOp, {error, "error"}, x.dtype, x.shape);
   require_apart(kOp, {error, "error"}, {{x, "x"}, {p, "p"}, {q, "q"}, {columns, "columns"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::low_rank_residual(c, x, p, q, columns, error)) {
-    backend::low_rank_residual(c, x, p, q, columns, error);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(low_rank_residual, x, p, q, columns, error));
 }
 
 void keep_columns(Context& context, const TensorView& from, const TensorView& columns, const TensorView& to) {
@@ -54,9 +50,7 @@ void keep_columns(Context& context, const TensorView& from, const TensorView& co
   require_tensor(kOp, {columns, "columns"}, DType::i32, Shape{from.shape[1]});
   require_tensor(kOp, {to, "to"}, from.dtype, from.shape);
   require_apart(kOp, {to, "to"}, {{from, "from"}, {columns, "columns"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::keep_columns(c, from, columns, to)) {
-    backend::keep_columns(c, from, columns, to);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(keep_columns, from, columns, to));
 }
 
 }  // namespace lockstep::ops

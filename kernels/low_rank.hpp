@@ -33,14 +33,9 @@ void low_rank_residual(Context& context, const TensorView& x, const TensorView& 
 void keep_columns(Context& context, const TensorView& from, const TensorView& columns, const TensorView& to);
 
 namespace backend {  // called after the checks of low_rank.cpp
-void orthonormalise(CpuContext& context, double epsilon, const TensorView& x, const TensorView& columns);
-void low_rank_residual(CpuContext& context, const TensorView& x, const TensorView& p, const TensorView& q,
-                       const TensorView& columns, const TensorView& error);
-void keep_columns(CpuContext& context, const TensorView& from, const TensorView& columns, const TensorView& to);
-void orthonormalise(CudaContext& context, double epsilon, const TensorView& x, const TensorView& columns);
-void low_rank_residual(CudaContext& context, const TensorView& x, const TensorView& p, const TensorView& q,
-                       const TensorView& columns, const TensorView& error);
-void keep_columns(CudaContext& context, const TensorView& from, const TensorView& columns, const TensorView& to);
+LOCKSTEP_BACKENDS(orthonormalise);
+LOCKSTEP_BACKENDS(low_rank_residual);
+LOCKSTEP_BACKENDS(keep_columns);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -28,9 +28,7 @@ void max_pool2d_forward(Context& context, const PoolDesc& desc, const TensorView
     require_tensor(kOp, {index, "index"}, DType::i32, y.shape);
     require_apart(kOp, {index, "index"}, {{x, "x"}, {y, "y"}});
   }
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::max_pool2d_forward(c, desc, x, y, index)) {
-    backend::max_pool2d_forward(c, desc, x, y, index);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(max_pool2d_forward, desc, x, y, index));
 }
 
 void max_pool2d_backward(Context& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
@@ -42,9 +40,7 @@ void max_pool2d_backward(Context& context, const PoolDesc& desc, const TensorVie
   require_tensor(kOp, {dy, "dy"}, dx.dtype, pooled_shape(desc, dx.shape));
   require_tensor(kOp, {index, "index"}, DType::i32, dy.shape);
   require_apart(kOp, {dx, "dx"}, {{dy, "dy"}, {index, "index"}});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::max_pool2d_backward(c, desc, dy, index, dx)) {
-    backend::max_pool2d_backward(c, desc, dy, index, dx);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(max_pool2d_backward, desc, dy, index, dx));
 }
 
 }  // namespace lockstep::ops

@@ -20,14 +20,8 @@ void max_pool2d_backward(Context& context, const PoolDesc& desc, const TensorVie
                          const TensorView& dx);
 
 namespace backend {  // called after the checks of max_pool2d.cpp
-void max_pool2d_forward(CpuContext&, const PoolDesc& desc, const TensorView& x, const TensorView& y,
-                        const TensorView& index);
-void max_pool2d_backward(CpuContext&, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
-                         const TensorView& dx);
-void max_pool2d_forward(CudaContext&, const PoolDesc& desc, const TensorView& x, const TensorView& y,
-                        const TensorView& index);
-void max_pool2d_backward(CudaContext&, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
-                         const TensorView& dx);
+LOCKSTEP_BACKENDS(max_pool2d_forward);
+LOCKSTEP_BACKENDS(max_pool2d_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

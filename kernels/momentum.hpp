@@ -14,7 +14,6 @@ struct MomentumOptions {
 void require_momentum(std::string_view op, const MomentumOptions& options);
 
 namespace backend {  // in the files of sgd
-
 /// The common part of sgd and lars: g = ratio * (factor * grad + weight_decay * p), then as in sgd.hpp. ratios: null
 /// for sgd, where all are 1. For lars they are f64 on the device: one per segment on the host, one per trainable
 /// segment in the range on a GPU.
@@ -22,7 +21,6 @@ void momentum_update(CpuContext&, const ArenaUpdate& update, const MomentumOptio
                      const double* ratios);
 void momentum_update(CudaContext&, const ArenaUpdate& update, const MomentumOptions& options,
                      const TensorView& velocity, const double* ratios);
-
 }  // namespace backend
 
 }  // namespace lockstep::ops

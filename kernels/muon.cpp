@@ -18,9 +18,7 @@ void muon_direction(Context& context, const MuonOptions& options, const ArenaUpd
   require<UsageError>(velocity.given() && direction.given(), kOp, ": velocity or direction is missing");
   require<UsageError>(!update.copy.given(), kOp, ": copy is given, expected none");
   require_muon_options(kOp, options);
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::muon_direction(c, options, update, velocity, direction)) {
-    backend::muon_direction(c, options, update, velocity, direction);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(muon_direction, options, update, velocity, direction));
 }
 
 void muon_factor(Context& context, double epsilon, const TensorView& squares, const TensorView& factors) {
@@ -34,9 +32,7 @@ void muon_factor(Context& context, double epsilon, const TensorView& squares, co
   require_tensor(kOp, {factors, "factors"}, factors.dtype, squares.shape);
   require_apart(kOp, {factors, "factors"}, {{squares, "squares"}});
   require<UsageError>(epsilon > 0, kOp, ": epsilon is ", epsilon, ", expected above 0");
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::muon_factor(c, epsilon, squares, factors)) {
-    backend::muon_factor(c, epsilon, squares, factors);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(muon_factor, epsilon, squares, factors));
 }
 
 void muon_polynomial(Context& context, const MuonPolynomial& polynomial, const TensorView& x, const TensorView& y,
@@ -51,9 +47,7 @@ void muon_polynomial(Context& context, const MuonPolynomial& polynomial, const T
   require<UsageError>(std::isfinite(polynomial.a) && std::isfinite(polynomial.b) && std::isfinite(polynomial.c), kOp,
                       ": the coefficients are ", polynomial.a, ", ", polynomial.b, " and ", polynomial.c,
                       ", expected finite numbers");
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::muon_polynomial(c, polynomial, x, y, z)) {
-    backend::muon_polynomial(c, polynomial, x, y, z);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(muon_polynomial, polynomial, x, y, z));
 }
 
 }  // namespace lockstep::ops

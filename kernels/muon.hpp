@@ -1,7 +1,6 @@
 #pragma once
 
 #include <lockstep/kernels/arena.hpp>
-#include <lockstep/kernels/backend.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
@@ -44,13 +43,9 @@ void muon_polynomial(Context& context, const MuonPolynomial& polynomial, const T
                      const TensorView& z);
 
 namespace backend {  // called after the checks of muon.cpp
-OnContext<CpuContext, decltype(ops::muon_direction)> muon_direction;
-OnContext<CpuContext, decltype(ops::muon_factor)> muon_factor;
-OnContext<CpuContext, decltype(ops::muon_polynomial)> muon_polynomial;
-
-OnContext<CudaContext, decltype(ops::muon_direction)> muon_direction;
-OnContext<CudaContext, decltype(ops::muon_factor)> muon_factor;
-OnContext<CudaContext, decltype(ops::muon_polynomial)> muon_polynomial;
+LOCKSTEP_BACKENDS(muon_direction);
+LOCKSTEP_BACKENDS(muon_factor);
+LOCKSTEP_BACKENDS(muon_polynomial);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -63,13 +63,23 @@ inline void require_tensor(std::string_view op, const Operand& operand, DType dt
                       " is not contiguous");
 }
 
+/// As require_scalar() and require_tensor(), for a tensor that may be missing.
+inline void require_scalar_if_given(std::string_view op, const Operand& operand, DType dtype) {
+  if (operand.view.given()) {
+    require_scalar(op, operand, dtype);
+  }
+}
+inline void require_tensor_if_given(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
+  if (operand.view.given()) {
+    require_tensor(op, operand, dtype, shape);
+  }
+}
+
 /// Weights of a loss, if given: contiguous, of type dtype, with the shape of the elements that the loss compares, (N,
 /// ...), or one per sample, (N).
 inline void require_weights(std::string_view op, const TensorView& weights, DType dtype, const Shape& elements) {
-  if (weights.given()) {
-    require_tensor(op, {weights, "weights"}, dtype,
-                   weights.shape.rank() == 1 && elements.rank() > 1 ? Shape{elements[0]} : elements);
-  }
+  require_tensor_if_given(op, {weights, "weights"}, dtype,
+                          weights.shape.rank() == 1 && elements.rank() > 1 ? Shape{elements[0]} : elements);
 }
 
 /// ShapeError when `out` shares memory with one of the others; a view that is not given shares none.

@@ -1,6 +1,5 @@
 #include <lockstep/kernels/packed_copy.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -8,7 +7,6 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
-#include <lockstep/runtime/detail/copy_loops.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -85,14 +83,6 @@ bool PackedCopy::check(std::span<const CopyPair> pairs) const {
     }
   }
   return to_gpu;
-}
-
-TensorView PackedCopy::host_block() const {
-  return {host_memory_.data(), DType::u8, Device::cpu(), Shape{static_cast<std::int64_t>(packed_bytes_)}};
-}
-
-TensorView PackedCopy::gpu_block() const {
-  return {gpu_memory_.data(), DType::u8, context_.device(), Shape{static_cast<std::int64_t>(packed_bytes_)}};
 }
 
 /// Calls f(packed, its place in the host's block) on the host's threads. The threads share the bytes evenly, not the

@@ -80,8 +80,12 @@ class PackedCopy {
   void move_on_gpu(std::span<const CopyPair> pairs, bool out_of_block);
   template <class F>
   void for_each_packed(F&& f) const;
-  [[nodiscard]] TensorView host_block() const;
-  [[nodiscard]] TensorView gpu_block() const;
+  [[nodiscard]] TensorView host_block() const {
+    return {host_memory_.data(), DType::u8, Device::cpu(), Shape{static_cast<std::int64_t>(packed_bytes_)}};
+  }
+  [[nodiscard]] TensorView gpu_block() const {
+    return {gpu_memory_.data(), DType::u8, context_.device(), Shape{static_cast<std::int64_t>(packed_bytes_)}};
+  }
 
   Context& context_;
   std::vector<Piece> pieces_;  ///< of all pairs

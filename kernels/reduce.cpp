@@ -52,9 +52,7 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
     require<ShapeError>(!overlaps(workspace, x) && !overlaps(workspace, sums),
                         "reduce_rows: workspace overlaps x or sums");
   }
-  dispatch(context, "reduce_rows", [=](auto& c) -> decltype(backend::reduce_rows(c, x, mode, sums, workspace)) {
-    backend::reduce_rows(c, x, mode, sums, workspace);
-  });
+  dispatch(context, "reduce_rows", LOCKSTEP_BACKEND(reduce_rows, x, mode, sums, workspace));
 }
 
 std::size_t sum_workspace_bytes(const Context& /*context*/, const TensorView& x) {
@@ -64,8 +62,7 @@ std::size_t sum_workspace_bytes(const Context& /*context*/, const TensorView& x)
 
 void sum(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
   check_sum(context, "sum", x, result, workspace);
-  dispatch(context, "sum",
-           [=](auto& c) -> decltype(backend::sum(c, x, result, workspace)) { backend::sum(c, x, result, workspace); });
+  dispatch(context, "sum", LOCKSTEP_BACKEND(sum, x, result, workspace));
 }
 
 std::size_t squared_norm_workspace_bytes(const Context& context, const TensorView& x) {
@@ -74,9 +71,7 @@ std::size_t squared_norm_workspace_bytes(const Context& context, const TensorVie
 
 void squared_norm(Context& context, const TensorView& x, const TensorView& result, const TensorView& workspace) {
   check_sum(context, "squared_norm", x, result, workspace);
-  dispatch(context, "squared_norm", [=](auto& c) -> decltype(backend::squared_norm(c, x, result, workspace)) {
-    backend::squared_norm(c, x, result, workspace);
-  });
+  dispatch(context, "squared_norm", LOCKSTEP_BACKEND(squared_norm, x, result, workspace));
 }
 
 void all_finite(Context& context, const TensorView& x, const TensorView& found) {
@@ -86,8 +81,7 @@ void all_finite(Context& context, const TensorView& x, const TensorView& found) 
   require_alike(kOp, {{x, "x"}});
   require_scalar(kOp, {found, "found"}, DType::i32);
   require_apart(kOp, {found, "found"}, {{x, "x"}});
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::all_finite(c, x, found)) { backend::all_finite(c, x, found); });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(all_finite, x, found));
 }
 
 }  // namespace lockstep::ops

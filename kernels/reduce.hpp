@@ -33,14 +33,10 @@ void all_finite(Context& context, const TensorView& x, const TensorView& found);
 namespace backend {                                    // called after the checks of reduce.cpp
 inline constexpr std::int64_t kSumChunk = 16384;       // elements per partial sum, an f64 in the workspace
 inline constexpr std::int64_t kReduceRowsChunk = 256;  // rows per row of partial sums (f64) on a GPU
-void reduce_rows(CpuContext&, const TensorView& x, GradMode mode, const TensorView& sums, const TensorView& workspace);
-void sum(CpuContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
-void squared_norm(CpuContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
-void all_finite(CpuContext&, const TensorView& x, const TensorView& found);
-void reduce_rows(CudaContext&, const TensorView& x, GradMode mode, const TensorView& sums, const TensorView& workspace);
-void sum(CudaContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
-void squared_norm(CudaContext&, const TensorView& x, const TensorView& result, const TensorView& workspace);
-void all_finite(CudaContext&, const TensorView& x, const TensorView& found);
+LOCKSTEP_BACKENDS(reduce_rows);
+LOCKSTEP_BACKENDS(sum);
+LOCKSTEP_BACKENDS(squared_norm);
+LOCKSTEP_BACKENDS(all_finite);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -28,12 +28,8 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
   require<ShapeError>(shape.rank() >= 1 && (shape[0] == 0 || prediction.numel() > 0), kOp, ": prediction is ", shape,
                       ", expected (N, ...) with an element for each sample");
   require_weights(kOp, weights, accumulation_dtype(prediction.dtype), shape);
-  if (valid.given()) {
-    require_scalar(kOp, {valid, "valid"}, DType::i64);
-  }
-  if (scale.given()) {
-    require_scalar(kOp, {scale, "scale"}, accumulation_dtype(prediction.dtype));
-  }
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
+  require_scalar_if_given(kOp, {scale, "scale"}, accumulation_dtype(prediction.dtype));
   require_tensor(kOp, {metrics, "metrics"}, DType::f64, Shape{3});
   if (dprediction.given()) {
     require_alike(kOp, {{prediction, "prediction"}, {dprediction, "dprediction"}});
@@ -60,11 +56,8 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
                    {metrics, "metrics"}});
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::regression_loss(c, options, prediction, target, weights, valid, scale,
-                                                             dprediction, metrics, workspace)) {
-             backend::regression_loss(c, options, prediction, target, weights, valid, scale, dprediction, metrics,
-                                      workspace);
-           });
+           LOCKSTEP_BACKEND(regression_loss, options, prediction, target, weights, valid, scale, dprediction, metrics,
+                            workspace));
 }
 
 }  // namespace lockstep::ops

@@ -59,14 +59,7 @@ decltype(auto) visit_kind(RegressionLoss kind, F&& f) {
   }
   return f(std::integral_constant<RegressionLoss, RegressionLoss::huber>{});
 }
-void regression_loss(CpuContext& context, const RegressionLossOptions& options, const TensorView& prediction,
-                     const TensorView& target, const TensorView& weights, const TensorView& valid,
-                     const TensorView& scale, const TensorView& dprediction, const TensorView& metrics,
-                     const TensorView& workspace);
-void regression_loss(CudaContext& context, const RegressionLossOptions& options, const TensorView& prediction,
-                     const TensorView& target, const TensorView& weights, const TensorView& valid,
-                     const TensorView& scale, const TensorView& dprediction, const TensorView& metrics,
-                     const TensorView& workspace);
+LOCKSTEP_BACKENDS(regression_loss);
 }  // namespace backend
 
 }  // namespace lockstep::ops

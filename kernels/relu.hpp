@@ -14,10 +14,8 @@ void relu_forward(Context& context, const TensorView& x, const TensorView& y);
 void relu_backward(Context& context, const TensorView& y, const TensorView& dy, const TensorView& dx);
 
 namespace backend {  // called after the checks of relu.cpp
-void relu_forward(CpuContext& context, const TensorView& x, const TensorView& y);
-void relu_backward(CpuContext& context, const TensorView& y, const TensorView& dy, const TensorView& dx);
-void relu_forward(CudaContext& context, const TensorView& x, const TensorView& y);
-void relu_backward(CudaContext& context, const TensorView& y, const TensorView& dy, const TensorView& dx);
+LOCKSTEP_BACKENDS(relu_forward);
+LOCKSTEP_BACKENDS(relu_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

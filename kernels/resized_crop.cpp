@@ -26,9 +26,7 @@ void resized_crop(Context& context, const TensorView& pictures, const TensorView
   }
   require_apart(kOp, {out, "out"}, {{pictures, "pictures"}});
   require_apart_from_table(kOp, {out, "out"}, {parts, "parts"});
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::resized_crop(c, pictures, parts, out)) {
-    backend::resized_crop(c, pictures, parts, out);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(resized_crop, pictures, parts, out));
 }
 
 }  // namespace lockstep::ops

@@ -45,8 +45,7 @@ inline constexpr std::int64_t kPartColumns = 13;
 void resized_crop(Context& context, const TensorView& pictures, const TensorView& parts, const TensorView& out);
 
 namespace backend {  // called after the checks of resized_crop.cpp
-void resized_crop(CpuContext&, const TensorView& pictures, const TensorView& parts, const TensorView& out);
-void resized_crop(CudaContext&, const TensorView& pictures, const TensorView& parts, const TensorView& out);
+LOCKSTEP_BACKENDS(resized_crop);
 }  // namespace backend
 
 }  // namespace lockstep::ops

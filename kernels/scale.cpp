@@ -11,8 +11,7 @@ void scale(Context& context, const TensorView& factor, const TensorView& x, cons
   require_scalar(kOp, {factor, "factor"}, accumulation_dtype(x.dtype));
   require_same_or_apart(kOp, {y, "y"}, {x, "x"});
   require<ShapeError>(!overlaps(y, factor), kOp, ": y overlaps factor");
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::scale(c, factor, x, y)) { backend::scale(c, factor, x, y); });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(scale, factor, x, y));
 }
 
 }  // namespace lockstep::ops

@@ -11,8 +11,7 @@ namespace lockstep::ops {
 void scale(Context& context, const TensorView& factor, const TensorView& x, const TensorView& y);
 
 namespace backend {  // called after the checks of scale.cpp
-void scale(CpuContext& context, const TensorView& factor, const TensorView& x, const TensorView& y);
-void scale(CudaContext& context, const TensorView& factor, const TensorView& x, const TensorView& y);
+LOCKSTEP_BACKENDS(scale);
 }  // namespace backend
 
 }  // namespace lockstep::ops

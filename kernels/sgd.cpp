@@ -14,9 +14,7 @@ void sgd_update(Context& context, const SgdOptions& options, const ArenaUpdate& 
   require_momentum(kOp, options);
   require<UsageError>(options.momentum == 0 || velocity.given(), kOp, ": momentum is ", options.momentum,
                       ", but velocity is not given");
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::sgd_update(c, options, update, velocity)) {
-    backend::sgd_update(c, options, update, velocity);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(sgd_update, options, update, velocity));
 }
 
 }  // namespace lockstep::ops

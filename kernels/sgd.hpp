@@ -16,8 +16,7 @@ using SgdOptions = MomentumOptions;
 void sgd_update(Context& context, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity);
 
 namespace backend {  // called after the checks of sgd.cpp
-void sgd_update(CpuContext&, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity);
-void sgd_update(CudaContext&, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity);
+LOCKSTEP_BACKENDS(sgd_update);
 }  // namespace backend
 
 }  // namespace lockstep::ops

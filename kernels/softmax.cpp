@@ -33,9 +33,7 @@ void softmax_forward(Context& context, const TensorView& x, double scale, Softma
                         ", expected (..., T, K) with K at least T for a causal mask");
   }
   check_scale(kOp, scale, x.dtype);
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::softmax_forward(c, x, scale, mask, y)) {
-    backend::softmax_forward(c, x, scale, mask, y);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(softmax_forward, x, scale, mask, y));
 }
 
 void softmax_backward(Context& context, const TensorView& y, const TensorView& dy, double scale, const TensorView& dx) {
@@ -46,9 +44,7 @@ void softmax_backward(Context& context, const TensorView& y, const TensorView& d
   require_same_or_apart(kOp, {dx, "dx"}, {dy, "dy"});
   require_same_or_apart(kOp, {dx, "dx"}, {y, "y"});
   check_scale(kOp, scale, y.dtype);
-  dispatch(context, kOp, [=](auto& c) -> decltype(backend::softmax_backward(c, y, dy, scale, dx)) {
-    backend::softmax_backward(c, y, dy, scale, dx);
-  });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(softmax_backward, y, dy, scale, dx));
 }
 
 }  // namespace lockstep::ops

@@ -29,12 +29,8 @@ void softmax_forward(Context& context, const TensorView& x, double scale, Softma
 void softmax_backward(Context& context, const TensorView& y, const TensorView& dy, double scale, const TensorView& dx);
 
 namespace backend {  // called after the checks of softmax.cpp
-void softmax_forward(CpuContext& context, const TensorView& x, double scale, SoftmaxMask mask, const TensorView& y);
-void softmax_backward(CpuContext& context, const TensorView& y, const TensorView& dy, double scale,
-                      const TensorView& dx);
-void softmax_forward(CudaContext& context, const TensorView& x, double scale, SoftmaxMask mask, const TensorView& y);
-void softmax_backward(CudaContext& context, const TensorView& y, const TensorView& dy, double scale,
-                      const TensorView& dx);
+LOCKSTEP_BACKENDS(softmax_forward);
+LOCKSTEP_BACKENDS(softmax_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

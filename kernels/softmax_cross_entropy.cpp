@@ -35,12 +35,8 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
                       ", expected one label a position, ", positions);
   require<DTypeError>(labels.dtype == DType::i32, kOp, ": labels are ", labels.dtype, ", expected i32");
   require_weights(kOp, weights, accumulation_dtype(logits.dtype), positions);
-  if (valid.given()) {
-    require_scalar(kOp, {valid, "valid"}, DType::i64);
-  }
-  if (scale.given()) {
-    require_scalar(kOp, {scale, "scale"}, accumulation_dtype(logits.dtype));
-  }
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
+  require_scalar_if_given(kOp, {scale, "scale"}, accumulation_dtype(logits.dtype));
   require<UsageError>(smoothing >= 0 && smoothing < 1, kOp, ": smoothing is ", smoothing, ", expected [0, 1)");
   if (dlogits.given()) {
     require<ShapeError>(dlogits.shape == logits.shape, kOp, ": dlogits are ", dlogits.shape, ", logits ", logits.shape,
@@ -78,11 +74,8 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
                    {metrics, "metrics"}});
   }
   dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::softmax_cross_entropy(c, logits, labels, weights, valid, scale, smoothing,
-                                                                   dlogits, metrics, workspace)) {
-             backend::softmax_cross_entropy(c, logits, labels, weights, valid, scale, smoothing, dlogits, metrics,
-                                            workspace);
-           });
+           LOCKSTEP_BACKEND(softmax_cross_entropy, logits, labels, weights, valid, scale, smoothing, dlogits, metrics,
+                            workspace));
 }
 
 }  // namespace lockstep::ops

@@ -45,12 +45,7 @@ struct PositionLoss {
   float loss;
   std::int32_t outcome;  ///< 0: does not count, 1: wrong, 2: right, 3: bad label
 };
-void softmax_cross_entropy(CpuContext&, const TensorView& logits, const TensorView& labels, const TensorView& weights,
-                           const TensorView& valid, const TensorView& scale, double smoothing,
-                           const TensorView& dlogits, const TensorView& metrics, const TensorView& workspace);
-void softmax_cross_entropy(CudaContext&, const TensorView& logits, const TensorView& labels, const TensorView& weights,
-                           const TensorView& valid, const TensorView& scale, double smoothing,
-                           const TensorView& dlogits, const TensorView& metrics, const TensorView& workspace);
+LOCKSTEP_BACKENDS(softmax_cross_entropy);
 }  // namespace backend
 
 }  // namespace lockstep::ops

@@ -18,8 +18,7 @@ namespace lockstep::ops {
 void strided_copy(Context& context, const TensorView& src, const TensorView& dst);
 
 namespace backend {  // called after the checks of strided_copy.cpp
-void strided_copy(CpuContext& context, const TensorView& src, const TensorView& dst);
-void strided_copy(CudaContext& context, const TensorView& src, const TensorView& dst);
+LOCKSTEP_BACKENDS(strided_copy);
 }  // namespace backend
 
 }  // namespace lockstep::ops

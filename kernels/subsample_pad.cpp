@@ -29,9 +29,7 @@ void check(std::string_view op, std::int64_t stride, const TensorView& large, st
 void subsample_pad_forward(Context& context, std::int64_t stride, const TensorView& x, const TensorView& y) {
   require_on(context.device(), "subsample_pad_forward", {&x, &y});
   check("subsample_pad_forward", stride, x, "x", y, "y");
-  dispatch(context, "subsample_pad_forward", [=](auto& c) -> decltype(backend::subsample_pad_forward(c, stride, x, y)) {
-    backend::subsample_pad_forward(c, stride, x, y);
-  });
+  dispatch(context, "subsample_pad_forward", LOCKSTEP_BACKEND(subsample_pad_forward, stride, x, y));
 }
 
 void subsample_pad_backward(Context& context, std::int64_t stride, const TensorView& dy, GradMode mode,
@@ -41,10 +39,7 @@ void subsample_pad_backward(Context& context, std::int64_t stride, const TensorV
   }
   require_on(context.device(), "subsample_pad_backward", {&dy, &dx});
   check("subsample_pad_backward", stride, dx, "dx", dy, "dy");
-  dispatch(context, "subsample_pad_backward",
-           [=](auto& c) -> decltype(backend::subsample_pad_backward(c, stride, dy, mode, dx)) {
-             backend::subsample_pad_backward(c, stride, dy, mode, dx);
-           });
+  dispatch(context, "subsample_pad_backward", LOCKSTEP_BACKEND(subsample_pad_backward, stride, dy, mode, dx));
 }
 
 }  // namespace lockstep::ops

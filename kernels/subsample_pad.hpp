@@ -19,12 +19,8 @@ void subsample_pad_backward(Context& context, std::int64_t stride, const TensorV
                             const TensorView& dx);
 
 namespace backend {  // called after the checks of subsample_pad.cpp
-void subsample_pad_forward(CpuContext&, std::int64_t stride, const TensorView& x, const TensorView& y);
-void subsample_pad_backward(CpuContext&, std::int64_t stride, const TensorView& dy, GradMode mode,
-                            const TensorView& dx);
-void subsample_pad_forward(CudaContext&, std::int64_t stride, const TensorView& x, const TensorView& y);
-void subsample_pad_backward(CudaContext&, std::int64_t stride, const TensorView& dy, GradMode mode,
-                            const TensorView& dx);
+LOCKSTEP_BACKENDS(subsample_pad_forward);
+LOCKSTEP_BACKENDS(subsample_pad_backward);
 }  // namespace backend
 
 }  // namespace lockstep::ops

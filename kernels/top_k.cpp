@@ -19,9 +19,7 @@ void top_k_correct(Context& context, const TensorView& logits, const TensorView&
   const std::size_t bytes = top_k_workspace_bytes(context, logits);
   require_tensor(kOp, {labels, "labels"}, DType::i32, Shape{logits.shape[0]});
   require_weights(kOp, weights, accumulation_dtype(logits.dtype), labels.shape);
-  if (valid.given()) {
-    require_scalar(kOp, {valid, "valid"}, DType::i64);
-  }
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
   require_scalar(kOp, {result, "result"}, DType::f64);
   require<UsageError>(k >= 1 && k <= logits.shape[1], kOp, ": k is ", k, ", logits are ", logits.shape,
                       ", expected 1 to ", logits.shape[1]);
@@ -32,10 +30,7 @@ void top_k_correct(Context& context, const TensorView& logits, const TensorView&
     require_apart(kOp, {workspace, "workspace"},
                   {{logits, "logits"}, {labels, "labels"}, {weights, "weights"}, {valid, "valid"}, {result, "result"}});
   }
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::top_k_correct(c, logits, labels, weights, valid, k, result, workspace)) {
-             backend::top_k_correct(c, logits, labels, weights, valid, k, result, workspace);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(top_k_correct, logits, labels, weights, valid, k, result, workspace));
 }
 
 }  // namespace lockstep::ops

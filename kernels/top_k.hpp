@@ -27,10 +27,7 @@ void top_k_correct(Context& context, const TensorView& logits, const TensorView&
 [[nodiscard]] std::size_t top_k_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // called after the checks of top_k.cpp
-void top_k_correct(CpuContext& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
-                   const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
-void top_k_correct(CudaContext& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
-                   const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
+LOCKSTEP_BACKENDS(top_k_correct);
 }  // namespace backend
 
 }  // namespace lockstep::ops

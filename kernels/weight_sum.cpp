@@ -22,12 +22,8 @@ void weight_sum(Context& context, const TensorView& weights, const TensorView& v
   const Shape& shape = weights.shape;
   require<ShapeError>(shape.rank() >= 1 && (shape[0] == 0 || weights.numel() > 0), kOp, ": weights are ", shape,
                       ", expected (N, ...) with a weight for each sample");
-  if (valid.given()) {
-    require_scalar(kOp, {valid, "valid"}, DType::i64);
-  }
-  if (scale.given()) {
-    require_scalar(kOp, {scale, "scale"}, weights.dtype);
-  }
+  require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);
+  require_scalar_if_given(kOp, {scale, "scale"}, weights.dtype);
   require<UsageError>(sum.given() == (mode != GradMode::ignore), kOp, ": sum is ", sum.given() ? "" : "not ",
                       "given, expected it with every mode but ignore");
   if (sum.given()) {
@@ -43,10 +39,7 @@ void weight_sum(Context& context, const TensorView& weights, const TensorView& v
     require_apart(kOp, {workspace, "workspace"},
                   {{weights, "weights"}, {valid, "valid"}, {scale, "scale"}, {sum, "sum"}, {total, "total"}});
   }
-  dispatch(context, kOp,
-           [=](auto& c) -> decltype(backend::weight_sum(c, weights, valid, scale, mode, sum, total, workspace)) {
-             backend::weight_sum(c, weights, valid, scale, mode, sum, total, workspace);
-           });
+  dispatch(context, kOp, LOCKSTEP_BACKEND(weight_sum, weights, valid, scale, mode, sum, total, workspace));
 }
 
 }  // namespace lockstep::ops

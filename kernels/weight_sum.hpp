@@ -26,10 +26,7 @@ void weight_sum(Context& context, const TensorView& weights, const TensorView& v
 [[nodiscard]] std::size_t weight_sum_workspace_bytes(const Context& context, const TensorView& weights);
 
 namespace backend {  // called after the checks of weight_sum.cpp
-void weight_sum(CpuContext& context, const TensorView& weights, const TensorView& valid, const TensorView& scale,
-                GradMode mode, const TensorView& sum, const TensorView& total, const TensorView& workspace);
-void weight_sum(CudaContext& context, const TensorView& weights, const TensorView& valid, const TensorView& scale,
-                GradMode mode, const TensorView& sum, const TensorView& total, const TensorView& workspace);
+LOCKSTEP_BACKENDS(weight_sum);
 }  // namespace backend
 
 }  // namespace lockstep::ops

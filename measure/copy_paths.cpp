@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
-#include <functional>
-#include <utility>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -286,10 +284,6 @@ class Lane {
 
 }  // namespace
 
-bool CopyPath::over_link() const {
-  return !(from.device == to.device) || (from.node && from.node->number != to.node->number);
-}
-
 bool CopyPath::can_group() const {
   if (both_ways || from.node) {
     return false;
@@ -303,14 +297,6 @@ bool CopyPath::can_group() const {
 bool CopyPath::enqueues() const {
   const bool pageable = from.memory == Memory::pageable || to.memory == Memory::pageable;
   return mover == Mover::copy_worker || both_ways || (!on_host(mover) && !pageable);
-}
-
-double CopyPath::payload_bytes(std::int64_t bytes) const {
-  return static_cast<double>(bytes) * directions();
-}
-
-double CopyPath::traffic_bytes(std::int64_t bytes) const {
-  return payload_bytes(bytes) * (over_link() ? 1 : 2);
 }
 
 std::vector<CopyPath> copy_paths(std::span<const Device> gpus) {

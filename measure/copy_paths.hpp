@@ -43,16 +43,18 @@ struct CopyPath {
   Mover mover = Mover::memcpy;
 
   /// True when the bytes cross a link once; a copy inside one memory reads and writes every byte there.
-  [[nodiscard]] bool over_link() const;
+  [[nodiscard]] bool over_link() const {
+    return !(from.device == to.device) || (from.node && from.node->number != to.node->number);
+  }
   [[nodiscard]] int directions() const { return both_ways ? 2 : 1; }
   /// True when calls only enqueue: many copies may be under way before a wait.
   [[nodiscard]] bool enqueues() const;
   /// True when one call can do all pieces of a copy: ops::grouped_copy() inside one device's memory, ops::PackedCopy
   /// between host and GPU (beside the other rows of the copy engine).
   [[nodiscard]] bool can_group() const;
-  [[nodiscard]] double payload_bytes(std::int64_t bytes) const;  ///< bytes * directions
+  [[nodiscard]] double payload_bytes(std::int64_t bytes) const { return static_cast<double>(bytes) * directions(); }
   /// Payload over a link; twice the payload inside one memory.
-  [[nodiscard]] double traffic_bytes(std::int64_t bytes) const;
+  [[nodiscard]] double traffic_bytes(std::int64_t bytes) const { return payload_bytes(bytes) * (over_link() ? 1 : 2); }
 };
 
 /// All paths of a machine with these GPUs: those of the host, then from, to and inside each GPU, then between every two

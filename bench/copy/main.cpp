@@ -20,7 +20,6 @@
 #include <lockstep/runtime/machine/processors.hpp>
 
 #include "bench/support/gpus.hpp"
-#include "bench/support/peer_matrix.hpp"
 #include "bench/support/runner.hpp"
 #include "measure/copy_paths.hpp"
 #include "measure/load.hpp"
@@ -122,9 +121,6 @@ class CopyBenchmarks {
     return all;
   }
 
-  /// All pairs of GPUs.
-  [[nodiscard]] std::string conclusion() const { return bench::peer_matrix(gpus_, peers_); }
-
  private:
   /// The memory of the path at hand: kept while sizes of one path follow each other.
   measure::CopyBench& bench_of(const CopyPath& path, std::int64_t bytes) {
@@ -148,22 +144,11 @@ class CopyBenchmarks {
             .sample_seconds = kSampleSeconds,
             .per_call = {{"bytes_per_second", path.payload_bytes(size.bytes)},
                          {"traffic_bytes_per_second", path.traffic_bytes(size.bytes)}},
-            .counters = {{"bytes", static_cast<double>(size.bytes)}},
-            .after = [this, path, size](const measure::Samples& samples, benchmark::UserCounters&) {
-              note_peer(path, size, samples);
-            }};
+            .counters = {{"bytes", static_cast<double>(size.bytes)}}};
   }
 
   void add(std::vector<Case>& all, const CopyPath& path, const CopySize& size) {
     all.push_back({"copy/" + measure::copy_name(path, size), [this, path, size] { return open(path, size); }});
-  }
-
-  /// Keeps what the table of all pairs is made of: whole copies by the copy engine, one way.
-  void note_peer(const CopyPath& path, const CopySize& size, const measure::Samples& samples) {
-    if (path.from.memory == measure::Memory::device && path.to.memory == measure::Memory::device && path.over_link() &&
-        !path.both_ways && path.mover == measure::Mover::copy_engine && size.pieces == 1) {
-      peers_.push_back({path.from.device, path.to.device, size.bytes, path.payload_bytes(size.bytes) / samples.mean()});
-    }
   }
 
   /// The GPU that a path has to do with, the sender of two; nothing for a path of the host.
@@ -216,7 +201,6 @@ class CopyBenchmarks {
                      session_.agree([&] { *busy = neighbour(path, beside); });
                      Timed timed = open(path, size);
                      timed.load = {busy, busy->load.get()};
-                     timed.after = {};
                      return timed;
                    }});
   }
@@ -227,8 +211,7 @@ class CopyBenchmarks {
   int threads_;
   std::vector<NumaNode> nodes_;
   std::optional<comm::GpuRanks> nccl_;  ///< of several ranks with GPUs, from its first use on
-  std::vector<bench::PeerRate> peers_;
-  bool can_multiply_ = true;  ///< on every GPU
+  bool can_multiply_ = true;            ///< on every GPU
   std::optional<measure::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;
@@ -247,7 +230,7 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   if (const std::string left_out = benchmarks.left_out(); !left_out.empty()) {
     context.emplace_back("left_out", left_out);
   }
-  return bench::run_cases(session, run_options, context, all, [&] { return benchmarks.conclusion(); });
+  return bench::run_cases(session, run_options, context, all);
 }
 
 }  // namespace

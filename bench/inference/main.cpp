@@ -6,8 +6,6 @@
 //
 // The network is an MLP 4-32-32-1 with tanh, as column physics in a climate code has them. After the rows: ratios of
 // medians. For figures: --benchmark_repetitions=9
-#include <cmath>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>

@@ -16,13 +16,14 @@
 //
 //   matmul/cuda:0_and_cuda:1/two_devices/n:1024/at_once   each on its GPU
 //
-// After the rows: from which size on a GPU is faster, with and without these copies (bench/support/crossover.hpp).
+// times_as_fast_as_cpu of a row of a GPU holds the product, with or without these copies, against the fastest one of
+// its size on the CPU.
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,6 @@
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "bench/support/crossover.hpp"
 #include "bench/support/gpus.hpp"
 #include "bench/support/runner.hpp"
 
@@ -221,37 +221,8 @@ class MatmulBenchmarks {
     return all;
   }
 
-  /// From which size on each GPU is faster, or why nothing is said.
-  [[nodiscard]] std::string crossovers() const {
-    std::string all;
-    for (std::size_t i = 1; i < places_.size(); ++i) {
-      const std::string& gpu = places_[i].name;
-      all += crossover(gpu, gpu) + crossover(gpu + kStaged, gpu + " with copies of the operands and of the product");
-    }
-    return all.empty() ? concat("crossover: ", left_out_, "\n") : all;
-  }
-
  private:
   static constexpr const char* kStaged = "/with_copies";
-
-  /// Of the fastest provider; NaN for what was not measured.
-  [[nodiscard]] double best(const std::string& where, std::int64_t n) const {
-    double best = std::numeric_limits<double>::quiet_NaN();
-    if (const auto found = seconds_.find({where, n}); found != seconds_.end()) {
-      for (const auto& [choice, seconds] : found->second) {
-        best = std::fmin(best, seconds);
-      }
-    }
-    return best;
-  }
-
-  [[nodiscard]] std::string crossover(const std::string& where, const std::string& what) const {
-    std::vector<bench::TimesOfSize> times;
-    for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
-      times.push_back({static_cast<double>(n), best("cpu", n), best(where, n)});
-    }
-    return concat("crossover/", where, ": ", bench::crossover_text(bench::find_crossover(times), what), "\n");
-  }
 
   /// A product with its memory; staged: with the operands and the result in the host's memory.
   struct Sized {
@@ -268,20 +239,19 @@ class MatmulBenchmarks {
   };
 
   void add_size(std::vector<Case>& all, Place& place, const std::string& choice, std::int64_t n, bool staged) {
-    const std::string where = place.name + (staged ? kStaged : "");
-    const auto open = [this, &place, choice, n, staged, where] {
+    const auto open = [this, &place, choice, n, staged] {
       std::shared_ptr<Sized> sized;
       session_.agree([&] { sized = std::make_shared<Sized>(*place.context, n, choice, staged); });
       Timed timed;
       timed.work = {[sized] { sized->enqueue(); }, [&place] { place.context->synchronize(); }, {}};
       timed.sample_seconds = 1e-4;  // as many products are under way as a program would have
       timed.per_call = {{"flop_per_second", square(n).flops()}};
-      timed.after = [this, &place, choice, n, where](const measure::Samples& samples,
-                                                     benchmark::UserCounters& counters) {
-        seconds_[{where, n}][choice] = samples.mean();
-        const double cpu = best("cpu", n);
-        if (place.device.kind == DeviceKind::cuda && std::isfinite(cpu)) {
-          counters["times_as_fast_as_cpu"] = cpu / samples.mean();
+      timed.after = [this, &place, choice, n](const measure::Samples& samples, benchmark::UserCounters& counters) {
+        std::map<std::string, double>& on_cpu = cpu_seconds_[n];
+        if (place.device.kind == DeviceKind::cpu) {
+          on_cpu[choice] = samples.mean();
+        } else if (!on_cpu.empty()) {
+          counters["times_as_fast_as_cpu"] = std::ranges::min(on_cpu | std::views::values) / samples.mean();
         }
       };
       return timed;
@@ -382,8 +352,7 @@ class MatmulBenchmarks {
   Place half_[2];
   Place second_stream_;  ///< of the first GPU
   std::string left_out_;
-  /// Seconds of a product: by place and size, then by provider.
-  std::map<std::pair<std::string, std::int64_t>, std::map<std::string, double>> seconds_;
+  std::map<std::int64_t, std::map<std::string, double>> cpu_seconds_;  ///< of a product, by size, then by provider
 };
 
 int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
@@ -401,7 +370,7 @@ int run(comm::Session& session, const Options& options, const DeviceRequest& dev
   if (!benchmarks->left_out().empty()) {
     context.emplace_back("left_out", benchmarks->left_out());
   }
-  return bench::run_cases(session, run_options, context, all, [&] { return benchmarks->crossovers(); });
+  return bench::run_cases(session, run_options, context, all);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <lockstep/c/arguments.hpp>
 
 #include <array>
+#include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <span>

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -62,6 +61,16 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
 [[nodiscard]] DType dtype_from(lockstep_dtype dtype, const char* name);
 /// DTypeError for a type that C has no number for.
 [[nodiscard]] lockstep_dtype to_c(DType dtype);
+
+/// The value that C's `number` stands for; numbers count `values` from 0. UsageError for another number, which names
+/// the first one as C's header has it, and the end of the last one's name.
+template <class T, std::size_t count>
+[[nodiscard]] T value_of(std::int32_t number, const T (&values)[count], const char* what, const char* first,
+                         const char* last) {
+  require<UsageError>(number >= 0 && static_cast<std::size_t>(number) < count, what, " is ", number, ", expected 0 (",
+                      first, ") to ", count - 1, " (", last, ")");
+  return values[number];
+}
 
 /// 0 or 1; UsageError.
 [[nodiscard]] bool flag_of(std::int32_t value, const char* name);

@@ -3,7 +3,6 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <type_traits>
 

@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <limits>
-#include <utility>
 
 #include <lockstep/c/arguments.hpp>
 #include <lockstep/c/entry.hpp>

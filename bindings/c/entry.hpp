@@ -2,7 +2,6 @@
 
 #include <exception>
 #include <string_view>
-#include <type_traits>
 #include <utility>
 
 #include <lockstep/lockstep.h>

@@ -45,17 +45,8 @@ constexpr std::uint64_t pack(std::uint64_t generation, HandleKind kind, std::uin
 }
 
 constexpr const char* name_of(HandleKind kind) {
-  switch (kind) {
-    case HandleKind::context:
-      return "context";
-    case HandleKind::comm:
-      return "communicator";
-    case HandleKind::model:
-      return "model";
-    case HandleKind::trainer:
-      return "trainer";
-  }
-  return "handle";
+  constexpr const char* kNames[] = {"handle", "context", "communicator", "model", "trainer"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 std::uint64_t number_of(const void* handle) {

@@ -3,8 +3,11 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
 
+#include <lockstep/c/arguments.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::c {
@@ -190,24 +193,9 @@ std::string known_kinds() {
 }  // namespace
 
 ops::Activation activation_from(std::int32_t number) {
-  switch (number) {
-    case LOCKSTEP_ACTIVATION_NONE:
-      return ops::Activation::identity;
-    case LOCKSTEP_ACTIVATION_RELU:
-      return ops::Activation::relu;
-    case LOCKSTEP_ACTIVATION_TANH:
-      return ops::Activation::tanh;
-    case LOCKSTEP_ACTIVATION_SIGMOID:
-      return ops::Activation::sigmoid;
-    case LOCKSTEP_ACTIVATION_GELU:
-      return ops::Activation::gelu;
-    case LOCKSTEP_ACTIVATION_GELU_TANH:
-      return ops::Activation::gelu_tanh;
-    case LOCKSTEP_ACTIVATION_SILU:
-      return ops::Activation::silu;
-    default:
-      throw UsageError(concat("activation is ", number, ", expected 0 (LOCKSTEP_ACTIVATION_NONE) to 6 (_SILU)"));
-  }
+  using enum ops::Activation;
+  return value_of(number, {identity, relu, tanh, sigmoid, gelu, gelu_tanh, silu}, "activation",
+                  "LOCKSTEP_ACTIVATION_NONE", "_SILU");
 }
 
 nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request) {

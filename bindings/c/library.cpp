@@ -1,4 +1,6 @@
-#include <array>
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include <lockstep/c/arguments.hpp>
 #include <lockstep/c/entry.hpp>
@@ -30,40 +32,27 @@ const char* lockstep_build_info() noexcept {
 }
 
 const char* lockstep_status_name(lockstep_status status) noexcept {
-  switch (status) {
-    case LOCKSTEP_OK:
-      return "OK";
-    case LOCKSTEP_ERR_INVALID:
-      return "INVALID";
-    case LOCKSTEP_ERR_SHAPE:
-      return "SHAPE";
-    case LOCKSTEP_ERR_DTYPE:
-      return "DTYPE";
-    case LOCKSTEP_ERR_DEVICE:
-      return "DEVICE";
-    case LOCKSTEP_ERR_UNSUPPORTED:
-      return "UNSUPPORTED";
-    case LOCKSTEP_ERR_STATE:
-      return "STATE";
-    case LOCKSTEP_ERR_OUT_OF_MEMORY:
-      return "OUT_OF_MEMORY";
-    case LOCKSTEP_ERR_IO:
-      return "IO";
-    case LOCKSTEP_ERR_FORMAT:
-      return "FORMAT";
-    case LOCKSTEP_ERR_CUDA:
-      return "CUDA";
-    case LOCKSTEP_ERR_NCCL:
-      return "NCCL";
-    case LOCKSTEP_ERR_MPI:
-      return "MPI";
-    case LOCKSTEP_ERR_PEER:
-      return "PEER";
-    case LOCKSTEP_ERR_INTERNAL:
-      return "INTERNAL";
-    default:
-      return "UNKNOWN";
-  }
+  struct Named {
+    lockstep_status status;
+    const char* name;
+  };
+  static constexpr Named kNames[] = {{LOCKSTEP_OK, "OK"},
+                                     {LOCKSTEP_ERR_INVALID, "INVALID"},
+                                     {LOCKSTEP_ERR_SHAPE, "SHAPE"},
+                                     {LOCKSTEP_ERR_DTYPE, "DTYPE"},
+                                     {LOCKSTEP_ERR_DEVICE, "DEVICE"},
+                                     {LOCKSTEP_ERR_UNSUPPORTED, "UNSUPPORTED"},
+                                     {LOCKSTEP_ERR_STATE, "STATE"},
+                                     {LOCKSTEP_ERR_OUT_OF_MEMORY, "OUT_OF_MEMORY"},
+                                     {LOCKSTEP_ERR_IO, "IO"},
+                                     {LOCKSTEP_ERR_FORMAT, "FORMAT"},
+                                     {LOCKSTEP_ERR_CUDA, "CUDA"},
+                                     {LOCKSTEP_ERR_NCCL, "NCCL"},
+                                     {LOCKSTEP_ERR_MPI, "MPI"},
+                                     {LOCKSTEP_ERR_PEER, "PEER"},
+                                     {LOCKSTEP_ERR_INTERNAL, "INTERNAL"}};
+  const auto* named = std::ranges::find(kNames, status, &Named::status);
+  return named != std::end(kNames) ? named->name : "UNKNOWN";
 }
 
 const char* lockstep_last_error() noexcept {

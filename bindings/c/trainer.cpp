@@ -1,13 +1,12 @@
-#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <lockstep/c/arguments.hpp>
@@ -68,46 +67,18 @@ lockstep_trainer_options default_options() {
 }
 
 nn::OptimizerKind optimizer_from(std::int32_t number) {
-  switch (number) {
-    case LOCKSTEP_OPTIMIZER_SGD:
-      return nn::OptimizerKind::sgd;
-    case LOCKSTEP_OPTIMIZER_ADAM:
-      return nn::OptimizerKind::adam;
-    case LOCKSTEP_OPTIMIZER_ADAMW:
-      return nn::OptimizerKind::adamw;
-    case LOCKSTEP_OPTIMIZER_LARS:
-      return nn::OptimizerKind::lars;
-    default:
-      throw UsageError(concat("options: optimizer is ", number, ", expected 0 (LOCKSTEP_OPTIMIZER_SGD) to 3 (_LARS)"));
-  }
+  using enum nn::OptimizerKind;
+  return value_of(number, {sgd, adam, adamw, lars}, "options: optimizer", "LOCKSTEP_OPTIMIZER_SGD", "_LARS");
 }
 
 nn::Loss loss_from(std::int32_t number) {
-  switch (number) {
-    case LOCKSTEP_LOSS_MSE:
-      return nn::Loss::mse;
-    case LOCKSTEP_LOSS_L1:
-      return nn::Loss::l1;
-    case LOCKSTEP_LOSS_HUBER:
-      return nn::Loss::huber;
-    case LOCKSTEP_LOSS_CROSS_ENTROPY:
-      return nn::Loss::cross_entropy;
-    default:
-      throw UsageError(concat("options: loss is ", number, ", expected 0 (LOCKSTEP_LOSS_MSE) to 3 (_CROSS_ENTROPY)"));
-  }
+  using enum nn::Loss;
+  return value_of(number, {mse, l1, huber, cross_entropy}, "options: loss", "LOCKSTEP_LOSS_MSE", "_CROSS_ENTROPY");
 }
 
 nn::LossWeights weights_from(std::int32_t number) {
-  switch (number) {
-    case LOCKSTEP_WEIGHTS_NONE:
-      return nn::LossWeights::none;
-    case LOCKSTEP_WEIGHTS_SAMPLE:
-      return nn::LossWeights::sample;
-    case LOCKSTEP_WEIGHTS_ELEMENT:
-      return nn::LossWeights::element;
-    default:
-      throw UsageError(concat("options: weights is ", number, ", expected 0 (LOCKSTEP_WEIGHTS_NONE) to 2 (_ELEMENT)"));
-  }
+  using enum nn::LossWeights;
+  return value_of(number, {none, sample, element}, "options: weights", "LOCKSTEP_WEIGHTS_NONE", "_ELEMENT");
 }
 
 nn::TrainStepOptions step_options(const lockstep_trainer_options& o, DType dtype) {

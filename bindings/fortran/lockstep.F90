@@ -12,6 +12,9 @@
 ! Handles. Assignment shares: both name the same context, communicator, model or trainer, and destroying one ends it for both;
 ! a handle that was destroyed is found out (LOCKSTEP_ERR_INVALID). There is no finaliser, as Fortran runs them in no order
 ! and not at the end of a program, while destroying a communicator is collective: call lockstep_destroy, in any order.
+#define OPTIONAL_STAT integer(c_int), intent(out), optional :: stat
+#define OPTIONAL_ERRMSG character(len=*, kind=c_char), intent(inout), optional :: errmsg
+#define OPTIONAL_STAT_ERRMSG OPTIONAL_STAT; OPTIONAL_ERRMSG
 module lockstep
   use, intrinsic :: iso_c_binding, only: c_char, c_double, c_f_pointer, c_float, c_funptr, c_int, c_int32_t, c_int64_t, &
     c_null_char, c_null_funptr, c_null_ptr, c_ptr, c_size_t, c_sizeof
@@ -134,8 +137,7 @@ module lockstep
       type(*), dimension(..), intent(inout) :: out
       character(len=*, kind=c_char), intent(in), optional :: in_axes, out_axes
       type(c_ptr), intent(in), optional :: stream
-      integer(c_int), intent(out), optional :: stat
-      character(len=*, kind=c_char), intent(inout), optional :: errmsg
+      OPTIONAL_STAT_ERRMSG
     end subroutine
 
     ! in(i) gives out(i), computed together.
@@ -144,8 +146,7 @@ module lockstep
       type(lockstep_model), intent(in) :: model
       type(lockstep_view), intent(in) :: in(:), out(:)
       type(c_ptr), intent(in), optional :: stream
-      integer(c_int), intent(out), optional :: stat
-      character(len=*, kind=c_char), intent(inout), optional :: errmsg
+      OPTIONAL_STAT_ERRMSG
     end subroutine
 
     ! A view of an array that has the target attribute (or is a pointer's), for as long as that lives.
@@ -154,8 +155,7 @@ module lockstep
       type(*), dimension(..), intent(in), target :: array
       type(lockstep_view), intent(out) :: view
       character(len=*, kind=c_char), intent(in), optional :: axes
-      integer(c_int), intent(out), optional :: stat
-      character(len=*, kind=c_char), intent(inout), optional :: errmsg
+      OPTIONAL_STAT_ERRMSG
     end subroutine
 
     ! A view of any address: the F2008 way (c_loc of a contiguous target), other types (LOCKSTEP_U8), memory of a GPU
@@ -170,8 +170,7 @@ module lockstep
       character(len=*, kind=c_char), intent(in), optional :: axes
       integer(c_int32_t), intent(in), optional :: device_id
       type(lockstep_view), intent(out) :: view
-      integer(c_int), intent(out), optional :: stat
-      character(len=*, kind=c_char), intent(inout), optional :: errmsg
+      OPTIONAL_STAT_ERRMSG
     end subroutine
 
     subroutine lockstep_parameter_read(model, name, values, stat, errmsg) bind(C, name='lockstep_f_parameter_read')
@@ -179,8 +178,7 @@ module lockstep
       type(lockstep_model), intent(in) :: model
       character(len=*, kind=c_char), intent(in) :: name
       type(*), dimension(..), intent(inout) :: values
-      integer(c_int), intent(out), optional :: stat
-      character(len=*, kind=c_char), intent(inout), optional :: errmsg
+      OPTIONAL_STAT_ERRMSG
     end subroutine
 
     subroutine lockstep_parameter_write(model, name, values, stat, errmsg) bind(C, name='lockstep_f_parameter_write')
@@ -188,8 +186,7 @@ module lockstep
       type(lockstep_model), intent(in) :: model
       character(len=*, kind=c_char), intent(in) :: name
       type(*), dimension(..), intent(in) :: values
-      integer(c_int), intent(out), optional :: stat
-      character(len=*, kind=c_char), intent(inout), optional :: errmsg
+      OPTIONAL_STAT_ERRMSG
     end subroutine
 
     ! Adds the gradients of samples.
@@ -201,8 +198,7 @@ module lockstep
       type(*), dimension(..), intent(in), optional :: weight
       character(len=*, kind=c_char), intent(in), optional :: in_axes, target_axes, weight_axes
       type(c_ptr), intent(in), optional :: stream
-      integer(c_int), intent(out), optional :: stat
-      character(len=*, kind=c_char), intent(inout), optional :: errmsg
+      OPTIONAL_STAT_ERRMSG
     end subroutine
 
     subroutine lockstep_trainer_add_view(trainer, in, target, weight, stream, stat, errmsg) &
@@ -212,8 +208,7 @@ module lockstep
       type(lockstep_view), intent(in) :: in, target
       type(lockstep_view), intent(in), optional :: weight
       type(c_ptr), intent(in), optional :: stream
-      integer(c_int), intent(out), optional :: stat
-      character(len=*, kind=c_char), intent(inout), optional :: errmsg
+      OPTIONAL_STAT_ERRMSG
     end subroutine
   end interface
 
@@ -521,8 +516,7 @@ contains
   ! an optional errmsg on to C).
   subroutine lockstep_finish(status, stat, errmsg)
     integer(c_int32_t), intent(in) :: status
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     character(:), allocatable :: text
     if (present(stat)) stat = status
     if (status == LOCKSTEP_OK) return
@@ -558,8 +552,7 @@ contains
   subroutine lockstep_context_create(context, options, stat, errmsg)
     type(lockstep_context), intent(out) :: context
     type(lockstep_context_options), intent(in), optional :: options
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     type(lockstep_context_options) :: given
     if (present(options)) given = options
     given%struct_size = int(c_sizeof(given), c_int32_t)
@@ -569,8 +562,7 @@ contains
   ! Waits for its stream.
   subroutine lockstep_context_synchronize(context, stat, errmsg)
     type(lockstep_context), intent(in) :: context
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_context_synchronize(context%handle), stat, errmsg)
   end subroutine
 
@@ -578,8 +570,7 @@ contains
   subroutine lockstep_context_memory(context, in_use, peak, stat, errmsg)
     type(lockstep_context), intent(in) :: context
     integer(c_int64_t), intent(out) :: in_use, peak
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_context_memory(context%handle, in_use, peak), stat, errmsg)
   end subroutine
 
@@ -593,8 +584,7 @@ contains
   subroutine comm_self(context, comm, stat, errmsg)
     type(lockstep_context), intent(in) :: context
     type(lockstep_comm), intent(out) :: comm
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_comm_self(context%handle, comm), stat, errmsg)
   end subroutine
 
@@ -602,8 +592,7 @@ contains
     type(lockstep_context), intent(in) :: context
     type(lockstep_comm_ops), intent(in) :: ops
     type(lockstep_comm), intent(out) :: comm
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     type(lockstep_comm_ops) :: given
     given = ops
     given%struct_size = int(c_sizeof(given), c_int32_t)
@@ -616,8 +605,7 @@ contains
     type(c_ptr), intent(in) :: nccl_comm
     type(lockstep_comm), intent(in) :: control
     type(lockstep_comm), intent(out) :: comm
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_comm_from_nccl(context%handle, nccl_comm, control%handle, comm), stat, errmsg)
   end subroutine
 
@@ -631,8 +619,7 @@ contains
   subroutine lockstep_comm_rank(comm, rank, size, stat, errmsg)
     type(lockstep_comm), intent(in) :: comm
     integer, intent(out) :: rank, size
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: status, here, all
     here = -1
     all = -1
@@ -647,8 +634,7 @@ contains
     type(lockstep_comm), intent(in) :: comm
     integer, intent(in) :: mine
     integer, intent(out) :: largest
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: status, found
     found = -huge(found)
     status = c_comm_agree(comm%handle, int(mine, c_int32_t), found)
@@ -663,8 +649,7 @@ contains
     integer(c_int32_t), intent(in) :: dtype
     integer, intent(in) :: sample_shape(:)
     type(lockstep_model), intent(out) :: model
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: n
     n = int(size(sample_shape), c_int32_t)
     call lockstep_finish(c_model_create(context%handle, dtype, int(sample_shape(n:1:-1), c_int64_t), n, model), stat, errmsg)
@@ -676,8 +661,7 @@ contains
     integer, intent(in) :: widths(:)
     integer(c_int32_t), intent(in) :: activation
     type(lockstep_model), intent(out) :: model
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_model_mlp(context%handle, dtype, int(widths, c_int64_t), int(size(widths), c_int32_t), &
       activation, model), stat, errmsg)
   end subroutine
@@ -690,8 +674,7 @@ contains
     integer, intent(in), optional :: features
     type(lockstep_layer_options), intent(in), optional :: options
     integer, intent(out), optional :: node
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     type(lockstep_layer_options) :: given
     integer(c_int32_t) :: status, made
     integer(c_int64_t) :: width
@@ -709,16 +692,14 @@ contains
   subroutine model_initialise_32(model, seed, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     integer(c_int32_t), intent(in) :: seed
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_model_initialise(model%handle, int(seed, c_int64_t)), stat, errmsg)
   end subroutine
 
   subroutine model_initialise_64(model, seed, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     integer(c_int64_t), intent(in) :: seed
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_model_initialise(model%handle, seed), stat, errmsg)
   end subroutine
 
@@ -726,8 +707,7 @@ contains
   subroutine lockstep_model_prepare(model, max_batch, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     integer, intent(in) :: max_batch
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_model_prepare(model%handle, int(max_batch, c_int64_t)), stat, errmsg)
   end subroutine
 
@@ -736,8 +716,7 @@ contains
     type(lockstep_model), intent(in) :: model
     type(lockstep_context), intent(in) :: context
     type(lockstep_model), intent(out) :: shared
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_model_share(model%handle, context%handle, shared), stat, errmsg)
   end subroutine
 
@@ -746,24 +725,21 @@ contains
     type(lockstep_model), intent(in) :: model
     type(lockstep_comm), intent(in) :: comm
     integer, intent(in) :: root
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_model_broadcast(model%handle, comm%handle, int(root, c_int32_t)), stat, errmsg)
   end subroutine
 
   subroutine lockstep_model_save(model, path, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     character(*), intent(in) :: path
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_model_save(model%handle, trim(path)//c_null_char, len_trim(path, c_size_t)), stat, errmsg)
   end subroutine
 
   subroutine lockstep_model_load(model, path, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     character(*), intent(in) :: path
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_model_load(model%handle, trim(path)//c_null_char, len_trim(path, c_size_t)), stat, errmsg)
   end subroutine
 
@@ -771,8 +747,7 @@ contains
   subroutine lockstep_parameter_count(model, count, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     integer, intent(out) :: count
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: status, found
     found = 0
     status = c_parameter_count(model%handle, found)
@@ -786,8 +761,7 @@ contains
     integer, intent(in) :: index
     character(:), allocatable, intent(out) :: name
     integer, allocatable, intent(out) :: shape(:)
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     type(parameter_info) :: info
     integer(c_int32_t) :: status
     info%struct_size = int(c_sizeof(info), c_int32_t)
@@ -806,8 +780,7 @@ contains
     type(lockstep_comm), intent(in) :: comm
     type(lockstep_trainer_options), intent(in) :: options
     type(lockstep_trainer), intent(out) :: trainer
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     type(lockstep_trainer_options) :: given
     given = options
     given%struct_size = int(c_sizeof(given), c_int32_t)
@@ -818,23 +791,20 @@ contains
   subroutine trainer_update_32(trainer, learning_rate, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     real(c_float), intent(in) :: learning_rate
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_trainer_update(trainer%handle, real(learning_rate, c_double)), stat, errmsg)
   end subroutine
 
   subroutine trainer_update_64(trainer, learning_rate, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     real(c_double), intent(in) :: learning_rate
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_trainer_update(trainer%handle, learning_rate), stat, errmsg)
   end subroutine
 
   subroutine lockstep_trainer_abandon(trainer, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_trainer_abandon(trainer%handle), stat, errmsg)
   end subroutine
 
@@ -844,8 +814,7 @@ contains
     real(c_double), intent(out) :: loss
     integer(c_int64_t), intent(out), optional :: step
     logical, intent(in), optional :: wait
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: status, waits
     integer(c_int64_t) :: number
     waits = 1
@@ -861,8 +830,7 @@ contains
   subroutine lockstep_trainer_report(trainer, report, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     type(lockstep_report), intent(out) :: report
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     report%struct_size = int(c_sizeof(report), c_int32_t)
     call lockstep_finish(c_trainer_report(trainer%handle, report), stat, errmsg)
   end subroutine
@@ -870,47 +838,41 @@ contains
   ! Compares the parameters of the ranks, bit by bit.
   subroutine lockstep_trainer_check(trainer, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_trainer_check(trainer%handle), stat, errmsg)
   end subroutine
 
   subroutine lockstep_trainer_broadcast(trainer, root, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     integer, intent(in) :: root
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_trainer_broadcast(trainer%handle, int(root, c_int32_t)), stat, errmsg)
   end subroutine
 
   subroutine lockstep_trainer_average(trainer, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_trainer_average(trainer%handle), stat, errmsg)
   end subroutine
 
   subroutine lockstep_trainer_save(trainer, folder, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     character(*), intent(in) :: folder
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_trainer_save(trainer%handle, trim(folder)//c_null_char, len_trim(folder, c_size_t)), stat, errmsg)
   end subroutine
 
   subroutine lockstep_trainer_load(trainer, folder, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     character(*), intent(in) :: folder
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_trainer_load(trainer%handle, trim(folder)//c_null_char, len_trim(folder, c_size_t)), stat, errmsg)
   end subroutine
 
   ! ---- lockstep_destroy.
   subroutine context_destroy(context, stat, errmsg)
     type(lockstep_context), intent(inout) :: context
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: status
     status = c_context_destroy(context%handle)
     context%handle = c_null_ptr
@@ -919,8 +881,7 @@ contains
 
   subroutine comm_destroy(comm, stat, errmsg)
     type(lockstep_comm), intent(inout) :: comm
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: status
     status = c_comm_destroy(comm%handle)
     comm%handle = c_null_ptr
@@ -929,8 +890,7 @@ contains
 
   subroutine model_destroy(model, stat, errmsg)
     type(lockstep_model), intent(inout) :: model
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: status
     status = c_model_destroy(model%handle)
     model%handle = c_null_ptr
@@ -939,8 +899,7 @@ contains
 
   subroutine trainer_destroy(trainer, stat, errmsg)
     type(lockstep_trainer), intent(inout) :: trainer
-    integer(c_int), intent(out), optional :: stat
-    character(*), intent(inout), optional :: errmsg
+    OPTIONAL_STAT_ERRMSG
     integer(c_int32_t) :: status
     status = c_trainer_destroy(trainer%handle)
     trainer%handle = c_null_ptr

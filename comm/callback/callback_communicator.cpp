@@ -1,7 +1,6 @@
 #include <lockstep/comm/callback/callback_communicator.hpp>
 
 #include <cstring>
-#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -28,11 +27,8 @@ class CallbackCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    check_tensor("reduce_scatter", stream, in);
-    check_tensor("reduce_scatter", stream, out);
-    detail::check_summable("reduce_scatter", in.dtype);
-    detail::check_parts("reduce_scatter", in, out, size());
-    static_cast<void>(detail::check_in_place("reduce_scatter", out, in, rank()));
+    detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
+    require_inline("reduce_scatter", stream);
     std::vector<std::byte> all(in.bytes());
     copy_bytes(all.data(), in.data, in.bytes());
     sum(TensorView(all.data(), in.dtype, Device::cpu(), {in.numel()}));
@@ -41,10 +37,9 @@ class CallbackCommunicator final : public Communicator {
   }
 
   void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
-    check_tensor("all_gather", stream, in);
-    check_tensor("all_gather", stream, out);
-    detail::check_parts("all_gather", out, in, size());
-    if (detail::check_in_place("all_gather", in, out, rank())) {
+    const bool in_place = detail::check_all_gather(Device::cpu(), stream, in, out, rank(), size());
+    require_inline("all_gather", stream);
+    if (in_place) {
       std::vector<std::byte> mine(in.bytes());  // the host's function must not get the same memory as input and output
       copy_bytes(mine.data(), in.data, in.bytes());
       gather(mine.data(), out.data, in.bytes());
@@ -55,9 +50,8 @@ class CallbackCommunicator final : public Communicator {
   }
 
   void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
-    check_tensor("all_to_all", stream, in);
-    check_tensor("all_to_all", stream, out);
-    detail::check_exchange("all_to_all", in, out, size());
+    detail::check_all_to_all(Device::cpu(), stream, in, out, size());
+    require_inline("all_to_all", stream);
     const std::size_t part = in.bytes() / static_cast<std::size_t>(size());
     std::vector<std::byte> all(in.bytes() * static_cast<std::size_t>(size()));
     gather(in.data, all.data(), in.bytes());
@@ -78,7 +72,8 @@ class CallbackCommunicator final : public Communicator {
   }
 
   void barrier(Stream& stream) override {
-    check_stream("barrier", stream);
+    detail::check_stream("barrier", stream);
+    require_inline("barrier", stream);
     host_.barrier();
     count(0);
   }
@@ -101,15 +96,14 @@ class CallbackCommunicator final : public Communicator {
   [[nodiscard]] CommunicatorCounts counts() const override { return counts_; }
 
  private:
-  static void check_stream(std::string_view op, const Stream& stream) {
-    detail::check_stream(op, stream);
+  static void require_inline(std::string_view op, const Stream& stream) {
     require<StateError>(stream.is_inline(), op,
                         ": the host program's functions are called in the calling thread, "
                         "expected an inline stream");
   }
   static void check_tensor(std::string_view op, const Stream& stream, const TensorView& view) {
     detail::check_host(op, stream, view);
-    check_stream(op, stream);
+    require_inline(op, stream);
   }
   [[noreturn]] static void refuse(std::string_view op) {
     throw UnsupportedError(concat(op, ": a communicator of the host program's functions has none"));

@@ -3,6 +3,29 @@
 #include <cstddef>
 
 namespace lockstep::comm::detail {
+namespace {
+
+/// whole.numel() == size * part.numel(), both of one element type: ShapeError, DTypeError.
+void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size) {
+  require<DTypeError>(whole.dtype == part.dtype, op, ": in and out are ", whole.dtype, " and ", part.dtype,
+                      ", expected one type");
+  const std::int64_t n = part.numel();
+  require<ShapeError>(whole.numel() % size == 0 && whole.numel() / size == n, op, ": the larger tensor has ",
+                      whole.numel(), " elements, expected ", size, " x ", n);
+}
+
+/// True when part is the rank-th part of whole; ShapeError when they overlap in any other way.
+bool check_in_place(std::string_view op, const TensorView& part, const TensorView& whole, int rank) {
+  if (!overlaps(part, whole)) {
+    return false;
+  }
+  const std::byte* place = static_cast<const std::byte*>(whole.data) + static_cast<std::size_t>(rank) * part.bytes();
+  require<ShapeError>(part.data == place, op, ": in and out overlap, but the smaller is not part ", rank,
+                      " of the other");
+  return true;
+}
+
+}  // namespace
 
 void check_stream(Device device, std::string_view op, const Stream& stream) {
   require<DeviceError>(stream.device() == device, op, ": stream is on ", stream.device(), ", expected ", device);
@@ -27,30 +50,34 @@ void check_summable(std::string_view op, DType dtype) {
   require<DTypeError>(dtype != DType::u8, op, ": dtype is ", dtype, ", expected any other type: u8 has no sum");
 }
 
-void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size) {
-  require<DTypeError>(whole.dtype == part.dtype, op, ": in and out are ", whole.dtype, " and ", part.dtype,
-                      ", expected one type");
-  const std::int64_t n = part.numel();
-  require<ShapeError>(whole.numel() % size == 0 && whole.numel() / size == n, op, ": the larger tensor has ",
-                      whole.numel(), " elements, expected ", size, " x ", n);
+bool check_reduce_scatter(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
+                          int size) {
+  constexpr std::string_view kOp = "reduce_scatter";
+  check_on(device, kOp, stream, in);
+  check_on(device, kOp, stream, out);
+  check_summable(kOp, in.dtype);
+  check_parts(kOp, in, out, size);
+  return check_in_place(kOp, out, in, rank);
 }
 
-void check_exchange(std::string_view op, const TensorView& in, const TensorView& out, int size) {
-  require<DTypeError>(in.dtype == out.dtype, op, ": in and out are ", in.dtype, " and ", out.dtype,
+bool check_all_gather(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
+                      int size) {
+  constexpr std::string_view kOp = "all_gather";
+  check_on(device, kOp, stream, in);
+  check_on(device, kOp, stream, out);
+  check_parts(kOp, out, in, size);
+  return check_in_place(kOp, in, out, rank);
+}
+
+void check_all_to_all(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int size) {
+  constexpr std::string_view kOp = "all_to_all";
+  check_on(device, kOp, stream, in);
+  check_on(device, kOp, stream, out);
+  require<DTypeError>(in.dtype == out.dtype, kOp, ": in and out are ", in.dtype, " and ", out.dtype,
                       ", expected one type");
-  require<ShapeError>(in.numel() == out.numel() && in.numel() % size == 0, op, ": in and out have ", in.numel(),
+  require<ShapeError>(in.numel() == out.numel() && in.numel() % size == 0, kOp, ": in and out have ", in.numel(),
                       " and ", out.numel(), " elements, expected one multiple of ", size);
-  require<ShapeError>(!overlaps(in, out), op, ": in and out overlap");
-}
-
-bool check_in_place(std::string_view op, const TensorView& part, const TensorView& whole, int rank) {
-  if (!overlaps(part, whole)) {
-    return false;
-  }
-  const std::byte* place = static_cast<const std::byte*>(whole.data) + static_cast<std::size_t>(rank) * part.bytes();
-  require<ShapeError>(part.data == place, op, ": in and out overlap, but the smaller is not part ", rank,
-                      " of the other");
-  return true;
+  require<ShapeError>(!overlaps(in, out), kOp, ": in and out overlap");
 }
 
 void check_rank(std::string_view op, int rank, int size) {

@@ -18,14 +18,16 @@ void check_host(std::string_view op, const Stream& stream, const TensorView& vie
 /// The same for a communicator of another device.
 void check_stream(Device device, std::string_view op, const Stream& stream);
 void check_on(Device device, std::string_view op, const Stream& stream, const TensorView& view);
+/// All that an operation demands, of tensors on `device`: DeviceError, DTypeError, ShapeError. True: in place, which is
+/// to say that the smaller tensor is the rank-th part of the larger.
+bool check_reduce_scatter(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
+                          int size);
+bool check_all_gather(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
+                      int size);
+void check_all_to_all(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int size);
+
 /// The type can be summed, that is any type but u8: DTypeError.
 void check_summable(std::string_view op, DType dtype);
-/// whole.numel() == size * part.numel(), both of one element type: ShapeError, DTypeError.
-void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size);
-/// Both have one type and one number of elements, a multiple of size, and share no byte: DTypeError, ShapeError.
-void check_exchange(std::string_view op, const TensorView& in, const TensorView& out, int size);
-/// True when part is the rank-th part of whole; ShapeError when they overlap in any other way.
-[[nodiscard]] bool check_in_place(std::string_view op, const TensorView& part, const TensorView& whole, int rank);
 /// 0 <= rank < size: UsageError.
 void check_rank(std::string_view op, int rank, int size);
 /// `peer` is a rank of the communicator other than this one: UsageError.
@@ -34,25 +36,12 @@ void check_peer(std::string_view op, int peer, int rank, int size);
 /// Calls f(std::type_identity<T>{}) for the types that can be summed.
 template <class F>
 void visit_sum(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::f32:
-      return f(std::type_identity<float>{});
-    case DType::f64:
-      return f(std::type_identity<double>{});
-    case DType::i32:
-      return f(std::type_identity<std::int32_t>{});
-    case DType::i64:
-      return f(std::type_identity<std::int64_t>{});
-    case DType::u64:
-      return f(std::type_identity<std::uint64_t>{});
-    case DType::bf16:
-      return f(std::type_identity<BFloat16>{});
-    case DType::f16:
-      return f(std::type_identity<Float16>{});
-    case DType::u8:
-      break;
-  }
   check_summable("sum", dtype);
+  visit_dtype(dtype, [&]<class T>(std::type_identity<T> type) {
+    if constexpr (!std::is_same_v<T, std::uint8_t>) {
+      f(type);
+    }
+  });
 }
 
 /// a + b in type T: integers wrap; 16-bit floating types are added in f32 and rounded.

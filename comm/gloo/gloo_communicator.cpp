@@ -552,27 +552,18 @@ class GlooCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("reduce_scatter", stream, in);
-    detail::check_host("reduce_scatter", stream, out);
-    detail::check_summable("reduce_scatter", in.dtype);
-    detail::check_parts("reduce_scatter", in, out, size());
     // In place: a rank writes the part of its `in` that does not travel.
-    static_cast<void>(detail::check_in_place("reduce_scatter", out, in, rank()));
+    detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "reduce_scatter", in.bytes(), [in, out](Link& link) { comm::reduce_scatter(link, in, out); });
   }
 
   void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("all_gather", stream, in);
-    detail::check_host("all_gather", stream, out);
-    detail::check_parts("all_gather", out, in, size());
-    static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));
+    detail::check_all_gather(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "all_gather", in.bytes(), [in, out](Link& link) { comm::all_gather(link, in, out); });
   }
 
   void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("all_to_all", stream, in);
-    detail::check_host("all_to_all", stream, out);
-    detail::check_exchange("all_to_all", in, out, size());
+    detail::check_all_to_all(Device::cpu(), stream, in, out, size());
     run(stream, "all_to_all", in.bytes(), [in, out](Link& link) { comm::all_to_all(link, in, out); });
   }
 

@@ -1,7 +1,6 @@
 #include <lockstep/comm/gloo/rendezvous.hpp>
 
 #include <chrono>
-#include <condition_variable>
 #include <mutex>
 #include <optional>
 #include <utility>

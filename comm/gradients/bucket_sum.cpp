@@ -61,15 +61,8 @@ std::optional<Misfit> BucketSum::misfit(const SumOptions& options, const SumUse&
   return std::nullopt;
 }
 
-std::vector<SumState> BucketSum::state(std::span<const GradientRange> /*ranges*/) const {
-  return {};
-}
 void BucketSum::keep_in(std::span<const TensorView> /*state*/) {}
 void BucketSum::initialise(Context& /*context*/) {}
 void BucketSum::prepare(SumPlace& /*place*/) {}
-
-std::int64_t BucketSum::sent_bytes(int /*bucket*/) const {
-  return -1;
-}
 
 }  // namespace lockstep::comm

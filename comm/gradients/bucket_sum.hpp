@@ -118,7 +118,7 @@ class BucketSum {
   [[nodiscard]] virtual bool divides() const { return false; }
 
   /// What the sum keeps from step to step; checkpoints hold these tensors only.
-  [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> ranges) const;
+  [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> /*ranges*/) const { return {}; }
   /// The memory of state(), in its order, before prepare(); it outlives the sum.
   virtual void keep_in(std::span<const TensorView> state);
   /// Begins anew: sets the tensors of state(), which are 0. Waits for the context's stream. After prepare().
@@ -136,7 +136,7 @@ class BucketSum {
   /// this rank as after any rank that fails. Work that is enqueued reports at the stream's next use.
   virtual void reduce(SumPlace& place, int bucket, const TensorView& gradients) = 0;
   /// Bytes that reduce() hands to the communicator for a bucket; negative: the sum does not say.
-  [[nodiscard]] virtual std::int64_t sent_bytes(int bucket) const;
+  [[nodiscard]] virtual std::int64_t sent_bytes(int /*bucket*/) const { return -1; }
   /// The type that is sent, of gradients of that type.
   [[nodiscard]] virtual DType sent_as(DType gradients) const { return gradients; }
   /// Whether a Graph may capture reduce() and launch it again: it then decides nothing on the host.

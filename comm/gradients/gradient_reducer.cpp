@@ -1,7 +1,5 @@
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 
-#include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <exception>

@@ -32,8 +32,4 @@ void GradientTree::add(Context& context) {
   }
 }
 
-std::size_t GradientTree::bytes() const {
-  return levels_.size() * arena_.bytes();
-}
-
 }  // namespace lockstep::comm

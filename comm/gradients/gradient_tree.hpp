@@ -31,7 +31,7 @@ class GradientTree {
   void add(Context& context);
   void restart() { next_ = 0; }  ///< forgets the leaves since the last sum of all
   [[nodiscard]] std::int64_t arenas() const { return static_cast<std::int64_t>(levels_.size()); }  ///< of its own
-  [[nodiscard]] std::size_t bytes() const;                                                         ///< of these arenas
+  [[nodiscard]] std::size_t bytes() const { return levels_.size() * arena_.bytes(); }              ///< of these arenas
 
  private:
   TensorView arena_;

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <cstdint>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include <unistd.h>
@@ -449,21 +448,8 @@ int likely_rank(const Environment& environment) noexcept {
 }
 
 std::string_view to_string(LaunchSource source) {
-  switch (source) {
-    case LaunchSource::given:
-      return "given";
-    case LaunchSource::mpi:
-      return "mpi";
-    case LaunchSource::torchrun:
-      return "torchrun";
-    case LaunchSource::lightning:
-      return "lightning";
-    case LaunchSource::slurm:
-      return "slurm";
-    case LaunchSource::single:
-      break;
-  }
-  return "single";
+  static constexpr std::string_view kNames[] = {"single", "slurm", "lightning", "torchrun", "mpi", "given"};
+  return kNames[static_cast<std::size_t>(source)];
 }
 
 }  // namespace lockstep::comm

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstring>
 #include <mutex>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -243,12 +242,8 @@ class LocalCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("reduce_scatter", stream, in);
-    detail::check_host("reduce_scatter", stream, out);
-    detail::check_summable("reduce_scatter", in.dtype);
-    detail::check_parts("reduce_scatter", in, out, size());
     // In place: a rank writes the part of its `in` that no other rank reads, and has read it before.
-    static_cast<void>(detail::check_in_place("reduce_scatter", out, in, rank()));
+    detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     stream.enqueue([shared = shared_, me = rank(), in, out] {
       shared->collective(me, contribution("reduce_scatter", in, out), [&] {
         detail::visit_sum(in.dtype, [&](auto type) {
@@ -263,10 +258,7 @@ class LocalCommunicator final : public Communicator {
   }
 
   void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("all_gather", stream, in);
-    detail::check_host("all_gather", stream, out);
-    detail::check_parts("all_gather", out, in, size());
-    const bool in_place = detail::check_in_place("all_gather", in, out, rank());
+    const bool in_place = detail::check_all_gather(Device::cpu(), stream, in, out, rank(), size());
     stream.enqueue([shared = shared_, me = rank(), in, out, in_place] {
       shared->collective(me, contribution("all_gather", in, out), [&] {
         for (int r = 0; r < shared->size; ++r) {
@@ -280,9 +272,7 @@ class LocalCommunicator final : public Communicator {
   }
 
   void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("all_to_all", stream, in);
-    detail::check_host("all_to_all", stream, out);
-    detail::check_exchange("all_to_all", in, out, size());
+    detail::check_all_to_all(Device::cpu(), stream, in, out, size());
     stream.enqueue([shared = shared_, me = rank(), in, out] {
       shared->collective(me, contribution("all_to_all", in, out), [&] {
         const std::size_t part = in.bytes() / static_cast<std::size_t>(shared->size);

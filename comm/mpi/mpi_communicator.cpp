@@ -200,35 +200,14 @@ class WorkerShare {
 };
 
 MPI_Datatype sum_type(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return MPI_FLOAT;
-    case DType::f64:
-      return MPI_DOUBLE;
-    case DType::i32:
-      return MPI_INT32_T;
-    case DType::i64:
-      return MPI_INT64_T;
-    case DType::u64:
-      return MPI_UINT64_T;
-    case DType::bf16:
-    case DType::f16:
-      return MPI_UINT16_T;  // with a reduction operation of our own
-    case DType::u8:
-      break;
-  }
-  return MPI_DATATYPE_NULL;
+  // Those of 16 bits with a reduction operation of our own; u8 has no sum.
+  static const MPI_Datatype kTypes[] = {MPI_FLOAT,         MPI_DOUBLE,  MPI_UINT16_T, MPI_UINT16_T,
+                                        MPI_DATATYPE_NULL, MPI_INT32_T, MPI_INT64_T,  MPI_UINT64_T};
+  return kTypes[static_cast<std::size_t>(dtype)];
 }
 
 MPI_Op sum_of(const Link& link, DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-      return link.add_bf16;
-    case DType::f16:
-      return link.add_f16;
-    default:
-      return MPI_SUM;
-  }
+  return dtype == DType::bf16 ? link.add_bf16 : dtype == DType::f16 ? link.add_f16 : MPI_SUM;
 }
 
 /// The type for moving data: only the width matters.
@@ -422,28 +401,19 @@ class MpiCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("reduce_scatter", stream, in);
-    detail::check_host("reduce_scatter", stream, out);
-    detail::check_summable("reduce_scatter", in.dtype);
-    detail::check_parts("reduce_scatter", in, out, size());
-    const bool in_place = detail::check_in_place("reduce_scatter", out, in, rank());
+    const bool in_place = detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "reduce_scatter", in.bytes(),
         [in, out, in_place](Link& link) { comm::reduce_scatter(link, in, out, in_place); });
   }
 
   void all_gather(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("all_gather", stream, in);
-    detail::check_host("all_gather", stream, out);
-    detail::check_parts("all_gather", out, in, size());
-    const bool in_place = detail::check_in_place("all_gather", in, out, rank());
+    const bool in_place = detail::check_all_gather(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "all_gather", in.bytes(),
         [in, out, in_place](Link& link) { comm::all_gather(link, in, out, in_place); });
   }
 
   void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) override {
-    detail::check_host("all_to_all", stream, in);
-    detail::check_host("all_to_all", stream, out);
-    detail::check_exchange("all_to_all", in, out, size());
+    detail::check_all_to_all(Device::cpu(), stream, in, out, size());
     run(stream, "all_to_all", in.bytes(), [in, out](const Link& link) { comm::all_to_all(link, in, out); });
   }
 

@@ -2,7 +2,6 @@
 
 #include <chrono>
 #include <thread>
-#include <utility>
 
 #include <lockstep/comm/detail/checks.hpp>
 #include <lockstep/comm/wait.hpp>
@@ -16,25 +15,9 @@ using Clock = std::chrono::steady_clock;
 using cuda::DeviceGuard;
 
 ncclDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return ncclFloat32;
-    case DType::f64:
-      return ncclFloat64;
-    case DType::bf16:
-      return ncclBfloat16;
-    case DType::f16:
-      return ncclFloat16;
-    case DType::u8:
-      return ncclUint8;
-    case DType::i32:
-      return ncclInt32;
-    case DType::i64:
-      return ncclInt64;
-    case DType::u64:
-      break;
-  }
-  return ncclUint64;
+  static constexpr ncclDataType_t kTypes[] = {ncclFloat32, ncclFloat64, ncclBfloat16, ncclFloat16,
+                                              ncclUint8,   ncclInt32,   ncclInt64,    ncclUint64};
+  return kTypes[static_cast<std::size_t>(dtype)];
 }
 
 std::size_t count_of(const TensorView& view) {
@@ -77,10 +60,6 @@ ncclResult_t NcclFunctions::poll(ncclComm_t comm, double seconds) const {
   }
 }
 
-std::string NcclFunctions::state_text(ncclResult_t result, double timeout_s) const {
-  return result == ncclInProgress ? concat("not over after ", timeout_s, " s") : words(result);
-}
-
 NcclExchange::NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device,
                            double timeout_s)
     : Communicator(rank, size),
@@ -93,10 +72,6 @@ NcclExchange::NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int 
   own_.synchronize();  // other streams may use scratch_
 }
 
-ncclResult_t NcclExchange::settled(ncclResult_t result) const {
-  return result == ncclInProgress ? nccl_.poll(comm_, timeout_s_) : result;
-}
-
 void NcclExchange::require_alive(std::string_view op) const {
   require<NcclError>(comm_ != nullptr, op, ": the communicator was given up: ", failure_);
 }
@@ -106,10 +81,6 @@ void NcclExchange::fail(const std::string& what, ncclResult_t result) {
                     nccl_.state_text(result, timeout_s_));
   give_up(release());
   throw NcclError(failure_);
-}
-
-ncclComm_t NcclExchange::release() {
-  return std::exchange(comm_, nullptr);
 }
 
 template <class Call>
@@ -135,11 +106,7 @@ void NcclExchange::all_reduce(Stream& stream, const TensorView& data) {
 }
 
 void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "reduce_scatter", stream, in);
-  detail::check_on(device_, "reduce_scatter", stream, out);
-  detail::check_summable("reduce_scatter", in.dtype);
-  detail::check_parts("reduce_scatter", in, out, size());
-  static_cast<void>(detail::check_in_place("reduce_scatter", out, in, rank()));  // NCCL compares the addresses itself
+  detail::check_reduce_scatter(device_, stream, in, out, rank(), size());  // NCCL finds that out itself
   run("reduce_scatter", in, [&] {
     return nccl_.reduce_scatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm_,
                                 stream.cuda_handle());
@@ -147,19 +114,14 @@ void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const Te
 }
 
 void NcclExchange::all_gather(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "all_gather", stream, in);
-  detail::check_on(device_, "all_gather", stream, out);
-  detail::check_parts("all_gather", out, in, size());
-  static_cast<void>(detail::check_in_place("all_gather", in, out, rank()));  // as above
+  detail::check_all_gather(device_, stream, in, out, rank(), size());  // as above
   run("all_gather", in, [&] {
     return nccl_.all_gather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle());
   });
 }
 
 void NcclExchange::all_to_all(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_on(device_, "all_to_all", stream, in);
-  detail::check_on(device_, "all_to_all", stream, out);
-  detail::check_exchange("all_to_all", in, out, size());
+  detail::check_all_to_all(device_, stream, in, out, size());
   run("all_to_all", in, [&] {
     const std::size_t n = count_of(in) / static_cast<std::size_t>(size());
     ncclResult_t result = nccl_.group_start();

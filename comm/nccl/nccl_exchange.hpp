@@ -3,10 +3,12 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include <nccl.h>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
@@ -33,7 +35,9 @@ struct NcclFunctions {
   /// The state of a communicator once it is no longer in progress; ncclInProgress when the time is over. The NCCL call
   /// also advances what was begun, so the thread that uses the communicator must make it.
   [[nodiscard]] ncclResult_t poll(ncclComm_t comm, double seconds) const;
-  [[nodiscard]] std::string state_text(ncclResult_t result, double timeout_s) const;
+  [[nodiscard]] std::string state_text(ncclResult_t result, double timeout_s) const {
+    return result == ncclInProgress ? concat("not over after ", timeout_s, " s") : words(result);
+  }
 };
 
 /// One rank of an NCCL communicator: what is the same whoever made it. A call may answer that it is in progress; until
@@ -74,10 +78,12 @@ class NcclExchange : public Communicator {
   [[nodiscard]] Device device() const { return device_; }
   void require_alive(std::string_view op) const;
   /// Waits until the result is success or an error; ncclInProgress when the time is over.
-  [[nodiscard]] ncclResult_t settled(ncclResult_t result) const;
+  [[nodiscard]] ncclResult_t settled(ncclResult_t result) const {
+    return result == ncclInProgress ? nccl_.poll(comm_, timeout_s_) : result;
+  }
   [[noreturn]] void fail(const std::string& what, ncclResult_t result);
   /// Gives comm up without an error; null when it was before.
-  [[nodiscard]] ncclComm_t release();
+  [[nodiscard]] ncclComm_t release() { return std::exchange(comm_, nullptr); }
 
  private:
   /// Calls NCCL with the device current, waits while the call is in progress, and counts it. call: ncclResult_t().

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include <lockstep/comm/detail/checks.hpp>

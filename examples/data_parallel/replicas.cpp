@@ -182,8 +182,4 @@ void Replicas::synchronize() {
   }
 }
 
-std::size_t Replicas::copied_bytes() const {
-  return 2 * (replicas_.size() - 1) * replicas_.front()->parameters.gradients().bytes();
-}
-
 }  // namespace data_parallel

@@ -69,7 +69,9 @@ class Replicas {
   [[nodiscard]] std::size_t size() const { return replicas_.size(); }
   [[nodiscard]] Replica& at(std::size_t device) { return *replicas_[device]; }
   /// Bytes that all_reduce() copies from device to device, all together.
-  [[nodiscard]] std::size_t copied_bytes() const;
+  [[nodiscard]] std::size_t copied_bytes() const {
+    return 2 * (replicas_.size() - 1) * replicas_.front()->parameters.gradients().bytes();
+  }
 
  private:
   void all_reduce_star();

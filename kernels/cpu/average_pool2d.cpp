@@ -9,8 +9,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int64_t kPixelsInT = 64;  // pixels summed in the value type before these sums are joined in double
 
 }  // namespace

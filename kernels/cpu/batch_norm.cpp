@@ -14,8 +14,6 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-using std::int64_t;
-
 /// Computes shift from the rounded scale, so that y = bias at x = mean up to one rounding.
 template <class T>
 void write_coefficients(double mean, double var, double epsilon, const T* weight, const T* bias, int64_t channels,

@@ -15,8 +15,6 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-using std::int64_t;
-
 /// sum += g, product += g * (x - mean) in kLanes channels, over pieces a period apart. g is the incoming gradient of
 /// the elements from `at` on; `at` is a multiple of 32 (16 in f64).
 template <bool kSecond, bool kMask, class T>

@@ -13,8 +13,6 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-using std::int64_t;
-
 /// g in the tile's channels of its pixel of x: the sum of dy over the windows that the pixel won.
 template <class T>
 void gather(const PoolDesc& desc, const PoolTile& tile, const T* dy, const std::uint8_t* index, int64_t out_width,

@@ -13,8 +13,6 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-using std::int64_t;
-
 /// sum += x - shift, square += (x - shift)^2 in kLanes channels, over pieces a period apart.
 template <class T>
 void add_deviations(const T* x, int64_t period, int64_t periods, const Value<T>* shift, Value<T>* sum,

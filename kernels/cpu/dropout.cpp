@@ -11,8 +11,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int64_t kQuad = 4;      // elements of one block of random words
 constexpr int64_t kGrain = 2048;  // quads that are worth a thread
 

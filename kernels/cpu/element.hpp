@@ -53,3 +53,7 @@ decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
 }
 
 }  // namespace lockstep::ops
+
+namespace lockstep::ops::backend {
+using std::int64_t;  // the files of ops count in it
+}  // namespace lockstep::ops::backend

@@ -10,8 +10,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 // All sums in double.
 
 constexpr int64_t kGrain = 16384;  // elements that are worth a thread

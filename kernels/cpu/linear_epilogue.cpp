@@ -10,8 +10,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int64_t kPiece = 512;  // elements that are computed together, on the stack
 
 int64_t rows_worth_a_thread(int64_t columns) {

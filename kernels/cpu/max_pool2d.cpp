@@ -9,8 +9,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 /// The winners of one window. x points to channel 0 of the tile's block in pixel (0, 0); pixels are `channels` apart.
 template <bool kIndex, class T>
 void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& tile, T* y, std::int32_t* index) {

@@ -11,8 +11,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int64_t kGrain = 4096;  // elements that are worth a thread: each costs an exponential
 
 int64_t grain_of(int64_t columns) {

@@ -9,8 +9,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int64_t kGrain = 16384;  // elements that are worth a thread
 
 struct Geometry {

@@ -1,6 +1,5 @@
 #include <lockstep/kernels/cublaslt/cublaslt.hpp>
 
-#include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
@@ -11,26 +10,7 @@ using Loaded = detail::LoadedApi<Api>;
 
 Loaded load() {
   return detail::load_api<Api>("cuBLASLt", {concat("libcublasLt.so.", CUBLAS_VER_MAJOR), LOCKSTEP_CUBLASLT_LIBRARY},
-                               [](const SharedLibrary& library, Api& api) -> std::string {
-                                 library.get(api.get_version, "cublasLtGetVersion");
-                                 library.get(api.get_status_string, "cublasLtGetStatusString");
-                                 library.get(api.create, "cublasLtCreate");
-                                 library.get(api.destroy, "cublasLtDestroy");
-                                 library.get(api.matmul, "cublasLtMatmul");
-                                 library.get(api.desc_create, "cublasLtMatmulDescCreate");
-                                 library.get(api.desc_destroy, "cublasLtMatmulDescDestroy");
-                                 library.get(api.desc_set, "cublasLtMatmulDescSetAttribute");
-                                 library.get(api.layout_create, "cublasLtMatrixLayoutCreate");
-                                 library.get(api.layout_destroy, "cublasLtMatrixLayoutDestroy");
-                                 library.get(api.layout_set, "cublasLtMatrixLayoutSetAttribute");
-                                 library.get(api.preference_create, "cublasLtMatmulPreferenceCreate");
-                                 library.get(api.preference_destroy, "cublasLtMatmulPreferenceDestroy");
-                                 library.get(api.preference_set, "cublasLtMatmulPreferenceSetAttribute");
-                                 library.get(api.algo_get_heuristic, "cublasLtMatmulAlgoGetHeuristic");
-                                 library.get(api.algo_init, "cublasLtMatmulAlgoInit");
-                                 library.get(api.algo_check, "cublasLtMatmulAlgoCheck");
-                                 library.get(api.algo_get, "cublasLtMatmulAlgoConfigGetAttribute");
-                                 library.get(api.algo_set, "cublasLtMatmulAlgoConfigSetAttribute");
+                               [](const Api& api) -> std::string {
                                  if (api.get_version() / 10000 != CUBLAS_VER_MAJOR) {
                                    return concat("cuBLASLt is version ", api.get_version(),
                                                  ", this program was built with ", CUBLAS_VERSION);

@@ -9,6 +9,7 @@
 #include <cublasLt.h>
 
 #include <lockstep/kernels/cublaslt/description.hpp>
+#include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
 /// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it does
@@ -18,25 +19,26 @@ namespace lockstep::ops::cublaslt {
 /// The functions of libcublasLt that are used. The library (540 MB) is loaded when a product is first planned on a GPU,
 /// so that programs start on machines without it.
 struct Api {
-  decltype(&::cublasLtGetVersion) get_version = nullptr;
-  decltype(&::cublasLtGetStatusString) get_status_string = nullptr;
-  decltype(&::cublasLtCreate) create = nullptr;
-  decltype(&::cublasLtDestroy) destroy = nullptr;
-  decltype(&::cublasLtMatmul) matmul = nullptr;
-  decltype(&::cublasLtMatmulDescCreate) desc_create = nullptr;
-  decltype(&::cublasLtMatmulDescDestroy) desc_destroy = nullptr;
-  decltype(&::cublasLtMatmulDescSetAttribute) desc_set = nullptr;
-  decltype(&::cublasLtMatrixLayoutCreate) layout_create = nullptr;
-  decltype(&::cublasLtMatrixLayoutDestroy) layout_destroy = nullptr;
-  decltype(&::cublasLtMatrixLayoutSetAttribute) layout_set = nullptr;
-  decltype(&::cublasLtMatmulPreferenceCreate) preference_create = nullptr;
-  decltype(&::cublasLtMatmulPreferenceDestroy) preference_destroy = nullptr;
-  decltype(&::cublasLtMatmulPreferenceSetAttribute) preference_set = nullptr;
-  decltype(&::cublasLtMatmulAlgoGetHeuristic) algo_get_heuristic = nullptr;
-  decltype(&::cublasLtMatmulAlgoInit) algo_init = nullptr;
-  decltype(&::cublasLtMatmulAlgoCheck) algo_check = nullptr;
-  decltype(&::cublasLtMatmulAlgoConfigGetAttribute) algo_get = nullptr;
-  decltype(&::cublasLtMatmulAlgoConfigSetAttribute) algo_set = nullptr;
+  const SharedLibrary* from = nullptr;
+  LOCKSTEP_FUNCTION(get_version, cublasLtGetVersion);
+  LOCKSTEP_FUNCTION(get_status_string, cublasLtGetStatusString);
+  LOCKSTEP_FUNCTION(create, cublasLtCreate);
+  LOCKSTEP_FUNCTION(destroy, cublasLtDestroy);
+  LOCKSTEP_FUNCTION(matmul, cublasLtMatmul);
+  LOCKSTEP_FUNCTION(desc_create, cublasLtMatmulDescCreate);
+  LOCKSTEP_FUNCTION(desc_destroy, cublasLtMatmulDescDestroy);
+  LOCKSTEP_FUNCTION(desc_set, cublasLtMatmulDescSetAttribute);
+  LOCKSTEP_FUNCTION(layout_create, cublasLtMatrixLayoutCreate);
+  LOCKSTEP_FUNCTION(layout_destroy, cublasLtMatrixLayoutDestroy);
+  LOCKSTEP_FUNCTION(layout_set, cublasLtMatrixLayoutSetAttribute);
+  LOCKSTEP_FUNCTION(preference_create, cublasLtMatmulPreferenceCreate);
+  LOCKSTEP_FUNCTION(preference_destroy, cublasLtMatmulPreferenceDestroy);
+  LOCKSTEP_FUNCTION(preference_set, cublasLtMatmulPreferenceSetAttribute);
+  LOCKSTEP_FUNCTION(algo_get_heuristic, cublasLtMatmulAlgoGetHeuristic);
+  LOCKSTEP_FUNCTION(algo_init, cublasLtMatmulAlgoInit);
+  LOCKSTEP_FUNCTION(algo_check, cublasLtMatmulAlgoCheck);
+  LOCKSTEP_FUNCTION(algo_get, cublasLtMatmulAlgoConfigGetAttribute);
+  LOCKSTEP_FUNCTION(algo_set, cublasLtMatmulAlgoConfigSetAttribute);
 };
 
 /// Throws unless status is CUBLAS_STATUS_SUCCESS; `call` is the name of the function.

@@ -36,13 +36,11 @@ cudaDataType_t data_type(DType dtype) {
 }
 
 cublasLtEpilogue_t epilogue(const Epilogue& e) {
-  switch (e.function) {
-    case Epilogue::Function::relu:
-      return e.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
-    case Epilogue::Function::gelu:
-      return e.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
-    case Epilogue::Function::none:
-      break;
+  if (e.function == Epilogue::Function::relu) {
+    return e.bias ? CUBLASLT_EPILOGUE_RELU_BIAS : CUBLASLT_EPILOGUE_RELU;
+  }
+  if (e.function == Epilogue::Function::gelu) {
+    return e.bias ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_GELU;
   }
   return e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }

@@ -5,7 +5,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
 using std::uint8_t;
 using Word = unsigned long long;  // the 64-bit type of atomicAdd
 

@@ -6,8 +6,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 
 /// The divisor of a mean over these ranges. window: the size of the window when padding counts, else 0.
@@ -24,9 +22,7 @@ __device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::
 template <class T, int kCount>
 __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* x, T* y) {
   gpu::wait_for_earlier();
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = thread; i < pieces; i += threads) {
+  for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const gpu::PoolPlace place = gpu::window_of_piece<kCount>(g, i);
     float sum[kCount] = {};
     for (int64_t h = place.rows.first; h < place.rows.last; ++h) {
@@ -53,9 +49,7 @@ __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int6
 template <class T, int kCount>
 __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* dy, T* dx) {
   gpu::wait_for_earlier();
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = thread; i < pieces; i += threads) {
+  for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const gpu::PoolPlace place = gpu::windows_over_piece<kCount>(g, i);
     float sum[kCount] = {};
     for (int64_t p = place.rows.first; p < place.rows.last; ++p) {
@@ -111,9 +105,7 @@ template <class T, int kCount>
 __global__ void global_backward_kernel(int64_t pieces, int64_t pixels, int64_t channels, const T* dy, T* dx) {
   gpu::wait_for_earlier();
   const int64_t per_pixel = channels / kCount;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = thread; i < pieces; i += threads) {
+  for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const int64_t n = i / per_pixel / pixels;
     auto piece = gpu::load<kCount>(dy + n * channels + i % per_pixel * kCount);
 #pragma unroll

@@ -44,8 +44,7 @@ __global__ void __launch_bounds__(kBlock)
     merge_parts_kernel(int64_t count, int64_t channels, const float* parts, float* stats) {
   gpu::wait_for_earlier();
   const int64_t width = 2 * channels + 1;
-  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
-       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+  for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
     Moments<double, 1> merged{};
     for (int64_t p = 0; p < count; ++p) {
       Moments<double, 1> part;
@@ -83,8 +82,7 @@ __global__ void __launch_bounds__(kBlock, 2)
 /// stats: (2C + 1). 40 bytes per channel.
 __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize to) {
   gpu::wait_for_earlier();
-  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
-       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+  for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
     finalize(to, stats[c], stats[channels + c], stats[2 * channels], channels, c);
   }
 }
@@ -93,8 +91,7 @@ __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize t
 __global__ void finalize_inference_kernel(int64_t channels, const float* running_mean, const float* running_var,
                                           const float* weight, const float* bias, double epsilon, float* coefficients) {
   gpu::wait_for_earlier();
-  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
-       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+  for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
     write_coefficients(static_cast<double>(running_mean[c]), static_cast<double>(running_var[c]), epsilon, weight, bias,
                        channels, c, coefficients);
   }

@@ -45,8 +45,7 @@ __global__ void __launch_bounds__(kBlock, 2)
                         [](int64_t, int, const Pack<T, kCount>&) {});
     return;
   }
-  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
-       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+  for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
     const double sum = static_cast<double>(given.sums[c]);
     const double deviations = static_cast<double>(given.sums[channels + c]) - sum * (sum / count);
     const float mean = static_cast<float>(static_cast<double>(given.shift[c]) + sum / count);
@@ -65,8 +64,7 @@ __global__ void __launch_bounds__(kBlock)
     gradients_given_kernel(int64_t channels, const float* sum_g, const float* sum_gx, bool add, float* sums,
                            float* dweight, float* dbias) {
   gpu::wait_for_earlier();
-  for (int64_t c = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; c < channels;
-       c += static_cast<int64_t>(gridDim.x) * blockDim.x) {
+  for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
     const float g = sum_g[c];
     const float gx = sum_gx[c];
     sums[c] = g;

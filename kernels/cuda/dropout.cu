@@ -5,8 +5,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 constexpr int kQuad = 4;  // elements of one block of random words
 

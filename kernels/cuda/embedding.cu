@@ -6,8 +6,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 constexpr int kPiecesPerLane = 4;
 constexpr int kCountBlock = 1024;

@@ -4,7 +4,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
 using std::uint32_t;
 using std::uint8_t;
 

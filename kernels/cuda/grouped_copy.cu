@@ -6,8 +6,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 constexpr int64_t kChunk = 16384;  // bytes that a block takes at a time: four 16-byte pieces per thread
 constexpr int kMostPairs = 80;

@@ -5,8 +5,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = gpu::kRowBlock;
 
 /// x, y: (M, C), weight, bias: (C), mean, inv_std: (M) or null. A thread reads exactly the elements of x that it writes

@@ -5,8 +5,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 
 /// y = function(x + bias) + residual, in pieces of kCount elements. A row has `period` pieces; a thread's next piece is

@@ -5,8 +5,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 
 /// Sum over rows of x(row, i) * x(row, j), in every thread. x: (rows, r). All threads call it.

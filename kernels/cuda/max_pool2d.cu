@@ -5,8 +5,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 
 /// x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. pieces: of y.
@@ -14,9 +12,7 @@ template <class T, int kCount>
 __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* x, T* y, std::int32_t* index) {
   gpu::wait_for_earlier();
   const int64_t width = g.columns.extent;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = thread; i < pieces; i += threads) {
+  for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const gpu::PoolPlace place = gpu::window_of_piece<kCount>(g, i);
     const T* const image = x + place.image;
     const int64_t start = place.rows.first * width + place.columns.first;
@@ -53,9 +49,7 @@ template <class T, int kCount>
 __global__ void max_backward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* dy, const std::int32_t* index,
                                     T* dx) {
   gpu::wait_for_earlier();
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = thread; i < pieces; i += threads) {
+  for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const gpu::PoolPlace place = gpu::windows_over_piece<kCount>(g, i);
     const auto here = static_cast<std::int32_t>(place.row * g.columns.extent + place.column);
     float sum[kCount] = {};

@@ -87,10 +87,6 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
                                               stream.launches_dependently(), values));
 }
 
-}  // namespace lockstep::gpu
-
-namespace lockstep::gpu {
-
 inline constexpr int kWarp = 32;
 
 /// Waits until the kernel before this one on its stream has ended and its writes can be seen, where the two may overlap
@@ -115,4 +111,16 @@ inline constexpr std::int64_t kMostBlocks = 132 * 8;  // 132 multiprocessors (H1
   return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
+/// The number of this thread in its grid, and how many threads the grid has: begin and step of a grid-stride loop.
+__device__ inline std::int64_t grid_thread() {
+  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+}
+__device__ inline std::int64_t grid_threads() {
+  return static_cast<std::int64_t>(gridDim.x) * blockDim.x;
+}
+
 }  // namespace lockstep::gpu
+
+namespace lockstep::ops::backend {
+using std::int64_t;  // the files of ops count in it
+}  // namespace lockstep::ops::backend

@@ -4,8 +4,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = gpu::kRowBlock;
 
 // Memory-bound: forward moves two tensors (a causal one reads half of x), backward three. exp() is computed twice, so

@@ -7,8 +7,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 // Three kernels. rows_kernel goes along the inner axis: in 16-byte pieces where it is contiguous on both sides, element
 // by element for all other strides. tiles_kernel transposes planes whose sides are contiguous along different axes.
 // Both are compiled for each element size and for each pair of floating types. mixed_kernel decides the types at run

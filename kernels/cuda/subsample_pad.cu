@@ -4,8 +4,6 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using std::int64_t;
-
 constexpr int kBlock = 256;
 
 // Memory-bound copies: each thread takes a piece of kCount channels, neighbouring threads neighbouring pieces, so that
@@ -35,23 +33,16 @@ template <class T, int kCount>
 __global__ void forward_kernel(Geometry g, int64_t pieces, const T* x, T* y) {  // x: (N, H, W, C), y: (N, P, Q, K)
   gpu::wait_for_earlier();
   const int64_t per_pixel = g.out_channels / kCount;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = thread; i < pieces; i += threads) {
+  for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const int64_t pixel = i / per_pixel;
     const int64_t c = i % per_pixel * kCount - g.first;  // channel of x
     const int64_t row = pixel / g.out_width;
     const int64_t w = pixel % g.out_width * g.stride;
     const int64_t h = row % g.out_height * g.stride;
     const int64_t n = row / g.out_height;
-    gpu::Pack<T, kCount> piece;
+    gpu::Pack<T, kCount> piece{};
     if (c >= 0 && c < g.channels) {
       piece = gpu::load<kCount>(x + ((n * g.height + h) * g.width + w) * g.channels + c);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        piece.at[j] = gpu::from_float<T>(0.0F);
-      }
     }
     gpu::store(y + i * kCount, piece);
   }
@@ -62,24 +53,17 @@ template <class T, int kCount>
 __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {  // dy: (N, P, Q, K), dx: (N, H, W, C)
   gpu::wait_for_earlier();
   const int64_t per_pixel = g.channels / kCount;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = thread; i < pieces; i += threads) {
+  for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const int64_t pixel = i / per_pixel;
     const int64_t c = i % per_pixel * kCount;
     const int64_t row = pixel / g.width;
     const int64_t w = pixel % g.width;
     const int64_t h = row % g.height;
     const int64_t n = row / g.height;
-    gpu::Pack<T, kCount> piece;
+    gpu::Pack<T, kCount> piece{};
     if (h % g.stride == 0 && w % g.stride == 0) {
       const int64_t from = (n * g.out_height + h / g.stride) * g.out_width + w / g.stride;
       piece = gpu::load<kCount>(dy + from * g.out_channels + g.first + c);
-    } else {
-#pragma unroll
-      for (int j = 0; j < kCount; ++j) {
-        piece.at[j] = gpu::from_float<T>(0.0F);
-      }
     }
     gpu::store(dx + i * kCount, piece);
   }
@@ -90,9 +74,7 @@ template <class T, int kCount>
 __global__ void accumulate_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {
   gpu::wait_for_earlier();
   const int64_t per_pixel = g.channels / kCount;
-  const int64_t thread = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-  const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;
-  for (int64_t i = thread; i < pieces; i += threads) {
+  for (int64_t i = gpu::grid_thread(); i < pieces; i += gpu::grid_threads()) {
     const int64_t pixel = i / per_pixel;
     const int64_t c = i % per_pixel * kCount;
     const int64_t row = pixel / g.out_width;

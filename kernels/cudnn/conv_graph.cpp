@@ -16,14 +16,7 @@ constexpr std::string_view kNorm = "norm:";
 constexpr std::int64_t kAlignment = 16;  // bytes; conv2d.cpp refuses operands with other addresses
 
 cudnnDataType_t type_of(DType dtype) {
-  switch (dtype) {
-    case DType::bf16:
-      return CUDNN_DATA_BFLOAT16;
-    case DType::f16:
-      return CUDNN_DATA_HALF;
-    default:
-      return CUDNN_DATA_FLOAT;
-  }
+  return dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : dtype == DType::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 }
 
 /// shape: channels last.
@@ -235,15 +228,11 @@ const PassNames& names_of(ConvPass pass) {
 }  // namespace
 
 bool can_split(const ConvDesc& desc, ConvPass pass) {
-  switch (pass) {
-    case ConvPass::forward:
-      return desc.bias;
-    case ConvPass::backward_data:
-      return desc.grad_mode == GradMode::accumulate;
-    case ConvPass::backward_weights:
-      break;
+  if (pass == ConvPass::forward) {
+    return desc.bias;
   }
-  return desc.grad_mode == GradMode::accumulate || accumulation_dtype(desc.dtype) != desc.dtype;
+  return desc.grad_mode == GradMode::accumulate ||
+         (pass == ConvPass::backward_weights && accumulation_dtype(desc.dtype) != desc.dtype);
 }
 
 ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form) {

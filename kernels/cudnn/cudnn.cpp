@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include <lockstep/kernels/cudnn/plan_cache.hpp>
-#include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
@@ -19,21 +17,7 @@ using Loaded = detail::LoadedApi<Api>;
 
 Loaded load() {
   return detail::load_api<Api>("cuDNN", {"libcudnn.so.9", LOCKSTEP_CUDNN_LIBRARY},
-                               [](const SharedLibrary& library, Api& api) {
-                                 library.get(api.get_version, "cudnnGetVersion");
-                                 library.get(api.get_error_string, "cudnnGetErrorString");
-                                 library.get(api.get_last_error_string, "cudnnGetLastErrorString");
-                                 library.get(api.create, "cudnnCreate");
-                                 library.get(api.destroy, "cudnnDestroy");
-                                 library.get(api.set_stream, "cudnnSetStream");
-                                 library.get(api.create_descriptor, "cudnnBackendCreateDescriptor");
-                                 library.get(api.destroy_descriptor, "cudnnBackendDestroyDescriptor");
-                                 library.get(api.set_attribute, "cudnnBackendSetAttribute");
-                                 library.get(api.get_attribute, "cudnnBackendGetAttribute");
-                                 library.get(api.finalize, "cudnnBackendFinalize");
-                                 library.get(api.execute, "cudnnBackendExecute");
-                                 return version_problem(CUDNN_VERSION, api.get_version());
-                               });
+                               [](const Api& api) { return version_problem(CUDNN_VERSION, api.get_version()); });
 }
 
 const Loaded& loaded() {
@@ -115,10 +99,6 @@ void Descriptor::set(cudnnBackendAttributeName_t name, std::span<const Descripto
 
 void Descriptor::finalize() {
   LOCKSTEP_CUDNN_CHECK(api().finalize(raw_.get()));
-}
-
-std::int64_t Descriptor::count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
-  return read(name, type, 0, nullptr);
 }
 
 std::int64_t Descriptor::read(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, std::int64_t count,

@@ -10,6 +10,7 @@
 
 #include <cudnn.h>
 
+#include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
 /// cuDNN 9 through its graph ("backend") C interface: descriptors whose attributes are set one by one and that are then
@@ -20,18 +21,19 @@ namespace lockstep::ops::cudnn {
 /// The functions of libcudnn that are used. The library is loaded when a convolution is first planned, so that programs
 /// start on machines without it. It loads its own parts (engines, heuristics: 350 MB) when it needs them.
 struct Api {
-  decltype(&::cudnnGetVersion) get_version = nullptr;
-  decltype(&::cudnnGetErrorString) get_error_string = nullptr;
-  decltype(&::cudnnGetLastErrorString) get_last_error_string = nullptr;
-  decltype(&::cudnnCreate) create = nullptr;
-  decltype(&::cudnnDestroy) destroy = nullptr;
-  decltype(&::cudnnSetStream) set_stream = nullptr;
-  decltype(&::cudnnBackendCreateDescriptor) create_descriptor = nullptr;
-  decltype(&::cudnnBackendDestroyDescriptor) destroy_descriptor = nullptr;
-  decltype(&::cudnnBackendSetAttribute) set_attribute = nullptr;
-  decltype(&::cudnnBackendGetAttribute) get_attribute = nullptr;
-  decltype(&::cudnnBackendFinalize) finalize = nullptr;
-  decltype(&::cudnnBackendExecute) execute = nullptr;
+  const SharedLibrary* from = nullptr;
+  LOCKSTEP_FUNCTION(get_version, cudnnGetVersion);
+  LOCKSTEP_FUNCTION(get_error_string, cudnnGetErrorString);
+  LOCKSTEP_FUNCTION(get_last_error_string, cudnnGetLastErrorString);
+  LOCKSTEP_FUNCTION(create, cudnnCreate);
+  LOCKSTEP_FUNCTION(destroy, cudnnDestroy);
+  LOCKSTEP_FUNCTION(set_stream, cudnnSetStream);
+  LOCKSTEP_FUNCTION(create_descriptor, cudnnBackendCreateDescriptor);
+  LOCKSTEP_FUNCTION(destroy_descriptor, cudnnBackendDestroyDescriptor);
+  LOCKSTEP_FUNCTION(set_attribute, cudnnBackendSetAttribute);
+  LOCKSTEP_FUNCTION(get_attribute, cudnnBackendGetAttribute);
+  LOCKSTEP_FUNCTION(finalize, cudnnBackendFinalize);
+  LOCKSTEP_FUNCTION(execute, cudnnBackendExecute);
 };
 
 /// Loads libcudnn once. Empty when it can be used, else why not: not found, too old, another major version.
@@ -70,7 +72,9 @@ class Descriptor {
   void finalize();
 
   /// The number of values of an attribute.
-  [[nodiscard]] std::int64_t count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const;
+  [[nodiscard]] std::int64_t count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
+    return read(name, type, 0, nullptr);
+  }
   template <class T>
   [[nodiscard]] std::vector<T> values(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
     std::vector<T> all(static_cast<std::size_t>(count(name, type)));

@@ -27,22 +27,8 @@ inline void check_parameters(std::string_view op, const Operand& operand) {
                       accumulation_dtype(view.dtype));
 }
 
-inline void check_given(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
-  if (operand.view.given()) {
-    require_tensor(op, operand, dtype, shape);
-  }
-}
-
-inline void check_valid(std::string_view op, const TensorView& valid) {
-  if (valid.given()) {
-    require_scalar(op, {valid, "valid"}, DType::i64);
-  }
-}
-
 inline void check_mask(std::string_view op, const TensorView& mask, std::int64_t numel) {
-  if (mask.given()) {
-    require_tensor(op, {mask, "mask"}, DType::u8, Shape{static_cast<std::int64_t>(relu_mask_bytes(numel))});
-  }
+  require_tensor_if_given(op, {mask, "mask"}, DType::u8, Shape{static_cast<std::int64_t>(relu_mask_bytes(numel))});
 }
 
 inline void check_workspace(std::string_view op, const Context& context, const TensorView& x,
@@ -57,10 +43,10 @@ inline void check_backward(std::string_view op, const TensorView& dy, const Tens
   check_input(op, x);
   const DType parameters = accumulation_dtype(x.dtype);
   require_tensor(op, {dy, "dy"}, x.dtype, x.shape);
-  check_given(op, {dy2, "dy2"}, x.dtype, x.shape);
+  require_tensor_if_given(op, {dy2, "dy2"}, x.dtype, x.shape);
   check_mask(op, mask, x.numel());
   require_tensor(op, {coefficients, "coefficients"}, parameters, Shape{4, x.shape.back()});
-  check_valid(op, valid);
+  require_scalar_if_given(op, {valid, "valid"}, DType::i64);
   require_tensor(op, {sums, "sums"}, parameters, Shape{2, x.shape.back()});
 }
 
@@ -86,8 +72,8 @@ inline void check_finalize(std::string_view op, const TensorView& stats, const T
   require_tensor(op, {coefficients, "coefficients"}, stats.dtype, Shape{4, channels});
   require<ShapeError>(running_mean.given() == running_var.given(), op, ": running_mean is ",
                       running_mean.given() ? "given" : "missing", ", running_var is not so");
-  check_given(op, {running_mean, "running_mean"}, stats.dtype, Shape{channels});
-  check_given(op, {running_var, "running_var"}, stats.dtype, Shape{channels});
+  require_tensor_if_given(op, {running_mean, "running_mean"}, stats.dtype, Shape{channels});
+  require_tensor_if_given(op, {running_var, "running_var"}, stats.dtype, Shape{channels});
   require<UsageError>(epsilon > 0, op, ": epsilon is ", epsilon, ", expected more than 0");
   require<UsageError>(momentum >= 0 && momentum <= 1, op, ": momentum is ", momentum, ", expected 0 to 1");
 }

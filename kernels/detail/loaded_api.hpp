@@ -9,7 +9,20 @@
 /// An NVIDIA library that is opened when an op first needs it, so that programs start on machines without it.
 namespace lockstep::ops::detail {
 
-/// Api: pointers to the functions that are used.
+/// The function of a library; null without a library.
+template <class Function>
+[[nodiscard]] Function function_of(const SharedLibrary* from, const char* name) {
+  Function function = nullptr;
+  if (from != nullptr) {
+    from->get(function, name);
+  }
+  return function;
+}
+/// A member of an Api, a struct that begins with `const SharedLibrary* from = nullptr;`: a pointer to a function.
+#define LOCKSTEP_FUNCTION(member, function) \
+  decltype(&::function) member = ::lockstep::ops::detail::function_of<decltype(&::function)>(from, #function)
+
+/// Api: the functions that are used.
 template <class Api>
 struct LoadedApi {
   Api api;
@@ -17,14 +30,16 @@ struct LoadedApi {
 };
 
 /// Opens the first of `names` that can be opened: by name, as the environment of the program decides, then where the
-/// library was at build time. get(library, api) takes the functions and returns what is wrong with the version, if
+/// library was at build time, and takes its functions. problem_of(api) returns what is wrong with the version, if
 /// anything. The library is never unloaded: its threads and CUDA modules outlive every possible owner.
-template <class Api, class Get>
-[[nodiscard]] LoadedApi<Api> load_api(const char* title, const std::vector<std::string>& names, Get get) {
+template <class Api, class ProblemOf>
+[[nodiscard]] LoadedApi<Api> load_api(const char* title, const std::vector<std::string>& names, ProblemOf problem_of) {
   LoadedApi<Api> loaded;
   try {
     const SharedLibrary library(names, Unload::never);
-    loaded.problem = get(library, loaded.api);
+    loaded.api = Api{.from = &library};
+    loaded.api.from = nullptr;
+    loaded.problem = problem_of(loaded.api);
   } catch (const UnsupportedError& error) {
     loaded.problem = concat(title, " cannot be loaded: ", error.what());
   }

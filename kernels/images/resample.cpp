@@ -4,8 +4,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <limits>
-#include <utility>
 
 #include <lockstep/kernels/images/four.hpp>
 

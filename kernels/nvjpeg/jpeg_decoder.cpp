@@ -12,6 +12,7 @@
 #include <array>
 #include <cstddef>
 #include <exception>
+#include <iterator>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -31,30 +32,22 @@ namespace {
 /// The functions of libnvjpeg that are used. The library is loaded when a decoder is first asked for, so that programs
 /// start on machines without it.
 struct Api {
-  decltype(&::nvjpegGetProperty) get_property = nullptr;
-  decltype(&::nvjpegCreateExV2) create = nullptr;
-  decltype(&::nvjpegDestroy) destroy = nullptr;
-  decltype(&::nvjpegJpegStateCreate) state_create = nullptr;
-  decltype(&::nvjpegJpegStateDestroy) state_destroy = nullptr;
-  decltype(&::nvjpegGetImageInfo) get_image_info = nullptr;
-  decltype(&::nvjpegDecodeBatchedInitialize) decode_batched_initialize = nullptr;
-  decltype(&::nvjpegDecodeBatched) decode_batched = nullptr;
+  const SharedLibrary* from = nullptr;
+  LOCKSTEP_FUNCTION(get_property, nvjpegGetProperty);
+  LOCKSTEP_FUNCTION(create, nvjpegCreateExV2);
+  LOCKSTEP_FUNCTION(destroy, nvjpegDestroy);
+  LOCKSTEP_FUNCTION(state_create, nvjpegJpegStateCreate);
+  LOCKSTEP_FUNCTION(state_destroy, nvjpegJpegStateDestroy);
+  LOCKSTEP_FUNCTION(get_image_info, nvjpegGetImageInfo);
+  LOCKSTEP_FUNCTION(decode_batched_initialize, nvjpegDecodeBatchedInitialize);
+  LOCKSTEP_FUNCTION(decode_batched, nvjpegDecodeBatched);
 };
 
 using Loaded = detail::LoadedApi<Api>;
 
 Loaded load() {
   return detail::load_api<Api>(
-      "nvJPEG", {LOCKSTEP_NVJPEG_NAME, LOCKSTEP_NVJPEG_LIBRARY},
-      [](const SharedLibrary& library, Api& api) -> std::string {
-        library.get(api.get_property, "nvjpegGetProperty");
-        library.get(api.create, "nvjpegCreateExV2");
-        library.get(api.destroy, "nvjpegDestroy");
-        library.get(api.state_create, "nvjpegJpegStateCreate");
-        library.get(api.state_destroy, "nvjpegJpegStateDestroy");
-        library.get(api.get_image_info, "nvjpegGetImageInfo");
-        library.get(api.decode_batched_initialize, "nvjpegDecodeBatchedInitialize");
-        library.get(api.decode_batched, "nvjpegDecodeBatched");
+      "nvJPEG", {LOCKSTEP_NVJPEG_NAME, LOCKSTEP_NVJPEG_LIBRARY}, [](const Api& api) -> std::string {
         int major = 0;
         if (api.get_property(MAJOR_VERSION, &major) != NVJPEG_STATUS_SUCCESS || major != NVJPEG_VER_MAJOR) {
           return concat("nvJPEG is version ", major, ", this program was built with ", NVJPEG_VER_MAJOR, '.',
@@ -71,31 +64,20 @@ const Loaded& loaded() {
 
 /// nvJPEG has no function for this.
 std::string text_of(nvjpegStatus_t status) {
-  switch (status) {
-    case NVJPEG_STATUS_SUCCESS:
-      return "NVJPEG_STATUS_SUCCESS";
-    case NVJPEG_STATUS_NOT_INITIALIZED:
-      return "NVJPEG_STATUS_NOT_INITIALIZED";
-    case NVJPEG_STATUS_INVALID_PARAMETER:
-      return "NVJPEG_STATUS_INVALID_PARAMETER";
-    case NVJPEG_STATUS_BAD_JPEG:
-      return "NVJPEG_STATUS_BAD_JPEG (damaged)";
-    case NVJPEG_STATUS_JPEG_NOT_SUPPORTED:
-      return "NVJPEG_STATUS_JPEG_NOT_SUPPORTED (a kind of JPEG that nvJPEG lacks)";
-    case NVJPEG_STATUS_ALLOCATOR_FAILURE:
-      return "NVJPEG_STATUS_ALLOCATOR_FAILURE";
-    case NVJPEG_STATUS_EXECUTION_FAILED:
-      return "NVJPEG_STATUS_EXECUTION_FAILED";
-    case NVJPEG_STATUS_ARCH_MISMATCH:
-      return "NVJPEG_STATUS_ARCH_MISMATCH";
-    case NVJPEG_STATUS_INTERNAL_ERROR:
-      return "NVJPEG_STATUS_INTERNAL_ERROR";
-    case NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED:
-      return "NVJPEG_STATUS_IMPLEMENTATION_NOT_SUPPORTED";
-    case NVJPEG_STATUS_INCOMPLETE_BITSTREAM:
-      return "NVJPEG_STATUS_INCOMPLETE_BITSTREAM (cut off)";
-  }
-  return concat("status ", static_cast<int>(status));
+  static constexpr const char* kNames[] = {"SUCCESS",
+                                           "NOT_INITIALIZED",
+                                           "INVALID_PARAMETER",
+                                           "BAD_JPEG (damaged)",
+                                           "JPEG_NOT_SUPPORTED (a kind of JPEG that nvJPEG lacks)",
+                                           "ALLOCATOR_FAILURE",
+                                           "EXECUTION_FAILED",
+                                           "ARCH_MISMATCH",
+                                           "INTERNAL_ERROR",
+                                           "IMPLEMENTATION_NOT_SUPPORTED",
+                                           "INCOMPLETE_BITSTREAM (cut off)"};
+  static_assert(NVJPEG_STATUS_SUCCESS == 0 && NVJPEG_STATUS_INCOMPLETE_BITSTREAM == std::size(kNames) - 1);
+  const auto number = static_cast<std::size_t>(status);
+  return number < std::size(kNames) ? concat("NVJPEG_STATUS_", kNames[number]) : concat("status ", number);
 }
 
 /// Whether a status speaks of the file. nvJPEG answers with an internal error to some damaged files; where the device

@@ -18,23 +18,10 @@ using dnnl::prop_kind;
 constexpr std::size_t kAlignment = 64;
 
 algorithm eltwise(Activation activation) {
-  switch (activation) {
-    case Activation::gelu:
-      return algorithm::eltwise_gelu_erf;
-    case Activation::gelu_tanh:
-      return algorithm::eltwise_gelu_tanh;
-    case Activation::silu:
-      return algorithm::eltwise_swish;
-    case Activation::tanh:
-      return algorithm::eltwise_tanh;
-    case Activation::sigmoid:
-      return algorithm::eltwise_logistic;
-    case Activation::relu:
-      return algorithm::eltwise_relu;
-    case Activation::identity:
-      break;
-  }
-  return algorithm::undef;
+  static constexpr algorithm kAlgorithms[] = {
+      algorithm::eltwise_gelu_erf, algorithm::eltwise_gelu_tanh, algorithm::eltwise_swish, algorithm::eltwise_tanh,
+      algorithm::eltwise_logistic, algorithm::eltwise_relu,      algorithm::undef};
+  return kAlgorithms[static_cast<std::size_t>(activation)];
 }
 
 dnnl::primitive_attr attributes(bool accumulate, Activation activation = Activation::identity) {

@@ -20,42 +20,26 @@ enum class DType : std::uint8_t { f32, f64, bf16, f16, u8, i32, i64, u64 };
 [[nodiscard]] bool is_floating(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
+namespace detail {
+template <class... Types>
+struct TypeList {
+  /// Where T stands in the list; the length of the list for another type.
+  template <class T>
+  static consteval std::size_t place() {
+    std::size_t place = 0;
+    static_cast<void>(((std::is_same_v<T, Types> || (++place, false)) || ...));
+    return place;
+  }
+};
+using ElementTypes =  // in the order of DType
+    TypeList<float, double, BFloat16, Float16, std::uint8_t, std::int32_t, std::int64_t, std::uint64_t>;
 template <class T>
-struct DTypeOf;
-template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::f32;
-};
-template <>
-struct DTypeOf<double> {
-  static constexpr DType value = DType::f64;
-};
-template <>
-struct DTypeOf<BFloat16> {
-  static constexpr DType value = DType::bf16;
-};
-template <>
-struct DTypeOf<Float16> {
-  static constexpr DType value = DType::f16;
-};
-template <>
-struct DTypeOf<std::uint8_t> {
-  static constexpr DType value = DType::u8;
-};
-template <>
-struct DTypeOf<std::int32_t> {
-  static constexpr DType value = DType::i32;
-};
-template <>
-struct DTypeOf<std::int64_t> {
-  static constexpr DType value = DType::i64;
-};
-template <>
-struct DTypeOf<std::uint64_t> {
-  static constexpr DType value = DType::u64;
-};
-template <class T>
-inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
+concept Element = ElementTypes::place<std::remove_cv_t<T>>()
+< 8;
+}  // namespace detail
+
+template <detail::Element T>
+inline constexpr DType dtype_of = static_cast<DType>(detail::ElementTypes::place<std::remove_cv_t<T>>());
 
 /// Calls f(std::type_identity<T>{}) with the C++ type of dtype. All eight types.
 template <class F>

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <concepts>
 #include <sstream>
 #include <system_error>
 #include <type_traits>
@@ -282,12 +281,6 @@ Option& Option::one_of(std::vector<std::string> words) {
       {[text = text_, words = std::move(words)] { return std::ranges::find(words, text()) != words.end(); },
        expected_});
   return *this;
-}
-std::string Option::spelled() const {
-  return spelled(name);
-}
-std::string Option::negated() const {
-  return negation.empty() ? "" : spelled(negation);
 }
 std::string Option::spelled(const std::string& field) {
   std::string text = "--" + field;

@@ -53,9 +53,10 @@ class Option {
   /// Takes the value that a command line or a file gives. UsageError naming the option, the text and what was expected;
   /// then the value is as before. The range is looked at by check().
   void read(const std::string& given_text);
-  [[nodiscard]] std::string text() const { return text_(); }  ///< as read() takes it; empty: no value
-  [[nodiscard]] std::string spelled() const;                  ///< "--clip-norm"
-  [[nodiscard]] std::string negated() const;                  ///< "--decay-norm"; empty without a negation
+  [[nodiscard]] std::string text() const { return text_(); }           ///< as read() takes it; empty: no value
+  [[nodiscard]] std::string spelled() const { return spelled(name); }  ///< "--clip-norm"
+  /// "--decay-norm"; empty without a negation.
+  [[nodiscard]] std::string negated() const { return negation.empty() ? "" : spelled(negation); }
   /// UsageError where the value is not what the description allows.
   void check() const;
 

@@ -11,20 +11,14 @@ namespace {
 
 /// The driver's functions for contexts.
 struct Driver {
-  explicit Driver(Device device)
-      : get_device(driver_function<decltype(&cuCtxGetDevice)>("cuCtxGetDevice", device)),
-        get_state(driver_function<decltype(&cuDevicePrimaryCtxGetState)>("cuDevicePrimaryCtxGetState", device)),
-        retain(driver_function<decltype(&cuDevicePrimaryCtxRetain)>("cuDevicePrimaryCtxRetain", device)),
-        release(driver_function<decltype(&cuDevicePrimaryCtxRelease)>("cuDevicePrimaryCtxRelease", device)),
-        push(driver_function<decltype(&cuCtxPushCurrent)>("cuCtxPushCurrent", device)),
-        pop(driver_function<decltype(&cuCtxPopCurrent)>("cuCtxPopCurrent", device)) {}
-
-  decltype(&cuCtxGetDevice) get_device;
-  decltype(&cuDevicePrimaryCtxGetState) get_state;
-  decltype(&cuDevicePrimaryCtxRetain) retain;
-  decltype(&cuDevicePrimaryCtxRelease) release;
-  decltype(&cuCtxPushCurrent) push;
-  decltype(&cuCtxPopCurrent) pop;
+  explicit Driver(Device of) : device(of) {}
+  Device device;
+  LOCKSTEP_DRIVER_FUNCTION(get_device, cuCtxGetDevice);
+  LOCKSTEP_DRIVER_FUNCTION(get_state, cuDevicePrimaryCtxGetState);
+  LOCKSTEP_DRIVER_FUNCTION(retain, cuDevicePrimaryCtxRetain);
+  LOCKSTEP_DRIVER_FUNCTION(release, cuDevicePrimaryCtxRelease);
+  LOCKSTEP_DRIVER_FUNCTION(push, cuCtxPushCurrent);
+  LOCKSTEP_DRIVER_FUNCTION(pop, cuCtxPopCurrent);
 };
 
 const Driver& driver(Device device) {

@@ -1,4 +1,3 @@
-#include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/check.hpp>

@@ -12,26 +12,16 @@ namespace {
 struct Driver {
   explicit Driver(Device d) : device(d) {}
   Device device;
-  using Init = decltype(&cuInit);
-  Init init = cuda::driver_function<Init>("cuInit", device);
-  using DeviceGet = decltype(&cuDeviceGet);
-  DeviceGet device_get = cuda::driver_function<DeviceGet>("cuDeviceGet", device);
-  using DeviceGetAttribute = decltype(&cuDeviceGetAttribute);
-  DeviceGetAttribute attribute = cuda::driver_function<DeviceGetAttribute>("cuDeviceGetAttribute", device);
-  using Retain = decltype(&cuDevicePrimaryCtxRetain);
-  Retain retain = cuda::driver_function<Retain>("cuDevicePrimaryCtxRetain", device);
-  using Release = decltype(&cuDevicePrimaryCtxRelease);
-  Release release = cuda::driver_function<Release>("cuDevicePrimaryCtxRelease", device);
-  using Push = decltype(&cuCtxPushCurrent);
-  Push push = cuda::driver_function<Push>("cuCtxPushCurrent", device);
-  using Pop = decltype(&cuCtxPopCurrent);
-  Pop pop = cuda::driver_function<Pop>("cuCtxPopCurrent", device);
-  using MemGetInfo = decltype(&cuMemGetInfo);
-  MemGetInfo mem_get_info = cuda::driver_function<MemGetInfo>("cuMemGetInfo", device);
-  using MemAlloc = decltype(&cuMemAlloc);
-  MemAlloc mem_alloc = cuda::driver_function<MemAlloc>("cuMemAlloc", device);
-  using MemFree = decltype(&cuMemFree);
-  MemFree mem_free = cuda::driver_function<MemFree>("cuMemFree", device);
+  LOCKSTEP_DRIVER_FUNCTION(init, cuInit);
+  LOCKSTEP_DRIVER_FUNCTION(device_get, cuDeviceGet);
+  LOCKSTEP_DRIVER_FUNCTION(attribute, cuDeviceGetAttribute);
+  LOCKSTEP_DRIVER_FUNCTION(retain, cuDevicePrimaryCtxRetain);
+  LOCKSTEP_DRIVER_FUNCTION(release, cuDevicePrimaryCtxRelease);
+  LOCKSTEP_DRIVER_FUNCTION(push, cuCtxPushCurrent);
+  LOCKSTEP_DRIVER_FUNCTION(pop, cuCtxPopCurrent);
+  LOCKSTEP_DRIVER_FUNCTION(mem_get_info, cuMemGetInfo);
+  LOCKSTEP_DRIVER_FUNCTION(mem_alloc, cuMemAlloc);
+  LOCKSTEP_DRIVER_FUNCTION(mem_free, cuMemFree);
 
   void check(CUresult status, const char* call) const { cuda::check_driver(status, call, device); }
 };

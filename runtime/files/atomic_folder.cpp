@@ -1,7 +1,6 @@
 #include <lockstep/runtime/files/atomic_folder.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

@@ -83,25 +83,8 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
 }  // namespace
 
 const char* safetensors_dtype(DType dtype) {
-  switch (dtype) {
-    case DType::f32:
-      return "F32";
-    case DType::f64:
-      return "F64";
-    case DType::bf16:
-      return "BF16";
-    case DType::f16:
-      return "F16";
-    case DType::u8:
-      return "U8";
-    case DType::i32:
-      return "I32";
-    case DType::i64:
-      return "I64";
-    case DType::u64:
-      break;
-  }
-  return "U64";
+  static constexpr const char* kNames[] = {"F32", "F64", "BF16", "F16", "U8", "I32", "I64", "U64"};
+  return kNames[static_cast<std::size_t>(dtype)];
 }
 
 SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "safetensors") {

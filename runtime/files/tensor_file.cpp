@@ -1,7 +1,6 @@
 #include <lockstep/runtime/files/tensor_file.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <string_view>
 #include <unordered_map>

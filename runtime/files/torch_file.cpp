@@ -1,7 +1,6 @@
 #include <lockstep/runtime/files/torch_file.hpp>
 
 #include <algorithm>
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>

@@ -13,35 +13,10 @@
 namespace lockstep {
 
 const char* name_of(SpanKind kind) {
-  switch (kind) {
-    case SpanKind::forward:
-      return "forward";
-    case SpanKind::backward:
-      return "backward";
-    case SpanKind::update:
-      return "update";
-    case SpanKind::input:
-      return "input";
-    case SpanKind::graph:
-      return "graph";
-    case SpanKind::ready:
-      return "ready";
-    case SpanKind::reduce:
-      return "reduce";
-    case SpanKind::gather:
-      return "gather";
-    case SpanKind::wait:
-      return "wait";
-    case SpanKind::batch:
-      return "batch";
-    case SpanKind::evaluation:
-      return "evaluation";
-    case SpanKind::checkpoint:
-      return "checkpoint";
-    case SpanKind::step:
-      break;
-  }
-  return "step";
+  static constexpr const char* kNames[] = {"forward",    "backward",   "update", "input", "graph",
+                                           "ready",      "reduce",     "gather", "wait",  "batch",
+                                           "evaluation", "checkpoint", "step"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 SpanRecorder::SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity)

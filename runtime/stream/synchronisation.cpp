@@ -7,25 +7,9 @@
 namespace lockstep {
 
 std::string_view name_of(SyncReason reason) {
-  switch (reason) {
-    case SyncReason::requested:
-      return "requested";
-    case SyncReason::host_copy:
-      return "host copy";
-    case SyncReason::host_data:
-      return "host data";
-    case SyncReason::event:
-      return "event";
-    case SyncReason::queue_full:
-      return "queue full";
-    case SyncReason::allocation:
-      return "allocation";
-    case SyncReason::release:
-      return "release";
-    case SyncReason::destruction:
-      break;
-  }
-  return "destruction";
+  static constexpr std::string_view kNames[] = {"requested",  "host copy",  "host data", "event",
+                                                "queue full", "allocation", "release",   "destruction"};
+  return kNames[static_cast<std::size_t>(reason)];
 }
 
 std::ostream& operator<<(std::ostream& out, const Synchronisation& wait) {

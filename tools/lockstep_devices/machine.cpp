@@ -1,7 +1,6 @@
 #include "tools/lockstep_devices/machine.hpp"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -12,7 +11,6 @@
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
-#include <lockstep/runtime/base/version.hpp>
 #include <lockstep/runtime/machine/gpu_claim.hpp>
 
 namespace lockstep::tools {

@@ -1,7 +1,6 @@
 #include "tools/lockstep_devices/nvml.hpp"
 
 #include <algorithm>
-#include <cctype>
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -59,37 +58,14 @@ bool works(Result (*function)(Parameters...), Args... args) {
 }
 
 std::string mode_name(int mode) {
-  switch (mode) {
-    case nvml::kDefault:
-      return "default";
-    case nvml::kExclusiveThread:
-      return "exclusive thread";
-    case nvml::kProhibited:
-      return "prohibited";
-    case nvml::kExclusiveProcess:
-      return "exclusive process";
-    default:
-      return concat("mode ", mode);
-  }
+  static constexpr const char* kNames[] = {"default", "exclusive thread", "prohibited", "exclusive process"};
+  return mode >= 0 && mode <= nvml::kExclusiveProcess ? kNames[mode] : concat("mode ", mode);
 }
 
 std::optional<std::string> level_name(int level) {
-  switch (level) {
-    case nvml::kInternal:
-      return "INT";
-    case nvml::kSingle:
-      return "PIX";
-    case nvml::kMultiple:
-      return "PXB";
-    case nvml::kHostBridge:
-      return "PHB";
-    case nvml::kNode:
-      return "NODE";
-    case nvml::kSystem:
-      return "SYS";
-    default:
-      return std::nullopt;
-  }
+  static constexpr const char* kNames[] = {"INT", "PIX", "PXB", "PHB", "NODE", "SYS"};  // of kInternal, kSingle, ..
+  return level >= 0 && level <= nvml::kSystem && level % 10 == 0 ? std::optional<std::string>(kNames[level / 10])
+                                                                 : std::nullopt;
 }
 
 bool same_place(const nvml::PciInfo& a, const nvml::PciInfo& b) {

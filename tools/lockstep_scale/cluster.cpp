@@ -151,19 +151,8 @@ Cluster known_cluster(const std::string& name) {
 }
 
 const char* name_of(SumAlgorithm algorithm) {
-  switch (algorithm) {
-    case SumAlgorithm::ring:
-      return "ring";
-    case SumAlgorithm::tree:
-      return "tree";
-    case SumAlgorithm::nvls:
-      return "nvls";
-    case SumAlgorithm::nvls_tree:
-      return "nvls tree";
-    case SumAlgorithm::hierarchical:
-      break;
-  }
-  return "hierarchical";
+  static constexpr const char* kNames[] = {"ring", "tree", "nvls", "nvls tree", "hierarchical"};
+  return kNames[static_cast<std::size_t>(algorithm)];
 }
 
 std::vector<SumCost> sum_costs(const Cluster& cluster, int gpus, double bytes) {

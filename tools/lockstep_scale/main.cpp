@@ -5,14 +5,12 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
-#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
 
 #include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 #include "app/cli/run_alone.hpp"

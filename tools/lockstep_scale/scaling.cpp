@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
 #include <cstdio>
 #include <numbers>
-#include <span>
 
 #include <lockstep/comm/gradients/bucket_cost.hpp>
 #include <lockstep/comm/gradients/bucket_plan.hpp>

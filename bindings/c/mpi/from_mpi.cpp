@@ -1,11 +1,9 @@
 #include <lockstep/lockstep_mpi.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include <lockstep/c/arguments.hpp>
 #include <lockstep/c/entry.hpp>

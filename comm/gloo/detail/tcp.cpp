@@ -143,10 +143,6 @@ void Descriptor::reset() noexcept {
   number_ = -1;
 }
 
-int Descriptor::release() noexcept {
-  return std::exchange(number_, -1);
-}
-
 Connected connect_to(const std::string& host, int port, Clock::time_point deadline) {
   const Resolved resolved = resolve(host, port, 0);
   Connected result{.problem = resolved.problem, .hopeless = resolved.hopeless};

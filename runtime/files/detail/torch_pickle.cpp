@@ -68,31 +68,9 @@ enum Operation : unsigned char {
 }  // namespace
 
 const char* TorchPickle::name_of(Kind kind) {
-  switch (kind) {
-    case Kind::none:
-      return "None";
-    case Kind::boolean:
-      return "a bool";
-    case Kind::integer:
-      return "an integer";
-    case Kind::real:
-      return "a float";
-    case Kind::text:
-      return "a text";
-    case Kind::tuple:
-      return "a tuple";
-    case Kind::list:
-      return "a list";
-    case Kind::dict:
-      return "a dict";
-    case Kind::global:
-      return "a function or class";
-    case Kind::storage:
-      return "a storage";
-    case Kind::tensor:
-      break;
-  }
-  return "a tensor";
+  static constexpr const char* kNames[] = {"None",   "a bool", "an integer",          "a float",   "a text",  "a tuple",
+                                           "a list", "a dict", "a function or class", "a storage", "a tensor"};
+  return kNames[static_cast<std::size_t>(kind)];
 }
 
 TorchPickle::TorchPickle(std::string bytes, std::string source) : bytes_(std::move(bytes)), source_(std::move(source)) {
