@@ -144,6 +144,13 @@ std::unique_ptr<ops::MatmulPlan> plan_like(Context& context, const ops::MatmulPl
   return ops::plan_matmul(context, desc, choice);
 }
 
+std::vector<std::string> choices_of(Context& context, const ops::ConvPlan& plan) {
+  return ops::conv2d_choices(context, plan.desc(), plan.pass());
+}
+std::vector<std::string> choices_of(Context& context, const ops::MatmulPlan& plan) {
+  return ops::matmul_choices(context, plan.desc());
+}
+
 /// The descs to try in place of a plan's own, smallest first.
 std::vector<ops::ConvDesc> smaller(ops::ConvDesc desc) {
   const std::int64_t batch = std::exchange(desc.batch, 1);
@@ -306,10 +313,12 @@ std::string wrong_with(Context& context, const std::shared_ptr<const Plan>& plan
 
 }  // namespace
 
-template <class Plan, class List, class Try>
-std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::shared_ptr<const Plan> plan,
-                                                        const std::string& call, const List& others,
-                                                        const Try& plan_with) {
+template <class Plan>
+std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::shared_ptr<const Plan> plan) {
+  if (is_own(plan->choice(), context.device())) {
+    return plan;
+  }
+  const std::string call = describe(call_of(*plan));
   const auto begin = std::chrono::steady_clock::now();
   const auto* const host = dynamic_cast<const CpuContext*>(&context);
   const std::string threads = host == nullptr ? std::string() : concat(", ", host->threads(), " threads");
@@ -333,11 +342,11 @@ std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::s
   const std::shared_ptr<const Plan> given = plan;
   if (!right(plan)) {
     plan = nullptr;
-    for (const std::string& choice : others()) {
+    for (const std::string& choice : choices_of(context, *given)) {
       if (choice == given->choice() || choice.find(":norm") != std::string::npos) {
         continue;
       }
-      std::shared_ptr<const Plan> other = plan_with(choice);
+      std::shared_ptr<const Plan> other = plan_like(context, *given, given->desc(), choice);
       if ((other->deterministic() || !given->deterministic()) && right(other)) {
         plan = std::move(other);
         break;
@@ -352,30 +361,12 @@ std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::s
 
 std::shared_ptr<const ops::ConvPlan> ChoiceVerifier::checked(Context& context,
                                                              std::shared_ptr<const ops::ConvPlan> plan) {
-  if (is_own(plan->choice(), context.device())) {
-    return plan;
-  }
-  const ops::ConvDesc desc = plan->desc();
-  const ops::ConvPass pass = plan->pass();
-  return first_right(
-      context, std::move(plan), describe(LibraryCall(ops::ConvCall{desc, pass})),
-      [&] { return ops::conv2d_choices(context, desc, pass); },
-      [&](const std::string& choice) {
-        return std::shared_ptr<const ops::ConvPlan>(ops::plan_conv2d(context, desc, pass, choice));
-      });
+  return first_right(context, std::move(plan));
 }
 
 std::shared_ptr<const ops::MatmulPlan> ChoiceVerifier::checked(Context& context,
                                                                std::shared_ptr<const ops::MatmulPlan> plan) {
-  if (is_own(plan->choice(), context.device())) {
-    return plan;
-  }
-  const ops::MatmulDesc desc = plan->desc();
-  return first_right(
-      context, std::move(plan), describe(LibraryCall(desc)), [&] { return ops::matmul_choices(context, desc); },
-      [&](const std::string& choice) {
-        return std::shared_ptr<const ops::MatmulPlan>(ops::plan_matmul(context, desc, choice));
-      });
+  return first_right(context, std::move(plan));
 }
 
 std::shared_ptr<ChoiceVerifier> ChoiceVerifier::from_environment() {

@@ -40,15 +40,9 @@ std::string extents(const std::array<std::int64_t, 3>& values, int rank) {
 }
 
 const char* name_of(ops::ConvPass pass) {
-  switch (pass) {
-    case ops::ConvPass::forward:
-      return "forward";
-    case ops::ConvPass::backward_data:
-      return "backward_data";
-    case ops::ConvPass::backward_weights:
-      return "backward_weights";
-  }
-  return "?";
+  return pass == ops::ConvPass::forward         ? "forward"
+         : pass == ops::ConvPass::backward_data ? "backward_data"
+                                                : "backward_weights";
 }
 
 std::string grad_text(ops::GradMode mode) {

@@ -57,27 +57,6 @@ TEST(RunRules, UnevenSharesAreShown) {
             "20 over 3 ranks: 2 of 7, 1 of 6; in 6 micro-batches of 1 to 2");
 }
 
-TEST(RunRules, SharesAndPassesCoverTheBatchOnceAndAreThoseOfTheSampler) {
-  for (const int ranks : {1, 2, 3, 7}) {
-    for (const std::int64_t microbatches : {1, 2, 4}) {
-      const RunRules rules = run_rules({.ranks = ranks, .global_batch = 29, .accumulate = microbatches});
-      std::int64_t next = 0;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Sampler sampler({.size = 100, .batch_size = 29, .ranks = ranks, .rank = rank});
-        EXPECT_EQ(sampler.share(0).begin, rules.share(rank).begin);
-        EXPECT_EQ(sampler.share(0).count, rules.share(rank).count);
-        for (std::int64_t microbatch = 0; microbatch < microbatches; ++microbatch) {
-          const Partition part = rules.share(rank, microbatch);
-          EXPECT_EQ(part.begin, next);
-          EXPECT_GE(part.count, 1);
-          next += part.count;
-        }
-      }
-      EXPECT_EQ(next, 29);
-    }
-  }
-}
-
 TEST(RunRules, TheRateFollowsTheGlobalBatchAndNotTheRanks) {
   const auto rate = [](int ranks, std::int64_t batch, std::int64_t microbatches = 1) {
     return run_rules({.ranks = ranks, .global_batch = batch, .accumulate = microbatches, .base_learning_rate = 0.2})
