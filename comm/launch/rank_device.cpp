@@ -159,10 +159,9 @@ RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInf
 
 std::string promised_gpus(const Environment& environment) {
   for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}) {
-    const auto found = environment.find(std::string_view(name));
-    if (found != environment.end() && !found->second.empty() && found->second != "-1" &&
-        found->second != "NoDevFiles") {
-      return concat(name, '=', found->second);
+    const std::string_view value = value_of(environment, name);
+    if (!value.empty() && value != "-1" && value != "NoDevFiles") {
+      return concat(name, '=', value);
     }
   }
   return {};

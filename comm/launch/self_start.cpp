@@ -39,19 +39,14 @@ constexpr std::array kForAllNodes{"OMP_",
 constexpr int kMostRanksPerCore = 64;
 
 bool has(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  return found != environment.end() && !found->second.empty();
+  return !value_of(environment, name).empty();
 }
 
 /// The number at the end of the variable's value ("4", "a100:4"), or 0.
 int count_in(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  if (found == environment.end()) {
-    return 0;
-  }
-  const std::string& text = found->second;
+  const std::string_view text = value_of(environment, name);
   const std::size_t colon = text.rfind(':');
-  const char* begin = text.data() + (colon == std::string::npos ? 0 : colon + 1);
+  const char* begin = text.data() + (colon == std::string_view::npos ? 0 : colon + 1);
   const char* end = text.data() + text.size();
   int value = 0;
   const auto [at, error] = std::from_chars(begin, end, value);
@@ -210,17 +205,10 @@ std::string joined(const std::vector<std::string>& words) {
 }  // namespace
 
 Launcher parse_launcher(std::string_view text) {
-  if (text == "auto") {
-    return Launcher::automatic;
-  }
-  if (text == "mpirun") {
-    return Launcher::mpirun;
-  }
-  if (text == "srun") {
-    return Launcher::srun;
-  }
-  require<UsageError>(text == "none", "--launcher is '", text, "', expected auto, mpirun, srun or none");
-  return Launcher::none;
+  constexpr std::array<std::string_view, 4> kNames{"auto", "mpirun", "srun", "none"};  // in the order of Launcher
+  const auto found = std::find(kNames.begin(), kNames.end(), text);
+  require<UsageError>(found != kNames.end(), "--launcher is '", text, "', expected auto, mpirun, srun or none");
+  return static_cast<Launcher>(found - kNames.begin());
 }
 
 std::optional<int> missing_local_size(const DeviceRequest& devices, const Environment& environment) {

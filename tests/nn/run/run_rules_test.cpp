@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/data/sampler.hpp>
+#include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
@@ -41,7 +41,6 @@ TEST(RunRules, TheBatchComesFromTheWholeOrFromARank) {
   const RunRules rules = run_rules({.ranks = 10, .batch_per_rank = 7, .accumulate = 8});
   EXPECT_EQ(rules.global_batch, 560);
   EXPECT_EQ(rules.batch_text(), "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)");
-  EXPECT_EQ(rules.sample_weight, 1.0 / 560);
   EXPECT_EQ(run_rules({.ranks = 10, .global_batch = 560, .accumulate = 8}).batch_text(), rules.batch_text());
   EXPECT_EQ(run_rules({.ranks = 10, .global_batch = 560, .batch_per_rank = 7, .accumulate = 8}).global_batch, 560);
   EXPECT_EQ(run_rules({.ranks = 2, .global_batch = 128}).batch_text(), "64 x 2 = 128 (a rank x ranks)");
