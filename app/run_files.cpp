@@ -243,11 +243,6 @@ void RunFiles::note(const std::string& line) {
   }
 }
 
-void RunFiles::on_run_begin(const RunBegin& event) {
-  if (console_) {
-    console_->on_run_begin(event);
-  }
-}
 void RunFiles::on_non_finite(const NonFiniteEvent& event) {
   if (console_) {
     console_->note(concat("step ", event.step, " skipped: gradients are not finite: ", event.gradients));
@@ -262,30 +257,12 @@ void RunFiles::on_report(const ReportEvent& event) {
                             ": a stop is heard after a step"));
       longest_step_s_ = 0;
     }
-    console_->on_report(event);
-    log_->on_report(event);
-    if (tensorboard_) {
-      tensorboard_->on_report(event);
-    }
   }
-}
-void RunFiles::on_epoch_end(const EpochEvent& event) {
-  if (console_) {
-    console_->on_epoch_end(event);
-    log_->on_epoch_end(event);
-    if (tensorboard_) {
-      tensorboard_->on_epoch_end(event);
-    }
-  }
+  tell(&RunObserver::on_report, event);
 }
 void RunFiles::on_checkpoint_end(const CheckpointEvent& /*event*/) {
   if (console_ && resumed_) {
     write_resumed();
-  }
-}
-void RunFiles::on_run_end(const RunResult& result) {
-  if (console_) {
-    console_->on_run_end(result);
   }
 }
 void RunFiles::write_event(const std::string& name, Json::Object fields) {

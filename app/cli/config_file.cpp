@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include <toml++/toml.h>
 

@@ -5,12 +5,10 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
-#include <iterator>
 #include <string_view>
 
 #include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/launch/cpu_share.hpp>
-#include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
 #include <lockstep/nn/plan/precision.hpp>
@@ -114,7 +112,8 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   };
   beside(o.trainer.accumulate == 1, "--accumulate", o.trainer.accumulate, "1: each virtual rank is a micro-batch");
   beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
-  beside(o.overlap != Switch::on, "--overlap", "on", "auto: gradients are complete when the last virtual rank is");
+  beside(o.overlap != comm::WorkplaceOptions::Overlap::on, "--overlap", "on",
+         "auto: gradients are complete when the last virtual rank is");
   beside(!step.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
   require<UsageError>(strategy.strategy != Strategy::zero1 || step.optimizer.clip_norm == 0, "--clip-norm is ",
@@ -252,13 +251,9 @@ std::optional<double> given_learning_rate(const TrainingOptions& options) {
 }
 
 comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu) {
-  using Overlap = comm::WorkplaceOptions::Overlap;
   const bool world = options.trainer.step.virtual_ranks > 0;
   return {.threads = world ? 1 : options.threads,
-          .overlap = world                                  ? Overlap::off
-                     : options.overlap == Switch::automatic ? Overlap::automatic
-                     : options.overlap == Switch::on        ? Overlap::on
-                                                            : Overlap::off,
+          .overlap = world ? comm::WorkplaceOptions::Overlap::off : options.overlap,
           .dependent_launches = options.dependent_launches,
           .bind_near_gpu = bind_near_gpu};
 }

@@ -5,12 +5,12 @@
 #include <charconv>
 #include <cstdint>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include <unistd.h>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::comm {
 
@@ -142,9 +142,9 @@ std::optional<Launch> read_slurm(const Environment& environment) {
     check_place(*launch);
     const auto asked = whole_number(value_of(environment, "SLURM_NTASKS_PER_NODE"));
     if (asked && *asked < (std::int64_t{1} << 31) && *asked * launch->nodes.value_or(1) > launch->size) {
-      launch->note = concat("the step has ", launch->size, launch->size == 1 ? " task" : " tasks", " on ",
-                            launch->nodes.value_or(1), launch->nodes.value_or(1) == 1 ? " node" : " nodes",
-                            ", fewer than the job's SLURM_NTASKS_PER_NODE=", *asked);
+      launch->note =
+          concat("the step has ", counted(launch->size, "task"), " on ", counted(launch->nodes.value_or(1), "node"),
+                 ", fewer than the job's SLURM_NTASKS_PER_NODE=", *asked);
     }
   }
   return launch;
@@ -322,7 +322,7 @@ std::string Launch::description() const {
 }
 Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                       std::string_view library) {
-  const std::string here = concat("MPI reports ", size, size == 1 ? " rank (" : " ranks (", library, ")");
+  const std::string here = concat("MPI reports ", counted(size, "rank"), " (", library, ")");
   switch (launch.source) {
     case LaunchSource::torchrun:
     case LaunchSource::lightning:

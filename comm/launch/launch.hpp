@@ -40,6 +40,16 @@ struct Launch {
   [[nodiscard]] std::string description() const;
 };
 
+/// Where a rank stands among the ranks of its job.
+struct RankPlace {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  ///< among the ranks of this node
+  int local_size = 1;
+  int node = 0;  ///< 0 .. nodes - 1, in the order of the nodes' lowest ranks
+  int nodes = 1;
+};
+
 /// The environment variable through which ranks learn that their program started them (comm/launch/self_start.hpp). It
 /// holds Launch::started_with.
 inline constexpr const char* kStartedWith = "LOCKSTEP_STARTED_WITH";

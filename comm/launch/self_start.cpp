@@ -17,6 +17,7 @@
 #include <lockstep/comm/launch/detail/run_launcher.hpp>
 #include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
 
 namespace lockstep::comm {
@@ -82,8 +83,8 @@ void require_start(bool ok, const Parts&... parts) {
 }
 
 int in_all(int ranks, int nodes) {
-  require_start(std::int64_t{ranks} * nodes <= 1 << 20, ranks, " ranks on each of ", nodes,
-                nodes == 1 ? " node" : " nodes", ", expected at most ", 1 << 20, " in all");
+  require_start(std::int64_t{ranks} * nodes <= 1 << 20, ranks, " ranks on each of ", counted(nodes, "node"),
+                ", expected at most ", 1 << 20, " in all");
   return ranks * nodes;
 }
 
@@ -167,8 +168,7 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
   }
   if (ranks > site.cores && !has(environment, "OMPI_MCA_rmaps_base_oversubscribe")) {
     arguments.emplace_back("--oversubscribe");
-    add_note(start,
-             concat("--oversubscribe for ", ranks, " ranks on ", site.cores, site.cores == 1 ? " core" : " cores"));
+    add_note(start, concat("--oversubscribe for ", ranks, " ranks on ", counted(site.cores, "core")));
   }
   if (!has(environment, "OMPI_MCA_hwloc_base_binding_policy")) {
     arguments.insert(arguments.end(), {"--bind-to", "none"});
@@ -451,7 +451,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
 void require_ranks_as_requested(Session& session, const RanksRequest& request) {
   session.agree([&] {
     require_start(request.nodes == 0 || request.nodes == session.nodes(), "--nodes is ", request.nodes,
-                  ", but the ranks are on ", session.nodes(), session.nodes() == 1 ? " node" : " nodes");
+                  ", but the ranks are on ", counted(session.nodes(), "node"));
     require_start(request.hostfile.empty() || !session.launch().started_with.empty(), "--hostfile is '",
                   request.hostfile, "', but this program did not start its ranks (", session.launch().description(),
                   "): the launcher takes the file");

@@ -202,6 +202,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     throw;
   }
   detail::World& world = *impl_->world;
+  place_ = &world;
   if (of_several != nullptr) {
     *of_several = world.size > 1;
   }
@@ -276,24 +277,6 @@ Session::~Session() {
   }
 }
 
-int Session::rank() const {
-  return impl_->world->rank;
-}
-int Session::size() const {
-  return impl_->world->size;
-}
-int Session::local_rank() const {
-  return impl_->world->local_rank;
-}
-int Session::local_size() const {
-  return impl_->world->local_size;
-}
-int Session::node() const {
-  return impl_->world->node;
-}
-int Session::nodes() const {
-  return impl_->world->nodes;
-}
 const Launch& Session::launch() const {
   return impl_->launch;
 }

@@ -1,14 +1,12 @@
 #include <lockstep/nn/plan/choice_verifier.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -112,13 +110,6 @@ Numbers absolute(CpuContext& host, const Numbers& of) {
   return {without_sign(of.a), without_sign(of.b), without_sign(of.bias), without_sign(of.out)};
 }
 
-void enqueue(Context& context, const ops::ConvPlan& plan, const LibraryOperands& o, const TensorView& workspace) {
-  ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
-}
-void enqueue(Context& context, const ops::MatmulPlan& plan, const LibraryOperands& o, const TensorView& workspace) {
-  ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
-}
-
 ops::GradMode grad_mode(const ops::ConvPlan& plan) {
   return plan.pass() == ops::ConvPass::forward ? ops::GradMode::overwrite : plan.desc().grad_mode;
 }
@@ -142,13 +133,6 @@ std::unique_ptr<ops::ConvPlan> plan_like(Context& context, const ops::ConvPlan& 
 std::unique_ptr<ops::MatmulPlan> plan_like(Context& context, const ops::MatmulPlan& /*plan*/,
                                            const ops::MatmulDesc& desc, const std::string& choice) {
   return ops::plan_matmul(context, desc, choice);
-}
-
-std::vector<std::string> choices_of(Context& context, const ops::ConvPlan& plan) {
-  return ops::conv2d_choices(context, plan.desc(), plan.pass());
-}
-std::vector<std::string> choices_of(Context& context, const ops::MatmulPlan& plan) {
-  return ops::matmul_choices(context, plan.desc());
 }
 
 /// The descs to try in place of a plan's own, smallest first.
@@ -342,7 +326,7 @@ std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::s
   const std::shared_ptr<const Plan> given = plan;
   if (!right(plan)) {
     plan = nullptr;
-    for (const std::string& choice : choices_of(context, *given)) {
+    for (const std::string& choice : choices_of(context, call_of(*given))) {
       if (choice == given->choice() || choice.find(":norm") != std::string::npos) {
         continue;
       }

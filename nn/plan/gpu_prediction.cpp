@@ -13,7 +13,6 @@
 
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {

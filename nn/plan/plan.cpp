@@ -1,6 +1,5 @@
 #include <lockstep/nn/plan/plan.hpp>
 
-#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iomanip>

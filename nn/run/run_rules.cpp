@@ -6,6 +6,7 @@
 
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 
@@ -135,9 +136,8 @@ std::vector<std::string> warnings(const RunRules& rules, bool layerwise_rates, s
   }
   const std::int64_t workers = std::int64_t{rules.workers} * rules.sharers;
   if (workers > rules.processors) {
-    lines.push_back(concat(workers, " reading threads (", rules.workers, " x ", rules.sharers,
-                           rules.sharers == 1 ? " rank" : " ranks", ") on ", rules.processors,
-                           rules.processors == 1 ? " processor" : " processors", ": they slow the computing threads"));
+    lines.push_back(concat(workers, " reading threads (", rules.workers, " x ", counted(rules.sharers, "rank"), ") on ",
+                           counted(rules.processors, "processor"), ": they slow the computing threads"));
   }
   return lines;
 }

@@ -4,12 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <string>
 
 #include <lockstep/kernels/prediction.hpp>
 #include <lockstep/nn/data/images/placement.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {

@@ -1,7 +1,6 @@
 #include <lockstep/nn/step/state_file.hpp>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <deque>
 #include <functional>
@@ -146,13 +145,9 @@ bool of_each_rank(const State& state) {
 
 /// Every rank's numbers, in rank order, on rank 0; empty on the others. Collective.
 std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::Communicator& control) {
-  const std::int64_t n = rows.numel();
-  std::vector<double> own(static_cast<std::size_t>(n));
-  std::vector<double> all(static_cast<std::size_t>(n * control.size()));
+  std::vector<double> own(static_cast<std::size_t>(rows.numel()));
   copy_now(context, rows, TensorView(std::span<double>(own), rows.shape));
-  Stream inline_stream = Stream::host_inline();
-  control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
-                     TensorView(std::span<double>(all), {n * control.size()}));
+  std::vector<double> all = comm::all_gather_values(control, std::move(own));
   if (control.rank() != 0) {
     all.clear();
   }

@@ -1,6 +1,5 @@
 #include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
