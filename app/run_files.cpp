@@ -15,6 +15,7 @@
 #include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
 #include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/crc32.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -104,10 +105,8 @@ bool RunFiles::goes_back(const std::string& folder) {
 }
 
 void RunFiles::require_no_checkpoints(const std::string& folder) {
-  std::string found;
-  for (const std::string& name : CheckpointStore(folder).list()) {
-    found += concat(found.empty() ? "" : " and ", name, '/');
-  }
+  const auto with_slash = [](const std::string& name) { return name + '/'; };
+  const std::string found = joined(CheckpointStore(folder).list(), " and ", with_slash);
   require<UsageError>(found.empty(), "--out ", folder, " has checkpoints of an earlier run, ", found,
                       ": expected --resume auto to go on from them, --overwrite to delete them, or another folder");
 }

@@ -132,9 +132,8 @@ void TrainerMaker::identify(const Recipe& recipe) {
   made_.identity.global_batch = made_.resolved.trainer.global_batch;
   made_.identity.options = option_texts(made_.resolved.trainer, {*recipe.train, *recipe.test});
   made_.identity.options["epochs"] = std::to_string(o_.run.epochs);
-  for (const std::string& name : std::set<std::string>(o_.freeze.begin(), o_.freeze.end())) {
-    std::string& frozen = made_.identity.options["frozen"];
-    frozen += (frozen.empty() ? "" : ", ") + name;
+  if (!o_.freeze.empty()) {
+    made_.identity.options["frozen"] = joined(std::set<std::string>(o_.freeze.begin(), o_.freeze.end()), ", ");
   }
   made_.identity.options.insert(recipe.options.begin(), recipe.options.end());
   // Where the library orders sums: of gradients, or only of their norms, which zero1 adds over the ranks.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cmath>
 #include <string_view>
 
@@ -15,20 +14,14 @@
 #include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/schema.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 
 namespace {
 
-double number_in(const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end ? value : std::nan("");
-}
-
 double bucket_megabytes(const std::string& text) {
-  const double value = number_in(text);
+  const double value = number_in<double>(text).value_or(std::nan(""));
   require<UsageError>(
       value == 0 || (value * (1 << 20) >= 1 && value <= 1e6), "--bucket-mb is '", text,
       "', expected 0 or MB from a byte (1e-6) to 1000000; without this option, --cost FILE plans by measured costs");
@@ -244,7 +237,7 @@ std::optional<double> given_learning_rate(const TrainingOptions& options) {
   if (options.lr == "auto") {
     return std::nullopt;
   }
-  const double value = number_in(options.lr);
+  const double value = number_in<double>(options.lr).value_or(std::nan(""));
   require<UsageError>(value > 0 && std::isfinite(value), "--lr is '", options.lr,
                       "', expected a positive number or auto");
   return value;

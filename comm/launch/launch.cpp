@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <sstream>
 #include <vector>
@@ -50,13 +49,6 @@ bool has_all(const Environment& environment, const std::array<const char*, N>& n
   return std::none_of(names.begin(), names.end(), [&](const char* name) { return lacks(environment, name); });
 }
 
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole ? std::optional(value) : std::nullopt;
-}
-
 /// "NAME=value, NAME=value" of the names that are set.
 std::string shown(const Environment& environment, const std::vector<const char*>& names) {
   std::string text;
@@ -78,7 +70,7 @@ std::optional<int> number(const Environment& environment, const char* name) {
   if (lacks(environment, name)) {
     return std::nullopt;
   }
-  const auto value = whole_number(value_of(environment, name));
+  const auto value = number_in<std::int64_t>(value_of(environment, name));
   require_launch(value && *value >= 0 && *value < (std::int64_t{1} << 31), name, "=", value_of(environment, name),
                  ", expected a whole number from 0 to 2147483647");
   return static_cast<int>(*value);
@@ -123,7 +115,7 @@ std::optional<Launch> read(const Environment& environment, const Names& names, L
 
 /// Job steps of srun have small numbers; batch scripts and interactive shells have reserved numbers, or none.
 bool in_step(const Environment& environment) {
-  const auto step = whole_number(value_of(environment, "SLURM_STEP_ID"));
+  const auto step = number_in<std::int64_t>(value_of(environment, "SLURM_STEP_ID"));
   return step && *step >= 0 && *step < 0xffffff00;
 }
 
@@ -140,7 +132,7 @@ std::optional<Launch> read_slurm(const Environment& environment) {
     launch->nodes = number(environment, nodes);
     launch->origin += ", " + shown(environment, {"SLURM_NODEID", nodes, "SLURM_STEP_ID"});
     check_place(*launch);
-    const auto asked = whole_number(value_of(environment, "SLURM_NTASKS_PER_NODE"));
+    const auto asked = number_in<std::int64_t>(value_of(environment, "SLURM_NTASKS_PER_NODE"));
     if (asked && *asked < (std::int64_t{1} << 31) && *asked * launch->nodes.value_or(1) > launch->size) {
       launch->note =
           concat("the step has ", counted(launch->size, "task"), " on ", counted(launch->nodes.value_or(1), "node"),
@@ -254,11 +246,7 @@ Launch place(const Environment& environment) {
 }
 
 Attempt parse_attempt(const std::string& text) {
-  const auto count = [](const std::string& word) {
-    int value = -1;
-    const auto [at, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    return error == std::errc() && at == word.data() + word.size() ? value : -1;
-  };
+  const auto count = [](const std::string& word) { return number_in<int>(word).value_or(-1); };
   std::vector<std::string> words;
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ' ');) {
@@ -409,7 +397,7 @@ int likely_rank(const Environment& environment) noexcept {
   const bool torchrun = has_all(environment, kTorchrunSet);
   for (const char* name : kRanks) {
     const bool left_over = name == kTorchrun.rank && !torchrun;
-    const auto value = left_over ? std::nullopt : whole_number(value_of(environment, name));
+    const auto value = left_over ? std::nullopt : number_in<std::int64_t>(value_of(environment, name));
     if (value && *value >= 0 && *value < (std::int64_t{1} << 31)) {
       return static_cast<int>(*value);
     }

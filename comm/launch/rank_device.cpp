@@ -10,6 +10,7 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::comm {
 
@@ -191,11 +192,7 @@ void require_equal_nodes(const DeviceRequest& request, const std::vector<RankVie
     ++nodes[ranks[rank].node][gpus[rank]];
   }
   const auto text = [](const std::map<std::string, int>& kinds) {
-    std::string joined;
-    for (const auto& [kind, count] : kinds) {
-      joined += concat(joined.empty() ? "" : " and ", count, " x ", kind);
-    }
-    return joined;
+    return joined(kinds, " and ", [](const auto& kind) { return concat(kind.second, " x ", kind.first); });
   };
   for (const auto& [node, kinds] : nodes) {
     const auto& [first, expected] = *nodes.begin();

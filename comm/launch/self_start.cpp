@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +16,7 @@
 #include <lockstep/comm/launch/detail/run_launcher.hpp>
 #include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
 
@@ -47,11 +47,8 @@ bool has(const Environment& environment, std::string_view name) {
 int count_in(const Environment& environment, std::string_view name) {
   const std::string_view text = value_of(environment, name);
   const std::size_t colon = text.rfind(':');
-  const char* begin = text.data() + (colon == std::string_view::npos ? 0 : colon + 1);
-  const char* end = text.data() + text.size();
-  int value = 0;
-  const auto [at, error] = std::from_chars(begin, end, value);
-  return error == std::errc() && at == end && value > 0 ? value : 0;
+  const std::string_view digits = text.substr(colon == std::string_view::npos ? 0 : colon + 1);
+  return std::max(number_in<int>(digits).value_or(0), 0);
 }
 
 /// Ranks of one node; 0: the request does not say.
@@ -194,14 +191,6 @@ void require_policy(const RanksRequest& request) {
                 " ranks of devices '", request.devices.text(), "'");
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) {
-    text += (text.empty() ? "" : " ") + word;
-  }
-  return text;
-}
-
 }  // namespace
 
 Launcher parse_launcher(std::string_view text) {
@@ -320,7 +309,7 @@ detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, 
   }
   if (!start.arguments.empty()) {
     variables.emplace("OMPI_MCA_orte_forward_job_control", "1");  // SIGTSTP and SIGCONT
-    std::string started_with = joined(start.arguments) + (start.note.empty() ? "" : " (" + start.note + ")");
+    std::string started_with = joined(start.arguments, " ") + (start.note.empty() ? "" : " (" + start.note + ")");
     for (const auto& [name, value] : start.variables) {
       started_with = concat(name, '=', value, ' ', started_with);
     }

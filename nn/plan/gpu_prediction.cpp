@@ -13,6 +13,7 @@
 
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
@@ -152,11 +153,7 @@ void print(std::ostream& out, const std::string& name, const Line& line) {
 }  // namespace
 
 std::string known_gpu_names() {
-  std::string names;
-  for (const GpuDescription& gpu : kGpus) {
-    names += concat(names.empty() ? "" : ", ", gpu.name);
-  }
-  return names;
+  return joined(kGpus, ", ", &GpuDescription::name);
 }
 
 const GpuDescription& known_gpu(std::string_view name) {

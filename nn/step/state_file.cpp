@@ -1,7 +1,6 @@
 #include <lockstep/nn/step/state_file.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <deque>
 #include <functional>
 #include <new>
@@ -14,6 +13,7 @@
 #include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
@@ -314,12 +314,11 @@ std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& na
   if (found == metadata.end()) {
     return std::nullopt;
   }
-  std::string text = std::move(found->second);
+  const std::string text = std::move(found->second);
   metadata.erase(found);
-  std::int64_t count = -1;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  require<DataError>(error == std::errc() && stop == text.data() + text.size() && count >= 0, folder, "/", kModelFile,
-                     ": metadata '", name, "' is '", text, "', expected a count of at least 0");
+  const std::optional<std::int64_t> count = number_in<std::int64_t>(text);
+  require<DataError>(count && *count >= 0, folder, "/", kModelFile, ": metadata '", name, "' is '", text,
+                     "', expected a count of at least 0");
   return count;
 }
 
