@@ -17,7 +17,9 @@ namespace lockstep::nn {
 namespace {
 
 /// Bytes in powers of 1000, unlike memory_now(), which uses powers of 1024 (runtime/base/units.hpp).
-std::string decimal_bytes(double bytes) {
+template <class Amount>
+std::string decimal_bytes(Amount amount) {
+  const auto bytes = static_cast<double>(amount);
   std::ostringstream out;
   if (bytes < 1e5) {
     out << std::fixed << std::setprecision(1) << bytes / 1e3 << " kB";
@@ -73,10 +75,10 @@ void print_recomputed(std::ostream& out, const Plan& plan, Recompute wanted) {
     return;
   }
   const auto more = [](double part, double all) { return std::lround(100 * part / std::max(all - part, 1.0)); };
-  out << "workspace " << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << " instead of "
-      << decimal_bytes(static_cast<double>(again.workspace_bytes_without)) << "; " << counted(again.calls, "call")
-      << " again in backward, " << more(again.flops, plan.flops()) << " % more operations, "
-      << more(again.bytes, plan.bytes()) << " % more bytes moved\n";
+  out << "workspace " << decimal_bytes(plan.workspace_bytes()) << " instead of "
+      << decimal_bytes(again.workspace_bytes_without) << "; " << counted(again.calls, "call") << " again in backward, "
+      << more(again.flops, plan.flops()) << " % more operations, " << more(again.bytes, plan.bytes())
+      << " % more bytes moved\n";
 }
 
 /// What a compression makes of the gradients of a step; empty without one.
@@ -86,10 +88,10 @@ std::string sent_text(const TrainingOptions& o, const TrainerOptions& options, c
   }
   const std::string name = options.step.sums.hook != nullptr ? options.step.sums.hook->name() : o.compress;
   const std::int64_t sent = reducer.sent_bytes();
-  return concat(", sent ", options.step.sums.hook != nullptr ? "by the hook " : "as ", name,
-                sent < 0 ? std::string()
-                         : concat(": ", decimal_bytes(static_cast<double>(sent)), " instead of ",
-                                  decimal_bytes(static_cast<double>(reducer.gradient_bytes())), " a step"));
+  return concat(
+      ", sent ", options.step.sums.hook != nullptr ? "by the hook " : "as ", name,
+      sent < 0 ? std::string()
+               : concat(": ", decimal_bytes(sent), " instead of ", decimal_bytes(reducer.gradient_bytes()), " a step"));
 }
 
 /// Only for what is not the default.
@@ -112,8 +114,8 @@ void print_strategy(std::ostream& out, const NamedStrategy& strategy, Trainer& t
   const ParameterSet& set = trainer.parameters();
   const std::size_t whole = set.state_names().size() * set.gradients().bytes();
   if (strategy.strategy == Strategy::zero1) {
-    out << "  strategy   zero1: each rank keeps " << decimal_bytes(static_cast<double>(set.state_bytes())) << " of the "
-        << decimal_bytes(static_cast<double>(whole)) << " of optimizer states\n";
+    out << "  strategy   zero1: each rank keeps " << decimal_bytes(set.state_bytes()) << " of the "
+        << decimal_bytes(whole) << " of optimizer states\n";
   }
   if (!strategy.note.empty()) {
     out << "  strategy   " << strategy.note << '\n';
@@ -128,8 +130,7 @@ void print_virtual_ranks(std::ostream& out, Trainer& trainer) {
   const TrainStep& step = trainer.train_step();
   out << "  world      " << counted(all, "virtual rank") << ", " << all / trainer.ranks()
       << " a rank; one compute thread, no overlap; gradients are added in one tree, which takes "
-      << counted(step.tree_arenas(), "arena") << " of gradients, "
-      << decimal_bytes(static_cast<double>(step.tree_bytes())) << '\n';
+      << counted(step.tree_arenas(), "arena") << " of gradients, " << decimal_bytes(step.tree_bytes()) << '\n';
 }
 
 }  // namespace
@@ -180,9 +181,8 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   if (step.average.on()) {
     out << "  average    of the weights, decay " << text_of(step.average) << '\n';
   }
-  out << "  memory     " << decimal_bytes(static_cast<double>(trainer.planned_bytes())) << " a rank; workspace "
-      << decimal_bytes(static_cast<double>(plan.workspace_bytes())) << ", "
-      << decimal_bytes(static_cast<double>(plan.unshared_bytes())) << " without reuse\n";
+  out << "  memory     " << decimal_bytes(trainer.planned_bytes()) << " a rank; workspace "
+      << decimal_bytes(plan.workspace_bytes()) << ", " << decimal_bytes(plan.unshared_bytes()) << " without reuse\n";
   if (const std::optional<MemorySummary> memory = memory_now(trainer.context())) {
     out << "             " << to_string(*memory) << '\n';
   }
@@ -195,9 +195,7 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   }
   out << "  gradients  " << reducer.buckets().size() << " bucket(s):";
   for (const comm::Bucket& bucket : reducer.buckets()) {
-    out << ' '
-        << decimal_bytes(static_cast<double>(bucket.end - bucket.begin) *
-                         static_cast<double>(size_of(reducer.sent_as())));
+    out << ' ' << decimal_bytes((bucket.end - bucket.begin) * static_cast<std::int64_t>(size_of(reducer.sent_as())));
   }
   out << (o.reduce_dtype == "fp32" ? "" : concat(", sent as ", o.reduce_dtype)) << sent_text(o, options, reducer)
       << (step.sums.order == comm::SumOrder::ranks ? ", added in rank order" : "")
@@ -236,10 +234,6 @@ void print_verified(std::ostream& out, const ChoiceVerifier& verifier) {
     out << "             " << refused << '\n';
   }
   out << std::flush;
-}
-
-void print_tuning(std::ostream& out, int timed, int of, double seconds) {
-  out << "tuning: " << timed << " of " << of << " calls, " << std::lround(seconds) << " s\n" << std::flush;
 }
 
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,

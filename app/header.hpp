@@ -20,8 +20,6 @@ void print_header(std::ostream& out, const TrainingOptions& options, const Recip
                   Trainer& trainer);
 void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file);
 void print_verified(std::ostream& out, const ChoiceVerifier& verifier);
-/// "tuning: 12 of 59 calls, 34 s": a line while choose_libraries() works.
-void print_tuning(std::ostream& out, int timed, int of, double seconds);
 /// Where the run continues, and what differs from the run before, one line each.
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
                    const std::string& differences);

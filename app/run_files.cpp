@@ -15,6 +15,7 @@
 #include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
 #include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/crc32.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -104,10 +105,8 @@ bool RunFiles::goes_back(const std::string& folder) {
 }
 
 void RunFiles::require_no_checkpoints(const std::string& folder) {
-  std::string found;
-  for (const std::string& name : CheckpointStore(folder).list()) {
-    found += concat(found.empty() ? "" : " and ", name, '/');
-  }
+  const auto with_slash = [](const std::string& name) { return name + '/'; };
+  const std::string found = joined(CheckpointStore(folder).list(), " and ", with_slash);
   require<UsageError>(found.empty(), "--out ", folder, " has checkpoints of an earlier run, ", found,
                       ": expected --resume auto to go on from them, --overwrite to delete them, or another folder");
 }
@@ -243,11 +242,6 @@ void RunFiles::note(const std::string& line) {
   }
 }
 
-void RunFiles::on_run_begin(const RunBegin& event) {
-  if (console_) {
-    console_->on_run_begin(event);
-  }
-}
 void RunFiles::on_non_finite(const NonFiniteEvent& event) {
   if (console_) {
     console_->note(concat("step ", event.step, " skipped: gradients are not finite: ", event.gradients));
@@ -262,30 +256,12 @@ void RunFiles::on_report(const ReportEvent& event) {
                             ": a stop is heard after a step"));
       longest_step_s_ = 0;
     }
-    console_->on_report(event);
-    log_->on_report(event);
-    if (tensorboard_) {
-      tensorboard_->on_report(event);
-    }
   }
-}
-void RunFiles::on_epoch_end(const EpochEvent& event) {
-  if (console_) {
-    console_->on_epoch_end(event);
-    log_->on_epoch_end(event);
-    if (tensorboard_) {
-      tensorboard_->on_epoch_end(event);
-    }
-  }
+  tell(&RunObserver::on_report, event);
 }
 void RunFiles::on_checkpoint_end(const CheckpointEvent& /*event*/) {
   if (console_ && resumed_) {
     write_resumed();
-  }
-}
-void RunFiles::on_run_end(const RunResult& result) {
-  if (console_) {
-    console_->on_run_end(result);
   }
 }
 void RunFiles::write_event(const std::string& name, Json::Object fields) {

@@ -64,12 +64,12 @@ class RunFiles final : public RunObserver {
   /// A line for the user, beside the console's own.
   void note(const std::string& line);
 
-  void on_run_begin(const RunBegin& event) override;
+  void on_run_begin(const RunBegin& event) override { tell(&RunObserver::on_run_begin, event); }
   void on_non_finite(const NonFiniteEvent& event) override;
   void on_report(const ReportEvent& event) override;
-  void on_epoch_end(const EpochEvent& event) override;
+  void on_epoch_end(const EpochEvent& event) override { tell(&RunObserver::on_epoch_end, event); }
   void on_checkpoint_end(const CheckpointEvent& event) override;
-  void on_run_end(const RunResult& result) override;
+  void on_run_end(const RunResult& event) override { tell(&RunObserver::on_run_end, event); }
   void write_event(const std::string& name, Json::Object fields);
   [[nodiscard]] bool writes() const { return console_.has_value(); }  ///< rank 0, after open()
   /// Writes evaluation.json anew, at once or not at all. WriteError when it cannot be written.
@@ -77,6 +77,17 @@ class RunFiles final : public RunObserver {
   void on_end(int exit_code, const RunResult& result);
 
  private:
+  /// The console and the logs hear of an event, once they are open.
+  template <class Event>
+  void tell(void (RunObserver::*call)(const Event&), const Event& event) {
+    if (console_) {
+      (*console_.*call)(event);
+      (*log_.*call)(event);
+    }
+    if (console_ && tensorboard_) {
+      (*tensorboard_.*call)(event);
+    }
+  }
   void lock(const std::string& folder);
   void make(const std::string& folder, bool append);
   std::string folder_;

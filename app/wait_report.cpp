@@ -32,22 +32,15 @@ Json json_of(const MemorySummary& memory) {
 }  // namespace
 
 const char* name_of(WaitTime time) {
-  switch (time) {
-    case WaitTime::first_steps:
-      return "first steps";
-    case WaitTime::later_steps:
-      return "later steps";
-    case WaitTime::between_epochs:
-      break;
-  }
-  return "between epochs";
+  return time == WaitTime::first_steps   ? "first steps"
+         : time == WaitTime::later_steps ? "later steps"
+                                         : "between epochs";
 }
 
 WaitTime wait_time(const Position& at, std::int64_t begin, std::int64_t first_steps) {
-  if (at.step - begin < first_steps) {
-    return WaitTime::first_steps;
-  }
-  return at.batch == 0 ? WaitTime::between_epochs : WaitTime::later_steps;
+  return at.step - begin < first_steps ? WaitTime::first_steps
+         : at.batch == 0               ? WaitTime::between_epochs
+                                       : WaitTime::later_steps;
 }
 
 void WaitCounts::add(WaitTime time, const Synchronisation& wait) {
@@ -88,14 +81,12 @@ Json WaitCounts::json() const {
   Json::Array all;
   for (const WaitTime time : kTimes) {
     for (const auto& [key, count] : counts_[static_cast<std::size_t>(time)]) {
-      Json::Object object;
-      object["when"] = name_of(time);
-      object["call"] = key.first;
-      object["reason"] = key.second;
-      object["count"] = count.calls;
-      object["bytes"] = std::uint64_t{count.bytes};
-      object["seconds"] = count.seconds;
-      all.emplace_back(std::move(object));
+      all.emplace_back(Json::Object{{"when", name_of(time)},
+                                    {"call", key.first},
+                                    {"reason", key.second},
+                                    {"count", count.calls},
+                                    {"bytes", std::uint64_t{count.bytes}},
+                                    {"seconds", count.seconds}});
     }
   }
   return all;

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
@@ -14,16 +16,6 @@ namespace {
 template <class T>
 TensorView view_of(std::vector<T>& values) {
   return {std::span<T>(values), Shape{static_cast<std::int64_t>(values.size())}};
-}
-
-/// Every rank's value, in rank order.
-template <class T>
-std::vector<T> all_gather_one(Communicator& communicator, T value) {
-  Stream stream = Stream::host_inline();
-  std::vector<T> mine{value};
-  std::vector<T> all(static_cast<std::size_t>(communicator.size()));
-  communicator.all_gather(stream, view_of(mine), view_of(all));
-  return all;
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -50,13 +42,12 @@ std::string broadcast_text(Communicator& communicator, const std::string& text, 
 }
 
 std::vector<std::string> all_gather_text(Communicator& communicator, const std::string& text) {
-  const std::vector<std::int64_t> lengths = all_gather_one(communicator, static_cast<std::int64_t>(text.size()));
+  const std::vector<std::int64_t> lengths =
+      all_gather_values<std::int64_t>(communicator, {static_cast<std::int64_t>(text.size())});
   const auto longest = static_cast<std::size_t>(*std::max_element(lengths.begin(), lengths.end()));
   std::vector<std::uint8_t> mine(longest);
   std::copy(text.begin(), text.end(), mine.begin());
-  std::vector<std::uint8_t> all(longest * lengths.size());
-  Stream stream = Stream::host_inline();
-  communicator.all_gather(stream, view_of(mine), view_of(all));
+  const std::vector<std::uint8_t> all = all_gather_values(communicator, std::move(mine));
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r) {
     const std::uint8_t* first = all.data() + r * longest;
@@ -93,7 +84,7 @@ std::string arguments_text(int argc, const char* const* argv) {
 }
 
 std::vector<double> all_gather_value(Communicator& communicator, double value) {
-  return all_gather_one(communicator, value);
+  return all_gather_values<double>(communicator, {value});
 }
 
 }  // namespace lockstep::comm

@@ -1,10 +1,13 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
+#include <iterator>
+#include <span>
 #include <string>
 #include <vector>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/runtime/stream/stream.hpp>
 
 namespace lockstep::comm {
 
@@ -19,5 +22,14 @@ void require_same_on_all_ranks(Communicator& communicator, const std::string& te
 /// A command line as text for require_same_on_all_ranks(): one argument per line, without the program's name.
 [[nodiscard]] std::string arguments_text(int argc, const char* const* argv);
 [[nodiscard]] std::vector<double> all_gather_value(Communicator& communicator, double value);
+/// Every rank's values, in rank order. All ranks give as many.
+template <class T>
+[[nodiscard]] std::vector<T> all_gather_values(Communicator& communicator, std::vector<T> own) {
+  const auto view = [](std::vector<T>& values) { return TensorView(std::span<T>(values), Shape{std::ssize(values)}); };
+  std::vector<T> all(own.size() * static_cast<std::size_t>(communicator.size()));
+  Stream stream = Stream::host_inline();
+  communicator.all_gather(stream, view(own), view(all));
+  return all;
+}
 
 }  // namespace lockstep::comm

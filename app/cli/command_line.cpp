@@ -192,13 +192,7 @@ void add_options(CLI::App& app, Schema& schema) {
                      names, [&option](std::int64_t count) { option.read(count > 0 ? "true" : "false"); }, option.help)
                   ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     } else if (option.list) {
-      const auto read = [&option](const std::vector<std::string>& parts) {
-        std::string text;
-        for (const std::string& part : parts) {
-          text += (text.empty() ? "" : ",") + part;
-        }
-        option.read(text);
-      };
+      const auto read = [&option](const std::vector<std::string>& parts) { option.read(joined(parts, ",")); };
       added = app.add_option_function<std::vector<std::string>>(option.spelled(), read, option.help)
                   ->delimiter(',')
                   ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
@@ -262,10 +256,7 @@ std::string help_text(const ProgramText& program, const Schema& schema, const st
       groups.push_back(option.group);
     }
   }
-  std::string known;
-  for (const std::string& group : groups) {
-    known += (known.empty() ? "" : ", ") + topic_of(group);
-  }
+  const std::string known = joined(groups, ", ", topic_of);
   require<UsageError>(topic.empty() || topic == "all" || std::ranges::find(groups, topic, topic_of) != groups.end(),
                       "--help is ", printable(topic), ", expected nothing behind it, all, or one of: ", known);
   constexpr std::ptrdiff_t kMostLines = 60;
@@ -326,11 +317,7 @@ std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* ar
     return lockstep::build_description() + "\n";
   } catch (const CLI::ExtrasError&) {  // CLI11's own text names them from last to first
     const std::vector<std::string> unknown = app.remaining();
-    std::string text = "unknown on the command line:";
-    for (const std::string& argument : unknown) {
-      text += " " + argument;
-    }
-    throw UsageError(text + advice(app, unknown, where));
+    throw UsageError("unknown on the command line: " + joined(unknown, " ") + advice(app, unknown, where));
   } catch (const CLI::ParseError& error) {
     throw UsageError(std::string(error.what()) + " (" + where + ")");
   }

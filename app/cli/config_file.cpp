@@ -9,7 +9,6 @@
 #include <sstream>
 #include <string_view>
 #include <system_error>
-#include <utility>
 
 #include <toml++/toml.h>
 
@@ -286,10 +285,7 @@ std::vector<ConfigValue> parse_config(const std::string& name, const std::string
     const std::string where = concat(name, ":", line, ": ", option, " ");
     std::string value;
     if (const toml::array* list = node.as_array()) {
-      for (const toml::node& entry : *list) {
-        value += concat(value.empty() ? "" : ",", scalar_text(entry, lines, where));
-      }
-      value = "[" + value + "]";
+      value = "[" + joined(*list, ",", [&](const toml::node& entry) { return scalar_text(entry, lines, where); }) + "]";
     } else {
       value = scalar_text(node, lines, where);
     }

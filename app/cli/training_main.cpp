@@ -5,7 +5,6 @@
 #include <lockstep/app/memory_copies.hpp>
 #include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
 #include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
 namespace lockstep::cli {

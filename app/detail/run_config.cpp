@@ -34,10 +34,6 @@ Json json_of(const ChoiceVerifier* verifier) {
 Json config_of(const RunSite& site, const PreparedTraining& made, const Recipe& recipe) {
   const TrainingOptions& options = site.options;
   const RunIdentity& identity = made.identity;
-  Json::Object decided;
-  for (const auto& [key, value] : identity.options) {
-    decided[key] = value;
-  }
   Json::Object config{{"lockstep", build_description()},
                       {"model", identity.model},
                       {"seed", identity.seed},
@@ -45,7 +41,7 @@ Json config_of(const RunSite& site, const PreparedTraining& made, const Recipe& 
                       {"nodes", site.session.nodes()},
                       {"threads_per_rank", identity.threads},
                       {"global_batch", identity.global_batch},
-                      {"options", decided},
+                      {"options", Json::Object(identity.options.begin(), identity.options.end())},
                       {"overlap", site.place.overlap_reason()},
                       {"recompute", std::string(name_of(options.trainer.step.plan.recompute))},
                       {"weights_beside", options.trainer.step.weights_beside},

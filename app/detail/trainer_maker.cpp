@@ -8,7 +8,6 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <utility>
 #include <vector>
 
 #include <lockstep/app/header.hpp>
@@ -133,9 +132,8 @@ void TrainerMaker::identify(const Recipe& recipe) {
   made_.identity.global_batch = made_.resolved.trainer.global_batch;
   made_.identity.options = option_texts(made_.resolved.trainer, {*recipe.train, *recipe.test});
   made_.identity.options["epochs"] = std::to_string(o_.run.epochs);
-  for (const std::string& name : std::set<std::string>(o_.freeze.begin(), o_.freeze.end())) {
-    std::string& frozen = made_.identity.options["frozen"];
-    frozen += (frozen.empty() ? "" : ", ") + name;
+  if (!o_.freeze.empty()) {
+    made_.identity.options["frozen"] = joined(std::set<std::string>(o_.freeze.begin(), o_.freeze.end()), ", ");
   }
   made_.identity.options.insert(recipe.options.begin(), recipe.options.end());
   // Where the library orders sums: of gradients, or only of their norms, which zero1 adds over the ranks.
@@ -153,21 +151,17 @@ void TrainerMaker::identify(const Recipe& recipe) {
 
 std::string TrainerMaker::nodes_text() {
   const std::vector<double> nodes = comm::all_gather_value(site_.session.control(), site_.session.node());
-  std::map<double, std::string> ranks;
-  std::vector<double> order;
+  std::map<double, std::string> ranks;  // by node, in the order of their lowest ranks
   for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
     while (end < nodes.size() && nodes[end] == nodes[begin]) {
       ++end;
     }
     std::string& of_node = ranks[nodes[begin]];
-    if (of_node.empty()) {
-      order.push_back(nodes[begin]);
-    }
     of_node += concat(of_node.empty() ? " " : ",", begin, end > begin + 1 ? concat('-', end - 1) : std::string());
   }
   std::string text = ", ranks of nodes";
-  for (const double node : order) {
-    text += ranks[node];
+  for (const auto& [node, of_node] : ranks) {
+    text += of_node;
   }
   return text;
 }
@@ -210,7 +204,7 @@ void TrainerMaker::choose_calls(const Model& model) {
       constexpr double kEvery = 2;  // seconds: short searches say nothing
       if (seconds - said >= kEvery) {
         said = seconds;
-        print_tuning(std::cout, done, of, seconds);
+        std::cout << "tuning: " << done << " of " << of << " calls, " << std::lround(seconds) << " s\n" << std::flush;
       }
     };
     made_.tuned.emplace();

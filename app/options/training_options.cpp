@@ -3,34 +3,25 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <charconv>
 #include <cmath>
-#include <iterator>
 #include <string_view>
 
 #include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/launch/cpu_share.hpp>
-#include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
 #include <lockstep/nn/plan/precision.hpp>
 #include <lockstep/nn/run/observers/run_trace.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/schema.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 
 namespace {
 
-double number_in(const std::string& text) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, value);
-  return error == std::errc() && stop == end ? value : std::nan("");
-}
-
 double bucket_megabytes(const std::string& text) {
-  const double value = number_in(text);
+  const double value = number_in<double>(text).value_or(std::nan(""));
   require<UsageError>(
       value == 0 || (value * (1 << 20) >= 1 && value <= 1e6), "--bucket-mb is '", text,
       "', expected 0 or MB from a byte (1e-6) to 1000000; without this option, --cost FILE plans by measured costs");
@@ -114,7 +105,8 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   };
   beside(o.trainer.accumulate == 1, "--accumulate", o.trainer.accumulate, "1: each virtual rank is a micro-batch");
   beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
-  beside(o.overlap != Switch::on, "--overlap", "on", "auto: gradients are complete when the last virtual rank is");
+  beside(o.overlap != comm::WorkplaceOptions::Overlap::on, "--overlap", "on",
+         "auto: gradients are complete when the last virtual rank is");
   beside(!step.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
   require<UsageError>(strategy.strategy != Strategy::zero1 || step.optimizer.clip_norm == 0, "--clip-norm is ",
@@ -245,20 +237,16 @@ std::optional<double> given_learning_rate(const TrainingOptions& options) {
   if (options.lr == "auto") {
     return std::nullopt;
   }
-  const double value = number_in(options.lr);
+  const double value = number_in<double>(options.lr).value_or(std::nan(""));
   require<UsageError>(value > 0 && std::isfinite(value), "--lr is '", options.lr,
                       "', expected a positive number or auto");
   return value;
 }
 
 comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu) {
-  using Overlap = comm::WorkplaceOptions::Overlap;
   const bool world = options.trainer.step.virtual_ranks > 0;
   return {.threads = world ? 1 : options.threads,
-          .overlap = world                                  ? Overlap::off
-                     : options.overlap == Switch::automatic ? Overlap::automatic
-                     : options.overlap == Switch::on        ? Overlap::on
-                                                            : Overlap::off,
+          .overlap = world ? comm::WorkplaceOptions::Overlap::off : options.overlap,
           .dependent_launches = options.dependent_launches,
           .bind_near_gpu = bind_near_gpu};
 }

@@ -17,7 +17,6 @@ class Schema;
 
 namespace lockstep::nn {
 
-enum class Switch : unsigned char { off, on, automatic };
 /// fast: without the engines of libraries that are compiled at run time. automatic: `on` on GPUs, and where
 /// TrainingOptions::choices is given.
 enum class Tune : unsigned char { off, fast, on, automatic };
@@ -50,7 +49,7 @@ struct TrainingOptions {
 
   // Ranks.
   int threads = 0;  ///< of a rank on the host; 0: as Workplace decides
-  Switch overlap = Switch::automatic;
+  comm::WorkplaceOptions::Overlap overlap = comm::WorkplaceOptions::Overlap::automatic;
   /// MB; empty: planned by `cost`, or large buckets and a small last one.
   std::string bucket_mb;
   std::string cost;  ///< cost.json of lockstep-cost

@@ -2,8 +2,6 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/launch/cpu_share.hpp>
@@ -14,9 +12,6 @@
 namespace lockstep::nn {
 
 namespace {
-
-const std::vector<std::pair<std::string, Switch>> kSwitch{
-    {"on", Switch::on}, {"off", Switch::off}, {"auto", Switch::automatic}};
 
 void describe_training(Schema& s, TrainingOptions& o) {
   s.group("Training");
@@ -75,8 +70,9 @@ void describe_ranks(Schema& s, TrainingOptions& o) {
       .one_of({"run", "layout", "world"});
   s.add("dependent_launches", o.dependent_launches,
         "on a GPU: a kernel may begin before the writes of the one before it can be seen, and waits for them itself");
-  s.choice("overlap", o.overlap, kSwitch,
-           "reduce gradients during backward; auto: on GPUs, and on hosts with a processor to spare");
+  using Overlap = comm::WorkplaceOptions::Overlap;
+  s.choice<Overlap>("overlap", o.overlap, {{"on", Overlap::on}, {"off", Overlap::off}, {"auto", Overlap::automatic}},
+                    "reduce gradients during backward; auto: on GPUs, and on hosts with a processor to spare");
   s.choice<Tune>("tune", o.tune,
                  {{"on", Tune::on}, {"fast", Tune::fast}, {"off", Tune::off}, {"auto", Tune::automatic}},
                  "time what libraries offer for each convolution and product, and take the fastest; fast: without "

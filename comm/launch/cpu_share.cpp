@@ -9,6 +9,7 @@
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/openmp.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
 
 namespace lockstep::comm {
@@ -30,7 +31,7 @@ std::int64_t first_number(const char* name) {
 }  // namespace
 
 std::string CpuShare::description() const {
-  std::string text = std::to_string(processors) + (processors == 1 ? " processor (" : " processors (") + mask + ")";
+  std::string text = concat(counted(processors, "processor"), " (", mask, ')');
   if (quota) {
     text += concat(", a quota of ", *quota);
   }

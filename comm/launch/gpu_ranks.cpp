@@ -3,7 +3,6 @@
 #include <exception>
 
 #include <lockstep/comm/wait.hpp>
-#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 namespace {

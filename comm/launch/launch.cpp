@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdint>
 #include <sstream>
 #include <vector>
@@ -10,12 +9,13 @@
 #include <unistd.h>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::comm {
 
 namespace {
 
-/// The environment variables of one launcher; nullptr: it has none for this number.
+/// The environment variables of one launcher; an empty name: it has none for this number.
 struct Names {
   const char* who;
   const char* rank;
@@ -36,24 +36,25 @@ constexpr std::array<const char*, 7> kTorchrunSet{"RANK",       "LOCAL_RANK",  "
                                                   "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"};
 constexpr std::array<const char*, 4> kLightningSet{"LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
 
-const std::string* find(const Environment& environment, const char* name) {
-  const auto found = name == nullptr ? environment.end() : environment.find(std::string_view(name));
-  return found == environment.end() || found->second.empty() ? nullptr : &found->second;
+/// The names in the order of LaunchSource.
+constexpr std::array<std::string_view, 5> kStartedBy{"alone", "by srun", "as Lightning starts ranks", "by torchrun",
+                                                     "by mpirun or mpiexec"};
+
+bool lacks(const Environment& environment, std::string_view name) {
+  return value_of(environment, name).empty();
 }
 
-std::optional<std::int64_t> whole_number(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole ? std::optional(value) : std::nullopt;
+template <std::size_t N>
+bool has_all(const Environment& environment, const std::array<const char*, N>& names) {
+  return std::none_of(names.begin(), names.end(), [&](const char* name) { return lacks(environment, name); });
 }
 
 /// "NAME=value, NAME=value" of the names that are set.
 std::string shown(const Environment& environment, const std::vector<const char*>& names) {
   std::string text;
   for (const char* name : names) {
-    if (const std::string* value = find(environment, name)) {
-      text += concat(text.empty() ? "" : ", ", name, "=", *value);
+    if (!lacks(environment, name)) {
+      text += concat(text.empty() ? "" : ", ", name, "=", value_of(environment, name));
     }
   }
   return text;
@@ -66,12 +67,11 @@ void require_launch(bool ok, const Parts&... parts) {
 
 /// A count from the environment, if it is set.
 std::optional<int> number(const Environment& environment, const char* name) {
-  const std::string* text = find(environment, name);
-  if (text == nullptr) {
+  if (lacks(environment, name)) {
     return std::nullopt;
   }
-  const auto value = whole_number(*text);
-  require_launch(value && *value >= 0 && *value < (std::int64_t{1} << 31), name, "=", *text,
+  const auto value = number_in<std::int64_t>(value_of(environment, name));
+  require_launch(value && *value >= 0 && *value < (std::int64_t{1} << 31), name, "=", value_of(environment, name),
                  ", expected a whole number from 0 to 2147483647");
   return static_cast<int>(*value);
 }
@@ -115,8 +115,7 @@ std::optional<Launch> read(const Environment& environment, const Names& names, L
 
 /// Job steps of srun have small numbers; batch scripts and interactive shells have reserved numbers, or none.
 bool in_step(const Environment& environment) {
-  const std::string* text = find(environment, "SLURM_STEP_ID");
-  const auto step = text == nullptr ? std::nullopt : whole_number(*text);
+  const auto step = number_in<std::int64_t>(value_of(environment, "SLURM_STEP_ID"));
   return step && *step >= 0 && *step < 0xffffff00;
 }
 
@@ -124,22 +123,20 @@ std::optional<Launch> read_slurm(const Environment& environment) {
   if (!in_step(environment)) {
     return std::nullopt;
   }
-  const bool own = find(environment, "SLURM_STEP_NUM_TASKS") != nullptr;
-  const Names names{"srun", "SLURM_PROCID", own ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", "SLURM_LOCALID", nullptr};
+  const bool own = !lacks(environment, "SLURM_STEP_NUM_TASKS");
+  const Names names{"srun", "SLURM_PROCID", own ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS", "SLURM_LOCALID", ""};
   std::optional<Launch> launch = read(environment, names, LaunchSource::slurm);
   if (launch) {
-    const char* nodes = find(environment, "SLURM_STEP_NUM_NODES") != nullptr ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES";
+    const char* nodes = lacks(environment, "SLURM_STEP_NUM_NODES") ? "SLURM_NNODES" : "SLURM_STEP_NUM_NODES";
     launch->node = number(environment, "SLURM_NODEID");
     launch->nodes = number(environment, nodes);
-    const std::string more = shown(environment, {"SLURM_NODEID", nodes, "SLURM_STEP_ID"});
-    launch->origin += ", " + more;
+    launch->origin += ", " + shown(environment, {"SLURM_NODEID", nodes, "SLURM_STEP_ID"});
     check_place(*launch);
-    const std::string* per_node = find(environment, "SLURM_NTASKS_PER_NODE");
-    const auto asked = per_node == nullptr ? std::nullopt : whole_number(*per_node);
+    const auto asked = number_in<std::int64_t>(value_of(environment, "SLURM_NTASKS_PER_NODE"));
     if (asked && *asked < (std::int64_t{1} << 31) && *asked * launch->nodes.value_or(1) > launch->size) {
-      launch->note = concat("the step has ", launch->size, launch->size == 1 ? " task" : " tasks", " on ",
-                            launch->nodes.value_or(1), launch->nodes.value_or(1) == 1 ? " node" : " nodes",
-                            ", fewer than the job's SLURM_NTASKS_PER_NODE=", *asked);
+      launch->note =
+          concat("the step has ", counted(launch->size, "task"), " on ", counted(launch->nodes.value_or(1), "node"),
+                 ", fewer than the job's SLURM_NTASKS_PER_NODE=", *asked);
     }
   }
   return launch;
@@ -147,8 +144,7 @@ std::optional<Launch> read_slurm(const Environment& environment) {
 
 /// All of torchrun's variables, or nothing.
 std::optional<Launch> read_torchrun(const Environment& environment) {
-  const auto missing = [&](const char* name) { return find(environment, name) == nullptr; };
-  if (std::any_of(kTorchrunSet.begin(), kTorchrunSet.end(), missing)) {
+  if (!has_all(environment, kTorchrunSet)) {
     return std::nullopt;
   }
   std::optional<Launch> launch = read(environment, kTorchrun, LaunchSource::torchrun);
@@ -157,8 +153,7 @@ std::optional<Launch> read_torchrun(const Environment& environment) {
 }
 
 bool is_lightning(const Environment& environment) noexcept {
-  const auto missing = [&](const char* name) { return find(environment, name) == nullptr; };
-  return missing("RANK") && std::none_of(kLightningSet.begin(), kLightningSet.end(), missing);
+  return lacks(environment, "RANK") && has_all(environment, kLightningSet);
 }
 
 /// The form of torchrun's variables that Lightning reads, or nothing.
@@ -166,8 +161,7 @@ std::optional<Launch> read_lightning(const Environment& environment) {
   if (!is_lightning(environment)) {
     return std::nullopt;
   }
-  const auto missing = [&](const char* name) { return find(environment, name) == nullptr; };
-  const char* node = missing("NODE_RANK") ? "GROUP_RANK" : "NODE_RANK";
+  const char* node = lacks(environment, "NODE_RANK") ? "GROUP_RANK" : "NODE_RANK";
   Launch launch{.source = LaunchSource::lightning,
                 .origin = shown(environment, {node, "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"})};
   launch.size = number(environment, "WORLD_SIZE").value_or(1);
@@ -192,7 +186,7 @@ void refuse_part_of_torchrun(const Environment& environment) {
       !shown(environment, {kTorchrun.rank, kTorchrun.size, kTorchrun.local_rank, kTorchrun.local_size}).empty();
   std::string missing;
   for (const char* name : kTorchrunSet) {
-    if (find(environment, name) == nullptr) {
+    if (lacks(environment, name)) {
       missing += concat(missing.empty() ? "" : ", ", name);
     }
   }
@@ -214,19 +208,7 @@ void require_agree_with_torchrun(const Launch& launch, const Environment& enviro
                  ") and ", shown(environment, {kTorchrun.rank, kTorchrun.size}), " disagree; unset the latter");
 }
 
-Launch place(const Environment& environment, const GivenPlace& given) {
-  require_launch(given.rank.has_value() == given.size.has_value() &&
-                     given.local_rank.has_value() == given.local_size.has_value() && (given.size || !given.local_size),
-                 "a given place has rank and size, and local rank and local size, both or none");
-  if (given.size) {
-    Launch launch{.source = LaunchSource::given, .rank = *given.rank, .size = *given.size};
-    launch.local_rank = given.local_rank;
-    launch.local_size = given.local_size;
-    launch.origin = "given";
-    check_place(launch);
-    return launch;
-  }
-
+Launch place(const Environment& environment) {
   std::optional<Launch> mpi;
   for (const Names& names : kMpi) {
     // mpirun starts its helpers on other nodes through srun; the PMI variables there describe the helpers.
@@ -256,7 +238,7 @@ Launch place(const Environment& environment, const GivenPlace& given) {
   refuse_part_of_torchrun(environment);
 
   Launch single;
-  if (find(environment, "SLURM_JOB_ID") != nullptr && number(environment, "SLURM_NTASKS").value_or(1) > 1) {
+  if (!lacks(environment, "SLURM_JOB_ID") && number(environment, "SLURM_NTASKS").value_or(1) > 1) {
     single.note = concat(shown(environment, {"SLURM_NTASKS"}),
                          ", but this process is no task of a step: srun --mpi=pmix or mpirun starts one rank a task");
   }
@@ -264,11 +246,7 @@ Launch place(const Environment& environment, const GivenPlace& given) {
 }
 
 Attempt parse_attempt(const std::string& text) {
-  const auto count = [](const std::string& word) {
-    int value = -1;
-    const auto [at, error] = std::from_chars(word.data(), word.data() + word.size(), value);
-    return error == std::errc() && at == word.data() + word.size() ? value : -1;
-  };
+  const auto count = [](const std::string& word) { return number_in<int>(word).value_or(-1); };
   std::vector<std::string> words;
   std::istringstream in(text);
   for (std::string word; std::getline(in, word, ' ');) {
@@ -301,19 +279,22 @@ Environment process_environment() {
   return environment;
 }
 
-Launch detect_launch(const Environment& environment, const GivenPlace& given) {
-  Launch launch = place(environment, given);
-  if (const std::string* command = find(environment, kStartedWith)) {
-    launch.started_with = *command;
-  }
-  if (const std::string* text = find(environment, kAttempt)) {
-    launch.attempt = parse_attempt(*text);
+std::string_view value_of(const Environment& environment, std::string_view name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::string_view() : std::string_view(found->second);
+}
+
+Launch detect_launch(const Environment& environment) {
+  Launch launch = place(environment);
+  launch.started_with = value_of(environment, kStartedWith);
+  if (!lacks(environment, kAttempt)) {
+    launch.attempt = parse_attempt(std::string(value_of(environment, kAttempt)));
   }
   return launch;
 }
 
 bool lacks_local_size(const Environment& environment) noexcept {
-  return is_lightning(environment) && find(environment, "LOCAL_WORLD_SIZE") == nullptr;
+  return is_lightning(environment) && lacks(environment, "LOCAL_WORLD_SIZE");
 }
 
 std::string attempt_text(const Attempt& attempt) {
@@ -322,25 +303,14 @@ std::string attempt_text(const Attempt& attempt) {
 }
 
 std::string Launch::description() const {
-  std::string_view by = "alone";
-  if (source == LaunchSource::mpi) {
-    by = "by mpirun or mpiexec";
-  } else if (source == LaunchSource::slurm) {
-    by = "by srun";
-  } else if (source == LaunchSource::torchrun) {
-    by = "by torchrun";
-  } else if (source == LaunchSource::lightning) {
-    by = "as Lightning starts ranks";
-  } else if (source == LaunchSource::given) {
-    by = "as given";
-  }
-  const std::string how = started_with.empty() ? std::string(by) : "by itself: " + started_with;
+  const std::string by(kStartedBy[static_cast<std::size_t>(source)]);
+  const std::string how = started_with.empty() ? by : "by itself: " + started_with;
   const std::string again = attempt.number > 0 ? concat("; restart ", attempt.number) : "";
   return concat("started ", how, again, note.empty() ? "" : "; ", note);
 }
 Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                       std::string_view library) {
-  const std::string here = concat("MPI reports ", size, size == 1 ? " rank (" : " ranks (", library, ")");
+  const std::string here = concat("MPI reports ", counted(size, "rank"), " (", library, ")");
   switch (launch.source) {
     case LaunchSource::torchrun:
     case LaunchSource::lightning:
@@ -356,7 +326,6 @@ Launch confirm_launch(const Launch& launch, const Environment& environment, int 
                      "SLURM can)");
       break;
     case LaunchSource::mpi:
-    case LaunchSource::given:
       require_launch(launch.size <= size, launch.origin, " says ", launch.size, " ranks, but ", here,
                      ": the launcher belongs to another MPI, or this build has none");
       break;
@@ -373,14 +342,10 @@ Launch confirm_launch(const Launch& launch, const Environment& environment, int 
 }
 
 Backend parse_backend(std::string_view text) {
-  if (text == "auto" || text == "nccl") {
-    return Backend::automatic;
-  }
-  if (text == "mpi") {
-    return Backend::mpi;
-  }
-  require<UsageError>(text == "gloo", "--backend is '", text, "', expected auto, mpi, gloo or nccl");
-  return Backend::gloo;
+  const bool automatic = text == "auto" || text == "nccl";
+  require<UsageError>(automatic || text == "mpi" || text == "gloo", "--backend is '", text,
+                      "', expected auto, mpi, gloo or nccl");
+  return automatic ? Backend::automatic : text == "mpi" ? Backend::mpi : Backend::gloo;
 }
 
 bool meet_by_gloo(const Launch& launch, const Environment& environment, Backend backend, const Backends& have) {
@@ -397,28 +362,27 @@ bool meet_by_gloo(const Launch& launch, const Environment& environment, Backend 
     return backend == Backend::gloo;
   }
   const bool of_torch = launch.source == LaunchSource::torchrun || launch.source == LaunchSource::lightning;
-  const bool place = find(environment, "MASTER_ADDR") != nullptr && find(environment, "MASTER_PORT") != nullptr;
+  const bool place = !lacks(environment, "MASTER_ADDR") && !lacks(environment, "MASTER_PORT");
   return have.gloo && (of_torch || (!have.mpi && place));
 }
 
 MeetingPlace meeting_place(const Environment& environment) {
-  const std::string* host = find(environment, "MASTER_ADDR");
-  const std::string* agent = find(environment, "TORCHELASTIC_USE_AGENT_STORE");
-  const std::string* job = find(environment, "TORCHELASTIC_RUN_ID");
+  const std::string host(value_of(environment, "MASTER_ADDR"));
+  const std::string_view agent = value_of(environment, "TORCHELASTIC_USE_AGENT_STORE");
   const std::optional<int> master = number(environment, "MASTER_PORT");
   const std::optional<int> own = number(environment, "LOCKSTEP_PORT");
   const std::string known = shown(environment, {"MASTER_ADDR", "MASTER_PORT", "LOCKSTEP_PORT"});
   require_launch(
-      host != nullptr && (master || own), known, known.empty() ? "" : " ",
-      host == nullptr ? "without MASTER_ADDR" : "without MASTER_PORT",
+      !host.empty() && (master || own), known, known.empty() ? "" : " ",
+      host.empty() ? "without MASTER_ADDR" : "without MASTER_PORT",
       ": ranks that meet without MPI need MASTER_ADDR and MASTER_PORT (or LOCKSTEP_PORT), the host of rank 0 "
       "and a free port there; torchrun sets them");
-  const bool next = !own && agent != nullptr && (*agent == "True" || *agent == "1");
-  MeetingPlace place{.host = *host, .port = own ? *own : *master + (next ? 1 : 0)};
+  const bool next = !own && (agent == "True" || agent == "1");
+  MeetingPlace place{.host = host, .port = own ? *own : *master + (next ? 1 : 0)};
   place.origin = shown(environment, {"MASTER_ADDR", own ? "LOCKSTEP_PORT" : "MASTER_PORT"}) +
                  (next ? ", at which torchrun listens, so the ranks take the next port; LOCKSTEP_PORT is another" : "");
   require_launch(place.port >= 1 && place.port <= 65535, place.origin, ": port ", place.port, ", expected 1 to 65535");
-  place.job = job == nullptr ? "" : *job;
+  place.job = value_of(environment, "TORCHELASTIC_RUN_ID");
   if (const std::optional<int> seconds = number(environment, "LOCKSTEP_MEET_SECONDS")) {
     require_launch(*seconds >= 1 && *seconds <= 1000000, "LOCKSTEP_MEET_SECONDS=", *seconds, ", expected 1 to 1000000");
     place.timeout_s = *seconds;
@@ -430,11 +394,10 @@ int likely_rank(const Environment& environment) noexcept {
   constexpr const char* kRanks[] = {"OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
                                     kTorchrun.rank,         "SLURM_PROCID"};
   // RANK alone is left over from something else: a process that took it for its rank would not print its errors.
-  const bool torchrun = std::all_of(kTorchrunSet.begin(), kTorchrunSet.end(),
-                                    [&](const char* name) { return find(environment, name) != nullptr; });
+  const bool torchrun = has_all(environment, kTorchrunSet);
   for (const char* name : kRanks) {
-    const std::string* text = name == kTorchrun.rank && !torchrun ? nullptr : find(environment, name);
-    const auto value = text == nullptr ? std::nullopt : whole_number(*text);
+    const bool left_over = name == kTorchrun.rank && !torchrun;
+    const auto value = left_over ? std::nullopt : number_in<std::int64_t>(value_of(environment, name));
     if (value && *value >= 0 && *value < (std::int64_t{1} << 31)) {
       return static_cast<int>(*value);
     }
@@ -445,11 +408,6 @@ int likely_rank(const Environment& environment) noexcept {
   } catch (...) {
     return -1;
   }
-}
-
-std::string_view to_string(LaunchSource source) {
-  static constexpr std::string_view kNames[] = {"single", "slurm", "lightning", "torchrun", "mpi", "given"};
-  return kNames[static_cast<std::size_t>(source)];
 }
 
 }  // namespace lockstep::comm

@@ -12,14 +12,10 @@ namespace lockstep::comm {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 [[nodiscard]] Environment process_environment();
+/// The value of a variable; empty: the variable is not set, or is empty.
+[[nodiscard]] std::string_view value_of(const Environment& environment, std::string_view name);
 
-enum class LaunchSource : unsigned char { single, slurm, lightning, torchrun, mpi, given };
-
-/// A place known from elsewhere, e.g. from a program's own options; empty: nothing is known.
-struct GivenPlace {
-  std::optional<int> rank{}, size{};              ///< both or none
-  std::optional<int> local_rank{}, local_size{};  ///< both or none
-};
+enum class LaunchSource : unsigned char { single, slurm, lightning, torchrun, mpi };
 
 /// One start of the ranks of a job that is started again when it breaks (RestartPolicy, comm/launch/self_start.hpp).
 struct Attempt {
@@ -44,6 +40,16 @@ struct Launch {
   [[nodiscard]] std::string description() const;
 };
 
+/// Where a rank stands among the ranks of its job.
+struct RankPlace {
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;  ///< among the ranks of this node
+  int local_size = 1;
+  int node = 0;  ///< 0 .. nodes - 1, in the order of the nodes' lowest ranks
+  int nodes = 1;
+};
+
 /// The environment variable through which ranks learn that their program started them (comm/launch/self_start.hpp). It
 /// holds Launch::started_with.
 inline constexpr const char* kStartedWith = "LOCKSTEP_STARTED_WITH";
@@ -53,8 +59,6 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 [[nodiscard]] std::string attempt_text(const Attempt& attempt);
 
 /// The first source of this list that gives rank and size:
-///   given     by the program
-///
 ///   mpi       mpirun or mpiexec: of Open MPI (OMPI_COMM_WORLD_*), MVAPICH (MV2_COMM_WORLD_*), MPICH, Intel MPI (PMI_*)
 ///
 ///   torchrun  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT, all of them
@@ -73,7 +77,7 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 /// variables and their values, when a source violates 0 <= rank < size, is incomplete, or disagrees with a second one:
 /// two MPI launchers, or RANK and WORLD_SIZE with MPI or a step. Beside MPI or a step torchrun's variables may be
 /// incomplete, as scripts set them for other programs.
-[[nodiscard]] Launch detect_launch(const Environment& environment, const GivenPlace& given = {});
+[[nodiscard]] Launch detect_launch(const Environment& environment);
 
 /// Whether this is Lightning's form without LOCAL_WORLD_SIZE.
 [[nodiscard]] bool lacks_local_size(const Environment& environment) noexcept;
@@ -118,7 +122,5 @@ struct MeetingPlace {
 
 /// This process's rank for messages, also where detect_launch() fails: the first variable that holds one, else -1.
 [[nodiscard]] int likely_rank(const Environment& environment) noexcept;
-
-[[nodiscard]] std::string_view to_string(LaunchSource source);
 
 }  // namespace lockstep::comm

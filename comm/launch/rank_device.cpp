@@ -10,6 +10,7 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::comm {
 
@@ -159,10 +160,9 @@ RankDevice device_of_rank(const DeviceRequest& request, const std::vector<GpuInf
 
 std::string promised_gpus(const Environment& environment) {
   for (const char* name : {"SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"}) {
-    const auto found = environment.find(std::string_view(name));
-    if (found != environment.end() && !found->second.empty() && found->second != "-1" &&
-        found->second != "NoDevFiles") {
-      return concat(name, '=', found->second);
+    const std::string_view value = value_of(environment, name);
+    if (!value.empty() && value != "-1" && value != "NoDevFiles") {
+      return concat(name, '=', value);
     }
   }
   return {};
@@ -192,11 +192,7 @@ void require_equal_nodes(const DeviceRequest& request, const std::vector<RankVie
     ++nodes[ranks[rank].node][gpus[rank]];
   }
   const auto text = [](const std::map<std::string, int>& kinds) {
-    std::string joined;
-    for (const auto& [kind, count] : kinds) {
-      joined += concat(joined.empty() ? "" : " and ", count, " x ", kind);
-    }
-    return joined;
+    return joined(kinds, " and ", [](const auto& kind) { return concat(kind.second, " x ", kind.first); });
   };
   for (const auto& [node, kinds] : nodes) {
     const auto& [first, expected] = *nodes.begin();

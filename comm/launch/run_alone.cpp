@@ -1,12 +1,8 @@
 #include <lockstep/comm/launch/run_alone.hpp>
 
-#include <exception>
-#include <new>
-
 #include <lockstep/comm/launch/detail/error_line.hpp>
 #include <lockstep/comm/launch/detail/process_start.hpp>
 #include <lockstep/comm/launch/detail/standard_files.hpp>
-#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 
@@ -16,15 +12,10 @@ int run_alone(const std::function<int()>& body) noexcept {
     const int code = body();
     detail::require_output_written();
     return code;
-  } catch (const Error& e) {
-    detail::print_error(-1, e.what());
-    return e.code();
-  } catch (const std::bad_alloc&) {
-    detail::print_error(-1, detail::kOutOfHostMemory);
-    return exit_code::kFailure;
-  } catch (const std::exception& e) {
-    detail::print_error(-1, e.what());
-    return exit_code::kFailure;
+  } catch (...) {
+    const detail::Failure failure = detail::handled_failure();
+    detail::print_error(-1, failure.text);
+    return failure.code;
   }
 }
 

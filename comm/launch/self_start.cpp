@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -17,6 +16,8 @@
 #include <lockstep/comm/launch/detail/run_launcher.hpp>
 #include <lockstep/comm/launch/run_alone.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/machine/processors.hpp>
 
 namespace lockstep::comm {
@@ -39,23 +40,15 @@ constexpr std::array kForAllNodes{"OMP_",
 constexpr int kMostRanksPerCore = 64;
 
 bool has(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  return found != environment.end() && !found->second.empty();
+  return !value_of(environment, name).empty();
 }
 
 /// The number at the end of the variable's value ("4", "a100:4"), or 0.
 int count_in(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  if (found == environment.end()) {
-    return 0;
-  }
-  const std::string& text = found->second;
+  const std::string_view text = value_of(environment, name);
   const std::size_t colon = text.rfind(':');
-  const char* begin = text.data() + (colon == std::string::npos ? 0 : colon + 1);
-  const char* end = text.data() + text.size();
-  int value = 0;
-  const auto [at, error] = std::from_chars(begin, end, value);
-  return error == std::errc() && at == end && value > 0 ? value : 0;
+  const std::string_view digits = text.substr(colon == std::string_view::npos ? 0 : colon + 1);
+  return std::max(number_in<int>(digits).value_or(0), 0);
 }
 
 /// Ranks of one node; 0: the request does not say.
@@ -87,8 +80,8 @@ void require_start(bool ok, const Parts&... parts) {
 }
 
 int in_all(int ranks, int nodes) {
-  require_start(std::int64_t{ranks} * nodes <= 1 << 20, ranks, " ranks on each of ", nodes,
-                nodes == 1 ? " node" : " nodes", ", expected at most ", 1 << 20, " in all");
+  require_start(std::int64_t{ranks} * nodes <= 1 << 20, ranks, " ranks on each of ", counted(nodes, "node"),
+                ", expected at most ", 1 << 20, " in all");
   return ranks * nodes;
 }
 
@@ -172,8 +165,7 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
   }
   if (ranks > site.cores && !has(environment, "OMPI_MCA_rmaps_base_oversubscribe")) {
     arguments.emplace_back("--oversubscribe");
-    add_note(start,
-             concat("--oversubscribe for ", ranks, " ranks on ", site.cores, site.cores == 1 ? " core" : " cores"));
+    add_note(start, concat("--oversubscribe for ", ranks, " ranks on ", counted(site.cores, "core")));
   }
   if (!has(environment, "OMPI_MCA_hwloc_base_binding_policy")) {
     arguments.insert(arguments.end(), {"--bind-to", "none"});
@@ -199,28 +191,13 @@ void require_policy(const RanksRequest& request) {
                 " ranks of devices '", request.devices.text(), "'");
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) {
-    text += (text.empty() ? "" : " ") + word;
-  }
-  return text;
-}
-
 }  // namespace
 
 Launcher parse_launcher(std::string_view text) {
-  if (text == "auto") {
-    return Launcher::automatic;
-  }
-  if (text == "mpirun") {
-    return Launcher::mpirun;
-  }
-  if (text == "srun") {
-    return Launcher::srun;
-  }
-  require<UsageError>(text == "none", "--launcher is '", text, "', expected auto, mpirun, srun or none");
-  return Launcher::none;
+  constexpr std::array<std::string_view, 4> kNames{"auto", "mpirun", "srun", "none"};  // in the order of Launcher
+  const auto found = std::find(kNames.begin(), kNames.end(), text);
+  require<UsageError>(found != kNames.end(), "--launcher is '", text, "', expected auto, mpirun, srun or none");
+  return static_cast<Launcher>(found - kNames.begin());
 }
 
 std::optional<int> missing_local_size(const DeviceRequest& devices, const Environment& environment) {
@@ -332,7 +309,7 @@ detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, 
   }
   if (!start.arguments.empty()) {
     variables.emplace("OMPI_MCA_orte_forward_job_control", "1");  // SIGTSTP and SIGCONT
-    std::string started_with = joined(start.arguments) + (start.note.empty() ? "" : " (" + start.note + ")");
+    std::string started_with = joined(start.arguments, " ") + (start.note.empty() ? "" : " (" + start.note + ")");
     for (const auto& [name, value] : start.variables) {
       started_with = concat(name, '=', value, ' ', started_with);
     }
@@ -463,7 +440,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
 void require_ranks_as_requested(Session& session, const RanksRequest& request) {
   session.agree([&] {
     require_start(request.nodes == 0 || request.nodes == session.nodes(), "--nodes is ", request.nodes,
-                  ", but the ranks are on ", session.nodes(), session.nodes() == 1 ? " node" : " nodes");
+                  ", but the ranks are on ", counted(session.nodes(), "node"));
     require_start(request.hostfile.empty() || !session.launch().started_with.empty(), "--hostfile is '",
                   request.hostfile, "', but this program did not start its ranks (", session.launch().description(),
                   "): the launcher takes the file");

@@ -79,6 +79,20 @@ void print_error(int rank, std::string_view text) noexcept {
   write_error(rank, text);
 }
 
+Failure handled_failure() noexcept {
+  try {
+    throw;
+  } catch (const Error& e) {
+    return {e.what(), e.code()};
+  } catch (const std::bad_alloc&) {
+    return {"out of host memory (std::bad_alloc)", exit_code::kFailure};
+  } catch (const std::exception& e) {
+    return {e.what(), exit_code::kFailure};
+  } catch (...) {
+    return {"an exception that is not a std::exception", exit_code::kFailure};
+  }
+}
+
 }  // namespace detail
 
 namespace {
@@ -110,8 +124,6 @@ int rank_without_session() noexcept {
     return -1;
   }
 }
-
-constexpr const char* kUnknown = "an exception that is not a std::exception";
 
 }  // namespace
 
@@ -190,6 +202,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     throw;
   }
   detail::World& world = *impl_->world;
+  place_ = &world;
   if (of_several != nullptr) {
     *of_several = world.size > 1;
   }
@@ -259,31 +272,11 @@ Session::~Session() {
   }
   try {
     close();
-  } catch (const std::exception& e) {
-    print_error(impl_->world->rank, e.what());
   } catch (...) {
-    print_error(impl_->world->rank, kUnknown);
+    print_error(impl_->world->rank, detail::handled_failure().text);
   }
 }
 
-int Session::rank() const {
-  return impl_->world->rank;
-}
-int Session::size() const {
-  return impl_->world->size;
-}
-int Session::local_rank() const {
-  return impl_->world->local_rank;
-}
-int Session::local_size() const {
-  return impl_->world->local_size;
-}
-int Session::node() const {
-  return impl_->world->node;
-}
-int Session::nodes() const {
-  return impl_->world->nodes;
-}
 const Launch& Session::launch() const {
   return impl_->launch;
 }
@@ -298,11 +291,7 @@ Watchdog* Session::watchdog() {
 }
 
 std::string Session::host() const {
-  char name[256] = "";
-  if (::gethostname(name, sizeof name - 1) != 0) {
-    return "unknown";
-  }
-  return name;
+  return detail::ProgressBoard::host();
 }
 
 Communicator& Session::grad() {
@@ -344,18 +333,10 @@ void Session::agree(const std::function<void()>& phase) {
     phase();
   } catch (const AgreedFailure&) {
     throw;  // a phase within a phase: all ranks are here
-  } catch (const Error& e) {
-    text = e.what();
-    code = e.code();
-  } catch (const std::bad_alloc&) {
-    text = detail::kOutOfHostMemory;
-    code = exit_code::kFailure;
-  } catch (const std::exception& e) {
-    text = e.what();
-    code = exit_code::kFailure;
   } catch (...) {
-    text = kUnknown;
-    code = exit_code::kFailure;
+    const detail::Failure failure = detail::handled_failure();
+    text = failure.text;
+    code = failure.code;
   }
   const std::vector<double> codes = all_gather_value(control(), code);
   const auto failed = [](double c) { return c != exit_code::kFinished; };
@@ -394,7 +375,12 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
   bool of_several = false;
   // Ranks that have met find an error together, and one prints it. Before that each does: what the environment says of
   // other ranks may be left over from something else.
-  const auto speaks = [&] { return !of_several || rank_without_session() <= 0; };
+  const auto tell_together = [&](const char* text, int code) {
+    if (!of_several || rank_without_session() <= 0) {
+      print_error(-1, text);
+    }
+    return code;
+  };
   try {
     Session session(argc, argv, watchdog_s, backend, &of_several);
     // A rank of its own ends MPI as usual: nobody waits for it, and MPI_Abort would print a page behind the line.
@@ -412,40 +398,28 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
       return code;
     } catch (const AgreedFailure& e) {
       return e.code();
-    } catch (const Error& e) {
-      if (dynamic_cast<const FoundTogether*>(&e) == nullptr) {
-        return failed(e.what(), e.code());
-      }
+    } catch (const FoundTogether&) {
+      const detail::Failure failure = detail::handled_failure();
       if (session.rank() == 0) {
-        print_error(-1, e.what());
+        print_error(-1, failure.text);
       }
-      return e.code();
-    } catch (const std::bad_alloc&) {
-      return failed(detail::kOutOfHostMemory, exit_code::kFailure);
-    } catch (const std::exception& e) {
-      return failed(e.what(), exit_code::kFailure);
+      return failure.code;
     } catch (...) {
-      return failed(kUnknown, exit_code::kFailure);
+      const detail::Failure failure = detail::handled_failure();
+      return failed(failure.text, failure.code);
     }
   } catch (const AgreedFailure& e) {
     return e.code();
   } catch (const UsageError& e) {
-    if (speaks()) {
-      print_error(-1, e.what());
-    }
-    return e.code();
-  } catch (const Error& e) {
-    const bool together = dynamic_cast<const FoundTogether*>(&e) != nullptr;
-    if (!together || speaks()) {
-      print_error(together ? -1 : rank_without_session(), e.what());
-    }
-    return e.code();
-  } catch (const std::exception& e) {
-    print_error(rank_without_session(), e.what());
+    return tell_together(e.what(), e.code());
+  } catch (const FoundTogether&) {
+    const detail::Failure failure = detail::handled_failure();
+    return tell_together(failure.text, failure.code);
   } catch (...) {
-    print_error(rank_without_session(), kUnknown);
+    const detail::Failure failure = detail::handled_failure();
+    print_error(rank_without_session(), failure.text);
+    return failure.code;
   }
-  return exit_code::kFailure;
 }
 
 }  // namespace lockstep::comm

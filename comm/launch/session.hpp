@@ -58,12 +58,13 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  [[nodiscard]] int rank() const;
-  [[nodiscard]] int size() const;
-  [[nodiscard]] int local_rank() const;  ///< rank among the ranks of this node
-  [[nodiscard]] int local_size() const;
-  [[nodiscard]] int node() const;  ///< 0 .. nodes() - 1, in the order of the nodes' lowest ranks
-  [[nodiscard]] int nodes() const;
+  // As RankPlace says.
+  [[nodiscard]] int rank() const { return place_->rank; }
+  [[nodiscard]] int size() const { return place_->size; }
+  [[nodiscard]] int local_rank() const { return place_->local_rank; }
+  [[nodiscard]] int local_size() const { return place_->local_size; }
+  [[nodiscard]] int node() const { return place_->node; }
+  [[nodiscard]] int nodes() const { return place_->nodes; }
   [[nodiscard]] std::string host() const;
   [[nodiscard]] const Launch& launch() const;     ///< who started this rank
   [[nodiscard]] Watchdog* watchdog();             ///< nullptr: none was asked for
@@ -111,6 +112,7 @@ class Session {
   Session(int& argc, char**& argv, double watchdog_s, Backend backend, bool* of_several);
   void end_watch() noexcept;
   std::unique_ptr<Impl> impl_;
+  const RankPlace* place_ = nullptr;  ///< of the world
 };
 
 /// The main() of a program: makes the session, calls body and turns exceptions into exit codes. AgreedFailure and an

@@ -1,6 +1,6 @@
 #include <lockstep/nn/optim/loss_scale.hpp>
 
-#include <charconv>
+#include <optional>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/schema.hpp>
@@ -18,11 +18,10 @@ LossScale parse_loss_scale(std::string_view text) {
   if (text == "off") {
     return {};
   }
-  LossScale scale{.kind = LossScale::Kind::fixed};
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, scale.initial);
-  require<UsageError>(error == std::errc() && stop == end, "the loss scale is '", text,
+  const std::optional<double> factor = number_in<double>(text);
+  require<UsageError>(factor.has_value(), "the loss scale is '", text,
                       "', expected auto, dynamic, off or a positive number");
+  const LossScale scale{.kind = LossScale::Kind::fixed, .initial = *factor, .rule = {}};
   require_loss_scale(scale);
   return scale;
 }

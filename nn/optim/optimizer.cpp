@@ -5,7 +5,6 @@
 #include <cmath>
 #include <iomanip>
 #include <span>
-#include <utility>
 
 #include <lockstep/kernels/clip.hpp>
 #include <lockstep/kernels/fill.hpp>

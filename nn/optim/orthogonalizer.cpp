@@ -11,7 +11,6 @@
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::nn {
 namespace {

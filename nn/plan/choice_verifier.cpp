@@ -1,14 +1,12 @@
 #include <lockstep/nn/plan/choice_verifier.hpp>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -110,13 +108,6 @@ Numbers absolute(CpuContext& host, const Numbers& of) {
     return result;
   };
   return {without_sign(of.a), without_sign(of.b), without_sign(of.bias), without_sign(of.out)};
-}
-
-void enqueue(Context& context, const ops::ConvPlan& plan, const LibraryOperands& o, const TensorView& workspace) {
-  ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
-}
-void enqueue(Context& context, const ops::MatmulPlan& plan, const LibraryOperands& o, const TensorView& workspace) {
-  ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
 }
 
 ops::GradMode grad_mode(const ops::ConvPlan& plan) {
@@ -306,10 +297,12 @@ std::string wrong_with(Context& context, const std::shared_ptr<const Plan>& plan
 
 }  // namespace
 
-template <class Plan, class List, class Try>
-std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::shared_ptr<const Plan> plan,
-                                                        const std::string& call, const List& others,
-                                                        const Try& plan_with) {
+template <class Plan>
+std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::shared_ptr<const Plan> plan) {
+  if (is_own(plan->choice(), context.device())) {
+    return plan;
+  }
+  const std::string call = describe(call_of(*plan));
   const auto begin = std::chrono::steady_clock::now();
   const auto* const host = dynamic_cast<const CpuContext*>(&context);
   const std::string threads = host == nullptr ? std::string() : concat(", ", host->threads(), " threads");
@@ -333,11 +326,11 @@ std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::s
   const std::shared_ptr<const Plan> given = plan;
   if (!right(plan)) {
     plan = nullptr;
-    for (const std::string& choice : others()) {
+    for (const std::string& choice : choices_of(context, call_of(*given))) {
       if (choice == given->choice() || choice.find(":norm") != std::string::npos) {
         continue;
       }
-      std::shared_ptr<const Plan> other = plan_with(choice);
+      std::shared_ptr<const Plan> other = plan_like(context, *given, given->desc(), choice);
       if ((other->deterministic() || !given->deterministic()) && right(other)) {
         plan = std::move(other);
         break;
@@ -352,30 +345,12 @@ std::shared_ptr<const Plan> ChoiceVerifier::first_right(Context& context, std::s
 
 std::shared_ptr<const ops::ConvPlan> ChoiceVerifier::checked(Context& context,
                                                              std::shared_ptr<const ops::ConvPlan> plan) {
-  if (is_own(plan->choice(), context.device())) {
-    return plan;
-  }
-  const ops::ConvDesc desc = plan->desc();
-  const ops::ConvPass pass = plan->pass();
-  return first_right(
-      context, std::move(plan), describe(LibraryCall(ops::ConvCall{desc, pass})),
-      [&] { return ops::conv2d_choices(context, desc, pass); },
-      [&](const std::string& choice) {
-        return std::shared_ptr<const ops::ConvPlan>(ops::plan_conv2d(context, desc, pass, choice));
-      });
+  return first_right(context, std::move(plan));
 }
 
 std::shared_ptr<const ops::MatmulPlan> ChoiceVerifier::checked(Context& context,
                                                                std::shared_ptr<const ops::MatmulPlan> plan) {
-  if (is_own(plan->choice(), context.device())) {
-    return plan;
-  }
-  const ops::MatmulDesc desc = plan->desc();
-  return first_right(
-      context, std::move(plan), describe(LibraryCall(desc)), [&] { return ops::matmul_choices(context, desc); },
-      [&](const std::string& choice) {
-        return std::shared_ptr<const ops::MatmulPlan>(ops::plan_matmul(context, desc, choice));
-      });
+  return first_right(context, std::move(plan));
 }
 
 std::shared_ptr<ChoiceVerifier> ChoiceVerifier::from_environment() {

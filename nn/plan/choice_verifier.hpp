@@ -48,9 +48,8 @@ class ChoiceVerifier {
   [[nodiscard]] static std::shared_ptr<ChoiceVerifier> from_environment();
 
  private:
-  template <class Plan, class List, class Try>
-  std::shared_ptr<const Plan> first_right(Context& context, std::shared_ptr<const Plan> plan, const std::string& call,
-                                          const List& others, const Try& plan_with);
+  template <class Plan>
+  std::shared_ptr<const Plan> first_right(Context& context, std::shared_ptr<const Plan> plan);
   Tell tell_;
   std::map<std::string, std::string> wrong_;  ///< by call and choice: what is wrong, or an empty text
   std::vector<std::string> refused_;

@@ -153,11 +153,7 @@ void print(std::ostream& out, const std::string& name, const Line& line) {
 }  // namespace
 
 std::string known_gpu_names() {
-  std::string names;
-  for (const GpuDescription& gpu : kGpus) {
-    names += concat(names.empty() ? "" : ", ", gpu.name);
-  }
-  return names;
+  return joined(kGpus, ", ", &GpuDescription::name);
 }
 
 const GpuDescription& known_gpu(std::string_view name) {

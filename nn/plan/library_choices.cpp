@@ -40,15 +40,9 @@ std::string extents(const std::array<std::int64_t, 3>& values, int rank) {
 }
 
 const char* name_of(ops::ConvPass pass) {
-  switch (pass) {
-    case ops::ConvPass::forward:
-      return "forward";
-    case ops::ConvPass::backward_data:
-      return "backward_data";
-    case ops::ConvPass::backward_weights:
-      return "backward_weights";
-  }
-  return "?";
+  return pass == ops::ConvPass::forward         ? "forward"
+         : pass == ops::ConvPass::backward_data ? "backward_data"
+                                                : "backward_weights";
 }
 
 std::string grad_text(ops::GradMode mode) {
@@ -109,13 +103,6 @@ struct Arenas {
   [[nodiscard]] Operands at(const Operands& o) const { return {a.at(o.a), b.at(o.b), bias.at(o.bias), out.at(o.out)}; }
 };
 
-std::vector<std::string> candidates(Context& context, const LibraryCall& call, const ops::ConvListing& listing) {
-  if (const auto* conv = std::get_if<ops::ConvCall>(&call)) {
-    return ops::conv2d_choices(context, conv->desc, conv->pass, listing);
-  }
-  return ops::matmul_choices(context, std::get<ops::MatmulDesc>(call));
-}
-
 /// A planned candidate.
 struct Candidate {
   std::shared_ptr<const void> plan;
@@ -127,40 +114,31 @@ struct Candidate {
   std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 
-template <class Plan, class Run>
-Candidate candidate_of(std::shared_ptr<const Plan> plan, Run run) {
+template <class Plan>
+Candidate candidate_of(Context& context, std::shared_ptr<const Plan> plan) {
   return {.plan = plan,
           .choice = plan->choice(),
           .workspace_bytes = plan->workspace_bytes(),
           .deterministic = plan->deterministic(),
-          .run = [plan, run](const Operands& o, const TensorView& workspace) { run(*plan, o, workspace); }};
+          .run = [&context, plan](const Operands& o, const TensorView& w) { enqueue(context, *plan, o, w); }};
 }
 
 Candidate plan_candidate(Context& context, const LibraryCall& call, const std::string& choice, NormTrial* norm) {
-  if (const auto* conv = std::get_if<ops::ConvCall>(&call)) {
-    if (norm != nullptr) {
-      std::shared_ptr<const ops::ConvPlan> plan = ops::plan_conv2d(context, conv->desc, conv->pass, choice);
-      Candidate candidate =
-          candidate_of(plan, [norm](const ops::ConvPlan& one, const Operands& o, const TensorView& workspace) {
-            norm->run(one, {o.a, o.b, o.out, workspace});
-          });
-      if (plan->serves_norm() || !norm->checks()) {
-        candidate.check = [norm, plan](const Operands& o, const TensorView& workspace) {
-          norm->check(*plan, {o.a, o.b, o.out, workspace});
-        };
-      }
-      return candidate;
-    }
-    return candidate_of(std::shared_ptr<const ops::ConvPlan>(ops::plan_conv2d(context, conv->desc, conv->pass, choice)),
-                        [&context](const ops::ConvPlan& plan, const Operands& o, const TensorView& workspace) {
-                          ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
-                        });
+  const auto* const conv = std::get_if<ops::ConvCall>(&call);
+  if (conv == nullptr) {
+    return candidate_of<ops::MatmulPlan>(context, ops::plan_matmul(context, std::get<ops::MatmulDesc>(call), choice));
   }
-  return candidate_of(
-      std::shared_ptr<const ops::MatmulPlan>(ops::plan_matmul(context, std::get<ops::MatmulDesc>(call), choice)),
-      [&context](const ops::MatmulPlan& plan, const Operands& o, const TensorView& workspace) {
-        ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
-      });
+  const std::shared_ptr<const ops::ConvPlan> plan = ops::plan_conv2d(context, conv->desc, conv->pass, choice);
+  Candidate candidate = candidate_of(context, plan);
+  if (norm != nullptr) {
+    candidate.run = [norm, plan](const Operands& o, const TensorView& w) { norm->run(*plan, {o.a, o.b, o.out, w}); };
+  }
+  if (norm != nullptr && (plan->serves_norm() || !norm->checks())) {
+    candidate.check = [norm, plan](const Operands& o, const TensorView& w) {
+      norm->check(*plan, {o.a, o.b, o.out, w});
+    };
+  }
+  return candidate;
 }
 
 /// The median of a candidate's runs; empty when it was too slow to time.
@@ -218,7 +196,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
     }
   }
   std::vector<std::string> failures;
-  const std::vector<std::string> all = candidates(context, call, {.engines = options.engines, .refused = &failures});
+  const std::vector<std::string> all = choices_of(context, call, {.engines = options.engines, .refused = &failures});
   for (const std::string& failure : failures) {
     refused.push_back(concat(nn::describe(call), ": ", failure));
   }

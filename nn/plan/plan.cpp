@@ -1,8 +1,9 @@
 #include <lockstep/nn/plan/plan.hpp>
 
-#include <algorithm>
+#include <array>
 #include <cmath>
 #include <iomanip>
+#include <numeric>
 #include <sstream>
 
 #include <lockstep/nn/model/parameter_set.hpp>
@@ -14,36 +15,32 @@ namespace lockstep::nn {
 
 namespace {
 
+constexpr std::array<std::string_view, 3> kModes{"train", "evaluate", "infer"};            // in the order of Mode
+constexpr std::array<std::string_view, 4> kLosses{"cross_entropy", "mse", "l1", "huber"};  // of Loss
+constexpr std::array<std::string_view, 3> kRecompute{"off", "cheap", "blocks"};            // of Recompute
+
 TensorView as_view(const Buffer& workspace) {
   return {workspace.data(), DType::u8, workspace.device(), {static_cast<std::int64_t>(workspace.bytes())}};
+}
+
+template <class Number>
+Number sum_of(const std::vector<Call>& calls, Number Call::*part) {
+  return std::accumulate(calls.begin(), calls.end(), Number{},
+                         [part](Number sum, const Call& call) { return sum + call.*part; });
 }
 
 }  // namespace
 
 std::string_view name_of(Mode mode) {
-  switch (mode) {
-    case Mode::train:
-      return "train";
-    case Mode::evaluate:
-      return "evaluate";
-    case Mode::infer:
-      break;
-  }
-  return "infer";
+  return kModes[static_cast<std::size_t>(mode)];
 }
 
 std::string_view name_of(Loss loss) {
-  switch (loss) {
-    case Loss::cross_entropy:
-      return "cross_entropy";
-    case Loss::mse:
-      return "mse";
-    case Loss::l1:
-      return "l1";
-    case Loss::huber:
-      break;
-  }
-  return "huber";
+  return kLosses[static_cast<std::size_t>(loss)];
+}
+
+std::string_view name_of(Recompute recompute) {
+  return kRecompute[static_cast<std::size_t>(recompute)];
 }
 
 StepLayout step_layout(const Model& model, const PlanOptions& options) {
@@ -93,27 +90,15 @@ Plan::Plan(Context& context, const Model& model, Mode mode, std::int64_t batch, 
 }
 
 double Plan::flops() const {
-  double sum = 0;
-  for (const Call& call : contents_.calls) {
-    sum += call.flops;
-  }
-  return sum;
+  return sum_of(contents_.calls, &Call::flops);
 }
 
 double Plan::bytes() const {
-  double total = 0;
-  for (const Call& call : contents_.calls) {
-    total += call.bytes;
-  }
-  return total;
+  return sum_of(contents_.calls, &Call::bytes);
 }
 
 int Plan::launches() const {
-  int total = 0;
-  for (const Call& call : contents_.calls) {
-    total += call.launches;
-  }
-  return total;
+  return sum_of(contents_.calls, &Call::launches);
 }
 
 void Plan::bind(ParameterSet& parameters, StepState& state, const Buffer& workspace) {

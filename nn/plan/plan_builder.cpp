@@ -94,20 +94,11 @@ PlanContents PlanBuilder::build() {
     }
     recompute(contents_, options_.recompute);
   } else {  // the caller reads the output after the run
-    contents_.slots[static_cast<std::size_t>(contents_.output.index)].last =
-        static_cast<int>(contents_.calls.size()) - 1;
+    info_of(contents_.output).last = static_cast<int>(contents_.calls.size()) - 1;
   }
   plan_joins(contents_);
   place_slots(contents_, options_.reuse_memory);
   return std::move(contents_);
-}
-
-SlotId PlanBuilder::input(int i) const {
-  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].output;
-}
-
-const Shape& PlanBuilder::input_shape(int i) const {
-  return model_.nodes()[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].shape;
 }
 
 Shape PlanBuilder::batched(const Shape& sample) const {
@@ -168,23 +159,18 @@ SlotId PlanBuilder::weight_sum() {
 }
 
 bool PlanBuilder::may_overwrite_input(int i) const {
-  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
-  const Layer* layer = model_.nodes()[static_cast<std::size_t>(producer.index)].layer.get();
-  if (layer == nullptr || nodes_[static_cast<std::size_t>(producer.index)].uses != 1 ||
-      contents_.slots[static_cast<std::size_t>(input(i).index)].kind != SlotKind::workspace) {
-    return false;
-  }
-  return !training() || !layer->backward_reads_output();
+  const Layer* layer = producer_node(i).layer.get();
+  return layer != nullptr && producer(i).uses == 1 && info_of(input(i)).kind == SlotKind::workspace &&
+         (!training() || !layer->backward_reads_output());
 }
 
 void PlanBuilder::set_output(SlotId slot) {
-  NodeState& state = nodes_[static_cast<std::size_t>(current_)];
-  require<StateError>(!state.output.valid(), "plan: ", node().layer->name(), " set its output twice");
-  state.output = slot;
+  require<StateError>(!here().output.valid(), "plan: ", node().layer->name(), " set its output twice");
+  here().output = slot;
 }
 
 const Layer* PlanBuilder::only_reader(int& input) const {
-  if (nodes_[static_cast<std::size_t>(current_)].uses != 1) {
+  if (here().uses != 1) {
     return nullptr;
   }
   for (const Node& reader : model_.nodes()) {
@@ -211,18 +197,6 @@ SlotId PlanBuilder::sums_wanted_near(SlotId output) {
   return name.empty() ? SlotId{} : buffer(name);
 }
 
-void PlanBuilder::leave_sums(SlotId sums) {
-  nodes_[static_cast<std::size_t>(current_)].sums = sums;
-}
-
-SlotId PlanBuilder::input_sums() const {
-  return producer(0).sums;
-}
-
-void PlanBuilder::offer_norm(const OfferedNorm& norm) {
-  nodes_[static_cast<std::size_t>(current_)].offered = norm;
-}
-
 const OfferedNorm* PlanBuilder::offered_norm(SlotId& addend) const {
   const NodeState& norm = producer(0);
   if (!norm.offered.x.valid() || !norm.trains || norm.gradients.size() > 1 ||
@@ -231,22 +205,6 @@ const OfferedNorm* PlanBuilder::offered_norm(SlotId& addend) const {
   }
   addend = norm.gradients.empty() ? SlotId{} : norm.gradients[0];
   return &norm.offered;
-}
-
-void PlanBuilder::pass_masked_gradient(const MaskedGradient& gradient) {
-  producer(0).masked = gradient;
-}
-
-const MaskedGradient& PlanBuilder::masked_gradient() const {
-  return nodes_[static_cast<std::size_t>(current_)].masked;
-}
-
-void PlanBuilder::leave_norm(LeftNorm norm) {
-  nodes_[static_cast<std::size_t>(current_)].left = std::move(norm);
-}
-
-const LeftNorm& PlanBuilder::left_norm(int i) const {
-  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].left;
 }
 
 SlotId PlanBuilder::activation(const std::string& name, const Shape& shape) {
@@ -269,12 +227,12 @@ SlotId PlanBuilder::scratch(std::size_t bytes) {
 }
 
 SlotId PlanBuilder::alias(SlotId of, const std::string& name, const Shape& shape) {
-  const SlotInfo& root = contents_.slots[static_cast<std::size_t>(of.index)];
+  const SlotInfo& root = info_of(of);
   require<StateError>(root.kind == SlotKind::workspace, "plan: ", name, " cannot take the memory of ", root.name);
   const SlotId slot =
       new_slot({.name = name, .dtype = root.dtype, .shape = shape, .alias_of = options_.reuse_memory ? of.index : -1});
-  require<ShapeError>(contents_.slots.back().bytes <= contents_.slots[static_cast<std::size_t>(of.index)].bytes,
-                      "plan: ", name, " is larger than the slot that it takes over");
+  require<ShapeError>(contents_.slots.back().bytes <= info_of(of).bytes, "plan: ", name,
+                      " is larger than the slot that it takes over");
   return slot;
 }
 
@@ -282,7 +240,7 @@ TensorView PlanBuilder::prototype(SlotId slot) const {
   if (!slot.valid()) {
     return {};
   }
-  const SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+  const SlotInfo& info = info_of(slot);
   return {nullptr, info.dtype, context_->device(), info.shape};
 }
 
@@ -306,14 +264,10 @@ void PlanBuilder::call(const std::string& op, std::vector<SlotId> reads, std::ve
   const int index = static_cast<int>(contents_.calls.size());
   for (const auto* list : {&call.reads, &call.writes}) {
     for (const SlotId slot : *list) {
-      SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
-      if (info.first < 0) {
-        info.first = index;
-      }
+      SlotInfo& info = info_of(slot);
+      info.first = info.first < 0 ? index : info.first;
       info.last = index;
-      if (info.name != "scratch") {
-        call.bytes += static_cast<double>(info.bytes);
-      }
+      call.bytes += info.name == "scratch" ? 0 : static_cast<double>(info.bytes);
     }
   }
   contents_.calls.push_back(std::move(call));
@@ -374,10 +328,6 @@ void PlanBuilder::reduce_rows(SlotId dy, const Shape& rows, const GradientTarget
       rows[0] <= ops::backend::kReduceRowsChunk ? 1 : 2);
 }
 
-void PlanBuilder::seldom_read(SlotId slot) {
-  contents_.calls.back().bytes -= static_cast<double>(contents_.slots[static_cast<std::size_t>(slot.index)].bytes);
-}
-
 void PlanBuilder::merge_pending() {
   for (const Merge& merge : std::exchange(pending_merges_, {})) {
     add_gradients(merge.from, merge.into, merge.into);
@@ -396,17 +346,16 @@ bool PlanBuilder::shared_gradient(SlotId slot) const {
 }
 
 SlotId PlanBuilder::overwrite_gradient(SlotId dy, const std::string& name) {
-  const Shape& shape = contents_.slots[static_cast<std::size_t>(dy.index)].shape;
+  const Shape& shape = info_of(dy).shape;
   return shared_gradient(dy) ? activation(name, shape) : alias(dy, name, Shape(shape));
 }
 
 void PlanBuilder::pass_gradient(int i, SlotId dy) {
-  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
-  const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];
-  if (!nodes_[static_cast<std::size_t>(producer.index)].trains) {
+  const Node& from = producer_node(i);
+  if (!producer(i).trains) {
     return;
   }
-  std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
+  std::vector<SlotId>& gradients = producer(i).gradients;
   if (static_cast<int>(gradients.size()) < from.layer->gradients_taken()) {
     gradients.push_back(dy);
     shared_gradients_.push_back(dy);
@@ -420,28 +369,19 @@ void PlanBuilder::pass_gradient(int i, SlotId dy) {
 }
 
 void PlanBuilder::pass_pooled_gradient(const PooledGradient& gradient) {
-  NodeState& producer = nodes_[static_cast<std::size_t>(node().inputs[0].index)];
-  if (producer.trains) {
-    producer.pooled = gradient;
+  if (producer(0).trains) {
+    producer(0).pooled = gradient;
   }
-}
-
-const PooledGradient& PlanBuilder::pooled_gradient() const {
-  return nodes_[static_cast<std::size_t>(current_)].pooled;
 }
 
 void PlanBuilder::on_backward(std::function<void(PlanBuilder&)> emit) {
   if (training()) {
-    nodes_[static_cast<std::size_t>(current_)].backward = std::move(emit);
+    here().backward = std::move(emit);
   }
 }
 
-std::span<const SlotId> PlanBuilder::output_gradients() const {
-  return nodes_[static_cast<std::size_t>(current_)].gradients;
-}
-
 void PlanBuilder::require_gradients_read(std::size_t first_call) const {
-  const std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(current_)].gradients;
+  const std::vector<SlotId>& gradients = here().gradients;
   const auto read = [&](SlotId gradient) {
     return shared_gradient(gradient) ||
            std::any_of(contents_.calls.begin() + static_cast<std::ptrdiff_t>(first_call), contents_.calls.end(),
@@ -455,23 +395,17 @@ void PlanBuilder::require_gradients_read(std::size_t first_call) const {
                       " gradients of its output, and its backward reads ", count, " of ", gradients.size());
 }
 
-bool PlanBuilder::wants_input_gradient(int i) const {
-  return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)].trains;
-}
-
 bool PlanBuilder::first_input_gradient(int i) const {
-  const auto producer = static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index);
-  return nodes_[producer].trains &&
-         static_cast<int>(nodes_[producer].gradients.size()) < model_.nodes()[producer].layer->gradients_taken();
+  const NodeState& from = producer(i);
+  return from.trains && static_cast<int>(from.gradients.size()) < producer_node(i).layer->gradients_taken();
 }
 
 GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumulate) {
-  const NodeId producer = node().inputs[static_cast<std::size_t>(i)];
-  const Node& from = model_.nodes()[static_cast<std::size_t>(producer.index)];
-  if (!nodes_[static_cast<std::size_t>(producer.index)].trains) {
+  const Node& from = producer_node(i);
+  if (!producer(i).trains) {
     return {};
   }
-  std::vector<SlotId>& gradients = nodes_[static_cast<std::size_t>(producer.index)].gradients;
+  std::vector<SlotId>& gradients = producer(i).gradients;
   const bool room = static_cast<int>(gradients.size()) < from.layer->gradients_taken();
   const bool shared = !room && shared_gradient(gradients.back());
   if (!room && can_accumulate && !shared) {
@@ -493,7 +427,7 @@ GradientTarget PlanBuilder::input_gradient(int i, SlotId reuse, bool can_accumul
 
 GradientTarget PlanBuilder::parameter_gradient(const std::string& name) {
   SlotId slot = parameter(name);
-  SlotInfo& info = contents_.slots[static_cast<std::size_t>(slot.index)];
+  SlotInfo& info = info_of(slot);
   if (!parameters_[static_cast<std::size_t>(info.source)].spec.trainable) {
     return {};
   }

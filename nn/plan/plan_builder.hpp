@@ -72,9 +72,10 @@ class PlanBuilder {
   [[nodiscard]] std::int64_t batch() const { return batch_; }
 
   // --- the node being planned
-  [[nodiscard]] SlotId input(int i = 0) const;              ///< activation (batch, ...) of its i-th input
-  [[nodiscard]] const Shape& input_shape(int i = 0) const;  ///< of one sample
-  [[nodiscard]] Shape batched(const Shape& sample) const;   ///< (batch, sample...)
+  /// The activation (batch, ...) of the i-th input.
+  [[nodiscard]] SlotId input(int i = 0) const { return producer(i).output; }
+  [[nodiscard]] const Shape& input_shape(int i = 0) const { return producer_node(i).shape; }  ///< of one sample
+  [[nodiscard]] Shape batched(const Shape& sample) const;                                     ///< (batch, sample...)
   /// A parameter as the optimizer keeps it, in accumulation_dtype(dtype()): for biases and parameters of norms.
   [[nodiscard]] SlotId parameter(const std::string& name);
   /// A parameter in dtype(): for weights of convolutions and products, and for tables. Without 16 bits,
@@ -91,15 +92,15 @@ class PlanBuilder {
   /// True when the only reader of the node's output takes it as a tensor and coefficients (Layer::takes_norm()): then
   /// the node may call leave_norm(), and its output is the tensor.
   [[nodiscard]] bool may_leave_norm(bool relu) const;
-  void leave_norm(LeftNorm norm);
+  void leave_norm(LeftNorm norm) { here().left = std::move(norm); }
   /// What the node of the i-th input left; without coefficients when the input is its output.
-  [[nodiscard]] const LeftNorm& left_norm(int i) const;
+  [[nodiscard]] const LeftNorm& left_norm(int i) const { return producer(i).left; }
 
   /// Where the only reader of `output`, the node's output, wants sums of its channels (Layer::sums_wanted_near()): the
   /// buffer to take deviations from. Then the node may call leave_sums() with (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
-  void leave_sums(SlotId sums);
-  [[nodiscard]] SlotId input_sums() const;  ///< what the node of the input left; or invalid
+  void leave_sums(SlotId sums) { here().sums = sums; }
+  [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }  ///< what the node of the input left; or invalid
 
   // --- slots
   [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< of the plan's dtype
@@ -138,7 +139,7 @@ class PlanBuilder {
   }
 
   /// The last call reads `slot` only in rare cases, as of a batch that is not full: its bytes are not counted.
-  void seldom_read(SlotId slot);
+  void seldom_read(SlotId slot) { contents_.calls.back().bytes -= static_cast<double>(info_of(slot).bytes); }
 
   /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias; does nothing where that is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
@@ -163,7 +164,7 @@ class PlanBuilder {
   /// node again.
   void on_backward(std::function<void(PlanBuilder&)> emit);
   /// Gradients of the node's output, at most Layer::gradients_taken() of them.
-  [[nodiscard]] std::span<const SlotId> output_gradients() const;
+  [[nodiscard]] std::span<const SlotId> output_gradients() const { return here().gradients; }
   /// Where the gradient of the i-th input goes. wanted() is false for the model's input, and where all parameters
   /// before this layer are frozen. reuse: a gradient slot that this call reads for the last time; a new gradient that
   /// is overwritten takes its memory. can_accumulate = false: makes a separate slot, which is added to the others
@@ -172,7 +173,7 @@ class PlanBuilder {
   /// True when input_gradient(i) is wanted and has a tensor of its own, to which nothing is added before the calls of
   /// another node.
   [[nodiscard]] bool first_input_gradient(int i) const;
-  [[nodiscard]] bool wants_input_gradient(int i) const;
+  [[nodiscard]] bool wants_input_gradient(int i) const { return producer(i).trains; }
   /// Calls f() as if the node of the i-th input were being planned, whose backward this node appends with its own.
   template <class F>
   void as_input(int i, F&& f) {
@@ -189,14 +190,15 @@ class PlanBuilder {
   /// Hands a gradient to the norm of the input (left_norm(0)), instead of its output's.
   void pass_pooled_gradient(const PooledGradient& gradient);
   /// What was handed to this node; without dy when nothing was.
-  [[nodiscard]] const PooledGradient& pooled_gradient() const;
+  [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
   /// In forward: the node's backward takes a MaskedGradient.
-  void offer_norm(const OfferedNorm& norm);
+  void offer_norm(const OfferedNorm& norm) { here().offered = norm; }
   /// The offer of the input's node, when this node's gradient is the only one that it still waits for, and one other at
   /// most has come (`addend`). Then the node may call pass_masked_gradient(), with all of them in g.
   [[nodiscard]] const OfferedNorm* offered_norm(SlotId& addend) const;
-  void pass_masked_gradient(const MaskedGradient& gradient);
-  [[nodiscard]] const MaskedGradient& masked_gradient() const;  ///< handed to this node; without g when none was
+  void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
+  /// What was handed to this node; without g when nothing was.
+  [[nodiscard]] const MaskedGradient& masked_gradient() const { return here().masked; }
   /// Where the gradient of a parameter goes; the next call() counts as a write of it. wanted() is false when the
   /// parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
@@ -224,11 +226,18 @@ class PlanBuilder {
     int uses = 0;
     bool trains = false;  ///< this node, or one before it, has parameters that are not frozen
   };
-  [[nodiscard]] NodeState& producer(int i) {
-    return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)];
+  [[nodiscard]] NodeState& here() { return nodes_[static_cast<std::size_t>(current_)]; }
+  [[nodiscard]] const NodeState& here() const { return nodes_[static_cast<std::size_t>(current_)]; }
+  /// Of the i-th input of the node.
+  [[nodiscard]] std::size_t producer_index(int i) const {
+    return static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index);
   }
-  [[nodiscard]] const NodeState& producer(int i) const {
-    return nodes_[static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index)];
+  [[nodiscard]] NodeState& producer(int i) { return nodes_[producer_index(i)]; }
+  [[nodiscard]] const NodeState& producer(int i) const { return nodes_[producer_index(i)]; }
+  [[nodiscard]] const Node& producer_node(int i) const { return model_.nodes()[producer_index(i)]; }
+  [[nodiscard]] SlotInfo& info_of(SlotId slot) { return contents_.slots[static_cast<std::size_t>(slot.index)]; }
+  [[nodiscard]] const SlotInfo& info_of(SlotId slot) const {
+    return contents_.slots[static_cast<std::size_t>(slot.index)];
   }
   /// The layer that alone reads the node's output, and as which input; nullptr when there are others, or none.
   [[nodiscard]] const Layer* only_reader(int& input) const;

@@ -85,7 +85,6 @@ std::string duration_text(double seconds) {
 }
 
 void Console::on_report(const ReportEvent& event) {
-  const long long epoch = event.epoch + 1;
   const double now = detail::now_s();
   if (last_step_ >= 0 && event.step > last_step_) {
     const double lap = (now - last_time_) / static_cast<double>(event.step - last_step_);
@@ -95,10 +94,10 @@ void Console::on_report(const ReportEvent& event) {
   last_time_ = now;
   const double left = seconds_per_step_ * static_cast<double>(std::max<std::int64_t>(run_.total_steps - event.step, 0));
   const std::string time_left = seconds_per_step_ > 0 ? duration_text(left) + " left" : "";
+  const std::string where = concat("epoch ", event.epoch + 1, '/', run_.epochs);
+  const std::string done = concat(event.batch, '/', run_.batches_per_epoch, "  loss ", figure("%.4f", event.loss));
   if (!options_.terminal) {
-    out_ << format("epoch %lld/%lld batch %lld/%lld  loss ", epoch, static_cast<long long>(run_.epochs),
-                   static_cast<long long>(event.batch), static_cast<long long>(run_.batches_per_epoch))
-         << figure("%.4f", event.loss) << accuracy_text("  accuracy", event.accuracy) << text_of(event.metrics)
+    out_ << where << " batch " << done << accuracy_text("  accuracy", event.accuracy) << text_of(event.metrics)
          << format("  lr %.4g  %.0f ", event.learning_rate, event.samples_per_second) << options_.samples << "/s  "
          << time_left << '\n'
          << std::flush;
@@ -108,11 +107,8 @@ void Console::on_report(const ReportEvent& event) {
   const auto filled = static_cast<int>(kBarWidth * event.batch / std::max<std::int64_t>(run_.batches_per_epoch, 1));
   std::string bar(static_cast<std::size_t>(std::clamp(filled, 0, kBarWidth)), '#');
   bar.resize(kBarWidth, '.');
-  const std::string where = format("epoch %lld/%lld", epoch, static_cast<long long>(run_.epochs));
-  const std::string rest =
-      format(" %lld/%lld  loss ", static_cast<long long>(event.batch), static_cast<long long>(run_.batches_per_epoch)) +
-      figure("%.4f", event.loss) + text_of(event.metrics) + format("  %.0f ", event.samples_per_second) +
-      options_.samples + "/s  " + time_left;
+  const std::string rest = concat(' ', done, text_of(event.metrics), format("  %.0f ", event.samples_per_second),
+                                  options_.samples, "/s  ", time_left);
   std::string line = concat(where, " [", bar, ']', rest);
   if (line.size() >= columns) {  // a full line wraps on some terminals: drop the bar, then cut the end
     line = (where + rest).substr(0, columns - 1);
@@ -155,16 +151,14 @@ void Console::on_epoch_end(const EpochEvent& event) {
   const EvaluationEvent& test = event.test;
   const std::string top_k =
       test.top_k > 0 ? concat(", top ", test.top_k, ' ', figure("%.2f %%", 100 * test.top_k_accuracy)) : "";
-  const std::string skipped = event.skipped_updates > 0 ? format("  %lld updates skipped: not finite",
-                                                                 static_cast<long long>(event.skipped_updates))
-                                                        : "";
+  const std::string skipped =
+      event.skipped_updates > 0 ? concat("  ", event.skipped_updates, " updates skipped: not finite") : "";
   const char* diverged = std::isfinite(event.train_loss) && std::isfinite(test.loss) ? "" : "  loss is not finite";
-  out_ << format("epoch %lld/%lld  train loss ", static_cast<long long>(event.epoch),
-                 static_cast<long long>(run_.epochs))
-       << figure("%.4f", event.train_loss) << accuracy_text(" accuracy", event.train_accuracy) << "  test loss "
-       << figure("%.4f", test.loss) << accuracy_text(" accuracy", test.accuracy) << top_k << text_of(test.metrics)
-       << (event.best ? " (best)" : "") << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  "
-       << duration_text(event.seconds) << skipped << diverged << '\n'
+  out_ << concat("epoch ", event.epoch, '/', run_.epochs, "  train loss ") << figure("%.4f", event.train_loss)
+       << accuracy_text(" accuracy", event.train_accuracy) << "  test loss " << figure("%.4f", test.loss)
+       << accuracy_text(" accuracy", test.accuracy) << top_k << text_of(test.metrics) << (event.best ? " (best)" : "")
+       << format("  %.0f ", event.samples_per_second) << options_.samples << "/s  " << duration_text(event.seconds)
+       << skipped << diverged << '\n'
        << std::flush;
   last_step_ = -1;  // evaluation does not count as time of a step
 }

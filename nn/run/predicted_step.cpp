@@ -3,11 +3,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include <lockstep/nn/run/timeline.hpp>
-#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 

@@ -4,7 +4,9 @@
 #include <bit>
 #include <cmath>
 
+#include <lockstep/nn/data/partition.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 
@@ -86,16 +88,6 @@ std::string parts_text(std::int64_t total, std::int64_t parts) {
 
 }  // namespace
 
-Partition RunRules::share(int rank) const {
-  return partition_of(global_batch, ranks, rank);
-}
-
-Partition RunRules::share(int rank, std::int64_t microbatch) const {
-  const Partition own = share(rank);
-  const Partition part = partition_of(own.count, accumulate, microbatch);
-  return {own.begin + part.begin, part.count};
-}
-
 std::string RunRules::batch_text(std::string_view rank) const {
   if (virtual_ranks > 0) {
     RunRules as_ranks = *this;
@@ -112,7 +104,7 @@ std::string RunRules::batch_text(std::string_view rank) const {
   std::string text = even ? concat(least, " x ", ranks, " = ", global_batch, " (a ", rank, " x ", rank, "s)")
                           : concat(global_batch, " over ", ranks, ' ', rank, "s: ", parts_text(global_batch, ranks));
   if (accumulate > 1) {
-    const std::int64_t most = partition_of(share(0).count, accumulate, 0).count;
+    const std::int64_t most = partition_of(partition_of(global_batch, ranks, 0).count, accumulate, 0).count;
     text += concat("; in ", accumulate, " micro-batches of ", least / accumulate, " to ", most);
   }
   return text;
@@ -125,7 +117,6 @@ RunRules run_rules(const RunRequest& request) {
   rules.global_batch = resolved_batch(request);
   require_virtual_ranks(request);
   rules.accumulate = request.accumulate;
-  rules.sample_weight = 1.0 / static_cast<double>(rules.global_batch);
   rules.learning_rate = resolved_rate(request, rules.global_batch);
   rules.workers = resolved_workers(request);
   rules.processors = request.processors;
@@ -145,9 +136,8 @@ std::vector<std::string> warnings(const RunRules& rules, bool layerwise_rates, s
   }
   const std::int64_t workers = std::int64_t{rules.workers} * rules.sharers;
   if (workers > rules.processors) {
-    lines.push_back(concat(workers, " reading threads (", rules.workers, " x ", rules.sharers,
-                           rules.sharers == 1 ? " rank" : " ranks", ") on ", rules.processors,
-                           rules.processors == 1 ? " processor" : " processors", ": they slow the computing threads"));
+    lines.push_back(concat(workers, " reading threads (", rules.workers, " x ", counted(rules.sharers, "rank"), ") on ",
+                           counted(rules.processors, "processor"), ": they slow the computing threads"));
   }
   return lines;
 }

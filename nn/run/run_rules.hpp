@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include <lockstep/nn/data/partition.hpp>
-
 namespace lockstep::nn {
 
 /// The inputs that decide batch, learning rate and workers of a run. Pure data: the caller has asked the machine.
@@ -41,17 +39,12 @@ struct RunRules {
   std::int64_t global_batch = 0;
   std::int64_t accumulate = 1;
   std::int64_t virtual_ranks = 0;
-  double sample_weight = 0;  ///< 1 / global_batch
   double learning_rate = 0;
   int workers = 0;
   int prefetch = 3;  ///< batches ready or in preparation; workers share the reading of each
   int processors = 1;
   int sharers = 1;
 
-  /// The part of the samples [0, global_batch) that belongs to a rank, or to one of its micro-batches; without virtual
-  /// ranks.
-  [[nodiscard]] Partition share(int rank) const;
-  [[nodiscard]] Partition share(int rank, std::int64_t microbatch) const;
   /// "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)", "64 x 2 = 128 (a rank x ranks)"; uneven shares are
   /// listed: "13 over 3 ranks: 1 of 5, 2 of 4", "13 over 2 ranks: 1 of 7, 1 of 6; in 2 micro-batches of 3 to 4". rank:
   /// another word, for programs that have no ranks. With virtual ranks these are listed.

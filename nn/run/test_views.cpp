@@ -4,26 +4,17 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <string>
 
 #include <lockstep/kernels/prediction.hpp>
 #include <lockstep/nn/data/images/placement.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 namespace lockstep::nn {
 
 std::string_view name_of(TestViews views) {
-  switch (views) {
-    case TestViews::none:
-      return "none";
-    case TestViews::mirror:
-      return "mirror";
-    case TestViews::mirror_translate:
-      return "mirror-translate";
-  }
-  throw UsageError("test views: an unknown value");
+  static constexpr std::array<std::string_view, 3> kNames{"none", "mirror", "mirror-translate"};
+  return kNames.at(static_cast<std::size_t>(views));
 }
 
 std::span<const TestView> test_views(TestViews views) {
@@ -31,15 +22,8 @@ std::span<const TestView> test_views(TestViews views) {
   static constexpr std::array<TestView, 2> kMirror{{{false, 0, 0.5}, {true, 0, 0.5}}};
   static constexpr std::array<TestView, 6> kTranslate{
       {{false, 0, 0.25}, {true, 0, 0.25}, {false, -1, 0.125}, {true, -1, 0.125}, {false, 1, 0.125}, {true, 1, 0.125}}};
-  switch (views) {
-    case TestViews::none:
-      return kNone;
-    case TestViews::mirror:
-      return kMirror;
-    case TestViews::mirror_translate:
-      return kTranslate;
-  }
-  throw UsageError("test views: an unknown value");
+  static constexpr std::array<std::span<const TestView>, 3> kViews{kNone, kMirror, kTranslate};
+  return kViews.at(static_cast<std::size_t>(views));
 }
 
 void require_views_fit(TestViews views, const Shape& image) {

@@ -305,10 +305,6 @@ std::span<const Metrics> Trainer::metrics_of(std::int64_t step) {
   return impl_->step.metrics_of(step - (position().step - impl_->step.steps()));
 }
 
-int Trainer::steps_under_way() const {
-  return impl_->step.steps_under_way();
-}
-
 Metrics Trainer::sum_over_ranks(std::span<const Metrics> own) {
   return impl_->sum_over_ranks(sum_in_tree(own));
 }
@@ -357,13 +353,7 @@ Metrics Trainer::evaluate_average(const EvaluationHook& each) {
 
 std::vector<double> Trainer::samples_seen() {
   doing("gathering statistics of all ranks after step");
-  std::vector<double>& own = impl_->samples_seen;
-  const auto n = static_cast<std::int64_t>(own.size());
-  std::vector<double> all(own.size() * static_cast<std::size_t>(ranks()));
-  Stream inline_stream = Stream::host_inline();
-  impl_->ranks.control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
-                                  TensorView(std::span<double>(all), {n * ranks()}));
-  return all;
+  return comm::all_gather_values(impl_->ranks.control, impl_->samples_seen);
 }
 
 void Trainer::restore(const Position& position, const std::vector<double>& samples_seen) {
@@ -396,9 +386,6 @@ const TrainStep& Trainer::train_step() const {
 }
 const comm::GradientReducer& Trainer::reducer() const {
   return impl_->step.reducer();
-}
-Context& Trainer::context() {
-  return impl_->context;
 }
 std::size_t Trainer::planned_bytes() const {
   return impl_->step.planned_bytes() + impl_->share.planned_bytes(impl_->context.device());

@@ -120,7 +120,7 @@ class Trainer {
   /// ranks, else one; empty until they have come from the device. Does not wait. They come at most steps_under_way()
   /// steps later; the last eight are kept. Until the next call of the trainer.
   [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
-  [[nodiscard]] int steps_under_way() const;  ///< TrainStep::steps_under_way()
+  [[nodiscard]] int steps_under_way() const { return train_step().steps_under_way(); }
   /// Adds up in rank order, with virtual ranks in their tree, so that every rank has the same bits. own: as
   /// metrics_of() gives them, over any steps. Collective.
   [[nodiscard]] Metrics sum_over_ranks(std::span<const Metrics> own);
@@ -162,7 +162,7 @@ class Trainer {
   [[nodiscard]] std::size_t planned_bytes() const;
   /// Why steps are not captured; empty: they are.
   [[nodiscard]] const std::string& graph_obstacle() const { return train_step().graph_obstacle(); }
-  [[nodiscard]] Context& context();
+  [[nodiscard]] Context& context() { return train_step().context(); }
   /// Tells the ranks' watchdog, if there is one, what the caller is about to do between steps: "writing a checkpoint
   /// after step", to which the number is added. A string literal.
   void doing(const char* what) const noexcept;

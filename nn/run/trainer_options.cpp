@@ -7,6 +7,7 @@
 #include <lockstep/nn/run/detail/rank_contract.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/base/schema.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/base/version.hpp>
 
 namespace lockstep::nn {
@@ -32,15 +33,11 @@ class Texts {
 };
 
 void add(Texts& texts, const Schedule& schedule) {
-  std::string milestones;
-  for (const std::int64_t milestone : schedule.milestones) {
-    milestones += concat(milestones.empty() ? "" : " ", milestone);
-  }
   texts.add("learning_rate", schedule.base);
   texts.add("schedule", name_of(schedule.kind));
   texts.add("warmup_steps", schedule.warmup_steps);
   texts.add("total_steps", schedule.total_steps);
-  texts.add("milestones", milestones);
+  texts.add("milestones", joined(schedule.milestones, " "));
   texts.add("gamma", schedule.gamma);
   texts.add_if(schedule.end != 0, "learning_rate_at_end", schedule.end);
   texts.add_if(schedule.kind == Schedule::Kind::polynomial, "power", schedule.power);

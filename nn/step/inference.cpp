@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <limits>
+#include <vector>
 
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/nn/step/ingest.hpp>
@@ -203,24 +204,6 @@ void Inference::run(std::span<const SampleView> in, std::span<const SampleView> 
 
 std::int64_t Inference::max_batch() const {
   return impl_->max_batch;
-}
-
-std::vector<std::int64_t> Inference::split(std::int64_t n) const {
-  require<UsageError>(n >= 0 && n <= impl_->max_batch, "inference: ", n, " samples, expected 0 to ", impl_->max_batch);
-  std::vector<std::int64_t> sizes;
-  while (n > 0) {
-    sizes.push_back(impl_->plans[static_cast<std::size_t>(impl_->first[static_cast<std::size_t>(n)])].batch());
-    n -= std::min(n, sizes.back());
-  }
-  return sizes;
-}
-
-std::size_t Inference::bytes() const {
-  return impl_->workspace.bytes() + impl_->state.bytes() + impl_->out.bytes();
-}
-
-const Plan& Inference::plan() const {
-  return impl_->plans.back();
 }
 
 }  // namespace lockstep::nn

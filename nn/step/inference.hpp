@@ -1,11 +1,9 @@
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
@@ -57,10 +55,6 @@ class Inference {
   void run(std::span<const SampleView> in, std::span<const SampleView> out);
 
   [[nodiscard]] std::int64_t max_batch() const;
-  /// The plans that compute n samples: the number of samples that each has room for.
-  [[nodiscard]] std::vector<std::int64_t> split(std::int64_t n) const;
-  [[nodiscard]] std::size_t bytes() const;  ///< workspace, input and output, without the plans' own memory
-  [[nodiscard]] const Plan& plan() const;   ///< the largest plan
 
  private:
   struct Impl;

@@ -1,8 +1,6 @@
 #include <lockstep/nn/step/state_file.hpp>
 
 #include <algorithm>
-#include <array>
-#include <charconv>
 #include <deque>
 #include <functional>
 #include <new>
@@ -15,6 +13,7 @@
 #include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
@@ -146,13 +145,9 @@ bool of_each_rank(const State& state) {
 
 /// Every rank's numbers, in rank order, on rank 0; empty on the others. Collective.
 std::vector<double> gather_rows(Context& context, const TensorView& rows, comm::Communicator& control) {
-  const std::int64_t n = rows.numel();
-  std::vector<double> own(static_cast<std::size_t>(n));
-  std::vector<double> all(static_cast<std::size_t>(n * control.size()));
+  std::vector<double> own(static_cast<std::size_t>(rows.numel()));
   copy_now(context, rows, TensorView(std::span<double>(own), rows.shape));
-  Stream inline_stream = Stream::host_inline();
-  control.all_gather(inline_stream, TensorView(std::span<double>(own), {n}),
-                     TensorView(std::span<double>(all), {n * control.size()}));
+  std::vector<double> all = comm::all_gather_values(control, std::move(own));
   if (control.rank() != 0) {
     all.clear();
   }
@@ -319,12 +314,11 @@ std::optional<std::int64_t> take_count(Metadata& metadata, const std::string& na
   if (found == metadata.end()) {
     return std::nullopt;
   }
-  std::string text = std::move(found->second);
+  const std::string text = std::move(found->second);
   metadata.erase(found);
-  std::int64_t count = -1;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), count);
-  require<DataError>(error == std::errc() && stop == text.data() + text.size() && count >= 0, folder, "/", kModelFile,
-                     ": metadata '", name, "' is '", text, "', expected a count of at least 0");
+  const std::optional<std::int64_t> count = number_in<std::int64_t>(text);
+  require<DataError>(count && *count >= 0, folder, "/", kModelFile, ": metadata '", name, "' is '", text,
+                     "', expected a count of at least 0");
   return count;
 }
 

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
+
+#include <lockstep/runtime/base/error.hpp>
 
 /// Text of unknown origin on a terminal, which obeys control characters: names in files, what stands on a command line.
 namespace lockstep {
@@ -29,5 +32,15 @@ PrintedCharacter print_character(std::string_view text, char* out) noexcept;
 
 /// How many characters are added, left out or changed from one to the other (Levenshtein 1966).
 [[nodiscard]] std::size_t edit_distance(std::string_view a, std::string_view b);
+
+/// What `of` makes of each element of a range, with a text between them: "1, 2, 3".
+template <class Range, class Of = std::identity>
+[[nodiscard]] std::string joined(const Range& range, std::string_view between, Of of = {}) {
+  std::string text;
+  for (const auto& each : range) {
+    text += concat(text.empty() ? "" : between, std::invoke(of, each));
+  }
+  return text;
+}
 
 }  // namespace lockstep

@@ -1,8 +1,11 @@
 #pragma once
 
+#include <charconv>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <system_error>
 
 /// Numbers for people: three significant digits and a unit, unless they are counts. Bytes in powers of 1024, rates in
 /// powers of 1000. A point stands before the decimals in every locale.
@@ -15,5 +18,13 @@ namespace lockstep {
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< "1 step", "3 steps"
 [[nodiscard]] std::string digits(double value, int decimals);                  ///< fixed point; "-" of NaN
 [[nodiscard]] std::string exact_text(double value);  ///< the fewest digits that read back as the same number
+
+/// The number that is all of a text; empty where the text is no number, or one that the type does not hold.
+template <class Number>
+[[nodiscard]] std::optional<Number> number_in(std::string_view text) {
+  Number value{};
+  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && stop == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
 
 }  // namespace lockstep

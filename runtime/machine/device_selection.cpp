@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <optional>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep {
 
@@ -24,14 +24,6 @@ std::string_view trimmed(std::string_view text) {
     text.remove_suffix(1);
   }
   return text;
-}
-
-/// A decimal integer and nothing else.
-std::optional<int> integer(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool whole = error == std::errc() && end == text.data() + text.size() && !text.empty();
-  return whole ? std::optional<int>(value) : std::nullopt;
 }
 
 std::string lower(std::string_view text) {
@@ -66,7 +58,7 @@ std::variant<int, std::string> list_item(std::string_view text, std::string_view
   if (lower(item.substr(0, 4)) == "mig-") {
     refuse(text, "slices of a GPU (MIG) cannot be named, expected auto, with CUDA_VISIBLE_DEVICES set to the slice");
   }
-  const std::optional<int> index = integer(item);
+  const std::optional<int> index = number_in<int>(item);
   if (item.empty()) {
     refuse(text, "an item is missing, expected indices of GPUs, e.g. 1,3");
   }
@@ -182,14 +174,14 @@ DeviceRequest DeviceRequest::parse(std::string_view given) {
     const std::string_view kind = trimmed(what.substr(0, colon));
     const std::string_view number = trimmed(what.substr(colon + 1));
     if (kind == "cpu") {
-      const std::optional<int> ranks = integer(number);
+      const std::optional<int> ranks = number_in<int>(number);
       if (!ranks || *ranks < 1) {
         refuse(text, "'", number, "' is no number of ranks, expected e.g. cpu:4");
       }
       return {text, Host{*ranks}};
     }
     if (kind == "usable") {
-      const std::optional<int> count = integer(number);
+      const std::optional<int> count = number_in<int>(number);
       if (!count || *count == 0 || *count < -1) {
         refuse(text, "'", number, "' is no number of GPUs, expected e.g. usable:2, or usable for all that are");
       }
@@ -212,7 +204,7 @@ DeviceRequest DeviceRequest::parse(std::string_view given) {
   if (what.find(',') != std::string_view::npos || names_uuid(what) || lower(what.substr(0, 4)) == "mig-") {
     return of_list(text, list_items(text, what));
   }
-  if (const std::optional<int> count = integer(what)) {
+  if (const std::optional<int> count = number_in<int>(what)) {
     return of_count(text, *count);
   }
   refuse(text, "expected ", kForms);

@@ -64,8 +64,12 @@ TEST_P(LocalCommunicatorTest, Texts) {
                         }
                         EXPECT_EQ(broadcast_text(comm, ""), "");
                         const auto values = all_gather_value(comm, 0.5 * comm.rank());
+                        const auto pairs = all_gather_values<std::int64_t>(comm, {comm.rank(), 7});
+                        ASSERT_EQ(pairs.size(), 2 * values.size());
                         for (int r = 0; r < comm.size(); ++r) {
                           EXPECT_EQ(values[static_cast<std::size_t>(r)], 0.5 * r);
+                          EXPECT_EQ(pairs[static_cast<std::size_t>(2 * r)], r);
+                          EXPECT_EQ(pairs[static_cast<std::size_t>(2 * r + 1)], 7);
                         }
                       }),
             none_failed(GetParam()));

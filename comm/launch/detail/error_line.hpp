@@ -4,8 +4,13 @@
 
 namespace lockstep::comm::detail {
 
-/// What a std::bad_alloc comes to.
-inline constexpr const char* kOutOfHostMemory = "out of host memory (std::bad_alloc)";
+/// What an exception comes to: a text, which lives as long as the exception, and the exit code.
+struct Failure {
+  const char* text;
+  int code;
+};
+/// In a handler: of the exception that it handles.
+[[nodiscard]] Failure handled_failure() noexcept;
 
 /// Prints one line to standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text"; a
 /// negative rank is left out. What a terminal would obey stands there as \xNN, ends of lines as spaces. Flushes earlier

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <net/if.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -102,6 +103,10 @@ std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
   return text;
 }
 
+/// Where a socket address of either family has its port.
+constexpr std::size_t kPortAt = offsetof(sockaddr_in, sin_port);
+static_assert(kPortAt == offsetof(sockaddr_in6, sin6_port));
+
 /// The numeric addresses at which others reach this host: IPv4 first. Without a scope, a link's own IPv6 addresses mean
 /// nothing on another host.
 std::vector<std::string> own_addresses() {
@@ -113,22 +118,16 @@ std::vector<std::string> own_addresses() {
   std::vector<std::string> v6;
   std::vector<std::string> loopback;
   for (const ifaddrs* at = all; at != nullptr; at = at->ifa_next) {
-    std::array<char, INET6_ADDRSTRLEN> text{};
-    if (at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0) {
+    const int family = at->ifa_addr == nullptr || (at->ifa_flags & IFF_UP) == 0 ? AF_UNSPEC : at->ifa_addr->sa_family;
+    const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    std::array<char, NI_MAXHOST> text{};
+    if ((family != AF_INET && family != AF_INET6) ||
+        ::getnameinfo(at->ifa_addr, length, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
       continue;
     }
-    if (at->ifa_addr->sa_family == AF_INET) {
-      sockaddr_in address{};
-      std::memcpy(&address, at->ifa_addr, sizeof address);
-      ::inet_ntop(AF_INET, &address.sin_addr, text.data(), text.size());
-      (ntohl(address.sin_addr.s_addr) >> 24 == 127 ? loopback : v4).emplace_back(text.data());
-    } else if (at->ifa_addr->sa_family == AF_INET6) {
-      sockaddr_in6 address{};
-      std::memcpy(&address, at->ifa_addr, sizeof address);
-      ::inet_ntop(AF_INET6, &address.sin6_addr, text.data(), text.size());
-      if (!IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr)) {
-        (IN6_IS_ADDR_LOOPBACK(&address.sin6_addr) ? loopback : v6).emplace_back(text.data());
-      }
+    const std::string_view name(text.data());
+    if (name.find('%') == std::string_view::npos) {  // else it has a scope, as a link's own
+      (name.starts_with("127.") || name == "::1" ? loopback : family == AF_INET ? v4 : v6).emplace_back(name);
     }
   }
   ::freeifaddrs(all);
@@ -167,28 +166,16 @@ struct NodeWords::Target {
 
   /// For a socket of `family`. A length of 0: it cannot be reached from there.
   Target(int family, const std::string& numeric, int port) {
-    in_addr v4{};
-    in6_addr v6{};
-    const bool is_v4 = ::inet_pton(AF_INET, numeric.c_str(), &v4) == 1;
-    const bool is_v6 = !is_v4 && ::inet_pton(AF_INET6, numeric.c_str(), &v6) == 1;
-    if (family == AF_INET && is_v4) {
-      sockaddr_in to{};
-      to.sin_family = AF_INET;
-      to.sin_port = htons(static_cast<std::uint16_t>(port));
-      to.sin_addr = v4;
-      length = sizeof to;
-      std::memcpy(&address, &to, sizeof to);
-    } else if (family == AF_INET6 && (is_v4 || is_v6)) {
-      sockaddr_in6 to{};
-      to.sin6_family = AF_INET6;
-      to.sin6_port = htons(static_cast<std::uint16_t>(port));
-      to.sin6_addr = v6;
-      if (is_v4) {  // ::ffff:10.0.0.1
-        to.sin6_addr.s6_addr[10] = to.sin6_addr.s6_addr[11] = 0xff;
-        std::memcpy(&to.sin6_addr.s6_addr[12], &v4, sizeof v4);
-      }
-      length = sizeof to;
-      std::memcpy(&address, &to, sizeof to);
+    addrinfo hints{};
+    hints.ai_flags = AI_NUMERICHOST | AI_V4MAPPED;  // ::ffff:10.0.0.1 for a socket of IPv6
+    hints.ai_family = family;
+    addrinfo* found = nullptr;
+    if (::getaddrinfo(numeric.c_str(), nullptr, &hints, &found) == 0) {
+      length = found->ai_addrlen;
+      std::memcpy(&address, found->ai_addr, length);
+      const std::uint16_t of_network = htons(static_cast<std::uint16_t>(port));
+      std::memcpy(reinterpret_cast<char*>(&address) + kPortAt, &of_network, sizeof of_network);
+      ::freeaddrinfo(found);
     }
   }
 };
@@ -210,9 +197,8 @@ NodeWords::NodeWords(WordsPlace place) : place_(std::move(place)), socket_(open_
       ::getsockname(socket_, reinterpret_cast<sockaddr*>(&any), &length) != 0) {
     return;
   }
-  std::uint16_t port = 0;  // at the same place in both families
-  static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
-  std::memcpy(&port, reinterpret_cast<const char*>(&any) + offsetof(sockaddr_in, sin_port), sizeof port);
+  std::uint16_t port = 0;
+  std::memcpy(&port, reinterpret_cast<const char*>(&any) + kPortAt, sizeof port);
   port_ = ntohs(port);
 }
 

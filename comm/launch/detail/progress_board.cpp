@@ -63,16 +63,6 @@ void remove_old_boards() {
   ::closedir(folder);
 }
 
-std::string variable(const Environment& environment, std::string_view name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? std::string() : found->second;
-}
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
-}
-
 }  // namespace
 
 /// Zeros are a board on which nobody has written.
@@ -107,21 +97,21 @@ std::optional<BoardPlace> board_place(const Launch& launch, const Environment& e
   if (*launch.local_rank < 0 || *launch.local_rank >= *launch.local_size) {
     return std::nullopt;
   }
-  if (const std::string name = variable(environment, "PMIX_NAMESPACE"); !name.empty()) {
+  if (const std::string_view name = value_of(environment, "PMIX_NAMESPACE"); !name.empty()) {
     // Numbers of Open MPI's jobs come again; the addresses of its server do not.
-    place.job = concat(name, ' ', variable(environment, "PMIX_SERVER_URI21"), ' ',
-                       variable(environment, "PMIX_SERVER_URI4"), ' ', variable(environment, "PMIX_SERVER_URI41"));
+    place.job = concat(name, ' ', value_of(environment, "PMIX_SERVER_URI21"), ' ',
+                       value_of(environment, "PMIX_SERVER_URI4"), ' ', value_of(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
-    place.job = concat(variable(environment, "SLURM_JOB_ID"), '.', variable(environment, "SLURM_STEP_ID"));
+    place.job = concat(value_of(environment, "SLURM_JOB_ID"), '.', value_of(environment, "SLURM_STEP_ID"));
   } else if (launch.source == LaunchSource::lightning) {  // Lightning's first rank starts the others
-    place.job = concat(variable(environment, "MASTER_ADDR"), ' ', variable(environment, "MASTER_PORT"));
+    place.job = concat(value_of(environment, "MASTER_ADDR"), ' ', value_of(environment, "MASTER_PORT"));
   } else {
     const pid_t parent = ::getppid();
     place.job = concat("child of ", parent, " of ", state_of(parent).started);
   }
   // torchrun's agent starts ranks again under the same parent, place and port.
   for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
-    place.job += concat(' ', variable(environment, name));
+    place.job += concat(' ', value_of(environment, name));
   }
   return place;
 }
@@ -193,7 +183,7 @@ bool ProgressBoard::first_to_tell() noexcept {
 
 std::vector<std::string> ProgressBoard::silent(double seconds) const {
   std::vector<std::string> lines;
-  const std::string host = host_name();
+  const std::string on_host = concat(" (host ", host());
   for (int local = 0; local < place_.local_size; ++local) {
     const Board::Entry& entry = board_->entry(local);
     const std::int64_t pid = entry.pid;
@@ -201,8 +191,8 @@ std::vector<std::string> ProgressBoard::silent(double seconds) const {
       continue;
     }
     if (pid == 0) {
-      lines.push_back(concat("no word from ", place_.one_node ? "rank " : "local rank ", local, " (host ", host,
-                             "): it has not begun"));
+      lines.push_back(
+          concat("no word from ", place_.one_node ? "rank " : "local rank ", local, on_host, "): it has not begun"));
       continue;
     }
     const double age = seconds_between(entry.wrote_ns.load(std::memory_order_acquire), Progress::now_ns());
@@ -211,8 +201,8 @@ std::vector<std::string> ProgressBoard::silent(double seconds) const {
     }
     const char* state = process_text(pid, entry.started);
     const std::string doing = entry.progress.text();
-    lines.push_back(concat("no word from rank ", entry.rank.load(), " (host ", host, ", pid ", pid, ") for ",
-                           std::lround(age), " s: the process ", state == nullptr ? "hangs" : state,
+    lines.push_back(concat("no word from rank ", entry.rank.load(), on_host, ", pid ", pid, ") for ", std::lround(age),
+                           " s: the process ", state == nullptr ? "hangs" : state,
                            doing.empty() ? "" : concat("; it was ", doing)));
   }
   return lines;
@@ -257,7 +247,8 @@ std::vector<std::string> ProgressBoard::table() const {
 }
 
 std::string ProgressBoard::host() {
-  return host_name();
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
 OperationLog& ProgressBoard::log(LoggedCommunicator communicator) noexcept {
@@ -297,21 +288,16 @@ std::vector<std::string> ProgressBoard::behind() const {
 namespace {
 
 Json json_of(const OperationLog& log, std::int64_t now) {
-  Json::Object object;
   const std::int64_t called = log.count();
   Json::Array last;
   for (std::int64_t number = std::max<std::int64_t>(1, called - OperationLog::kKept); number <= called; ++number) {
     if (const auto kept = log.at(number)) {
-      Json::Object operation;
-      operation["number"] = number;
-      operation["operation"] = kept->operation.text();
-      operation["seconds_ago"] = seconds_between(kept->operation.at_ns, now);
-      last.emplace_back(std::move(operation));
+      last.emplace_back(Json::Object{{"number", number},
+                                     {"operation", kept->operation.text()},
+                                     {"seconds_ago", seconds_between(kept->operation.at_ns, now)}});
     }
   }
-  object["called"] = called;
-  object["last"] = std::move(last);
-  return object;
+  return Json::Object{{"called", called}, {"last", std::move(last)}};
 }
 
 }  // namespace
@@ -328,18 +314,13 @@ Json ProgressBoard::operations() const {
     for (std::size_t i = 0; i < kCommunicators.size(); ++i) {
       communicators[kCommunicators[i]] = json_of(entry.logs[i], now);
     }
-    Json::Object rank;
-    rank["rank"] = entry.rank.load();
-    rank["pid"] = entry.pid.load();
-    rank["doing"] = entry.progress.text();
-    rank["seconds_since_a_word"] = seconds_between(entry.wrote_ns, now);
-    rank["communicators"] = std::move(communicators);
-    ranks.emplace_back(std::move(rank));
+    ranks.emplace_back(Json::Object{{"rank", entry.rank.load()},
+                                    {"pid", entry.pid.load()},
+                                    {"doing", entry.progress.text()},
+                                    {"seconds_since_a_word", seconds_between(entry.wrote_ns, now)},
+                                    {"communicators", std::move(communicators)}});
   }
-  Json::Object board;
-  board["host"] = host_name();
-  board["ranks"] = std::move(ranks);
-  return board;
+  return Json::Object{{"host", host()}, {"ranks", std::move(ranks)}};
 }
 
 }  // namespace lockstep::comm::detail

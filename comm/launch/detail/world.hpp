@@ -10,19 +10,13 @@
 namespace lockstep::comm::detail {
 
 /// The basis of a Session: MPI, gloo, or this process alone. Private.
-class World {
+class World : public RankPlace {
  public:
   World() = default;
   virtual ~World() = default;
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  int rank = 0;
-  int size = 1;
-  int local_rank = 0;
-  int local_size = 1;
-  int node = 0;
-  int nodes = 1;
   std::string description;
   std::string sums;     ///< Session::sums(), once there is a communicator
   std::string problem;  ///< what is wrong with this rank's environment; the Session tells all ranks

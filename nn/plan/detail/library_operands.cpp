@@ -45,6 +45,21 @@ LibraryOperands operands_of(const LibraryCall& call, Device device) {
   return std::visit([&](const auto& one) { return operands_of_call(one, device); }, call);
 }
 
+void enqueue(Context& context, const ops::ConvPlan& plan, const LibraryOperands& o, const TensorView& workspace) {
+  ops::conv2d(context, plan, o.a, o.b, o.bias, o.out, workspace);
+}
+
+void enqueue(Context& context, const ops::MatmulPlan& plan, const LibraryOperands& o, const TensorView& workspace) {
+  ops::matmul(context, plan, o.a, o.b, o.bias, o.out, workspace);
+}
+
+std::vector<std::string> choices_of(Context& context, const LibraryCall& call, const ops::ConvListing& listing) {
+  if (const auto* conv = std::get_if<ops::ConvCall>(&call)) {
+    return ops::conv2d_choices(context, conv->desc, conv->pass, listing);
+  }
+  return ops::matmul_choices(context, std::get<ops::MatmulDesc>(call));
+}
+
 const char* own_kernels(Device device) {
   return device.kind == DeviceKind::cuda ? "cuda" : "reference";
 }

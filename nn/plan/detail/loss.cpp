@@ -14,16 +14,10 @@ namespace lockstep::nn {
 namespace {
 
 ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
-  switch (options.loss) {
-    case Loss::l1:
-      return {.kind = ops::RegressionLoss::l1};
-    case Loss::huber:
-      return {.kind = ops::RegressionLoss::huber, .delta = options.huber_delta};
-    case Loss::mse:
-    case Loss::cross_entropy:
-      break;
-  }
-  return {.kind = ops::RegressionLoss::mse};
+  return {.kind = options.loss == Loss::l1      ? ops::RegressionLoss::l1
+                  : options.loss == Loss::huber ? ops::RegressionLoss::huber
+                                                : ops::RegressionLoss::mse,
+          .delta = options.huber_delta};
 }
 
 /// The elements of the metrics that a loss adds to.

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include <lockstep/nn/plan/memory_plan.hpp>
-#include <lockstep/runtime/base/align.hpp>
 
 namespace lockstep::nn {
 

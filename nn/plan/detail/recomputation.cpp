@@ -26,6 +26,22 @@ void insert(std::vector<int>& sorted, int value) {
   }
 }
 
+/// Sets of tensors that are joined, each named by one of its tensors.
+class Groups {
+ public:
+  explicit Groups(std::size_t tensors) : next_(tensors) { std::iota(next_.begin(), next_.end(), 0); }
+  [[nodiscard]] int of(int tensor) const {
+    while (next_[at(tensor)] != tensor) {
+      tensor = next_[at(tensor)];
+    }
+    return tensor;
+  }
+  void join(int tensor, int other) { next_[at(of(tensor))] = of(other); }
+
+ private:
+  std::vector<int> next_;  ///< by tensor: another one of its set, or the tensor that names it
+};
+
 /// Memory of the workspace, with the calls that touch it in ascending order.
 struct Tensor {
   std::size_t bytes = 0;
@@ -160,21 +176,15 @@ bool Recomputation::keeps_value(int tensor, int reader) const {
 
 /// By tensor: the number of its unit. Tensors that one forward call writes are computed again together.
 std::vector<int> Recomputation::units() const {
-  std::vector<int> unit(tensors_.size());
-  std::iota(unit.begin(), unit.end(), 0);
-  const auto find = [&](int t) {
-    while (unit[at(t)] != t) {
-      t = unit[at(t)];
-    }
-    return t;
-  };
+  Groups groups(tensors_.size());
   for (int c = 0; c < forward_; ++c) {
     for (const int t : uses_[at(c)].writes) {
-      unit[at(find(t))] = find(uses_[at(c)].writes.front());
+      groups.join(t, uses_[at(c)].writes.front());
     }
   }
+  std::vector<int> unit(tensors_.size());
   for (std::size_t t = 0; t < unit.size(); ++t) {
-    unit[t] = find(static_cast<int>(t));
+    unit[t] = groups.of(static_cast<int>(t));
   }
   return unit;
 }
@@ -351,14 +361,7 @@ Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
 
 std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const {
   // Groups of repeated calls that are connected by tensors that are computed again.
-  std::vector<int> group(tensors_.size());
-  std::iota(group.begin(), group.end(), 0);
-  const auto find = [&](int t) {
-    while (group[at(t)] != t) {
-      t = group[at(t)];
-    }
-    return t;
-  };
+  Groups groups(tensors_.size());
   const auto repeated = [&](int call) {
     const std::vector<int>& writes = uses_[at(call)].writes;
     return std::any_of(writes.begin(), writes.end(), [&](int t) { return again[at(t)]; });
@@ -369,7 +372,7 @@ std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const 
       for (const std::vector<int>* tensors : {&uses_[at(c)].writes, &uses_[at(c)].reads}) {
         for (const int t : *tensors) {
           if (again[at(t)]) {
-            group[at(find(t))] = find(uses_[at(c)].writes.front());
+            groups.join(t, uses_[at(c)].writes.front());
           }
         }
       }
@@ -377,14 +380,14 @@ std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const 
   }
   for (int c = 0; c < forward_; ++c) {
     if (repeated(c)) {
-      calls[find(uses_[at(c)].writes.front())].push_back(c);
+      calls[groups.of(uses_[at(c)].writes.front())].push_back(c);
     }
   }
   std::map<int, std::vector<int>> groups_before;  // by backward call
   std::map<int, int> first_read;
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     if (again[t] && tensors_[t].saved()) {
-      int& first = first_read.try_emplace(find(static_cast<int>(t)), tensors_[t].backward_read).first->second;
+      int& first = first_read.try_emplace(groups.of(static_cast<int>(t)), tensors_[t].backward_read).first->second;
       first = std::min(first, tensors_[t].backward_read);
     }
   }

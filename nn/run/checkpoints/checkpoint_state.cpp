@@ -1,6 +1,5 @@
 #include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
@@ -9,6 +8,7 @@
 #include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
@@ -86,10 +86,7 @@ void read_format_1(const Json& json, const std::string& path, CheckpointState& s
   state.progress.best_by = "test_accuracy";
   state.progress.best = best < 0 ? std::nullopt : std::optional(best);
   state.progress.test_accuracy = test < 0 ? std::nullopt : std::optional(test);
-  std::string hidden;
-  for (const std::int64_t width : integers(json.member("identity", path), "hidden", path + ": identity")) {
-    hidden += concat(hidden.empty() ? "" : ",", width);
-  }
+  const std::string hidden = joined(integers(json.member("identity", path), "hidden", path + ": identity"), ",");
   if (!hidden.empty()) {
     state.identity.options["hidden"] = hidden;
   }

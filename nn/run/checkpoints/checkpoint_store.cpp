@@ -1,7 +1,6 @@
 #include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <cstddef>
 #include <filesystem>
 #include <set>
@@ -9,6 +8,7 @@
 
 #include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
@@ -29,11 +29,10 @@ std::optional<std::int64_t> number_of(std::string_view name, std::string_view be
   name.remove_prefix(begin.size());
   const std::string_view digits = name.substr(0, name.find('.'));
   const std::string_view rest = name.substr(digits.size());
-  std::int64_t number = -1;
-  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
-  const bool whole = error == std::errc() && stop == digits.data() + digits.size() && std::to_string(number) == digits;
+  const std::optional<std::int64_t> number = number_in<std::int64_t>(digits);
+  const bool whole = number && *number >= 0 && std::to_string(*number) == digits;
   const bool ours = rest.empty() || rest.starts_with(".tmp-") || rest.starts_with(".old-");
-  return whole && number >= 0 && ours ? std::optional(number) : std::nullopt;
+  return whole && ours ? number : std::nullopt;
 }
 
 /// Each N for which there is FOLDER/BEGIN + N, or what a killed writer of it has left, ascending.

@@ -219,10 +219,7 @@ Json::Object json_of(const ClassReport& report, const std::vector<std::string>& 
     Json::Array predicted;
     for (int other = 0; other < report.classes; ++other) {
       if (report.count(label, other) > 0) {
-        Json::Array pair;
-        pair.emplace_back(other);
-        pair.emplace_back(report.count(label, other));
-        predicted.emplace_back(std::move(pair));
+        predicted.emplace_back(Json::Array{other, report.count(label, other)});
       }
     }
     classes.push_back(Json::Object{{"name", class_name(names, label)},
@@ -252,12 +249,10 @@ Json::Object json_of(const ClassReport& report, const std::vector<std::string>& 
     }
     worst.emplace_back(std::move(entry));
   }
-  Json::Object all;
-  all["classes"] = std::move(classes);
-  all["bins"] = std::move(bins);
-  all["calibration_error"] = report.calibration_error();
-  all["worst"] = std::move(worst);
-  return all;
+  return {{"classes", std::move(classes)},
+          {"bins", std::move(bins)},
+          {"calibration_error", report.calibration_error()},
+          {"worst", std::move(worst)}};
 }
 
 std::string base64(std::span<const std::byte> bytes) {

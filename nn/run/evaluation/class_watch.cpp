@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 
+#include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/wait.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -128,19 +129,13 @@ void ClassWatch::reduce() {
     counts.insert(counts.end(), {bin.samples, bin.correct, bin.confidence});
   }
   ranks_.control.all_reduce(inline_stream_, TensorView(std::span(counts), {static_cast<std::int64_t>(counts.size())}));
-  // Empty places have id -1.
-  std::vector<double> own(kNumbers * most_worst_, -1);
-  for (std::size_t i = 0; i < report_.worst.size(); ++i) {
-    const ClassReport::Sample& sample = report_.worst[i];
-    const std::array<double, kNumbers> numbers{static_cast<double>(sample.id), static_cast<double>(sample.label),
-                                               static_cast<double>(sample.predicted), sample.loss, sample.confidence};
-    std::copy(numbers.begin(), numbers.end(), own.begin() + static_cast<std::ptrdiff_t>(kNumbers * i));
+  std::vector<double> own;
+  for (const ClassReport::Sample& sample : report_.worst) {
+    own.insert(own.end(), {static_cast<double>(sample.id), static_cast<double>(sample.label),
+                           static_cast<double>(sample.predicted), sample.loss, sample.confidence});
   }
-  std::vector<double> all(own.size() * static_cast<std::size_t>(ranks_.control.size()));
-  if (most_worst_ > 0) {
-    ranks_.control.all_gather(inline_stream_, TensorView(std::span(own), {static_cast<std::int64_t>(own.size())}),
-                              TensorView(std::span(all), {static_cast<std::int64_t>(all.size())}));
-  }
+  own.resize(kNumbers * most_worst_, -1);  // empty places have id -1
+  const std::vector<double> all = own.empty() ? own : comm::all_gather_values(ranks_.control, own);
   ClassReport sum(classes_, most_worst_);
   auto next = counts.begin();
   const auto read = [&](std::vector<std::int64_t>& into) {

@@ -1,11 +1,11 @@
 #include <lockstep/nn/run/observers/run_trace.hpp>
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 #include <utility>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
 
@@ -18,16 +18,13 @@ constexpr std::size_t kOfHost = 8;
 }  // namespace
 
 TraceSteps parse_trace_steps(const std::string& text) {
-  TraceSteps steps;
-  const char* end = text.data() + text.size();
-  const auto first = std::from_chars(text.data(), end, steps.first);
-  const bool colon = first.ec == std::errc() && first.ptr != end && *first.ptr == ':';
-  const auto last = std::from_chars(colon ? first.ptr + 1 : end, end, steps.last);
-  require<UsageError>(colon && last.ec == std::errc() && last.ptr == end && steps.first >= 1 &&
-                          steps.first <= steps.last && steps.last - steps.first < TraceSteps::kMost,
+  const std::size_t colon = std::min(text.find(':'), text.size());
+  const auto first = number_in<std::int64_t>(text.substr(0, colon));
+  const auto last = number_in<std::int64_t>(text.substr(std::min(colon + 1, text.size())));
+  require<UsageError>(first && last && *first >= 1 && *first <= *last && *last - *first < TraceSteps::kMost,
                       "--trace-steps is '", text, "', expected A:B with 1 <= A <= B, at most ", TraceSteps::kMost,
                       " steps");
-  return steps;
+  return {.first = *first, .last = *last};
 }
 
 TraceSteps default_trace_steps(std::int64_t steps) {

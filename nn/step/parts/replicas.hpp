@@ -59,10 +59,7 @@ class Replicas {
   }
   /// The ranks whose bits of an arena are not those of rank 0: "1, 3".
   [[nodiscard]] std::string differing(const TensorView& arena, comm::Communicator& control) const {
-    std::uint64_t hash = hash_of(arena);
-    std::vector<std::uint64_t> hashes(static_cast<std::size_t>(control.size()));
-    Stream stream = Stream::host_inline();
-    control.all_gather(stream, TensorView(std::span(&hash, 1), {1}), TensorView(std::span(hashes), {control.size()}));
+    const std::vector<std::uint64_t> hashes = comm::all_gather_values<std::uint64_t>(control, {hash_of(arena)});
     std::string ranks;
     for (std::size_t rank = 1; rank < hashes.size(); ++rank) {
       ranks += hashes[rank] == hashes[0] ? "" : concat(ranks.empty() ? "" : ", ", rank);

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/data/sampler.hpp>
+#include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
@@ -41,7 +41,6 @@ TEST(RunRules, TheBatchComesFromTheWholeOrFromARank) {
   const RunRules rules = run_rules({.ranks = 10, .batch_per_rank = 7, .accumulate = 8});
   EXPECT_EQ(rules.global_batch, 560);
   EXPECT_EQ(rules.batch_text(), "7 x 8 x 10 = 560 (a micro-batch x micro-batches x ranks)");
-  EXPECT_EQ(rules.sample_weight, 1.0 / 560);
   EXPECT_EQ(run_rules({.ranks = 10, .global_batch = 560, .accumulate = 8}).batch_text(), rules.batch_text());
   EXPECT_EQ(run_rules({.ranks = 10, .global_batch = 560, .batch_per_rank = 7, .accumulate = 8}).global_batch, 560);
   EXPECT_EQ(run_rules({.ranks = 2, .global_batch = 128}).batch_text(), "64 x 2 = 128 (a rank x ranks)");
@@ -55,27 +54,6 @@ TEST(RunRules, UnevenSharesAreShown) {
             "7 x 2 = 14 (a rank x ranks); in 2 micro-batches of 3 to 4");
   EXPECT_EQ(run_rules({.ranks = 3, .global_batch = 20, .accumulate = 6}).batch_text(),
             "20 over 3 ranks: 2 of 7, 1 of 6; in 6 micro-batches of 1 to 2");
-}
-
-TEST(RunRules, SharesAndPassesCoverTheBatchOnceAndAreThoseOfTheSampler) {
-  for (const int ranks : {1, 2, 3, 7}) {
-    for (const std::int64_t microbatches : {1, 2, 4}) {
-      const RunRules rules = run_rules({.ranks = ranks, .global_batch = 29, .accumulate = microbatches});
-      std::int64_t next = 0;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Sampler sampler({.size = 100, .batch_size = 29, .ranks = ranks, .rank = rank});
-        EXPECT_EQ(sampler.share(0).begin, rules.share(rank).begin);
-        EXPECT_EQ(sampler.share(0).count, rules.share(rank).count);
-        for (std::int64_t microbatch = 0; microbatch < microbatches; ++microbatch) {
-          const Partition part = rules.share(rank, microbatch);
-          EXPECT_EQ(part.begin, next);
-          EXPECT_GE(part.count, 1);
-          next += part.count;
-        }
-      }
-      EXPECT_EQ(next, 29);
-    }
-  }
 }
 
 TEST(RunRules, TheRateFollowsTheGlobalBatchAndNotTheRanks) {

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <map>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -42,6 +43,13 @@ TEST(Text, DistanceInCharacters) {
     EXPECT_EQ(edit_distance("kitten", text), away) << text;
     EXPECT_EQ(edit_distance(text, "kitten"), away) << text;
   }
+}
+
+TEST(Text, Joined) {
+  EXPECT_EQ(joined(std::vector<int>{1, 2, 3}, ", "), "1, 2, 3");
+  EXPECT_EQ(joined(std::vector<int>{}, ", "), "");
+  const std::map<std::string, std::size_t> sizes{{"a", 1}, {"b", 2}};
+  EXPECT_EQ(joined(sizes, " and ", [](const auto& one) { return one.first + "!"; }), "a! and b!");
 }
 
 }  // namespace

@@ -29,5 +29,14 @@ TEST(Units, CountsHaveASingularForOneAlone) {
   EXPECT_EQ(counted(1234567, "virtual rank"), "1234567 virtual ranks");
 }
 
+TEST(Units, ANumberIsAllOfItsText) {
+  EXPECT_EQ(number_in<int>("12"), 12);
+  EXPECT_EQ(number_in<int>("-3"), -3);
+  EXPECT_EQ(number_in<double>("1e-3"), 1e-3);
+  for (const char* text : {"", "x", "1x", " 1", "1 ", "+1", "1.5", "99999999999"}) {
+    EXPECT_EQ(number_in<int>(text), std::nullopt) << text;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
