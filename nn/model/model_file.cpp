@@ -103,11 +103,7 @@ void read_fitting(const TensorFile& file, Context& context, ParameterSet& parame
 std::vector<ParameterSpec> head_of(const Model& model) {
   const std::vector<Node>& nodes = model.nodes();
   for (auto node = nodes.rbegin(); node != nodes.rend() && node->layer; ++node) {
-    std::vector<Shape> inputs;
-    for (const NodeId input : node->inputs) {
-      inputs.push_back(nodes[static_cast<std::size_t>(input.index)].shape);
-    }
-    std::vector<ParameterSpec> specs = node->layer->parameters(inputs);
+    std::vector<ParameterSpec> specs = node->layer->parameters(input_shapes(nodes, *node));
     if (!specs.empty()) {
       const std::vector<Model::Parameter> all = model.parameters();
       const bool shared = std::any_of(all.begin(), all.end(), [&](const Model::Parameter& parameter) {
