@@ -166,8 +166,8 @@ PicturePart PictureImages::read_part(std::optional<std::int64_t> epoch, std::int
                        .left = given.left,
                        .top = given.top,
                        .transposed = placed.transposed,
-                       .x = {placed.x.begin, placed.x.step, placed.x.low, placed.x.high},
-                       .y = {placed.y.begin, placed.y.step, placed.y.low, placed.y.high}};
+                       .x = placed.x,
+                       .y = placed.y};
   };
   if (keep_jpeg && !opened.decoded && opened.header.format == images::Format::jpeg &&
       opened.bytes.size() <= row.size() && opened.header.width * opened.header.height * 3 <= decoded_bytes() &&

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/data/images/colour.hpp>
+#include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/plain_colours.hpp"
