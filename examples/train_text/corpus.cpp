@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <lockstep/nn/data/packed/packed_tokens.hpp>
-#include <lockstep/nn/data/text/text_files.hpp>
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/fnv1a.hpp>
@@ -62,12 +61,8 @@ Corpus read_corpus(const std::string& path) {
   const bool own = path.empty();
   const std::string from = own ? LOCKSTEP_SOURCES : path;
   const std::string shown = (own ? "no --data FILE is given; the documents of lockstep, " : "--data ") + from;
-  lockstep::nn::TextFiles text =
-      own ? lockstep::nn::read_text(from, shown, {".md"}) : lockstep::nn::read_text(from, shown);
   return {.source = own ? "the documents of lockstep" : path,
-          .files = text.files,
-          .train = std::move(text.train),
-          .validation = std::move(text.validation)};
+          .text = own ? lockstep::nn::read_text(from, shown, {".md"}) : lockstep::nn::read_text(from, shown)};
 }
 
 TextWindows::TextWindows(const std::string& name, std::string text, std::int64_t length)
@@ -180,9 +175,10 @@ TextData open_text(const std::string& data, std::int64_t length, std::int64_t vo
                                   data.substr(std::min(word.size(), data.size())));
   }
   Corpus corpus = read_corpus(data);
-  const auto train = std::make_shared<TextWindows>(corpus.source + kTrainName, std::move(corpus.train), length);
-  return data_of(corpus.source, counted(corpus.files, "file") + ", ", train,
-                 std::make_shared<TextWindows>(corpus.source + kValidationName, std::move(corpus.validation), length));
+  const auto train = std::make_shared<TextWindows>(corpus.source + kTrainName, std::move(corpus.text.train), length);
+  return data_of(
+      corpus.source, counted(corpus.text.files, "file") + ", ", train,
+      std::make_shared<TextWindows>(corpus.source + kValidationName, std::move(corpus.text.validation), length));
 }
 
 double bits_of(double loss) {
