@@ -34,18 +34,26 @@ def parse(text, program):
     return (name, own, rest) if colon else (name, program, options)
 
 
-def events_of(a, program, options, *more):
+def output_of(command):
+    """What a program prints. Where it fails, this one ends."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+    if done.returncode != 0:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+    return done.stdout
+
+
+def metrics_of(command, ranks=1):
     """The lines of metrics.jsonl of one run on the host."""
     with tempfile.TemporaryDirectory() as out:
-        command = [program] + shlex.split(a.common) + shlex.split(options) + [*more, "--devices", "cpu", "--out", os.path.join(out, "run")]
-        if a.ranks > 1:
-            command = ["mpirun", "-np", str(a.ranks)] + command
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=dict(os.environ, OMP_WAIT_POLICY="passive"))
-        if done.returncode != 0:
-            sys.exit(f"{os.path.basename(sys.argv[0])}: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
-        with open(os.path.join(out, "run", "metrics.jsonl")) as lines:
+        run = os.path.join(out, "run")
+        output_of((["mpirun", "-np", str(ranks)] if ranks > 1 else []) + command + ["--devices", "cpu", "--out", run])
+        with open(os.path.join(run, "metrics.jsonl")) as lines:
             return [json.loads(line) for line in lines]
+
+
+def events_of(a, program, options, *more):
+    return metrics_of([program, *shlex.split(a.common), *shlex.split(options), *more], a.ranks)
 
 
 def rate(a, program, options):
