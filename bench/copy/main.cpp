@@ -7,6 +7,7 @@
 // Paths are those of measure/copy_paths.hpp; the names of the benchmarks say path, size, pieces and what runs
 // beside.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -234,7 +235,7 @@ class CopyBenchmarks {
   std::int64_t bytes_ = 0;
 };
 
-int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
+int run(const Options& options, comm::Session& session, const DeviceRequest& devices,
         const bench::RunOptions& run_options) {
   const bench::ProcessGpus mine = bench::gpus_of_process(session, devices);
   const std::vector<Device>& gpus = mine.devices;
@@ -264,10 +265,8 @@ int main(int argc, char** argv) {
              bench::add_size_options(app, options.sizes, "a path holds up to four times that");
              app.add_option("--pieces-bytes", options.pieces_bytes,
                             "size of what goes in pieces, and beside other work")
-                 ->capture_default_str()
                  ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
            },
        .ranks = bench::host_ranks,
-       .run = [&](comm::Session& session, const DeviceRequest& devices,
-                  const bench::RunOptions& run_options) { return run(session, options, devices, run_options); }});
+       .run = std::bind_front(run, std::cref(options))});
 }

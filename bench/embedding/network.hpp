@@ -15,7 +15,7 @@
 #include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-// What bench_inference and bench_embedding time: an MLP 4-32-32-1 with tanh, as column physics in a climate code has
+// What bench_embedding times: an MLP 4-32-32-1 with tanh, as column physics in a climate code has
 // them.
 
 namespace lockstep::bench {
