@@ -45,17 +45,13 @@ std::string damage_in(Work&& work) {
 template <class Item>
 class Ahead {
  public:
-  /// std::system_error when the system gives no thread at all.
   Ahead(std::int64_t count, int threads, std::function<Item(std::int64_t)> make)
       : count_(count), ahead_(std::int64_t{4} * threads), make_(std::move(make)) {
     for (int i = 0; i < threads; ++i) {
       try {
         threads_.push_back(helper_thread([this] { work(); }));
-      } catch (const std::system_error&) {  // the system has no more: those that there are do the work
-        if (threads_.empty()) {
-          throw;
-        }
-        break;
+      } catch (const std::system_error&) {
+        break;  // the system has no more: those that there are do the work, else the caller
       }
     }
   }
@@ -74,6 +70,9 @@ class Ahead {
 
   /// Throws what `make` has thrown for the item.
   Item take() {
+    if (threads_.empty()) {
+      return make_(taken_++);
+    }
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ready_.count(taken_) > 0; });
     Made made = std::move(ready_.extract(taken_++).mapped());
@@ -92,7 +91,7 @@ class Ahead {
     std::exception_ptr failed{};
     std::size_t held = 0;
   };
-  [[nodiscard]] Made made(std::int64_t index) const noexcept {
+  [[nodiscard]] Made attempt(std::int64_t index) const noexcept {
     Made made;
     try {
       made.item.emplace(make_(index));
@@ -117,7 +116,7 @@ class Ahead {
       }
       const std::int64_t i = next_++;
       lock.unlock();
-      Made item = made(i);
+      Made item = attempt(i);
       lock.lock();
       held_ += item.held;
       ready_.emplace(i, std::move(item));
