@@ -183,18 +183,13 @@ class CollectiveBenchmarks {
   }
 
   /// Products where the tensors are: on a GPU on a stream of their own, behind the collectives' in priority.
-  struct Multiplying {
-    std::unique_ptr<Context> context;
-    std::unique_ptr<measure::Load> load;
-  };
-
   void add_beside_matmul(std::vector<Case>& all, std::int64_t bytes) {
     const CollectiveCase item{Collective::all_reduce, DType::f32};
     Stream& stream = communication_stream();
     all.push_back(
         {measure::collective_name(grad(), stream, item, bytes) + "/beside:matmul", [this, item, &stream, bytes] {
            Timed timed = open(item, stream, bytes);
-           const auto busy = std::make_shared<Multiplying>();
+           const auto busy = std::make_shared<bench::Neighbour>();
            session_.agree([&] {
              if (gpus_ != nullptr) {
                busy->context = make_context(context().device());

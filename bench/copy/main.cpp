@@ -180,14 +180,10 @@ class CopyBenchmarks {
   enum class Beside : unsigned char { matmul, all_reduce };
 
   /// What runs beside a copy runs where the path is: on its GPU, on a stream of its own, or on the host.
-  struct Neighbour {
-    std::unique_ptr<Context> context;
-    std::unique_ptr<measure::Load> load;
-  };
-  Neighbour neighbour(const CopyPath& path, Beside beside) {
+  bench::Neighbour neighbour(const CopyPath& path, Beside beside) {
     constexpr std::int64_t kHostBytes = 4 * kMiB;
     constexpr std::int64_t kGpuBytes = 32 * kMiB;
-    Neighbour made;
+    bench::Neighbour made;
     const std::optional<Device> gpu = gpu_of(path);
     if (gpu && beside == Beside::all_reduce) {
       made.context = std::make_unique<CudaContext>(
@@ -213,7 +209,7 @@ class CopyBenchmarks {
                      if (gpu_of(path) && beside == Beside::all_reduce && !nccl_) {
                        nccl_.emplace(session_, comm::RankDevice{.device = gpus_.front()});
                      }
-                     const auto busy = std::make_shared<Neighbour>();
+                     const auto busy = std::make_shared<bench::Neighbour>();
                      session_.agree([&] { *busy = neighbour(path, beside); });
                      Timed timed = open(path, size);
                      timed.load = {busy, busy->load.get()};

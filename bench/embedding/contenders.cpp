@@ -1,12 +1,9 @@
 #include "bench/embedding/contenders.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
-#include <filesystem>
 #include <thread>
 #include <tuple>
 #include <type_traits>
@@ -16,7 +13,6 @@
 #include <lockstep/runtime/base/error.hpp>
 
 #include "bench/embedding/network.hpp"
-#include "bench/embedding/torch_mlp.hpp"
 
 #if LOCKSTEP_BENCH_FORTRAN
 extern "C" {
@@ -117,41 +113,6 @@ struct Embedded {
   Rows<T> out;
 };
 
-/// bench_embedding_torch.so beside this program.
-class Torch {
- public:
-  static const Torch& loaded() {
-    static const Torch kTorch;
-    return kTorch;
-  }
-  std::string missing{};
-  decltype(&bench_torch_make) make = nullptr;
-  decltype(&bench_torch_run) run = nullptr;
-  decltype(&bench_torch_end) end = nullptr;
-  decltype(&bench_torch_version) version = nullptr;
-
- private:
-  Torch() {
-    const auto file = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "bench_embedding_torch.so";
-    if (!std::filesystem::exists(file)) {
-      missing = "libtorch was not found when this was configured (LOCKSTEP_TORCH)";
-      return;
-    }
-    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
-    if (library == nullptr) {
-      missing = concat("libtorch cannot be loaded: ", dlerror());
-      return;
-    }
-    make = reinterpret_cast<decltype(make)>(dlsym(library, "bench_torch_make"));
-    run = reinterpret_cast<decltype(run)>(dlsym(library, "bench_torch_run"));
-    end = reinterpret_cast<decltype(end)>(dlsym(library, "bench_torch_end"));
-    version = reinterpret_cast<decltype(version)>(dlsym(library, "bench_torch_version"));
-    if (make == nullptr || run == nullptr || end == nullptr || version == nullptr) {
-      missing = "bench_embedding_torch.so is of another build";
-    }
-  }
-};
-
 template <class T>
 void require_close(const std::vector<T>& found, const std::vector<T>& expected, const std::string& what) {
   const double tolerance = std::is_same_v<T, float> ? 1e-5 : 1e-13;
@@ -214,33 +175,6 @@ Contender in_fortran(std::int64_t n) {
   static_cast<void>(n);
   return {.call = {}, .missing = "this build has no Fortran compiler", .samples = 0};
 #endif
-}
-
-template <class T>
-Contender in_torch(std::int64_t n) {
-  const Torch& torch = Torch::loaded();
-  if (!torch.missing.empty()) {
-    return {.call = {}, .missing = torch.missing, .samples = 0};
-  }
-  struct Program {
-    std::vector<T> x;
-    std::vector<T> y;
-    std::shared_ptr<void> mlp;
-  };
-  const Network<T> network(1);
-  std::vector<const void*> weights;
-  for (const std::vector<T>& each : network.weights()) {
-    weights.push_back(each.data());
-  }
-  const std::shared_ptr<void> mlp(torch.make(std::is_same_v<T, double> ? 1 : 0, weights.data()), torch.end);
-  require<Error>(mlp != nullptr, "libtorch cannot make the network");
-  const auto program =
-      std::make_shared<Program>(Program{samples<T>(n), std::vector<T>(static_cast<std::size_t>(n)), mlp});
-  const auto call = [program, &torch, n] {
-    require<Error>(torch.run(program->mlp.get(), program->x.data(), program->y.data(), n) == 0,
-                   "libtorch cannot run the network");
-  };
-  return checked<T>(call, program->y, "torch");
 }
 
 /// Threads that wait for their next turn.
@@ -310,7 +244,7 @@ class Team {
 }  // namespace
 
 const std::vector<std::string>& ways() {
-  static const std::vector<std::string> kWays{"c", "cpp", "plain", "exact", "fortran", "torch"};
+  static const std::vector<std::string> kWays{"c", "cpp", "plain", "exact", "fortran"};
   return kWays;
 }
 
@@ -318,10 +252,7 @@ template <class T>
 Contender make_contender(const std::string& way, std::int64_t n) {
   require<UsageError>(std::find(ways().begin(), ways().end(), way) != ways().end(), "'", way,
                       "' is no way to compute the network");
-  return way == "c"         ? in_c<T>(n)
-         : way == "fortran" ? in_fortran<T>(n)
-         : way == "torch"   ? in_torch<T>(n)
-                            : in_cpp<T>(way, n);
+  return way == "c" ? in_c<T>(n) : way == "fortran" ? in_fortran<T>(n) : in_cpp<T>(way, n);
 }
 
 template <class T>
@@ -378,11 +309,6 @@ std::function<void(std::int64_t n)> make_any() {
     program->out.resize(n);
     call();
   };
-}
-
-std::string torch_version() {
-  const Torch& torch = Torch::loaded();
-  return torch.missing.empty() ? torch.version() : torch.missing;
 }
 
 template Contender make_contender<float>(const std::string&, std::int64_t);

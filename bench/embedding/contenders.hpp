@@ -18,7 +18,7 @@ struct Contender {
   double samples = 0;            ///< of a call
 };
 
-/// "c", "cpp", "plain", "exact", "fortran", "torch".
+/// "c", "cpp", "plain", "exact", "fortran".
 [[nodiscard]] const std::vector<std::string>& ways();
 /// n samples, one thread. UsageError for another way; Error when a result is not what plain loops give.
 template <class T>
@@ -35,8 +35,5 @@ template <class T>
 /// lockstep_infer of a model that was prepared for 1024 samples once, for any number of them.
 template <class T>
 [[nodiscard]] std::function<void(std::int64_t n)> make_any();
-
-/// "2.6.0", or why there is none.
-[[nodiscard]] std::string torch_version();
 
 }  // namespace lockstep::bench

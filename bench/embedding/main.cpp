@@ -1,11 +1,10 @@
-// bench_embedding: what a call of the C interface costs on the host, beside C++, Fortran, libtorch and plain loops.
+// bench_embedding: what a call of the C interface costs on the host, beside C++, Fortran and plain loops.
 //
 //   embedding/f32/n:32/c              lockstep_infer of a model prepared for 1024 samples
 //   embedding/f32/n:32/cpp            Inference::run
 //   embedding/f32/n:32/exact          a plan of exactly 32 samples, with the same copies in and out
 //   embedding/f32/n:32/plain          loops over samples, outputs and inputs, with std::tanh
 //   embedding/f32/n:32/fortran        lockstep_infer in Fortran
-//   embedding/f32/n:32/torch          the same network in libtorch
 //   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8: lockstep_infer_many, one view of all
 //   embedding/f32/threads:2           20 times 1024 samples on each thread, with a shared model each
 //
@@ -72,7 +71,7 @@ int run(const Options& own, comm::Session& session, const DeviceRequest&, const 
   std::vector<Case> all;
   add_cases<float>(all, "f32");
   add_cases<double>(all, "f64");
-  return bench::run_cases(session, options, {{"threads", "1"}, {"libtorch", bench::torch_version()}}, all);
+  return bench::run_cases(session, options, {{"threads", "1"}}, all);
 }
 
 }  // namespace

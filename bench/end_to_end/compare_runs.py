@@ -26,6 +26,16 @@ import sys
 import tempfile
 
 
+def arguments(description):
+    """Of a program that compares runs."""
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--program", default="build/bin/train_resnet")
+    p.add_argument("--ranks", type=int, default=1)
+    p.add_argument("--common", default="", help="options of all runs")
+    p.add_argument("runs", nargs="+", metavar="NAME=[PROGRAM: ]OPTIONS")
+    return p
+
+
 def parse(text, program):
     name, found, options = text.partition("=")
     if not found:
@@ -79,12 +89,8 @@ def interval(run, first):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--program", default="build/bin/train_resnet")
-    p.add_argument("--ranks", type=int, default=1)
+    p = arguments(__doc__)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--common", default="", help="options of all runs")
-    p.add_argument("runs", nargs="+", metavar="NAME=[PROGRAM: ]OPTIONS")
     a = p.parse_args()
     runs = [parse(text, a.program) for text in a.runs]
     figures = [[] for _ in runs]

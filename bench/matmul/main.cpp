@@ -338,10 +338,8 @@ class MatmulBenchmarks {
       norms->enqueue(each);
       norms->check();
     });
-    Timed timed;
-    timed.work = {[norms, each] { norms->enqueue(each); }, [&place] { place.context->synchronize(); }, {}};
-    timed.counters = {{"products", static_cast<double>(options_.products)}};
-    return timed;
+    return {.work = {[norms, each] { norms->enqueue(each); }, [&place] { place.context->synchronize(); }, {}},
+            .counters = {{"products", static_cast<double>(options_.products)}}};
   }
 
   void add_two(std::vector<Case>& all, const char* what, Place& first, Place& second) {
@@ -370,10 +368,7 @@ class MatmulBenchmarks {
       one_on.synchronize();
       other_on.synchronize();
     };
-    Timed timed;
-    timed.work = {start, wait, {}};
-    timed.per_call = {{"flop_per_second", 2 * square(options_.pair_size).flops()}};
-    return timed;
+    return {.work = {start, wait, {}}, .per_call = {{"flop_per_second", 2 * square(options_.pair_size).flops()}}};
   }
 
   comm::Session& session_;

@@ -106,30 +106,26 @@ double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Da
 namespace {
 
 /// "data: N tokens in 2 files to train on (M windows of 32), ...".
-TextData data_of(const std::string& data, std::shared_ptr<const lockstep::nn::TokenWindows> train,
-                 std::shared_ptr<const lockstep::nn::TokenWindows> validation, std::int64_t vocabulary) {
-  TextData text;
-  text.about =
-      concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"), " to train on (",
-             train->size(), " windows of ", train->fields()[0].shape[0], "), ", validation->tokens(), " in ",
-             counted(validation->files().size(), "file"), " for validation (", validation->size(), " windows)");
-  text.train = std::move(train);
-  text.validation = std::move(validation);
-  text.vocabulary = vocabulary;
-  text.unit = "token";
-  return text;
+TextData data_of(const std::string& data, const std::shared_ptr<const lockstep::nn::TokenWindows>& train,
+                 const std::shared_ptr<const lockstep::nn::TokenWindows>& validation, std::int64_t vocabulary) {
+  return {.train = train,
+          .validation = validation,
+          .vocabulary = vocabulary,
+          .unit = "token",
+          .about = concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"),
+                          " to train on (", train->size(), " windows of ", train->fields()[0].shape[0], "), ",
+                          validation->tokens(), " in ", counted(validation->files().size(), "file"),
+                          " for validation (", validation->size(), " windows)")};
 }
 
 /// files: what the text was made of, empty where that is not known.
-TextData data_of(const std::string& source, const std::string& files, std::shared_ptr<const TextWindows> train,
-                 std::shared_ptr<const TextWindows> validation) {
-  TextData text;
-  text.about = concat(source, ": ", files, train->bytes(), " bytes to train on (", train->size(), " windows of ",
-                      train->fields()[0].shape[0], "), ", validation->bytes(), " for validation (", validation->size(),
-                      " windows)");
-  text.train = std::move(train);
-  text.validation = std::move(validation);
-  return text;
+TextData data_of(const std::string& source, const std::string& files, const std::shared_ptr<const TextWindows>& train,
+                 const std::shared_ptr<const TextWindows>& validation) {
+  return {.train = train,
+          .validation = validation,
+          .about = concat(source, ": ", files, train->bytes(), " bytes to train on (", train->size(), " windows of ",
+                          train->fields()[0].shape[0], "), ", validation->bytes(), " for validation (",
+                          validation->size(), " windows)")};
 }
 
 TextData open_tokens(const std::string& data, std::int64_t length, std::int64_t vocabulary) {

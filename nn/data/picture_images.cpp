@@ -25,14 +25,6 @@ struct Scratch {
   images::ResampleMemory resample;
 };
 
-template <class T>
-void drop_much(std::vector<T>& memory) {
-  constexpr std::size_t kMostKept = std::size_t{1} << 25;
-  if (memory.capacity() * sizeof(T) > kMostKept) {
-    std::vector<T>().swap(memory);
-  }
-}
-
 Scratch& own_scratch() {
   thread_local Scratch scratch;
   return scratch;
@@ -40,9 +32,9 @@ Scratch& own_scratch() {
 
 /// A large picture does not keep its memory.
 void keep_little(Scratch& scratch) {
-  drop_much(scratch.file);
-  drop_much(scratch.picture.pixels);
-  drop_much(scratch.resample.rows);
+  detail::keep_little(scratch.file);
+  detail::keep_little(scratch.picture.pixels);
+  detail::keep_little(scratch.resample.rows);
 }
 
 }  // namespace
@@ -213,14 +205,6 @@ int shrink_for(double step_x, double step_y) {
 images::Axis shrunk(const images::Axis& axis, int shrink, std::int64_t extent) {
   return {axis.begin / shrink, axis.step / shrink, axis.low / shrink,
           std::min((axis.high + shrink - 1) / shrink, extent)};
-}
-
-void keep_little(std::vector<std::uint8_t>& memory) {
-  drop_much(memory);
-}
-
-void keep_little(std::vector<float>& memory) {
-  drop_much(memory);
 }
 
 void require_decoders(const std::string& data) {

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <system_error>
 
-#include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/nn/model/detail/gpt2_names.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>

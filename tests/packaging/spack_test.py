@@ -49,9 +49,7 @@ for bits in itertools.product((False, True), repeat=len(truth)):
         expect(options.get(option) == ("ON" if values[name] else "OFF"), f"{values}: {option} is {options.get(option)}")
     expect((options.get("LOCKSTEP_CUDA_ARCHITECTURES") == "80;90") == values["cuda"], f"{values}: architectures {options}")
     # None is left to what lies about on the machine.
-    # libtorch is looked for by a benchmark alone, and the recipe builds none.
-    automatic = {name for name, value in cache.items() if name.startswith("LOCKSTEP_") and value == "AUTO"
-                 and name != "LOCKSTEP_TORCH"}
+    automatic = {name for name, value in cache.items() if name.startswith("LOCKSTEP_") and value == "AUTO"}
     expect(automatic <= set(options), f"{values}: {sorted(automatic - set(options))} are left to AUTO")
 expect(choices >= 20, f"{choices} choices of variants")
 

@@ -91,8 +91,13 @@ class PictureImages final : public ImageDataset {
 /// An axis of a picture that was decoded smaller, to `extent` pixels.
 [[nodiscard]] images::Axis shrunk(const images::Axis& axis, int shrink, std::int64_t extent);
 /// A large picture does not keep its memory.
-void keep_little(std::vector<std::uint8_t>& memory);
-void keep_little(std::vector<float>& memory);
+template <class T>
+void keep_little(std::vector<T>& memory) {
+  constexpr std::size_t kMostKept = std::size_t{1} << 25;
+  if (memory.capacity() * sizeof(T) > kMostKept) {
+    std::vector<T>().swap(memory);
+  }
+}
 
 /// UsageError in a build without the libraries. data: "folder:DIR", "list:FILE".
 void require_decoders(const std::string& data);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <system_error>
-#include <utility>
 
 #include <lockstep/nn/data/detail/ahead.hpp>
 #include <lockstep/nn/data/detail/folder_list.hpp>
