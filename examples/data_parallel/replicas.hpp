@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <lockstep/nn/batch/step_state.hpp>
+#include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
