@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -182,18 +183,13 @@ class CollectiveBenchmarks {
   }
 
   /// Products where the tensors are: on a GPU on a stream of their own, behind the collectives' in priority.
-  struct Multiplying {
-    std::unique_ptr<Context> context;
-    std::unique_ptr<measure::Load> load;
-  };
-
   void add_beside_matmul(std::vector<Case>& all, std::int64_t bytes) {
     const CollectiveCase item{Collective::all_reduce, DType::f32};
     Stream& stream = communication_stream();
     all.push_back(
         {measure::collective_name(grad(), stream, item, bytes) + "/beside:matmul", [this, item, &stream, bytes] {
            Timed timed = open(item, stream, bytes);
-           const auto busy = std::make_shared<Multiplying>();
+           const auto busy = std::make_shared<bench::Neighbour>();
            session_.agree([&] {
              if (gpus_ != nullptr) {
                busy->context = make_context(context().device());
@@ -289,7 +285,7 @@ comm::RankDevice place(comm::Session& session, const DeviceRequest& devices) {
   return auto_without_nccl(devices) ? comm::RankDevice{} : comm::place_rank(session, devices);
 }
 
-int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
+int run(const Options& options, comm::Session& session, const DeviceRequest& devices,
         const bench::RunOptions& run_options) {
   const comm::RankDevice placed = place(session, devices);
   std::optional<comm::GpuRanks> gpus;
@@ -325,11 +321,11 @@ int main(int argc, char** argv) {
   const auto add_options = [&](CLI::App& app) {
     app.add_option("--collectives", options.collectives,
                    "all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, send_recv; all of them unless given")
-        ->delimiter(',');
-    app.add_option("--dtypes", options.dtypes, "f32, f64, bf16, f16, i32, i64, u64; and u8 where nothing is added")
         ->delimiter(',')
-        ->capture_default_str();
-    app.add_option("--model", options.model, "whose gradient buckets are reduced; '' for none")->capture_default_str();
+        ->default_str("");
+    app.add_option("--dtypes", options.dtypes, "f32, f64, bf16, f16, i32, i64, u64; and u8 where nothing is added")
+        ->delimiter(',');
+    app.add_option("--model", options.model, "whose gradient buckets are reduced; '' for none");
     bench::add_size_options(app, options.sizes, "a rank holds up to twice that");
   };
   return bench::run_program(
@@ -340,6 +336,5 @@ int main(int argc, char** argv) {
        .ranks = [](const DeviceRequest& devices) -> std::optional<comm::RanksRequest> {
          return auto_without_nccl(devices) ? std::nullopt : std::optional(comm::RanksRequest{.devices = devices});
        },
-       .run = [&](comm::Session& session, const DeviceRequest& devices,
-                  const bench::RunOptions& run_options) { return run(session, options, devices, run_options); }});
+       .run = std::bind_front(run, std::cref(options))});
 }

@@ -7,6 +7,7 @@
 // Paths are those of measure/copy_paths.hpp; the names of the benchmarks say path, size, pieces and what runs
 // beside.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -164,14 +165,10 @@ class CopyBenchmarks {
   enum class Beside : unsigned char { matmul, all_reduce };
 
   /// What runs beside a copy runs where the path is: on its GPU, on a stream of its own, or on the host.
-  struct Neighbour {
-    std::unique_ptr<Context> context;
-    std::unique_ptr<measure::Load> load;
-  };
-  Neighbour neighbour(const CopyPath& path, Beside beside) {
+  bench::Neighbour neighbour(const CopyPath& path, Beside beside) {
     constexpr std::int64_t kHostBytes = 4 * kMiB;
     constexpr std::int64_t kGpuBytes = 32 * kMiB;
-    Neighbour made;
+    bench::Neighbour made;
     const std::optional<Device> gpu = gpu_of(path);
     if (gpu && beside == Beside::all_reduce) {
       made.context = std::make_unique<CudaContext>(
@@ -197,7 +194,7 @@ class CopyBenchmarks {
                      if (gpu_of(path) && beside == Beside::all_reduce && !nccl_) {
                        nccl_.emplace(session_, comm::RankDevice{.device = gpus_.front()});
                      }
-                     const auto busy = std::make_shared<Neighbour>();
+                     const auto busy = std::make_shared<bench::Neighbour>();
                      session_.agree([&] { *busy = neighbour(path, beside); });
                      Timed timed = open(path, size);
                      timed.load = {busy, busy->load.get()};
@@ -217,7 +214,7 @@ class CopyBenchmarks {
   std::int64_t bytes_ = 0;
 };
 
-int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
+int run(const Options& options, comm::Session& session, const DeviceRequest& devices,
         const bench::RunOptions& run_options) {
   const bench::ProcessGpus mine = bench::gpus_of_process(session, devices);
   const std::vector<Device>& gpus = mine.devices;
@@ -247,10 +244,8 @@ int main(int argc, char** argv) {
              bench::add_size_options(app, options.sizes, "a path holds up to four times that");
              app.add_option("--pieces-bytes", options.pieces_bytes,
                             "size of what goes in pieces, and beside other work")
-                 ->capture_default_str()
                  ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 40));
            },
        .ranks = bench::host_ranks,
-       .run = [&](comm::Session& session, const DeviceRequest& devices,
-                  const bench::RunOptions& run_options) { return run(session, options, devices, run_options); }});
+       .run = std::bind_front(run, std::cref(options))});
 }

@@ -15,8 +15,8 @@
 #include <lockstep/lockstep.h>
 #include <lockstep/runtime/base/error.hpp>
 
+#include "bench/embedding/network.hpp"
 #include "bench/embedding/torch_mlp.hpp"
-#include "bench/inference/network.hpp"
 
 #if LOCKSTEP_BENCH_FORTRAN
 extern "C" {
@@ -171,45 +171,45 @@ std::vector<T> expected(std::int64_t n) {
   return network.result();
 }
 
+/// A call that writes `result`, a number a sample, which is compared once.
+template <class T>
+Contender checked(std::function<void()> call, const std::vector<T>& result, const std::string& what) {
+  call();
+  require_close(result, expected<T>(static_cast<std::int64_t>(result.size())), what);
+  return {.call = std::move(call), .missing = {}, .samples = static_cast<double>(result.size())};
+}
+
 template <class T>
 Contender in_cpp(const std::string& way, std::int64_t n) {
   const auto network = std::make_shared<Network<T>>(n);
   std::function<void()> call = way == "cpp" ? network->run() : way == "exact" ? network->exact() : network->plain();
-  call();
-  require_close(network->result(), expected<T>(n), way);
-  return {.call = [network, call = std::move(call)] { call(); }, .missing = {}, .samples = static_cast<double>(n)};
+  return checked<T>([network, call = std::move(call)] { call(); }, network->result(), way);
+}
+
+/// One call of lockstep_infer for all samples of the program.
+template <class T>
+std::function<void()> infer(const std::shared_ptr<Embedded<T>>& program) {
+  return [program] { ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr)); };
 }
 
 template <class T>
 Contender in_c(std::int64_t n) {
   const auto program = std::make_shared<Embedded<T>>(n, kMaxBatch);
-  Contender made{
-      .call =
-          [program] { ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr)); },
-      .missing = {},
-      .samples = static_cast<double>(n)};
-  made.call();
-  require_close(program->y, expected<T>(n), "c");
-  return made;
+  return checked<T>(infer(program), program->y, "c");
 }
 
 template <class T>
 Contender in_fortran(std::int64_t n) {
 #if LOCKSTEP_BENCH_FORTRAN
   const auto program = std::make_shared<Embedded<T>>(n, kMaxBatch);
-  Contender made{.call =
-                     [program, n] {
-                       if constexpr (std::is_same_v<T, float>) {
-                         bench_infer_f32(&program->host.model(), program->x.data(), program->y.data(), n);
-                       } else {
-                         bench_infer_f64(&program->host.model(), program->x.data(), program->y.data(), n);
-                       }
-                     },
-                 .missing = {},
-                 .samples = static_cast<double>(n)};
-  made.call();
-  require_close(program->y, expected<T>(n), "fortran");
-  return made;
+  const auto call = [program, n] {
+    if constexpr (std::is_same_v<T, float>) {
+      bench_infer_f32(&program->host.model(), program->x.data(), program->y.data(), n);
+    } else {
+      bench_infer_f64(&program->host.model(), program->x.data(), program->y.data(), n);
+    }
+  };
+  return checked<T>(call, program->y, "fortran");
 #else
   static_cast<void>(n);
   return {.call = {}, .missing = "this build has no Fortran compiler", .samples = 0};
@@ -236,16 +236,11 @@ Contender in_torch(std::int64_t n) {
   require<Error>(mlp != nullptr, "libtorch cannot make the network");
   const auto program =
       std::make_shared<Program>(Program{samples<T>(n), std::vector<T>(static_cast<std::size_t>(n)), mlp});
-  Contender made{.call =
-                     [program, &torch, n] {
-                       require<Error>(torch.run(program->mlp.get(), program->x.data(), program->y.data(), n) == 0,
-                                      "libtorch cannot run the network");
-                     },
-                 .missing = {},
-                 .samples = static_cast<double>(n)};
-  made.call();
-  require_close(program->y, expected<T>(n), "torch");
-  return made;
+  const auto call = [program, &torch, n] {
+    require<Error>(torch.run(program->mlp.get(), program->x.data(), program->y.data(), n) == 0,
+                   "libtorch cannot run the network");
+  };
+  return checked<T>(call, program->y, "torch");
 }
 
 /// Threads that wait for their next turn.
@@ -353,20 +348,14 @@ Contender make_boxes(bool many) {
     std::vector<lockstep_view> out_boxes;
   };
   const auto program = std::make_shared<Program>();
-  Contender made{.call = {}, .missing = {}, .samples = static_cast<double>(kBoxes * kCells)};
-  if (many) {
-    made.call = [program] {
-      ok(lockstep_infer_many(program->host.model(), program->in_boxes.data(), program->out_boxes.data(), kBoxes,
-                             nullptr));
-    };
-  } else {
-    made.call = [program] {
-      ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr));
-    };
+  if (!many) {
+    return checked<T>(infer<T>(program), program->y, "one view");
   }
-  made.call();
-  require_close(program->y, expected<T>(kBoxes * kCells), many ? "boxes" : "one view");
-  return made;
+  const auto call = [program] {
+    ok(lockstep_infer_many(program->host.model(), program->in_boxes.data(), program->out_boxes.data(), kBoxes,
+                           nullptr));
+  };
+  return checked<T>(call, program->y, "boxes");
 }
 
 template <class T>
@@ -384,10 +373,10 @@ Contender make_threads(int threads) {
 template <class T>
 std::function<void(std::int64_t n)> make_any() {
   const auto program = std::make_shared<Embedded<T>>(kMaxBatch, kMaxBatch);
-  return [program](std::int64_t n) {
+  return [program, call = infer(program)](std::int64_t n) {
     program->in.resize(n);
     program->out.resize(n);
-    ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr));
+    call();
   };
 }
 

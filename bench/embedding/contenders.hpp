@@ -6,7 +6,7 @@
 #include <vector>
 
 // What bench_embedding times, each as a function without arguments. All compute the network of
-// bench/inference/network.hpp with the same parameters; each result was compared with the plain loops' when it was
+// bench/embedding/network.hpp with the same parameters; each result was compared with the plain loops' when it was
 // made.
 
 namespace lockstep::bench {

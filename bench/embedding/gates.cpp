@@ -20,7 +20,7 @@
 #include <lockstep/runtime/machine/processors.hpp>
 
 #include "bench/embedding/contenders.hpp"
-#include "bench/inference/network.hpp"
+#include "bench/embedding/network.hpp"
 #include "measure/measure.hpp"
 
 namespace lockstep::bench {

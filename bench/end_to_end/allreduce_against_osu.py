@@ -12,12 +12,13 @@ iterations.
 import argparse
 import json
 import os
-import platform
 import re
 import statistics
 import subprocess
 import tempfile
 import time
+
+from compare_runs import processor
 
 FACTOR = 4
 SMALL = 65536
@@ -45,12 +46,6 @@ def ours(a, first, last, iterations):
     rows = root["benchmarks"]
     return (root["context"], {int(r["bytes"]): r["mean_over_ranks_s"] * 1e6 for r in rows},
             {int(r["bytes"]): r["p50_s"] * 1e6 for r in rows})
-
-
-def processor():
-    with open("/proc/cpuinfo") as lines:
-        names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.processor()
 
 
 def commit():

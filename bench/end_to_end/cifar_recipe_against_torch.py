@@ -24,7 +24,6 @@ import re
 import resource
 import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -36,7 +35,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from accuracy_against_torch import read_cifar
+from compare_runs import output_of, processor
 
 RECIPE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "recipes", "cifar-airbench94.toml")
 WHITENED_IMAGES = 5000
@@ -45,6 +44,15 @@ VIEWS = [(False, 0, 0.25), (True, 0, 0.25), (False, -1, 0.125), (True, -1, 0.125
 
 def say(*words):
     print(*words, file=sys.stderr, flush=True)
+
+
+def read_cifar(folder):
+    def read(names):
+        rows = numpy.concatenate([numpy.fromfile(os.path.join(folder, name), numpy.uint8) for name in names])
+        rows = rows.reshape(-1, 3073)
+        return torch.from_numpy(rows[:, 1:].reshape(-1, 3, 32, 32).copy()), torch.from_numpy(rows[:, 0].astype("int64"))
+
+    return read([f"data_batch_{i}.bin" for i in range(1, 6)]), read(["test_batch.bin"])
 
 
 # The network, its first values and its images
@@ -205,12 +213,7 @@ def torch_run(a, recipe, plan, seed):
 
 
 def own_program(a, options):
-    command = [a.program, "--devices", "cpu", *options]
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          env=dict(os.environ, OMP_WAIT_POLICY="passive"))
-    if done.returncode != 0:
-        sys.exit(f"cifar_recipe_against_torch.py: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
-    return done.stdout
+    return output_of([a.program, "--devices", "cpu", *options])
 
 
 def epochs_of(folder):
@@ -359,12 +362,6 @@ def check(a, recipe):
             losses = losses.sort(descending=True).values[:len(worst)]
             compare(f"loss of each of the {len(worst)} worst, views {tta}", difference(worst, losses), 1e-9)
     return found
-
-
-def processor():
-    with open("/proc/cpuinfo") as lines:
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "unknown")
-    return f"{os.cpu_count()} processors, {model}"
 
 
 def main():

@@ -9,12 +9,11 @@ A run is NAME=OPTIONS, or NAME=PROGRAM: OPTIONS. Each seed trains all of them on
 percent, the mean over the seeds, what it is above the first name's mean in points, and the bytes that a rank's gradients are
 when they travel, a step. Exit status 1 when a mean is more than --points below the first's. With --ranks N by mpirun.
 """
-import argparse
 import datetime
 import statistics
 import sys
 
-from compare_runs import events_of, parse
+from compare_runs import arguments, events_of, parse
 
 
 def run(a, program, options, seed):
@@ -23,13 +22,9 @@ def run(a, program, options, seed):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--program", default="build/bin/train_resnet")
-    p.add_argument("--ranks", type=int, default=1)
+    p = arguments(__doc__)
     p.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     p.add_argument("--points", type=float, default=0.5)
-    p.add_argument("--common", default="", help="options of all runs")
-    p.add_argument("runs", nargs="+", metavar="NAME=OPTIONS")
     a = p.parse_args()
     runs = [parse(text, a.program) for text in a.runs]
     results = {name: [] for name, _, _ in runs}

@@ -26,6 +26,16 @@ import sys
 import tempfile
 
 
+def arguments(description):
+    """Of a program that compares runs."""
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--program", default="build/bin/train_resnet")
+    p.add_argument("--ranks", type=int, default=1)
+    p.add_argument("--common", default="", help="options of all runs")
+    p.add_argument("runs", nargs="+", metavar="NAME=[PROGRAM: ]OPTIONS")
+    return p
+
+
 def parse(text, program):
     name, found, options = text.partition("=")
     if not found:
@@ -34,18 +44,26 @@ def parse(text, program):
     return (name, own, rest) if colon else (name, program, options)
 
 
-def events_of(a, program, options, *more):
+def output_of(command):
+    """What a program prints. Where it fails, this one ends."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                          env=dict(os.environ, OMP_WAIT_POLICY="passive"))
+    if done.returncode != 0:
+        sys.exit(f"{os.path.basename(sys.argv[0])}: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
+    return done.stdout
+
+
+def metrics_of(command, ranks=1):
     """The lines of metrics.jsonl of one run on the host."""
     with tempfile.TemporaryDirectory() as out:
-        command = [program] + shlex.split(a.common) + shlex.split(options) + [*more, "--devices", "cpu", "--out", os.path.join(out, "run")]
-        if a.ranks > 1:
-            command = ["mpirun", "-np", str(a.ranks)] + command
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                              env=dict(os.environ, OMP_WAIT_POLICY="passive"))
-        if done.returncode != 0:
-            sys.exit(f"{os.path.basename(sys.argv[0])}: {shlex.join(command)} ended with {done.returncode}:\n{done.stdout[-2000:]}")
-        with open(os.path.join(out, "run", "metrics.jsonl")) as lines:
+        run = os.path.join(out, "run")
+        output_of((["mpirun", "-np", str(ranks)] if ranks > 1 else []) + command + ["--devices", "cpu", "--out", run])
+        with open(os.path.join(run, "metrics.jsonl")) as lines:
             return [json.loads(line) for line in lines]
+
+
+def events_of(a, program, options, *more):
+    return metrics_of([program, *shlex.split(a.common), *shlex.split(options), *more], a.ranks)
 
 
 def rate(a, program, options):
@@ -71,12 +89,8 @@ def interval(run, first):
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--program", default="build/bin/train_resnet")
-    p.add_argument("--ranks", type=int, default=1)
+    p = arguments(__doc__)
     p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--common", default="", help="options of all runs")
-    p.add_argument("runs", nargs="+", metavar="NAME=[PROGRAM: ]OPTIONS")
     a = p.parse_args()
     runs = [parse(text, a.program) for text in a.runs]
     figures = [[] for _ in runs]

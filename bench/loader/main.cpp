@@ -16,7 +16,6 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -25,7 +24,6 @@
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
-#include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -179,7 +177,6 @@ void add_packed(std::vector<Case>& all, const std::shared_ptr<testing::Temporary
 #endif
 
 int run(comm::Session& session, const DeviceRequest&, const bench::RunOptions& options) {
-  require<UsageError>(session.size() == 1, "bench_loader runs on ", session.size(), " ranks, expected 1");
   std::vector<Case> all;
   add_memory(all, 32);
   add_memory(all, 224);
@@ -207,7 +204,5 @@ int main(int argc, char** argv) {
   return bench::run_program(argc, argv,
                             {.name = "bench_loader",
                              .description = "Images a second that one thread of a loader reads and augments.",
-                             .add_options = [](CLI::App&) {},
-                             .ranks = [](const DeviceRequest&) { return std::nullopt; },
                              .run = run});
 }

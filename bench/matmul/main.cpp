@@ -307,10 +307,8 @@ class MatmulBenchmarks {
       norms->enqueue(each);
       norms->check();
     });
-    Timed timed;
-    timed.work = {[norms, each] { norms->enqueue(each); }, [&place] { place.context->synchronize(); }, {}};
-    timed.counters = {{"products", static_cast<double>(options_.products)}};
-    return timed;
+    return {.work = {[norms, each] { norms->enqueue(each); }, [&place] { place.context->synchronize(); }, {}},
+            .counters = {{"products", static_cast<double>(options_.products)}}};
   }
 
   void add_two(std::vector<Case>& all, const char* what, Place& first, Place& second) {
@@ -339,10 +337,7 @@ class MatmulBenchmarks {
       one_on.synchronize();
       other_on.synchronize();
     };
-    Timed timed;
-    timed.work = {start, wait, {}};
-    timed.per_call = {{"flop_per_second", 2 * square(options_.pair_size).flops()}};
-    return timed;
+    return {.work = {start, wait, {}}, .per_call = {{"flop_per_second", 2 * square(options_.pair_size).flops()}}};
   }
 
   comm::Session& session_;
@@ -355,7 +350,7 @@ class MatmulBenchmarks {
   std::map<std::int64_t, std::map<std::string, double>> cpu_seconds_;  ///< of a product, by size, then by provider
 };
 
-int run(comm::Session& session, const Options& options, const DeviceRequest& devices,
+int run(const Options& options, comm::Session& session, const DeviceRequest& devices,
         const bench::RunOptions& run_options) {
   const bench::ProcessGpus mine = bench::gpus_of_process(session, devices);
   const std::vector<Device>& gpus = mine.devices;
@@ -380,26 +375,16 @@ int main(int argc, char** argv) {
   const auto add_options = [&](CLI::App& app) {
     const CLI::Range sizes(1, 1 << 17);
     bench::add_threads_option(app, options.threads);
-    app.add_option("--min-size", options.min_size, "rows and columns of the smallest matrices")
-        ->capture_default_str()
-        ->check(sizes);
-    app.add_option("--max-size", options.max_size, "rows and columns of the largest matrices")
-        ->capture_default_str()
-        ->check(sizes);
-    app.add_option("--pair-size", options.pair_size, "rows and columns of the two products at once")
-        ->capture_default_str()
-        ->check(sizes);
+    app.add_option("--min-size", options.min_size, "rows and columns of the smallest matrices")->check(sizes);
+    app.add_option("--max-size", options.max_size, "rows and columns of the largest matrices")->check(sizes);
+    app.add_option("--pair-size", options.pair_size, "rows and columns of the two products at once")->check(sizes);
     app.add_option("--products", options.products, "of 100 x 100 matrices whose norms are logged")
-        ->capture_default_str()
         ->check(CLI::Range(1, 1000000));
   };
-  return bench::run_program(
-      argc, argv,
-      {.name = "bench_matmul",
-       .description = "Matrix products: sizes, devices, waiting for small results, two at once.",
-       .add_options = add_options,
-       .ranks = bench::host_ranks,
-       .run = [&](comm::Session& session, const DeviceRequest& devices, const bench::RunOptions& run_options) {
-         return run(session, options, devices, run_options);
-       }});
+  return bench::run_program(argc, argv,
+                            {.name = "bench_matmul",
+                             .description = "Matrix products: sizes, devices, waiting for small results, two at once.",
+                             .add_options = add_options,
+                             .ranks = bench::host_ranks,
+                             .run = std::bind_front(run, std::cref(options))});
 }

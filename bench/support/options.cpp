@@ -42,10 +42,7 @@ class LibraryOptions {
  public:
   explicit LibraryOptions(CLI::App& app) {
     for (Text& each : texts_) {
-      app.add_option(concat("--benchmark_", each.name), each.value, each.help)
-          ->capture_default_str()
-          ->check(each.check)
-          ->group(kGroup);
+      app.add_option(concat("--benchmark_", each.name), each.value, each.help)->check(each.check)->group(kGroup);
     }
     for (Flag& each : flags_) {
       app.add_flag(concat("--benchmark_", each.name), each.value, each.help)->group(kGroup);
@@ -115,21 +112,21 @@ Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli:
   Parsed parsed;
   std::string devices = "auto";
   CLI::App app(program.description, program.name);
+  app.option_defaults()->always_capture_default();
   app.footer(
       "Times: real_time is that of the slowest rank, the mean over the iterations; medians are over "
       "--benchmark_repetitions.\n"
       "Counters in seconds (p50_s, p95_s, p99_s, min_s, max_s) are over the iterations of one run. bench/README.md "
       "says more.");
   app.add_option("--devices", devices,
-                 "of each node, as for every program (docs/devices.md); cpu:N: N ranks on the host")
-      ->capture_default_str();
-  program.add_options(app);
+                 "of each node, as for every program (docs/devices.md); cpu:N: N ranks on the host");
+  if (program.add_options) {
+    program.add_options(app);
+  }
   app.add_option("--iterations", parsed.options.iterations,
                  "exactly so many calls of each; 0: as many as --benchmark_min_time takes")
-      ->capture_default_str()
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1000000000}));
   app.add_option("--max-seconds", parsed.options.max_seconds, "starts no benchmark after so many seconds; 0: no limit")
-      ->capture_default_str()
       ->check(CLI::Range(0.0, 1e6));
   const LibraryOptions library(app);
   parsed.text = lockstep::cli::parse_command_line(app, argc, argv, config);
@@ -147,6 +144,8 @@ int run(comm::Session& session, const Program& program, int argc, char** argv) {
   session.agree([&] { parsed = parse(program, argc, argv, config); });
   comm::require_same_on_all_ranks(session.control(), comm::arguments_text(argc, argv));
   if (parsed.text.empty()) {
+    require<UsageError>(program.ranks || session.size() == 1, program.name, " runs on ", session.size(),
+                        " ranks, expected 1");
     return program.run(session, parsed.devices, parsed.options);
   }
   if (session.rank() == 0) {
@@ -162,7 +161,7 @@ int run_program(int argc, char** argv, const Program& program) noexcept {
       argc, argv, [&](comm::Session& session, int count, char** words) { return run(session, program, count, words); },
       [&]() -> std::optional<comm::RanksRequest> {
         const Parsed parsed = parse(program, argc, argv, lockstep::cli::read_config_file(argc, argv));
-        return parsed.text.empty() ? program.ranks(parsed.devices) : std::nullopt;
+        return parsed.text.empty() && program.ranks ? program.ranks(parsed.devices) : std::nullopt;
       });
 }
 
@@ -175,19 +174,15 @@ std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices) {
 
 void add_threads_option(CLI::App& app, int& threads) {
   app.add_option("--threads", threads, "of a rank on the host; 0: its share of the processors")
-      ->capture_default_str()
       ->check(CLI::Range(0, 65536));
 }
 
 void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held) {
   const CLI::Range bytes(std::int64_t{1}, std::int64_t{1} << 40);
-  app.add_option("--min-bytes", options.min_bytes, "smallest size")->capture_default_str()->check(bytes);
-  app.add_option("--max-bytes", options.max_bytes, "largest size; " + held)->capture_default_str()->check(bytes);
-  app.add_option("--factor", options.factor, "from one size to the next")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 20));
+  app.add_option("--min-bytes", options.min_bytes, "smallest size")->check(bytes);
+  app.add_option("--max-bytes", options.max_bytes, "largest size; " + held)->check(bytes);
+  app.add_option("--factor", options.factor, "from one size to the next")->check(CLI::Range(2, 1 << 20));
   app.add_option("--pool-bytes", options.pool_bytes, "memory that small sizes go through, one place after the other")
-      ->capture_default_str()
       ->check(CLI::Range(std::int64_t{0}, std::int64_t{1} << 40));
 }
 

@@ -36,10 +36,11 @@ struct Program {
   std::string name;  ///< "bench_copy"
   std::string description;
   /// Adds the program's own options to a command line that has --devices, --benchmark_*, --iterations, --max-seconds,
-  /// --config and --version. They may be parsed several times, into fresh values each time.
-  std::function<void(CLI::App&)> add_options;
-  /// Which ranks the program starts when no launcher did (comm/launch/self_start.hpp); nothing: it runs alone.
-  std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks;
+  /// --config and --version. They may be parsed several times, into fresh values each time. Defaults are in --help.
+  std::function<void(CLI::App&)> add_options{};
+  /// Which ranks the program starts when no launcher did (comm/launch/self_start.hpp); nothing: it runs alone. Empty:
+  /// on one rank only, UsageError for more.
+  std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks{};
   std::function<int(comm::Session&, const DeviceRequest&, const RunOptions&)> run;
 };
 

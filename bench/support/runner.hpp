@@ -36,6 +36,12 @@ struct Timed {
   std::function<void(const measure::Samples& samples, benchmark::UserCounters& counters)> after{};
 };
 
+/// What runs beside a case, and the context that it runs on: for Timed::load.
+struct Neighbour {
+  std::unique_ptr<Context> context;
+  std::unique_ptr<measure::Load> load;
+};
+
 struct Case {
   std::string name;  ///< "copy/host_to_host/pageable/one_way/memcpy/1048576"; the library adds "/manual_time"
   /// Makes memory and checks results. All ranks call it together when the case's turn comes; its result is destroyed

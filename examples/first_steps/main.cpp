@@ -14,7 +14,6 @@
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
-#include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/print.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include <lockstep/nn/data/images/colour.hpp>
+#include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/schema.hpp>
@@ -99,7 +99,7 @@ nn::AugmentationOptions augmentation_of(const AugmentationFlags& flags, bool of_
     options.jitter = {flags.color_jitter[0], flags.color_jitter[1], flags.color_jitter[2], flags.color_jitter[3]};
   }
   for (std::size_t c = 0; c < 3; ++c) {
-    options.fill[c] = nn::images::byte_of(std::clamp(on_device.mean[c], 0.0F, 1.0F));
+    options.fill[c] = lockstep::ops::images::byte_of(std::clamp(on_device.mean[c], 0.0F, 1.0F));
   }
   return options;
 }

@@ -11,7 +11,6 @@
 #include <vector>
 
 #include <lockstep/nn/data/packed/packed_tokens.hpp>
-#include <lockstep/nn/data/text/text_files.hpp>
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/fnv1a.hpp>
@@ -62,12 +61,8 @@ Corpus read_corpus(const std::string& path) {
   const bool own = path.empty();
   const std::string from = own ? LOCKSTEP_SOURCES : path;
   const std::string shown = (own ? "no --data FILE is given; the documents of lockstep, " : "--data ") + from;
-  lockstep::nn::TextFiles text =
-      own ? lockstep::nn::read_text(from, shown, {".md"}) : lockstep::nn::read_text(from, shown);
   return {.source = own ? "the documents of lockstep" : path,
-          .files = text.files,
-          .train = std::move(text.train),
-          .validation = std::move(text.validation)};
+          .text = own ? lockstep::nn::read_text(from, shown, {".md"}) : lockstep::nn::read_text(from, shown)};
 }
 
 TextWindows::TextWindows(const std::string& name, std::string text, std::int64_t length)
@@ -111,30 +106,26 @@ double histogram_bits(const lockstep::nn::Dataset& train, const lockstep::nn::Da
 namespace {
 
 /// "data: N tokens in 2 files to train on (M windows of 32), ...".
-TextData data_of(const std::string& data, std::shared_ptr<const lockstep::nn::TokenWindows> train,
-                 std::shared_ptr<const lockstep::nn::TokenWindows> validation, std::int64_t vocabulary) {
-  TextData text;
-  text.about =
-      concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"), " to train on (",
-             train->size(), " windows of ", train->fields()[0].shape[0], "), ", validation->tokens(), " in ",
-             counted(validation->files().size(), "file"), " for validation (", validation->size(), " windows)");
-  text.train = std::move(train);
-  text.validation = std::move(validation);
-  text.vocabulary = vocabulary;
-  text.unit = "token";
-  return text;
+TextData data_of(const std::string& data, const std::shared_ptr<const lockstep::nn::TokenWindows>& train,
+                 const std::shared_ptr<const lockstep::nn::TokenWindows>& validation, std::int64_t vocabulary) {
+  return {.train = train,
+          .validation = validation,
+          .vocabulary = vocabulary,
+          .unit = "token",
+          .about = concat(data, ": ", train->tokens(), " tokens in ", counted(train->files().size(), "file"),
+                          " to train on (", train->size(), " windows of ", train->fields()[0].shape[0], "), ",
+                          validation->tokens(), " in ", counted(validation->files().size(), "file"),
+                          " for validation (", validation->size(), " windows)")};
 }
 
 /// files: what the text was made of, empty where that is not known.
-TextData data_of(const std::string& source, const std::string& files, std::shared_ptr<const TextWindows> train,
-                 std::shared_ptr<const TextWindows> validation) {
-  TextData text;
-  text.about = concat(source, ": ", files, train->bytes(), " bytes to train on (", train->size(), " windows of ",
-                      train->fields()[0].shape[0], "), ", validation->bytes(), " for validation (", validation->size(),
-                      " windows)");
-  text.train = std::move(train);
-  text.validation = std::move(validation);
-  return text;
+TextData data_of(const std::string& source, const std::string& files, const std::shared_ptr<const TextWindows>& train,
+                 const std::shared_ptr<const TextWindows>& validation) {
+  return {.train = train,
+          .validation = validation,
+          .about = concat(source, ": ", files, train->bytes(), " bytes to train on (", train->size(), " windows of ",
+                          train->fields()[0].shape[0], "), ", validation->bytes(), " for validation (",
+                          validation->size(), " windows)")};
 }
 
 TextData open_tokens(const std::string& data, std::int64_t length, std::int64_t vocabulary) {
@@ -180,9 +171,10 @@ TextData open_text(const std::string& data, std::int64_t length, std::int64_t vo
                                   data.substr(std::min(word.size(), data.size())));
   }
   Corpus corpus = read_corpus(data);
-  const auto train = std::make_shared<TextWindows>(corpus.source + kTrainName, std::move(corpus.train), length);
-  return data_of(corpus.source, counted(corpus.files, "file") + ", ", train,
-                 std::make_shared<TextWindows>(corpus.source + kValidationName, std::move(corpus.validation), length));
+  const auto train = std::make_shared<TextWindows>(corpus.source + kTrainName, std::move(corpus.text.train), length);
+  return data_of(
+      corpus.source, counted(corpus.text.files, "file") + ", ", train,
+      std::make_shared<TextWindows>(corpus.source + kValidationName, std::move(corpus.text.validation), length));
 }
 
 double bits_of(double loss) {

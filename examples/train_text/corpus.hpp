@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include <lockstep/nn/data/dataset.hpp>
+#include <lockstep/nn/data/text/text_files.hpp>
 
 namespace train_text {
 
@@ -16,9 +17,7 @@ inline constexpr std::int64_t kBytes = 256;  ///< the vocabulary when a token is
 /// A text, cut in two: the last tenth is for validation.
 struct Corpus {
   std::string source;  ///< for people: where it came from
-  std::int64_t files = 0;
-  std::string train;
-  std::string validation;
+  lockstep::nn::TextFiles text;
 };
 
 /// A file or a folder, as of nn::read_text(). An empty path: the documents (*.md) of the sources that this program was

@@ -2,16 +2,15 @@
 // tokens.
 // --help explains the rest.
 #include <cstdint>
-#include <iomanip>
 #include <iostream>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <lockstep/app/training_program.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/units.hpp>
 
 #include "corpus.hpp"
 #include "options.hpp"
@@ -22,12 +21,6 @@ namespace {
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 using train_text::Options;
 using train_text::TextData;
-
-std::string bits_text(double bits) {
-  std::ostringstream text;
-  text << std::fixed << std::setprecision(3) << bits;
-  return text.str();
-}
 
 nn::Recipe recipe_of(const Options& o, const nn::Model& model, const TextData& text) {
   const double histogram = train_text::histogram_bits(*text.train, *text.validation, text.vocabulary);
@@ -40,7 +33,7 @@ nn::Recipe recipe_of(const Options& o, const nn::Model& model, const TextData& t
   recipe.model_text = concat("GPT, ", o.layers, o.layers == 1 ? " layer" : " layers", " of width ", o.width, " with ",
                              o.heads, o.heads == 1 ? " head" : " heads");
   recipe.about = {{"text", text.about},
-                  {"baseline", concat(bits_text(histogram), " bits a ", text.unit, ": validation by the ", text.unit,
+                  {"baseline", concat(digits(histogram, 3), " bits a ", text.unit, ": validation by the ", text.unit,
                                       " histogram of the text to train on")}};
   recipe.options["heads"] = std::to_string(o.heads);  // changes numbers, but no shape
   recipe.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},

@@ -1,5 +1,6 @@
 #include <lockstep/nn/batch/step_state.hpp>
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -19,15 +20,8 @@ Shape stored_input_shape(const Shape& logical) {
 }
 
 StateField input_field(InputKind kind) {
-  switch (kind) {
-    case InputKind::images:
-      return StateField::images;
-    case InputKind::tokens:
-      return StateField::tokens;
-    case InputKind::values:
-      break;
-  }
-  return StateField::values;
+  constexpr std::array kFields{StateField::images, StateField::values, StateField::tokens};
+  return kFields.at(static_cast<std::size_t>(kind));
 }
 
 std::string_view name_of(StateField field) {
@@ -104,19 +98,9 @@ namespace {
 
 /// The fields that one copy sends: all but the large ones.
 bool is_packed(StateField field) {
-  switch (field) {
-    case StateField::images:
-    case StateField::values:
-    case StateField::tokens:
-    case StateField::targets:
-    case StateField::weights:
-    case StateField::other_labels:
-    case StateField::shares:
-    case StateField::other_shares:
-      return false;
-    default:
-      return true;
-  }
+  using enum StateField;
+  constexpr std::array kLarge{images, values, tokens, targets, weights, other_labels, shares, other_shares};
+  return std::find(kLarge.begin(), kLarge.end(), field) == kLarge.end();
 }
 
 }  // namespace

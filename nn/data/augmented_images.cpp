@@ -1,8 +1,6 @@
 #include <lockstep/nn/data/augmented_images.hpp>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -10,11 +8,11 @@
 #include <vector>
 
 #include <lockstep/kernels/detail/image_placement.hpp>
+#include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/nn/data/detail/augmentation.hpp>
 #include <lockstep/nn/data/detail/deferred_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/images/auto_augment.hpp>
-#include <lockstep/nn/data/images/colour.hpp>
 #include <lockstep/nn/data/images/crop.hpp>
 #include <lockstep/nn/data/images/placement.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -33,7 +31,7 @@ struct Scratch {
   images::ResampleMemory resample;
   std::vector<std::uint8_t> bytes;
   std::vector<std::uint8_t> other;
-  std::vector<images::ColourChange> changes;
+  std::vector<ops::images::ColourChange> changes;
   std::vector<float> values;
 };
 Scratch& own_scratch() {
@@ -210,9 +208,9 @@ void AugmentedImages::read_placed(std::int64_t epoch, std::int64_t index, Image 
 void AugmentedImages::read_unmixed(std::int64_t epoch, std::int64_t index, Image image) const {
   read_placed(epoch, index, image);
   if (options_.jitter.any()) {
-    std::vector<images::ColourChange>& changes = own_scratch().changes;
+    std::vector<ops::images::ColourChange>& changes = own_scratch().changes;
     detail::draw_changes(options_.jitter, random_for(options_.seed, Draw::jitter, epoch, index), changes);
-    images::adjust_colours(changes, image, own_scratch().values);
+    ops::images::adjust_colours(changes, image, own_scratch().values);
   }
   if (options_.erase > 0) {
     const images::Extent size{images_->width(), images_->height()};
@@ -237,8 +235,8 @@ PicturePart AugmentedImages::read_part(std::int64_t epoch, std::int64_t index, b
   Random draws = random_for(options_.seed, Draw::crop, epoch, index);
   const images::Extent size{images_->width(), images_->height()};
   const images::View view = images::random_crop(size, size, *options_.crop, draws);
-  part.x = {view.x.begin, view.x.step, view.x.low, view.x.high};
-  part.y = {view.y.begin, view.y.step, view.y.low, view.y.high};
+  part.x = view.x;
+  part.y = view.y;
   return part;
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <utility>
 
 #include <lockstep/nn/data/detail/deferred_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>

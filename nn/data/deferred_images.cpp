@@ -4,7 +4,6 @@
 #include <vector>
 
 #include <lockstep/kernels/adjust_colours.hpp>
-#include <lockstep/kernels/erase_and_mix.hpp>
 #include <lockstep/kernels/resized_crop.hpp>
 #include <lockstep/nn/data/detail/augmentation.hpp>
 #include <lockstep/nn/data/detail/deferred_images.hpp>
@@ -62,23 +61,11 @@ void require_part(const ImageDataset& images, std::int64_t index, const PictureP
   require<UsageError>(file, picture, ": a file of ", part.file_bytes, " bytes, expected at most ", most_file);
 }
 
-ops::ColourKind kind_of(images::Colour colour) {
-  switch (colour) {
-    case images::Colour::brightness:
-      return ops::ColourKind::brightness;
-    case images::Colour::contrast:
-      return ops::ColourKind::contrast;
-    case images::Colour::saturation:
-      return ops::ColourKind::saturation;
-    case images::Colour::hue:
-      break;
-  }
-  return ops::ColourKind::hue;
-}
-
-void put_changes(std::span<const images::ColourChange> changes, std::span<double> work) {
+void put_changes(std::span<const ops::images::ColourChange> changes, std::span<double> work) {
+  using ops::ColourKind;
+  constexpr std::array kKinds{ColourKind::brightness, ColourKind::contrast, ColourKind::saturation, ColourKind::hue};
   for (std::size_t i = 0; i < changes.size(); ++i) {
-    work[WorkColumns::kChanges + 2 * i] = static_cast<double>(kind_of(changes[i].colour));
+    work[WorkColumns::kChanges + 2 * i] = static_cast<double>(kKinds.at(static_cast<std::size_t>(changes[i].colour)));
     work[WorkColumns::kChanges + 2 * i + 1] = changes[i].factor;
   }
 }
@@ -116,7 +103,7 @@ void DeferredImages::read_picture(std::optional<std::int64_t> epoch, std::int64_
     return;
   }
   if (options_.jitter.any()) {
-    thread_local std::vector<images::ColourChange> changes;
+    thread_local std::vector<ops::images::ColourChange> changes;
     draw_changes(options_.jitter, random_for(options_.seed, Draw::jitter, *epoch, index), changes);
     put_changes(changes, work);
   }

@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <filesystem>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -144,9 +145,7 @@ std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint6
   const auto rounded = static_cast<std::size_t>(std::llround(fraction * static_cast<double>(images)));
   const std::size_t count = images < 2 ? 0 : std::clamp<std::size_t>(rounded, 1, images - 1);
   std::vector<std::size_t> order(images);
-  for (std::size_t i = 0; i < images; ++i) {
-    order[i] = i;
-  }
+  std::iota(order.begin(), order.end(), std::size_t{0});
   std::vector<bool> test(images);
   Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // Permutation has 0, and 2 and more
   for (std::size_t i = 0; i < count; ++i) {

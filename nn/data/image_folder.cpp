@@ -1,16 +1,12 @@
 // Pictures in files, by folder or list: the two sets, and which files are damaged.
 
-#include <atomic>
-#include <exception>
 #include <iterator>
-#include <mutex>
 #include <string>
-#include <system_error>
-#include <thread>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include <lockstep/nn/data/detail/ahead.hpp>
 #include <lockstep/nn/data/detail/folder_list.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
@@ -18,7 +14,6 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
-#include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::nn {
 namespace {
@@ -48,25 +43,17 @@ class FolderPictures final : public detail::Pictures {
   std::vector<FolderFile> files_;
 };
 
-/// What a thread keeps between pictures.
-struct Scratch {
-  std::vector<std::uint8_t> file;
-  images::Picture picture;
-};
-
-/// What is wrong with a file; empty: nothing.
-std::string damage_of(const std::string& root, const std::string& name, Scratch& scratch) {
+/// What is wrong with a picture; empty: nothing.
+std::string damage_of(const std::string& root, const std::string& name) {
+  thread_local std::vector<std::uint8_t> file;
+  thread_local images::Picture picture;
   const std::string text = detail::shown(root, name);
-  try {
-    const images::Header header = detail::load_picture(root, name, text, scratch.file);
-    images::decode(scratch.file, text, header, 8, scratch.picture);  // all of the file, in the least time
-  } catch (const FileError&) {
-    throw;
-  } catch (const DataError& error) {
-    return error.what();
-  }
-  detail::keep_little(scratch.picture.pixels);
-  return {};
+  const std::string damage = detail::damage_in([&] {
+    const images::Header header = detail::load_picture(root, name, text, file);
+    images::decode(file, text, header, 8, picture);  // all of the file, in the least time
+  });
+  detail::keep_little(picture.pixels);
+  return damage;
 }
 
 /// A list may have a picture several times.
@@ -128,43 +115,15 @@ std::vector<DamagedImage> damaged_images(const DataOptions& options, int parts, 
   files.insert(files.end(), std::make_move_iterator(list.test.begin()), std::make_move_iterator(list.test.end()));
   keep_first_of_each(files);
   const Partition share = partition_of(static_cast<std::int64_t>(files.size()), parts, part);
-  std::vector<std::string> texts(static_cast<std::size_t>(share.count));
-  std::atomic<std::int64_t> next{0};
-  std::mutex mutex;
-  std::exception_ptr failed;
-  const auto check = [&] {
-    try {
-      Scratch scratch;
-      for (std::int64_t i = next++; i < share.count; i = next++) {
-        texts[static_cast<std::size_t>(i)] =
-            damage_of(list.root, files[static_cast<std::size_t>(share.begin + i)].name, scratch);
-      }
-    } catch (...) {
-      next = share.count;
-      const std::lock_guard lock(mutex);
-      failed = std::current_exception();
-    }
+  const auto name_of = [&](std::int64_t i) -> const std::string& {
+    return files[static_cast<std::size_t>(share.begin + i)].name;
   };
-  std::vector<std::thread> workers;
-  workers.reserve(static_cast<std::size_t>(threads));
-  for (int i = 1; i < threads; ++i) {
-    try {
-      workers.push_back(helper_thread(check));
-    } catch (const std::system_error&) {
-      break;  // no thread to be had: those that run do all
-    }
-  }
-  check();
-  for (std::thread& worker : workers) {
-    worker.join();
-  }
-  if (failed != nullptr) {
-    std::rethrow_exception(failed);
-  }
+  detail::Ahead<std::string> texts(share.count, threads,
+                                   [&](std::int64_t i) { return damage_of(list.root, name_of(i)); });
   std::vector<DamagedImage> damaged;
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    if (!texts[i].empty()) {
-      damaged.push_back({files[static_cast<std::size_t>(share.begin) + i].name, texts[i]});
+  for (std::int64_t i = 0; i < share.count; ++i) {
+    if (const std::string text = texts.take(); !text.empty()) {
+      damaged.push_back({name_of(i), text});
     }
   }
   return damaged;

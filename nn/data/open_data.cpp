@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <limits>
-#include <string>
 #include <system_error>
 
 #include <lockstep/nn/data/detail/sources.hpp>

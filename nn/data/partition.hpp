@@ -1,6 +1,9 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+
+#include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
 
@@ -13,6 +16,12 @@ struct Partition {
 /// Part `index` of [0, total), divided in order into `parts` parts whose sizes differ by at most 1: the first total mod
 /// parts have one more. Batches are divided so over ranks, a rank's share over micro-batches, and a batch over devices.
 /// UsageError unless total >= 0 and 0 <= index < parts.
-[[nodiscard]] Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index);
+[[nodiscard]] inline Partition partition_of(std::int64_t total, std::int64_t parts, std::int64_t index) {
+  require<UsageError>(total >= 0 && index >= 0 && index < parts, "part ", index, " of ", total, " in ", parts,
+                      " parts, expected nothing negative and an index below the number of parts");
+  const std::int64_t least = total / parts;
+  const std::int64_t larger = total % parts;
+  return {index * least + std::min(index, larger), least + (index < larger ? 1 : 0)};
+}
 
 }  // namespace lockstep::nn

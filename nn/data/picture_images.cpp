@@ -25,14 +25,6 @@ struct Scratch {
   images::ResampleMemory resample;
 };
 
-template <class T>
-void drop_much(std::vector<T>& memory) {
-  constexpr std::size_t kMostKept = std::size_t{1} << 25;
-  if (memory.capacity() * sizeof(T) > kMostKept) {
-    std::vector<T>().swap(memory);
-  }
-}
-
 Scratch& own_scratch() {
   thread_local Scratch scratch;
   return scratch;
@@ -40,9 +32,9 @@ Scratch& own_scratch() {
 
 /// A large picture does not keep its memory.
 void keep_little(Scratch& scratch) {
-  drop_much(scratch.file);
-  drop_much(scratch.picture.pixels);
-  drop_much(scratch.resample.rows);
+  detail::keep_little(scratch.file);
+  detail::keep_little(scratch.picture.pixels);
+  detail::keep_little(scratch.resample.rows);
 }
 
 }  // namespace
@@ -166,8 +158,8 @@ PicturePart PictureImages::read_part(std::optional<std::int64_t> epoch, std::int
                        .left = given.left,
                        .top = given.top,
                        .transposed = placed.transposed,
-                       .x = {placed.x.begin, placed.x.step, placed.x.low, placed.x.high},
-                       .y = {placed.y.begin, placed.y.step, placed.y.low, placed.y.high}};
+                       .x = placed.x,
+                       .y = placed.y};
   };
   if (keep_jpeg && !opened.decoded && opened.header.format == images::Format::jpeg &&
       opened.bytes.size() <= row.size() && opened.header.width * opened.header.height * 3 <= decoded_bytes() &&
@@ -213,14 +205,6 @@ int shrink_for(double step_x, double step_y) {
 images::Axis shrunk(const images::Axis& axis, int shrink, std::int64_t extent) {
   return {axis.begin / shrink, axis.step / shrink, axis.low / shrink,
           std::min((axis.high + shrink - 1) / shrink, extent)};
-}
-
-void keep_little(std::vector<std::uint8_t>& memory) {
-  drop_much(memory);
-}
-
-void keep_little(std::vector<float>& memory) {
-  drop_much(memory);
 }
 
 void require_decoders(const std::string& data) {

@@ -3,7 +3,6 @@
 #include <ostream>
 
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::nn {
 

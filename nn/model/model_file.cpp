@@ -8,7 +8,6 @@
 #include <string_view>
 #include <system_error>
 
-#include <lockstep/nn/model/checkpoint_files.hpp>
 #include <lockstep/nn/model/detail/gpt2_names.hpp>
 #include <lockstep/nn/model/detail/tensor_pieces.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -103,11 +102,7 @@ void read_fitting(const TensorFile& file, Context& context, ParameterSet& parame
 std::vector<ParameterSpec> head_of(const Model& model) {
   const std::vector<Node>& nodes = model.nodes();
   for (auto node = nodes.rbegin(); node != nodes.rend() && node->layer; ++node) {
-    std::vector<Shape> inputs;
-    for (const NodeId input : node->inputs) {
-      inputs.push_back(nodes[static_cast<std::size_t>(input.index)].shape);
-    }
-    std::vector<ParameterSpec> specs = node->layer->parameters(inputs);
+    std::vector<ParameterSpec> specs = node->layer->parameters(input_shapes(nodes, *node));
     if (!specs.empty()) {
       const std::vector<Model::Parameter> all = model.parameters();
       const bool shared = std::any_of(all.begin(), all.end(), [&](const Model::Parameter& parameter) {

@@ -19,6 +19,16 @@ bool fits(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
+/// "layer4.*=0.1", each behind the separator but the first.
+std::string rates_text(const ParameterGroups& groups, char separator) {
+  std::string text;
+  for (const ParameterGroups::Rate& rate : groups.rates) {
+    text += text.empty() ? "" : std::string(1, separator);
+    text += concat(rate.pattern, '=', exact_text(rate.factor));
+  }
+  return text;
+}
+
 }  // namespace
 
 ParameterGroups::Rate parse_rate(const std::string& text) {
@@ -66,12 +76,8 @@ std::string text_of(const ParameterGroups& groups) {
   if (groups.bias_weight_decay) {
     add("bias decay " + exact_text(*groups.bias_weight_decay));
   }
-  std::string rates;
-  for (const ParameterGroups::Rate& rate : groups.rates) {
-    rates += concat(' ', rate.pattern, '=', exact_text(rate.factor));
-  }
-  if (!rates.empty()) {
-    add("rates" + rates);
+  if (!groups.rates.empty()) {
+    add("rates " + rates_text(groups, ' '));
   }
   return text;
 }
@@ -85,13 +91,7 @@ void describe(Schema& schema, ParameterGroups& groups) {
       .add("bias_weight_decay", groups.bias_weight_decay, "decay of biases of other layers, instead of --weight-decay")
       .at_least(0)
       .instead_of("no_decay_norm");
-  const auto text = [&groups] {
-    std::string rates;
-    for (const ParameterGroups::Rate& rate : groups.rates) {
-      rates += concat(rates.empty() ? "" : ",", rate.pattern, '=', exact_text(rate.factor));
-    }
-    return rates;
-  };
+  const auto text = [&groups] { return rates_text(groups, ','); };
   const auto read = [&groups](const std::string& given) {
     groups.rates.clear();
     std::istringstream parts(given);

@@ -347,19 +347,6 @@ TensorView ParameterSet::add_counter(Context& context, const std::string& name) 
                        .saved_as = name,
                        .numbers = Numbers::counts});
 }
-std::vector<std::string> ParameterSet::counter_names() const {
-  std::vector<std::string> names;
-  for (const State& state : states_.all()) {
-    if (state.numbers == Numbers::counts && state.name == state.saved_as) {
-      names.push_back(state.name);
-    }
-  }
-  return names;
-}
-TensorView ParameterSet::counter(const std::string& name) const {
-  return states_.of(name).view;
-}
-
 TensorView ParameterSet::register_state(Context& context, const StateSpec& spec) {
   const auto taken = [&](bool is, const std::string& what) {
     require<StateError>(!is, "states: the name '", spec.name, "' is taken by ", what, ", expected another name");

@@ -127,8 +127,6 @@ class ParameterSet {
   [[nodiscard]] TensorView state(const std::string& name) const;
   /// A count of the optimizer, such as its updates: i64 (1) on the device, zero when made. Once per name (StateError).
   TensorView add_counter(Context& context, const std::string& name);
-  [[nodiscard]] std::vector<std::string> counter_names() const;
-  [[nodiscard]] TensorView counter(const std::string& name) const;
 
   /// The loss scale (nn/optim/loss_scale.hpp), of dtype(), and the number of consecutive updates that did not change
   /// it, i64: scalars on the device; not given without one.

@@ -1,6 +1,7 @@
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 
+#include <algorithm>
 #include <array>
 #include <functional>
 
@@ -79,11 +80,8 @@ Model resnet(int depth, std::int64_t classes, std::int64_t image, const Bottlene
                                         {50, true, {3, 4, 6, 3}},
                                         {101, true, {3, 4, 23, 3}},
                                         {152, true, {3, 8, 36, 3}}}};
-  const Kind* kind = nullptr;
-  for (const Kind& candidate : kKinds) {
-    kind = candidate.depth == depth ? &candidate : kind;
-  }
-  require<UsageError>(kind != nullptr, "resnet: depth is ", depth, ", expected 18, 34, 50, 101 or 152");
+  const auto* const kind = std::find_if(kKinds.begin(), kKinds.end(), [=](const Kind& k) { return k.depth == depth; });
+  require<UsageError>(kind != kKinds.end(), "resnet: depth is ", depth, ", expected 18, 34, 50, 101 or 152");
   constexpr std::int64_t kMost = 1 << 20;
   require<UsageError>(width.groups >= 1 && width.groups <= kMost && width.group_width >= 1 &&
                           width.group_width <= kMost &&

@@ -290,16 +290,6 @@ TEST(BenchLoader, PackedFilesBesideTheFolder) {
                                       "loader/packed/pixels/224/middle"}));
 }
 
-TEST(BenchInference, OneSize) {
-  const TemporaryFolder folder;
-  const Ended ended =
-      run(0, "bench_inference", "--iterations 3 --benchmark_filter=f64/n:2/ --benchmark_out=" + folder / "i.json");
-  ASSERT_EQ(ended.code, 0) << ended.output;
-  EXPECT_EQ(expect_results(read(folder / "i.json"), 1),
-            (std::vector<std::string>{"inference/f64/n:2/run", "inference/f64/n:2/exact", "inference/f64/n:2/plain"}));
-  EXPECT_EQ(ended.count("of plain loops"), 1) << ended.output;
-}
-
 // Every way of computing gives what plain loops give, or the program stops.
 TEST(BenchEmbedding, CasesAndGates) {
   const TemporaryFolder folder;

@@ -307,12 +307,12 @@ TEST(Corpus, TakesTextFilesInOrderAndCutsOffTheLastTenth) {
   put_file(folder / ".git/f.md", "hidden");
   put_file(folder / "build/g.md", "built");
   put_file(folder / "build/CMakeCache.txt", "built");
-  const train_text::Corpus corpus = train_text::read_corpus(folder.path());
+  const nn::TextFiles corpus = train_text::read_corpus(folder.path()).text;
   EXPECT_EQ(corpus.train, "012345678");
   EXPECT_EQ(corpus.validation, "9");
   EXPECT_EQ(corpus.files, 4);
-  EXPECT_EQ(train_text::read_corpus(folder / "b.txt").train, "23456");
-  EXPECT_GT(train_text::read_corpus("").files, 10) << "the documents of lockstep";
+  EXPECT_EQ(train_text::read_corpus(folder / "b.txt").text.train, "23456");
+  EXPECT_GT(train_text::read_corpus("").text.files, 10) << "the documents of lockstep";
 }
 
 /// What is packed of a source is the source: sizes, windows, fingerprints.

@@ -1,5 +1,5 @@
-/* A solver of the heat equation u_t = r (u_xx + u_yy) that learns its own update while it runs. main.cpp and main.F90
- * are the same program and print the same numbers.
+/* A solver of the heat equation u_t = r (u_xx + u_yy) that learns its own update while it runs. main.F90 is
+ * the same program, main.cpp is it without its proofs; all print the same numbers.
  *
  *   mpirun -np P heat2d        with any P the stencil [0 r 0; r 1-4r r; 0 r 0] is found, to the last digits; status 0
  *     --type f32               the network computes in f32

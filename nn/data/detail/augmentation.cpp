@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstddef>
 #include <cstring>
 #include <utility>
 
@@ -22,7 +21,7 @@ Random random_for(std::uint64_t seed, Draw draw, std::int64_t epoch, std::int64_
           static_cast<std::uint64_t>(index) | static_cast<std::uint64_t>(draw) << kIndexBits};
 }
 
-void draw_changes(const JitterOptions& options, Random random, std::vector<images::ColourChange>& changes) {
+void draw_changes(const JitterOptions& options, Random random, std::vector<ops::images::ColourChange>& changes) {
   std::array<int, 4> order{0, 1, 2, 3};
   for (std::size_t i = order.size(); i-- > 1;) {
     std::swap(order[i], order[random.below(static_cast<std::uint32_t>(i + 1))]);
@@ -35,13 +34,13 @@ void draw_changes(const JitterOptions& options, Random random, std::vector<image
   changes.clear();
   for (const int change : order) {
     if (change == 0 && options.brightness > 0) {
-      changes.push_back({images::Colour::brightness, brightness});
+      changes.push_back({ops::images::Colour::brightness, brightness});
     } else if (change == 1 && options.contrast > 0) {
-      changes.push_back({images::Colour::contrast, contrast});
+      changes.push_back({ops::images::Colour::contrast, contrast});
     } else if (change == 2 && options.saturation > 0) {
-      changes.push_back({images::Colour::saturation, saturation});
+      changes.push_back({ops::images::Colour::saturation, saturation});
     } else if (change == 3 && options.hue > 0) {
-      changes.push_back({images::Colour::hue, hue});
+      changes.push_back({ops::images::Colour::hue, hue});
     }
   }
 }

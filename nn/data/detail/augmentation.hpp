@@ -5,9 +5,9 @@
 #include <span>
 #include <vector>
 
+#include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/kernels/images/mix.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
-#include <lockstep/nn/data/images/colour.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
@@ -19,7 +19,7 @@ enum class Draw : std::uint64_t { placement = 0, crop = 1, jitter = 2, erase = 3
 [[nodiscard]] Random random_for(std::uint64_t seed, Draw draw, std::int64_t epoch, std::int64_t index);
 
 /// In the order in which they are made; at most one of each colour.
-void draw_changes(const JitterOptions& options, Random random, std::vector<images::ColourChange>& changes);
+void draw_changes(const JitterOptions& options, Random random, std::vector<ops::images::ColourChange>& changes);
 
 /// torchvision's RandomErasing; often none.
 [[nodiscard]] ops::images::Rectangle draw_erased(const images::Extent& size, double probability, Random random);

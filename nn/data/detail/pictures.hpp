@@ -13,6 +13,10 @@
 #include <lockstep/nn/data/images/resample.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 
+namespace lockstep::nn {
+struct PackedSample;  // nn/data/packed/packed_file.hpp
+}
+
 namespace lockstep::nn::detail {
 
 /// Pictures of any size, by index: in files, or packed. Immutable; any number of threads.
@@ -87,8 +91,13 @@ class PictureImages final : public ImageDataset {
 /// An axis of a picture that was decoded smaller, to `extent` pixels.
 [[nodiscard]] images::Axis shrunk(const images::Axis& axis, int shrink, std::int64_t extent);
 /// A large picture does not keep its memory.
-void keep_little(std::vector<std::uint8_t>& memory);
-void keep_little(std::vector<float>& memory);
+template <class T>
+void keep_little(std::vector<T>& memory) {
+  constexpr std::size_t kMostKept = std::size_t{1} << 25;
+  if (memory.capacity() * sizeof(T) > kMostKept) {
+    std::vector<T>().swap(memory);
+  }
+}
 
 /// UsageError in a build without the libraries. data: "folder:DIR", "list:FILE".
 void require_decoders(const std::string& data);
@@ -106,5 +115,10 @@ void require_decoders(const std::string& data);
 /// Reads a file of a FolderList and what its beginning says.
 [[nodiscard]] images::Header load_picture(const std::string& root, const std::string& name, const std::string& text,
                                           std::vector<std::uint8_t>& bytes);
+
+/// The header of a packed JPEG or PNG file, whose bytes PackedFile::read() gave. `text`: text_of() it. DataError when
+/// the picture has another size than the index says. UnsupportedError in a build without the libraries.
+[[nodiscard]] images::Header packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
+                                           const std::string& text);
 
 }  // namespace lockstep::nn::detail

@@ -1,7 +1,6 @@
 // libpng reports errors by a function that must not return. It jumps back into guarded(), so nothing with a destructor
 // may live in a body that guarded() runs.
 
-#include <algorithm>
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>
@@ -10,6 +9,7 @@
 
 #include <png.h>
 
+#include <lockstep/nn/data/images/encode.hpp>
 #include <lockstep/nn/data/images/formats.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
@@ -140,6 +140,22 @@ void decode_png(std::span<const std::uint8_t> file, const std::string& name, Pic
     }
     png_read_end(png, nullptr);
   });
+}
+
+std::string encode_png(const Picture& picture) {
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<png_uint_32>(picture.width);
+  image.height = static_cast<png_uint_32>(picture.height);
+  image.format = PNG_FORMAT_RGB;
+  std::string file;
+  png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(image);
+  file.resize(bytes);
+  const int written = png_image_write_to_memory(&image, file.data(), &bytes, 0, picture.pixels.data(), 0, nullptr);
+  require<UsageError>(written != 0, "a PNG of ", picture.width, " x ", picture.height, " pixels: libpng says '",
+                      image.message, "'");
+  file.resize(bytes);
+  return file;
 }
 
 }  // namespace lockstep::nn::images

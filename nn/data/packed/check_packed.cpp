@@ -1,32 +1,70 @@
 #include <lockstep/nn/data/packed/check_packed.hpp>
 
 #include <algorithm>
-#include <exception>
+#include <span>
 #include <utility>
 
+#include <lockstep/nn/data/detail/ahead.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
-#include <lockstep/nn/data/packed/ahead.hpp>
-#include <lockstep/nn/data/packed/detail/packed_header.hpp>
+#include <lockstep/nn/data/detail/token_ids.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn {
 namespace {
 
-/// Of a few samples.
-struct Checked {
-  std::int64_t damaged = 0;
-  std::vector<std::string> texts{};
-  std::uint64_t bytes = 0;
-  std::exception_ptr failed{};
-  [[nodiscard]] static std::size_t held() { return 0; }
+/// The largest id of a part of a file of tokens, as far as it is known.
+struct Largest {
+  std::size_t part = 0;
+  std::uint32_t id = 0;
+  std::int64_t at = 0;  ///< its first place in the part
 };
 
+/// Of a few samples, or of a block.
+struct Checked {
+  std::vector<std::string> damage{};
+  std::uint64_t bytes = 0;
+  std::vector<Largest> largest{};  ///< of each part that has ids in the block
+
+  /// Notes what is wrong with a sample or block, by the DataError of work().
+  template <class Work>
+  void note(Work&& work) {
+    if (std::string text = detail::damage_in(std::forward<Work>(work)); !text.empty()) {
+      damage.push_back(std::move(text));
+    }
+  }
+};
+
+/// check(begin, end) in threads for all that progress counts, `together` at a time, and take(checked) in order.
+template <class Check, class Take>
+PackedCheck check_all(PackProgress progress, std::int64_t together, int threads, std::size_t most,
+                      const std::function<void(const PackProgress&)>& report, Check check, Take take) {
+  detail::require_threads(threads);
+  const auto end_of = [together, all = progress.all](std::int64_t i) { return std::min(all, (i + 1) * together); };
+  const std::int64_t parts = (progress.all + together - 1) / together;
+  detail::Ahead<Checked> checked(parts, threads, [&](std::int64_t i) { return check(i * together, end_of(i)); });
+  PackedCheck found;
+  for (std::int64_t i = 0; i < parts; ++i) {
+    Checked part = checked.take();
+    found.damaged += static_cast<std::int64_t>(part.damage.size());
+    for (std::string& text : part.damage) {
+      if (found.texts.size() < most) {
+        found.texts.push_back(std::move(text));
+      }
+    }
+    take(part);
+    progress.done = end_of(i);
+    progress.bytes += part.bytes;
+    report(progress);
+  }
+  return found;
+}
+
 /// The samples [begin, end).
-Checked check(const PackedFile& file, std::int64_t begin, std::int64_t end, bool decode, std::size_t most) {
+Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t end, bool decode) {
   thread_local images::Picture picture;
   Checked found;
-  for (std::int64_t i = begin; i < end && found.failed == nullptr; ++i) {
-    try {
+  for (std::int64_t i = begin; i < end; ++i) {
+    found.note([&] {
       const auto bytes = file.read(i);
       found.bytes += bytes.size();
       if (decode) {
@@ -34,18 +72,43 @@ Checked check(const PackedFile& file, std::int64_t begin, std::int64_t end, bool
         const images::Header header = detail::packed_header(file.sample(i), bytes, text);
         images::decode(bytes, text, header, 8, picture);  // all of the file, in the least time
       }
-    } catch (const FileError&) {
-      found.failed = std::current_exception();
-    } catch (const DataError& error) {
-      ++found.damaged;
-      if (found.texts.size() < most) {
-        found.texts.emplace_back(error.what());
-      }
-    } catch (...) {
-      found.failed = std::current_exception();
-    }
+    });
   }
   detail::keep_little(picture.pixels);
+  return found;
+}
+
+/// first: id of each part, counted over all parts.
+std::vector<Largest> largest_in(std::span<const std::byte> bytes, std::int64_t begin, const PackedTokens& file,
+                                std::span<const std::int64_t> first) {
+  thread_local std::vector<std::int32_t> ids;
+  const auto width = static_cast<std::uint64_t>(file.width());
+  ids.resize(bytes.size() / width);
+  (void)detail::widen_ids(bytes.data(), width, detail::kLargestId + 1, ids);
+  const std::int64_t end = begin + static_cast<std::int64_t>(ids.size());
+  std::vector<Largest> found;
+  auto part = static_cast<std::size_t>(std::upper_bound(first.begin(), first.end(), begin) - first.begin()) - 1;
+  for (std::int64_t from = begin; from < end; ++part) {
+    const std::int64_t to = std::min(end, first[part] + file.parts()[part].size);
+    const auto those =
+        std::span(ids).subspan(static_cast<std::size_t>(from - begin), static_cast<std::size_t>(to - from));
+    const auto most = std::max_element(those.begin(), those.end(), [](std::int32_t a, std::int32_t b) {
+      return static_cast<std::uint32_t>(a) < static_cast<std::uint32_t>(b);
+    });
+    found.push_back({part, static_cast<std::uint32_t>(*most), from - first[part] + (most - those.begin())});
+    from = to;
+  }
+  return found;
+}
+
+Checked check_tokens(const PackedTokens& file, std::int64_t block, std::span<const std::int64_t> first) {
+  Checked found;
+  found.note([&] {
+    const auto bytes = file.read_block(block);
+    found.bytes = bytes.size();
+    const auto ids = static_cast<std::int64_t>(PackedTokens::kBlockBytes) / file.width();
+    found.largest = largest_in(bytes, block * ids, file, first);
+  });
   return found;
 }
 
@@ -54,28 +117,38 @@ Checked check(const PackedFile& file, std::int64_t begin, std::int64_t end, bool
 PackedCheck check_packed(const PackedFile& file, int threads, std::size_t most,
                          const std::function<void(const PackProgress&)>& report) {
   constexpr std::int64_t kTogether = 16;
-  detail::require_threads(threads);
-  PackedCheck all;
-  all.decoded = file.store() == PackedStore::files && images::available();
-  PackProgress progress{.all = file.train_size() + file.test_size()};
-  const std::int64_t parts = (progress.all + kTogether - 1) / kTogether;
-  detail::Ahead<Checked> checked(parts, threads, [&](std::int64_t i) {
-    return check(file, i * kTogether, std::min(progress.all, (i + 1) * kTogether), all.decoded, most);
-  });
-  for (std::int64_t i = 0; i < parts; ++i) {
-    Checked part = checked.take();
-    if (part.failed != nullptr) {
-      std::rethrow_exception(part.failed);
-    }
-    all.damaged += part.damaged;
-    for (std::string& text : part.texts) {
-      if (all.texts.size() < most) {
-        all.texts.push_back(std::move(text));
-      }
-    }
-    progress.done = std::min(progress.all, (i + 1) * kTogether);
-    progress.bytes += part.bytes;
-    report(progress);
+  const bool decode = file.store() == PackedStore::files && images::available();
+  PackedCheck all = check_all(
+      {.all = file.train_size() + file.test_size()}, kTogether, threads, most, report,
+      [&](std::int64_t begin, std::int64_t end) { return check_pictures(file, begin, end, decode); },
+      [](const Checked&) {});
+  all.decoded = decode;
+  return all;
+}
+
+PackedCheck check_packed(const PackedTokens& file, int threads, std::size_t most,
+                         const std::function<void(const PackProgress&)>& report) {
+  std::vector<std::int64_t> first;
+  std::int64_t ids = 0;
+  for (const PackedPart& part : file.parts()) {
+    first.push_back(ids);
+    ids += part.size;
+  }
+  std::vector<Largest> largest(file.parts().size());
+  PackedCheck all = check_all(
+      {.all = file.blocks(), .what = "blocks"}, 1, threads, most, report,
+      [&](std::int64_t block, std::int64_t) { return check_tokens(file, block, first); },
+      [&](const Checked& block) {
+        for (const Largest& found : block.largest) {
+          Largest& known = largest[found.part];
+          known = found.id > known.id ? found : known;
+        }
+      });
+  for (std::size_t i = 0; i < largest.size() && all.damaged == 0; ++i) {
+    const PackedPart& told = file.parts()[i];
+    require<DataError>(largest[i].id == static_cast<std::uint32_t>(told.largest) && largest[i].at == told.largest_at,
+                       file.text_of(i), ": its largest id is ", largest[i].id, " at ", largest[i].at, ", expected ",
+                       told.largest, " at ", told.largest_at, ", as the index has it");
   }
   return all;
 }

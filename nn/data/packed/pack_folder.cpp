@@ -1,16 +1,13 @@
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 
 #include <algorithm>
-#include <exception>
 #include <filesystem>
-#include <iterator>
 #include <system_error>
-#include <utility>
 
+#include <lockstep/nn/data/detail/ahead.hpp>
 #include <lockstep/nn/data/detail/folder_list.hpp>
 #include <lockstep/nn/data/detail/packed_frame.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
-#include <lockstep/nn/data/packed/ahead.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
@@ -29,7 +26,6 @@ struct Prepared {
   std::vector<std::uint8_t> bytes{};
   bool resized = false;
   std::string damage{};
-  std::exception_ptr failed{};
   [[nodiscard]] std::size_t held() const { return bytes.size(); }
 };
 
@@ -51,13 +47,13 @@ void resize_to(std::int64_t shorter, const images::Picture& picture, const image
   out.resized = true;
 }
 
-/// Reads and decodes a file. Damage and failures stand in the result.
+/// Reads and decodes a file. Damage stands in the result.
 Prepared prepare(const PackOptions& options, const std::string& root, const std::string& name, std::int32_t label) {
   thread_local images::Picture picture;
   thread_local images::ResampleMemory memory;
   Prepared made;
   const std::string text = detail::shown(root, name);
-  try {
+  made.damage = detail::damage_in([&] {
     const images::Header header = detail::load_picture(root, name, text, made.bytes);
     made.sample = {label, header.width, header.height, header.orientation, header.format == images::Format::jpeg, name};
     if (options.store == PackedStore::files) {
@@ -71,13 +67,7 @@ Prepared prepare(const PackOptions& options, const std::string& root, const std:
       images::decode(made.bytes, text, header, 1, picture);
       made.bytes.assign(picture.pixels.begin(), picture.pixels.end());
     }
-  } catch (const FileError&) {
-    made.failed = std::current_exception();
-  } catch (const DataError& error) {
-    made.damage = error.what();
-  } catch (...) {
-    made.failed = std::current_exception();
-  }
+  });
   detail::keep_little(picture.pixels);
   detail::keep_little(memory.rows);
   return made;
@@ -151,9 +141,6 @@ PackSummary FolderPack::write(const std::function<void(const PackProgress&)>& re
   detail::FolderList packed{.classes = static_cast<int>(class_names_.size())};
   for (std::int64_t i = 0; i < all; ++i) {
     const Prepared made = pictures.take();
-    if (made.failed != nullptr) {
-      std::rethrow_exception(made.failed);
-    }
     const auto& [name, label] = files_[static_cast<std::size_t>(i)];
     if (made.damage.empty()) {
       writer.add(i >= train_, made.sample, made.bytes);

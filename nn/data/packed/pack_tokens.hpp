@@ -4,7 +4,6 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include <lockstep/nn/data/packed/packed_file.hpp>
 #include <lockstep/nn/data/packed/packed_tokens.hpp>

@@ -5,10 +5,8 @@
 
 #include <lockstep/nn/data/detail/pictures.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
-#include <lockstep/nn/data/packed/detail/packed_header.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::nn::detail {
 namespace {

@@ -24,21 +24,18 @@ void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& na
     desc.norm = {};
   }
   const auto plan = plan_conv_pass(b, name + " forward", desc, ops::ConvPass::forward);
-  const SlotId scratch = b.scratch(plan->workspace_bytes());
-  if (plan->serves_norm()) {
-    const SlotId sums = b.statistics(name + ".sums", {2, desc.out_channels});
-    b.call(kind + " forward_with_sums " + plan->choice(), {x, weight, shift}, {y, sums, scratch}, desc.flops(),
-           [=](Context& context, const Frame& frame) {
-             ops::conv2d_for_norm(context, *plan, frame[x], frame[weight], frame[y], frame[scratch],
-                                  {.sums = frame[sums], .shift = frame[shift]});
-           });
-    b.leave_sums(sums);
-  } else {
-    b.call(kind + " forward " + plan->choice(), {x, weight, bias}, {y, scratch}, desc.flops(),
-           [=](Context& context, const Frame& frame) {
-             ops::conv2d(context, *plan, frame[x], frame[weight], frame[bias], frame[y], frame[scratch]);
-           });
+  if (!plan->serves_norm()) {
+    append_pass(b, kind + " forward", plan, x, weight, bias, y);
+    return;
   }
+  const SlotId scratch = b.scratch(plan->workspace_bytes());
+  const SlotId sums = b.statistics(name + ".sums", {2, desc.out_channels});
+  b.call(kind + " forward_with_sums " + plan->choice(), {x, weight, shift}, {y, sums, scratch}, desc.flops(),
+         [=](Context& context, const Frame& frame) {
+           ops::conv2d_for_norm(context, *plan, frame[x], frame[weight], frame[y], frame[scratch],
+                                {.sums = frame[sums], .shift = frame[shift]});
+         });
+  b.leave_sums(sums);
 }
 
 /// Appends the data gradient of a convolution that does what the norm of its input offers.
@@ -127,26 +124,13 @@ void ConvLayer::plan(PlanBuilder& builder) const {
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
     // The weight gradient first: its bucket can start while the data gradient is computed.
-    const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
-    ops::ConvDesc pass_desc = desc;
-    if (dweight.wanted()) {
-      pass_desc.grad_mode = dweight.mode;
-      b.beside([&] {
-        const auto plan = plan_conv_pass(b, name() + " backward_weights", pass_desc, ops::ConvPass::backward_weights);
-        const SlotId scratch = b.scratch(plan->workspace_bytes());
-        b.call(kind() + " backward_weights " + plan->choice(), {x, dy}, {dweight.slot, scratch}, desc.flops(),
-               [=](Context& context, const Frame& frame) {
-                 ops::conv2d(context, *plan, frame[x], frame[dy], {}, frame[dweight.slot], frame[scratch]);
-               });
-      });
-    }
+    append_weight_gradient(b, *this, desc, x, dy);
     if (options_.bias) {
-      const GradientTarget dbias = b.parameter_gradient(name() + ".bias");
-      const Shape rows{desc.y_shape().numel() / channels_, channels_};
-      b.reduce_rows(dy, rows, dbias);
+      b.reduce_rows(dy, {desc.y_shape().numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
     }
     SlotId addend;
     const OfferedNorm* const norm = b.offered_norm(addend);
+    ops::ConvDesc pass_desc = desc;
     std::shared_ptr<const ops::ConvPlan> data_plan;
     if (norm != nullptr) {  // which takes every gradient apart: this pass overwrites
       pass_desc.grad_mode = ops::GradMode::overwrite;
@@ -166,12 +150,8 @@ void ConvLayer::plan(PlanBuilder& builder) const {
       if (data_plan == nullptr) {
         data_plan = plan_conv_pass(b, name() + " backward_data", pass_desc, ops::ConvPass::backward_data);
       }
-      const SlotId data_scratch = b.scratch(data_plan->workspace_bytes());
       const SlotId before = dx.mode == ops::GradMode::accumulate ? dx.slot : SlotId{};
-      b.call(kind() + " backward_data " + data_plan->choice(), {dy, weight, before}, {dx.slot, data_scratch},
-             desc.flops(), [=](Context& context, const Frame& frame) {
-               ops::conv2d(context, *data_plan, frame[dy], frame[weight], {}, frame[dx.slot], frame[data_scratch]);
-             });
+      append_pass(b, kind() + " backward_data", data_plan, dy, weight, {}, dx.slot, before);
     }
   });
 }

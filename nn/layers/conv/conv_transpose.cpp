@@ -96,14 +96,8 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   const SlotId weight = builder.weight(name() + ".weight");
   const Shape shape = desc.x_shape();
   SlotId y = builder.activation(name(), shape);
-  {
-    const auto plan = plan_conv_pass(builder, name() + " forward", desc, ops::ConvPass::backward_data);
-    const SlotId scratch = builder.scratch(plan->workspace_bytes());
-    builder.call(kind() + " forward " + plan->choice(), {x, weight}, {y, scratch}, desc.flops(),
-                 [=](Context& context, const Frame& frame) {
-                   ops::conv2d(context, *plan, frame[x], frame[weight], {}, frame[y], frame[scratch]);
-                 });
-  }
+  append_pass(builder, kind() + " forward",
+              plan_conv_pass(builder, name() + " forward", desc, ops::ConvPass::backward_data), x, weight, {}, y);
   if (options_.bias) {  // the gradient pass adds none
     const SlotId bias = builder.parameter(name() + ".bias");
     const SlotId product = y;
@@ -117,31 +111,15 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
     // The weight gradient first: its bucket can start while the data gradient is computed.
-    const GradientTarget dweight = b.parameter_gradient(name() + ".weight");
-    if (dweight.wanted()) {
-      ops::ConvDesc weights = desc;
-      weights.grad_mode = dweight.mode;
-      b.beside([&] {
-        const auto plan = plan_conv_pass(b, name() + " backward_weights", weights, ops::ConvPass::backward_weights);
-        const SlotId scratch = b.scratch(plan->workspace_bytes());
-        b.call(kind() + " backward_weights " + plan->choice(), {dy, x}, {dweight.slot, scratch}, desc.flops(),
-               [=](Context& context, const Frame& frame) {
-                 ops::conv2d(context, *plan, frame[dy], frame[x], {}, frame[dweight.slot], frame[scratch]);
-               });
-      });
-    }
+    append_weight_gradient(b, *this, desc, dy, x);
     if (options_.bias) {
       b.reduce_rows(dy, {shape.numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
     }
     const GradientTarget dx = b.input_gradient(0, {}, false);  // the forward pass of a convolution does not add
     if (dx.wanted()) {
       const auto plan = plan_conv_pass(b, name() + " backward_data", desc, ops::ConvPass::forward);
-      const SlotId scratch = b.scratch(plan->workspace_bytes());
       const SlotId made = padded ? b.activation("d(" + name() + ".x)", desc.y_shape()) : dx.slot;
-      b.call(kind() + " backward_data " + plan->choice(), {dy, weight}, {made, scratch}, desc.flops(),
-             [=](Context& context, const Frame& frame) {
-               ops::conv2d(context, *plan, frame[dy], frame[weight], {}, frame[made], frame[scratch]);
-             });
+      append_pass(b, kind() + " backward_data", plan, dy, weight, {}, made);
       if (padded) {
         b.call("subsample_pad forward", {made}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
           ops::subsample_pad_forward(context, 1, frame[made], frame[dx.slot]);

@@ -3,8 +3,7 @@
 #include <lockstep/kernels/batch_norm_given.hpp>
 #include <lockstep/kernels/batch_norm_pool.hpp>
 #include <lockstep/kernels/reduce.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
@@ -237,9 +236,7 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
 
 /// Appends the norm's output. added: the coefficients of a residual that is the input of a norm; or none.
 SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
-  const Shape shape = b.batched(b.input_shape());
-  // Backward reads x, not y; so only without backward may y take the place of x.
-  const SlotId y = !b.training() && b.may_overwrite_input() ? b.alias(n.x, name, shape) : b.activation(name, shape);
+  const SlotId y = output_like_input(b, name, /*reads_input=*/true);
   if (fused) {
     b.call_together("batch_norm fused_forward",
                     {n.x, n.valid, n.weight, n.bias, n.running_mean, n.running_var, n.residual},

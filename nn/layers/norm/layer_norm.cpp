@@ -1,6 +1,5 @@
 #include <lockstep/kernels/layer_norm.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
@@ -28,17 +27,14 @@ class LayerNormLayer final : public Layer {
     const SlotId x = builder.input();
     const SlotId weight = builder.parameter(name() + ".weight");
     const SlotId bias = builder.parameter(name() + ".bias");
-    const Shape shape = builder.batched(builder.input_shape());
-    const Shape rows{shape.numel() / shape.back()};
+    const Shape rows{builder.batched(builder.input_shape()).numel() / builder.input_shape().back()};
     SlotId mean;
     SlotId inv_std;
     if (builder.training()) {
       mean = builder.statistics(name() + ".mean", rows);
       inv_std = builder.statistics(name() + ".inv_std", rows);
     }
-    // Backward reads x, not y; so only without backward may y take the place of x.
-    const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
-                                                                          : builder.activation(name(), shape);
+    const SlotId y = output_like_input(builder, name(), /*reads_input=*/true);
     builder.call("layer_norm forward", {x, weight, bias}, {y, mean, inv_std}, 0,
                  [=](Context& context, const Frame& frame) {
                    ops::layer_norm_forward(context, frame[x], frame[weight], frame[bias], epsilon, frame[y],

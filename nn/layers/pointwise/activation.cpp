@@ -1,6 +1,5 @@
 #include <lockstep/kernels/activation.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 
 namespace lockstep::nn {
 
@@ -17,23 +16,16 @@ class ActivationLayer final : public Layer {
   [[nodiscard]] bool backward_reads_output() const override { return false; }
   void plan(PlanBuilder& builder) const override {
     const SlotId x = builder.input();
-    const Shape shape = builder.batched(builder.input_shape());
     const ops::Activation function = function_;
-    // Backward reads x, not y; so only without backward may y take the place of x.
-    const SlotId y = !builder.training() && builder.may_overwrite_input() ? builder.alias(x, name(), shape)
-                                                                          : builder.activation(name(), shape);
+    const SlotId y = output_like_input(builder, name(), /*reads_input=*/true);
     builder.call(kind() + " forward", {x}, {y}, 0, [=](Context& context, const Frame& frame) {
       ops::activation_forward(context, function, frame[x], frame[y]);
     });
     builder.set_output(y);
-    builder.on_backward([=, this](PlanBuilder& b) {
-      const SlotId dy = b.output_gradients()[0];
-      const GradientTarget dx = b.input_gradient(0, dy, false);
-      if (dx.wanted()) {
-        b.call(kind() + " backward", {x, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-          ops::activation_backward(context, function, frame[x], frame[dy], frame[dx.slot]);
-        });
-      }
+    on_input_gradient(builder, /*in_place=*/true, [=, this](PlanBuilder& b, SlotId dy, SlotId dx) {
+      b.call(kind() + " backward", {x, dy}, {dx}, 0, [=](Context& context, const Frame& frame) {
+        ops::activation_backward(context, function, frame[x], frame[dy], frame[dx]);
+      });
     });
   }
 

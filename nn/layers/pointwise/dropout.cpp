@@ -1,6 +1,5 @@
 #include <lockstep/kernels/dropout.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 #include <lockstep/runtime/base/units.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
@@ -31,13 +30,11 @@ class DropoutLayer final : public Layer {
 
 void DropoutLayer::plan(PlanBuilder& builder) const {
   const SlotId x = builder.input();
-  const Shape shape = builder.batched(builder.input_shape());
-  const bool in_place = builder.may_overwrite_input();
-  if (!builder.training() && in_place) {
+  if (!builder.training() && builder.may_overwrite_input()) {
     builder.set_output(x);
     return;
   }
-  const SlotId y = in_place ? builder.alias(x, name(), shape) : builder.activation(name(), shape);
+  const SlotId y = output_like_input(builder, name(), /*reads_input=*/false);
   builder.set_output(y);
   if (!builder.training()) {  // the next layer may overwrite y, and x has other readers
     builder.call("copy", {x}, {y}, 0, [=](Context& context, const Frame& frame) { copy(context, frame[x], frame[y]); });
@@ -49,14 +46,10 @@ void DropoutLayer::plan(PlanBuilder& builder) const {
   builder.call("dropout forward", {x, ids, epoch}, {y}, 0, [=](Context& context, const Frame& frame) {
     ops::dropout(context, desc, frame[ids], frame[epoch], frame[x], frame[y]);
   });
-  builder.on_backward([=](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
-    const GradientTarget dx = b.input_gradient(0, dy, false);
-    if (dx.wanted()) {
-      b.call("dropout backward", {dy, ids, epoch}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-        ops::dropout(context, desc, frame[ids], frame[epoch], frame[dy], frame[dx.slot]);
-      });
-    }
+  on_input_gradient(builder, /*in_place=*/true, [=](PlanBuilder& b, SlotId dy, SlotId dx) {
+    b.call("dropout backward", {dy, ids, epoch}, {dx}, 0, [=](Context& context, const Frame& frame) {
+      ops::dropout(context, desc, frame[ids], frame[epoch], frame[dy], frame[dx]);
+    });
   });
 }
 

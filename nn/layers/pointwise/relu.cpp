@@ -1,6 +1,5 @@
 #include <lockstep/kernels/relu.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 
 namespace lockstep::nn {
 
@@ -16,19 +15,13 @@ class ReluLayer final : public Layer {
 
 void ReluLayer::plan(PlanBuilder& builder) const {
   const SlotId x = builder.input();
-  const Shape shape = builder.batched(builder.input_shape());
-  const SlotId y = builder.may_overwrite_input() ? builder.alias(x, name(), shape) : builder.activation(name(), shape);
+  const SlotId y = output_like_input(builder, name(), /*reads_input=*/false);
   builder.call("relu forward", {x}, {y}, 0,
                [=](Context& context, const Frame& frame) { ops::relu_forward(context, frame[x], frame[y]); });
   builder.set_output(y);
-  builder.on_backward([=](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
-    const GradientTarget dx = b.input_gradient(0, dy, false);
-    if (dx.wanted()) {
-      b.call("relu backward", {y, dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-        ops::relu_backward(context, frame[y], frame[dy], frame[dx.slot]);
-      });
-    }
+  on_input_gradient(builder, /*in_place=*/true, [=](PlanBuilder& b, SlotId dy, SlotId dx) {
+    b.call("relu backward", {y, dy}, {dx}, 0,
+           [=](Context& context, const Frame& frame) { ops::relu_backward(context, frame[y], frame[dy], frame[dx]); });
   });
 }
 

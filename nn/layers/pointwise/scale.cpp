@@ -2,8 +2,7 @@
 
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/kernels/scale.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
 namespace lockstep::nn {
@@ -28,8 +27,7 @@ class ScaleLayer final : public Layer {
 
 void ScaleLayer::plan(PlanBuilder& builder) const {
   const SlotId x = builder.input();
-  const Shape shape = builder.batched(builder.input_shape());
-  const SlotId y = builder.may_overwrite_input() ? builder.alias(x, name(), shape) : builder.activation(name(), shape);
+  const SlotId y = output_like_input(builder, name(), /*reads_input=*/false);
   const SlotId factor = builder.statistics(name() + ".factor", Shape{});
   const auto scaled = [=, value = factor_](SlotId by, SlotId from, SlotId to) {
     return [=](Context& context, const Frame& frame) {
@@ -39,13 +37,9 @@ void ScaleLayer::plan(PlanBuilder& builder) const {
   };
   builder.call("scale forward", {x}, {y, factor}, 0, scaled(factor, x, y), 2);
   builder.set_output(y);
-  builder.on_backward([=, this](PlanBuilder& b) {
-    const SlotId dy = b.output_gradients()[0];
-    const GradientTarget dx = b.input_gradient(0, dy, false);
-    if (dx.wanted()) {
-      const SlotId again = b.statistics("d(" + name() + ").factor", Shape{});
-      b.call("scale backward", {dy}, {dx.slot, again}, 0, scaled(again, dy, dx.slot), 2);
-    }
+  on_input_gradient(builder, /*in_place=*/true, [=, this](PlanBuilder& b, SlotId dy, SlotId dx) {
+    const SlotId again = b.statistics("d(" + name() + ").factor", Shape{});
+    b.call("scale backward", {dy}, {dx, again}, 0, scaled(again, dy, dx), 2);
   });
 }
 

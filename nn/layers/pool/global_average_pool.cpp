@@ -1,6 +1,5 @@
 #include <lockstep/kernels/average_pool2d.hpp>
-#include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/plan/plan_builder.hpp>
+#include <lockstep/nn/layers/detail/one_input.hpp>
 
 namespace lockstep::nn {
 
@@ -31,14 +30,10 @@ class GlobalAveragePoolLayer final : public Layer {
       ops::global_average_pool_forward(context, frame[x].reshape(images), frame[y]);
     });
     builder.set_output(y);
-    builder.on_backward([=](PlanBuilder& b) {
-      const SlotId dy = b.output_gradients()[0];
-      const GradientTarget dx = b.input_gradient(0, {}, false);
-      if (dx.wanted()) {
-        b.call("global_average_pool backward", {dy}, {dx.slot}, 0, [=](Context& context, const Frame& frame) {
-          ops::global_average_pool_backward(context, frame[dy], frame[dx.slot].reshape(images));
-        });
-      }
+    on_input_gradient(builder, /*in_place=*/false, [=](PlanBuilder& b, SlotId dy, SlotId dx) {
+      b.call("global_average_pool backward", {dy}, {dx}, 0, [=](Context& context, const Frame& frame) {
+        ops::global_average_pool_backward(context, frame[dy], frame[dx].reshape(images));
+      });
     });
   }
 };

@@ -130,7 +130,7 @@ void tensors(Input input) {
   for (std::int64_t i = 0; i < squares.numel(); ++i) {
     check(values[i] >= 0, "a square of ", values[i]);
   }
-  const std::int64_t steps = *static_cast<const std::int64_t*>(parameters.counter("step").data);
+  const std::int64_t steps = *static_cast<const std::int64_t*>(parameters.state("step").data);
   check(steps >= 0 && steps <= std::int64_t{1} << 53, steps, " updates");
   nn::save_state(folder() / "again", saved.context, parameters);
   (void)nn::load_state(folder() / "again", saved.context, parameters);

@@ -16,9 +16,9 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/kernels/augment.hpp>
+#include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
-#include <lockstep/nn/data/images/colour.hpp>
 #include <lockstep/nn/data/images/encode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 #include <lockstep/nn/data/loader.hpp>
@@ -53,13 +53,13 @@ TEST(Colours, AreTorchvisions) {
     for (const std::uint8_t byte : kColours) {
       values.push_back(static_cast<float>(byte) / 255.0F);
     }
-    const images::Colour colour = item.change == "brightness"   ? images::Colour::brightness
-                                  : item.change == "contrast"   ? images::Colour::contrast
-                                  : item.change == "saturation" ? images::Colour::saturation
-                                                                : images::Colour::hue;
-    const images::ColourChange change{colour, item.factor};
+    const ops::images::Colour colour = item.change == "brightness"   ? ops::images::Colour::brightness
+                                       : item.change == "contrast"   ? ops::images::Colour::contrast
+                                       : item.change == "saturation" ? ops::images::Colour::saturation
+                                                                     : ops::images::Colour::hue;
+    const ops::images::ColourChange change{colour, item.factor};
     std::vector<float> memory;
-    images::adjust_colours(std::span(&change, 1), std::span(values), memory);
+    ops::images::adjust_colours(std::span(&change, 1), std::span(values), memory);
     ASSERT_EQ(values.size(), item.expected.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       EXPECT_FALSE(!(std::abs(values[i] - item.expected[i]) <= 2e-6F))
@@ -181,7 +181,7 @@ TEST(AugmentedImages, ArePlacedAsTheDeviceDoesIt) {
                    TensorView(std::span(image), {1, 7, 10, 3}), TensorView(std::span(&id, 1), {1}),
                    TensorView(std::span(&epoch, 1), Shape{}), {}, TensorView(std::span(out), {1, 7, 10, 3}));
       Bytes expected(out.size());
-      std::transform(out.begin(), out.end(), expected.begin(), images::byte_of);
+      std::transform(out.begin(), out.end(), expected.begin(), ops::images::byte_of);
       ASSERT_EQ(image_of(set, epoch, id), expected) << id << " in epoch " << epoch;
     }
   }

@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/data/images/colour.hpp>
+#include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/plain_colours.hpp"
@@ -18,6 +18,10 @@ namespace {
 
 using Values = std::vector<float>;
 using Bytes = std::vector<std::uint8_t>;
+using ops::images::adjust_colours;
+using ops::images::byte_of;
+using ops::images::Colour;
+using ops::images::ColourChange;
 using Changes = std::vector<ColourChange>;
 
 Values plain(const Changes& changes, Values values) {

@@ -280,7 +280,7 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
           RunIdentity identity;
           identity.options = options;
           (void)resume_checkpoint(dir, trainer, control, identity, progress);
-          EXPECT_EQ(trainer.parameters().counter("step").span<std::int64_t>()[0], 2);
+          EXPECT_EQ(trainer.parameters().state("step").span<std::int64_t>()[0], 2);
         });
   };
   expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
@@ -323,7 +323,7 @@ TEST_F(TrainerTest, ARuleOfOnesOwnGoesOnUnderItsName) {
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
           (void)resume_if_there(path("run/last"), trainer, control, nn::identity_of(trainer));
-          EXPECT_EQ(trainer.parameters().counter("step").span<std::int64_t>()[0], 2);
+          EXPECT_EQ(trainer.parameters().state("step").span<std::int64_t>()[0], 2);
         });
   };
   EXPECT_EQ(resume(still), comm::none_failed(1));

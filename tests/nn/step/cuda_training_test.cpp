@@ -240,8 +240,10 @@ Outcome outcome_of(Trainer& trainer) {
   for (const std::string& name : set.state_names()) {
     outcome.bits[name] = bytes_of(context, set.state(name));
   }
-  for (const std::string& name : set.counter_names()) {
-    outcome.bits[name] = bytes_of(context, set.counter(name));
+  for (const State& state : set.states().all()) {
+    if (state.numbers == Numbers::counts) {
+      outcome.bits[state.name] = bytes_of(context, state.view);
+    }
   }
   if (const State* factors = set.states().find("compression factors")) {
     outcome.bits["factors"] = bytes_of(context, factors->view);

@@ -1,9 +1,6 @@
 #include <lockstep/nn/layers/conv/detail/conv_passes.hpp>
 
 #include <cmath>
-#include <utility>
-
-#include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
 
@@ -39,6 +36,27 @@ std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const 
   return builder.planned(desc.norm.wanted ? key + " beside a norm" : key, [&](const std::string& choice) {
     return ops::plan_conv2d(builder.context(), desc, pass, for_norm ? "reference:norm" : choice);
   });
+}
+
+void append_pass(PlanBuilder& builder, const std::string& call, const std::shared_ptr<const ops::ConvPlan>& plan,
+                 SlotId a, SlotId b, SlotId bias, SlotId out, SlotId before) {
+  const SlotId scratch = builder.scratch(plan->workspace_bytes());
+  builder.call(call + ' ' + plan->choice(), {a, b, bias, before}, {out, scratch}, plan->desc().flops(),
+               [=](Context& context, const Frame& frame) {
+                 ops::conv2d(context, *plan, frame[a], frame[b], frame[bias], frame[out], frame[scratch]);
+               });
+}
+
+void append_weight_gradient(PlanBuilder& builder, const Layer& layer, ops::ConvDesc desc, SlotId x, SlotId dy) {
+  const GradientTarget dweight = builder.parameter_gradient(layer.name() + ".weight");
+  if (dweight.wanted()) {
+    desc.grad_mode = dweight.mode;
+    builder.beside([&] {
+      append_pass(builder, layer.kind() + " backward_weights",
+                  plan_conv_pass(builder, layer.name() + " backward_weights", desc, ops::ConvPass::backward_weights), x,
+                  dy, {}, dweight.slot);
+    });
+  }
 }
 
 std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t first, std::int64_t second,

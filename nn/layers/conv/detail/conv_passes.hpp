@@ -8,6 +8,7 @@
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/nn/layers/conv_options.hpp>
 #include <lockstep/nn/model/layer.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
 
 namespace lockstep::nn {
 
@@ -25,6 +26,11 @@ namespace lockstep::nn {
 [[nodiscard]] std::shared_ptr<const ops::ConvPlan> plan_conv_pass(PlanBuilder& builder, const std::string& key,
                                                                   const ops::ConvDesc& desc, ops::ConvPass pass);
 
+/// Appends a pass: out = plan(a, b) + bias. before: `out`, where the pass adds to it.
+void append_pass(PlanBuilder& builder, const std::string& call, const std::shared_ptr<const ops::ConvPlan>& plan,
+                 SlotId a, SlotId b, SlotId bias, SlotId out, SlotId before = {});
+/// Appends the gradient of the weight of the layer, where it is wanted: of a pass that reads x and dy.
+void append_weight_gradient(PlanBuilder& builder, const Layer& layer, ops::ConvDesc desc, SlotId x, SlotId dy);
 /// The parameters of both kinds: `first` is the logical first extent of the weight, behind which `second` channels and
 /// the kernel's extents follow.
 [[nodiscard]] std::vector<ParameterSpec> conv_parameters(const std::string& name, std::int64_t first,

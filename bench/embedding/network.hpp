@@ -15,7 +15,7 @@
 #include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-// What bench_inference and bench_embedding time: an MLP 4-32-32-1 with tanh, as column physics in a climate code has
+// What bench_embedding times: an MLP 4-32-32-1 with tanh, as column physics in a climate code has
 // them.
 
 namespace lockstep::bench {
@@ -113,8 +113,6 @@ class Network {
     };
   }
 
-  /// Weight, bias of each layer, in their logical shapes.
-  [[nodiscard]] const std::vector<std::vector<T>>& weights() const { return weights_; }
   [[nodiscard]] const std::vector<T>& result() const { return out_; }  ///< (n, 1), of what was run last
 
  private:
@@ -130,7 +128,7 @@ class Network {
   std::vector<T> out_;      // (n, 1)
   std::vector<T> hidden1_;  // (n, kHidden)
   std::vector<T> hidden2_;
-  std::vector<std::vector<T>> weights_;
+  std::vector<std::vector<T>> weights_;  // weight, bias of each layer, in their logical shapes
   std::unique_ptr<nn::Inference> inference_;
   std::unique_ptr<nn::StepState> state_;
   std::unique_ptr<nn::Plan> plan_;

@@ -3,15 +3,19 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/machine/cpu_binding.hpp>
 
 namespace lockstep::nn::detail {
@@ -22,22 +26,32 @@ inline void require_threads(int threads) {
   require<UsageError>(threads >= 1 && threads <= kMost, "threads are ", threads, ", expected 1 to ", kMost);
 }
 
+/// What is wrong with a file, by the DataError of work(); empty: nothing. A FileError, where the system is the reason,
+/// passes.
+template <class Work>
+std::string damage_in(Work&& work) {
+  try {
+    work();
+  } catch (const FileError&) {
+    throw;
+  } catch (const DataError& error) {
+    return error.what();
+  }
+  return {};
+}
+
 /// Threads that make items [0, count) ahead of the caller, who takes them in order: a few for each thread, and no more
-/// when those that wait hold 1 GiB. `make` does not throw. Item::held(): bytes.
+/// when those that wait hold 1 GiB. Item::held(): bytes, where items have many.
 template <class Item>
 class Ahead {
  public:
-  /// std::system_error when the system gives no thread at all.
   Ahead(std::int64_t count, int threads, std::function<Item(std::int64_t)> make)
       : count_(count), ahead_(std::int64_t{4} * threads), make_(std::move(make)) {
     for (int i = 0; i < threads; ++i) {
       try {
         threads_.push_back(helper_thread([this] { work(); }));
-      } catch (const std::system_error&) {  // the system has no more: those that there are do the work
-        if (threads_.empty()) {
-          throw;
-        }
-        break;
+      } catch (const std::system_error&) {
+        break;  // the system has no more: those that there are do the work, else the caller
       }
     }
   }
@@ -54,17 +68,41 @@ class Ahead {
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
+  /// Throws what `make` has thrown for the item.
   Item take() {
+    if (threads_.empty()) {
+      return make_(taken_++);
+    }
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ready_.count(taken_) > 0; });
-    Item item = std::move(ready_.extract(taken_++).mapped());
-    held_ -= item.held();
+    Made made = std::move(ready_.extract(taken_++).mapped());
+    held_ -= made.held;
     lock.unlock();
     changed_.notify_all();
-    return item;
+    if (made.failed != nullptr) {
+      std::rethrow_exception(made.failed);
+    }
+    return *std::move(made.item);
   }
 
  private:
+  struct Made {
+    std::optional<Item> item{};
+    std::exception_ptr failed{};
+    std::size_t held = 0;
+  };
+  [[nodiscard]] Made attempt(std::int64_t index) const noexcept {
+    Made made;
+    try {
+      made.item.emplace(make_(index));
+      if constexpr (requires(const Item& item) { item.held(); }) {
+        made.held = made.item->held();
+      }
+    } catch (...) {
+      made.failed = std::current_exception();
+    }
+    return made;
+  }
   void work() {
     constexpr std::size_t kMostHeld = std::size_t{1} << 30;
     std::unique_lock lock(mutex_);
@@ -78,9 +116,9 @@ class Ahead {
       }
       const std::int64_t i = next_++;
       lock.unlock();
-      Item item = make_(i);
+      Made item = attempt(i);
       lock.lock();
-      held_ += item.held();
+      held_ += item.held;
       ready_.emplace(i, std::move(item));
       changed_.notify_all();
     }
@@ -94,7 +132,7 @@ class Ahead {
   std::int64_t next_ = 0;   ///< not begun
   std::int64_t taken_ = 0;  ///< by the caller
   std::size_t held_ = 0;    ///< bytes in ready_
-  std::map<std::int64_t, Item> ready_;
+  std::map<std::int64_t, Made> ready_;
   std::vector<std::thread> threads_;
 };
 

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <string>
+
+#include <lockstep/nn/layers/model_builder.hpp>
+#include <lockstep/nn/plan/plan_builder.hpp>
+
+namespace lockstep::nn {
+
+// What layers of one input have in common.
+
+/// The slot of an output of the input's shape: in the memory of the input where nobody needs that any more.
+/// reads_input: in backward, so that only without one the output may take the place of the input.
+[[nodiscard]] inline SlotId output_like_input(PlanBuilder& builder, const std::string& name, bool reads_input) {
+  const Shape shape = builder.batched(builder.input_shape());
+  const bool in_place = builder.may_overwrite_input() && !(reads_input && builder.training());
+  return in_place ? builder.alias(builder.input(), name, shape) : builder.activation(name, shape);
+}
+
+/// Appends append(builder, dy, dx) to backward where the gradient of the input is wanted. in_place: dx may take the
+/// memory of dy.
+template <class Append>
+void on_input_gradient(PlanBuilder& builder, bool in_place, Append append) {
+  builder.on_backward([=](PlanBuilder& b) {
+    const SlotId dy = b.output_gradients()[0];
+    const GradientTarget dx = b.input_gradient(0, in_place ? dy : SlotId{}, false);
+    if (dx.wanted()) {
+      append(b, dy, dx.slot);
+    }
+  });
+}
+
+}  // namespace lockstep::nn
