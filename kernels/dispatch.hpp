@@ -68,9 +68,11 @@ using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 
 /// In a contract, inside of namespace backend: declares the overloads of `op` for the host's and the GPU's backend,
 /// with its arguments.
+// NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared
 #define LOCKSTEP_BACKENDS(op)                  \
   OnContext<CpuContext, decltype(ops::op)> op; \
   OnContext<CudaContext, decltype(ops::op)> op
+// NOLINTEND(bugprone-macro-parentheses)
 
 namespace detail {
 // Every build declares the CUDA overloads of the library's ops. A build without CUDA does not define them, and compiles

@@ -113,6 +113,8 @@ class Network {
     };
   }
 
+  /// Weight, bias of each layer, in their logical shapes.
+  [[nodiscard]] const std::vector<std::vector<T>>& weights() const { return weights_; }
   [[nodiscard]] const std::vector<T>& result() const { return out_; }  ///< (n, 1), of what was run last
 
  private:
@@ -128,7 +130,7 @@ class Network {
   std::vector<T> out_;      // (n, 1)
   std::vector<T> hidden1_;  // (n, kHidden)
   std::vector<T> hidden2_;
-  std::vector<std::vector<T>> weights_;  // weight, bias of each layer, in their logical shapes
+  std::vector<std::vector<T>> weights_;
   std::unique_ptr<nn::Inference> inference_;
   std::unique_ptr<nn::StepState> state_;
   std::unique_ptr<nn::Plan> plan_;

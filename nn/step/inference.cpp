@@ -205,5 +205,8 @@ void Inference::run(std::span<const SampleView> in, std::span<const SampleView> 
 std::int64_t Inference::max_batch() const {
   return impl_->max_batch;
 }
+std::size_t Inference::bytes() const {
+  return impl_->workspace.bytes() + impl_->state.bytes() + impl_->out.bytes();
+}
 
 }  // namespace lockstep::nn

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -55,6 +56,7 @@ class Inference {
   void run(std::span<const SampleView> in, std::span<const SampleView> out);
 
   [[nodiscard]] std::int64_t max_batch() const;
+  [[nodiscard]] std::size_t bytes() const;  ///< workspace, input and output, without the plans' own memory
 
  private:
   struct Impl;

@@ -73,9 +73,6 @@ void launch(Input input) {
     check(confirmed.rank == rank && confirmed.size == size, "MPI's rank is not taken");
     check_place(confirmed);
   });
-  (void)accepts<UsageError>([&] {
-    check_place(comm::detect_launch(environment, {.rank = rank, .size = size, .local_rank = rank, .local_size = size}));
-  });
 }
 
 }  // namespace lockstep::fuzz
