@@ -270,8 +270,20 @@ void RunFiles::write_event(const std::string& name, Json::Object fields) {
   }
 }
 void RunFiles::write_evaluation(const Json& evaluation) {
-  if (console_) {
-    replace_text(concat(folder(), '/', kEvaluation), evaluation.text() + "\n");
+  if (!console_) {
+    return;
+  }
+  const std::string text = evaluation.text() + "\n";
+  const std::string before = folder();
+  try {
+    replace_text(concat(before, '/', kEvaluation), text);
+  } catch (const WriteError&) {
+    const std::string now = folder();
+    if (now == before) {
+      throw;
+    }
+    remove_cut_files(now, kEvaluation);  // somebody moved the folder between the two steps of the writer
+    replace_text(concat(now, '/', kEvaluation), text);
   }
 }
 void RunFiles::on_end(int exit_code, const RunResult& result) {

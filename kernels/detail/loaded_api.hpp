@@ -19,8 +19,10 @@ template <class Function>
   return function;
 }
 /// A member of an Api, a struct that begins with `const SharedLibrary* from = nullptr;`: a pointer to a function.
+// NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared
 #define LOCKSTEP_FUNCTION(member, function) \
   decltype(&::function) member = ::lockstep::ops::detail::function_of<decltype(&::function)>(from, #function)
+// NOLINTEND(bugprone-macro-parentheses)
 
 /// Api: the functions that are used.
 template <class Api>

@@ -235,8 +235,8 @@ PicturePart AugmentedImages::read_part(std::int64_t epoch, std::int64_t index, b
   Random draws = random_for(options_.seed, Draw::crop, epoch, index);
   const images::Extent size{images_->width(), images_->height()};
   const images::View view = images::random_crop(size, size, *options_.crop, draws);
-  part.x = view.x;
-  part.y = view.y;
+  part.x = {view.x.begin, view.x.step, view.x.low, view.x.high};
+  part.y = {view.y.begin, view.y.step, view.y.low, view.y.high};
   return part;
 }
 

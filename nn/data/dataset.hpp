@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include <lockstep/kernels/images/resample.hpp>
 #include <lockstep/nn/batch/batch.hpp>
 
 namespace lockstep::nn {
@@ -107,7 +106,12 @@ struct DatasetInfo {
 /// A picture that is not resized yet, and how it becomes an image.
 struct PicturePart {
   /// As kernels/resized_crop.hpp says: an axis of the whole picture, as it is stored.
-  using Axis = ops::images::Axis;
+  struct Axis {
+    double begin = 0;
+    double step = 1;
+    std::int64_t low = 0;
+    std::int64_t high = 0;
+  };
   std::int64_t width = 0;  ///< pixels that are given: those from (top, left) of the picture on
   std::int64_t height = 0;
   std::int64_t left = 0;

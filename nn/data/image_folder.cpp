@@ -48,7 +48,7 @@ std::string damage_of(const std::string& root, const std::string& name) {
   thread_local std::vector<std::uint8_t> file;
   thread_local images::Picture picture;
   const std::string text = detail::shown(root, name);
-  const std::string damage = detail::damage_in([&] {
+  std::string damage = detail::damage_in([&] {
     const images::Header header = detail::load_picture(root, name, text, file);
     images::decode(file, text, header, 8, picture);  // all of the file, in the least time
   });

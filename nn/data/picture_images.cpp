@@ -158,8 +158,8 @@ PicturePart PictureImages::read_part(std::optional<std::int64_t> epoch, std::int
                        .left = given.left,
                        .top = given.top,
                        .transposed = placed.transposed,
-                       .x = placed.x,
-                       .y = placed.y};
+                       .x = {placed.x.begin, placed.x.step, placed.x.low, placed.x.high},
+                       .y = {placed.y.begin, placed.y.step, placed.y.low, placed.y.high}};
   };
   if (keep_jpeg && !opened.decoded && opened.header.format == images::Format::jpeg &&
       opened.bytes.size() <= row.size() && opened.header.width * opened.header.height * 3 <= decoded_bytes() &&
