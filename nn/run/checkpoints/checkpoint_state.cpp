@@ -241,7 +241,7 @@ std::string checkpoint_folder(const std::string& path) {
   if (!std::filesystem::is_regular_file(file, ignored)) {
     return path;
   }
-  const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
+  std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
   for (const CheckpointFile& known : kCheckpointFiles) {
     if (known.is_model && file.filename() == known.name && is_checkpoint(folder)) {
       return folder;

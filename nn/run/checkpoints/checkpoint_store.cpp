@@ -174,7 +174,7 @@ void CheckpointStore::remove() const {
 }
 
 std::string meant_checkpoint(const std::string& path) {
-  const std::string meant = path.empty() ? "" : plain(path);
+  std::string meant = path.empty() ? "" : plain(path);
   if (meant.empty() || meant == "/" || find_folder(meant) != meant || is_checkpoint(meant)) {
     return meant;
   }
