@@ -28,8 +28,10 @@ Function driver_function(const char* name, Device device) {
 }
 
 /// A member or variable `name`, a function of the driver. Needs a Device `device` in sight.
+// NOLINTBEGIN(bugprone-macro-parentheses): names
 #define LOCKSTEP_DRIVER_FUNCTION(name, function) \
   decltype(&function) name = ::lockstep::cuda::driver_function<decltype(&function)>(#function, device)
+// NOLINTEND(bugprone-macro-parentheses)
 
 /// "CUDA_ERROR_OUT_OF_MEMORY".
 [[nodiscard]] std::string driver_error(CUresult status, Device device);
