@@ -90,11 +90,11 @@ class RunFiles final : public RunObserver {
   }
   void lock(const std::string& folder);
   void make(const std::string& folder, bool append);
+  void write_config();
+  void write_resumed();
   std::string folder_;
   std::chrono::seconds longest_wait_{0};
   int descriptor_ = -1;  ///< of the folder: it stays the same wherever the folder goes
-  void write_config();
-  void write_resumed();
   Json config_;
   std::optional<Resumed> resumed_;  ///< as long as it is not written
   std::string found_last_;          ///< of resumed_->from_another: last/ as it was

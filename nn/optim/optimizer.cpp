@@ -13,6 +13,7 @@
 #include <lockstep/nn/optim/detail/rule.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/schema.hpp>
+#include <lockstep/runtime/base/text.hpp>
 
 namespace lockstep::nn {
 
@@ -50,7 +51,7 @@ constexpr std::array kRules{
 constexpr RuleTraits kOwn{.name = {}, .make = make_own};
 
 /// "sgd, lars or muon": the names, with `last` before the last one.
-std::string joined(const std::vector<std::string_view>& names, std::string_view last) {
+std::string listed(const std::vector<std::string_view>& names, std::string_view last) {
   std::string text;
   for (std::size_t i = 0; i < names.size(); ++i) {
     text += concat(i == 0 ? "" : i + 1 == names.size() ? last : ", ", names[i]);
@@ -61,7 +62,7 @@ std::string joined(const std::vector<std::string_view>& names, std::string_view 
 std::string all_names() {
   std::vector<std::string_view> names(kRules.size());
   std::transform(kRules.begin(), kRules.end(), names.begin(), [](const RuleTraits& rule) { return rule.name; });
-  return joined(names, " or ");
+  return listed(names, " or ");
 }
 
 }  // namespace
@@ -85,7 +86,7 @@ std::string rules_with(bool RuleTraits::*trait, std::string_view last) {
       names.push_back(rule.name);
     }
   }
-  return joined(names, last);
+  return listed(names, last);
 }
 
 std::string_view name_of(OptimizerKind kind) {
@@ -149,7 +150,7 @@ std::string text_of(const OptimizerOptions& options, const ParameterSet& paramet
   add(options.clip_value > 0, "gradients clipped at ", options.clip_value);
   add(options.loss_scale.scales(), "loss scale ", text_of(options.loss_scale));
   add(options.skip_non_finite, "steps that are not finite skipped");
-  return joined({parts.begin(), parts.end()}, ", ");
+  return joined(parts, ", ");
 }
 
 Optimizer::Optimizer(Context& context, ParameterSet& parameters, const OptimizerOptions& options,

@@ -142,7 +142,7 @@ std::vector<comm::GradientRange> gradient_ranges(const ParameterSet& set) {
   return ranges;
 }
 
-struct TrainStep::Impl : TrainStep::Counts {
+struct TrainStep::Impl {
   Impl(Context& ctx, const StepRanks* several, const Model& model, const TrainStepOptions& o)
       : alone(several == nullptr ? comm::LocalGroup(1).communicator(0) : nullptr),
         context(ctx),
@@ -416,11 +416,6 @@ struct TrainStep::Impl : TrainStep::Counts {
     samples = 0;
   }
 
-  [[nodiscard]] Shown shown() {
-    return {*this,          ranks.grad.size(), context,  parameters, plans.train,
-            plans.evaluate, choices,           *reducer, optimizer,  graphs.obstacle()};
-  }
-
   std::unique_ptr<comm::Communicator> alone;  ///< of one rank
   Context& context;
   StepRanks ranks;
@@ -448,9 +443,12 @@ struct TrainStep::Impl : TrainStep::Counts {
   StepGraphs graphs;
   Choices choices;  ///< of all plans
   StepAverage average;
-  double samples = 0;            ///< of the step that has begun, of this rank
-  Batch given;                   ///< of add() and update() with fields
-  std::vector<Metrics> trained;  ///< one, or one for each virtual rank
+  std::int64_t steps = 0;         ///< TrainStep::steps()
+  std::int64_t added = 0;         ///< TrainStep::added()
+  std::int64_t microbatches = 0;  ///< TrainStep::microbatches()
+  double samples = 0;             ///< of the step that has begun, of this rank
+  Batch given;                    ///< of add() and update() with fields
+  std::vector<Metrics> trained;   ///< one, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;
   Event drained;  ///< of synchronize()
@@ -459,10 +457,10 @@ struct TrainStep::Impl : TrainStep::Counts {
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)
-    : impl_(std::make_unique<Impl>(context, nullptr, model, options)), shown_(impl_->shown()) {}
+    : impl_(std::make_unique<Impl>(context, nullptr, model, options)) {}
 
 TrainStep::TrainStep(Context& context, const StepRanks& ranks, const Model& model, const TrainStepOptions& options)
-    : impl_(std::make_unique<Impl>(context, &ranks, model, options)), shown_(impl_->shown()) {}
+    : impl_(std::make_unique<Impl>(context, &ranks, model, options)) {}
 
 TrainStep::~TrainStep() = default;
 
@@ -611,6 +609,51 @@ std::size_t TrainStep::spans_of_a_step() const {
          6 * impl_->buckets.buckets.size() + 4;
 }
 
+std::int64_t TrainStep::steps() const {
+  return impl_->steps;
+}
+std::int64_t TrainStep::added() const {
+  return impl_->added;
+}
+std::int64_t TrainStep::microbatches() const {
+  return impl_->microbatches;
+}
+int TrainStep::ranks() const {
+  return impl_->ranks.grad.size();
+}
+int TrainStep::steps_under_way() const {
+  return impl_->context.stream().is_inline() ? 0 : 2;
+}
+TensorView TrainStep::register_state(const StateSpec& spec) {
+  return impl_->parameters.register_state(impl_->context, spec);
+}
+ParameterSet& TrainStep::parameters() {
+  return impl_->parameters;
+}
+const Plan& TrainStep::train_plan() const {
+  return impl_->plans.train;
+}
+const Plan& TrainStep::evaluation_plan() const {
+  return impl_->plans.evaluate;
+}
+const StepLayout& TrainStep::layout() const {
+  return impl_->plans.train.layout();
+}
+const Choices& TrainStep::choices() const {
+  return impl_->choices;
+}
+comm::GradientReducer& TrainStep::reducer() {
+  return *impl_->reducer;
+}
+Optimizer& TrainStep::optimizer() {
+  return impl_->optimizer;
+}
+Context& TrainStep::context() {
+  return impl_->context;
+}
+const std::string& TrainStep::graph_obstacle() const {
+  return impl_->graphs.obstacle();
+}
 MemoryResource& TrainStep::host_memory() {
   return impl_->pipeline.host_memory();
 }

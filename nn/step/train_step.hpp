@@ -88,11 +88,11 @@ class TrainStep {
   [[nodiscard]] StepLoss loss();
   /// The same after waiting for all steps.
   [[nodiscard]] StepLoss wait_loss();
-  [[nodiscard]] std::int64_t steps() const { return shown_.counts.steps; }  ///< updates made
-  [[nodiscard]] std::int64_t added() const { return shown_.counts.added; }  ///< micro-batches since the last update
+  [[nodiscard]] std::int64_t steps() const;  ///< updates made
+  [[nodiscard]] std::int64_t added() const;  ///< micro-batches since the last update
   /// Of all steps, on this rank; with virtual ranks, on one of them. They number samples without ids.
-  [[nodiscard]] std::int64_t microbatches() const { return shown_.counts.microbatches; }
-  [[nodiscard]] int ranks() const { return shown_.ranks; }  ///< ranks that train together
+  [[nodiscard]] std::int64_t microbatches() const;
+  [[nodiscard]] int ranks() const;  ///< ranks that train together
   /// Further arenas of gradients that the tree of virtual ranks takes, and their bytes.
   [[nodiscard]] std::int64_t tree_arenas() const;
   [[nodiscard]] std::size_t tree_bytes() const;
@@ -121,14 +121,14 @@ class TrainStep {
   [[nodiscard]] std::span<const Metrics> metrics_of(std::int64_t step);
   /// Steps that may be enqueued but not complete when update() returns: 0 when they run in the calling thread, else 2.
   /// metrics_of() has the steps before them.
-  [[nodiscard]] int steps_under_way() const { return shown_.context.stream().is_inline() ? 0 : 2; }
+  [[nodiscard]] int steps_under_way() const;
 
   /// Adds a state of the program's own, after which it is a part of what the step broadcasts, compares, saves and loads
   /// (ParameterSet::register_state()). On all ranks alike: saving compares the lists, a broadcast does not, as it has
   /// no communicator for texts. Before the first one compare parameters().states().text()
   /// (comm::require_same_on_all_ranks()), as Trainer::start() does; a rank that lacks a state would leave the others
   /// waiting.
-  TensorView register_state(const StateSpec& spec) { return shown_.parameters.register_state(shown_.context, spec); }
+  TensorView register_state(const StateSpec& spec);
   /// Sends one rank's parameters, optimizer state (with zero1 each rank keeps its own) and statistics to all ranks.
   /// What a compression has not sent stays each rank's own.
   void broadcast(int root = 0);
@@ -154,18 +154,18 @@ class TrainStep {
   [[nodiscard]] SpanRecorder* recorder() const;       ///< that one, or the step's own for a tool; nullptr: none
   [[nodiscard]] std::size_t spans_of_a_step() const;  ///< at most
 
-  [[nodiscard]] ParameterSet& parameters() { return shown_.parameters; }
-  [[nodiscard]] const Plan& train_plan() const { return shown_.train; }
-  [[nodiscard]] const Plan& evaluation_plan() const { return shown_.evaluate; }
-  [[nodiscard]] const StepLayout& layout() const { return shown_.train.layout(); }
+  [[nodiscard]] ParameterSet& parameters();
+  [[nodiscard]] const Plan& train_plan() const;
+  [[nodiscard]] const Plan& evaluation_plan() const;
+  [[nodiscard]] const StepLayout& layout() const;
   /// Library choices of all plans, for PlanOptions::choices of a later run (nn/plan/microbatch_plans.hpp).
-  [[nodiscard]] const Choices& choices() const { return shown_.choices; }
-  [[nodiscard]] comm::GradientReducer& reducer() { return shown_.reducer; }
-  [[nodiscard]] Optimizer& optimizer() { return shown_.optimizer; }
-  [[nodiscard]] Context& context() { return shown_.context; }
+  [[nodiscard]] const Choices& choices() const;
+  [[nodiscard]] comm::GradientReducer& reducer();
+  [[nodiscard]] Optimizer& optimizer();
+  [[nodiscard]] Context& context();
   [[nodiscard]] std::size_t planned_bytes() const;  ///< memory of the step, all allocated in its constructor
   /// Why steps are not captured; empty when they are.
-  [[nodiscard]] const std::string& graph_obstacle() const { return shown_.graph_obstacle; }
+  [[nodiscard]] const std::string& graph_obstacle() const;
   /// Where batches should lie for fast copies: page-locked memory for a GPU.
   [[nodiscard]] MemoryResource& host_memory();
   /// Waits for the copies of batches: afterwards their memory may be freed.
@@ -173,24 +173,7 @@ class TrainStep {
 
  private:
   struct Impl;
-  struct Counts {
-    std::int64_t steps = 0, added = 0, microbatches = 0;
-  };
-  /// What the step owns and shows.
-  struct Shown {
-    const Counts& counts;
-    int ranks;
-    Context& context;
-    ParameterSet& parameters;
-    const Plan& train;
-    const Plan& evaluate;
-    const Choices& choices;
-    comm::GradientReducer& reducer;
-    Optimizer& optimizer;
-    const std::string& graph_obstacle;
-  };
   std::unique_ptr<Impl> impl_;
-  Shown shown_;
 };
 
 }  // namespace lockstep::nn

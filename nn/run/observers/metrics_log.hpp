@@ -22,9 +22,8 @@ namespace lockstep::nn {
 class MetricsLog final : public RunObserver {
  public:
   /// Makes the folder if it is missing. append: continues the existing file (a resumed run), without an incomplete last
-  /// line, which a full disk or a kill leaves. DataError when the file cannot be made, or is a link that
-  /// would be continued; WriteError from each call when
-  /// it cannot be written.
+  /// line, which a full disk or a kill leaves. DataError when the file cannot be made, or is a link that would be
+  /// continued; WriteError from each call when it cannot be written.
   MetricsLog(const std::string& path, bool append, const std::string& samples = "samples");
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
