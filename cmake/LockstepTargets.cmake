@@ -135,7 +135,7 @@ function(lockstep_add_room floor room)
 endfunction()
 
 # add_op(matmul BACKENDS cpu cuda onednn cublaslt): the files of one op, by name. Contract and checks, one file per backend, the
-# cases, the test and the benchmark must all exist, and no backend file may exist that is not listed here.
+# cases and the test must all exist, and no backend file may exist that is not listed here.
 function(add_op name)
   cmake_parse_arguments(OP "" "" "BACKENDS" ${ARGN})
   set(unknown ${OP_UNPARSED_ARGUMENTS} ${OP_BACKENDS})
@@ -143,8 +143,7 @@ function(add_op name)
   if(unknown)
     message(FATAL_ERROR "add_op(${name}): '${unknown}' is not known, expected BACKENDS and any of cpu, cuda, onednn, cudnn, cublaslt")
   endif()
-  set(must ${name}.hpp ${name}.cpp ../tests/kernels/${name}_cases.hpp ../tests/kernels/${name}_test.cpp
-    ../bench/kernels/${name}_bench.cpp)
+  set(must ${name}.hpp ${name}.cpp ../tests/kernels/${name}_cases.hpp ../tests/kernels/${name}_test.cpp)
   foreach(backend cpu cuda onednn cudnn cublaslt)
     set(extension cpp)
     if(backend STREQUAL cuda)

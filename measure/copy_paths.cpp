@@ -9,7 +9,6 @@
 #endif
 
 #include <lockstep/kernels/grouped_copy.hpp>
-#include <lockstep/kernels/packed_copy.hpp>
 #include <lockstep/kernels/strided_copy.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -152,7 +151,7 @@ class Lane {
  public:
   Lane(const CopyPath& path, const CopyEnd& from, const CopyEnd& to, std::int64_t bytes, std::int64_t pool_bytes,
        int threads)
-      : mover_(path.mover), pool_bytes_(pool_bytes), threads_(threads) {
+      : mover_(path.mover), pool_bytes_(pool_bytes) {
     const Device gpu = from.memory == Memory::device ? from.device : to.device;
     if (on_host(mover_)) {
       if (path.both_ways || mover_ == Mover::copy_worker || to.node) {
@@ -175,7 +174,6 @@ class Lane {
   /// host a list must not change until its copy is done, so each place of the pool has its own.
   void prepare(const CopySize& size) {
     constexpr std::int64_t kMostPairs = 1 << 15;  // in all lists together; beyond it fewer places are used
-    packed_.reset();
     groups_.clear();
     place_ = 0;
     const std::int64_t step = align_up(size.bytes, kAlignment);
@@ -184,14 +182,11 @@ class Lane {
       std::vector<ops::CopyPair>& group = groups_.emplace_back();
       for_pieces(size, at, [&](const TensorView& src, const TensorView& dst) { group.push_back({src, dst}); });
     }
-    if (size.grouped && mover_ == Mover::copy_engine) {
-      packed_.emplace(*context_, groups_[0], ops::PackedCopyOptions{.threads = threads_});
-    }
   }
 
   void start(const CopySize& size) {
     if (size.grouped) {
-      packed_ ? packed_->run(groups_[place_]) : ops::grouped_copy(*context_, groups_[place_]);
+      ops::grouped_copy(*context_, groups_[place_]);
       place_ = (place_ + 1) % groups_.size();
       return;
     }
@@ -271,7 +266,6 @@ class Lane {
 
   Mover mover_;
   std::int64_t pool_bytes_;
-  int threads_;
   std::int64_t next_ = 0;
   std::unique_ptr<Stream> worker_;
   std::unique_ptr<Context> context_;
@@ -279,7 +273,6 @@ class Lane {
   std::unique_ptr<Pool> dst_;
   std::vector<std::vector<ops::CopyPair>> groups_;  ///< for the prepared size: one list for each place of the pool
   std::size_t place_ = 0;
-  std::optional<ops::PackedCopy> packed_;  ///< the same pieces, between host and GPU
 };
 
 }  // namespace
@@ -287,9 +280,6 @@ class Lane {
 bool CopyPath::can_group() const {
   if (both_ways || from.node) {
     return false;
-  }
-  if (mover == Mover::copy_engine) {
-    return (from.memory == Memory::device) != (to.memory == Memory::device);
   }
   return from.device == to.device && (mover == Mover::copy_worker || mover == Mover::kernel);
 }

@@ -49,8 +49,7 @@ struct CopyPath {
   [[nodiscard]] int directions() const { return both_ways ? 2 : 1; }
   /// True when calls only enqueue: many copies may be under way before a wait.
   [[nodiscard]] bool enqueues() const;
-  /// True when one call can do all pieces of a copy: ops::grouped_copy() inside one device's memory, ops::PackedCopy
-  /// between host and GPU (beside the other rows of the copy engine).
+  /// True when one call can do all pieces of a copy: ops::grouped_copy(), inside one device's memory.
   [[nodiscard]] bool can_group() const;
   [[nodiscard]] double payload_bytes(std::int64_t bytes) const { return static_cast<double>(bytes) * directions(); }
   /// Payload over a link; twice the payload inside one memory.

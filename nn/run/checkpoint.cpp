@@ -20,7 +20,7 @@ RunIdentity identity_of(const Trainer& trainer) {
   identity.global_batch = trainer.options().global_batch;
   identity.options = option_texts(trainer.options(), trainer.data());
   identity.layers = trainer.layers();
-  identity.choices = trainer.choices();
+  identity.choices = trainer.train_step().choices();
   for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
     if (virtual_ranks == 0) {
       identity.buckets.push_back(bucket.last);

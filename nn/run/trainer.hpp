@@ -153,9 +153,6 @@ class Trainer {
   [[nodiscard]] ParameterSet& parameters() { return train_step().parameters(); }
   [[nodiscard]] const Plan& train_plan() const { return train_step().train_plan(); }
   [[nodiscard]] const Plan& evaluation_plan() const { return train_step().evaluation_plan(); }
-  /// Library choices, for PlanOptions::choices of a later run: those of train_plan() and, under names with endings
-  /// (nn/plan/microbatch_plans.hpp), of the micro-batches after the first and of evaluation_plan().
-  [[nodiscard]] const Choices& choices() const { return train_step().choices(); }
   [[nodiscard]] const comm::GradientReducer& reducer() const;
   /// Bytes that the run needs: parameters, gradients, optimizer, workspace, step state and what it is sent from, 16-bit
   /// gradients that travel, batches (those of the training and of the test set, both there during an evaluation).

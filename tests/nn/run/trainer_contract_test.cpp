@@ -91,7 +91,7 @@ TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
     EXPECT_EQ(with_trainers(
                   1, [&](TrainerOptions& options, int) { options.accumulate = accumulate; },
                   [&](Trainer& trainer, comm::Communicator&) {
-                    choices = trainer.choices();
+                    choices = trainer.train_step().choices();
                     EXPECT_EQ(choices.size(),
                               static_cast<std::size_t>(accumulate) * trainer.train_plan().choices().size() +
                                   trainer.evaluation_plan().choices().size());

@@ -2,9 +2,43 @@
 #include <lockstep/kernels/linear_epilogue.hpp>
 #include <lockstep/runtime/machine/device.hpp>
 
+#include "tests/kernels/conv2d_cases.hpp"
+#include "tests/kernels/conv2d_networks.hpp"
+#include "tests/kernels/linear_epilogue_cases.hpp"
+#include "tests/kernels/low_rank_cases.hpp"
 #include "tests/kernels/matmul_cases.hpp"
+#include "tests/kernels/muon_cases.hpp"
 
 namespace lockstep::bench {
+
+/// Each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8) with every choice that the host has,
+/// in f32 and bf16, weight reorders included; where there is a GPU, also with the best guess of each of its providers.
+std::vector<testing::OpCase> conv2d_bench() {
+  CpuContext context;
+  std::vector<testing::OpCase> items;
+  const auto add = [&](const char* net, const std::vector<testing::ConvCase>& cases) {
+    for (const auto& [name, desc] : cases) {
+      for (const ops::ConvPass pass : testing::kConvPasses) {
+        for (const DType dtype : {DType::f32, DType::bf16}) {
+          ops::ConvDesc typed = desc;
+          typed.dtype = dtype;
+          for (const std::string& choice : ops::conv2d_choices(context, typed, pass)) {
+            items.push_back(testing::conv2d_case(concat(net, ' ', name), typed, pass, choice));
+          }
+          for (const ops::ConvProvider& provider : ops::conv_providers()) {
+            if (provider.device == DeviceKind::cuda && num_gpus() > 0) {
+              items.push_back(testing::conv2d_case(concat(net, ' ', name), typed, pass, std::string(provider.name)));
+            }
+          }
+        }
+      }
+    }
+  };
+  add("resnet20", testing::resnet20_cases(128));
+  add("resnet50", testing::resnet50_cases(8));
+  return items;
+}
+
 namespace {
 
 /// What desc says in two passes: the product, and over it bias and activation.
@@ -77,6 +111,38 @@ std::vector<testing::OpCase> matmul_bench() {
   add_activated(128, 512, 256, ops::Activation::relu);
   add_activated(1024, 3072, 768, ops::Activation::gelu_tanh);
   return items;
+}
+
+/// Behind the products of a transformer block of width 768 (GPT-2 small) on 8 sequences of 1024: the hidden layer, and
+/// the projection that is added to the stream of the block.
+std::vector<testing::OpCase> linear_epilogue_bench() {
+  using ops::Activation;
+  using testing::LinearEpilogueParams;
+  std::vector<testing::OpCase> items;
+  for (const LinearEpilogueParams& p :
+       {LinearEpilogueParams{.kind = Activation::gelu, .shape = {8192, 3072}, .residual = false},
+        LinearEpilogueParams{.kind = Activation::identity, .shape = {8192, 768}}}) {
+    items.push_back(testing::linear_epilogue_forward_case(p));
+    items.push_back(testing::linear_epilogue_backward_case(p));
+  }
+  return items;
+}
+
+/// The largest convolution of ResNet-50 (512 x 4608) and the embedding of GPT-2 small, rank 2.
+std::vector<testing::OpCase> low_rank_bench() {
+  std::vector<testing::OpCase> items;
+  for (const Shape& shape : {Shape{512, 4608}, Shape{50257, 768}}) {
+    items.push_back(testing::orthonormalise_case(Shape{shape[0], 2}, DType::f32));
+    items.push_back(testing::low_rank_residual_case(shape[0], shape[1], 2, DType::f32));
+    items.push_back(testing::keep_columns_case(shape[1], 2, DType::f32, ops::Column::kept));
+  }
+  return items;
+}
+
+/// ResNet-50's arena, and the squares of a layer of GPT-2 small and of four of ResNet-50's widest.
+std::vector<testing::OpCase> muon_bench() {
+  return {testing::muon_direction_case({25557032, DType::f32, testing::many_segments(25557032, 161), 0}, {}),
+          testing::muon_polynomial_case(12, 768, DType::f32), testing::muon_polynomial_case(4, 2048, DType::f32)};
 }
 
 }  // namespace lockstep::bench

@@ -1,0 +1,98 @@
+#include "tests/kernels/adam_cases.hpp"
+#include "tests/kernels/clip_cases.hpp"
+#include "tests/kernels/fill_cases.hpp"
+#include "tests/kernels/hash_cases.hpp"
+#include "tests/kernels/lars_cases.hpp"
+#include "tests/kernels/lerp_cases.hpp"
+#include "tests/kernels/loss_scale_cases.hpp"
+#include "tests/kernels/reduce_cases.hpp"
+#include "tests/kernels/sgd_cases.hpp"
+#include "tests/kernels/weight_sum_cases.hpp"
+
+namespace lockstep::bench {
+
+/// The arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB; AdamW with 16-bit gradients and a 16-bit copy.
+std::vector<testing::OpCase> adam_bench() {
+  std::vector<testing::OpCase> items;
+  const auto arena = [](std::int64_t n) {
+    return testing::ArenaParams{n, DType::f32, testing::mixed_segments(n, 0), 0};
+  };
+  for (const std::int64_t n : {272474, 6553600, 25557032}) {
+    items.push_back(testing::adam_case(arena(n), {}));
+  }
+  testing::ArenaParams half = arena(25557032);
+  half.gradients = half.copy = DType::bf16;
+  items.push_back(testing::adam_case(half, {.decoupled = true}));
+  return items;
+}
+
+/// A few scalars: what the launch costs.
+std::vector<testing::OpCase> clip_bench() {
+  return {testing::clip_case({DType::f32, 1, 4, 1024})};
+}
+
+/// A small range, the gradients of ResNet-20 and those of ResNet-50.
+std::vector<testing::OpCase> fill_bench() {
+  std::vector<testing::OpCase> items;
+  for (const std::int64_t n : {4096, 272474, 25557032}) {
+    items.push_back(testing::fill_case(0.0, Shape{n}, DType::f32));
+  }
+  return items;
+}
+
+/// The parameters of ResNet-50 and of GPT-2 small.
+std::vector<testing::OpCase> hash_bench() {
+  return {testing::hash_case({25557032}, DType::f32), testing::hash_case({124439808}, DType::f32)};
+}
+
+/// The arenas of ResNet-20 and ResNet-50 with as many tensors as those have, and one bucket of 25 MiB.
+std::vector<testing::OpCase> lars_bench() {
+  std::vector<testing::OpCase> items;
+  for (const auto& [n, tensors] : {std::pair<std::int64_t, std::int64_t>{272474, 65}, {6553600, 40}, {25557032, 161}}) {
+    items.push_back(testing::lars_case({n, DType::f32, testing::many_segments(n, tensors), 0}, {.momentum = 0.9}));
+  }
+  return items;
+}
+
+/// The averaged weights of ResNet-50 and of GPT-2 small.
+std::vector<testing::OpCase> lerp_bench() {
+  return {testing::lerp_case({25557032}, DType::f32, 1e-4), testing::lerp_case({124439808}, DType::f32, 1e-4)};
+}
+
+/// A few scalars: what the launch costs.
+std::vector<testing::OpCase> loss_scale_bench() {
+  return {testing::loss_scale_case({.good = 7})};
+}
+
+/// Bias gradients of classifiers, one tall reduction, and ResNet-50: the gradient norm, the
+/// search for infinities.
+std::vector<testing::OpCase> reduce_bench() {
+  return {testing::reduce_rows_case(128, 10, DType::f32),    testing::reduce_rows_case(256, 1000, DType::f32),
+          testing::reduce_rows_case(131072, 64, DType::f32), testing::squared_norm_case(Shape{25557032}, DType::f32),
+          testing::sum_case(Shape{25557032}, DType::f32),    testing::all_finite_case(Shape{25557032}, DType::f32)};
+}
+
+/// The arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB; two groups as with undecayed biases. Then without
+/// momentum, and with 16-bit gradients and a 16-bit copy.
+std::vector<testing::OpCase> sgd_bench() {
+  std::vector<testing::OpCase> items;
+  const auto arena = [](std::int64_t n) {
+    return testing::ArenaParams{n, DType::f32, testing::mixed_segments(n, 0), 0};
+  };
+  for (const std::int64_t n : {272474, 6553600, 25557032}) {
+    items.push_back(testing::sgd_case(arena(n), {0.9, false}));
+  }
+  items.push_back(testing::sgd_case(arena(25557032), {}));
+  testing::ArenaParams half = arena(25557032);
+  half.gradients = half.copy = DType::bf16;
+  items.push_back(testing::sgd_case(half, {0.9, false}));
+  return items;
+}
+
+/// A weight a sample, a position of a text, and a pixel.
+std::vector<testing::OpCase> weight_sum_bench() {
+  return {testing::weight_sum_case({Shape{256}}, DType::f32), testing::weight_sum_case({Shape{32, 1024}}, DType::f32),
+          testing::weight_sum_case({Shape{32, 224, 224, 3}}, DType::f32)};
+}
+
+}  // namespace lockstep::bench
