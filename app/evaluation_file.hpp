@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/app/run_files.hpp>
+#include <lockstep/app/run_folder.hpp>
 #include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/evaluation/class_statistics.hpp>
 #include <lockstep/nn/run/observer.hpp>
 
 namespace lockstep::nn {
@@ -19,13 +19,14 @@ namespace lockstep::nn {
 /// json_of(ClassReport), with pictures of the worst samples. All objects outlive it. On every rank, behind `watch`.
 class EvaluationFile final : public RunObserver {
  public:
-  EvaluationFile(RunFiles& files, ClassWatch& watch, const Dataset& test, const std::vector<std::string>& class_names)
+  EvaluationFile(RunFolder& files, ClassStatistics& watch, const Dataset& test,
+                 const std::vector<std::string>& class_names)
       : files_(files), watch_(watch), test_(test), class_names_(class_names) {}
   void on_evaluation_end(const EvaluationEvent& event) override;
 
  private:
-  RunFiles& files_;
-  ClassWatch& watch_;
+  RunFolder& files_;
+  ClassStatistics& watch_;
   const Dataset& test_;
   const std::vector<std::string>& class_names_;
 };

@@ -19,12 +19,12 @@
 #include <lockstep/app/detail/stored_model.hpp>
 #include <lockstep/app/detail/trainer_maker.hpp>
 #include <lockstep/app/evaluation_file.hpp>
-#include <lockstep/app/header.hpp>
-#include <lockstep/app/run_end.hpp>
+#include <lockstep/app/run_header.hpp>
+#include <lockstep/app/run_summary.hpp>
 #include <lockstep/app/standard_output.hpp>
 #include <lockstep/app/stop_signals.hpp>
 #include <lockstep/app/wait_report.hpp>
-#include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/evaluation/class_statistics.hpp>
 #include <lockstep/nn/run/predicted_step.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/text.hpp>
@@ -33,7 +33,7 @@ namespace lockstep::nn {
 
 /// The order in which the parts of a training program act, and the program's standard output.
 struct TrainingProgram::Impl {
-  Impl(comm::Session& session, comm::Workplace& place, const TrainingOptions& options)
+  Impl(comm::Session& session, comm::RankContext& place, const TrainingOptions& options)
       : output(session.rank() == 0 ? std::make_unique<StandardOutput>() : nullptr),
         site(session, place, options),
         copies(site),
@@ -69,34 +69,34 @@ struct TrainingProgram::Impl {
     return exit_code::kFinished;
   }
 
-  int run(Recipe given, RunObserver* observer) {
+  int run(TrainingInputs given, RunObserver* observer) {
     require<StateError>(!kept, "training program: run() a second time");
-    Recipe& recipe = kept.emplace(std::move(given));
+    TrainingInputs& inputs = kept.emplace(std::move(given));
     site.session.agree([&] {
       for (const std::string& name : o.freeze) {
-        recipe.model = recipe.model.freezing(name);
+        inputs.model = inputs.model.freezing(name);
       }
     });
-    require<UsageError>(recipe.train != nullptr && recipe.test != nullptr,
+    require<UsageError>(inputs.train != nullptr && inputs.test != nullptr,
                         "training program: a data set is missing, expected one to train on and one to test with");
-    detail::TrainerMaker(site, start.saved(), made, trainer).make(recipe);
+    detail::TrainerMaker(site, start.saved(), made, trainer).make(inputs);
     if (site.first) {
-      print_what_was_made(recipe);
+      print_what_was_made(inputs);
     }
     if (o.dry_run) {
       return end_printed();
     }
     site.session.agree([&] { trainer->start(); });
     if (!o.evaluate.empty()) {
-      return evaluate(recipe, observer);
+      return evaluate(inputs, observer);
     }
-    const RunProgress progress = start.load(recipe, *trainer, made.identity);
+    const RunProgress progress = start.load(inputs, *trainer, made.identity);
     copies.begin(start.resumed(), *trainer, made.identity, progress);
-    return train(recipe, progress, observer);
+    return train(inputs, progress, observer);
   }
 
-  void print_what_was_made(const Recipe& recipe) {
-    print_header(std::cout, o, recipe, made.resolved, site.session, site.place, *trainer);
+  void print_what_was_made(const TrainingInputs& inputs) {
+    print_header(std::cout, o, inputs, made.resolved, site.session, site.place, *trainer);
     if (made.tuned) {
       print_choices(std::cout, *made.tuned, o.choices);
     }
@@ -112,11 +112,11 @@ struct TrainingProgram::Impl {
     }
   }
 
-  /// The metrics of the recipe, and of classes where the model is a classifier, which `classes` then watches.
-  std::vector<RunMetric> watch_classes(const Recipe& recipe) {
+  /// The metrics of the inputs, and of classes where the model is a classifier, which `classes` then watches.
+  std::vector<RunMetric> watch_classes(const TrainingInputs& inputs) {
     constexpr std::size_t kWorst = 16;
-    std::vector<RunMetric> metrics = recipe.metrics;
-    if (ClassWatch::can_watch(*trainer)) {
+    std::vector<RunMetric> metrics = inputs.metrics;
+    if (ClassStatistics::can_watch(*trainer)) {
       classes.emplace(*trainer, site.ranks(), kWorst);
       for (RunMetric& metric : classes->metrics()) {
         if (std::none_of(metrics.begin(), metrics.end(),
@@ -128,18 +128,18 @@ struct TrainingProgram::Impl {
     return metrics;
   }
 
-  int evaluate(const Recipe& recipe, RunObserver* observer) {
+  int evaluate(const TrainingInputs& inputs, RunObserver* observer) {
     if (site.first) {
       const auto& saved = start.saved();
       const std::string step = saved ? concat(", step ", saved->progress.position.step) : std::string();
       std::cout << "  evaluating " << displayed(o.evaluate) << step << '\n';
     }
-    const std::vector<RunMetric> metrics = watch_classes(recipe);
-    detail::StoredModel{site, recipe, *trainer, classes ? &*classes : nullptr}.evaluate(metrics, observer);
+    const std::vector<RunMetric> metrics = watch_classes(inputs);
+    detail::StoredModel{site, inputs, *trainer, classes ? &*classes : nullptr}.evaluate(metrics, observer);
     return end_printed();
   }
 
-  void open_files(const Recipe& recipe, const Position& begin) {
+  void open_files(const TrainingInputs& inputs, const Position& begin) {
     site.session.agree([&] {
       site.doing(site.first ? "opening the files of results" : "waiting for rank 0's files of results");
       stop = &record_stop_signals();  // before anything is deleted: from here on a stop leaves a checkpoint
@@ -153,9 +153,9 @@ struct TrainingProgram::Impl {
       if (o.tensorboard) {
         files.also_tensorboard(begin.step);
       }
-      files.open(o.out, detail::config_of(site, made, recipe), goes_on, std::cout,
+      files.open(o.out, detail::config_of(site, made, inputs), goes_on, std::cout,
                  {.terminal = output_is_terminal(),
-                  .samples = recipe.samples,
+                  .samples = inputs.samples,
                   .accuracies = !trainer->evaluation_plan().layout().regression});
       if (!o.trace.empty()) {
         TimelineFile::start(o.trace);
@@ -179,15 +179,15 @@ struct TrainingProgram::Impl {
     session.keep_operations(file);
   }
 
-  RunOptions run_options(const Recipe& recipe, const std::vector<RunMetric>& metrics) {
+  RunOptions run_options(const TrainingInputs& inputs, const std::vector<RunMetric>& metrics) {
     constexpr double kNoTime = 1e-6;  // the first step is the last
     RunOptions options = o.run;
     options.checkpoint_dir = o.out;
     options.checkpoint_place = [this] { return files.place(); };
-    options.checkpoint_first = start.goes_back();
+    options.checkpoint_first = start.rolls_back();
     copies.add_to(options, *trainer, made.identity);
     options.metrics = metrics;
-    options.best = recipe.best;
+    options.best = inputs.best;
     if (o.run.max_seconds > 0) {  // --max-time counts from the job's first start
       options.max_seconds = std::max(o.run.max_seconds - site.session.launch().attempt.seconds, kNoTime);
     }
@@ -196,8 +196,8 @@ struct TrainingProgram::Impl {
     return options;
   }
 
-  int train(const Recipe& recipe, const RunProgress& progress, RunObserver* observer) {
-    open_files(recipe, progress.position);
+  int train(const TrainingInputs& inputs, const RunProgress& progress, RunObserver* observer) {
+    open_files(inputs, progress.position);
     std::optional<WaitWatch> waits;
     if (site.first && o.report_waits > 0) {
       waits.emplace(site.place.context(), *trainer, o.report_waits);
@@ -205,11 +205,11 @@ struct TrainingProgram::Impl {
     RunObservers observers;
     timeline.start(*trainer, made.resolved.total_steps, observers);
     observers.add(files);
-    const RunOptions options = run_options(recipe, watch_classes(recipe));
+    const RunOptions options = run_options(inputs, watch_classes(inputs));
     std::optional<EvaluationFile> evaluation;
     if (classes) {
       observers.add(*classes);
-      observers.add(evaluation.emplace(files, *classes, *recipe.test, recipe.class_names));
+      observers.add(evaluation.emplace(files, *classes, *inputs.test, inputs.class_names));
     }
     if (observer != nullptr) {
       observers.add(*observer);
@@ -240,18 +240,18 @@ struct TrainingProgram::Impl {
   const std::atomic<int>* stop = nullptr;
   detail::RunSite site;
   const TrainingOptions& o = site.options;
-  RunFiles& files = site.files;
+  RunFolder& files = site.files;
   detail::RestartCopies copies;
   detail::StartingPoint start;
   detail::PreparedTraining made;
-  std::optional<Recipe> kept;  ///< the trainer reads its data in threads of its own
+  std::optional<TrainingInputs> kept;  ///< the trainer reads its data in threads of its own
   detail::RunTimeline timeline;
   std::optional<Trainer> trainer;
-  std::optional<ClassWatch> classes;  ///< goes before the trainer
+  std::optional<ClassStatistics> classes;  ///< goes before the trainer
   std::optional<RunResult> result;
 };
 
-TrainingProgram::TrainingProgram(comm::Session& session, comm::Workplace& place, const TrainingOptions& options)
+TrainingProgram::TrainingProgram(comm::Session& session, comm::RankContext& place, const TrainingOptions& options)
     : impl_(std::make_unique<Impl>(session, place, options)) {}
 TrainingProgram::~TrainingProgram() = default;
 
@@ -262,8 +262,8 @@ const RunIdentity* TrainingProgram::evaluated() const {
 bool TrainingProgram::takes_parameters() const {
   return !impl_->o.evaluate.empty() || !impl_->o.init.empty() || !impl_->start.resumed().empty();
 }
-int TrainingProgram::run(Recipe recipe, RunObserver* observer) {
-  return impl_->run(std::move(recipe), observer);
+int TrainingProgram::run(TrainingInputs inputs, RunObserver* observer) {
+  return impl_->run(std::move(inputs), observer);
 }
 Trainer& TrainingProgram::trainer() {
   require<StateError>(impl_->trainer.has_value(), "training program: trainer() before run()");

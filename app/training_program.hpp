@@ -8,8 +8,8 @@
 #include <vector>
 
 #include <lockstep/app/options/training_options.hpp>
+#include <lockstep/comm/launch/rank_context.hpp>
 #include <lockstep/comm/launch/session.hpp>
-#include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/observer.hpp>
 #include <lockstep/nn/run/training_run.hpp>
@@ -18,7 +18,7 @@
 namespace lockstep::nn {
 
 /// What a program brings to a run: its model, its data, and what it calls them. The same on every rank.
-struct Recipe {
+struct TrainingInputs {
   Model model;
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;
@@ -49,12 +49,12 @@ struct Recipe {
 ///   return program.run({.model = model, .train = train, .test = test});
 ///
 /// Writes to standard output on rank 0. Collective: every rank makes all calls in the same order. Errors are those of
-/// Session::agree(): printed once, thrown on every rank. Session and workplace outlive it.
+/// Session::agree(): printed once, thrown on every rank. Session and rank_context outlive it.
 class TrainingProgram {
  public:
   /// Finds the checkpoint that --resume or --evaluate names and reads what it says of its run. UsageError when another
   /// run holds the folder, DataError for a checkpoint that cannot be read.
-  TrainingProgram(comm::Session& session, comm::Workplace& place, const TrainingOptions& options);
+  TrainingProgram(comm::Session& session, comm::RankContext& place, const TrainingOptions& options);
   ~TrainingProgram();
   TrainingProgram(const TrainingProgram&) = delete;
   TrainingProgram& operator=(const TrainingProgram&) = delete;
@@ -66,9 +66,9 @@ class TrainingProgram {
   /// model begins with does not matter then. The same on every rank.
   [[nodiscard]] bool takes_parameters() const;
 
-  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. The recipe is kept
+  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. The inputs are kept
   /// as long as the trainer. `observer`, if there is one, follows the run on every rank, after the console.
-  int run(Recipe recipe, RunObserver* observer = nullptr);
+  int run(TrainingInputs inputs, RunObserver* observer = nullptr);
 
   [[nodiscard]] Trainer& trainer();  ///< StateError before run()
   /// What the run reached; nullptr where nothing was trained (--dry-run, --evaluate).

@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include <lockstep/app/header.hpp>
+#include <lockstep/app/run_header.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
 
@@ -100,7 +100,7 @@ WaitWatch::WaitWatch(Context& context, const Trainer& trainer, std::int64_t firs
       });
 }
 
-void WaitWatch::report(RunFiles& files) {
+void WaitWatch::report(RunFolder& files) {
   const std::optional<MemorySummary> memory = memory_now(context_);
   std::cout << counts_.text(first_steps_) << (memory ? "  memory     " + to_string(*memory) + "\n" : "");
   files.write_event(

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include <lockstep/app/run_files.hpp>
+#include <lockstep/app/run_folder.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/context/memory_summary.hpp>
@@ -60,7 +60,7 @@ class WaitWatch {
   WaitWatch& operator=(const WaitWatch&) = delete;
   ~WaitWatch() { context_.on_synchronisation({}); }
   /// At the end of the run: prints what has made the host wait, and the memory, and writes both to the metrics.
-  void report(RunFiles& files);
+  void report(RunFolder& files);
 
  private:
   Context& context_;

@@ -10,7 +10,7 @@ namespace lockstep::comm {
 
 class Session;
 namespace detail {
-class JobEnd;
+class WatchdogHandler;
 struct Progress;
 }  // namespace detail
 
@@ -69,7 +69,7 @@ class Watchdog {
   void report_after(double seconds);
 
  private:
-  Watchdog(double seconds, const std::shared_ptr<detail::JobEnd>& end);
+  Watchdog(double seconds, const std::shared_ptr<detail::WatchdogHandler>& end);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

@@ -14,7 +14,7 @@ template <class V>
 struct Prediction {
   std::int64_t index = 0;  ///< of the largest output, the first of equals
   V largest{};
-  bool sound = false;  ///< the outputs have a softmax; else index says nothing
+  bool defined = false;  ///< the outputs have a softmax; else index says nothing
 };
 
 template <class At>
@@ -29,7 +29,7 @@ template <class At>
       best.largest = value;
     }
   }
-  best.sound = numbers && std::isfinite(best.largest);
+  best.defined = numbers && std::isfinite(best.largest);
   return best;
 }
 
@@ -37,14 +37,14 @@ template <class At>
 template <class At>
 [[nodiscard]] std::int64_t rank_of(std::int64_t classes, std::int64_t label, At at) {
   const auto own = at(label);
-  bool sound = std::isfinite(own);
+  bool defined = std::isfinite(own);
   std::int64_t ahead = 0;
   for (std::int64_t k = 0; k < classes; ++k) {
     const auto value = at(k);
-    sound = sound && value < std::numeric_limits<double>::infinity();  // NaN is not
+    defined = defined && value < std::numeric_limits<double>::infinity();  // NaN is not
     ahead += value > own || (value == own && k < label) ? 1 : 0;
   }
-  return sound ? ahead : classes;
+  return defined ? ahead : classes;
 }
 
 }  // namespace lockstep::ops

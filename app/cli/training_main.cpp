@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include <lockstep/app/memory_copies.hpp>
+#include <lockstep/app/memory_checkpoints.hpp>
 #include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
 #include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 #include <lockstep/runtime/files/file.hpp>

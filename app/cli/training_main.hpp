@@ -9,9 +9,9 @@
 #include <lockstep/app/options/training_options.hpp>
 #include <lockstep/app/stop_signals.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/rank_context.hpp>
 #include <lockstep/comm/launch/self_start.hpp>
 #include <lockstep/comm/launch/session.hpp>
-#include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>
 
 #include "app/cli/config_file.hpp"
@@ -26,7 +26,7 @@ struct Parsed {
   std::string text;
 };
 
-/// What restarts go on from: the last checkpoint, and copies in memory (app/memory_copies.hpp), whose folder
+/// What restarts go on from: the last checkpoint, and copies in memory (app/memory_checkpoints.hpp), whose folder
 /// lives as long as the job.
 void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& options);
 
@@ -36,7 +36,7 @@ void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& o
 template <class Options>
 int training_main(int argc, char** argv,
                   const std::function<Parsed<Options>(int, const char* const*, const ConfigFile&)>& parse,
-                  const std::function<int(comm::Session&, comm::Workplace&, const Options&)>& body) {
+                  const std::function<int(comm::Session&, comm::RankContext&, const Options&)>& body) {
   nn::watch_stop_signals();
   const auto train = [&](comm::Session& session, int count, char** arguments) {
     Parsed<Options> parsed;
@@ -60,8 +60,8 @@ int training_main(int argc, char** argv,
       }
     };
     doing("opening the device");
-    comm::Workplace place(session, ranks.devices,
-                          nn::workplace_options(options.training, options.launch.bind == "gpu"));
+    comm::RankContext place(session, ranks.devices,
+                            nn::rank_context_options(options.training, options.launch.bind == "gpu"));
     doing("opening model and data");
     return body(session, place, options);
   };

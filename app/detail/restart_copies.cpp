@@ -20,9 +20,10 @@ std::string RestartCopies::find() {
                         ", which is for restarts: expected --max-restarts above 0");
   });
   site_.doing("looking for copies in memory");
-  copies_.emplace(session.control(),
-                  MemoryCopies::Place{.job = attempt.job, .node = session.node(), .local_rank = session.local_rank()},
-                  [this](const std::string& line) { site_.files.note("warning: " + line); });
+  copies_.emplace(
+      session.control(),
+      MemoryCheckpoints::Place{.job = attempt.job, .node = session.node(), .local_rank = session.local_rank()},
+      [this](const std::string& line) { site_.files.note("warning: " + line); });
   const std::optional<std::int64_t> newest = attempt.number > 0 ? copies_->find() : std::nullopt;
   const double last =
       site_.first ? static_cast<double>(step_if_valid(CheckpointStore(o_.out).newest()).value_or(-1)) : 0;

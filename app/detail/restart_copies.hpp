@@ -4,12 +4,12 @@
 #include <string>
 
 #include <lockstep/app/detail/run_site.hpp>
-#include <lockstep/app/memory_copies.hpp>
+#include <lockstep/app/memory_checkpoints.hpp>
 
 namespace lockstep::nn::detail {
 
-/// --copy-every: the MemoryCopies of a job that may be started again, from the search for those of its earlier starts
-/// to their end. Without it every call does nothing. Collective, all calls but add_to().
+/// --copy-every: the MemoryCheckpoints of a job that may be started again, from the search for those of its earlier
+/// starts to their end. Without it every call does nothing. Collective, all calls but add_to().
 class RestartCopies {
  public:
   explicit RestartCopies(RunSite& site) : site_(site), o_(site.options) {}
@@ -25,7 +25,7 @@ class RestartCopies {
  private:
   RunSite& site_;
   const TrainingOptions& o_;
-  std::optional<MemoryCopies> copies_;
+  std::optional<MemoryCheckpoints> copies_;
 };
 
 }  // namespace lockstep::nn::detail

@@ -31,7 +31,7 @@ Json json_of(const ChoiceVerifier* verifier) {
 
 }  // namespace
 
-Json config_of(const RunSite& site, const PreparedTraining& made, const Recipe& recipe) {
+Json config_of(const RunSite& site, const PreparedTraining& made, const TrainingInputs& inputs) {
   const TrainingOptions& options = site.options;
   const RunIdentity& identity = made.identity;
   Json::Object config{{"lockstep", build_description()},
@@ -68,7 +68,7 @@ Json config_of(const RunSite& site, const PreparedTraining& made, const Recipe& 
     chosen[key] = text;
   }
   config["chosen"] = chosen;
-  config.insert(recipe.config.begin(), recipe.config.end());
+  config.insert(inputs.config.begin(), inputs.config.end());
   return config;
 }
 

@@ -7,6 +7,6 @@
 namespace lockstep::nn::detail {
 
 /// What config.json says of a run.
-[[nodiscard]] Json config_of(const RunSite& site, const PreparedTraining& made, const Recipe& recipe);
+[[nodiscard]] Json config_of(const RunSite& site, const PreparedTraining& made, const TrainingInputs& inputs);
 
 }  // namespace lockstep::nn::detail

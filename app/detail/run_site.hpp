@@ -5,19 +5,19 @@
 #include <string>
 
 #include <lockstep/app/options/training_options.hpp>
-#include <lockstep/app/run_files.hpp>
+#include <lockstep/app/run_folder.hpp>
 #include <lockstep/comm/host_exchange.hpp>
+#include <lockstep/comm/launch/rank_context.hpp>
 #include <lockstep/comm/launch/session.hpp>
-#include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 
 namespace lockstep::nn::detail {
 
-/// What the parts of a training program share: its ranks, this rank's workplace, what watches them, the options, and
+/// What the parts of a training program share: its ranks, this rank's rank_context, what watches them, the options, and
 /// the files of the run.
 struct RunSite {
-  RunSite(comm::Session& ranks_of_job, comm::Workplace& own_place, const TrainingOptions& given)
+  RunSite(comm::Session& ranks_of_job, comm::RankContext& own_place, const TrainingOptions& given)
       : session(ranks_of_job),
         place(own_place),
         first(session.rank() == 0),
@@ -51,10 +51,10 @@ struct RunSite {
   }
 
   comm::Session& session;
-  comm::Workplace& place;
+  comm::RankContext& place;
   bool first;               ///< rank 0
   TrainingOptions options;  ///< resume, init, evaluate and overwrite as StartingPoint understands them
-  RunFiles files;           ///< rank 0's
+  RunFolder files;          ///< rank 0's
   std::optional<comm::Watchdog> own_watchdog;
   comm::Watchdog* watchdog;  ///< the session's, or our own; nullptr: none is wanted
 };

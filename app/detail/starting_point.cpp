@@ -5,7 +5,7 @@
 #include <iostream>
 #include <vector>
 
-#include <lockstep/app/header.hpp>
+#include <lockstep/app/run_header.hpp>
 #include <lockstep/nn/run/checkpoints/best_checkpoints.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
@@ -42,9 +42,9 @@ void StartingPoint::look_for_earlier_start() {
       site_.files.wait_for_lock(attempt.number > 0 ? kEnding : kKilled);
     }
     site_.files.lock_if_used(o_.out);
-    const bool used = attempt.number > 0 && RunFiles::job_of(o_.out) == attempt.job;
+    const bool used = attempt.number > 0 && RunFolder::job_of(o_.out) == attempt.job;
     const bool names_one = !o_.resume.empty() && o_.resume != "auto";
-    if (used && !(names_one && RunFiles::goes_back(o_.out))) {
+    if (used && !(names_one && RunFolder::rolls_back(o_.out))) {
       found = CheckpointStore(o_.out).newest().empty() ? 1 : 2;
     }
   });
@@ -87,14 +87,14 @@ void StartingPoint::read_saved() {
       require<UsageError>(!is_checkpoint(o_.out), "--out ", o_.out,
                           " is a checkpoint, expected the folder of results that it is in");
       if (!o_.overwrite && !CheckpointStore(o_.out).has(resumed_)) {
-        RunFiles::require_no_checkpoints(o_.out);
+        RunFolder::require_no_checkpoints(o_.out);
       }
     }
     site_.files.name_holder();
   });
 }
 
-RunProgress StartingPoint::load(const Recipe& recipe, Trainer& trainer, const RunIdentity& identity) {
+RunProgress StartingPoint::load(const TrainingInputs& inputs, Trainer& trainer, const RunIdentity& identity) {
   comm::Session& session = site_.session;
   RunProgress progress;
   std::string differences;
@@ -102,7 +102,7 @@ RunProgress StartingPoint::load(const Recipe& recipe, Trainer& trainer, const Ru
   session.agree([&] {
     site_.doing("reading the checkpoint");
     if (!o_.init.empty()) {
-      head = load_pretrained(o_.init, site_.place.context(), recipe.model, trainer.parameters());
+      head = load_pretrained(o_.init, site_.place.context(), inputs.model, trainer.parameters());
     } else if (!resumed_.empty()) {
       naming_others(resumed_,
                     [&] { differences = resume_checkpoint(resumed_, trainer, session.control(), identity, progress); });
@@ -120,7 +120,7 @@ RunProgress StartingPoint::load(const Recipe& recipe, Trainer& trainer, const Ru
   if (site_.first && !resumed_.empty()) {
     print_resumed(std::cout, resumed_, progress, differences);
   }
-  settle_best(resolved(recipe.best, trainer.options().step.average.on(), trainer.evaluation_plan().layout().regression),
+  settle_best(resolved(inputs.best, trainer.options().step.average.on(), trainer.evaluation_plan().layout().regression),
               progress);
   return progress;
 }
@@ -135,15 +135,15 @@ void StartingPoint::settle_best(const BestBy& best, RunProgress& progress) {
     const CheckpointStore store(o_.out);
     const bool another = store.has(resumed_) && !store.is_last(resumed_);
     const bool done = at.epoch >= o_.run.epochs || (o_.run.steps > 0 && at.step >= o_.run.steps);
-    goes_back_ = another && !(done && !find_folder(store.path(CheckpointStore::kLast)).empty());
-    if (another && !goes_back_) {  // nothing is left to do: nothing is written over
+    rolls_back_ = another && !(done && !find_folder(store.path(CheckpointStore::kLast)).empty());
+    if (another && !rolls_back_) {  // nothing is left to do: nothing is written over
       return;
     }
-    const BestOfResumed found = best_of_resumed(store, progress, best, goes_back_);
+    const BestOfResumed found = best_of_resumed(store, progress, best, rolls_back_);
     value = found.value;
     if (!resumed_.empty()) {
       site_.files.resumes({.event = {{"from", resumed_}, {"epoch", at.epoch}, {"step", at.step}},
-                           .from_another = goes_back_,
+                           .from_another = rolls_back_,
                            .best_from = found.copy_from});
     }
     if (progress.best && !value) {
@@ -152,7 +152,7 @@ void StartingPoint::settle_best(const BestBy& best, RunProgress& progress) {
                 << std::flush;
     }
   });
-  goes_back_ = site_.number_of_first(goes_back_ ? 1 : 0) != 0;
+  rolls_back_ = site_.number_of_first(rolls_back_ ? 1 : 0) != 0;
   const bool known = site_.number_of_first(value ? 1 : 0) != 0;
   const double number = site_.number_of_first(value.value_or(0));
   progress.best = known ? std::optional(number) : std::nullopt;

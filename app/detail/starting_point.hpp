@@ -22,10 +22,10 @@ class StartingPoint {
   /// What the checkpoint that is resumed or evaluated says of its run; none: there is no such checkpoint.
   [[nodiscard]] const std::optional<CheckpointState>& saved() const { return saved_; }
   /// The checkpoint is one of the folder of results, and not its last/. Known after load().
-  [[nodiscard]] bool goes_back() const { return goes_back_; }
+  [[nodiscard]] bool rolls_back() const { return rolls_back_; }
 
   /// Reads the state into the trainer; where the run stands then. Prints what a user should know.
-  [[nodiscard]] RunProgress load(const Recipe& recipe, Trainer& trainer, const RunIdentity& identity);
+  [[nodiscard]] RunProgress load(const TrainingInputs& inputs, Trainer& trainer, const RunIdentity& identity);
 
  private:
   [[nodiscard]] bool trains() const { return !o_.dry_run && o_.evaluate.empty(); }
@@ -41,7 +41,7 @@ class StartingPoint {
   TrainingOptions& o_;
   std::string resumed_;
   std::optional<CheckpointState> saved_;
-  bool goes_back_ = false;
+  bool rolls_back_ = false;
 };
 
 }  // namespace lockstep::nn::detail

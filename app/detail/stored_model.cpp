@@ -3,7 +3,7 @@
 #include <cmath>
 #include <iostream>
 
-#include <lockstep/app/run_end.hpp>
+#include <lockstep/app/run_summary.hpp>
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/nn/run/checkpoints/checkpoint_store.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -64,7 +64,7 @@ void StoredModel::print(const char* label, const EvaluationEvent& test) const {
   }
   std::cout << '\n';
   if (classes != nullptr) {
-    std::cout << text_of(classes->report(), recipe.class_names);
+    std::cout << text_of(classes->report(), inputs.class_names);
   }
   std::cout << std::flush;
 }

@@ -5,7 +5,7 @@
 
 #include <lockstep/app/detail/run_site.hpp>
 #include <lockstep/app/training_program.hpp>
-#include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/evaluation/class_statistics.hpp>
 
 namespace lockstep::nn::detail {
 
@@ -13,9 +13,9 @@ namespace lockstep::nn::detail {
 /// it; printed on rank 0. Collective. Errors are those of Session::agree().
 struct StoredModel {
   const RunSite& site;
-  const Recipe& recipe;
+  const TrainingInputs& inputs;
   Trainer& trainer;
-  ClassWatch* classes;  ///< nullptr: the model is no classifier
+  ClassStatistics* classes;  ///< nullptr: the model is no classifier
 
   /// observer: nullptr, or what follows the model's evaluation, not that of the average.
   void evaluate(const std::vector<RunMetric>& metrics, RunObserver* observer);

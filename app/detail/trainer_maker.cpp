@@ -10,7 +10,7 @@
 #include <sstream>
 #include <vector>
 
-#include <lockstep/app/header.hpp>
+#include <lockstep/app/run_header.hpp>
 #include <lockstep/comm/cost/cost_file.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/plan/gpu_prediction.hpp>
@@ -19,13 +19,13 @@
 
 namespace lockstep::nn::detail {
 
-void TrainerMaker::make(const Recipe& recipe) {
-  resolve_options(recipe);
-  identify(recipe);
-  choose_calls(recipe.model);
+void TrainerMaker::make(const TrainingInputs& inputs) {
+  resolve_options(inputs);
+  identify(inputs);
+  choose_calls(inputs.model);
   site_.doing("making the trainer");
   site_.session.agree([&] {
-    trainer_.emplace(site_.place.context(), site_.ranks(), recipe.model, TrainingData{*recipe.train, *recipe.test},
+    trainer_.emplace(site_.place.context(), site_.ranks(), inputs.model, TrainingData{*inputs.train, *inputs.test},
                      made_.resolved.trainer);
   });
   made_.identity.layers = trainer_->layers();
@@ -33,14 +33,14 @@ void TrainerMaker::make(const Recipe& recipe) {
   made_.identity.buckets = identity_of(*trainer_).buckets;
 }
 
-void TrainerMaker::resolve_options(const Recipe& recipe) {
+void TrainerMaker::resolve_options(const TrainingInputs& inputs) {
   const std::string cost = cost_text();
   site_.session.agree([&] {
     made_.resolved =
-        resolve(o_, recipe.train->size(), recipe.rate, site_.session.size(), site_.session.rank(), site_.place.share());
+        resolve(o_, inputs.train->size(), inputs.rate, site_.session.size(), site_.session.rank(), site_.place.share());
     TrainerOptions& options = made_.resolved.trainer;
-    options.step.plan.augment = recipe.augment;
-    if (recipe.model.input_kind() == InputKind::images && !recipe.statistics_given) {
+    options.step.plan.augment = inputs.augment;
+    if (inputs.model.input_kind() == InputKind::images && !inputs.statistics_given) {
       if (!o_.evaluate.empty() && saved_) {
         take_statistics(saved_->identity, o_.evaluate, options.step.plan.augment);
       } else if (!o_.init.empty() && is_checkpoint(o_.init)) {
@@ -58,13 +58,13 @@ void TrainerMaker::resolve_options(const Recipe& recipe) {
     if (!o_.evaluate.empty()) {
       options.step.average = {};
     }
-    options.step.plan.two_labels = recipe.two_labels;
+    options.step.plan.two_labels = inputs.two_labels;
     options.step.plan.verifier =
         o_.verify_choices ? std::make_shared<ChoiceVerifier>() : ChoiceVerifier::from_environment();
-    if (recipe.change) {
-      recipe.change(options);
+    if (inputs.change) {
+      inputs.change(options);
     }
-    const auto& nodes = recipe.model.nodes();
+    const auto& nodes = inputs.model.nodes();
     if (options.step.sync_batch_norm && std::none_of(nodes.begin(), nodes.end(), [](const Node& node) {
           return node.layer != nullptr && node.layer->kind() == "batch_norm";
         })) {
@@ -115,7 +115,7 @@ std::string TrainerMaker::cost_text() {
   return site_.text_of_first([&] { return o_.cost.empty() ? "" : comm::read_cost_text(o_.cost); });
 }
 
-void TrainerMaker::identify(const Recipe& recipe) {
+void TrainerMaker::identify(const TrainingInputs& inputs) {
   const std::vector<double> threads = comm::all_gather_value(site_.session.control(), site_.place.threads());
   const auto [fewest, most] = std::minmax_element(threads.begin(), threads.end());
   if (*fewest != *most) {
@@ -123,19 +123,19 @@ void TrainerMaker::identify(const Recipe& recipe) {
                                              " threads: a resume gives the same bits only where each rank has as many "
                                              "again"));
   }
-  made_.identity.model = recipe.model.name();
+  made_.identity.model = inputs.model.name();
   made_.identity.seed = o_.trainer.step.seed;
   const TrainerOptions& options = made_.resolved.trainer;
   made_.identity.ranks =
       options.step.virtual_ranks > 0 ? static_cast<int>(options.step.virtual_ranks) : site_.session.size();
   made_.identity.threads = site_.place.threads();
   made_.identity.global_batch = made_.resolved.trainer.global_batch;
-  made_.identity.options = option_texts(made_.resolved.trainer, {*recipe.train, *recipe.test});
+  made_.identity.options = option_texts(made_.resolved.trainer, {*inputs.train, *inputs.test});
   made_.identity.options["epochs"] = std::to_string(o_.run.epochs);
   if (!o_.freeze.empty()) {
     made_.identity.options["frozen"] = joined(std::set<std::string>(o_.freeze.begin(), o_.freeze.end()), ", ");
   }
-  made_.identity.options.insert(recipe.options.begin(), recipe.options.end());
+  made_.identity.options.insert(inputs.options.begin(), inputs.options.end());
   // Where the library orders sums: of gradients, or only of their norms, which zero1 adds over the ranks.
   const bool norms = options.step.strategy == Strategy::zero1 &&
                      (options.step.optimizer.clip_norm > 0 || traits_of(options.step.optimizer.kind).layer_norms);

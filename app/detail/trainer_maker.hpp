@@ -18,7 +18,7 @@ struct PreparedTraining {
   std::optional<ChoiceReport> tuned;  ///< what rank 0 found; none: nothing was chosen
 };
 
-/// From options and recipe to the trainer: numbers of the recipe, the identity of the run, library choices. Collective.
+/// From options and inputs to the trainer: numbers of the inputs, the identity of the run, library choices. Collective.
 /// What it is given outlives it.
 class TrainerMaker {
  public:
@@ -28,16 +28,16 @@ class TrainerMaker {
       : site_(site), o_(site.options), saved_(saved), made_(made), trainer_(trainer) {}
 
   /// Once. Errors are those of Session::agree().
-  void make(const Recipe& recipe);
+  void make(const TrainingInputs& inputs);
 
  private:
-  void resolve_options(const Recipe& recipe);
+  void resolve_options(const TrainingInputs& inputs);
   /// A model is evaluated on images that are normalised as those that it was trained on. What begins with its weights
   /// (--init) is told where that is not so. source: where the state is from.
   void take_statistics(const RunIdentity& trained_with, const std::string& source, ops::AugmentDesc& augment) const;
   /// Rank 0's file of costs, so that all ranks plan with one model.
   [[nodiscard]] std::string cost_text();
-  void identify(const Recipe& recipe);
+  void identify(const TrainingInputs& inputs);
   /// Which ranks are on one node, which decides the order of divided sums: ", ranks of nodes 0-1 2-3". Collective.
   [[nodiscard]] std::string nodes_text();
   /// Library choices: those of the checkpoint where they hold (choices_hold()), as they are a part of the run; else

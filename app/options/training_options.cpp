@@ -105,7 +105,7 @@ void require_world(const TrainingOptions& o, const NamedStrategy& strategy) {
   };
   beside(o.trainer.accumulate == 1, "--accumulate", o.trainer.accumulate, "1: each virtual rank is a micro-batch");
   beside(o.threads <= 1, "--threads", o.threads, "1: sums within a layer depend on the number of threads");
-  beside(o.overlap != comm::WorkplaceOptions::Overlap::on, "--overlap", "on",
+  beside(o.overlap != comm::RankContextOptions::Overlap::on, "--overlap", "on",
          "auto: gradients are complete when the last virtual rank is");
   beside(!step.sync_batch_norm, "--sync-batch-norm", "on", "none: each virtual rank has statistics of its own");
   beside(o.reduce_dtype == "fp32", "--reduce-dtype", o.reduce_dtype, "fp32: sums would be rounded where ranks meet");
@@ -243,10 +243,10 @@ std::optional<double> given_learning_rate(const TrainingOptions& options) {
   return value;
 }
 
-comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu) {
+comm::RankContextOptions rank_context_options(const TrainingOptions& options, bool bind_near_gpu) {
   const bool world = options.trainer.step.virtual_ranks > 0;
   return {.threads = world ? 1 : options.threads,
-          .overlap = world ? comm::WorkplaceOptions::Overlap::off : options.overlap,
+          .overlap = world ? comm::RankContextOptions::Overlap::off : options.overlap,
           .dependent_launches = options.dependent_launches,
           .bind_near_gpu = bind_near_gpu};
 }

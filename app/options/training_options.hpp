@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/comm/launch/rank_context.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/run/training_run.hpp>
@@ -48,8 +48,8 @@ struct TrainingOptions {
   int workers = -1;                       ///< -1: by the rule of nn/run/run_rules.hpp
 
   // Ranks.
-  int threads = 0;  ///< of a rank on the host; 0: as Workplace decides
-  comm::WorkplaceOptions::Overlap overlap = comm::WorkplaceOptions::Overlap::automatic;
+  int threads = 0;  ///< of a rank on the host; 0: as RankContext decides
+  comm::RankContextOptions::Overlap overlap = comm::RankContextOptions::Overlap::automatic;
   /// MB; empty: planned by `cost`, or large buckets and a small last one.
   std::string bucket_mb;
   std::string cost;  ///< cost.json of lockstep-cost
@@ -59,7 +59,7 @@ struct TrainingOptions {
   /// "layout": gradients are added in rank order; "world": numbers are those of `virtual_ranks`, on any number of
   /// ranks.
   std::string reproducible = "run";
-  bool dependent_launches = false;  ///< comm::WorkplaceOptions::dependent_launches
+  bool dependent_launches = false;  ///< comm::RankContextOptions::dependent_launches
   Tune tune = Tune::automatic;
   std::string choices;               ///< file of timed choices; empty: none
   bool verify_choices = false;       ///< PlanOptions::verifier
@@ -113,8 +113,8 @@ struct BaseRate {
   std::int64_t reference = 256;
 };
 
-/// The options of a rank's threads and communicator (comm/launch/workplace.hpp).
-[[nodiscard]] comm::WorkplaceOptions workplace_options(const TrainingOptions& options, bool bind_near_gpu);
+/// The options of a rank's threads and communicator (comm/launch/rank_context.hpp).
+[[nodiscard]] comm::RankContextOptions rank_context_options(const TrainingOptions& options, bool bind_near_gpu);
 
 /// What the options mean once data and ranks are known.
 struct ResolvedTraining {

@@ -70,7 +70,7 @@ void describe_ranks(Schema& s, TrainingOptions& o) {
       .one_of({"run", "layout", "world"});
   s.add("dependent_launches", o.dependent_launches,
         "on a GPU: a kernel may begin before the writes of the one before it can be seen, and waits for them itself");
-  using Overlap = comm::WorkplaceOptions::Overlap;
+  using Overlap = comm::RankContextOptions::Overlap;
   s.choice<Overlap>("overlap", o.overlap, {{"on", Overlap::on}, {"off", Overlap::off}, {"auto", Overlap::automatic}},
                     "reduce gradients during backward; auto: on GPUs, and on hosts with a processor to spare");
   s.choice<Tune>("tune", o.tune,

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include <lockstep/nn/data/augmented_images.hpp>
-#include <lockstep/nn/data/deferred.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
+#include <lockstep/nn/data/device_preprocessing.hpp>
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -45,8 +45,9 @@ class Reader {
  public:
   Reader(std::unique_ptr<nn::Dataset> set, nn::PicturesOn where)
       : set_(std::move(set)),
-        deferred_(where == nn::PicturesOn::host ? nullptr : set_->deferred(where == nn::PicturesOn::nvjpeg)),
-        read_set_(deferred_ != nullptr ? *deferred_ : *set_) {
+        preprocessing_(where == nn::PicturesOn::host ? nullptr
+                                                     : set_->device_preprocessing(where == nn::PicturesOn::nvjpeg)),
+        read_set_(preprocessing_ != nullptr ? *preprocessing_ : *set_) {
     for (const nn::SampleField& field : read_set_.fields()) {
       memory_.emplace_back(field.bytes());
     }
@@ -59,7 +60,7 @@ class Reader {
 
  private:
   std::unique_ptr<nn::Dataset> set_;
-  std::unique_ptr<nn::DeferredSamples> deferred_;
+  std::unique_ptr<nn::DevicePreprocessing> preprocessing_;
   const nn::Dataset& read_set_;
   std::vector<std::vector<std::byte>> memory_;
   std::vector<std::span<std::byte>> out_;

@@ -19,12 +19,12 @@ constexpr std::uint64_t kKindBits = 4;
 constexpr std::uint64_t kSlotsAChunk = 1024;
 constexpr std::uint64_t kChunks = (std::uint64_t{1} << kIndexBits) / kSlotsAChunk;
 
-struct Slot {
+struct HandleEntry {
   std::atomic<std::uint64_t> handle = 0;  ///< that lives here; 0: none
   std::uint64_t generation = 0;           ///< of the next one; below the mutex
   std::shared_ptr<void> object;           ///< written before `handle`, and after it was taken back
 };
-using Chunk = std::array<Slot, kSlotsAChunk>;
+using Chunk = std::array<HandleEntry, kSlotsAChunk>;
 
 /// Slots of all handles of the process. Chunks never move and are never given back: a lookup needs no lock.
 struct Table {
@@ -53,12 +53,12 @@ std::uint64_t number_of(const void* handle) {
   return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(handle));
 }
 
-Slot& find(HandleKind kind, const void* handle) {
+HandleEntry& find(HandleKind kind, const void* handle) {
   const std::uint64_t number = number_of(handle);
   require<UsageError>(number != 0, "the ", name_of(kind), " is NULL");
   const std::uint64_t index = number & ((std::uint64_t{1} << kIndexBits) - 1);
   Chunk* chunk = table().chunks[index / kSlotsAChunk].load(std::memory_order_acquire);
-  Slot* slot = chunk != nullptr ? &(*chunk)[index % kSlotsAChunk] : nullptr;
+  HandleEntry* slot = chunk != nullptr ? &(*chunk)[index % kSlotsAChunk] : nullptr;
   require<UsageError>(slot != nullptr && slot->handle.load(std::memory_order_acquire) == number, "the ", name_of(kind),
                       " is no handle of lockstep, or was destroyed");
   const auto found = static_cast<HandleKind>((number >> kIndexBits) & ((std::uint64_t{1} << kKindBits) - 1));
@@ -83,7 +83,7 @@ void* add_handle(HandleKind kind, std::shared_ptr<void> object) {
   }
   const std::uint64_t index = all.unused.back();
   all.unused.pop_back();
-  Slot& slot = (*all.chunks[index / kSlotsAChunk].load(std::memory_order_relaxed))[index % kSlotsAChunk];
+  HandleEntry& slot = (*all.chunks[index / kSlotsAChunk].load(std::memory_order_relaxed))[index % kSlotsAChunk];
   slot.object = std::move(object);
   const std::uint64_t number = pack(++slot.generation, kind, index);
   slot.handle.store(number, std::memory_order_release);
@@ -95,7 +95,7 @@ const std::shared_ptr<void>& find_handle(HandleKind kind, const void* handle) {
 }
 
 std::shared_ptr<void> take_handle(HandleKind kind, const void* handle) {
-  Slot& slot = find(kind, handle);
+  HandleEntry& slot = find(kind, handle);
   std::uint64_t number = number_of(handle);
   require<UsageError>(slot.handle.compare_exchange_strong(number, 0), "the ", name_of(kind), " was destroyed");
   std::shared_ptr<void> object = std::move(slot.object);

@@ -80,12 +80,12 @@ class CallbackCommunicator final : public Communicator {
 
   void send(Stream& stream, const TensorView& data, int to) override {
     check_tensor("send", stream, data);
-    detail::check_peer("send", to, rank(), size());
+    detail::check_other_rank("send", to, rank(), size());
     refuse("send");
   }
   void recv(Stream& stream, const TensorView& data, int from) override {
     check_tensor("recv", stream, data);
-    detail::check_peer("recv", from, rank(), size());
+    detail::check_other_rank("recv", from, rank(), size());
     refuse("recv");
   }
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int /*key*/) override {

@@ -84,7 +84,7 @@ void check_rank(std::string_view op, int rank, int size) {
   require<UsageError>(rank >= 0 && rank < size, op, ": rank is ", rank, ", expected 0 to ", size - 1);
 }
 
-void check_peer(std::string_view op, int peer, int rank, int size) {
+void check_other_rank(std::string_view op, int peer, int rank, int size) {
   check_rank(op, peer, size);
   require<UsageError>(peer != rank, op, ": rank ", rank, " names itself");
 }

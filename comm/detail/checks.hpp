@@ -31,7 +31,7 @@ void check_summable(std::string_view op, DType dtype);
 /// 0 <= rank < size: UsageError.
 void check_rank(std::string_view op, int rank, int size);
 /// `peer` is a rank of the communicator other than this one: UsageError.
-void check_peer(std::string_view op, int peer, int rank, int size);
+void check_other_rank(std::string_view op, int peer, int rank, int size);
 
 /// Calls f(std::type_identity<T>{}) for the types that can be summed.
 template <class F>

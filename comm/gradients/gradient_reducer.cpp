@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include <lockstep/comm/gradients/bucket_marks.hpp>
+#include <lockstep/comm/gradients/bucket_breadcrumbs.hpp>
 #include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/graph.hpp>
@@ -86,8 +86,8 @@ class Stopwatch {
   double seconds_ = 0;
 };
 
-struct Slot {
-  Slot(const Bucket& b, const TensorView& view, const Stream& compute, const Stream& comm)
+struct BucketState {
+  BucketState(const Bucket& b, const TensorView& view, const Stream& compute, const Stream& comm)
       : bucket(b),
         data(view),
         ready(compute.device()),
@@ -134,23 +134,23 @@ struct GradientReducer::Impl {
   std::vector<std::size_t> bucket_of;
   std::vector<int> pending;  ///< writes that are still to come in this step, per gradient
   std::vector<Bucket> buckets;
-  std::optional<SumPlace> place;             ///< refers to gradients and buckets
-  std::shared_ptr<BucketSum> sum;            ///< prepared
-  std::vector<std::unique_ptr<Slot>> slots;  ///< one per bucket
+  std::optional<SumPlace> place;                    ///< refers to gradients and buckets
+  std::shared_ptr<BucketSum> sum;                   ///< prepared
+  std::vector<std::unique_ptr<BucketState>> slots;  ///< one per bucket
   Stopwatch waited_for_gather;
   Event asked;     ///< of sum(): its values are there, on the compute stream
   Event answered;  ///< their sums are there, on the communication stream
   std::size_t last_gather = 0;
-  bool gathers = false;    ///< gather() was called, and finish_gather() not
-  std::size_t next = 0;    ///< the first bucket that has not started
-  std::size_t passed = 0;  ///< the first bucket that the compute stream has not waited for
-  Slot* left = nullptr;    ///< the last bucket that an abandoned step has started, until the compute stream waits
+  bool gathers = false;         ///< gather() was called, and finish_gather() not
+  std::size_t next = 0;         ///< the first bucket that has not started
+  std::size_t passed = 0;       ///< the first bucket that the compute stream has not waited for
+  BucketState* left = nullptr;  ///< the last bucket that an abandoned step has started, until the compute stream waits
   bool in_step = false;
   bool timed = true;  ///< whether this step is timed; a captured step is not
   std::int64_t steps = 0;
   SpanRecorder* recorder = nullptr;
   int wait_name = 0;  ///< of the recorder
-  BucketMarks* marks = nullptr;
+  BucketBreadcrumbs* marks = nullptr;
 
   void check_buckets(const TensorView& arena) const {
     int gradient = 0;
@@ -212,7 +212,7 @@ struct GradientReducer::Impl {
     sum = given;
   }
 
-  void reduce(Slot& slot) {
+  void reduce(BucketState& slot) {
     const auto where = [&] { return concat("gradient hook ", sum->name(), ", bucket ", next); };
     try {
       sum->reduce(*place, static_cast<int>(next), slot.data);
@@ -255,7 +255,7 @@ struct GradientReducer::Impl {
     }
   }
 
-  void start(Slot& slot) {
+  void start(BucketState& slot) {
     if (recorder != nullptr) {
       recorder->point(compute, SpanRecorder::Lane::compute, slot.ready_name);
     }
@@ -289,7 +289,7 @@ struct GradientReducer::Impl {
   /// The compute stream waits for the buckets of this step that have started.
   void wait_for_started() {
     if (passed < next) {
-      Slot& last = *slots[next - 1];  // the communication stream runs in order: this bucket is done last
+      BucketState& last = *slots[next - 1];  // the communication stream runs in order: this bucket is done last
       wait_for(last.done, last.waited);
       passed = next;
     }
@@ -324,7 +324,7 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
                   arena);
   for (std::size_t k = 0; k < s.buckets.size(); ++k) {
     const Bucket& b = s.buckets[k];
-    auto slot = std::make_unique<Slot>(b, arena.slice(0, b.begin, b.end), compute, comm);
+    auto slot = std::make_unique<BucketState>(b, arena.slice(0, b.begin, b.end), compute, comm);
     for (int i = b.first; i < b.last; ++i) {
       const GradientRange& g = s.gradients[static_cast<std::size_t>(i)];
       require<UsageError>(g.expected_writes >= 1, "gradient reducer: ", g.name, " expects ", g.expected_writes,
@@ -450,7 +450,7 @@ void GradientReducer::gather(int bucket, const TensorView& arena) {
   const auto k = static_cast<std::size_t>(bucket);
   require<UsageError>(k < s.slots.size(), "gradient reducer: bucket is ", bucket, ", expected 0 to ",
                       s.slots.size() - 1);
-  Slot& slot = *s.slots[k];
+  BucketState& slot = *s.slots[k];
   const Shards& shards = s.place->shards[k];
   if (shards.part == 0) {
     return;
@@ -498,7 +498,7 @@ void GradientReducer::record_into(SpanRecorder* recorder) {
   s.wait_name = recorder->add_name({.text = "waiting for the communication", .kind = SpanKind::wait});
   for (std::size_t k = 0; k < s.slots.size(); ++k) {
     const int bucket = static_cast<int>(k);
-    Slot& slot = *s.slots[k];
+    BucketState& slot = *s.slots[k];
     const std::int64_t bytes = slot.data.numel() * static_cast<std::int64_t>(size_of(sent_as()));
     slot.ready_name = recorder->add_name({concat("bucket ", k, " ready"), SpanKind::ready, bucket, bytes});
     slot.reduce_name = recorder->add_name({concat("bucket ", k), SpanKind::reduce, bucket, bytes});
@@ -506,7 +506,7 @@ void GradientReducer::record_into(SpanRecorder* recorder) {
   }
 }
 
-void GradientReducer::mark_into(BucketMarks* marks) {
+void GradientReducer::mark_into(BucketBreadcrumbs* marks) {
   require<StateError>(!impl_->in_step, "gradient reducer: mark_into() in a step, expected finish() before");
   impl_->marks = marks;
 }
@@ -516,7 +516,7 @@ ReducerStatistics GradientReducer::statistics() const {
   ReducerStatistics result;
   result.steps = s.steps;
   for (std::size_t k = 0; k < s.slots.size(); ++k) {
-    Slot& slot = *s.slots[k];
+    BucketState& slot = *s.slots[k];
     const double seconds = slot.time.seconds() + slot.gather_time.seconds();
     result.buckets.push_back({s.sum->sent_bytes(static_cast<int>(k)), seconds});
     result.total_s += seconds;

@@ -14,7 +14,7 @@
 
 namespace lockstep::comm {
 
-class BucketMarks;  // bucket_marks.hpp
+class BucketBreadcrumbs;  // bucket_breadcrumbs.hpp
 
 /// Seconds of gradient communication, summed over the steps. Steps captured into a Graph are not timed and do not
 /// count.
@@ -102,7 +102,7 @@ class GradientReducer {
   void record_into(SpanRecorder* recorder);
   /// From now on marks on the communication stream how far it has come, also in steps that are captured; nullptr: no
   /// more. Between steps; the marks are those of this reducer's buckets and must outlive the streams' work.
-  void mark_into(BucketMarks* marks);
+  void mark_into(BucketBreadcrumbs* marks);
 
   [[nodiscard]] ReducerStatistics statistics() const;  ///< of finished steps; call it when the streams are idle
 

@@ -143,7 +143,7 @@ struct Session::Impl {
 
   /// `communicator` with its operations on the board, if there is one.
   std::unique_ptr<Communicator> logged(std::unique_ptr<Communicator> communicator, detail::LoggedCommunicator as) {
-    OperationLog* log = watch ? watch->end().log(as) : nullptr;
+    FlightRecorder* log = watch ? watch->end().log(as) : nullptr;
     return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);
   }
 
@@ -152,13 +152,13 @@ struct Session::Impl {
     if (world->nodes == 1) {
       return;
     }
-    std::unique_ptr<detail::NodeWords> words;
+    std::unique_ptr<detail::NodeHeartbeat> words;
     if (watch) {
-      words = std::make_unique<detail::NodeWords>(detail::WordsPlace{.rank = world->rank,
-                                                                     .node = world->node,
-                                                                     .nodes = world->nodes,
-                                                                     .listens = world->local_rank == 0,
-                                                                     .host = host});
+      words = std::make_unique<detail::NodeHeartbeat>(detail::WordsPlace{.rank = world->rank,
+                                                                         .node = world->node,
+                                                                         .nodes = world->nodes,
+                                                                         .listens = world->local_rank == 0,
+                                                                         .host = host});
     }
     const auto introductions = all_gather_text(*control, words ? words->introduction() : "");
     if (words) {
@@ -291,7 +291,7 @@ Watchdog* Session::watchdog() {
 }
 
 std::string Session::host() const {
-  return detail::ProgressBoard::host();
+  return detail::StatusTable::host();
 }
 
 Communicator& Session::grad() {

@@ -51,7 +51,7 @@ class Session {
   /// ends the job too. It also ends a job with code 3 whose ranks, on one node, call different collectives: "ranks call
   /// different operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank
   /// 1", at its next look (at least once a second). On several nodes each sends about one UDP datagram a second to the
-  /// next one until close() returns, which names a node that falls silent (comm/launch/detail/node_words.hpp).
+  /// next one until close() returns, which names a node that falls silent (comm/launch/detail/node_heartbeat.hpp).
   Session(int& argc, char**& argv, double watchdog_s = 0, Backend backend = Backend::automatic);
   /// close(), unless the process is going down by an exception on this rank only. What close() throws is only printed.
   ~Session();

@@ -51,17 +51,18 @@ void leave_later(Seconds time, int code) noexcept {
 
 }  // namespace
 
-JobEnd::JobEnd(double seconds, int rank, const std::optional<BoardPlace>& place) : seconds_(seconds), rank_(rank) {
+WatchdogHandler::WatchdogHandler(double seconds, int rank, const std::optional<BoardPlace>& place)
+    : seconds_(seconds), rank_(rank) {
   if (place) {
     try {
-      board_ = std::make_unique<ProgressBoard>(*place);
+      board_ = std::make_unique<StatusTable>(*place);
     } catch (const Error&) {
       board_.reset();  // without one, ranks that say nothing are not named
     }
   }
 }
 
-void JobEnd::look(const Watchdog::Look& found) noexcept {
+void WatchdogHandler::look(const Watchdog::Look& found) noexcept {
   if (board_) {
     board_->alive();
   }
@@ -83,7 +84,7 @@ void JobEnd::look(const Watchdog::Look& found) noexcept {
   }
 }
 
-void JobEnd::start_words(std::unique_ptr<NodeWords> words, int local_size) {
+void WatchdogHandler::start_words(std::unique_ptr<NodeHeartbeat> words, int local_size) {
   const std::lock_guard lock(words_mutex_);
   words_ = std::move(words);
   one_speaks_ = board_ && board_->ranks() == local_size;
@@ -91,7 +92,7 @@ void JobEnd::start_words(std::unique_ptr<NodeWords> words, int local_size) {
   words_->say({concat("rank ", rank_, ": has met the others")});
 }
 
-void JobEnd::end_words() noexcept {
+void WatchdogHandler::end_words() noexcept {
   const std::lock_guard lock(words_mutex_);
   if (words_) {
     try {
@@ -103,7 +104,7 @@ void JobEnd::end_words() noexcept {
 }
 
 /// A rank without a board, or with one that is not its node's, speaks for itself: others cannot know that it lives.
-void JobEnd::exchange_words(const Watchdog::Look& found) {
+void WatchdogHandler::exchange_words(const Watchdog::Look& found) {
   const std::lock_guard lock(words_mutex_);
   if (!words_) {
     return;
@@ -121,12 +122,12 @@ void JobEnd::exchange_words(const Watchdog::Look& found) {
   }
 }
 
-std::string JobEnd::silent_node(double still_s) {
+std::string WatchdogHandler::silent_node(double still_s) {
   const std::lock_guard lock(words_mutex_);
   return words_ ? words_->silent(std::max(kSilent, kSilentPart * still_s)) : std::string();
 }
 
-void JobEnd::report(const Watchdog::Look& found) {
+void WatchdogHandler::report(const Watchdog::Look& found) {
   if (!found.stalls) {
     if (std::exchange(told_, false)) {
       board_->end_of_stall();
@@ -146,7 +147,7 @@ void JobEnd::report(const Watchdog::Look& found) {
   }
 }
 
-void JobEnd::tell_stall(const Watchdog::Look& found) {
+void WatchdogHandler::tell_stall(const Watchdog::Look& found) {
   const auto stands = concat("no progress for ", std::lround(found.still_s), " s");
   if (!board_) {
     write_note(rank_, concat(stands, " while ", found.doing));
@@ -162,7 +163,7 @@ void JobEnd::tell_stall(const Watchdog::Look& found) {
   }
 }
 
-void JobEnd::end(const std::string& text) noexcept {
+void WatchdogHandler::end(const std::string& text) noexcept {
   const Seconds grace = for_others(seconds_);
   leave_later(grace + kForAbort, exit_code::kWatchdog);
   write_error(rank_, text);
@@ -192,39 +193,39 @@ void JobEnd::end(const std::string& text) noexcept {
   leave(exit_code::kWatchdog);
 }
 
-void JobEnd::leave(int code) noexcept {
+void WatchdogHandler::leave(int code) noexcept {
   if (Session* session = session_) {
     session->abort(code);
   }
   std::_Exit(code);
 }
 
-OperationLog* JobEnd::log(LoggedCommunicator communicator) noexcept {
+FlightRecorder* WatchdogHandler::log(LoggedCommunicator communicator) noexcept {
   return board_ ? &board_->log(communicator) : nullptr;
 }
 
-Progress* JobEnd::progress() noexcept {
+Progress* WatchdogHandler::progress() noexcept {
   return board_ ? &board_->progress() : nullptr;
 }
 
-void JobEnd::keep_operations(const std::string& path) {
+void WatchdogHandler::keep_operations(const std::string& path) {
   const std::lock_guard lock(mutex_);
   operations_file_ = path;
 }
 
-void JobEnd::save_operations() noexcept {
+void WatchdogHandler::save_operations() noexcept {
   if (board_ && board_->first_to_tell()) {
     write_operations();
   }
 }
 
-void JobEnd::forget_ranks() noexcept {
+void WatchdogHandler::forget_ranks() noexcept {
   if (board_) {
     board_->remove();
   }
 }
 
-void JobEnd::write_operations() noexcept {
+void WatchdogHandler::write_operations() noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (!operations_file_.empty()) {
@@ -244,18 +245,18 @@ RankWatch::RankWatch(double seconds, const Launch& launch, const Environment& en
 
 namespace {
 
-std::shared_ptr<detail::JobEnd> job_end(Session& session, double seconds) {
-  auto end = std::make_shared<detail::JobEnd>(seconds, session.size() > 1 ? session.rank() : -1,
-                                              detail::board_place(session.launch(), process_environment()));
+std::shared_ptr<detail::WatchdogHandler> watchdog_handler(Session& session, double seconds) {
+  auto end = std::make_shared<detail::WatchdogHandler>(seconds, session.size() > 1 ? session.rank() : -1,
+                                                       detail::board_place(session.launch(), process_environment()));
   end->set_session(&session);
   return end;
 }
 
 }  // namespace
 
-Watchdog::Watchdog(Session& session, double seconds) : Watchdog(seconds, job_end(session, seconds)) {}
+Watchdog::Watchdog(Session& session, double seconds) : Watchdog(seconds, watchdog_handler(session, seconds)) {}
 
-Watchdog::Watchdog(double seconds, const std::shared_ptr<detail::JobEnd>& end)
+Watchdog::Watchdog(double seconds, const std::shared_ptr<detail::WatchdogHandler>& end)
     : Watchdog(
           seconds, [end](const std::string& text) { end->end(text); }, [end](const Look& found) { end->look(found); },
           end->progress()) {}

@@ -312,13 +312,13 @@ class LocalCommunicator final : public Communicator {
 
   void send(Stream& stream, const TensorView& data, int to) override {
     detail::check_host("send", stream, data);
-    detail::check_peer("send", to, rank(), size());
+    detail::check_other_rank("send", to, rank(), size());
     stream.enqueue([shared = shared_, me = rank(), data, to] { shared->send(me, to, data); });
   }
 
   void recv(Stream& stream, const TensorView& data, int from) override {
     detail::check_host("recv", stream, data);
-    detail::check_peer("recv", from, rank(), size());
+    detail::check_other_rank("recv", from, rank(), size());
     stream.enqueue([shared = shared_, me = rank(), data, from] { shared->recv(me, from, data); });
   }
 

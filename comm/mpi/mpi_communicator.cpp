@@ -430,13 +430,13 @@ class MpiCommunicator final : public Communicator {
 
   void send(Stream& stream, const TensorView& data, int to) override {
     detail::check_host("send", stream, data);
-    detail::check_peer("send", to, rank(), size());
+    detail::check_other_rank("send", to, rank(), size());
     run(stream, "send", data.bytes(), [data, to](const Link& link) { comm::send(link, data, to); });
   }
 
   void recv(Stream& stream, const TensorView& data, int from) override {
     detail::check_host("recv", stream, data);
-    detail::check_peer("recv", from, rank(), size());
+    detail::check_other_rank("recv", from, rank(), size());
     run(stream, "recv", data.bytes(), [data, from](const Link& link) { comm::recv(link, data, from); });
   }
 

@@ -157,14 +157,14 @@ void NcclExchange::barrier(Stream& stream) {
 
 void NcclExchange::send(Stream& stream, const TensorView& data, int to) {
   detail::check_on(device_, "send", stream, data);
-  detail::check_peer("send", to, rank(), size());
+  detail::check_other_rank("send", to, rank(), size());
   run("send", data,
       [&] { return nccl_.send(data.data, count_of(data), type_of(data.dtype), to, comm_, stream.cuda_handle()); });
 }
 
 void NcclExchange::recv(Stream& stream, const TensorView& data, int from) {
   detail::check_on(device_, "recv", stream, data);
-  detail::check_peer("recv", from, rank(), size());
+  detail::check_other_rank("recv", from, rank(), size());
   run("recv", data,
       [&] { return nccl_.recv(data.data, count_of(data), type_of(data.dtype), from, comm_, stream.cuda_handle()); });
 }

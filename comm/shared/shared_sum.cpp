@@ -15,7 +15,7 @@
 
 #include <lockstep/comm/detail/checks.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/memory/past_caches.hpp>
+#include <lockstep/runtime/memory/streaming_copy.hpp>
 
 namespace lockstep::comm {
 namespace {
@@ -30,7 +30,7 @@ constexpr std::size_t kMostChunkBytesOfAll = std::size_t{4} << 20;
 /// Over the number of ranks: the most that is exchanged at once.
 constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
 /// Data of this size and more is written past the caches.
-constexpr std::size_t kPastCachesBytes = std::size_t{32} << 20;
+constexpr std::size_t kStreamingBytes = std::size_t{32} << 20;
 /// What is added at a time.
 constexpr std::size_t kBlockBytes = 16384;
 
@@ -89,10 +89,10 @@ void copy(T* to, const T* from, std::int64_t n) {
 }
 
 template <class T>
-void write(T* to, const T* from, std::int64_t n, bool past_caches) {
-  if (past_caches) {
-    copy_past_caches(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
-                     static_cast<std::size_t>(n) * sizeof(T));
+void write(T* to, const T* from, std::int64_t n, bool streaming) {
+  if (streaming) {
+    streaming_copy(reinterpret_cast<std::byte*>(to), reinterpret_cast<const std::byte*>(from),
+                   static_cast<std::size_t>(n) * sizeof(T));
   } else {
     copy(to, from, n);
   }
@@ -282,7 +282,7 @@ struct SharedSum::Chunks {
 };
 
 template <class T>
-void SharedSum::each_adds_all(T* data, const Chunks& chunks, bool past_caches, std::uint64_t what) {
+void SharedSum::each_adds_all(T* data, const Chunks& chunks, bool streaming, std::uint64_t what) {
   const std::uint64_t first = step_;
   Block<T> block;
   announce(what);
@@ -304,7 +304,7 @@ void SharedSum::each_adds_all(T* data, const Chunks& chunks, bool past_caches, s
         const auto of = [&](int r) {
           return (r == rank_ ? own : staged<T>(r, first + static_cast<std::uint64_t>(c - 1))) + i;
         };
-        write(own + i, block.sum(ranks_, of, m), m, past_caches);
+        write(own + i, block.sum(ranks_, of, m), m, streaming);
       }
     }
     if (c < chunks.count()) {
@@ -314,7 +314,7 @@ void SharedSum::each_adds_all(T* data, const Chunks& chunks, bool past_caches, s
 }
 
 template <class T>
-void SharedSum::each_adds_its_part(T* data, const Chunks& chunks, bool past_caches, std::uint64_t what) {
+void SharedSum::each_adds_its_part(T* data, const Chunks& chunks, bool streaming, std::uint64_t what) {
   const std::uint64_t first = step_;
   const auto step_of = [&](std::int64_t c) { return first + static_cast<std::uint64_t>(c); };
   struct Range {
@@ -343,14 +343,14 @@ void SharedSum::each_adds_its_part(T* data, const Chunks& chunks, bool past_cach
       const auto of = [&](int r) { return (r == rank_ ? to : staged<T>(r, step_of(c)) + own.begin) + i; };
       const T* total = block.sum(ranks_, of, m);
       copy(summed<T>(rank_, step_of(c)) + i, total, m);
-      write(to + i, total, m, past_caches);
+      write(to + i, total, m, streaming);
     }
   };
   const auto take = [&](std::int64_t c) {
     for (int i = 1; i < ranks_; ++i) {
       const int r = (rank_ + i) % ranks_;
       const Range theirs = part(c, r);
-      write(data + chunks.begin(c) + theirs.begin, summed<T>(r, step_of(c)), theirs.count, past_caches);
+      write(data + chunks.begin(c) + theirs.begin, summed<T>(r, step_of(c)), theirs.count, streaming);
     }
   };
 
@@ -392,11 +392,11 @@ void SharedSum::all_reduce(const TensorView& data) {
     using T = typename decltype(type)::type;
     T* elements = static_cast<T*>(data.data);
     const Chunks chunks{n, static_cast<std::int64_t>(chunk_bytes_ / sizeof(T))};
-    const bool past_caches = data.bytes() >= kPastCachesBytes;
+    const bool streaming = data.bytes() >= kStreamingBytes;
     if (data.bytes() <= kOneShotBytes / static_cast<std::size_t>(ranks_)) {
-      each_adds_all(elements, chunks, past_caches, what);
+      each_adds_all(elements, chunks, streaming, what);
     } else {
-      each_adds_its_part(elements, chunks, past_caches, what);
+      each_adds_its_part(elements, chunks, streaming, what);
     }
   });
 }

@@ -71,7 +71,7 @@ class SharedSum {
   void wait_for_all();  ///< until every rank has counted as often as this one
   void check_same(std::uint64_t what);
   template <class T>
-  void each_adds_all(T* data, const Chunks& chunks, bool past_caches, std::uint64_t what);
+  void each_adds_all(T* data, const Chunks& chunks, bool streaming, std::uint64_t what);
   template <class T>
   void each_adds_and_keeps_its_part(const T* in, T* out, std::int64_t n, std::uint64_t what);
   struct Bytes {
@@ -81,7 +81,7 @@ class SharedSum {
   template <class Of>
   void each_shows_a_part(std::byte* data, std::int64_t longest, const Of& of, std::uint64_t what);
   template <class T>
-  void each_adds_its_part(T* data, const Chunks& chunks, bool past_caches, std::uint64_t what);
+  void each_adds_its_part(T* data, const Chunks& chunks, bool streaming, std::uint64_t what);
 
   std::byte* window_;
   int rank_;

@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/comm/launch/rank_context.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/nn/step/inference.hpp>
@@ -49,7 +49,7 @@ int run(comm::Session& session, int argc, char** argv) {
   EpochLines lines;
   nn::RunObserver silent;
   // README.md from here
-  comm::Workplace here(session);  // one rank a GPU; without GPUs the CPU
+  comm::RankContext here(session);  // one rank a GPU; without GPUs the CPU
 
   nn::ModelBuilder b("spirals", {2});  // a sample is two numbers
   nn::NodeId x = b.linear("1", b.input(), 64, {.activation = ops::Activation::tanh});

@@ -33,21 +33,21 @@ std::vector<nn::DamagedImage> find_damaged(comm::Session& session, const comm::C
   return damaged;
 }
 
-void add_damaged(const std::vector<nn::DamagedImage>& damaged, nn::Recipe& recipe) {
+void add_damaged(const std::vector<nn::DamagedImage>& damaged, nn::TrainingInputs& inputs) {
   constexpr std::size_t kShown = 10;
   Json::Array texts;
   for (const nn::DamagedImage& image : damaged) {
     if (texts.size() < kShown) {
-      recipe.about.emplace_back(
+      inputs.about.emplace_back(
           texts.empty() ? "left out" : "",
           concat(texts.empty() ? concat(damaged.size(), " damaged images: ") : std::string(), image.text));
     }
     texts.emplace_back(image.text);
   }
   if (damaged.size() > kShown) {
-    recipe.about.emplace_back("", concat("and ", damaged.size() - kShown, " more (config.json)"));
+    inputs.about.emplace_back("", concat("and ", damaged.size() - kShown, " more (config.json)"));
   }
-  recipe.config["damaged_images"] = std::move(texts);
+  inputs.config["damaged_images"] = std::move(texts);
 }
 
 }  // namespace train_resnet

@@ -15,6 +15,6 @@ namespace train_resnet {
                                                                    const lockstep::nn::DataOptions& data);
 
 /// Lines of the header about them, the first ones by name, and all in config.json.
-void add_damaged(const std::vector<lockstep::nn::DamagedImage>& damaged, lockstep::nn::Recipe& recipe);
+void add_damaged(const std::vector<lockstep::nn::DamagedImage>& damaged, lockstep::nn::TrainingInputs& inputs);
 
 }  // namespace train_resnet

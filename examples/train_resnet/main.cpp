@@ -22,7 +22,7 @@ namespace {
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 using train_resnet::Options;
 
-int run(comm::Session& session, comm::Workplace& place, const Options& o) {
+int run(comm::Session& session, comm::RankContext& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
   nn::ModelRequest request{.name = o.model, .hidden = o.hidden, .zero_init_residual = o.zero_init_residual};
   nn::DataOptions data_options = o.data;
@@ -61,12 +61,12 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
   });
 
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
-  nn::Recipe recipe{.model = *model, .test = std::move(data.test), .class_names = std::move(data.class_names)};
-  recipe.rate = train_resnet::base_rate(request.name, o.training.trainer.step.optimizer.kind);
+  nn::TrainingInputs inputs{.model = *model, .test = std::move(data.test), .class_names = std::move(data.class_names)};
+  inputs.rate = train_resnet::base_rate(request.name, o.training.trainer.step.optimizer.kind);
   // Random parts of a picture are taken, and mirrored, where it is decoded.
   const bool folder = train_resnet::of_folder(o.data);
   const bool prepared = folder && o.data.folder.random_crops;
-  recipe.augment = {
+  inputs.augment = {
       .pad = o.pad >= 0 ? o.pad : (photos && !prepared ? 4 : 0),
       .flip = !prepared && (o.flip == train_resnet::Flip::automatic ? photos : o.flip != train_resnet::Flip::off),
       .alternate = o.flip == train_resnet::Flip::alternate,
@@ -74,50 +74,50 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
       .mean = data.statistics.mean,
       .std = data.statistics.std};
   session.agree([&] {
-    require<UsageError>(!o.reflect || (recipe.augment.pad < train.height() && recipe.augment.pad < train.width()),
-                        "--pad is ", recipe.augment.pad, " and --pad-mode reflect, images are ", train.height(), " x ",
+    require<UsageError>(!o.reflect || (inputs.augment.pad < train.height() && inputs.augment.pad < train.width()),
+                        "--pad is ", inputs.augment.pad, " and --pad-mode reflect, images are ", train.height(), " x ",
                         train.width(), ", expected a pad below both sides of an image");
   });
   if (!o.mean.empty()) {
-    std::copy_n(o.mean.begin(), 3, recipe.augment.mean.begin());
-    std::copy_n(o.std.begin(), 3, recipe.augment.std.begin());
-    recipe.statistics_given = true;
+    std::copy_n(o.mean.begin(), 3, inputs.augment.mean.begin());
+    std::copy_n(o.std.begin(), 3, inputs.augment.std.begin());
+    inputs.statistics_given = true;
   }
   const bool whitens = request.name == "airbench94" && !program.takes_parameters();
   if (whitens) {
     session.agree([&] {
       if (session.rank() == 0) {  // all begin with its parameters
-        const nn::ChannelStatistics normalised{recipe.augment.mean, recipe.augment.std};
-        recipe.model = recipe.model.beginning_with("whiten.weight", nn::whitening_filters(train, normalised));
+        const nn::ChannelStatistics normalised{inputs.augment.mean, inputs.augment.std};
+        inputs.model = inputs.model.with_initial_value("whiten.weight", nn::whitening_filters(train, normalised));
       }
     });
   }
   const nn::AugmentationOptions augmentation =
-      train_resnet::augmentation_of(o.augmentation, folder, recipe.augment, o.training.trainer.step.seed);
+      train_resnet::augmentation_of(o.augmentation, folder, inputs.augment, o.training.trainer.step.seed);
   if (augmentation.any()) {
-    recipe.augment.pad = 0;
-    recipe.augment.flip = recipe.augment.alternate = recipe.augment.reflect = false;
-    recipe.options["pictures"] = text_of(augmentation);
-    recipe.two_labels = augmentation.mixes();
+    inputs.augment.pad = 0;
+    inputs.augment.flip = inputs.augment.alternate = inputs.augment.reflect = false;
+    inputs.options["pictures"] = text_of(augmentation);
+    inputs.two_labels = augmentation.mixes();
   }
-  recipe.samples = "images";
-  recipe.about = {
-      {"data", concat(o.data.spec, ": ", train.size(), " training and ", recipe.test->size(), " test images ",
+  inputs.samples = "images";
+  inputs.about = {
+      {"data", concat(o.data.spec, ": ", train.size(), " training and ", inputs.test->size(), " test images ",
                       train.height(), " x ", train.width(), ", ", train.classes(), " classes")}};
   if (!o.training.recipe.empty() && o.data.spec == "synthetic") {
-    recipe.about.emplace_back("", "warning: --recipe describes a run on pictures; without --data they are drawn");
+    inputs.about.emplace_back("", "warning: --recipe describes a run on pictures; without --data they are drawn");
   }
   if (!data.about.empty()) {
-    recipe.about.emplace_back("", data.about);
+    inputs.about.emplace_back("", data.about);
   }
   if (augmentation.any()) {
-    recipe.about.emplace_back("", concat("training images: ", text_of(augmentation)));
+    inputs.about.emplace_back("", concat("training images: ", text_of(augmentation)));
   }
-  if (folder && !recipe.statistics_given && o.training.evaluate.empty()) {
-    recipe.about.emplace_back("", "normalised by ImageNet's mean and standard deviation (--mean, --std)");
+  if (folder && !inputs.statistics_given && o.training.evaluate.empty()) {
+    inputs.about.emplace_back("", "normalised by ImageNet's mean and standard deviation (--mean, --std)");
   }
   if (whitens) {
-    recipe.about.emplace_back("", concat("first filters: whitening of the patches of ",
+    inputs.about.emplace_back("", concat("first filters: whitening of the patches of ",
                                          std::min(nn::WhiteningOptions{}.images, train.size()), " training images"));
   }
   const bool trains =
@@ -136,45 +136,46 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     });
   }
   if (pictures != nn::PicturesOn::host) {
-    recipe.about.emplace_back("", pictures == nn::PicturesOn::nvjpeg
+    inputs.about.emplace_back("", pictures == nn::PicturesOn::nvjpeg
                                       ? "training images: decoded by nvJPEG and finished on the device"
                                       : "training images: finished on the device");
   }
-  recipe.config["pictures_on"] = name_of(pictures);
-  if (o.test_views != nn::TestViews::none) {
-    recipe.about.emplace_back("", concat("test images: the mean of the outputs for ",
-                                         nn::test_views(o.test_views).size(), " views (", name_of(o.test_views), ')'));
+  inputs.config["pictures_on"] = name_of(pictures);
+  if (o.test_time_augmentation != nn::TestTimeAugmentation::none) {
+    inputs.about.emplace_back(
+        "", concat("test images: the mean of the outputs for ", nn::test_time_views(o.test_time_augmentation).size(),
+                   " views (", name_of(o.test_time_augmentation), ')'));
   }
-  recipe.change = [pictures, views = o.test_views](nn::TrainerOptions& options) {
+  inputs.change = [pictures, views = o.test_time_augmentation](nn::TrainerOptions& options) {
     options.pictures = pictures;
-    options.test_views = views;
+    options.test_time_augmentation = views;
   };
   if (!damaged.empty()) {
-    train_resnet::add_damaged(damaged, recipe);
+    train_resnet::add_damaged(damaged, inputs);
   }
-  train_resnet::keep_hidden(request.hidden, recipe);
+  train_resnet::keep_hidden(request.hidden, inputs);
   if (o.zero_init_residual) {
-    recipe.options["zero_init_residual"] = "1";
+    inputs.options["zero_init_residual"] = "1";
   }
-  recipe.config.insert(
+  inputs.config.insert(
       {{"data", o.data.spec}, {"classes", request.classes}, {"height", request.height}, {"width", request.width}});
   if (augmentation.any()) {
-    recipe.train = std::make_shared<nn::AugmentedImages>(std::move(data.train), augmentation);
+    inputs.train = std::make_shared<nn::AugmentedImages>(std::move(data.train), augmentation);
   } else {
-    recipe.train = std::move(data.train);
+    inputs.train = std::move(data.train);
   }
   if (!o.augmentation.show_batch.empty()) {
     session.agree([&] {
       const nn::ResolvedTraining resolved =
-          nn::resolve(o.training, recipe.train->size(), recipe.rate, session.size(), session.rank(), place.share());
+          nn::resolve(o.training, inputs.train->size(), inputs.rate, session.size(), session.rank(), place.share());
       if (session.rank() == 0) {
-        train_resnet::show_batch(*recipe.train, recipe.augment, resolved.trainer, session.size(), recipe.class_names,
+        train_resnet::show_batch(*inputs.train, inputs.augment, resolved.trainer, session.size(), inputs.class_names,
                                  o.augmentation.show_batch);
       }
     });
     return exit_code::kFinished;
   }
-  return program.run(std::move(recipe));
+  return program.run(std::move(inputs));
 }
 
 }  // namespace

@@ -94,10 +94,10 @@ void describe_data(lockstep::Schema& schema, Options& o) {
       "checkpoint's";
   schema.add("mean", o.mean, std::string("mean") + kChannels);
   schema.add("std", o.std, std::string("standard deviation") + kChannels);
-  using Views = nn::TestViews;
+  using Views = nn::TestTimeAugmentation;
   const auto word = [](Views views) { return std::pair(std::string(nn::name_of(views)), views); };
   schema.choice<Views>(
-      "tta", o.test_views, {word(Views::none), word(Views::mirror), word(Views::mirror_translate)},
+      "tta", o.test_time_augmentation, {word(Views::none), word(Views::mirror), word(Views::mirror_translate)},
       "tests take the mean of the outputs for an image and its mirror image, or also for both moved by a pixel up and "
       "left and down and right, half of the weight");
 }

@@ -6,7 +6,7 @@
 
 #include <lockstep/app/options/training_options.hpp>
 #include <lockstep/nn/data/open_data.hpp>
-#include <lockstep/nn/run/test_views.hpp>
+#include <lockstep/nn/run/test_time_augmentation.hpp>
 
 #include "app/cli/launch_options.hpp"
 #include "app/cli/training_main.hpp"
@@ -29,7 +29,7 @@ struct Options {
   bool reflect = false;   ///< padding shows the image reflected; false: it is black
   Flip flip = Flip::automatic;
   AugmentationFlags augmentation;
-  lockstep::nn::TestViews test_views = lockstep::nn::TestViews::none;
+  lockstep::nn::TestTimeAugmentation test_time_augmentation = lockstep::nn::TestTimeAugmentation::none;
   std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
   std::vector<float> std;
   lockstep::cli::LaunchOptions launch;

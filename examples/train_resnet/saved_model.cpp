@@ -30,13 +30,13 @@ std::vector<std::int64_t> sizes_in(const std::string& text) {
 
 }  // namespace
 
-void keep_hidden(const std::vector<std::int64_t>& hidden, nn::Recipe& recipe) {
+void keep_hidden(const std::vector<std::int64_t>& hidden, nn::TrainingInputs& inputs) {
   std::string text;
   for (const std::int64_t size : hidden) {
     text += concat(text.empty() ? "" : ",", size);
   }
   if (!hidden.empty()) {
-    recipe.options["hidden"] = text;
+    inputs.options["hidden"] = text;
   }
 }
 

@@ -22,28 +22,28 @@ using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 using train_text::Options;
 using train_text::TextData;
 
-nn::Recipe recipe_of(const Options& o, const nn::Model& model, const TextData& text) {
+nn::TrainingInputs inputs_of(const Options& o, const nn::Model& model, const TextData& text) {
   const double histogram = train_text::histogram_bits(*text.train, *text.validation, text.vocabulary);
-  nn::Recipe recipe{.model = model, .train = text.train, .test = text.validation};
+  nn::TrainingInputs inputs{.model = model, .train = text.train, .test = text.validation};
   const nn::RuleTraits& rule = nn::traits_of(o.training.trainer.step.optimizer.kind);
   if (rule.normalised) {
-    recipe.rate = {2e-3 * rule.rate, 0};
+    inputs.rate = {2e-3 * rule.rate, 0};
   }
-  recipe.samples = "windows";
-  recipe.model_text = concat("GPT, ", o.layers, o.layers == 1 ? " layer" : " layers", " of width ", o.width, " with ",
+  inputs.samples = "windows";
+  inputs.model_text = concat("GPT, ", o.layers, o.layers == 1 ? " layer" : " layers", " of width ", o.width, " with ",
                              o.heads, o.heads == 1 ? " head" : " heads");
-  recipe.about = {{"text", text.about},
+  inputs.about = {{"text", text.about},
                   {"baseline", concat(digits(histogram, 3), " bits a ", text.unit, ": validation by the ", text.unit,
                                       " histogram of the text to train on")}};
-  recipe.options["heads"] = std::to_string(o.heads);  // changes numbers, but no shape
-  recipe.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},
+  inputs.options["heads"] = std::to_string(o.heads);  // changes numbers, but no shape
+  inputs.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},
                    {"width", o.width}, {"length", o.length}, {"histogram_bits", histogram}};
   const std::string bits = "bits_per_" + text.unit;
-  recipe.metrics = {{.name = bits,
+  inputs.metrics = {{.name = bits,
                      .of_report = [](const nn::ReportEvent& e) { return train_text::bits_of(e.loss); },
                      .of_evaluation = [](const nn::EvaluationEvent& e) { return train_text::bits_of(e.loss); }}};
-  recipe.best = {.metric = bits, .lowest = true};
-  return recipe;
+  inputs.best = {.metric = bits, .lowest = true};
+  return inputs;
 }
 
 /// What the sample goes on from.
@@ -66,7 +66,7 @@ std::string sample(Context& context, const Options& o, const TextData& text, nn:
   return text.bytes() ? train_text::printable(o.prompt + train_text::bytes_of(said)) : train_text::ids_text(said);
 }
 
-int run(comm::Session& session, comm::Workplace& place, const Options& o) {
+int run(comm::Session& session, comm::RankContext& place, const Options& o) {
   nn::TrainingProgram program(session, place, o.training);
   TextData text;
   std::vector<std::int32_t> prompt;
@@ -84,9 +84,9 @@ int run(comm::Session& session, comm::Workplace& place, const Options& o) {
     model.emplace(nn::transformer(
         {.vocabulary = text.vocabulary, .length = o.length, .width = o.width, .heads = o.heads, .layers = o.layers}));
   });
-  std::optional<nn::Recipe> recipe;
-  session.agree([&] { recipe.emplace(recipe_of(o, *model, text)); });
-  const int code = program.run(*recipe);
+  std::optional<nn::TrainingInputs> inputs;
+  session.agree([&] { inputs.emplace(inputs_of(o, *model, text)); });
+  const int code = program.run(*inputs);
   if (session.rank() == 0 && code == exit_code::kFinished && program.result() != nullptr && o.sample > 0) {
     std::cout << sample(place.context(), o, text, program.trainer(), *model, prompt) << '\n';
   }

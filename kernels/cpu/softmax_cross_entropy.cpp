@@ -57,7 +57,7 @@ PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label
   if (smoothing > 0) {  // without it a logit of -inf must not make 0 * inf
     loss -= smoothing / static_cast<double>(classes) * shifts;
   }
-  return {weight * loss, best.sound && best.index == label ? weight : 0};
+  return {weight * loss, best.defined && best.index == label ? weight : 0};
 }
 
 template <class T>

@@ -178,12 +178,12 @@ void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted>
   }
   std::erase_if(plans_,
                 [&](const auto& entry) { return entry.second.plan.use_count() == 1 && !named.contains(entry.first); });
-  struct Slot {
+  struct WantedPlan {
     const PlanKey* key;
     Made* made;
     const Algorithm* algorithm;
   };
-  std::vector<Slot> wanted;
+  std::vector<WantedPlan> wanted;
   for (const auto& [key, algorithm] : named) {
     const auto [entry, fresh] = plans_.try_emplace(key);
     if (fresh) {

@@ -31,7 +31,7 @@ enum class StateField : unsigned char {
   other_labels,  ///< like labels: of a mixture of two samples (StepLayout::two_labels)
   shares,        ///< like sample_weight, (N): of labels in the mixture
   other_shares,  ///< likewise: of other_labels
-  // Of batches that are not finished (nn/data/deferred.hpp); no plan reads them.
+  // Of batches that are not finished (nn/data/device_preprocessing.hpp); no plan reads them.
   pictures,      ///< u8 (N, pictures of a sample, bytes)
   picture_work,  ///< f64 (N, pictures of a sample, columns)
 };

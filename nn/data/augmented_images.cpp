@@ -10,7 +10,7 @@
 #include <lockstep/kernels/detail/image_placement.hpp>
 #include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/nn/data/detail/augmentation.hpp>
-#include <lockstep/nn/data/detail/deferred_images.hpp>
+#include <lockstep/nn/data/detail/device_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/images/auto_augment.hpp>
 #include <lockstep/nn/data/images/crop.hpp>
@@ -240,8 +240,8 @@ PicturePart AugmentedImages::read_part(std::int64_t epoch, std::int64_t index, b
   return part;
 }
 
-std::unique_ptr<DeferredSamples> AugmentedImages::deferred(bool keep_jpeg) const {
-  return std::make_unique<detail::DeferredImages>(*this, keep_jpeg);
+std::unique_ptr<DevicePreprocessing> AugmentedImages::device_preprocessing(bool keep_jpeg) const {
+  return std::make_unique<detail::DeviceImages>(*this, keep_jpeg);
 }
 
 AugmentedImages::Mixture AugmentedImages::mixture(std::int64_t epoch, std::int64_t index) const {

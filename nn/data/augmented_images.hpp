@@ -12,7 +12,7 @@
 #include <lockstep/nn/data/options/auto_augment_policy.hpp>
 
 /// What a training image goes through in an epoch, in the loader's threads or, from the colours on, on a device
-/// (Dataset::deferred()), in the order of torchvision's recipes:
+/// (Dataset::device_preprocessing()), in the order of torchvision's recipes:
 ///
 ///     picture -> random part, resized            CropOptions; folder:DIR takes it while it decodes (FolderOptions)
 ///             or padding, then a crop            `pad`     \ as ops::augment does them where nothing else is asked
@@ -81,7 +81,7 @@ class AugmentedImages final : public Dataset {
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   void ahead(std::int64_t begin, std::int64_t count) const noexcept override { images_->ahead(begin, count); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
-  [[nodiscard]] std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const override;
+  [[nodiscard]] std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const override;
 
   [[nodiscard]] const ImageDataset& images() const { return *images_; }
   [[nodiscard]] const AugmentationOptions& options() const { return options_; }
@@ -97,8 +97,8 @@ class AugmentedImages final : public Dataset {
   [[nodiscard]] Mixture mixture(std::int64_t epoch, std::int64_t index) const;
   /// An image before it is mixed; `image` holds image_bytes() of the set.
   void read_unmixed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
-  /// For deferred(), as ImageDataset::read_part(): an image before its colours change. What a device does not do
-  /// (padding, mirrors, `automatic`) is done.
+  /// For device_preprocessing(), as ImageDataset::read_part(): an image before its colours change. What a device does
+  /// not do (padding, mirrors, `automatic`) is done.
   [[nodiscard]] PicturePart read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const;
 

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstring>
 
-#include <lockstep/nn/data/detail/deferred_images.hpp>
+#include <lockstep/nn/data/detail/device_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -34,7 +34,7 @@ void Dataset::read_sample_in(std::int64_t /*epoch*/, std::int64_t index,
 
 void Dataset::ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}
 
-std::unique_ptr<DeferredSamples> Dataset::deferred(bool /*keep_jpeg*/) const {
+std::unique_ptr<DevicePreprocessing> Dataset::device_preprocessing(bool /*keep_jpeg*/) const {
   return nullptr;
 }
 
@@ -157,8 +157,8 @@ std::string ImageDataset::text_of(std::int64_t index) const {
   return concat(name(), ": sample ", index);
 }
 
-std::unique_ptr<DeferredSamples> ImageDataset::deferred(bool keep_jpeg) const {
-  return std::make_unique<detail::DeferredImages>(*this, keep_jpeg);
+std::unique_ptr<DevicePreprocessing> ImageDataset::device_preprocessing(bool keep_jpeg) const {
+  return std::make_unique<detail::DeviceImages>(*this, keep_jpeg);
 }
 
 bool lies_by_class(const ImageDataset& dataset) {

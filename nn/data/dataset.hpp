@@ -15,7 +15,7 @@
 
 namespace lockstep::nn {
 
-class DeferredSamples;  // nn/data/deferred.hpp
+class DevicePreprocessing;  // nn/data/device_preprocessing.hpp
 
 /// Where pictures become images.
 enum class PicturesOn : unsigned char {
@@ -60,7 +60,7 @@ class Dataset {
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept;
   /// The same samples without what a device can do to them as well; this must outlive them. nullptr, as here: nothing.
   /// keep_jpeg: JPEG files stay as they are, where nvJPEG reads them.
-  [[nodiscard]] virtual std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const;
+  [[nodiscard]] virtual std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const;
   /// Hash of sizes and contents. Ranks that see the same data have the same value; the name is not part of it.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 
@@ -141,16 +141,16 @@ class ImageDataset : public Dataset {
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
-  /// For deferred(): writes the pixels of a picture that the image is made of, or its JPEG file, to the beginning of
-  /// `row`, which holds part_bytes(). No epoch: as read() reads it. A file only with keep_jpeg, and only where its
-  /// pixels take at most decoded_bytes(). Here, and wherever nothing else fits: the image itself.
+  /// For device_preprocessing(): writes the pixels of a picture that the image is made of, or its JPEG file, to the
+  /// beginning of `row`, which holds part_bytes(). No epoch: as read() reads it. A file only with keep_jpeg, and only
+  /// where its pixels take at most decoded_bytes(). Here, and wherever nothing else fits: the image itself.
   [[nodiscard]] virtual PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                               std::span<std::uint8_t> row) const;
   [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< at least image_bytes()
   [[nodiscard]] std::int64_t decoded_bytes() const { return 2 * part_bytes(); }
   /// For errors: the picture's file, where it has one.
   [[nodiscard]] virtual std::string text_of(std::int64_t index) const;
-  [[nodiscard]] std::unique_ptr<DeferredSamples> deferred(bool keep_jpeg) const final;
+  [[nodiscard]] std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const final;
 
  private:
   std::int64_t height_;

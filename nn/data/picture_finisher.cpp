@@ -11,7 +11,7 @@
 #include <lockstep/kernels/erase_and_mix.hpp>
 #include <lockstep/kernels/jpeg_decoder.hpp>
 #include <lockstep/kernels/resized_crop.hpp>
-#include <lockstep/nn/data/detail/deferred_images.hpp>
+#include <lockstep/nn/data/detail/device_images.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/sync_guard.hpp>
@@ -24,9 +24,9 @@ namespace {
 /// With which nvJPEG reads entropy code where it does not do so on the GPU, as of few files.
 constexpr int kEntropyThreads = 4;
 
-/// What a finisher allocates, in pictures or samples.
+/// What a preprocessor allocates, in pictures or samples.
 struct Extents {
-  Extents(const DeferredImages& set, std::int64_t capacity, bool on_gpu)
+  Extents(const DeviceImages& set, std::int64_t capacity, bool on_gpu)
       : samples(capacity),
         pictures(capacity * set.pictures()),
         row_bytes(set.decoded_bytes()),
@@ -67,9 +67,9 @@ struct Extents {
 /// so a batch is finished beside the step before it. Images have two slots; the step that read a slot has ended when
 /// the event passes that the context's stream recorded one call ago. On the host the work goes into the context's
 /// stream, in order, and pictures are read where the loader put them.
-class PictureFinisher final : public BatchFinisher {
+class PictureFinisher final : public BatchPreprocessor {
  public:
-  PictureFinisher(const DeferredImages& set, Context& context, std::int64_t capacity)
+  PictureFinisher(const DeviceImages& set, Context& context, std::int64_t capacity)
       : set_(set),
         context_(context),
         extents_(set, capacity, context.device().kind == DeviceKind::cuda),
@@ -239,7 +239,7 @@ class PictureFinisher final : public BatchFinisher {
     return batch_;
   }
 
-  const DeferredImages& set_;
+  const DeviceImages& set_;
   Context& context_;
   Extents extents_;
   std::unique_ptr<CudaContext> own_;  ///< the picture stream; nullptr on the host
@@ -257,11 +257,11 @@ class PictureFinisher final : public BatchFinisher {
 
 }  // namespace
 
-std::unique_ptr<BatchFinisher> DeferredImages::finisher(Context& context, std::int64_t capacity) const {
+std::unique_ptr<BatchPreprocessor> DeviceImages::preprocessor(Context& context, std::int64_t capacity) const {
   return std::make_unique<PictureFinisher>(*this, context, capacity);
 }
 
-std::size_t DeferredImages::finisher_bytes(Device device, std::int64_t capacity) const {
+std::size_t DeviceImages::preprocessor_bytes(Device device, std::int64_t capacity) const {
   return Extents(*this, capacity, device.kind == DeviceKind::cuda).bytes;
 }
 

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <utility>
 
-#include <lockstep/nn/data/detail/deferred_images.hpp>
+#include <lockstep/nn/data/detail/device_images.hpp>
 #include <lockstep/nn/data/detail/pictures.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
 #include <lockstep/nn/data/images/crop.hpp>

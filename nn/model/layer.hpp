@@ -39,8 +39,8 @@ struct ParameterSpec {
   Initialiser init;
   /// false: frozen (Model::freezing()). It has no gradient and no optimizer state, and no update changes it.
   bool trainable = true;
-  bool looked_up = false;  ///< its rows are looked up by number, as an embedding's
-  bool last = false;       ///< it belongs to the last layer that has parameters; Model::parameters() says so
+  bool embedding_table = false;  ///< its rows are looked up by number, as an embedding's
+  bool last = false;             ///< it belongs to the last layer that has parameters; Model::parameters() says so
 
   [[nodiscard]] Shape stored_shape() const;
   /// A number for each of so many channels, of which `stored` are stored.

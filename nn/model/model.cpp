@@ -58,7 +58,7 @@ std::vector<Model::Parameter> Model::parameters() const {
         require<ShapeError>(tied.spec.stored_shape() == parameter.spec.stored_shape(), "model ", name_, ": parameter ",
                             parameter.spec.name, " has shape ", tied.spec.shape, " in one layer and ",
                             parameter.spec.shape, " in another");
-        parameter.spec.looked_up |= tied.spec.looked_up;
+        parameter.spec.embedding_table |= tied.spec.embedding_table;
         parameter.spec.last |= tied.spec.last;
         parameter.writes = std::exchange(tied.writes, 0) + 1;
         place->second = list.size();
@@ -77,7 +77,7 @@ std::vector<Model::Parameter> Model::parameters() const {
   const std::unordered_set<std::string> frozen(frozen_.begin(), frozen_.end());
   for (Parameter& parameter : list) {
     parameter.spec.trainable = frozen.count(parameter.spec.name) == 0;
-    if (const auto beginning = beginnings_.find(parameter.spec.name); beginning != beginnings_.end()) {
+    if (const auto beginning = initial_values_.find(parameter.spec.name); beginning != initial_values_.end()) {
       parameter.beginning = beginning->second;
     }
   }
@@ -133,7 +133,7 @@ Model Model::freezing(const std::string& prefix) const {
   return model;
 }
 
-Model Model::beginning_with(const std::string& parameter, std::vector<double> values) const {
+Model Model::with_initial_value(const std::string& parameter, std::vector<double> values) const {
   const std::vector<Parameter> all = parameters();
   const auto found =
       std::find_if(all.begin(), all.end(), [&](const Parameter& one) { return one.spec.name == parameter; });
@@ -148,7 +148,7 @@ Model Model::beginning_with(const std::string& parameter, std::vector<double> va
                         value, ", expected finite numbers");
   }
   Model model = *this;
-  model.beginnings_[parameter] = {.values = std::make_shared<const std::vector<double>>(std::move(values))};
+  model.initial_values_[parameter] = {.values = std::make_shared<const std::vector<double>>(std::move(values))};
   return model;
 }
 

@@ -28,7 +28,7 @@ struct Node {
 [[nodiscard]] std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node);
 
 /// What a parameter begins with instead of what ParameterSpec::init draws, or in a part of it.
-struct Beginning {
+struct InitialValue {
   bool identity = false;                                ///< the first filters are the identity, ConvInit::identity
   std::shared_ptr<const std::vector<double>> values{};  ///< all of it, in the order of `dims`; null: not given
 };
@@ -54,7 +54,7 @@ class Model {
   struct Parameter {
     ParameterSpec spec;
     int writes = 1;
-    Beginning beginning{};
+    InitialValue beginning{};
   };
   /// In the order in which their gradients become ready: layers from last to first, a layer's own in its order; a tied
   /// parameter stands where its last write is. Frozen ones come behind the others, in the same order.
@@ -68,7 +68,7 @@ class Model {
   /// The same model with a parameter that begins with these values, as when they were computed from data: in the order
   /// of the logical shape. A checkpoint that is read has its own. UsageError when there is no such parameter, for
   /// another number of values than it has, and for one that is not finite.
-  [[nodiscard]] Model beginning_with(const std::string& parameter, std::vector<double> values) const;
+  [[nodiscard]] Model with_initial_value(const std::string& parameter, std::vector<double> values) const;
   [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< in the order of the layers
   /// Kind, inputs and settings of each layer by its name, "conv2d of input: stride 2, pad 1". Models with equal
   /// parameters and equal texts compute the same function. A name that several layers have is numbered from the second
@@ -83,8 +83,8 @@ class Model {
   Shape input_shape_;
   InputKind input_kind_ = InputKind::values;
   std::vector<Node> nodes_;
-  std::vector<std::string> frozen_;              ///< names of parameters
-  std::map<std::string, Beginning> beginnings_;  ///< by the names of parameters
+  std::vector<std::string> frozen_;                     ///< names of parameters
+  std::map<std::string, InitialValue> initial_values_;  ///< by the names of parameters
 };
 
 }  // namespace lockstep::nn

@@ -466,7 +466,7 @@ void ParameterSet::initialise(Context& context, std::uint64_t seed) {
   std::vector<double> drawn;
   for (std::size_t i = 0; i < infos_.size(); ++i) {
     const ParameterSpec& spec = infos_[i].spec;
-    const Beginning& beginning = infos_[i].beginning;
+    const InitialValue& beginning = infos_[i].beginning;
     if (beginning.values != nullptr) {
       drawn = *beginning.values;
     } else if (spec.init.kind == Initialiser::Kind::constant) {

@@ -21,7 +21,7 @@ struct ParameterInfo {
   std::int64_t offset = 0;  ///< first element: a multiple of kArenaStep for every type
   std::int64_t numel = 0;   ///< stored elements, without the padding up to the next parameter
   int writes = 1;           ///< gradient writes per step, if trainable
-  Beginning beginning{};
+  InitialValue beginning{};
 };
 
 /// Parameters begin at multiples of this many elements, as parts of divided ranges do.
@@ -175,8 +175,8 @@ class ParameterSet {
   /// another state or of a tensor in the files; UsageError for a type or a shape that cannot be.
   TensorView register_state(Context& context, const StateSpec& spec);
 
-  /// Sets initial values from (seed, parameter name) or as Model::beginning_with() gave them, buffers to their initial
-  /// values, gradients to zero, and all other states as states().initialise() and follow() say.
+  /// Sets initial values from (seed, parameter name) or as Model::with_initial_value() gave them, buffers to their
+  /// initial values, gradients to zero, and all other states as states().initialise() and follow() say.
   void initialise(Context& context, std::uint64_t seed);
   [[nodiscard]] std::size_t bytes() const;        ///< of all arenas and states
   [[nodiscard]] std::size_t state_bytes() const;  ///< of the optimizer's states on this rank

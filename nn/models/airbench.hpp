@@ -30,7 +30,7 @@ inline constexpr std::int64_t kWhiteningFilters = 2 * 3 * kWhitenedSide * kWhite
 ///   head         linear, without a bias; times logit_scale
 ///
 /// The weight of `whiten` is frozen: whitening_filters() makes it from the training images, for
-/// Model::beginning_with("whiten.weight", ..). The scales of the norms are frozen at 1, epsilon is 1e-12; the
+/// Model::with_initial_value("whiten.weight", ..). The scales of the norms are frozen at 1, epsilon is 1e-12; the
 /// convolutions of the groups begin with ConvInit::identity. 1,972,792 parameters for ten classes of 32 x 32 images.
 /// UsageError for images of less than 25 pixels a side, of which the pools leave nothing, and for widths or classes
 /// below 1.

@@ -184,7 +184,7 @@ const Layer* PlanBuilder::only_reader(int& input) const {
   return nullptr;
 }
 
-bool PlanBuilder::may_leave_norm(bool relu) const {
+bool PlanBuilder::may_leave_norm_unapplied(bool relu) const {
   int i = 0;
   const Layer* const reader = fuses() && training() ? only_reader(i) : nullptr;
   return reader != nullptr && reader->takes_norm(i, relu);
@@ -197,14 +197,14 @@ SlotId PlanBuilder::sums_wanted_near(SlotId output) {
   return name.empty() ? SlotId{} : buffer(name);
 }
 
-const OfferedNorm* PlanBuilder::offered_norm(SlotId& addend) const {
+const FusibleNorm* PlanBuilder::fusible_norm(SlotId& addend) const {
   const NodeState& norm = producer(0);
-  if (!norm.offered.x.valid() || !norm.trains || norm.gradients.size() > 1 ||
+  if (!norm.fusible.x.valid() || !norm.trains || norm.gradients.size() > 1 ||
       static_cast<int>(norm.gradients.size()) + 1 != norm.uses) {
     return nullptr;
   }
   addend = norm.gradients.empty() ? SlotId{} : norm.gradients[0];
-  return &norm.offered;
+  return &norm.fusible;
 }
 
 SlotId PlanBuilder::activation(const std::string& name, const Shape& shape) {

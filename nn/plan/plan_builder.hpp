@@ -27,14 +27,14 @@ struct GradientTarget {
 };
 
 /// What a batch norm leaves whose output its reader computes on its way.
-struct LeftNorm {
+struct UnappliedNorm {
   SlotId coefficients, stats;
   std::string name;  ///< of the layer
 };
 
 /// A batch norm that can take its gradient after its ReLU's mask, with sums, from the convolution that reads its output
 /// (ConvNorm in kernels/conv2d.hpp). With x2 its shortcut's norm gets the same gradient.
-struct OfferedNorm {
+struct FusibleNorm {
   SlotId mask, x, coefficients;
   SlotId x2{}, coefficients2{};
 };
@@ -90,11 +90,11 @@ class PlanBuilder {
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
   void set_output(SlotId slot);  ///< must be called once by Layer::plan()
   /// True when the only reader of the node's output takes it as a tensor and coefficients (Layer::takes_norm()): then
-  /// the node may call leave_norm(), and its output is the tensor.
-  [[nodiscard]] bool may_leave_norm(bool relu) const;
-  void leave_norm(LeftNorm norm) { here().left = std::move(norm); }
+  /// the node may call leave_norm_unapplied(), and its output is the tensor.
+  [[nodiscard]] bool may_leave_norm_unapplied(bool relu) const;
+  void leave_norm_unapplied(UnappliedNorm norm) { here().unapplied = std::move(norm); }
   /// What the node of the i-th input left; without coefficients when the input is its output.
-  [[nodiscard]] const LeftNorm& left_norm(int i) const { return producer(i).left; }
+  [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
   /// Where the only reader of `output`, the node's output, wants sums of its channels (Layer::sums_wanted_near()): the
   /// buffer to take deviations from. Then the node may call leave_sums() with (2, C).
@@ -187,15 +187,15 @@ class PlanBuilder {
   /// Makes dy, a gradient of the output, the gradient of the i-th input. Nothing is copied: all inputs for which it is
   /// called share dy, and from then on no call writes into it.
   void pass_gradient(int i, SlotId dy);
-  /// Hands a gradient to the norm of the input (left_norm(0)), instead of its output's.
+  /// Hands a gradient to the norm of the input (unapplied_norm(0)), instead of its output's.
   void pass_pooled_gradient(const PooledGradient& gradient);
   /// What was handed to this node; without dy when nothing was.
   [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
   /// In forward: the node's backward takes a MaskedGradient.
-  void offer_norm(const OfferedNorm& norm) { here().offered = norm; }
+  void offer_norm(const FusibleNorm& norm) { here().fusible = norm; }
   /// The offer of the input's node, when this node's gradient is the only one that it still waits for, and one other at
   /// most has come (`addend`). Then the node may call pass_masked_gradient(), with all of them in g.
-  [[nodiscard]] const OfferedNorm* offered_norm(SlotId& addend) const;
+  [[nodiscard]] const FusibleNorm* fusible_norm(SlotId& addend) const;
   void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
   /// What was handed to this node; without g when nothing was.
   [[nodiscard]] const MaskedGradient& masked_gradient() const { return here().masked; }
@@ -216,11 +216,11 @@ class PlanBuilder {
   };
   struct NodeState {
     SlotId output;
-    LeftNorm left;          ///< with coefficients: the output is batch_norm_apply() of `output` and these
-    PooledGradient pooled;  ///< with dy: the node has no gradients of its output
-    SlotId sums;            ///< of `output`
-    OfferedNorm offered;    ///< with x: an offer
-    MaskedGradient masked;  ///< with g: all gradients of its output
+    UnappliedNorm unapplied;  ///< with coefficients: the output is batch_norm_apply() of `output` and these
+    PooledGradient pooled;    ///< with dy: the node has no gradients of its output
+    SlotId sums;              ///< of `output`
+    FusibleNorm fusible;      ///< with x: an offer
+    MaskedGradient masked;    ///< with g: all gradients of its output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;

@@ -62,8 +62,8 @@ class TrainingFeed {
     step_.wait_for_copies();
     if (finisher_ != nullptr) {
       finisher_->wait_for_copies();
-    } else if (share_.deferred() != nullptr) {
-      finisher_ = share_.deferred()->finisher(context_, share_.training().capacity());
+    } else if (share_.device_preprocessing() != nullptr) {
+      finisher_ = share_.device_preprocessing()->preprocessor(context_, share_.training().capacity());
     }
     loader_.reset();
     LoaderOptions from_here = share_.loader_options();
@@ -83,7 +83,7 @@ class TrainingFeed {
   TrainStep& step_;
   const detail::RankShare& share_;
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<BatchFinisher> finisher_;  ///< destroyed before the loader, whose memory the finisher reads
+  std::unique_ptr<BatchPreprocessor> finisher_;  ///< destroyed before the loader, whose memory the preprocessor reads
 };
 
 }  // namespace
@@ -134,7 +134,7 @@ struct Trainer::Impl {
   }
 
   [[nodiscard]] Metrics evaluate(const EvaluationHook& each) {
-    const detail::TestRun run{context, ranks, step, share, data.test, options.test_views};
+    const detail::TestRun run{context, ranks, step, share, data.test, options.test_time_augmentation};
     return sum_over_ranks(run.own_sums(each));
   }
 
@@ -186,12 +186,13 @@ Trainer::Trainer(Context& context, const Ranks& ranks, const Model& model, const
   require<UsageError>(!step.plan.accumulate,
                       "trainer: PlanOptions::accumulate is on, expected TrainerOptions::accumulate micro-batches");
   require_schedule(options.schedule);
-  require<UsageError>(options.test_views == TestViews::none ||
+  require<UsageError>(options.test_time_augmentation == TestTimeAugmentation::none ||
                           (model.input_kind() == InputKind::images && options.step.plan.loss == Loss::cross_entropy &&
                            options.step.plan.weights == LossWeights::none && model.output_shape().rank() == 1),
-                      "trainer: test_views is ", name_of(options.test_views), " for model ", model.name(),
+                      "trainer: test_time_augmentation is ", name_of(options.test_time_augmentation), " for model ",
+                      model.name(),
                       ", expected a classifier of u8 images with one label each and no weights of the loss");
-  require_views_fit(options.test_views, model.input_shape());
+  require_views_fit(options.test_time_augmentation, model.input_shape());
   for (const Dataset* set : {&data.train, &data.test}) {
     try {
       StepLayout layout = step_layout(model, options.step.plan);

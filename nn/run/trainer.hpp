@@ -18,7 +18,7 @@
 #include <lockstep/nn/optim/schedule.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/nn/run/checkpoints/checkpoint_state.hpp>
-#include <lockstep/nn/run/test_views.hpp>
+#include <lockstep/nn/run/test_time_augmentation.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
 namespace lockstep {
@@ -60,12 +60,12 @@ struct TrainerOptions {
   std::int64_t shuffle_chunk = 0;  ///< SamplerOptions::chunk, of the training set
   int loader_workers = 1;
   int prefetch = 3;  ///< batches that wait ready
-  /// UsageError for a training set that leaves nothing to a device (Dataset::deferred()), UnsupportedError in start()
-  /// where the device cannot do it. Evaluations read on the host.
+  /// UsageError for a training set that leaves nothing to a device (Dataset::device_preprocessing()), UnsupportedError
+  /// in start() where the device cannot do it. Evaluations read on the host.
   PicturesOn pictures = PicturesOn::host;
   /// Of u8 images that a classifier with one label a sample reads: evaluations take the mean of its outputs for several
   /// views of an image. UsageError for other models and losses, and beside weights of the loss.
-  TestViews test_views = TestViews::none;
+  TestTimeAugmentation test_time_augmentation = TestTimeAugmentation::none;
 };
 
 /// One rank of a data-parallel training run: owns a TrainStep and the loader that feeds it. The

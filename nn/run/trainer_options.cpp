@@ -98,7 +98,8 @@ std::map<std::string, std::string> option_texts(const TrainerOptions& options, c
   texts.add_if(step.sync_batch_norm, "sync_batch_norm", step.sync_batch_norm);
   texts.add_if(step.strategy != Strategy::ddp, "strategy", name_of(step.strategy));
   texts.add("keep_last", options.keep_last);
-  texts.add_if(options.test_views != TestViews::none, "test_views", name_of(options.test_views));
+  texts.add_if(options.test_time_augmentation != TestTimeAugmentation::none, "test_views",
+               name_of(options.test_time_augmentation));
   texts.add("training_data", data.train.fingerprint());
   texts.add("test_data", data.test.fingerprint());
   if (options.pictures == PicturesOn::nvjpeg) {

@@ -34,7 +34,7 @@ struct RunOptions {
   /// that it is of this run, whatever ends it.
   bool checkpoint_first = false;
   std::int64_t copy_every = 0;  ///< steps between calls of `copy` within an epoch; 0: none
-  /// Keeps the state for a restart, elsewhere than checkpoints are kept (app/memory_copies.hpp). Collective:
+  /// Keeps the state for a restart, elsewhere than checkpoints are kept (app/memory_checkpoints.hpp). Collective:
   /// given on all ranks or on none. Not called where a checkpoint is due.
   std::function<void(const RunProgress& progress)> copy{};
   std::int64_t check_replicas = 0;   ///< steps between comparisons of the parameters over the ranks; 0: none

@@ -179,7 +179,7 @@ TorchFile::TorchFile(const std::string& path) : TensorFile(path, "torch") {
   const Value& dict = state_dict(pickle, path);
 
   std::vector<TensorEntry> entries;
-  std::unordered_set<const ZipRecord*> sound;
+  std::unordered_set<const ZipRecord*> valid;
   for (std::size_t i = 0; i < dict.items.size(); i += 2) {
     const Value& key = pickle[dict.items[i]];
     const Value& value = pickle[dict.items[i + 1]];
@@ -196,7 +196,7 @@ TorchFile::TorchFile(const std::string& path) : TensorFile(path, "torch") {
     const std::uint64_t expected = storage.numel * storage.element;  // checked by the pickle to fit 63 bits
     require<DataError>(record->bytes == expected, what, ": ", record->bytes, " bytes of numbers, expected ", expected,
                        " for ", storage.numel, " of ", storage.dtype);
-    if (sound.insert(record).second) {
+    if (valid.insert(record).second) {
       require_sound(file(), *record);
     }
     TensorEntry& entry = entries.emplace_back();

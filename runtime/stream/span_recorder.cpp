@@ -24,7 +24,7 @@ SpanRecorder::SpanRecorder(Device device, std::int64_t first, std::int64_t last,
       first_(first),
       last_(last),
       capacity_(capacity),
-      slots_(std::make_unique<Slot[]>(capacity)),
+      slots_(std::make_unique<Record[]>(capacity)),
       ranges_(detail::make_range_marker()) {
   require<UsageError>(first >= 1 && first <= last, "span recorder: steps ", first, " to ", last,
                       ", expected 1 or more, in order");
@@ -64,7 +64,7 @@ int SpanRecorder::reserve(Lane lane, int name) {
     ++dropped_;
     return -1;
   }
-  Slot& slot = slots_[used_];
+  Record& slot = slots_[used_];
   slot.name = name;
   slot.lane = lane;
   slot.step = step_;
@@ -97,7 +97,7 @@ int SpanRecorder::begin_time(Stream* stream, Lane lane, int name) {
     return -1;
   }
   const int span = reserve(lane, name);
-  Slot* slot = slot_of(span);
+  Record* slot = slot_of(span);
   if (slot == nullptr) {
     return span;
   }
@@ -115,7 +115,7 @@ int SpanRecorder::begin_time(Stream* stream, Lane lane, int name) {
 }
 
 void SpanRecorder::end(Stream* stream, int span) {
-  Slot* slot = slot_of(span);
+  Record* slot = slot_of(span);
   if (slot == nullptr) {
     return;
   }
@@ -158,7 +158,7 @@ std::vector<SpanRecorder::Span> SpanRecorder::take(Stream& compute) {
   std::vector<Span> spans;
   spans.reserve(used_);
   for (std::size_t i = 0; i < used_; ++i) {
-    const Slot& slot = slots_[i];
+    const Record& slot = slots_[i];
     Span span{.name = slot.name, .lane = slot.lane, .step = slot.step};
     if (slot.on_device) {
       if (!slot.ended || !begin_event(i).complete() || !end_event(i).complete()) {

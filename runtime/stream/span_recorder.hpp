@@ -133,7 +133,7 @@ class SpanRecorder {
   [[nodiscard]] std::int64_t last() const { return last_; }
 
  private:
-  struct Slot {
+  struct Record {
     int name = 0;
     Lane lane = Lane::compute;
     bool on_device = false;
@@ -150,7 +150,7 @@ class SpanRecorder {
   void end(Stream* stream, int span);
   void leave_range() noexcept;
   [[nodiscard]] int reserve(Lane lane, int name);
-  [[nodiscard]] Slot* slot_of(int span) { return span >= 0 ? &slots_[static_cast<std::size_t>(span)] : nullptr; }
+  [[nodiscard]] Record* slot_of(int span) { return span >= 0 ? &slots_[static_cast<std::size_t>(span)] : nullptr; }
   [[nodiscard]] Event& begin_event(std::size_t slot) { return events_[2 * slot]; }
   [[nodiscard]] Event& end_event(std::size_t slot) { return events_[2 * slot + 1]; }
 
@@ -158,7 +158,7 @@ class SpanRecorder {
   std::int64_t first_;
   std::int64_t last_;
   std::size_t capacity_;
-  std::unique_ptr<Slot[]> slots_;
+  std::unique_ptr<Record[]> slots_;
   std::vector<Event> events_;  ///< on a GPU
   std::size_t used_ = 0;
   std::int64_t dropped_ = 0;

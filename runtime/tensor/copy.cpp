@@ -8,7 +8,7 @@
 #include <lockstep/runtime/context/parallel.hpp>
 #include <lockstep/runtime/detail/copy_loops.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
-#include <lockstep/runtime/memory/past_caches.hpp>
+#include <lockstep/runtime/memory/streaming_copy.hpp>
 
 namespace lockstep {
 namespace {
@@ -107,9 +107,9 @@ void copy_elements(const CpuContext& context, const TensorView& src, const Tenso
 void copy_same_type(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   if (src.is_contiguous() && dst.is_contiguous()) {
     const std::size_t bytes = src.bytes();
-    const auto move = bytes >= kStreamBytes
-                          ? copy_past_caches
-                          : [](std::byte* to, const std::byte* from, std::size_t n) { std::memcpy(to, from, n); };
+    const auto move = bytes >= kStreamBytes ? streaming_copy : [](std::byte* to, const std::byte* from, std::size_t n) {
+      std::memcpy(to, from, n);
+    };
     parallel_ranges(context, static_cast<std::int64_t>(bytes), kGrainBytes, [&](std::int64_t begin, std::int64_t end) {
       move(static_cast<std::byte*>(dst.data) + begin, static_cast<const std::byte*>(src.data) + begin,
            static_cast<std::size_t>(end - begin));

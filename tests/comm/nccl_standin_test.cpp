@@ -11,7 +11,7 @@
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/comm/gpu_communicator.hpp>
-#include <lockstep/comm/gradients/bucket_marks.hpp>
+#include <lockstep/comm/gradients/bucket_breadcrumbs.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/gradients/make_bucket_sum.hpp>
 #include <lockstep/comm/hierarchical_communicator.hpp>
@@ -270,8 +270,8 @@ TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
                                       {.first = 3, .last = 4, .begin = gradients[3].begin, .end = gradients[3].end}};
     const Tensor arena = Tensor::zeros(compute, Shape{gradients.back().end}, DType::f32);
     compute.synchronize();
-    EXPECT_THROW(BucketMarks(compute, comm, gradients, buckets, 0), UsageError);
-    BucketMarks marks(compute, comm, gradients, buckets, 2);
+    EXPECT_THROW(BucketBreadcrumbs(compute, comm, gradients, buckets, 0), UsageError);
+    BucketBreadcrumbs marks(compute, comm, gradients, buckets, 2);
     GradientReducer reducer(nccl, compute.stream(), comm, gradients, buckets, arena);
     reducer.mark_into(&marks);
     EXPECT_EQ(marks.text(), "");

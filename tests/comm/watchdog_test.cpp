@@ -19,7 +19,7 @@
 #include <unistd.h>
 
 #include <lockstep/comm/detail/progress.hpp>
-#include <lockstep/comm/launch/detail/progress_board.hpp>
+#include <lockstep/comm/launch/detail/status_table.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
@@ -208,11 +208,11 @@ detail::BoardPlace place(int local_rank, int local_size) {
 }
 
 /// A process that stands on the board of this one as local rank 1 of `size`, has written `doing`, and then does `then`.
-pid_t rank_1(int size, const char* doing, const std::function<void(detail::ProgressBoard&)>& then) {
+pid_t rank_1(int size, const char* doing, const std::function<void(detail::StatusTable&)>& then) {
   const detail::BoardPlace here = place(1, size);
   const pid_t child = ::fork();
   if (child == 0) {
-    detail::ProgressBoard board(here);
+    detail::StatusTable board(here);
     board.progress().begin(doing, detail::Progress::kNoNumber, true);
     board.alive();
     then(board);
@@ -221,8 +221,8 @@ pid_t rank_1(int size, const char* doing, const std::function<void(detail::Progr
   return child;
 }
 
-TEST(ProgressBoard, NamesRanksThatSayNothing) {
-  detail::ProgressBoard board(place(0, 3));
+TEST(StatusTable, NamesRanksThatSayNothing) {
+  detail::StatusTable board(place(0, 3));
   std::vector<std::string> lines = board.silent(0);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[1].find("no word from rank 2 (host "), 0U) << lines[1];
@@ -243,8 +243,8 @@ TEST(ProgressBoard, NamesRanksThatSayNothing) {
   board.remove();
 }
 
-TEST(ProgressBoard, TheTableHasALineForEachRank) {
-  detail::ProgressBoard board(place(0, 3));
+TEST(StatusTable, TheTableHasALineForEachRank) {
+  detail::StatusTable board(place(0, 3));
   board.progress().begin("waiting for the gradients of step", 7, true);
   board.progress().begun_ns -= 12'000'000'000;
   const pid_t stopped =
@@ -263,8 +263,8 @@ TEST(ProgressBoard, TheTableHasALineForEachRank) {
   board.remove();
 }
 
-TEST(ProgressBoard, AStallIsToldByOneRankUntilItIsOver) {
-  detail::ProgressBoard board(place(0, 2));
+TEST(StatusTable, AStallIsToldByOneRankUntilItIsOver) {
+  detail::StatusTable board(place(0, 2));
   for (int stall = 0; stall < 2; ++stall) {
     EXPECT_TRUE(board.first_of_stall());
     EXPECT_FALSE(board.first_of_stall());
@@ -274,23 +274,23 @@ TEST(ProgressBoard, AStallIsToldByOneRankUntilItIsOver) {
   board.remove();
 }
 
-TEST(ProgressBoard, OneRankTells) {
-  detail::ProgressBoard board(place(0, 2));
+TEST(StatusTable, OneRankTells) {
+  detail::StatusTable board(place(0, 2));
   EXPECT_TRUE(board.first_to_tell());
   EXPECT_FALSE(board.first_to_tell());
-  const pid_t other = rank_1(2, "", [](detail::ProgressBoard& its) { std::_Exit(its.first_to_tell() ? 1 : 2); });
+  const pid_t other = rank_1(2, "", [](detail::StatusTable& its) { std::_Exit(its.first_to_tell() ? 1 : 2); });
   int status = 0;
   ASSERT_EQ(::waitpid(other, &status, 0), other);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 2) << "this rank was first";
 }
 
-TEST(ProgressBoard, OneRankSpeaksForTheNodeOnceInAWhile) {
-  detail::ProgressBoard board(place(0, 2));
+TEST(StatusTable, OneRankSpeaksForTheNodeOnceInAWhile) {
+  detail::StatusTable board(place(0, 2));
   EXPECT_EQ(board.ranks(), 2);
   EXPECT_TRUE(board.takes_the_word(3600)) << "nobody has spoken";
   EXPECT_FALSE(board.takes_the_word(3600));
-  const pid_t other = rank_1(2, "", [](detail::ProgressBoard& its) {
+  const pid_t other = rank_1(2, "", [](detail::StatusTable& its) {
     if (its.takes_the_word(3600)) {
       std::_Exit(1);
     }
@@ -306,7 +306,7 @@ TEST(ProgressBoard, OneRankSpeaksForTheNodeOnceInAWhile) {
   EXPECT_FALSE(board.takes_the_word(3600)) << "rank 1 has the word";
 }
 
-TEST(ProgressBoard, HasNoNameOnceAllRanksAreThere) {
+TEST(StatusTable, HasNoNameOnceAllRanksAreThere) {
   const auto boards = [] {
     std::string list;
     FILE* pipe = ::popen("ls /dev/shm", "r");
@@ -317,19 +317,19 @@ TEST(ProgressBoard, HasNoNameOnceAllRanksAreThere) {
     return list;
   };
   const std::string name = concat(std::hash<std::string>()(place(0, 2).job), "-2\n");
-  const detail::ProgressBoard board(place(0, 2));
+  const detail::StatusTable board(place(0, 2));
   EXPECT_NE(boards().find(name), std::string::npos);
-  const detail::ProgressBoard other(place(1, 2));
+  const detail::StatusTable other(place(1, 2));
   EXPECT_EQ(boards().find(name), std::string::npos);
 }
 
 // /dev/shm is everybody's.
-TEST(ProgressBoard, AFileThatIsNotThisUsersAloneIsRefused) {
+TEST(StatusTable, AFileThatIsNotThisUsersAloneIsRefused) {
   const std::string victim = concat("/dev/shm/lockstep-test-", ::getpid());
   const std::string path =
       concat("/dev/shm/lockstep-", ::geteuid(), '-', std::hash<std::string>()(place(0, 2).job), "-2");
   const auto refused = [&](const char* what) {
-    EXPECT_THROW(detail::ProgressBoard board(place(0, 2)), FileError) << what;
+    EXPECT_THROW(detail::StatusTable board(place(0, 2)), FileError) << what;
     ASSERT_EQ(::unlink(path.c_str()), 0) << what;
   };
   write_file(victim, "mine");
@@ -348,7 +348,7 @@ TEST(ProgressBoard, AFileThatIsNotThisUsersAloneIsRefused) {
   ASSERT_EQ(::unlink(victim.c_str()), 0);
 }
 
-TEST(ProgressBoard, ItsPlaceIsTheLaunchers) {
+TEST(StatusTable, ItsPlaceIsTheLaunchers) {
   const Launch launch{.source = LaunchSource::mpi, .rank = 5, .size = 8, .local_rank = 1, .local_size = 4};
   const auto here = detail::board_place(launch, {{"PMIX_NAMESPACE", "77"}});
   ASSERT_TRUE(here);

@@ -261,11 +261,11 @@ TEST_F(Resume, WhichIsTheBest) {
     state["since_best"] = since_best;
     put_file(path("run/" + checkpoint + "/state.json"), Json(state).text());
   };
-  const auto best_of = [&](std::int64_t step, double best, bool goes_back = false, bool lowest = false) {
+  const auto best_of = [&](std::int64_t step, double best, bool rolls_back = false, bool lowest = false) {
     const nn::RunProgress progress{
         .position = {.epoch = 0, .batch = 0, .step = step}, .best_by = "test_accuracy", .best = best};
     const nn::BestOfResumed found = nn::best_of_resumed(nn::CheckpointStore(path("run")), progress,
-                                                        {.metric = "test_accuracy", .lowest = lowest}, goes_back);
+                                                        {.metric = "test_accuracy", .lowest = lowest}, rolls_back);
     return concat(found.value ? concat(*found.value) : "none", ' ', fs::path(found.copy_from).filename().string());
   };
   for (const std::string& name : std::vector<std::string>{"best-4", "best-8", "best-12"}) {

@@ -787,7 +787,7 @@ TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
            {[](Options& o) { o.reproducible = "run"; }, "--virtual-ranks is 4 beside --reproducible run, expected"},
            {[](Options& o) { o.trainer.accumulate = 2; }, "--accumulate is 2 beside --reproducible world, expected 1"},
            {[](Options& o) { o.threads = 2; }, "--threads is 2 beside --reproducible world, expected 1"},
-           {[](Options& o) { o.overlap = comm::WorkplaceOptions::Overlap::on; },
+           {[](Options& o) { o.overlap = comm::RankContextOptions::Overlap::on; },
             "--overlap is on beside --reproducible world"},
            {[](Options& o) { o.trainer.step.sync_batch_norm = true; },
             "--sync-batch-norm is on beside --reproducible world"},

@@ -6,8 +6,8 @@
 #include <mutex>
 #include <string>
 
-#include <lockstep/comm/launch/detail/node_words.hpp>
-#include <lockstep/comm/launch/detail/progress_board.hpp>
+#include <lockstep/comm/launch/detail/node_heartbeat.hpp>
+#include <lockstep/comm/launch/detail/status_table.hpp>
 #include <lockstep/comm/launch/session.hpp>
 #include <lockstep/comm/watchdog.hpp>
 
@@ -18,10 +18,10 @@ namespace lockstep::comm::detail {
 /// ranks call different operations, which would hang: one rank of the node says which, and ends it with 3. A job that
 /// stalls for a while is reported first, rank by rank. A rank that listens names the node before its own, too, when
 /// that says nothing.
-class JobEnd {
+class WatchdogHandler {
  public:
   /// Without a board where the ranks of the node have none, or it cannot be made.
-  JobEnd(double seconds, int rank, const std::optional<BoardPlace>& place);
+  WatchdogHandler(double seconds, int rank, const std::optional<BoardPlace>& place);
 
   /// While there is a session, it ends the job; else the end of this process does, which the launcher takes for that
   /// of the job.
@@ -30,14 +30,14 @@ class JobEnd {
   void look(const Watchdog::Look& found) noexcept;
   [[noreturn]] void end(const std::string& text) noexcept;
   /// From now on this node, of `local_size` ranks, exchanges words with its neighbours.
-  void start_words(std::unique_ptr<NodeWords> words, int local_size);
+  void start_words(std::unique_ptr<NodeHeartbeat> words, int local_size);
   /// The job has ended as it should: says goodbye, and nothing after it.
   void end_words() noexcept;
   /// Nothing without a board.
-  [[nodiscard]] OperationLog* log(LoggedCommunicator communicator) noexcept;
+  [[nodiscard]] FlightRecorder* log(LoggedCommunicator communicator) noexcept;
   /// Where this rank's watchdog keeps what it is told.
   [[nodiscard]] Progress* progress() noexcept;
-  /// Where save_operations() writes ProgressBoard::operations(); empty: nowhere.
+  /// Where save_operations() writes StatusTable::operations(); empty: nowhere.
   void keep_operations(const std::string& path);
   /// For the end of a job by an error. One rank of the node writes, the first.
   void save_operations() noexcept;
@@ -49,20 +49,20 @@ class JobEnd {
   void report(const Watchdog::Look& found);
   void tell_stall(const Watchdog::Look& found);
   void exchange_words(const Watchdog::Look& found);
-  /// NodeWords::silent() of a node that was silent for a good part of the time without progress; or empty.
+  /// NodeHeartbeat::silent() of a node that was silent for a good part of the time without progress; or empty.
   [[nodiscard]] std::string silent_node(double still_s);
   [[noreturn]] void leave(int code) noexcept;
   void write_operations() noexcept;
   double seconds_;
   int rank_;
   std::atomic<Session*> session_ = nullptr;
-  std::unique_ptr<ProgressBoard> board_;
+  std::unique_ptr<StatusTable> board_;
   bool asked_ = false;  ///< in this stall
   bool told_ = false;   ///< this rank printed
   bool named_ = false;  ///< in this stall, the node before this one
   std::int64_t spoke_ns_ = 0;
   std::mutex words_mutex_;  ///< not the other one, which is held while a file is written
-  std::unique_ptr<NodeWords> words_;
+  std::unique_ptr<NodeHeartbeat> words_;
   bool one_speaks_ = false;  ///< the board has all ranks of this node and no others: one of them speaks for all
   std::mutex mutex_;
   std::string operations_file_;  ///< under the mutex
@@ -73,10 +73,10 @@ class RankWatch {
  public:
   RankWatch(double seconds, const Launch& launch, const Environment& environment);
   [[nodiscard]] Watchdog& watchdog() { return watchdog_; }
-  [[nodiscard]] JobEnd& end() { return end_; }
+  [[nodiscard]] WatchdogHandler& end() { return end_; }
 
  private:
-  JobEnd end_;
+  WatchdogHandler end_;
   Watchdog watchdog_;  ///< its thread uses the line above
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 class RecordedCommunicator final : public Communicator {
  public:
-  RecordedCommunicator(std::unique_ptr<Communicator> inner, OperationLog& log)
+  RecordedCommunicator(std::unique_ptr<Communicator> inner, FlightRecorder& log)
       : Communicator(inner->rank(), inner->size()), inner_(std::move(inner)), log_(log) {}
 
   [[nodiscard]] std::string_view backend() const override { return inner_->backend(); }
@@ -62,12 +62,12 @@ class RecordedCommunicator final : public Communicator {
   }
 
   std::unique_ptr<Communicator> inner_;
-  OperationLog& log_;
+  FlightRecorder& log_;
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner, OperationLog& log) {
+std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner, FlightRecorder& log) {
   return std::make_unique<RecordedCommunicator>(std::move(inner), log);
 }
 

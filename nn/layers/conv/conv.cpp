@@ -40,7 +40,7 @@ void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& na
 
 /// Appends the data gradient of a convolution that does what the norm of its input offers.
 void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& name,
-                   const std::shared_ptr<const ops::ConvPlan>& plan, SlotId dy, SlotId weight, const OfferedNorm& norm,
+                   const std::shared_ptr<const ops::ConvPlan>& plan, SlotId dy, SlotId weight, const FusibleNorm& norm,
                    SlotId addend) {
   const ops::ConvDesc& desc = plan->desc();
   const SlotId g = b.activation("masked d(input) of " + name, desc.x_shape());
@@ -129,7 +129,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
       b.reduce_rows(dy, {desc.y_shape().numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
     }
     SlotId addend;
-    const OfferedNorm* const norm = b.offered_norm(addend);
+    const FusibleNorm* const norm = b.fusible_norm(addend);
     ops::ConvDesc pass_desc = desc;
     std::shared_ptr<const ops::ConvPlan> data_plan;
     if (norm != nullptr) {  // which takes every gradient apart: this pass overwrites
@@ -167,7 +167,7 @@ NodeId ModelBuilder::add_conv(int axes, const std::string& name, NodeId x, std::
   if (options.init == ConvInit::identity) {
     require<UsageError>(options.groups == 1, "model ", model_.name_, ": layer ", name, " has ", options.groups,
                         " groups and begins as the identity, expected 1 group");
-    model_.beginnings_[name + ".weight"] = {.identity = true};
+    model_.initial_values_[name + ".weight"] = {.identity = true};
   }
   return y;
 }

@@ -73,8 +73,8 @@ NormSlots norm_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotI
 
 /// Whether a block's last norm can take over the backward of its shortcut's, of which it has computed the output.
 bool takes_backward_of_shortcut(PlanBuilder& b) {
-  bool wanted = b.left_norm(1).coefficients.valid() && !b.options().shares_statistics() && b.wants_input_gradient(0) &&
-                b.wants_input_gradient(1);
+  bool wanted = b.unapplied_norm(1).coefficients.valid() && !b.options().shares_statistics() &&
+                b.wants_input_gradient(0) && b.wants_input_gradient(1);
   if (wanted) {
     b.as_input(1, [&] { wanted = b.wants_input_gradient(0); });
   }
@@ -83,7 +83,7 @@ bool takes_backward_of_shortcut(PlanBuilder& b) {
 
 /// The same of the block's shortcut, whose norm this node has computed.
 NormSlots shortcut_backward(PlanBuilder& b) {
-  const LeftNorm& shortcut = b.left_norm(1);
+  const UnappliedNorm& shortcut = b.unapplied_norm(1);
   const SlotId x2 = b.input(1);
   NormSlots norm;
   b.as_input(1, [&] { norm = norm_backward(b, shortcut.name, x2, shortcut.coefficients, shortcut.stats); });
@@ -145,7 +145,7 @@ void plan_pair_backward(PlanBuilder& b, const std::string& name, const NormForwa
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
   const NormSlots norm = norm_backward(b, name, n.x, n.coefficients, n.stats);
   const NormSlots other = shortcut_backward(b);
-  const SlotId g = b.overwrite_gradient(dy2.valid() ? dy2 : dy, "d(" + b.left_norm(1).name + ")");
+  const SlotId g = b.overwrite_gradient(dy2.valid() ? dy2 : dy, "d(" + b.unapplied_norm(1).name + ")");
   const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
   b.call("batch_norm backward_reduce_pair",
          {dy, dy2, n.mask, n.x, other.x, n.coefficients, other.coefficients, n.valid},
@@ -377,8 +377,10 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                 .epsilon = options_.epsilon,
                 .momentum = options_.momentum,
                 .relu = options_.relu};
-  const bool leaves = !has_residual && builder.may_leave_norm(n.relu);  // the reader's pass computes y on its way
-  const SlotId added = has_residual ? builder.left_norm(1).coefficients : SlotId{};  // of a residual that is a norm's x
+  const bool leaves =
+      !has_residual && builder.may_leave_norm_unapplied(n.relu);  // the reader's pass computes y on its way
+  const SlotId added =
+      has_residual ? builder.unapplied_norm(1).coefficients : SlotId{};  // of a residual that is a norm's x
   const bool fused = builder.training() && !leaves && !added.valid() && !builder.input_sums().valid() &&
                      in_one_call(builder, builder.prototype(n.x), ops::NormPass::forward);
   plan_coefficients(builder, name(), n, fused);
@@ -388,7 +390,7 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
   }
   if (leaves) {
     builder.set_output(n.x);
-    builder.leave_norm({n.coefficients, n.stats, name()});
+    builder.leave_norm_unapplied({n.coefficients, n.stats, name()});
   } else {
     builder.set_output(plan_output(builder, name(), n, added, fused));
   }

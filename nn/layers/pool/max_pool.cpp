@@ -23,7 +23,7 @@ class MaxPoolLayer final : public PoolLayer {
 void MaxPoolLayer::plan(PlanBuilder& builder) const {
   const Shape in = builder.input_shape();
   const Shape shape = builder.batched(output_shape({&in, 1}));
-  const SlotId coefficients = builder.left_norm(0).coefficients;
+  const SlotId coefficients = builder.unapplied_norm(0).coefficients;
   if (coefficients.valid()) {
     const SlotId x = builder.input();
     const SlotId y = builder.activation(name(), shape);

@@ -32,7 +32,7 @@ class EmbeddingLayer final : public Layer {
                            .stored_last = width_,
                            .role = ParameterRole::weight,
                            .init = {Initialiser::Kind::normal, 0.02},
-                           .looked_up = true};
+                           .embedding_table = true};
     };
     return {spec(name(), vocabulary_), spec(positions_, inputs[0][0])};
   }

@@ -74,7 +74,7 @@ struct Muon {
 }  // namespace
 
 bool is_hidden_matrix(const ParameterSpec& spec) {
-  return spec.trainable && spec.role == ParameterRole::weight && !spec.looked_up && !spec.last &&
+  return spec.trainable && spec.role == ParameterRole::weight && !spec.embedding_table && !spec.last &&
          spec.shape.rank() >= 2 && spec.axes.front() == 0 && spec.shape.numel() > 0;
 }
 

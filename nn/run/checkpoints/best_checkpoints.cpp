@@ -27,10 +27,10 @@ std::optional<double> sound_value(const RunProgress& progress, const std::string
   const std::optional<double> value = metric == "test_loss"       ? progress.test_loss
                                       : metric == "test_accuracy" ? progress.test_accuracy
                                                                   : own(metric);
-  const bool sound = metric == "test_accuracy"    ? finite(progress.test_loss)
+  const bool valid = metric == "test_accuracy"    ? finite(progress.test_loss)
                      : metric == kAverageAccuracy ? finite(own(kAverageLoss))
                                                   : true;
-  return sound && finite(value) ? value : std::nullopt;
+  return valid && finite(value) ? value : std::nullopt;
 }
 
 std::vector<BestCheckpoints::Found> BestCheckpoints::ranking(const CheckpointStore& store,
@@ -84,7 +84,7 @@ void BestCheckpoints::retire_others(const CheckpointStore& store) const {
 }
 
 BestOfResumed best_of_resumed(const CheckpointStore& store, const RunProgress& progress, const BestBy& by,
-                              bool goes_back) {
+                              bool rolls_back) {
   if (!progress.best) {
     return {};
   }
@@ -92,7 +92,8 @@ BestOfResumed best_of_resumed(const CheckpointStore& store, const RunProgress& p
     return other && other->best_by == progress.best_by && other->best;
   };
   const std::optional<RunProgress> best = store.progress_of(CheckpointStore::kBest);
-  if (same_kind(best) && best->best == progress.best && (!goes_back || best->position.step <= progress.position.step)) {
+  if (same_kind(best) && best->best == progress.best &&
+      (!rolls_back || best->position.step <= progress.position.step)) {
     return {.value = progress.best};
   }
   for (const std::int64_t step : store.best_steps()) {
@@ -108,7 +109,7 @@ BestOfResumed best_of_resumed(const CheckpointStore& store, const RunProgress& p
     return {};
   }
   if (best->position.step > progress.position.step) {
-    return {.value = goes_back ? std::nullopt : progress.best};
+    return {.value = rolls_back ? std::nullopt : progress.best};
   }
   return {.value = by.better(*best->best, *progress.best) ? best->best : std::nullopt};
 }

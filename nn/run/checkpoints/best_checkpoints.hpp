@@ -76,11 +76,11 @@ struct BestOfResumed {
 ///   best                with that value
 ///   a best-STEP         of that value, up to the step of the checkpoint: it is copied
 ///   best, behind it     a run that was killed between best and last: its evaluation comes again, and decides again
-///                       (not with `goes_back`: then best is of the run that is left behind)
+///                       (not with `rolls_back`: then best is of the run that is left behind)
 ///   best, before it     with a better value
 ///
 /// and takes none else, where the best one was elsewhere or is deleted. by: resolved().
 [[nodiscard]] BestOfResumed best_of_resumed(const CheckpointStore& store, const RunProgress& progress, const BestBy& by,
-                                            bool goes_back);
+                                            bool rolls_back);
 
 }  // namespace lockstep::nn

@@ -8,11 +8,11 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-std::unique_ptr<DeferredSamples> deferred_of(const Dataset& set, PicturesOn where) {
+std::unique_ptr<DevicePreprocessing> deferred_of(const Dataset& set, PicturesOn where) {
   if (where == PicturesOn::host) {
     return nullptr;
   }
-  std::unique_ptr<DeferredSamples> deferred = set.deferred(where == PicturesOn::nvjpeg);
+  std::unique_ptr<DevicePreprocessing> deferred = set.device_preprocessing(where == PicturesOn::nvjpeg);
   require<UsageError>(deferred != nullptr, "trainer: pictures become images on '", name_of(where), "', and ",
                       set.name(), " leaves nothing to a device, expected 'host'");
   return deferred;
@@ -35,7 +35,7 @@ Sampler sampler_of(const Dataset& dataset, bool training, const Ranks& r, const 
 RankShare::RankShare(const Ranks& ranks, const TrainingData& data, const TrainerOptions& options)
     : options_(options),
       set_(data.train),
-      deferred_(deferred_of(set_, options.pictures)),
+      preprocessing_(deferred_of(set_, options.pictures)),
       training_(sampler_of(set_, true, ranks, options)),
       test_(sampler_of(data.test, false, ranks, options)),
       loader_bytes_(Loader::memory_bytes(read_set(), training_, loader_options()) +
@@ -51,7 +51,8 @@ LoaderOptions RankShare::loader_options() const {
 }
 
 std::size_t RankShare::planned_bytes(Device device) const {
-  return loader_bytes_ + (deferred_ != nullptr ? deferred_->finisher_bytes(device, training_.capacity()) : 0);
+  return loader_bytes_ +
+         (preprocessing_ != nullptr ? preprocessing_->preprocessor_bytes(device, training_.capacity()) : 0);
 }
 
 Partition RankShare::rows_of(const Batch& batch, std::int64_t number) const {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include <lockstep/nn/batch/batch.hpp>
-#include <lockstep/nn/data/deferred.hpp>
+#include <lockstep/nn/data/device_preprocessing.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/data/sampler.hpp>
@@ -23,11 +23,11 @@ class RankShare {
   [[nodiscard]] const Sampler& training() const { return training_; }
   [[nodiscard]] const Sampler& test() const { return test_; }
   /// What a loader of the training set reads: whole samples, or the part of each that no device makes.
-  [[nodiscard]] const Dataset& read_set() const { return deferred_ != nullptr ? *deferred_ : set_; }
+  [[nodiscard]] const Dataset& read_set() const { return preprocessing_ != nullptr ? *preprocessing_ : set_; }
   /// nullptr: no device finishes the batches.
-  [[nodiscard]] const DeferredSamples* deferred() const { return deferred_.get(); }
+  [[nodiscard]] const DevicePreprocessing* device_preprocessing() const { return preprocessing_.get(); }
   [[nodiscard]] LoaderOptions loader_options() const;            ///< from the first batch on
-  [[nodiscard]] std::size_t planned_bytes(Device device) const;  ///< of both loaders and the finisher
+  [[nodiscard]] std::size_t planned_bytes(Device device) const;  ///< of both loaders and the preprocessor
 
   [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }  ///< of a step, on this rank
   [[nodiscard]] std::int64_t capacity() const { return capacity_; }          ///< samples of the largest of them
@@ -49,7 +49,7 @@ class RankShare {
  private:
   const TrainerOptions& options_;
   const Dataset& set_;
-  std::unique_ptr<DeferredSamples> deferred_;
+  std::unique_ptr<DevicePreprocessing> preprocessing_;
   Sampler training_;
   Sampler test_;
   std::size_t loader_bytes_;

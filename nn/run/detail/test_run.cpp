@@ -19,7 +19,7 @@ Metrics sums_of_views(const TestRun& run, const Batch& batch) {
   viewed.begin(plan.batch(), batch.valid);
   Batch seen = batch;
   std::vector<std::uint8_t> bytes(static_cast<std::size_t>(images.numel()));
-  for (const TestView& view : test_views(run.views)) {
+  for (const TestTimeView& view : test_time_views(run.views)) {
     for (FieldView& field : seen.fields) {
       if (field.field == StateField::images) {
         field.view = {std::span(bytes), images.shape};
@@ -47,7 +47,7 @@ Metrics TestRun::own_sums(const Trainer::EvaluationHook& each) const {
     const Batch& batch = loader.next();
     for (std::int64_t j = 0; j < share.microbatches(); ++j) {
       const Batch& microbatch = share.microbatch_of(batch, j);
-      if (views != TestViews::none) {
+      if (views != TestTimeAugmentation::none) {
         viewed[static_cast<std::size_t>(j) % viewed.size()] += sums_of_views(*this, microbatch);
       } else {
         step.evaluate(microbatch);
@@ -59,7 +59,7 @@ Metrics TestRun::own_sums(const Trainer::EvaluationHook& each) const {
   }
   ranks.doing("waiting for the device at the end of the evaluation after step", share.position().step);
   const Metrics of_step = step.take_evaluated();
-  return views != TestViews::none ? sum_in_tree(viewed) : of_step;
+  return views != TestTimeAugmentation::none ? sum_in_tree(viewed) : of_step;
 }
 
 }  // namespace lockstep::nn::detail

@@ -11,7 +11,7 @@ struct TestRun {
   TrainStep& step;
   RankShare& share;
   const Dataset& test;
-  TestViews views;
+  TestTimeAugmentation views;
   /// This rank's sums. Waits for the device. DataError where a label is wrong.
   [[nodiscard]] Metrics own_sums(const Trainer::EvaluationHook& each) const;
 };

@@ -113,7 +113,7 @@ void ClassReport::add(std::int64_t id, std::int32_t label, std::span<const doubl
     return;
   }
   const auto best = ops::predict(classes, [&](std::int64_t k) { return logits[static_cast<std::size_t>(k)]; });
-  if (!best.sound) {
+  if (!best.defined) {
     ++not_finite[at(label)];
     keep({.id = id, .label = label, .predicted = -1, .loss = std::numeric_limits<double>::infinity()});
     return;

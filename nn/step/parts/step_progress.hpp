@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <optional>
 
-#include <lockstep/comm/gradients/bucket_marks.hpp>
+#include <lockstep/comm/gradients/bucket_breadcrumbs.hpp>
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/comm/watchdog.hpp>
 
@@ -74,7 +74,7 @@ class StepProgress {
 
  private:
   comm::Watchdog* watchdog_;
-  std::optional<comm::BucketMarks> marks_;
+  std::optional<comm::BucketBreadcrumbs> marks_;
   int place_ = -1;  ///< between begin_sums() and end_sums(), with marks
 };
 

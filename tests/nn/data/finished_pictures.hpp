@@ -12,7 +12,7 @@
 #include <gtest/gtest.h>
 
 #include <lockstep/nn/data/augmented_images.hpp>
-#include <lockstep/nn/data/deferred.hpp>
+#include <lockstep/nn/data/device_preprocessing.hpp>
 #include <lockstep/nn/data/loader.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/memory_resource.hpp>
@@ -88,17 +88,18 @@ struct Finishing {
 
 inline Fields fields_of(const Dataset& set, const Finishing& by = {}) {
   const Sampler sampler({.size = set.size(), .batch_size = 4, .shuffle = true, .keep_last = true, .seed = 5});
-  const std::unique_ptr<DeferredSamples> deferred = by.context != nullptr ? set.deferred(by.keep_jpeg) : nullptr;
+  const std::unique_ptr<DevicePreprocessing> deferred =
+      by.context != nullptr ? set.device_preprocessing(by.keep_jpeg) : nullptr;
   HostMemoryResource host;
   CpuContext plain({.threads = 1});
   Context& context = by.context != nullptr ? *by.context : plain;
   Loader loader(deferred != nullptr ? *deferred : set, sampler, by.memory != nullptr ? *by.memory : host,
                 {.workers = by.workers});
-  const auto finisher = deferred != nullptr ? deferred->finisher(context, sampler.capacity()) : nullptr;
+  const auto preprocessor = deferred != nullptr ? deferred->preprocessor(context, sampler.capacity()) : nullptr;
   Fields all;
   for (std::int64_t i = 0; i < 2 * sampler.batches(); ++i) {
     const Batch& loaded = loader.next();
-    const Batch& batch = finisher != nullptr ? finisher->finish(loaded) : loaded;
+    const Batch& batch = preprocessor != nullptr ? preprocessor->finish(loaded) : loaded;
     EXPECT_EQ(batch.valid, loaded.valid);
     EXPECT_EQ(batch.epoch, loaded.epoch);
     EXPECT_EQ(batch.global_valid, loaded.global_valid);

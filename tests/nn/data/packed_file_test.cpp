@@ -11,7 +11,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/data/deferred.hpp>
+#include <lockstep/nn/data/device_preprocessing.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/packed/check_packed.hpp>
@@ -179,7 +179,7 @@ TEST_F(PackedFiles, SamplesAreReadAhead) {
        {std::tuple<std::function<void()>, int, int>{[&] { file.ahead(20, 5); }, 20, 5},
         {[&] { data.train->ahead(3, 4); }, 3, 4},
         {[&] { data.test->ahead(2, 3); }, 32, 3},
-        {[&] { data.test->deferred(false)->ahead(7, 3); }, 37, 3}}) {
+        {[&] { data.test->device_preprocessing(false)->ahead(7, 3); }, 37, 3}}) {
     testing::forget(path_);
     if (!testing::some_absent(path_, offset(begin), offset(begin + count))) {
       GTEST_SKIP() << "the system does not forget files in this folder";

@@ -278,7 +278,7 @@ TEST(BeginningWith, AParameterHasTheGivenValuesForEverySeedAndType) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = 0.5 * static_cast<double>(i) - 3;
   }
-  const Model given = model.beginning_with("whiten.weight", values);
+  const Model given = model.with_initial_value("whiten.weight", values);
   for (const std::uint64_t seed : {1, 2}) {
     EXPECT_EQ(begun(given, "whiten.weight", seed), values);
   }
@@ -287,12 +287,12 @@ TEST(BeginningWith, AParameterHasTheGivenValuesForEverySeedAndType) {
   EXPECT_EQ(given.freezing("head").parameters().back().beginning.values == nullptr, false) << "whiten.weight is last";
 
   values.pop_back();
-  expect_holds(error_of<UsageError>([&] { static_cast<void>(model.beginning_with("whiten.weight", values)); }),
+  expect_holds(error_of<UsageError>([&] { static_cast<void>(model.with_initial_value("whiten.weight", values)); }),
                "287 values are given for parameter whiten.weight of shape (24, 3, 2, 2), expected 288");
   values.push_back(NAN);
-  expect_holds(error_of<UsageError>([&] { static_cast<void>(model.beginning_with("whiten.weight", values)); }),
+  expect_holds(error_of<UsageError>([&] { static_cast<void>(model.with_initial_value("whiten.weight", values)); }),
                "a value given for parameter whiten.weight is nan, expected finite numbers");
-  expect_holds(error_of<UsageError>([&] { static_cast<void>(model.beginning_with("whiten", values)); }),
+  expect_holds(error_of<UsageError>([&] { static_cast<void>(model.with_initial_value("whiten", values)); }),
                "there is no parameter 'whiten' to begin with given values");
 }
 

@@ -200,7 +200,7 @@ TEST(Whitening, FitsTheModelAndGreyImagesStayFinite) {
   for (const double value : filters) {
     EXPECT_LE(std::abs(value), 1 / std::sqrt(5e-4) * (1 + 1e-12));
   }
-  const Model model = airbench94({.height = 25, .width = 25}).beginning_with("whiten.weight", filters);
+  const Model model = airbench94({.height = 25, .width = 25}).with_initial_value("whiten.weight", filters);
   EXPECT_EQ(static_cast<std::int64_t>(filters.size()), kWhiteningFilters * 3 * kWhitenedSide * kWhitenedSide);
   EXPECT_EQ(model.parameter_count(), airbench94().parameter_count());
 }

@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/evaluation/class_statistics.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -193,8 +193,8 @@ Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
     const Ranks all{grad, *control, context.stream()};
     Trainer trainer(context, all, model, data, options);
     trainer.start();
-    ASSERT_TRUE(ClassWatch::can_watch(trainer));
-    ClassWatch watch(trainer, all, 5);
+    ASSERT_TRUE(ClassStatistics::can_watch(trainer));
+    ClassStatistics watch(trainer, all, 5);
     Outputs outputs(context);
     RunObservers observers;
     observers.add(watch);
@@ -239,7 +239,7 @@ Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
   return result;
 }
 
-TEST(ClassWatch, CountsAreThoseOfTheOutputsOnAnyRanksAndBatches) {
+TEST(ClassStatistics, CountsAreThoseOfTheOutputsOnAnyRanksAndBatches) {
   const std::string one = Json(json_of(evaluate_on(1, 11, DType::f32, false).report, {})).text();
   testing::expect_holds(one, "\"classes\"");
   EXPECT_EQ(Json(json_of(evaluate_on(1, 3, DType::f32, true).report, {})).text(), one) << "many batches, a worker";
@@ -247,7 +247,7 @@ TEST(ClassWatch, CountsAreThoseOfTheOutputsOnAnyRanksAndBatches) {
   EXPECT_EQ(Json(json_of(evaluate_on(3, 31, DType::f32, false).report, {})).text(), one);
 }
 
-TEST(ClassWatch, SixteenBitOutputs) {
+TEST(ClassStatistics, SixteenBitOutputs) {
   const Evaluated one = evaluate_on(1, 8, DType::bf16, true);  // compares with the outputs
   const Evaluated two = evaluate_on(2, 16, DType::bf16, true);
   EXPECT_EQ(two.report.samples(), 31);

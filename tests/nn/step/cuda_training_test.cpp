@@ -176,7 +176,7 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.step.plan.augment = {
       .pad = 1, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = setup.seed};
   options.step.plan.augment.alternate = options.step.plan.augment.reflect = setup.views;
-  options.test_views = setup.views ? TestViews::mirror_translate : TestViews::none;
+  options.test_time_augmentation = setup.views ? TestTimeAugmentation::mirror_translate : TestTimeAugmentation::none;
   options.step.optimizer = setup.optimizer;
   options.schedule.base = setup.optimizer.kind == OptimizerKind::sgd ? 0.1 : 1e-2;
   options.schedule.total_steps = 8;

@@ -21,14 +21,14 @@ namespace lockstep::nn {
 ///
 /// An observer on every rank. The memory for the copies is allocated in the first evaluation, page-locked for a GPU.
 /// Its trainer and the ranks outlive it.
-class ClassWatch final : public RunObserver {
+class ClassStatistics final : public RunObserver {
  public:
   /// Whether the trainer's model is a classifier of samples: one label each, of 2 to ClassReport::kMostClasses classes.
   [[nodiscard]] static bool can_watch(const Trainer& trainer);
 
   /// ranks: those of the trainer. most_worst: ClassReport::most_worst.
-  ClassWatch(Trainer& trainer, const Ranks& ranks, std::size_t most_worst);
-  ~ClassWatch() override;  ///< waits for the copies
+  ClassStatistics(Trainer& trainer, const Ranks& ranks, std::size_t most_worst);
+  ~ClassStatistics() override;  ///< waits for the copies
 
   void on_evaluation_begin(const EvaluationBegin& event) override;
   void on_evaluation_batch(const EvaluationBatch& event) override;

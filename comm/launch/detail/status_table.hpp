@@ -5,8 +5,8 @@
 #include <vector>
 
 #include <lockstep/comm/detail/progress.hpp>
+#include <lockstep/comm/flight_recorder.hpp>
 #include <lockstep/comm/launch/launch.hpp>
-#include <lockstep/comm/operation_log.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 namespace lockstep::comm::detail {
@@ -31,13 +31,13 @@ enum class LoggedCommunicator : unsigned char { grad, inline_ops, control, gpu }
 ///
 /// A file in /dev/shm, of 100 kB for each rank. It loses its name when all ranks of the node have it, so a killed job
 /// leaves nothing; what was killed before that is removed by a job an hour later.
-class ProgressBoard {
+class StatusTable {
  public:
   /// FileError naming the file that cannot be made or mapped.
-  explicit ProgressBoard(const BoardPlace& place);
-  ~ProgressBoard();
-  ProgressBoard(const ProgressBoard&) = delete;
-  ProgressBoard& operator=(const ProgressBoard&) = delete;
+  explicit StatusTable(const BoardPlace& place);
+  ~StatusTable();
+  StatusTable(const StatusTable&) = delete;
+  StatusTable& operator=(const StatusTable&) = delete;
 
   /// What this rank is doing, for its watchdog to write.
   [[nodiscard]] Progress& progress() noexcept;
@@ -59,7 +59,7 @@ class ProgressBoard {
   [[nodiscard]] std::vector<std::string> table() const;
   [[nodiscard]] static std::string host();  ///< name of this node
   /// This rank's operations on one of the communicators.
-  [[nodiscard]] OperationLog& log(LoggedCommunicator communicator) noexcept;
+  [[nodiscard]] FlightRecorder& log(LoggedCommunicator communicator) noexcept;
   /// Of the ranks that have come: the first communicator's first_difference() that is not empty.
   [[nodiscard]] std::string first_difference() const;
   /// Of each communicator furthest_behind(), where it is not empty.

@@ -19,7 +19,7 @@ namespace lockstep::nn {
 
 /// The files of a run, on rank 0: the folder of results, which it locks, with config.json and metrics.jsonl; and the
 /// console. On other ranks every call does nothing.
-class RunFiles final : public RunObserver {
+class RunFolder final : public RunObserver {
  public:
   /// Locks a folder that a run has written to before, so that files read there do not change. Does nothing for other
   /// folders. UsageError naming --out when another run holds the lock.
@@ -32,12 +32,12 @@ class RunFiles final : public RunObserver {
   [[nodiscard]] static std::string job_of(const std::string& folder);
   /// Whether the last run of the folder was to go on from a checkpoint other than last/, and has not begun to
   /// (resumes()): last/ is the one that it found.
-  [[nodiscard]] static bool goes_back(const std::string& folder);
+  [[nodiscard]] static bool rolls_back(const std::string& folder);
   /// UsageError when the folder has checkpoints: a run that does not continue from them would overwrite them.
   static void require_no_checkpoints(const std::string& folder);
   /// Deletes checkpoints and metrics of an earlier run, once the folder is locked.
   void remove_results(const std::string& folder);
-  ~RunFiles() override;
+  ~RunFolder() override;
   /// Makes and locks the folder, removes what killed writers of lockstep left there, writes config.json anew, and
   /// continues the existing metrics (append) or starts them anew. DataError naming the file that cannot be written.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,

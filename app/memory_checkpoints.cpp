@@ -1,4 +1,4 @@
-#include <lockstep/app/memory_copies.hpp>
+#include <lockstep/app/memory_checkpoints.hpp>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -172,7 +172,7 @@ void remove_abandoned_copies(const std::string& root) {
   }
 }
 
-MemoryCopies::MemoryCopies(comm::Communicator& control, const Place& place, Say say)
+MemoryCheckpoints::MemoryCheckpoints(comm::Communicator& control, const Place& place, Say say)
     : control_(control), say_(std::move(say)), node_(place.node), leads_(place.local_rank == 0) {
   std::string problem;
   if (leads()) {
@@ -192,11 +192,11 @@ MemoryCopies::MemoryCopies(comm::Communicator& control, const Place& place, Say 
   agree(problem);
 }
 
-std::string MemoryCopies::newest() const {
+std::string MemoryCheckpoints::newest() const {
   return path_ + "/last";
 }
 
-bool MemoryCopies::all_fine(const std::string& problem, const char* otherwise) {
+bool MemoryCheckpoints::all_fine(const std::string& problem, const char* otherwise) {
   const std::vector<std::string> problems = comm::all_gather_text(control_, problem);
   const auto found = std::find_if(problems.begin(), problems.end(), [](const std::string& p) { return !p.empty(); });
   if (found != problems.end() && control_.rank() == 0) {
@@ -205,11 +205,11 @@ bool MemoryCopies::all_fine(const std::string& problem, const char* otherwise) {
   return found == problems.end();
 }
 
-void MemoryCopies::agree(const std::string& problem) {
+void MemoryCheckpoints::agree(const std::string& problem) {
   on_ = all_fine(problem, "no more copies in memory") && on_;
 }
 
-std::int64_t MemoryCopies::find_here(std::string& damage) const {
+std::int64_t MemoryCheckpoints::find_here(std::string& damage) const {
   for (const char* name : {"last", "last.1"}) {
     const std::string folder = concat(path_, '/', name);
     if (!file_exists(folder)) {
@@ -232,7 +232,7 @@ std::int64_t MemoryCopies::find_here(std::string& damage) const {
   return -1;
 }
 
-std::optional<std::int64_t> MemoryCopies::find() {
+std::optional<std::int64_t> MemoryCheckpoints::find() {
   if (!on_) {
     return std::nullopt;
   }
@@ -267,7 +267,7 @@ std::optional<std::int64_t> MemoryCopies::find() {
   return sent && there ? std::optional(static_cast<std::int64_t>(*best)) : std::nullopt;
 }
 
-void MemoryCopies::settle(bool last_start) {
+void MemoryCheckpoints::settle(bool last_start) {
   if (folder_ && last_start) {
     folder_->remove();
   } else if (folder_ && !holds()) {
@@ -276,7 +276,7 @@ void MemoryCopies::settle(bool last_start) {
   on_ = on_ && !last_start;
 }
 
-void MemoryCopies::require_room(std::size_t bytes) {
+void MemoryCheckpoints::require_room(std::size_t bytes) {
   const std::size_t copies = holds() ? 3 : 1;  // every node reads the newest one at a start
   constexpr std::size_t kBeside = 1 << 16;     // headers of files, state.json
   constexpr std::size_t kLeft = 256 << 20;
@@ -296,7 +296,7 @@ void MemoryCopies::require_room(std::size_t bytes) {
   agree(problem);
 }
 
-std::string MemoryCopies::give(int to) const {
+std::string MemoryCheckpoints::give(int to) const {
   Stream stream = Stream::host_inline();
   std::string problem;
   std::string list;
@@ -328,7 +328,7 @@ std::string MemoryCopies::give(int to) const {
   return problem;
 }
 
-std::string MemoryCopies::take(int from) const {
+std::string MemoryCheckpoints::take(int from) const {
   Stream stream = Stream::host_inline();
   std::string problem;
   const auto trying = [&](const std::function<void()>& write) {
@@ -366,7 +366,7 @@ std::string MemoryCopies::take(int from) const {
   return problem;
 }
 
-void MemoryCopies::save(Trainer& trainer, const RunIdentity& identity, const RunProgress& progress) {
+void MemoryCheckpoints::save(Trainer& trainer, const RunIdentity& identity, const RunProgress& progress) {
   if (!on_) {
     return;
   }
@@ -389,7 +389,7 @@ void MemoryCopies::save(Trainer& trainer, const RunIdentity& identity, const Run
   agree(problem);
 }
 
-void MemoryCopies::finish() {
+void MemoryCheckpoints::finish() {
   if (folder_) {
     folder_->remove();
   }

@@ -31,14 +31,14 @@ struct WordsPlace {
 ///
 /// No call waits, and none throws because of the network: without sockets, addresses or a way through a firewall there
 /// are no words, and nobody is named. It has no thread of its own; one thread at a time calls.
-class NodeWords {
+class NodeHeartbeat {
  public:
   static constexpr std::size_t kMostBytes = 1200;  ///< passes every network in one piece
 
-  explicit NodeWords(WordsPlace place);
-  ~NodeWords();  ///< closes the sockets and says nothing
-  NodeWords(const NodeWords&) = delete;
-  NodeWords& operator=(const NodeWords&) = delete;
+  explicit NodeHeartbeat(WordsPlace place);
+  ~NodeHeartbeat();  ///< closes the sockets and says nothing
+  NodeHeartbeat(const NodeHeartbeat&) = delete;
+  NodeHeartbeat& operator=(const NodeHeartbeat&) = delete;
 
   /// Where this rank listens, if it does, for meet() of all ranks. A text without a meaning for others.
   [[nodiscard]] std::string introduction() const;

@@ -15,29 +15,30 @@
 /// GPU", section 3.5).
 namespace lockstep::nn {
 
-enum class TestViews : unsigned char {
+enum class TestTimeAugmentation : unsigned char {
   none,             ///< the image as it is
   mirror,           ///< and mirrored left to right, half each
   mirror_translate  ///< both also one pixel up and left and one down and right: 1/4 each as they are, 1/8 each moved
 };
-[[nodiscard]] std::string_view name_of(TestViews views);  ///< "none", "mirror", "mirror-translate"
+[[nodiscard]] std::string_view name_of(TestTimeAugmentation views);  ///< "none", "mirror", "mirror-translate"
 
 /// One of the views: out[h, w] = image[h + shift, w' + shift], with w' = W - 1 - w when mirrored; what lies outside is
 /// reflected about the edge pixels. weights add up to 1.
-struct TestView {
+struct TestTimeView {
   bool mirror = false;
   std::int64_t shift = 0;
   double weight = 1;
 };
-[[nodiscard]] std::span<const TestView> test_views(TestViews views);  ///< the first is the image as it is
+[[nodiscard]] std::span<const TestTimeView> test_time_views(
+    TestTimeAugmentation views);  ///< the first is the image as it is
 
 /// UsageError naming the extents unless images (H, W, C) have more pixels a side than a view moves them; with `none`
 /// any shape will do.
-void require_views_fit(TestViews views, const Shape& image);
+void require_views_fit(TestTimeAugmentation views, const Shape& image);
 
 /// images, out: (N, H, W, C), u8, contiguous, on the host, without overlap: ShapeError, DTypeError or
 /// DeviceError otherwise; UsageError when H or W is not above the shift.
-void show_view(const TestView& view, const TensorView& images, const TensorView& out);
+void show_view(const TestTimeView& view, const TensorView& images, const TensorView& out);
 
 /// What the mean of the outputs of all views says of the samples of a micro-batch. Computed on the host in f64.
 class ViewedBatch {

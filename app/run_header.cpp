@@ -1,4 +1,4 @@
-#include <lockstep/app/header.hpp>
+#include <lockstep/app/run_header.hpp>
 
 #include <algorithm>
 #include <cmath>
@@ -52,7 +52,7 @@ std::string schedule_text(const Schedule& schedule) {
 }
 
 /// On a GPU it has a second line about the host threads.
-std::string compute_text(const comm::Workplace& place, Trainer& trainer) {
+std::string compute_text(const comm::RankContext& place, Trainer& trainer) {
   if (!place.on_gpu()) {
     return concat("cpu, ", counted(place.threads(), "thread"), " a rank (", place.threads_from(), "); ",
                   place.share().description());
@@ -143,8 +143,9 @@ std::optional<MemorySummary> memory_now(Context& context) {
   }
 }
 
-void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& recipe, const ResolvedTraining& resolved,
-                  comm::Session& session, const comm::Workplace& place, Trainer& trainer) {
+void print_header(std::ostream& out, const TrainingOptions& o, const TrainingInputs& inputs,
+                  const ResolvedTraining& resolved, comm::Session& session, const comm::RankContext& place,
+                  Trainer& trainer) {
   const Plan& plan = trainer.train_plan();
   const TrainerOptions& options = trainer.options();
   const TrainStepOptions& step = options.step;
@@ -160,11 +161,11 @@ void print_header(std::ostream& out, const TrainingOptions& o, const Recipe& rec
   if (!place.device().note.empty()) {
     out << "             " << place.device().note << '\n';
   }
-  out << "  model      " << (recipe.model_text.empty() ? recipe.model.name() : recipe.model_text) << ", "
-      << recipe.model.parameter_count() << " parameters, " << name_of(Precision{step.plan.dtype, step.plan.tf32})
+  out << "  model      " << (inputs.model_text.empty() ? inputs.model.name() : inputs.model_text) << ", "
+      << inputs.model.parameter_count() << " parameters, " << name_of(Precision{step.plan.dtype, step.plan.tf32})
       << '\n';
-  print_frozen(out, recipe.model);
-  for (const auto& [label, text] : recipe.about) {
+  print_frozen(out, inputs.model);
+  for (const auto& [label, text] : inputs.about) {
     out << "  " << std::left << std::setw(11) << label << text << '\n';
   }
   const std::int64_t per_epoch = trainer.batches_per_epoch();

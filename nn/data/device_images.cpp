@@ -6,7 +6,7 @@
 #include <lockstep/kernels/adjust_colours.hpp>
 #include <lockstep/kernels/resized_crop.hpp>
 #include <lockstep/nn/data/detail/augmentation.hpp>
-#include <lockstep/nn/data/detail/deferred_images.hpp>
+#include <lockstep/nn/data/detail/device_images.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::nn::detail {
@@ -76,24 +76,24 @@ PicturePart whole_image(std::int64_t width, std::int64_t height) {
   return {.width = width, .height = height, .x = {0, 1, 0, width}, .y = {0, 1, 0, height}};
 }
 
-DeferredImages::DeferredImages(const ImageDataset& images, bool keep_jpeg)
-    : DeferredImages(images, images, nullptr, keep_jpeg) {}
+DeviceImages::DeviceImages(const ImageDataset& images, bool keep_jpeg)
+    : DeviceImages(images, images, nullptr, keep_jpeg) {}
 
-DeferredImages::DeferredImages(const AugmentedImages& images, bool keep_jpeg)
-    : DeferredImages(images, images.images(), &images, keep_jpeg) {}
+DeviceImages::DeviceImages(const AugmentedImages& images, bool keep_jpeg)
+    : DeviceImages(images, images.images(), &images, keep_jpeg) {}
 
-DeferredImages::DeferredImages(const Dataset& whole, const ImageDataset& images, const AugmentedImages* augmented,
-                               bool keep_jpeg)
-    : DeferredSamples(whole.name(), whole.size(),
-                      fields_of(images, augmented != nullptr && augmented->options().mixes())),
+DeviceImages::DeviceImages(const Dataset& whole, const ImageDataset& images, const AugmentedImages* augmented,
+                           bool keep_jpeg)
+    : DevicePreprocessing(whole.name(), whole.size(),
+                          fields_of(images, augmented != nullptr && augmented->options().mixes())),
       whole_(whole),
       images_(images),
       augmented_(augmented),
       options_(augmented != nullptr ? augmented->options() : AugmentationOptions{}),
       keep_jpeg_(keep_jpeg) {}
 
-void DeferredImages::read_picture(std::optional<std::int64_t> epoch, std::int64_t index, std::span<std::uint8_t> row,
-                                  std::span<double> work) const {
+void DeviceImages::read_picture(std::optional<std::int64_t> epoch, std::int64_t index, std::span<std::uint8_t> row,
+                                std::span<double> work) const {
   const bool plain = augmented_ == nullptr || !epoch;
   const PicturePart part =
       plain ? images_.read_part(epoch, index, keep_jpeg_, row) : augmented_->read_part(*epoch, index, keep_jpeg_, row);
@@ -115,17 +115,17 @@ void DeferredImages::read_picture(std::optional<std::int64_t> epoch, std::int64_
   }
 }
 
-void DeferredImages::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
+void DeviceImages::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
   read(std::nullopt, index, out);
 }
 
-void DeferredImages::read_sample_in(std::int64_t epoch, std::int64_t index,
-                                    std::span<const std::span<std::byte>> out) const {
+void DeviceImages::read_sample_in(std::int64_t epoch, std::int64_t index,
+                                  std::span<const std::span<std::byte>> out) const {
   read(epoch, index, out);
 }
 
-void DeferredImages::read(std::optional<std::int64_t> epoch, std::int64_t index,
-                          std::span<const std::span<std::byte>> out) const {
+void DeviceImages::read(std::optional<std::int64_t> epoch, std::int64_t index,
+                        std::span<const std::span<std::byte>> out) const {
   const std::span rows(reinterpret_cast<std::uint8_t*>(out[0].data()), out[0].size());
   const auto row = static_cast<std::size_t>(row_bytes());
   std::array<double, 2 * std::size_t{WorkColumns::kColumns}> table{};

@@ -12,12 +12,12 @@
 namespace lockstep::nn {
 
 /// Finishes batches, on a stream of its own on a GPU.
-class BatchFinisher {
+class BatchPreprocessor {
  public:
-  BatchFinisher() = default;
-  virtual ~BatchFinisher() = default;  ///< waits for the work that it has enqueued, and for that of the context
-  BatchFinisher(const BatchFinisher&) = delete;
-  BatchFinisher& operator=(const BatchFinisher&) = delete;
+  BatchPreprocessor() = default;
+  virtual ~BatchPreprocessor() = default;  ///< waits for the work that it has enqueued, and for that of the context
+  BatchPreprocessor(const BatchPreprocessor&) = delete;
+  BatchPreprocessor& operator=(const BatchPreprocessor&) = delete;
 
   /// Enqueues what is left of a loader's batch. The batch that is returned has the fields of the data set and the ids;
   /// work that is enqueued on the context's stream before the next call may read them. Allocates nothing; nvJPEG does,
@@ -27,15 +27,16 @@ class BatchFinisher {
   virtual void wait_for_copies() = 0;
 };
 
-/// What Dataset::deferred() returns. Its fields are those that a loader reads.
-class DeferredSamples : public Dataset {
+/// What Dataset::device_preprocessing() returns. Its fields are those that a loader reads.
+class DevicePreprocessing : public Dataset {
  public:
   using Dataset::Dataset;
   /// For batches of at most `capacity` samples, on the context's device. The context and this must outlive it.
   /// UnsupportedError where the device cannot do it.
-  [[nodiscard]] virtual std::unique_ptr<BatchFinisher> finisher(Context& context, std::int64_t capacity) const = 0;
-  /// The bytes that a finisher allocates on the device, without what nvJPEG takes.
-  [[nodiscard]] virtual std::size_t finisher_bytes(Device device, std::int64_t capacity) const = 0;
+  [[nodiscard]] virtual std::unique_ptr<BatchPreprocessor> preprocessor(Context& context,
+                                                                        std::int64_t capacity) const = 0;
+  /// The bytes that a preprocessor allocates on the device, without what nvJPEG takes.
+  [[nodiscard]] virtual std::size_t preprocessor_bytes(Device device, std::int64_t capacity) const = 0;
 };
 
 }  // namespace lockstep::nn

@@ -20,15 +20,15 @@ namespace lockstep::comm {
 ///
 /// Steps that are under way at the same time have a place each: graphs are captured for a place, and the host says
 /// which step a place is given to, after the device has finished the one before.
-class BucketMarks {
+class BucketBreadcrumbs {
  public:
   /// For buckets in the order in which they start. compute: of a GPU, whose memory and stream it uses for 8 bytes a
   /// bucket, once. comm: a stream of that GPU. Both must outlive this object, and it what was captured. Allocates and
   /// waits. UsageError unless places >= 1.
-  BucketMarks(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
-              const std::vector<Bucket>& buckets, int places);
-  BucketMarks(const BucketMarks&) = delete;
-  BucketMarks& operator=(const BucketMarks&) = delete;
+  BucketBreadcrumbs(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
+                    const std::vector<Bucket>& buckets, int places);
+  BucketBreadcrumbs(const BucketBreadcrumbs&) = delete;
+  BucketBreadcrumbs& operator=(const BucketBreadcrumbs&) = delete;
 
   /// What is enqueued from now on is that of a step at `place`.
   void use(int place) noexcept { place_ = place; }

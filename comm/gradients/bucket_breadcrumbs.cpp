@@ -1,4 +1,4 @@
-#include <lockstep/comm/gradients/bucket_marks.hpp>
+#include <lockstep/comm/gradients/bucket_breadcrumbs.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -26,8 +26,8 @@ std::string name_of(const std::vector<GradientRange>& gradients, const Bucket& b
 
 }  // namespace
 
-BucketMarks::BucketMarks(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
-                         const std::vector<Bucket>& buckets, int places)
+BucketBreadcrumbs::BucketBreadcrumbs(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
+                                     const std::vector<Bucket>& buckets, int places)
     : context_(comm.device(), {.stream = comm.cuda_handle(), .memory = &compute.memory()}),
       host_memory_(comm.device()),
       host_stream_(Stream::host_inline()),
@@ -47,35 +47,35 @@ BucketMarks::BucketMarks(Context& compute, Stream& comm, const std::vector<Gradi
   std::fill_n(words_.data(), words_.bytes(), std::byte{0});
 }
 
-std::int32_t* BucketMarks::word(int place) const {
+std::int32_t* BucketBreadcrumbs::word(int place) const {
   return reinterpret_cast<std::int32_t*>(words_.data() + static_cast<std::size_t>(place) * kAlignment);
 }
 
-void BucketMarks::before_sum(int bucket) {
+void BucketBreadcrumbs::before_sum(int bucket) {
   copy_number(number_before(bucket));
 }
 
-void BucketMarks::after_sum(int bucket) {
+void BucketBreadcrumbs::after_sum(int bucket) {
   copy_number(number_before(bucket) + 1);
 }
 
-void BucketMarks::copy_number(std::int32_t number) {
+void BucketBreadcrumbs::copy_number(std::int32_t number) {
   const std::byte* from = numbers_.data() + static_cast<std::size_t>(number) * sizeof number;
   copy(context_, TensorView(const_cast<std::byte*>(from), DType::i32, context_.device(), Shape{1}),
        TensorView(word(place_), DType::i32, Device::cpu(), Shape{1}));
 }
 
-void BucketMarks::begin(int place, std::int64_t step) noexcept {
+void BucketBreadcrumbs::begin(int place, std::int64_t step) noexcept {
   const std::lock_guard lock(mutex_);
   std::atomic_ref(*word(place)).store(0, std::memory_order_release);
   steps_[static_cast<std::size_t>(place)] = step;
 }
 
-void BucketMarks::forget(int place) noexcept {
+void BucketBreadcrumbs::forget(int place) noexcept {
   begin(place, 0);
 }
 
-std::string BucketMarks::text() const {
+std::string BucketBreadcrumbs::text() const {
   const auto all = static_cast<std::int32_t>(2 * names_.size());
   std::int64_t step = 0;
   std::int32_t number = all;

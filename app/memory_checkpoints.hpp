@@ -47,7 +47,7 @@ void remove_abandoned_copies(const std::string& root = kCopiesRoot);
 /// in CopiesFolder::path()/last and, the one before, last.1. A kill during a copy leaves the older one. Rank 0 writes
 /// them on its node; the lowest rank of the second node keeps what it is sent. So neither a rank nor a node is lost
 /// with its copy, and other nodes hold none. All calls are collective over `control`, which must outlive this object.
-class MemoryCopies {
+class MemoryCheckpoints {
  public:
   struct Place {
     std::string job;  ///< comm::Attempt::job
@@ -58,7 +58,7 @@ class MemoryCopies {
   using Say = std::function<void(const std::string& line)>;
 
   /// say: called on rank 0, here and later, with what a user should know. What goes wrong ends copies, not the run.
-  MemoryCopies(comm::Communicator& control, const Place& place, Say say);
+  MemoryCheckpoints(comm::Communicator& control, const Place& place, Say say);
 
   /// False once something went wrong, or after settle(true). The same on all ranks.
   [[nodiscard]] bool on() const { return on_; }

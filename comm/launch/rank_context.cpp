@@ -1,4 +1,4 @@
-#include <lockstep/comm/launch/workplace.hpp>
+#include <lockstep/comm/launch/rank_context.hpp>
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -7,7 +7,7 @@
 
 namespace lockstep::comm {
 
-Workplace::Workplace(Session& session, const DeviceRequest& devices, const WorkplaceOptions& options)
+RankContext::RankContext(Session& session, const DeviceRequest& devices, const RankContextOptions& options)
     : session_(session), device_(place_rank(session, devices)) {
   session.agree([&] {
     if (device_.device.kind == DeviceKind::cuda) {
@@ -29,7 +29,7 @@ Workplace::Workplace(Session& session, const DeviceRequest& devices, const Workp
       alone_ = LocalGroup(1).communicator(0);
     } else {
       require<UsageError>(!options.dependent_launches,
-                          "workplace: dependent launches are on, expected off: this rank computes on the host");
+                          "rank_context: dependent launches are on, expected off: this rank computes on the host");
       context_ = std::make_unique<CpuContext>(CpuContextOptions{.threads = threads()});
     }
   });
@@ -38,8 +38,8 @@ Workplace::Workplace(Session& session, const DeviceRequest& devices, const Workp
   }
 }
 
-void Workplace::resolve_overlap(WorkplaceOptions::Overlap wanted) {
-  using Overlap = WorkplaceOptions::Overlap;
+void RankContext::resolve_overlap(RankContextOptions::Overlap wanted) {
+  using Overlap = RankContextOptions::Overlap;
   if (session_.size() > 1 && on_gpu()) {  // NCCL's operations are the GPU's work: no thread has to be free for them
     overlaps_ = wanted != Overlap::off;
     overlap_reason_ = overlaps_ ? "on: a stream of the GPU" : "off";
@@ -59,11 +59,11 @@ void Workplace::resolve_overlap(WorkplaceOptions::Overlap wanted) {
   }
 }
 
-Communicator& Workplace::grad() {
+Communicator& RankContext::grad() {
   return gpu_ranks_ ? gpu_ranks_->grad() : on_gpu() ? *alone_ : session_.grad();
 }
 
-Stream& Workplace::communication_stream() {
+Stream& RankContext::communication_stream() {
   return !overlaps_   ? context_->stream()
          : gpu_ranks_ ? gpu_ranks_->communication_stream()
                       : session_.communication_stream();

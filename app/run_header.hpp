@@ -5,8 +5,8 @@
 #include <string>
 
 #include <lockstep/app/training_program.hpp>
+#include <lockstep/comm/launch/rank_context.hpp>
 #include <lockstep/comm/launch/session.hpp>
-#include <lockstep/comm/launch/workplace.hpp>
 #include <lockstep/nn/plan/choice_verifier.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/runtime/context/memory_summary.hpp>
@@ -15,8 +15,8 @@
 namespace lockstep::nn {
 
 /// Ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, one or two lines each.
-void print_header(std::ostream& out, const TrainingOptions& options, const Recipe& recipe,
-                  const ResolvedTraining& resolved, comm::Session& session, const comm::Workplace& place,
+void print_header(std::ostream& out, const TrainingOptions& options, const TrainingInputs& inputs,
+                  const ResolvedTraining& resolved, comm::Session& session, const comm::RankContext& place,
                   Trainer& trainer);
 void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file);
 void print_verified(std::ostream& out, const ChoiceVerifier& verifier);

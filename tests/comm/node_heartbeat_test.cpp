@@ -21,7 +21,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/comm/launch/detail/node_words.hpp>
+#include <lockstep/comm/launch/detail/node_heartbeat.hpp>
 #include <lockstep/comm/launch/detail/rank_watch.hpp>
 #include <lockstep/comm/watchdog.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -35,15 +35,15 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::size_t kHeader = 32;
 
 /// As many nodes of one rank each, which have met: a, b, c.
-std::vector<std::unique_ptr<NodeWords>> nodes(int count) {
-  std::vector<std::unique_ptr<NodeWords>> made;
+std::vector<std::unique_ptr<NodeHeartbeat>> nodes(int count) {
+  std::vector<std::unique_ptr<NodeHeartbeat>> made;
   std::vector<std::string> introductions;
   for (int node = 0; node < count; ++node) {
-    made.push_back(std::make_unique<NodeWords>(WordsPlace{.rank = node,
-                                                          .node = node,
-                                                          .nodes = count,
-                                                          .listens = true,
-                                                          .host = std::string(1, static_cast<char>('a' + node))}));
+    made.push_back(std::make_unique<NodeHeartbeat>(WordsPlace{.rank = node,
+                                                              .node = node,
+                                                              .nodes = count,
+                                                              .listens = true,
+                                                              .host = std::string(1, static_cast<char>('a' + node))}));
     introductions.push_back(made.back()->introduction());
   }
   for (const auto& one : made) {
@@ -53,7 +53,7 @@ std::vector<std::unique_ptr<NodeWords>> nodes(int count) {
 }
 
 /// Listens, without letting time pass, until `node` names the node before it; its text.
-std::string named(NodeWords& node, std::int64_t now_ns) {
+std::string named(NodeHeartbeat& node, std::int64_t now_ns) {
   for (int i = 0; i < 500; ++i) {
     node.listen(now_ns);
     if (std::string text = node.silent(0); !text.empty()) {
@@ -66,7 +66,7 @@ std::string named(NodeWords& node, std::int64_t now_ns) {
 }
 
 /// Listens until a word with `part` has come.
-void hears(NodeWords& node, std::int64_t now_ns, const std::string& part) {
+void hears(NodeHeartbeat& node, std::int64_t now_ns, const std::string& part) {
   for (int i = 0; i < 500 && node.silent(0).find(part) == std::string::npos; ++i) {
     node.listen(now_ns);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -128,7 +128,7 @@ class Stranger {
   int port_ = 0;
 };
 
-TEST(NodeWords, ANodeHearsTheOneBeforeIt) {
+TEST(NodeHeartbeat, ANodeHearsTheOneBeforeIt) {
   const auto ring = nodes(3);
   ring[0]->say({"rank 0: computing step 7, 1 of 3 buckets enqueued, for 2 s"});
   ring[1]->say({"rank 1: reading the batch of step 8, for 0 s"});
@@ -140,7 +140,7 @@ TEST(NodeWords, ANodeHearsTheOneBeforeIt) {
   testing::expect_holds(named(*ring[0], kSecond), "host c (rank 2) for 0 s");
 }
 
-TEST(NodeWords, SilenceIsMeasuredAndEndsWithAWord) {
+TEST(NodeHeartbeat, SilenceIsMeasuredAndEndsWithAWord) {
   const auto ring = nodes(2);
   ring[0]->say({"rank 0: computing step 7"});
   static_cast<void>(named(*ring[1], kSecond));
@@ -155,18 +155,18 @@ TEST(NodeWords, SilenceIsMeasuredAndEndsWithAWord) {
 }
 
 /// A batch system stops a whole job, and its ranks do not go on at one moment.
-TEST(NodeWords, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
+TEST(NodeHeartbeat, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
   const auto ring = nodes(2);
   ring[0]->say({"rank 0: computing step 7"});
   static_cast<void>(named(*ring[1], kSecond));
   ring[1]->listen(3600 * kSecond);
-  EXPECT_EQ(ring[1]->silent(NodeWords::kLongestLook + 0.1), "");
-  testing::expect_holds(ring[1]->silent(NodeWords::kLongestLook), " for 2 s: ");
+  EXPECT_EQ(ring[1]->silent(NodeHeartbeat::kLongestLook + 0.1), "");
+  testing::expect_holds(ring[1]->silent(NodeHeartbeat::kLongestLook), " for 2 s: ");
   ring[1]->listen(1800 * kSecond);  // a clock that runs backwards takes nothing away
-  testing::expect_holds(ring[1]->silent(NodeWords::kLongestLook), " for 2 s: ");
+  testing::expect_holds(ring[1]->silent(NodeHeartbeat::kLongestLook), " for 2 s: ");
 }
 
-TEST(NodeWords, NobodyIsAccusedWhoWasNeverHeard) {
+TEST(NodeHeartbeat, NobodyIsAccusedWhoWasNeverHeard) {
   const auto ring = nodes(2);
   for (int second = 1; second <= 1000; ++second) {
     ring[1]->listen(second * kSecond);
@@ -174,7 +174,7 @@ TEST(NodeWords, NobodyIsAccusedWhoWasNeverHeard) {
   EXPECT_EQ(ring[1]->silent(0), "");
 }
 
-TEST(NodeWords, NobodyIsAccusedWhoHasSaidGoodbye) {
+TEST(NodeHeartbeat, NobodyIsAccusedWhoHasSaidGoodbye) {
   const auto ring = nodes(2);
   ring[0]->say({"rank 0: computing step 7"});
   static_cast<void>(named(*ring[1], kSecond));
@@ -188,10 +188,10 @@ TEST(NodeWords, NobodyIsAccusedWhoHasSaidGoodbye) {
   hears(*ring[1], kSecond, "writing a report");
 }
 
-TEST(NodeWords, AWordThatComesLateChangesNothing) {
+TEST(NodeHeartbeat, AWordThatComesLateChangesNothing) {
   const Stranger next;
-  NodeWords first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
-  NodeWords second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
+  NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
+  NodeHeartbeat second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
   const std::string own = first.introduction();
   second.meet({own, second.introduction()});
   first.meet({own, next.introduction(1, 0)});
@@ -210,9 +210,9 @@ TEST(NodeWords, AWordThatComesLateChangesNothing) {
 }
 
 /// Rank 0's introduction has the job's key: with that of another job, words go to the right port and are dropped.
-TEST(NodeWords, WordsOfAnotherJobAreDropped) {
+TEST(NodeHeartbeat, WordsOfAnotherJobAreDropped) {
   const auto ring = nodes(2);
-  NodeWords other({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "x"});
+  NodeHeartbeat other({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "x"});
   other.meet({other.introduction(), ring[1]->introduction()});
   for (int i = 0; i < 20; ++i) {
     other.say({"rank 0: computing step 99"});
@@ -224,10 +224,10 @@ TEST(NodeWords, WordsOfAnotherJobAreDropped) {
   testing::expect_holds(named(*ring[1], kSecond), "computing step 7");
 }
 
-TEST(NodeWords, GarbageIsDropped) {
+TEST(NodeHeartbeat, GarbageIsDropped) {
   const Stranger stranger;
-  NodeWords first({.rank = 0, .node = 0, .nodes = 3, .listens = true, .host = "a"});
-  NodeWords second({.rank = 1, .node = 1, .nodes = 3, .listens = true, .host = "b"});
+  NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 3, .listens = true, .host = "a"});
+  NodeHeartbeat second({.rank = 1, .node = 1, .nodes = 3, .listens = true, .host = "b"});
   const std::string own = first.introduction();
   second.meet({own, second.introduction(), "2 0 0\nc\n"});
   first.meet({own, stranger.introduction(1, 0), "2 0 0\nc\n"});
@@ -264,7 +264,7 @@ TEST(NodeWords, GarbageIsDropped) {
   for (std::size_t at = 24; at < 28; ++at) {  // node
     stranger.send(changed(at), port);
   }
-  stranger.send(real + std::string(NodeWords::kMostBytes, 'x'), port);
+  stranger.send(real + std::string(NodeHeartbeat::kMostBytes, 'x'), port);
   for (int i = 0; i < 20; ++i) {
     second.listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -276,7 +276,7 @@ TEST(NodeWords, GarbageIsDropped) {
   // Texts are anything: they come out in one line, and what prints them shows what a terminal would obey.
   for (int i = 0; i < 200; ++i) {
     std::string bytes = real.substr(0, kHeader);
-    for (std::size_t left = random() % (NodeWords::kMostBytes - kHeader); left > 0; --left) {
+    for (std::size_t left = random() % (NodeHeartbeat::kMostBytes - kHeader); left > 0; --left) {
       bytes += letter();
     }
     stranger.send(bytes, port);
@@ -285,9 +285,9 @@ TEST(NodeWords, GarbageIsDropped) {
   }
 }
 
-TEST(NodeWords, LongTablesAreCut) {
+TEST(NodeHeartbeat, LongTablesAreCut) {
   const Stranger next;
-  NodeWords first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
+  NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
   const std::string own = first.introduction();
   first.meet({own, next.introduction(1, 0)});
   std::vector<std::string> lines;
@@ -296,8 +296,8 @@ TEST(NodeWords, LongTablesAreCut) {
   }
   first.say(lines);
   std::string bytes = next.receive();
-  EXPECT_LE(bytes.size(), NodeWords::kMostBytes);
-  EXPECT_GT(bytes.size(), NodeWords::kMostBytes - 150);
+  EXPECT_LE(bytes.size(), NodeHeartbeat::kMostBytes);
+  EXPECT_GT(bytes.size(), NodeHeartbeat::kMostBytes - 150);
   const std::string text = bytes.substr(kHeader);
   EXPECT_EQ(text.find("rank 0: xxx"), 0U);
   const auto kept = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
@@ -305,12 +305,12 @@ TEST(NodeWords, LongTablesAreCut) {
   EXPECT_TRUE(text.ends_with(concat(std::string(100, 'x'), "\nand ", 40 - kept, " more ranks"))) << text;
   first.say({std::string(5000, 'y')});
   bytes = next.receive();
-  EXPECT_EQ(bytes.size(), NodeWords::kMostBytes);
+  EXPECT_EQ(bytes.size(), NodeHeartbeat::kMostBytes);
   first.say({});
   EXPECT_EQ(next.receive().size(), kHeader);
 }
 
-TEST(NodeWords, RanksOfANodeAreNamed) {
+TEST(NodeHeartbeat, RanksOfANodeAreNamed) {
   struct Case {
     std::vector<int> node_of_rank;
     const char* text;
@@ -321,17 +321,17 @@ TEST(NodeWords, RanksOfANodeAreNamed) {
                         Case{{1, 0, 1, 0}, "host a (ranks 1, 3) for "}, Case{{1, 0}, "host a (rank 1) for "},
                         Case{{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0},
                              "host a (ranks 1, 3, 5, 7, 9, 11, 13, 15 and 4 more) for "}}) {
-    std::vector<std::unique_ptr<NodeWords>> all;
+    std::vector<std::unique_ptr<NodeHeartbeat>> all;
     std::vector<std::string> introductions;
-    std::array<NodeWords*, 2> listeners{};
+    std::array<NodeHeartbeat*, 2> listeners{};
     for (std::size_t rank = 0; rank < c.node_of_rank.size(); ++rank) {
       const int node = c.node_of_rank[rank];
-      NodeWords*& listener = listeners.at(static_cast<std::size_t>(node));
-      all.push_back(std::make_unique<NodeWords>(WordsPlace{.rank = static_cast<int>(rank),
-                                                           .node = node,
-                                                           .nodes = 2,
-                                                           .listens = listener == nullptr,
-                                                           .host = node == 0 ? "a" : "b"}));
+      NodeHeartbeat*& listener = listeners.at(static_cast<std::size_t>(node));
+      all.push_back(std::make_unique<NodeHeartbeat>(WordsPlace{.rank = static_cast<int>(rank),
+                                                               .node = node,
+                                                               .nodes = 2,
+                                                               .listens = listener == nullptr,
+                                                               .host = node == 0 ? "a" : "b"}));
       listener = listener == nullptr ? all.back().get() : listener;
       introductions.push_back(all.back()->introduction());
     }
@@ -346,9 +346,9 @@ TEST(NodeWords, RanksOfANodeAreNamed) {
 }
 
 /// Ranks without a watchdog, or without sockets, introduce themselves with nothing or no port.
-TEST(NodeWords, RanksWithoutWordsAreLeftOut) {
-  NodeWords first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
-  NodeWords second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
+TEST(NodeHeartbeat, RanksWithoutWordsAreLeftOut) {
+  NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
+  NodeHeartbeat second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
   for (const char* missing : {"", "1 0 0\nb\n", "what", "1 70000 0\nb\n127.0.0.1\n", "1 9 0\nb\nno address\n"}) {
     first.meet({first.introduction(), missing});
     first.say({"rank 0: computing step 7"});
@@ -361,9 +361,9 @@ TEST(NodeWords, RanksWithoutWordsAreLeftOut) {
 }
 
 /// A rank's watchdog speaks while the rank does something else, until it says goodbye.
-TEST(JobEnd, SpeaksOnTheWatchdogsThreadUntilTheEnd) {
+TEST(WatchdogHandler, SpeaksOnTheWatchdogsThreadUntilTheEnd) {
   auto ring = nodes(2);
-  JobEnd end(1000, 0, std::nullopt);
+  WatchdogHandler end(1000, 0, std::nullopt);
   end.start_words(std::move(ring[0]), 1);
   Watchdog watchdog(
       1, [](const std::string&) {}, [&](const Watchdog::Look& found) { end.look(found); });

@@ -8,7 +8,7 @@
 
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/nn/data/deferred.hpp>
+#include <lockstep/nn/data/device_preprocessing.hpp>
 
 namespace lockstep::nn::detail {
 
@@ -25,20 +25,20 @@ struct WorkColumns {
 /// A picture that already is the image.
 [[nodiscard]] PicturePart whole_image(std::int64_t width, std::int64_t height);
 
-/// ImageDataset::deferred() and AugmentedImages::deferred(). Fields: pictures u8 (pictures of a sample, bytes),
-/// picture_work f64 (pictures of a sample, columns), labels; and the labels and shares of a set that mixes, which has
-/// two pictures a sample.
-class DeferredImages final : public DeferredSamples {
+/// ImageDataset::device_preprocessing() and AugmentedImages::device_preprocessing(). Fields: pictures u8 (pictures of a
+/// sample, bytes), picture_work f64 (pictures of a sample, columns), labels; and the labels and shares of a set that
+/// mixes, which has two pictures a sample.
+class DeviceImages final : public DevicePreprocessing {
  public:
-  DeferredImages(const ImageDataset& images, bool keep_jpeg);
-  DeferredImages(const AugmentedImages& images, bool keep_jpeg);
+  DeviceImages(const ImageDataset& images, bool keep_jpeg);
+  DeviceImages(const AugmentedImages& images, bool keep_jpeg);
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   void ahead(std::int64_t begin, std::int64_t count) const noexcept override { whole_.ahead(begin, count); }
   [[nodiscard]] std::uint64_t fingerprint() const override { return whole_.fingerprint(); }
-  [[nodiscard]] std::unique_ptr<BatchFinisher> finisher(Context& context, std::int64_t capacity) const override;
-  [[nodiscard]] std::size_t finisher_bytes(Device device, std::int64_t capacity) const override;
+  [[nodiscard]] std::unique_ptr<BatchPreprocessor> preprocessor(Context& context, std::int64_t capacity) const override;
+  [[nodiscard]] std::size_t preprocessor_bytes(Device device, std::int64_t capacity) const override;
 
   [[nodiscard]] const ImageDataset& images() const { return images_; }
   [[nodiscard]] const AugmentationOptions& options() const { return options_; }
@@ -54,7 +54,7 @@ class DeferredImages final : public DeferredSamples {
 
  private:
   void read(std::optional<std::int64_t> epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const;
-  DeferredImages(const Dataset& whole, const ImageDataset& images, const AugmentedImages* augmented, bool keep_jpeg);
+  DeviceImages(const Dataset& whole, const ImageDataset& images, const AugmentedImages* augmented, bool keep_jpeg);
   void read_picture(std::optional<std::int64_t> epoch, std::int64_t index, std::span<std::uint8_t> row,
                     std::span<double> work) const;
 

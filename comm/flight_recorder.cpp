@@ -1,4 +1,4 @@
-#include <lockstep/comm/operation_log.hpp>
+#include <lockstep/comm/flight_recorder.hpp>
 
 #include <algorithm>
 #include <iterator>
@@ -51,7 +51,7 @@ std::uint64_t mixed(std::uint64_t h) {
 }
 
 std::size_t place_of(std::int64_t number) {
-  return static_cast<std::size_t>((number - 1) % OperationLog::kKept);
+  return static_cast<std::size_t>((number - 1) % FlightRecorder::kKept);
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ std::string IssuedOperation::text() const {
                 operation == Operation::broadcast ? concat(" from rank ", root) : std::string());
 }
 
-void OperationLog::add(const IssuedOperation& operation) noexcept {
+void FlightRecorder::add(const IssuedOperation& operation) noexcept {
   const std::int64_t before = count_.load(std::memory_order_relaxed);
   const std::uint64_t hash = before == 0 ? 0 : entries_[place_of(before)].hash.load(std::memory_order_relaxed);
   const std::uint64_t what = packed(operation);
@@ -83,7 +83,7 @@ void OperationLog::add(const IssuedOperation& operation) noexcept {
   count_.store(before + 1, std::memory_order_release);
 }
 
-std::optional<OperationLog::Kept> OperationLog::at(std::int64_t number) const noexcept {
+std::optional<FlightRecorder::Kept> FlightRecorder::at(std::int64_t number) const noexcept {
   if (number < 1 || number > count()) {
     return std::nullopt;
   }

@@ -1,4 +1,4 @@
-#include <lockstep/comm/launch/detail/progress_board.hpp>
+#include <lockstep/comm/launch/detail/status_table.hpp>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -66,14 +66,14 @@ void remove_old_boards() {
 }  // namespace
 
 /// Zeros are a board on which nobody has written.
-struct ProgressBoard::Board {
+struct StatusTable::Board {
   struct Entry {
     std::atomic<std::int64_t> pid;  ///< 0: the rank has not come
     std::atomic<std::int64_t> rank;
     std::atomic<std::int64_t> started;
     std::atomic<std::int64_t> wrote_ns;
     Progress progress;
-    std::array<OperationLog, kCommunicators.size()> logs;
+    std::array<FlightRecorder, kCommunicators.size()> logs;
   };
   std::atomic<std::int64_t> came;
   std::atomic<bool> told;
@@ -116,7 +116,7 @@ std::optional<BoardPlace> board_place(const Launch& launch, const Environment& e
   return place;
 }
 
-ProgressBoard::ProgressBoard(const BoardPlace& place) : place_(place) {
+StatusTable::StatusTable(const BoardPlace& place) : place_(place) {
   remove_old_boards();
   path_ = concat(kFolder, '/', prefix(), std::hash<std::string>()(place.job), '-', place.local_size);
   const auto checked = [&](bool ok, const char* what) {
@@ -161,27 +161,27 @@ ProgressBoard::ProgressBoard(const BoardPlace& place) : place_(place) {
   }
 }
 
-ProgressBoard::~ProgressBoard() {
+StatusTable::~StatusTable() {
   ::munmap(board_, Board::bytes(place_.local_size));
 }
 
-void ProgressBoard::remove() noexcept {
+void StatusTable::remove() noexcept {
   ::unlink(path_.c_str());
 }
 
-Progress& ProgressBoard::progress() noexcept {
+Progress& StatusTable::progress() noexcept {
   return board_->entry(place_.local_rank).progress;
 }
 
-void ProgressBoard::alive() noexcept {
+void StatusTable::alive() noexcept {
   board_->entry(place_.local_rank).wrote_ns.store(Progress::now_ns(), std::memory_order_release);
 }
 
-bool ProgressBoard::first_to_tell() noexcept {
+bool StatusTable::first_to_tell() noexcept {
   return !board_->told.exchange(true);
 }
 
-std::vector<std::string> ProgressBoard::silent(double seconds) const {
+std::vector<std::string> StatusTable::silent(double seconds) const {
   std::vector<std::string> lines;
   const std::string on_host = concat(" (host ", host());
   for (int local = 0; local < place_.local_size; ++local) {
@@ -208,21 +208,21 @@ std::vector<std::string> ProgressBoard::silent(double seconds) const {
   return lines;
 }
 
-bool ProgressBoard::first_of_stall() noexcept {
+bool StatusTable::first_of_stall() noexcept {
   return !board_->told_of_stall.exchange(true);
 }
 
-void ProgressBoard::end_of_stall() noexcept {
+void StatusTable::end_of_stall() noexcept {
   board_->told_of_stall = false;
 }
 
-bool ProgressBoard::takes_the_word(double seconds) noexcept {
+bool StatusTable::takes_the_word(double seconds) noexcept {
   std::int64_t last = board_->spoke_ns.load();
   const std::int64_t now = Progress::now_ns();
   return (last == 0 || seconds_between(last, now) >= seconds) && board_->spoke_ns.compare_exchange_strong(last, now);
 }
 
-std::vector<std::string> ProgressBoard::table() const {
+std::vector<std::string> StatusTable::table() const {
   constexpr double kLate = 2.5;  // seconds: a process that is alive writes once a second
   std::vector<std::string> lines;
   for (int local = 0; local < place_.local_size; ++local) {
@@ -246,16 +246,16 @@ std::vector<std::string> ProgressBoard::table() const {
   return lines;
 }
 
-std::string ProgressBoard::host() {
+std::string StatusTable::host() {
   std::array<char, 256> name{};
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-OperationLog& ProgressBoard::log(LoggedCommunicator communicator) noexcept {
+FlightRecorder& StatusTable::log(LoggedCommunicator communicator) noexcept {
   return board_->entry(place_.local_rank).logs[static_cast<std::size_t>(communicator)];
 }
 
-std::vector<RankLog> ProgressBoard::logs(std::size_t communicator) const {
+std::vector<RankLog> StatusTable::logs(std::size_t communicator) const {
   std::vector<RankLog> result;
   for (int local = 0; local < place_.local_size; ++local) {
     const Board::Entry& entry = board_->entry(local);
@@ -266,7 +266,7 @@ std::vector<RankLog> ProgressBoard::logs(std::size_t communicator) const {
   return result;
 }
 
-std::string ProgressBoard::first_difference() const {
+std::string StatusTable::first_difference() const {
   for (std::size_t i = 0; i < kCommunicators.size(); ++i) {
     if (std::string text = comm::first_difference(kCommunicators[i], logs(i)); !text.empty()) {
       return text;
@@ -275,7 +275,7 @@ std::string ProgressBoard::first_difference() const {
   return {};
 }
 
-std::vector<std::string> ProgressBoard::behind() const {
+std::vector<std::string> StatusTable::behind() const {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < kCommunicators.size(); ++i) {
     if (std::string text = furthest_behind(kCommunicators[i], logs(i)); !text.empty()) {
@@ -287,10 +287,10 @@ std::vector<std::string> ProgressBoard::behind() const {
 
 namespace {
 
-Json json_of(const OperationLog& log, std::int64_t now) {
+Json json_of(const FlightRecorder& log, std::int64_t now) {
   const std::int64_t called = log.count();
   Json::Array last;
-  for (std::int64_t number = std::max<std::int64_t>(1, called - OperationLog::kKept); number <= called; ++number) {
+  for (std::int64_t number = std::max<std::int64_t>(1, called - FlightRecorder::kKept); number <= called; ++number) {
     if (const auto kept = log.at(number)) {
       last.emplace_back(Json::Object{{"number", number},
                                      {"operation", kept->operation.text()},
@@ -302,7 +302,7 @@ Json json_of(const OperationLog& log, std::int64_t now) {
 
 }  // namespace
 
-Json ProgressBoard::operations() const {
+Json StatusTable::operations() const {
   const std::int64_t now = Progress::now_ns();
   Json::Array ranks;
   for (int local = 0; local < place_.local_size; ++local) {

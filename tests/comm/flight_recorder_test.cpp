@@ -1,4 +1,4 @@
-#include <lockstep/comm/operation_log.hpp>
+#include <lockstep/comm/flight_recorder.hpp>
 
 #include <atomic>
 #include <cstdint>
@@ -20,7 +20,7 @@ IssuedOperation all_reduce(std::int64_t elements) {
   return {.operation = Operation::all_reduce, .dtype = DType::f32, .elements = elements};
 }
 
-TEST(OperationLog, AnOperationComesBackAsItWas) {
+TEST(FlightRecorder, AnOperationComesBackAsItWas) {
   const std::vector<std::pair<IssuedOperation, std::string>> cases{
       {{Operation::all_reduce, DType::f32, 1000}, "all_reduce of 1000 f32"},
       {{Operation::reduce_scatter, DType::bf16, 0}, "reduce_scatter of 0 bf16"},
@@ -29,7 +29,7 @@ TEST(OperationLog, AnOperationComesBackAsItWas) {
       {{Operation::broadcast, DType::u8, 8, 65535}, "broadcast of 8 u8 from rank 65535"},
       {{Operation::barrier}, "barrier"},
       {{Operation::split}, "split"}};
-  OperationLog log;
+  FlightRecorder log;
   EXPECT_EQ(log.count(), 0);
   EXPECT_FALSE(log.at(1));
   for (std::size_t i = 0; i < cases.size(); ++i) {
@@ -47,24 +47,24 @@ TEST(OperationLog, AnOperationComesBackAsItWas) {
   EXPECT_FALSE(log.at(static_cast<std::int64_t>(cases.size()) + 1));
 }
 
-TEST(OperationLog, TheLastOnesAreKept) {
-  OperationLog log;
-  const std::int64_t count = 3 * OperationLog::kKept + 5;
+TEST(FlightRecorder, TheLastOnesAreKept) {
+  FlightRecorder log;
+  const std::int64_t count = 3 * FlightRecorder::kKept + 5;
   for (std::int64_t i = 1; i <= count; ++i) {
     log.add(all_reduce(i));
   }
   EXPECT_EQ(log.count(), count);
-  EXPECT_FALSE(log.at(count - OperationLog::kKept)) << "overwritten";
-  EXPECT_FALSE(log.at(count - OperationLog::kKept + 1)) << "the next one takes its place";
-  for (std::int64_t i = count - OperationLog::kKept + 2; i <= count; ++i) {
+  EXPECT_FALSE(log.at(count - FlightRecorder::kKept)) << "overwritten";
+  EXPECT_FALSE(log.at(count - FlightRecorder::kKept + 1)) << "the next one takes its place";
+  for (std::int64_t i = count - FlightRecorder::kKept + 2; i <= count; ++i) {
     ASSERT_TRUE(log.at(i)) << i;
     EXPECT_EQ(log.at(i)->operation.elements, i);
   }
 }
 
-TEST(OperationLog, TheHashIsThatOfAllOperationsButNotOfTheirTimes) {
+TEST(FlightRecorder, TheHashIsThatOfAllOperationsButNotOfTheirTimes) {
   const auto hash_of = [](const std::vector<IssuedOperation>& operations) {
-    OperationLog log;
+    FlightRecorder log;
     for (const IssuedOperation& each : operations) {
       log.add(each);
     }
@@ -81,15 +81,15 @@ TEST(OperationLog, TheHashIsThatOfAllOperationsButNotOfTheirTimes) {
   EXPECT_NE(hash_of({barrier, all_reduce(3), barrier, barrier}), hash);
 }
 
-TEST(OperationLog, ARankThatCallsSomethingElseIsFound) {
-  OperationLog logs[3];
+TEST(FlightRecorder, ARankThatCallsSomethingElseIsFound) {
+  FlightRecorder logs[3];
   const std::vector<RankLog> ranks{{4, &logs[0]}, {5, &logs[1]}, {6, &logs[2]}};
   EXPECT_EQ(first_difference("grad", ranks), "");
   EXPECT_EQ(furthest_behind("grad", ranks), "");
   EXPECT_EQ(first_difference("grad", {}), "");
   EXPECT_EQ(furthest_behind("grad", {}), "");
   for (std::int64_t i = 1; i <= 56; ++i) {
-    for (OperationLog& log : logs) {
+    for (FlightRecorder& log : logs) {
       log.add(all_reduce(i));
     }
   }
@@ -107,14 +107,14 @@ TEST(OperationLog, ARankThatCallsSomethingElseIsFound) {
   EXPECT_EQ(first_difference("grad", ranks), expected);
   EXPECT_EQ(furthest_behind("grad", ranks), "");
   for (std::int64_t i = 0; i < 200; ++i) {  // equal again, but the first difference is told
-    for (OperationLog& log : logs) {
+    for (FlightRecorder& log : logs) {
       log.add(all_reduce(i));
     }
   }
   logs[1].add(all_reduce(1));
   EXPECT_EQ(first_difference("grad", ranks), expected);
-  for (std::int64_t i = 0; i < OperationLog::kKept; ++i) {
-    for (OperationLog& log : logs) {
+  for (std::int64_t i = 0; i < FlightRecorder::kKept; ++i) {
+    for (FlightRecorder& log : logs) {
       log.add(all_reduce(i));
     }
   }
@@ -122,11 +122,11 @@ TEST(OperationLog, ARankThatCallsSomethingElseIsFound) {
   expect_holds(first_difference("grad", ranks), "ranks call different operations: those of grad before number ");
 }
 
-TEST(OperationLog, ARankFarBehindIsNotTakenForADifferentOne) {
-  OperationLog slow;
-  OperationLog fast;
+TEST(FlightRecorder, ARankFarBehindIsNotTakenForADifferentOne) {
+  FlightRecorder slow;
+  FlightRecorder fast;
   slow.add(all_reduce(1));
-  for (std::int64_t i = 1; i <= 2 * OperationLog::kKept; ++i) {
+  for (std::int64_t i = 1; i <= 2 * FlightRecorder::kKept; ++i) {
     fast.add(all_reduce(i));
   }
   const std::vector<RankLog> ranks{{0, &slow}, {1, &fast}};
@@ -135,8 +135,8 @@ TEST(OperationLog, ARankFarBehindIsNotTakenForADifferentOne) {
 }
 
 // Elements, type, root and time of an operation follow from its number, so a reader sees a mixture of two.
-TEST(OperationLog, AReaderSeesWholeOperationsWhileTheyAreAdded) {
-  OperationLog log;
+TEST(FlightRecorder, AReaderSeesWholeOperationsWhileTheyAreAdded) {
+  FlightRecorder log;
   std::atomic<bool> over{false};
   std::atomic<std::int64_t> seen{0};
   std::thread writer([&] {
@@ -152,7 +152,7 @@ TEST(OperationLog, AReaderSeesWholeOperationsWhileTheyAreAdded) {
   std::int64_t wrong = 0;
   while (!over) {
     const std::int64_t count = log.count();
-    for (const std::int64_t number : {count, count - OperationLog::kKept / 2, count - OperationLog::kKept + 3}) {
+    for (const std::int64_t number : {count, count - FlightRecorder::kKept / 2, count - FlightRecorder::kKept + 3}) {
       if (const auto kept = log.at(number)) {
         ++seen;
         const IssuedOperation& o = kept->operation;

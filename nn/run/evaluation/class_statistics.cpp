@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/evaluation/class_watch.hpp>
+#include <lockstep/nn/run/evaluation/class_statistics.hpp>
 
 #include <algorithm>
 #include <span>
@@ -24,13 +24,13 @@ void take(CpuContext& host, const Batch& batch, StateField field, std::int64_t r
 
 }  // namespace
 
-bool ClassWatch::can_watch(const Trainer& trainer) {
+bool ClassStatistics::can_watch(const Trainer& trainer) {
   const StepLayout& layout = trainer.evaluation_plan().layout();
   return !layout.regression && layout.weights == LossWeights::none && layout.output.rank() == 1 &&
          layout.output[0] >= 2 && layout.output[0] <= ClassReport::kMostClasses;
 }
 
-ClassWatch::ClassWatch(Trainer& trainer, const Ranks& ranks, std::size_t most_worst)
+ClassStatistics::ClassStatistics(Trainer& trainer, const Ranks& ranks, std::size_t most_worst)
     : trainer_(trainer),
       ranks_(ranks),
       classes_(0),
@@ -44,7 +44,7 @@ ClassWatch::ClassWatch(Trainer& trainer, const Ranks& ranks, std::size_t most_wo
   logits_.resize(static_cast<std::size_t>(classes_));
 }
 
-ClassWatch::~ClassWatch() {
+ClassStatistics::~ClassStatistics() {
   for (const Slot& slot : slots_) {
     if (slot.waiting) {
       try {
@@ -55,13 +55,13 @@ ClassWatch::~ClassWatch() {
   }
 }
 
-void ClassWatch::on_evaluation_begin(const EvaluationBegin& /*event*/) {
+void ClassStatistics::on_evaluation_begin(const EvaluationBegin& /*event*/) {
   count_all();  // of an evaluation that ended with an error
   report_ = ClassReport(classes_, most_worst_);
   reduced_ = false;
 }
 
-void ClassWatch::on_evaluation_batch(const EvaluationBatch& event) {
+void ClassStatistics::on_evaluation_batch(const EvaluationBatch& event) {
   const std::int64_t rows = event.batch.valid;
   if (rows == 0) {
     return;
@@ -86,11 +86,11 @@ void ClassWatch::on_evaluation_batch(const EvaluationBatch& event) {
   context.stream().record(*slot.copied);
 }
 
-void ClassWatch::on_evaluation_end(const EvaluationEvent& /*event*/) {
+void ClassStatistics::on_evaluation_end(const EvaluationEvent& /*event*/) {
   (void)report();
 }
 
-void ClassWatch::count(Slot& slot) {
+void ClassStatistics::count(Slot& slot) {
   if (!slot.waiting) {
     return;
   }
@@ -106,13 +106,13 @@ void ClassWatch::count(Slot& slot) {
   }
 }
 
-void ClassWatch::count_all() {
+void ClassStatistics::count_all() {
   for (std::size_t i = 0; i < kBehind; ++i) {
     count(slots_[(next_ + i) % kBehind]);
   }
 }
 
-const ClassReport& ClassWatch::report() {
+const ClassReport& ClassStatistics::report() {
   if (!reduced_) {
     count_all();
     trainer_.doing("adding up the classes of all ranks after step");
@@ -122,7 +122,7 @@ const ClassReport& ClassWatch::report() {
   return report_;
 }
 
-void ClassWatch::reduce() {
+void ClassStatistics::reduce() {
   std::vector<std::int64_t> counts = report_.confusion;
   counts.insert(counts.end(), report_.not_finite.begin(), report_.not_finite.end());
   for (const ClassReport::Bin& bin : report_.bins) {
@@ -160,7 +160,7 @@ void ClassWatch::reduce() {
   report_ = std::move(sum);
 }
 
-std::vector<RunMetric> ClassWatch::metrics() {
+std::vector<RunMetric> ClassStatistics::metrics() {
   return {{.name = "calibration_error",
            .of_evaluation = [this](const EvaluationEvent&) { return MetricPart(report().calibration_error()); }},
           {.name = "worst_class_accuracy",

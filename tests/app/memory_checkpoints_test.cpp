@@ -14,7 +14,7 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/app/memory_copies.hpp>
+#include <lockstep/app/memory_checkpoints.hpp>
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/nn/run/training_run.hpp>
 
@@ -46,8 +46,8 @@ class Copies : public TrainerTest {
 
   /// Goes on from the newest copy, if there is one, and trains until `steps`, with a copy after every second one.
   Outcome run(const std::vector<int>& nodes, std::int64_t steps, const std::string& dir = "",
-              const std::function<void(MemoryCopies&)>& before = {}, bool orderly = false, bool zero1 = false) {
-    std::vector<MemoryCopies::Place> places;
+              const std::function<void(MemoryCheckpoints&)>& before = {}, bool orderly = false, bool zero1 = false) {
+    std::vector<MemoryCheckpoints::Place> places;
     for (int node = 0; node < static_cast<int>(nodes.size()); ++node) {
       fs::create_directories(root(node));
       for (int local = 0; local < nodes[static_cast<std::size_t>(node)]; ++local) {
@@ -64,8 +64,8 @@ class Copies : public TrainerTest {
         },
         [&](Trainer& trainer, comm::Communicator& control) {
           trainer.start();
-          MemoryCopies copies(control, places[static_cast<std::size_t>(control.rank())],
-                              [&](const std::string& line) { outcome.said.push_back(line); });
+          MemoryCheckpoints copies(control, places[static_cast<std::size_t>(control.rank())],
+                                   [&](const std::string& line) { outcome.said.push_back(line); });
           const std::optional<std::int64_t> found = copies.find();
           RunProgress progress;
           RunIdentity identity = identity_of(trainer);
@@ -205,19 +205,19 @@ TEST_F(Copies, AKillDuringACopyLeavesTheOneBefore) {
 }
 
 TEST_F(Copies, WithoutRoomTheRunGoesOnWithoutCopies) {
-  const Outcome none = run({1, 1}, 9, "", [](MemoryCopies& copies) { copies.require_room(std::size_t{1} << 50); });
+  const Outcome none = run({1, 1}, 9, "", [](MemoryCheckpoints& copies) { copies.require_room(std::size_t{1} << 50); });
   EXPECT_FALSE(none.on);
   ASSERT_EQ(none.said.size(), 1U);
   EXPECT_NE(none.said[0].find("no more copies in memory: rank 0: " + folder(0)), std::string::npos) << none.said[0];
   EXPECT_NE(none.said[0].find("bytes are free, expected "), std::string::npos) << none.said[0];
   EXPECT_FALSE(fs::exists(folder(0) + "/last"));
-  EXPECT_TRUE(run({1, 1}, 9, "", [](MemoryCopies& copies) { copies.require_room(1000); }).on);
+  EXPECT_TRUE(run({1, 1}, 9, "", [](MemoryCheckpoints& copies) { copies.require_room(1000); }).on);
   // A folder that cannot be written to, for root too.
   for (const int node : {0, 1}) {
     fs::remove_all(root(0));
     fs::remove_all(root(1));
     std::once_flag once;
-    const Outcome broken = run({1, 1}, 9, "", [&](MemoryCopies&) {
+    const Outcome broken = run({1, 1}, 9, "", [&](MemoryCheckpoints&) {
       std::call_once(once, [&] {
         fs::remove_all(folder(node));
         std::ofstream(folder(node)) << "a file";
@@ -231,7 +231,7 @@ TEST_F(Copies, WithoutRoomTheRunGoesOnWithoutCopies) {
 
 TEST_F(Copies, TheLastStartMakesNone) {
   run({2}, 9);
-  const Outcome last = run({2}, 9, "", [](MemoryCopies& copies) { copies.settle(true); });
+  const Outcome last = run({2}, 9, "", [](MemoryCheckpoints& copies) { copies.settle(true); });
   EXPECT_EQ(last.found, 8);
   EXPECT_FALSE(last.on);
   EXPECT_TRUE(fs::is_empty(root(0)));

@@ -1,6 +1,6 @@
 // Test-time augmentation: the views against images padded by hand, the metrics against those of the ops, an evaluation
 // against outputs of nn::Inference that are averaged here.
-#include <lockstep/nn/run/test_views.hpp>
+#include <lockstep/nn/run/test_time_augmentation.hpp>
 
 #include <algorithm>
 #include <array>
@@ -24,31 +24,32 @@ using testing::error_of;
 using testing::expect_holds;
 using testing::GuardedTensor;
 
-constexpr std::array kAll{TestViews::none, TestViews::mirror, TestViews::mirror_translate};
+constexpr std::array kAll{TestTimeAugmentation::none, TestTimeAugmentation::mirror,
+                          TestTimeAugmentation::mirror_translate};
 
-TEST(TestViewsOf, WeightsAreThoseOfThePaper) {
-  EXPECT_EQ(test_views(TestViews::none).size(), 1U);
-  EXPECT_EQ(test_views(TestViews::mirror).size(), 2U);
-  EXPECT_EQ(test_views(TestViews::mirror_translate).size(), 6U);
-  for (const TestViews views : kAll) {
+TEST(TestTimeAugmentationOf, WeightsAreThoseOfThePaper) {
+  EXPECT_EQ(test_time_views(TestTimeAugmentation::none).size(), 1U);
+  EXPECT_EQ(test_time_views(TestTimeAugmentation::mirror).size(), 2U);
+  EXPECT_EQ(test_time_views(TestTimeAugmentation::mirror_translate).size(), 6U);
+  for (const TestTimeAugmentation views : kAll) {
     double sum = 0;
     double mirrored = 0;
     double moved = 0;
-    for (const TestView& view : test_views(views)) {
+    for (const TestTimeView& view : test_time_views(views)) {
       sum += view.weight;
       mirrored += view.mirror ? view.weight : 0;
       moved += view.shift != 0 ? view.weight : 0;
     }
     EXPECT_EQ(sum, 1);
-    EXPECT_EQ(mirrored, views == TestViews::none ? 0 : 0.5);
-    EXPECT_EQ(moved, views == TestViews::mirror_translate ? 0.5 : 0);
-    const TestView& first = test_views(views).front();
+    EXPECT_EQ(mirrored, views == TestTimeAugmentation::none ? 0 : 0.5);
+    EXPECT_EQ(moved, views == TestTimeAugmentation::mirror_translate ? 0.5 : 0);
+    const TestTimeView& first = test_time_views(views).front();
     EXPECT_TRUE(!first.mirror && first.shift == 0);
   }
 }
 
 /// An image (H, W, C) padded by one reflected pixel, cut out at (1 + shift) and mirrored.
-std::vector<std::uint8_t> seen_by_hand(const TestView& view, const std::uint8_t* image, std::int64_t height,
+std::vector<std::uint8_t> seen_by_hand(const TestTimeView& view, const std::uint8_t* image, std::int64_t height,
                                        std::int64_t width, std::int64_t channels) {
   const auto pixel = [&](std::int64_t y, std::int64_t x) {  // of the padded image
     y = y == 0 ? 1 : y == height + 1 ? height - 2 : y - 1;
@@ -70,7 +71,7 @@ TEST(ShowView, IsThePaddedImageCutOutAndMirrored) {
   for (const Shape& shape : {Shape{3, 2, 2, 3}, Shape{2, 5, 7, 3}, Shape{1, 9, 4, 1}, Shape{0, 4, 4, 3}}) {
     GuardedTensor images(shape, DType::u8);
     images.integers(1, 0, 255);
-    for (const TestView& view : test_views(TestViews::mirror_translate)) {
+    for (const TestTimeView& view : test_time_views(TestTimeAugmentation::mirror_translate)) {
       GuardedTensor out(shape, DType::u8);
       show_view(view, images, out);
       const std::int64_t bytes = shape.numel() / std::max<std::int64_t>(shape[0], 1);
@@ -102,9 +103,9 @@ TEST(ShowView, RefusesWhatTheContractExcludes) {
   other.strides = Strides{12, 12, 1, 4};
   EXPECT_THROW(show_view({}, images, other), ShapeError);
   EXPECT_THROW(show_view({}, images, images), ShapeError) << "overlap";
-  EXPECT_NO_THROW(require_views_fit(TestViews::mirror, Shape{1, 1, 3}));
+  EXPECT_NO_THROW(require_views_fit(TestTimeAugmentation::mirror, Shape{1, 1, 3}));
   expect_holds(error_of<UsageError>([] {
-                 require_views_fit(TestViews::mirror_translate, Shape{8, 1, 3});
+                 require_views_fit(TestTimeAugmentation::mirror_translate, Shape{8, 1, 3});
                }),
                "test views are mirror-translate for images (8, 1, 3), expected more than 1 pixel a side");
 }
@@ -171,7 +172,7 @@ TEST(ViewedBatch, OutputsWithNaNAreWrongWhateverTheLabel) {
 }
 
 /// The metrics of the test set by outputs of single views that are averaged here.
-Metrics by_hand(Trainer& trainer, const Model& model, TestViews views, int top_k) {
+Metrics by_hand(Trainer& trainer, const Model& model, TestTimeAugmentation views, int top_k) {
   const Dataset& test = trainer.data().test;
   InferenceOptions options{.max_batch = 64, .plan = trainer.options().step.plan};
   Inference predict(trainer.context(), model, trainer.parameters(), options);
@@ -183,7 +184,7 @@ Metrics by_hand(Trainer& trainer, const Model& model, TestViews views, int top_k
                                                   std::as_writable_bytes(std::span(&label, 1))};
     test.read_sample(n, out);
     std::array<double, 4> mean{};
-    for (const TestView& view : test_views(views)) {
+    for (const TestTimeView& view : test_time_views(views)) {
       std::vector<std::uint8_t> seen = seen_by_hand(view, image.data(), 12, 12, 3);
       std::array<double, 4> logits{};
       predict.run(TensorView(std::span(seen), {1, 12, 12, 3}), TensorView(std::span(logits), {1, 4}));
@@ -211,9 +212,9 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
   const Model model = cifar_resnet(8, 4, 12, 12);
   for (const Case& c :
        {Case{1, 1, 0, DType::f32}, Case{2, 1, 0, DType::f32}, Case{1, 3, 0, DType::f64}, Case{2, 1, 4, DType::f32}}) {
-    for (const TestViews views : kAll) {
+    for (const TestTimeAugmentation views : kAll) {
       const auto change = [&](TrainerOptions& options, int) {
-        options.test_views = views;
+        options.test_time_augmentation = views;
         options.accumulate = c.accumulate;
         options.step.virtual_ranks = c.virtual_ranks;
         options.step.plan.dtype = c.dtype;
@@ -258,7 +259,7 @@ TEST(TrainerViews, TheBitsInAWorldAreTheSameOnAnyNumberOfRanks) {
   std::vector<double> losses;
   for (const int ranks : {1, 2, 4}) {
     const auto change = [](TrainerOptions& options, int) {
-      options.test_views = TestViews::mirror_translate;
+      options.test_time_augmentation = TestTimeAugmentation::mirror_translate;
       options.step.virtual_ranks = 4;
     };
     (void)with_trainers(ranks, change, [&](Trainer& trainer, comm::Communicator& control) {
@@ -276,23 +277,23 @@ TEST(TrainerViews, TheBitsInAWorldAreTheSameOnAnyNumberOfRanks) {
 
 TEST(TrainerViews, RanksAgreeOnThemAndOtherModelsAreRefused) {
   const auto differ = [](TrainerOptions& options, int rank) {
-    options.test_views = rank == 0 ? TestViews::mirror : TestViews::none;
+    options.test_time_augmentation = rank == 0 ? TestTimeAugmentation::mirror : TestTimeAugmentation::none;
   };
   const auto failures = with_trainers(2, differ, [](Trainer& trainer, comm::Communicator&) { trainer.start(); });
-  expect_all_say(failures, "test_views");
+  expect_all_say(failures, "test_time_augmentation");
   const auto refused = [](const std::function<void(TrainerOptions&)>& change) {
     return with_trainers(
         1,
         [&](TrainerOptions& options, int) {
-          options.test_views = TestViews::mirror;
+          options.test_time_augmentation = TestTimeAugmentation::mirror;
           change(options);
         },
         [](Trainer&, comm::Communicator&) {});
   };
   expect_all_say(refused([](TrainerOptions& options) { options.step.plan.loss = Loss::mse; }),
-                 "test_views is mirror for model resnet8, expected a classifier of u8 images");
+                 "test_time_augmentation is mirror for model resnet8, expected a classifier of u8 images");
   expect_all_say(refused([](TrainerOptions& options) { options.step.plan.weights = LossWeights::sample; }),
-                 "test_views is mirror for model resnet8, expected a classifier of u8 images");
+                 "test_time_augmentation is mirror for model resnet8, expected a classifier of u8 images");
 }
 
 }  // namespace

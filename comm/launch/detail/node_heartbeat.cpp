@@ -1,4 +1,4 @@
-#include <lockstep/comm/launch/detail/node_words.hpp>
+#include <lockstep/comm/launch/detail/node_heartbeat.hpp>
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
@@ -160,7 +160,7 @@ int family_of(int socket) {
 
 }  // namespace
 
-struct NodeWords::Target {
+struct NodeHeartbeat::Target {
   sockaddr_storage address{};
   socklen_t length = 0;
 
@@ -180,7 +180,7 @@ struct NodeWords::Target {
   }
 };
 
-NodeWords::NodeWords(WordsPlace place) : place_(std::move(place)), socket_(open_socket()) {
+NodeHeartbeat::NodeHeartbeat(WordsPlace place) : place_(std::move(place)), socket_(open_socket()) {
   if (place_.rank == 0) {
     try {
       std::random_device device;
@@ -202,13 +202,13 @@ NodeWords::NodeWords(WordsPlace place) : place_(std::move(place)), socket_(open_
   port_ = ntohs(port);
 }
 
-NodeWords::~NodeWords() {
+NodeHeartbeat::~NodeHeartbeat() {
   if (socket_ >= 0) {
     ::close(socket_);
   }
 }
 
-std::string NodeWords::introduction() const {
+std::string NodeHeartbeat::introduction() const {
   Introduction own{.node = place_.node, .port = port_, .key = key_, .host = place_.host, .addresses = {}};
   std::replace(own.host.begin(), own.host.end(), '\n', ' ');
   if (port_ > 0) {
@@ -217,7 +217,7 @@ std::string NodeWords::introduction() const {
   return text_of(own);
 }
 
-void NodeWords::meet(const std::vector<std::string>& introductions) {
+void NodeHeartbeat::meet(const std::vector<std::string>& introductions) {
   const int before = (place_.node + place_.nodes - 1) % place_.nodes;
   const int after = (place_.node + 1) % place_.nodes;
   std::vector<int> ranks;
@@ -253,15 +253,15 @@ void NodeWords::meet(const std::vector<std::string>& introductions) {
   one_previous_ = ranks.size() == 1;
 }
 
-void NodeWords::say(const std::vector<std::string>& lines) {
+void NodeHeartbeat::say(const std::vector<std::string>& lines) {
   send(fitting(lines, kMostBytes - sizeof(Header)), false);
 }
 
-void NodeWords::say_goodbye() {
+void NodeHeartbeat::say_goodbye() {
   send({}, true);
 }
 
-void NodeWords::send(std::string_view text, bool goodbye) {
+void NodeHeartbeat::send(std::string_view text, bool goodbye) {
   if (key_ == 0) {
     return;
   }
@@ -274,7 +274,7 @@ void NodeWords::send(std::string_view text, bool goodbye) {
   }
 }
 
-bool NodeWords::take(std::string_view datagram) {
+bool NodeHeartbeat::take(std::string_view datagram) {
   Header header;
   if (datagram.size() < sizeof header || datagram.size() > kMostBytes) {
     return false;
@@ -291,7 +291,7 @@ bool NodeWords::take(std::string_view datagram) {
   return true;
 }
 
-void NodeWords::listen(std::int64_t now_ns) {
+void NodeHeartbeat::listen(std::int64_t now_ns) {
   if (port_ == 0 || key_ == 0) {
     return;
   }
@@ -313,7 +313,7 @@ void NodeWords::listen(std::int64_t now_ns) {
   silent_s_ = heard ? 0 : read < kMostAtOnce ? silent_s_ + passed : silent_s_;
 }
 
-std::string NodeWords::silent(double seconds) const {
+std::string NodeHeartbeat::silent(double seconds) const {
   if (!heard_ || gone_ || previous_.empty() || silent_s_ < seconds) {
     return {};
   }

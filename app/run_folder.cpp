@@ -1,4 +1,4 @@
-#include <lockstep/app/run_files.hpp>
+#include <lockstep/app/run_folder.hpp>
 
 #include <filesystem>
 #include <iostream>
@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kTensorBoard = "tensorboard";
 constexpr const char* kEvaluation = "evaluation.json";
-constexpr const char* kGoesBack = "goes_back";  // of config.json, see RunFiles::resumes()
+constexpr const char* kRollsBack = "goes_back";  // of config.json, see RunFolder::resumes()
 
 void replace_text(const std::string& path, const std::string& text) {
   try {
@@ -57,19 +57,19 @@ void remove_cut_files(const std::string& folder, const std::string& name) {
 
 }  // namespace
 
-void RunFiles::lock_if_used(const std::string& folder) {
+void RunFolder::lock_if_used(const std::string& folder) {
   if (FolderLock::known(folder)) {
     lock(folder);
   }
 }
 
-void RunFiles::name_holder() {
+void RunFolder::name_holder() {
   if (lock_) {
     lock_->name_holder();
   }
 }
 
-void RunFiles::lock(const std::string& folder) {
+void RunFolder::lock(const std::string& folder) {
   constexpr std::chrono::milliseconds kBetween{100};
   const auto end = std::chrono::steady_clock::now() + longest_wait_;
   while (!lock_) {
@@ -85,7 +85,7 @@ void RunFiles::lock(const std::string& folder) {
   }
 }
 
-std::string RunFiles::job_of(const std::string& folder) {
+std::string RunFolder::job_of(const std::string& folder) {
   const std::string path = folder + "/config.json";
   try {
     return read_json(path).get<std::string>("job", path);
@@ -94,24 +94,24 @@ std::string RunFiles::job_of(const std::string& folder) {
   }
 }
 
-bool RunFiles::goes_back(const std::string& folder) {
+bool RunFolder::rolls_back(const std::string& folder) {
   try {
     const std::string path = folder + "/config.json";
     const Json config = read_json(path);
-    return config.has(kGoesBack) && config.get<std::string>(kGoesBack, path) == last_of(folder);
+    return config.has(kRollsBack) && config.get<std::string>(kRollsBack, path) == last_of(folder);
   } catch (const Error&) {
     return false;
   }
 }
 
-void RunFiles::require_no_checkpoints(const std::string& folder) {
+void RunFolder::require_no_checkpoints(const std::string& folder) {
   const auto with_slash = [](const std::string& name) { return name + '/'; };
   const std::string found = joined(CheckpointStore(folder).list(), " and ", with_slash);
   require<UsageError>(found.empty(), "--out ", folder, " has checkpoints of an earlier run, ", found,
                       ": expected --resume auto to go on from them, --overwrite to delete them, or another folder");
 }
 
-void RunFiles::remove_results(const std::string& folder) {
+void RunFolder::remove_results(const std::string& folder) {
   lock_if_used(folder);
   for (const char* name : {kEvaluation, kTensorBoard}) {
     remove_tree(concat(folder, '/', name));
@@ -120,21 +120,21 @@ void RunFiles::remove_results(const std::string& folder) {
   remove_tree(folder + "/metrics.jsonl");
 }
 
-RunFiles::~RunFiles() {
+RunFolder::~RunFolder() {
   if (descriptor_ >= 0) {
     ::close(descriptor_);
   }
 }
 
-void RunFiles::open(const std::string& folder, const Json& config, bool append, std::ostream& out,
-                    const Console::Options& console) {
+void RunFolder::open(const std::string& folder, const Json& config, bool append, std::ostream& out,
+                     const Console::Options& console) {
   config_ = config;
   samples_ = console.samples;
   make(folder, append);
   console_.emplace(out, console);
 }
 
-void RunFiles::make(const std::string& folder, bool append) {
+void RunFolder::make(const std::string& folder, bool append) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   std::error_code ignored;
@@ -173,15 +173,15 @@ void RunFiles::make(const std::string& folder, bool append) {
   descriptor_ = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
 
-void RunFiles::write_config() {
+void RunFolder::write_config() {
   Json::Object config = *config_.if_object();
   if (resumed_ && resumed_->from_another) {
-    config[kGoesBack] = found_last_;
+    config[kRollsBack] = found_last_;
   }
   replace_text(folder_ + "/config.json", Json(config).text(2) + "\n");
 }
 
-void RunFiles::write_resumed() {
+void RunFolder::write_resumed() {
   const Resumed resumed = *std::exchange(resumed_, std::nullopt);
   if (!resumed.best_from.empty()) {
     CheckpointStore(folder_).copy(resumed.best_from, CheckpointStore::kBest);
@@ -192,7 +192,7 @@ void RunFiles::write_resumed() {
   }
 }
 
-std::string RunFiles::folder() {
+std::string RunFolder::folder() {
   struct stat opened {};
   struct stat there {};
   if (descriptor_ < 0 || ::fstat(descriptor_, &opened) != 0) {
@@ -223,18 +223,18 @@ std::string RunFiles::folder() {
   return folder_;
 }
 
-RunOptions::Place RunFiles::place() {
+RunOptions::Place RunFolder::place() {
   const std::string name = folder();
   const std::string path = concat("/proc/self/fd/", descriptor_);
   return {.name = name, .path = descriptor_ >= 0 && file_exists(path) ? path : name};
 }
 
-void RunFiles::warn_of_steps(double seconds, std::int64_t samples) {
+void RunFolder::warn_of_steps(double seconds, std::int64_t samples) {
   longest_step_s_ = seconds;
   step_samples_ = samples;
 }
 
-void RunFiles::note(const std::string& line) {
+void RunFolder::note(const std::string& line) {
   if (console_) {
     console_->note(line);
   } else {
@@ -242,13 +242,13 @@ void RunFiles::note(const std::string& line) {
   }
 }
 
-void RunFiles::on_non_finite(const NonFiniteEvent& event) {
+void RunFolder::on_non_finite(const NonFiniteEvent& event) {
   if (console_) {
     console_->note(concat("step ", event.step, " skipped: gradients are not finite: ", event.gradients));
     log_->write_event("non_finite", {{"step", event.step}, {"gradients", event.gradients}});
   }
 }
-void RunFiles::on_report(const ReportEvent& event) {
+void RunFolder::on_report(const ReportEvent& event) {
   if (console_) {
     const double seconds = static_cast<double>(step_samples_) / event.samples_per_second;
     if (longest_step_s_ > 0 && seconds > longest_step_s_) {
@@ -259,17 +259,17 @@ void RunFiles::on_report(const ReportEvent& event) {
   }
   tell(&RunObserver::on_report, event);
 }
-void RunFiles::on_checkpoint_end(const CheckpointEvent& /*event*/) {
+void RunFolder::on_checkpoint_end(const CheckpointEvent& /*event*/) {
   if (console_ && resumed_) {
     write_resumed();
   }
 }
-void RunFiles::write_event(const std::string& name, Json::Object fields) {
+void RunFolder::write_event(const std::string& name, Json::Object fields) {
   if (log_) {
     log_->write_event(name, std::move(fields));
   }
 }
-void RunFiles::write_evaluation(const Json& evaluation) {
+void RunFolder::write_evaluation(const Json& evaluation) {
   if (!console_) {
     return;
   }
@@ -286,7 +286,7 @@ void RunFiles::write_evaluation(const Json& evaluation) {
     replace_text(concat(now, '/', kEvaluation), text);
   }
 }
-void RunFiles::on_end(int exit_code, const RunResult& result) {
+void RunFolder::on_end(int exit_code, const RunResult& result) {
   if (log_) {
     log_->on_end(exit_code, result);
   }

@@ -1,4 +1,4 @@
-#include <lockstep/runtime/memory/past_caches.hpp>
+#include <lockstep/runtime/memory/streaming_copy.hpp>
 
 #if defined(__x86_64__)
 #include <emmintrin.h>
@@ -10,7 +10,7 @@
 
 namespace lockstep {
 
-void copy_past_caches(std::byte* to, const std::byte* from, std::size_t bytes) {
+void streaming_copy(std::byte* to, const std::byte* from, std::size_t bytes) {
 #if defined(__x86_64__)
   const std::size_t head = std::min(bytes, (0 - reinterpret_cast<std::uintptr_t>(to)) % sizeof(__m128i));
   std::memcpy(to, from, head);

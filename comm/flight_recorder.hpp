@@ -28,7 +28,7 @@ struct IssuedOperation {
 /// The operations that one rank has called on one communicator: their number, a hash of them all, and the last kKept.
 /// One thread at a time adds. Any thread reads meanwhile, also one of another process that shares the memory, so a rank
 /// that is stuck can be read. An object whose bytes are all 0 is an empty log.
-class OperationLog {
+class FlightRecorder {
  public:
   static constexpr std::int64_t kKept = 1024;
 
@@ -57,7 +57,7 @@ class OperationLog {
 /// One rank's log of a communicator.
 struct RankLog {
   int rank = 0;
-  const OperationLog* log = nullptr;
+  const FlightRecorder* log = nullptr;
 };
 
 /// Where ranks called different operations of one communicator: "ranks call different operations: operation 57 of grad

@@ -1,4 +1,5 @@
-// Pictures that a device finishes (Dataset::deferred()): the same bytes as those that the loader's threads make.
+// Pictures that a device finishes (Dataset::device_preprocessing()): the same bytes as those that the loader's threads
+// make.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -31,7 +32,7 @@ void expect_same(const Dataset& set) {
   CpuContext with_threads({.threads = 2, .stream = &worker});
   EXPECT_EQ(difference(fields_of(set, {.context = &at_once, .workers = 0}), expected), "");
   EXPECT_EQ(difference(fields_of(set, {.context = &with_threads, .workers = 3}), expected), "");
-  EXPECT_EQ(set.deferred(false)->fingerprint(), set.fingerprint());
+  EXPECT_EQ(set.device_preprocessing(false)->fingerprint(), set.fingerprint());
 }
 
 TEST_F(Deferred, PicturesHaveTheBytesThatTheHostMakes) {
@@ -68,14 +69,14 @@ TEST_F(Deferred, AnotherSeedIsSeen) {
 TEST_F(Deferred, TheHostHasNoNvJpeg) {
   CpuContext context({.threads = 1});
   const auto set = pictures();
-  const auto deferred = set->deferred(true);
-  expect_holds(error_of<UnsupportedError>([&] { (void)deferred->finisher(context, 4); }), "cpu");
+  const auto deferred = set->device_preprocessing(true);
+  expect_holds(error_of<UnsupportedError>([&] { (void)deferred->preprocessor(context, 4); }), "cpu");
 }
 
 TEST(DeferredSets, NumbersLeaveNothingToADevice) {
   std::vector<float> values(6);
   const MemoryDataset set("numbers", {{StateField::values, TensorView(std::span<float>{values}, {3, 2})}});
-  EXPECT_EQ(set.deferred(false), nullptr);
+  EXPECT_EQ(set.device_preprocessing(false), nullptr);
 }
 
 /// Says of its images what it is told.
@@ -98,7 +99,7 @@ class Claims final : public ImageDataset {
 TEST(DeferredSets, PartsThatDoNotFitAreRefused) {
   const auto refusal = [](const PicturePart& part, bool keep_jpeg) {
     const Claims set(part);
-    const auto deferred = set.deferred(keep_jpeg);
+    const auto deferred = set.device_preprocessing(keep_jpeg);
     const Sampler sampler({.size = 4, .batch_size = 4});
     HostMemoryResource memory;
     Loader loader(*deferred, sampler, memory);
@@ -115,13 +116,13 @@ TEST(DeferredSets, PartsThatDoNotFitAreRefused) {
 
 TEST(DeferredSets, ALargerBatchIsRefused) {
   const auto set = synthetic();
-  const auto deferred = set->deferred(false);
+  const auto deferred = set->device_preprocessing(false);
   CpuContext context({.threads = 1});
-  const auto finisher = deferred->finisher(context, 3);
+  const auto preprocessor = deferred->preprocessor(context, 3);
   const Sampler sampler({.size = set->size(), .batch_size = 4});
   HostMemoryResource memory;
   Loader loader(*deferred, sampler, memory);
-  expect_holds(error_of<UsageError>([&] { (void)finisher->finish(loader.next()); }),
+  expect_holds(error_of<UsageError>([&] { (void)preprocessor->finish(loader.next()); }),
                "a batch of 4 samples, expected at most 3");
 }
 

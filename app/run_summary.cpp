@@ -1,4 +1,4 @@
-#include <lockstep/app/run_end.hpp>
+#include <lockstep/app/run_summary.hpp>
 
 #include <algorithm>
 #include <cmath>

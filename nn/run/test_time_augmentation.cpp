@@ -1,4 +1,4 @@
-#include <lockstep/nn/run/test_views.hpp>
+#include <lockstep/nn/run/test_time_augmentation.hpp>
 
 #include <algorithm>
 #include <array>
@@ -12,29 +12,29 @@
 
 namespace lockstep::nn {
 
-std::string_view name_of(TestViews views) {
+std::string_view name_of(TestTimeAugmentation views) {
   static constexpr std::array<std::string_view, 3> kNames{"none", "mirror", "mirror-translate"};
   return kNames.at(static_cast<std::size_t>(views));
 }
 
-std::span<const TestView> test_views(TestViews views) {
-  static constexpr std::array<TestView, 1> kNone{{{false, 0, 1}}};
-  static constexpr std::array<TestView, 2> kMirror{{{false, 0, 0.5}, {true, 0, 0.5}}};
-  static constexpr std::array<TestView, 6> kTranslate{
+std::span<const TestTimeView> test_time_views(TestTimeAugmentation views) {
+  static constexpr std::array<TestTimeView, 1> kNone{{{false, 0, 1}}};
+  static constexpr std::array<TestTimeView, 2> kMirror{{{false, 0, 0.5}, {true, 0, 0.5}}};
+  static constexpr std::array<TestTimeView, 6> kTranslate{
       {{false, 0, 0.25}, {true, 0, 0.25}, {false, -1, 0.125}, {true, -1, 0.125}, {false, 1, 0.125}, {true, 1, 0.125}}};
-  static constexpr std::array<std::span<const TestView>, 3> kViews{kNone, kMirror, kTranslate};
+  static constexpr std::array<std::span<const TestTimeView>, 3> kViews{kNone, kMirror, kTranslate};
   return kViews.at(static_cast<std::size_t>(views));
 }
 
-void require_views_fit(TestViews views, const Shape& image) {
-  for (const TestView& view : test_views(views)) {
+void require_views_fit(TestTimeAugmentation views, const Shape& image) {
+  for (const TestTimeView& view : test_time_views(views)) {
     const std::int64_t reach = std::abs(view.shift);
     require<UsageError>(reach == 0 || (image.rank() == 3 && image[0] > reach && image[1] > reach), "test views are ",
                         name_of(views), " for images ", image, ", expected more than ", reach, " pixel a side");
   }
 }
 
-void show_view(const TestView& view, const TensorView& images, const TensorView& out) {
+void show_view(const TestTimeView& view, const TensorView& images, const TensorView& out) {
   require<ShapeError>(images.shape.rank() == 4 && out.shape == images.shape, "test views: images are ", images.shape,
                       " and out is ", out.shape, ", expected (N, H, W, C), both");
   require<DTypeError>(images.dtype == DType::u8 && out.dtype == DType::u8, "test views: images are ", images.dtype,

@@ -13,7 +13,7 @@
 
 namespace lockstep::comm {
 
-struct WorkplaceOptions {
+struct RankContextOptions {
   enum class Overlap : unsigned char { off, on, automatic };
   /// Threads of a rank on the host; 0: OMP_NUM_THREADS where it is set, else the rank's part of the processors.
   int threads = 0;
@@ -27,13 +27,13 @@ struct WorkplaceOptions {
 /// What a program of several ranks needs, in one call: the device of this rank, a context on it, and a communicator for
 /// gradients. By default one rank per GPU on all GPUs, or the CPU where there is none. Owns all of it except the
 /// session, which must outlive it. Destroy graphs that hold operations of grad() first.
-class Workplace {
+class RankContext {
  public:
   /// Collective. Throws the errors of place_rank() and make_nccl_communicator(), on all ranks, printed once; UsageError
   /// for Overlap::on where MPI gives this program one thread only.
-  explicit Workplace(Session& session, const DeviceRequest& devices = {}, const WorkplaceOptions& options = {});
-  Workplace(const Workplace&) = delete;
-  Workplace& operator=(const Workplace&) = delete;
+  explicit RankContext(Session& session, const DeviceRequest& devices = {}, const RankContextOptions& options = {});
+  RankContext(const RankContext&) = delete;
+  RankContext& operator=(const RankContext&) = delete;
 
   [[nodiscard]] Context& context() { return *context_; }
   /// NCCL between GPUs, MPI between hosts; a communicator of one rank when a single rank has a GPU.
@@ -54,7 +54,7 @@ class Workplace {
   [[nodiscard]] const std::string& overlap_reason() const { return overlap_reason_; }  ///< "on", "off: one rank", ...
 
  private:
-  void resolve_overlap(WorkplaceOptions::Overlap wanted);
+  void resolve_overlap(RankContextOptions::Overlap wanted);
   Session& session_;
   RankDevice device_;
   std::optional<GpuInfo> gpu_;
