@@ -35,10 +35,14 @@ compile_for_gpus() {
   cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80-real;90-real;100" &&
     cmake --build build/nightly-cuda --parallel "$(build_jobs)" --target lockstep_kernels
 }
-# Planted faults and every emulated test under schedules that .ci/run does not reach.
+# Planted faults and every emulated test under the race checker and under schedules that .ci/run does not reach, and
+# cuDNN's planning, which takes two minutes.
 more_schedules() {
-  local program
-  cmake --preset ci-gcc && cmake --build --preset ci-gcc --target test_kernels_cuda_race test_kernels_cuda_asan || return
+  local program tests='^(cuda_emulation\.emulator\.race|kernels\.cudnn_(norm|graph)|nn\.cudnn_planning)$'
+  cmake --preset ci-gcc -DLOCKSTEP_RACE_CHECKS=ON && cmake --build --preset ci-gcc --target test_kernels_cuda_race \
+    test_kernels_cuda_asan test_cuda_emulation_emulator_race test_kernels_cudnn_norm test_kernels_cudnn_graph \
+    test_nn_cudnn_planning || return
+  ctest --test-dir build/ci-gcc -R "$tests" --output-on-failure --no-tests=error || return
   for program in race asan; do
     cmake --build --preset ci-gcc --target test_kernels_cuda_${program}_faults &&
       CUDA_VISIBLE_DEVICES='' "build/ci-gcc/tests/kernels/test_kernels_cuda_${program}_faults" || return

@@ -19,7 +19,7 @@ function(lockstep_add_emulated_ops)
     $<TARGET_PROPERTY:lockstep_kernels,INTERFACE_INCLUDE_DIRECTORIES>
     $<TARGET_PROPERTY:lockstep_runtime,INTERFACE_INCLUDE_DIRECTORIES>)
   string(REPLACE "." "_" target test_${T_NAME})
-  foreach(variant race asan)
+  foreach(variant IN LISTS LOCKSTEP_EMULATION_VARIANTS)
     set(program ${target}_${variant})
     add_library(${program}_kernels OBJECT ${kernels})
     target_include_directories(${program}_kernels BEFORE PRIVATE ${includes})
