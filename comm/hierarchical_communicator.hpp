@@ -53,11 +53,10 @@ class HierarchicalCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> whole_;
   std::unique_ptr<Communicator> within_;
-  std::unique_ptr<Communicator>
-      between_;              ///< the ranks at this rank's place of their nodes; nullptr: a node lacks this place
-  int places_ = 0;           ///< number of ranks of the smallest node
-  bool even_ = false;        ///< all nodes have equally many ranks
-  CommunicatorCounts sums_;  ///< calls and bytes of all_reduce()
+  std::unique_ptr<Communicator> between_;  ///< ranks at this place of their nodes; nullptr: a node lacks it
+  int places_ = 0;                         ///< number of ranks of the smallest node
+  bool even_ = false;                      ///< all nodes have equally many ranks
+  CommunicatorCounts sums_;                ///< calls and bytes of all_reduce()
 };
 
 }  // namespace lockstep::comm

@@ -405,8 +405,7 @@ void SharedSum::all_reduce(const TensorView& data) {
 
 template <class T>
 void SharedSum::each_adds_and_keeps_its_part(const T* in, T* out, std::int64_t n, std::uint64_t what) {
-  const std::int64_t most =
-      static_cast<std::int64_t>(chunk_bytes_ / sizeof(T)) / ranks_;  // elements of each rank's part in a step
+  const std::int64_t most = static_cast<std::int64_t>(chunk_bytes_ / sizeof(T)) / ranks_;  // a part's elements
   Block<T> block;
   announce(what);
   for (std::int64_t i = 0; i < n; i += most) {
