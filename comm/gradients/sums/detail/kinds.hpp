@@ -11,8 +11,7 @@
 
 namespace lockstep::comm {
 
-// The kinds of sums of this library, each in a file of the folder sums. SumOrder::library:
-// library:
+// The kinds of sums of this library, each in a file of the folder sums. This is SumOrder::library.
 [[nodiscard]] std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided);
 /// The sum for SumOrder::ranks or tree; DTypeError for 16 bits in a tree.
 [[nodiscard]] std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order);
