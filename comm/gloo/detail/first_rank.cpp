@@ -12,8 +12,8 @@ namespace lockstep::comm::detail::rendezvous {
 
 namespace {
 
-constexpr std::chrono::seconds kHello{5};   ///< for a connection to say who it is
-constexpr std::size_t kMostStrangers = 64;  ///< connections that have not said who they are
+constexpr std::chrono::seconds kHello{5};   ///< time for a new connection to send its Hello
+constexpr std::size_t kMostStrangers = 64;  ///< connections that have not sent their Hello
 
 /// "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {
@@ -25,7 +25,7 @@ std::string names_of(const std::vector<int>& ranks) {
   return ranks.size() <= kMost ? text : concat(text, " and ", ranks.size() - kMost, " more");
 }
 
-/// A connection as rank 0 has it.
+/// A rank's connection to rank 0.
 struct Member {
   Descriptor socket{};
   Inbox inbox{Rendezvous::kMostBytes};
@@ -33,7 +33,7 @@ struct Member {
   std::string who{};  ///< "rank 1 (host a, pid 12)"
   std::string host{};
   int pid = 0;
-  std::optional<std::string> text{};  ///< of a gather that is under way
+  std::optional<std::string> text{};  ///< text for the gather that is under way
   bool bye = false;
 };
 
@@ -55,7 +55,7 @@ class FirstRank final : public Meeting {
     require<RendezvousError>(met_, refused_);
   }
 
-  /// Leaves it to the thread.
+  /// Queues the message for the watching thread.
   void say(Kind kind, const std::string& text, int code) override {
     change([&] { said_.push_back({.header = {.kind = kind, .code = code}, .text = text}); });
     wake.give();
@@ -68,7 +68,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// To a connection that is no member yet, so that nobody is lost with it.
+  /// Sends to a connection that is not yet a member, so that no rank is lost when this fails.
   static void tell_stranger(Member& stranger, std::string_view text) {
     static_cast<void>(send_all(stranger.socket.get(), text, Clock::now() + kSend));
   }
@@ -94,7 +94,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Ends the meeting; only the first reason counts.
+  /// Ends the rendezvous with an error; only the first reason counts.
   void refuse_all(const std::string& text) {
     bool first = false;
     change([&] {
@@ -106,7 +106,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Takes a stranger that has said who it is, or turns it away. False: it is done with.
+  /// Makes a pending connection that has sent its Hello a member, or refuses it. False: it is no longer pending.
   bool welcome(Member& stranger) {
     const std::optional<Hello> hello = take<Hello>(stranger.inbox.bytes);
     if (!hello) {
@@ -128,7 +128,7 @@ class FirstRank final : public Meeting {
       refuse_all(text);
       return false;
     };
-    if (hello->job != job()) {  // this job goes on; every version says its job here
+    if (hello->job != job()) {  // this job continues; every version has `job` at this place
       tell_stranger(stranger, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
       return false;
     }
@@ -145,7 +145,7 @@ class FirstRank final : public Meeting {
                          there->second.host, " and pid ", hello->pid, " on host ", host));
     }
     const std::string own = own_address(stranger.socket.get());
-    // A host may have its own name at 127.0.1.1, which ranks of other hosts do not reach.
+    // A host may resolve its own name to 127.0.1.1, which ranks of other hosts cannot reach.
     const bool of_another_host = own != peer_address(stranger.socket.get());
     if (address.empty() || (!is_loopback(own) && (of_another_host || is_loopback(address)))) {
       address = own;
@@ -159,7 +159,7 @@ class FirstRank final : public Meeting {
     return false;
   }
 
-  /// The ranks that have not come.
+  /// Returns the ranks that have not connected.
   [[nodiscard]] std::vector<int> missing_ranks() const {
     std::vector<int> missing;
     for (int r = 1; r < options.size; ++r) {
@@ -198,7 +198,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// False: what no rank says to rank 0.
+  /// Handles a message of a member. False for a message that no rank sends to rank 0.
   bool hear(int rank, Member& member, const Message& said) {
     if (said.header.kind == Kind::gather) {
       member.text = said.text;
@@ -213,7 +213,7 @@ class FirstRank final : public Meeting {
     return true;
   }
 
-  /// What rank 0's callers said, and what is complete now.
+  /// Handles the messages of rank 0's own callers, then answers what is complete.
   void answer_all() {
     std::vector<Message> own;
     change([&] { own.swap(said_); });
@@ -294,10 +294,10 @@ class FirstRank final : public Meeting {
   Descriptor listener_;
   std::vector<Member> strangers_;
   std::map<int, Member> members_;  ///< by rank; rank 0 itself has no socket
-  // Under the mutex.
+  // Guarded by the mutex.
   bool met_ = false;
-  std::string refused_;        ///< why the ranks cannot meet; or empty
-  std::vector<Message> said_;  ///< by rank 0's callers
+  std::string refused_;        ///< reason why the ranks cannot meet; or empty
+  std::vector<Message> said_;  ///< messages of rank 0's own callers
 };
 
 }  // namespace

@@ -14,8 +14,8 @@ namespace lockstep::comm::detail::rendezvous {
 
 namespace {
 
-constexpr std::chrono::milliseconds kAgain{100};  ///< between two attempts to connect
-constexpr std::chrono::seconds kVerdict{5};       ///< for rank 0's verdict, beyond its time
+constexpr std::chrono::milliseconds kAgain{100};  ///< pause between two attempts to connect
+constexpr std::chrono::seconds kVerdict{5};       ///< time for rank 0's result, after its deadline
 
 class OtherRank final : public Meeting {
  public:
@@ -44,19 +44,19 @@ class OtherRank final : public Meeting {
 
   void say(Kind kind, const std::string& text, int code) override {
     const std::lock_guard lock(send_mutex_);
-    // A connection that is broken is noticed by the thread.
+    // The watching thread notices a broken connection.
     static_cast<void>(send_all(server_.get(), message(kind, text, options.rank, code), Clock::now() + kSend));
   }
 
  private:
-  /// On rank 0's host rank 0 is the first, and it is the one that is missing; on others the first says so.
+  /// Reports that rank 0 is missing: on rank 0's host rank 1 does this, on other hosts local rank 0.
   void give_word_of(const std::string& problem) {
     if (options.local_rank == 0 || options.rank == 1) {
       give_word([&] { return concat("rank 0 of ", options.size, " at ", place(), " (", problem, ")"); });
     }
   }
 
-  /// wait_readable() until the deadline, with a word in between.
+  /// Waits until the deadline for data, and reports the problem when report_time() has passed.
   bool wait_for_answer(int socket, const std::string& problem) {
     if (wait_readable(socket, word())) {
       return true;
@@ -65,7 +65,7 @@ class OtherRank final : public Meeting {
     return wait_readable(socket, deadline());
   }
 
-  /// Connects until rank 0 answers. Throws when it cannot.
+  /// Connects until rank 0 answers. RendezvousError when the deadline passes first.
   void call() {
     Hello hello{.version = kVersion, .rank = options.rank, .size = options.size, .pid = ::getpid(), .job = job()};
     std::copy(kMagic.begin(), kMagic.end(), hello.magic.begin());
@@ -155,7 +155,7 @@ class OtherRank final : public Meeting {
 
   Descriptor server_;
   Inbox inbox_{0};
-  Clock::time_point verdict_{};  ///< by when rank 0 has said whether all have met
+  Clock::time_point verdict_{};  ///< time by which rank 0 must say whether all ranks have met
   std::mutex send_mutex_;
 };
 

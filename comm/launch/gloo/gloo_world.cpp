@@ -19,9 +19,9 @@
 namespace lockstep::comm::detail {
 namespace {
 
-constexpr double kWord = 5;  ///< seconds after which ranks say for whom they wait
+constexpr double kWord = 5;  ///< seconds after which ranks report the ranks that they wait for
 
-/// The same text in all processes of a host, and in no others: containers share a boot but not a name.
+/// Returns a text that is equal in all processes of a host and in no others: containers share a boot but not a name.
 std::string this_host() {
   std::array<char, 256> name{};
   std::string boot;
