@@ -30,12 +30,11 @@ class RendezvousError : public Error {
 struct RendezvousOptions {
   int rank = 0;
   int size = 1;
-  std::string host{};    ///< rank 0's host: a name or an IPv4 or IPv6 address
-  int port = 0;          ///< port at which rank 0 listens, 1 to 65535
-  std::string origin{};  ///< source of host and port for messages: "MASTER_ADDR=a, MASTER_PORT=1"; or empty
-  std::string job{};     ///< equal on all ranks; rank 0 refuses a process of another job
-  int local_rank =
-      0;  ///< rank among the ranks of its host; only local rank 0 and rank 1 report that rank 0 does not answer
+  std::string host{};     ///< rank 0's host: a name or an IPv4 or IPv6 address
+  int port = 0;           ///< port at which rank 0 listens, 1 to 65535
+  std::string origin{};   ///< source of host and port for messages: "MASTER_ADDR=a, MASTER_PORT=1"; or empty
+  std::string job{};      ///< equal on all ranks; rank 0 refuses a process of another job
+  int local_rank = 0;     ///< on its host; only local rank 0 and rank 1 report that rank 0 does not answer
   bool one_host = false;  ///< all ranks are on rank 0's host: rank 0 listens only at the address of `host`
   double timeout_s = 60;  ///< time for all ranks to connect, from this rank's start
   /// If set, called once when ranks are still missing after word_after_s: "waiting for ranks 1, 3 of 4 at a:1, 55 s
