@@ -120,7 +120,7 @@ enum class Kind : std::uint64_t {
   broadcast,
   barrier,
   message_head,
-  message_verdict,
+  message_result,
   message,
 };
 
@@ -139,7 +139,7 @@ class Link {
     if (size > 1) {
       mesh_ = std::make_shared<Mesh>(rank, size, device_, exchange);
     }
-    key_ = rendezvous_->when_lost([this] { break_off(); });
+    key_ = rendezvous_->when_lost([this] { abort_waits(); });
   }
   ~Link() { rendezvous_->forget(key_); }
   Link(const Link&) = delete;
@@ -175,10 +175,10 @@ class Link {
     } catch (const ShapeError&) {  // the sizes of a message differ; no operation is under way
       throw;
     } catch (const std::bad_alloc&) {
-      break_off();
+      abort_waits();
       throw;
     } catch (const std::exception& e) {
-      break_off();
+      abort_waits();
       const std::string who = rendezvous_->why_lost(kToLearnWhoS);
       throw PeerError(concat(op, ": ", who.empty() ? e.what() : who));
     }
@@ -205,7 +205,7 @@ class Link {
   }
 
  private:
-  void break_off() noexcept {
+  void abort_waits() noexcept {
     const std::lock_guard lock(mutex_);
     broken_ = true;
     for (Buffer* buffer : open_) {
@@ -520,7 +520,7 @@ T recv_value(Link& link, int from, Kind kind) {
 
 void send(Link& link, const TensorView& data, int to) {
   send_value(link, to, Kind::message_head, MessageHead{data.numel(), static_cast<std::int64_t>(data.dtype)});
-  const bool expected = recv_value<std::int64_t>(link, to, Kind::message_verdict) == 1;
+  const bool expected = recv_value<std::int64_t>(link, to, Kind::message_result) == 1;
   require<ShapeError>(expected, "send: rank ", to, " does not expect ", data.numel(), " x ", data.dtype);
   Transfer moved(link, data.data, data.bytes());
   moved.send(to, slot_of(Kind::message, data.dtype, data.numel()), 0, static_cast<std::int64_t>(data.bytes()));
@@ -530,7 +530,7 @@ void send(Link& link, const TensorView& data, int to) {
 void recv(Link& link, const TensorView& data, int from) {
   const auto head = recv_value<MessageHead>(link, from, Kind::message_head);
   const bool expected = head.count == data.numel() && head.dtype == static_cast<std::int64_t>(data.dtype);
-  send_value(link, from, Kind::message_verdict, std::int64_t{expected ? 1 : 0});
+  send_value(link, from, Kind::message_result, std::int64_t{expected ? 1 : 0});
   require<ShapeError>(expected, "recv: rank ", from, " sent ", head.count, " x ", static_cast<DType>(head.dtype),
                       ", expected ", data.numel(), " x ", data.dtype);
   Transfer moved(link, data.data, data.bytes());

@@ -58,7 +58,7 @@ std::vector<std::string> Rendezvous::all_gather(const std::string& text) {
   if (size() == 1) {
     return {text};
   }
-  meeting_->say(Kind::gather, text, 0);
+  meeting_->send_to_rank_0(Kind::gather, text, 0);
   std::unique_lock lock(meeting_->mutex);
   meeting_->changed.wait(lock, [&] { return meeting_->answer || !meeting_->lost.empty(); });
   require<PeerError>(meeting_->answer.has_value(), meeting_->lost);
@@ -91,7 +91,7 @@ void Rendezvous::finish() {
   if (size() == 1) {
     return;
   }
-  meeting_->say(Kind::bye, {}, 0);
+  meeting_->send_to_rank_0(Kind::shutdown, {}, 0);
   std::unique_lock lock(meeting_->mutex);
   meeting_->changed.wait(lock, [&] { return meeting_->ended || !meeting_->lost.empty(); });
   require<PeerError>(meeting_->ended, meeting_->lost);
@@ -102,7 +102,7 @@ void Rendezvous::abort(int code) noexcept {
     return;
   }
   try {
-    meeting_->say(Kind::abort, {}, code);
+    meeting_->send_to_rank_0(Kind::abort, {}, code);
     std::unique_lock lock(meeting_->mutex);
     // A rank 0 that has ended tells nobody, but all ranks have noticed its end.
     meeting_->changed.wait_for(lock, kTold, [&] { return meeting_->aborted || meeting_->ended; });

@@ -32,7 +32,7 @@ struct Meeting {
   /// Returns when all ranks have connected, with the watching thread running. Throws RendezvousError.
   virtual void meet() = 0;
   /// Sends a message to rank 0, which may be this rank: gather and a text, shutdown, or abort and a code.
-  virtual void say(Kind kind, const std::string& text, int code) = 0;
+  virtual void send_to_rank_0(Kind kind, const std::string& text, int code) = 0;
 
   const RendezvousOptions options;
   const Clock::time_point started;
@@ -50,7 +50,7 @@ struct Meeting {
   std::mutex callbacks_mutex;
   std::map<std::uint64_t, std::function<void()>> callbacks;
   std::uint64_t last_key = 0;
-  bool gave_word = false;  ///< used only by the thread that meets
+  bool reported_wait = false;  ///< used only by the thread that meets
 
   std::thread thread;
 
@@ -59,12 +59,12 @@ struct Meeting {
   [[nodiscard]] std::uint64_t job() const { return std::hash<std::string>()(options.job); }
   [[nodiscard]] Clock::time_point deadline() const { return after(options.timeout_s); }
   /// Time at which this rank reports the ranks that it waits for; the deadline if it never does.
-  [[nodiscard]] Clock::time_point word() const;
+  [[nodiscard]] Clock::time_point report_time() const;
   /// Calls on_wait() once when report_time() has passed.
   template <class Text>
-  void give_word(Text&& whom) {
-    if (options.on_wait && !gave_word && Clock::now() >= after(options.word_after_s)) {
-      gave_word = true;
+  void report_wait(Text&& whom) {
+    if (options.on_wait && !reported_wait && Clock::now() >= after(options.word_after_s)) {
+      reported_wait = true;
       const auto left = std::chrono::ceil<std::chrono::seconds>(deadline() - Clock::now()).count();
       options.on_wait(concat("waiting for ", whom(), ", ", std::max<std::int64_t>(left, 0), " s more", with_origin()));
     }
@@ -77,8 +77,8 @@ struct Meeting {
     changed.notify_all();
   }
 
-  void tell_lost(const std::string& text);
-  void heard_abort(int rank, int code);
+  void report_lost(const std::string& text);
+  void received_abort(int rank, int code);
   /// Stops and joins the watching thread.
   void end();
 

@@ -55,7 +55,7 @@ enum class Kind : std::uint32_t {
   refused,   ///< from rank 0: the ranks cannot meet, with the reason as text
   gather,    ///< to rank 0: this rank's text
   gathered,  ///< from rank 0: length and bytes of every rank's text
-  bye,       ///< to rank 0: this rank called finish()
+  shutdown,  ///< to rank 0: this rank called finish()
   end,       ///< from rank 0: all ranks have called finish()
   lost,      ///< from rank 0: a rank is lost, with its name as text
   abort,     ///< to rank 0, and from it to all: rank and code

@@ -159,7 +159,7 @@ Connected connect_to(const std::string& host, int port, Clock::time_point deadli
         }
       }
     }
-    if (problem == 0 && has_called_itself(made.get())) {
+    if (problem == 0 && is_self_connection(made.get())) {
       problem = ECONNREFUSED;
       const linger none{.l_onoff = 1, .l_linger = 0};  // otherwise the port would stay in use for a minute
       ::setsockopt(made.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
@@ -218,7 +218,7 @@ bool is_loopback(std::string_view address) {
   return address.starts_with("127.") || address == "::1";
 }
 
-bool has_called_itself(int socket) {
+bool is_self_connection(int socket) {
   const sockaddr_storage own = end_of(socket, ::getsockname);
   const sockaddr_storage peer = end_of(socket, ::getpeername);
   return std::memcmp(&own, &peer, sizeof own) == 0;

@@ -56,7 +56,7 @@ struct Listening {
 [[nodiscard]] bool is_loopback(std::string_view address);
 /// True when both ends are one socket: when nobody listens at a port, the kernel may choose it as the caller's own
 /// port. connect_to() treats such a connection as refused.
-[[nodiscard]] bool has_called_itself(int socket);
+[[nodiscard]] bool is_self_connection(int socket);
 
 /// Sends all bytes. False when the other end is gone or the deadline has passed. No SIGPIPE.
 [[nodiscard]] bool send_all(int socket, std::string_view bytes, Clock::time_point deadline);

@@ -37,12 +37,12 @@ struct Header {
   std::uint64_t key = 0;
   std::int64_t sent_ns = 0;  ///< by the sending node's clock: shows which heartbeat is late
   std::int32_t node = 0;
-  std::int32_t goodbye = 0;
+  std::int32_t shutdown = 0;
 };
 static_assert(sizeof(Header) == 32);
 
 /// Data that a rank sends to all others before the first heartbeat.
-struct Introduction {
+struct NodeAddresses {
   int node = -1;
   int port = 0;
   std::uint64_t key = 0;
@@ -50,7 +50,7 @@ struct Introduction {
   std::vector<std::string> addresses;
 };
 
-std::string text_of(const Introduction& from) {
+std::string text_of(const NodeAddresses& from) {
   std::string text = concat(from.node, ' ', from.port, ' ', from.key, '\n', from.host, '\n');
   for (const std::string& address : from.addresses) {
     text += concat(address, '\n');
@@ -58,8 +58,8 @@ std::string text_of(const Introduction& from) {
   return text;
 }
 
-Introduction parse(const std::string& text) {
-  Introduction found;
+NodeAddresses parse(const std::string& text) {
+  NodeAddresses found;
   std::istringstream in(text);
   std::string numbers;
   std::getline(in, numbers);
@@ -180,7 +180,7 @@ struct NodeHeartbeat::Target {
   }
 };
 
-NodeHeartbeat::NodeHeartbeat(WordsPlace place) : place_(std::move(place)), socket_(open_socket()) {
+NodeHeartbeat::NodeHeartbeat(HeartbeatPlace place) : place_(std::move(place)), socket_(open_socket()) {
   if (place_.rank == 0) {
     try {
       std::random_device device;
@@ -208,8 +208,8 @@ NodeHeartbeat::~NodeHeartbeat() {
   }
 }
 
-std::string NodeHeartbeat::introduction() const {
-  Introduction own{.node = place_.node, .port = port_, .key = key_, .host = place_.host, .addresses = {}};
+std::string NodeHeartbeat::address_text() const {
+  NodeAddresses own{.node = place_.node, .port = port_, .key = key_, .host = place_.host, .addresses = {}};
   std::replace(own.host.begin(), own.host.end(), '\n', ' ');
   if (port_ > 0) {
     own.addresses = own_addresses();
@@ -217,14 +217,14 @@ std::string NodeHeartbeat::introduction() const {
   return text_of(own);
 }
 
-void NodeHeartbeat::meet(const std::vector<std::string>& introductions) {
+void NodeHeartbeat::set_addresses(const std::vector<std::string>& address_texts) {
   const int before = (place_.node + place_.nodes - 1) % place_.nodes;
   const int after = (place_.node + 1) % place_.nodes;
   std::vector<int> ranks;
   std::string host;
-  Introduction next;
-  for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
-    const Introduction one = parse(introductions[rank]);
+  NodeAddresses next;
+  for (std::size_t rank = 0; rank < address_texts.size(); ++rank) {
+    const NodeAddresses one = parse(address_texts[rank]);
     if (rank == 0) {
       key_ = one.key;
     }
@@ -254,19 +254,19 @@ void NodeHeartbeat::meet(const std::vector<std::string>& introductions) {
   one_previous_ = ranks.size() == 1;
 }
 
-void NodeHeartbeat::say(const std::vector<std::string>& lines) {
+void NodeHeartbeat::send_heartbeat(const std::vector<std::string>& lines) {
   send(fitting(lines, kMostBytes - sizeof(Header)), false);
 }
 
-void NodeHeartbeat::say_goodbye() {
+void NodeHeartbeat::send_shutdown() {
   send({}, true);
 }
 
-void NodeHeartbeat::send(std::string_view text, bool goodbye) {
+void NodeHeartbeat::send(std::string_view text, bool shuts_down) {
   if (key_ == 0) {
     return;
   }
-  const Header header{.key = key_, .sent_ns = Progress::now_ns(), .node = place_.node, .goodbye = goodbye ? 1 : 0};
+  const Header header{.key = key_, .sent_ns = Progress::now_ns(), .node = place_.node, .shutdown = shuts_down ? 1 : 0};
   std::string datagram(reinterpret_cast<const char*>(&header), sizeof header);
   datagram += text;
   for (const Target& to : next_) {
@@ -286,8 +286,8 @@ bool NodeHeartbeat::take(std::string_view datagram) {
   }
   if (header.sent_ns >= sent_ns_) {
     sent_ns_ = header.sent_ns;
-    gone_ = header.goodbye != 0;
-    word_ = datagram.substr(sizeof header);
+    shut_down_ = header.shutdown != 0;
+    last_text_ = datagram.substr(sizeof header);
   }
   return true;
 }
@@ -315,10 +315,10 @@ void NodeHeartbeat::listen(std::int64_t now_ns) {
 }
 
 std::string NodeHeartbeat::silent(double seconds) const {
-  if (!heard_ || gone_ || previous_.empty() || silent_s_ < seconds) {
+  if (!heard_ || shut_down_ || previous_.empty() || silent_s_ < seconds) {
     return {};
   }
-  std::string last = word_;
+  std::string last = last_text_;
   for (std::size_t at = last.find('\n'); at != std::string::npos; at = last.find('\n', at)) {
     last.replace(at, 1, "; ");
   }

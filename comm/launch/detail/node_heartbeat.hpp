@@ -9,7 +9,7 @@
 namespace lockstep::comm::detail {
 
 /// A rank's place among the nodes of its job, as a Session knows it.
-struct WordsPlace {
+struct HeartbeatPlace {
   int rank = 0;
   int node = 0;
   int nodes = 1;
@@ -36,20 +36,20 @@ class NodeHeartbeat {
  public:
   static constexpr std::size_t kMostBytes = 1200;  ///< every network passes this in one piece
 
-  explicit NodeHeartbeat(WordsPlace place);
+  explicit NodeHeartbeat(HeartbeatPlace place);
   ~NodeHeartbeat();  ///< closes the sockets and sends nothing
   NodeHeartbeat(const NodeHeartbeat&) = delete;
   NodeHeartbeat& operator=(const NodeHeartbeat&) = delete;
 
   /// Returns this rank's addresses, if it listens, for set_addresses() of all ranks. The format is private.
-  [[nodiscard]] std::string introduction() const;
+  [[nodiscard]] std::string address_text() const;
   /// Takes every rank's address_text(), in rank order. An empty text is a rank without heartbeats.
-  void meet(const std::vector<std::string>& introductions);
+  void set_addresses(const std::vector<std::string>& address_texts);
 
   /// Sends a heartbeat with a line for each rank to the next node. Lines that do not fit are left out and counted.
-  void say(const std::vector<std::string>& lines);
+  void send_heartbeat(const std::vector<std::string>& lines);
   /// Tells the next node that this node's ranks end normally, so that it does not wait for further heartbeats.
-  void say_goodbye();
+  void send_shutdown();
 
   /// Reads the datagrams that have arrived, at `now_ns` (Progress::now_ns()). A listening rank calls it at least once a
   /// second. As in Watchdog, time without a heartbeat counts only while this process runs: a longer time between two
@@ -63,9 +63,9 @@ class NodeHeartbeat {
 
  private:
   struct Target;
-  void send(std::string_view text, bool goodbye);
+  void send(std::string_view text, bool shuts_down);
   [[nodiscard]] bool take(std::string_view datagram);
-  const WordsPlace place_;
+  const HeartbeatPlace place_;
   int socket_ = -1;
   int port_ = 0;  ///< 0: this rank does not listen
   std::uint64_t key_ = 0;
@@ -73,9 +73,9 @@ class NodeHeartbeat {
   std::string previous_;        ///< "host b (ranks 4 to 7)"
   bool one_previous_ = false;   ///< the previous node has one rank
   bool heard_ = false;          ///< a heartbeat has been received
-  bool gone_ = false;           ///< the previous node has sent its shutdown
+  bool shut_down_ = false;      ///< the previous node has sent its shutdown
   std::int64_t sent_ns_ = 0;    ///< time of the last heartbeat by its sender's clock
-  std::string word_;            ///< text of the last heartbeat
+  std::string last_text_;       ///< text of the last heartbeat
   std::int64_t looked_ns_ = 0;  ///< time of the last listen(); 0: never
   double silent_s_ = 0;
 };
