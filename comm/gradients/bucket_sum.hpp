@@ -25,8 +25,8 @@ enum class SumOrder : unsigned char {
   ranks,    ///< rank 0, 1, 2, ... for every element: the buckets do not change the bits. The all-reduce becomes an
           ///< all-to-all, a sum in f64 (on a GPU f32, in runs of 8 ranks; kernels/reduce.hpp) and an all-gather; takes
           ///< memory for the largest bucket
-  tree  ///< as `ranks`, but in the type of the arena, neighbours in pairs, then pairs of pairs, ...: the upper part of
-        ///< a GradientTree. An odd rank waits for the next round. With one rank nothing is sent
+  tree  ///< like `ranks`, but in the type of the arena, neighbours in pairs, then pairs of pairs, ...: the upper part
+        ///< of a GradientTree. An odd rank waits for the next round. With one rank nothing is sent
 };
 
 /// How a program asks for the sums of its gradients (make_bucket_sum.hpp).

@@ -41,7 +41,7 @@ struct Mail {
 struct Shared;
 
 struct Member {
-  Contribution contribution;  ///< its rank writes it before a barrier; all ranks read it between two barriers
+  Contribution contribution;  ///< the rank writes it before a barrier; all ranks read it between two barriers
   CommunicatorCounts counts;
   int color = 0;
   int key = 0;

@@ -77,7 +77,7 @@ class RankWatch {
 
  private:
   WatchdogHandler end_;
-  Watchdog watchdog_;  ///< its thread uses end_
+  Watchdog watchdog_;  ///< the watchdog's thread uses end_
 };
 
 }  // namespace lockstep::comm::detail
