@@ -489,8 +489,8 @@ class MpiCommunicator final : public Communicator {
     require_alive(*link_, op);
     if (stream.is_inline()) {
       enter_mpi(op);
-      perform(*link_, op, bytes,
-              call);  // complete on return; a task would add copies, which slow small operations
+      // Complete on return. A task would add copies, which slow small operations.
+      perform(*link_, op, bytes, call);
       return;
     }
     require<StateError>(
