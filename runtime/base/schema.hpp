@@ -22,16 +22,15 @@ class Option {
   std::string group;  ///< name given by Schema::group()
   /// Form of a value: "INT", "on|off|auto". Empty: a flag, which takes no value.
   std::string type;
-  std::string first;       ///< text() at the time of add(); empty: none
-  bool common = false;     ///< most runs need this option
-  bool list = false;       ///< takes several values, separated by commas
-  bool kept = true;        ///< belongs to the run, so that a repeat has it too; false: only to this start
-  bool given = false;      ///< chosen by read(); false: a default
-  bool numbers = false;    ///< decides a run's numbers: unless the default, part of its identity
-  bool shared = false;     ///< must be equal on all ranks, as must options that decide numbers
-  std::string negation{};  ///< name that switches a flag off: "decay_norm"
-  std::vector<std::string>
-      not_with{};  ///< options that it replaces: if it is given, a file's values for them do not count
+  std::string first;                    ///< text() at the time of add(); empty: none
+  bool common = false;                  ///< most runs need this option
+  bool list = false;                    ///< takes several values, separated by commas
+  bool kept = true;                     ///< belongs to the run, so that a repeat has it too; false: only to this start
+  bool given = false;                   ///< chosen by read(); false: a default
+  bool numbers = false;                 ///< decides a run's numbers: unless the default, part of its identity
+  bool shared = false;                  ///< must be equal on all ranks, as must options that decide numbers
+  std::string negation{};               ///< name that switches a flag off: "decay_norm"
+  std::vector<std::string> not_with{};  ///< options that this one replaces; a file's values for them then do not count
 
   Option& is_common();
   Option& of_this_start();

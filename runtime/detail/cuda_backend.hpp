@@ -13,8 +13,8 @@
 /// All functions that runtime/ needs from CUDA, without a CUDA header. Private to the runtime. Defined in
 /// runtime/cuda/, or in cuda_absent.cpp, where each function throws DeviceError. The same two places define the members
 /// of the memory resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state(),
-/// make_current() and
-/// why_no_gpus(). make_range_marker() is in runtime/cuda/ or, without NVTX, in range_marker_absent.cpp.
+/// make_current() and why_no_gpus(). make_range_marker() is in runtime/cuda/ or, without NVTX, in
+/// range_marker_absent.cpp.
 namespace lockstep::detail {
 
 /// DeviceError unless `device` is a CUDA device that exists; names the device and the number of devices.
