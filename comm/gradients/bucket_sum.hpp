@@ -29,7 +29,7 @@ enum class SumOrder : unsigned char {
         ///< of a GradientTree. An odd rank waits for the next round. With one rank nothing is sent
 };
 
-/// How a program asks for the sums of its gradients (make_bucket_sum.hpp).
+/// A program's choice of the sums of its gradients (make_bucket_sum.hpp).
 struct SumOptions {
   /// Type in which gradients are sent and added. f32: the type of the arena. bf16 or f16 (for an arena of f32):
   /// elements are rounded to this type before the all-reduce, and each addition is rounded too (with SumOrder::ranks,
@@ -41,7 +41,7 @@ struct SumOptions {
   std::shared_ptr<BucketSum> hook{};  ///< the program's own sum; each rank has its own, for one reducer at a time
 };
 
-/// What else a step does with its gradients that a sum may not support.
+/// Properties of a step that a sum may not support.
 struct SumUse {
   bool divided = false;        ///< each rank gets the sums of its own shards (ReducerOptions::shards)
   bool virtual_ranks = false;  ///< a rank has added the gradients of several virtual ranks in pairs
@@ -66,7 +66,7 @@ struct SumState {
   bool of_gradients = false;
 };
 
-/// Where a BucketSum works: the buckets of a reducer and its communication stream.
+/// Data that a BucketSum works on: the buckets of a reducer and its communication stream.
 class SumPlace {
  public:
   SumPlace(Communicator& ranks, Stream& communication, std::span<const GradientRange> gradient_ranges,

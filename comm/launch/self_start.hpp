@@ -43,7 +43,7 @@ struct RanksRequest {
   Backend backend = Backend::automatic;  ///< how the ranks meet, whoever starts them
   RestartPolicy restart{};
   double watchdog_s = 300;    ///< longest time for a launcher to be stopped, or without a living rank; 0: no limit
-  bool prints_result = true;  ///< output that cannot be written is a failure (3); false: the run goes on, as it says
+  bool prints_result = true;  ///< output that cannot be written is a failure (3); false: only a note, the run goes on
 };
 
 /// Facts about this machine and process on which the plan depends.

@@ -18,7 +18,7 @@ class InputFile;
 /// One tensor of a file.
 struct TensorEntry {
   std::string name;
-  std::string dtype;                ///< as in safetensors files: "F32", "BF16", "BOOL", ...
+  std::string dtype;                ///< name in safetensors files: "F32", "BF16", "BOOL", ...
   std::vector<std::int64_t> shape;  ///< empty: a scalar
   /// Distances of neighbours along each axis in the file, in elements; empty: row-major without gaps.
   std::vector<std::int64_t> strides{};

@@ -41,7 +41,7 @@ class TorchPickle {
   /// Description of the archive's record data/KEY.
   struct Storage {
     std::string_view key;
-    std::string_view dtype;  ///< as in safetensors files
+    std::string_view dtype;  ///< name in safetensors files
     std::uint64_t numel = 0;
     std::uint64_t element = 1;  ///< bytes of an element
   };
