@@ -10,7 +10,7 @@
 #include <lockstep/runtime/machine/device_selection.hpp>
 #include <lockstep/runtime/machine/gpu_claim.hpp>
 
-/// Finds GPUs that nobody uses by trying them (docs/devices.md).
+/// Finds unused GPUs by trying them (docs/devices.md).
 namespace lockstep {
 
 /// GPUs, with the claims that keep other searches away from them while this object lives. Move-only.

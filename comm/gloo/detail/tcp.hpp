@@ -30,7 +30,7 @@ class Descriptor {
 /// Result of connecting.
 struct Connected {
   Descriptor socket{};
-  std::string problem{};  ///< reason without a socket: "connection refused"
+  std::string problem{};  ///< reason for having no socket: "connection refused"
   bool hopeless = false;  ///< another attempt would fail in the same way
 };
 
@@ -42,7 +42,7 @@ struct Connected {
 /// addresses of the machine, IPv6 and IPv4.
 struct Listening {
   Descriptor socket{};
-  std::string problem{};  ///< reason without a socket
+  std::string problem{};  ///< reason for having no socket
 };
 [[nodiscard]] Listening listen_at(const std::string& host, int port);
 
