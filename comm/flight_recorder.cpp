@@ -42,8 +42,8 @@ IssuedOperation unpacked(std::uint64_t word, std::int64_t at_ns) {
   return o;
 }
 
-/// The finaliser of MurmurHash3 for 64 bits (Appleby 2011, public domain): every bit of the input changes half of the
-/// output's.
+/// The finaliser of MurmurHash3 for 64 bits (Appleby 2011, public domain): a change of any input bit changes half of
+/// the output bits.
 std::uint64_t mixed(std::uint64_t h) {
   h = (h ^ (h >> 33)) * 0xff51afd7ed558ccdULL;
   h = (h ^ (h >> 33)) * 0xc4ceb9fe1a85ec53ULL;
@@ -76,7 +76,7 @@ void FlightRecorder::add(const IssuedOperation& operation) noexcept {
   const std::uint64_t hash = before == 0 ? 0 : entries_[place_of(before)].hash.load(std::memory_order_relaxed);
   const std::uint64_t what = packed(operation);
   Entry& entry = entries_[place_of(before + 1)];
-  // Released, so that who reads one of these also sees that the operation before has been counted.
+  // Released, so that a reader of one of these values also sees the count of the operation before.
   entry.what.store(what, std::memory_order_release);
   entry.hash.store(mixed(hash + mixed(what + 1)), std::memory_order_release);
   entry.at_ns.store(operation.at_ns, std::memory_order_release);
@@ -91,7 +91,7 @@ std::optional<FlightRecorder::Kept> FlightRecorder::at(std::int64_t number) cons
   const std::uint64_t what = entry.what.load(std::memory_order_acquire);
   const std::uint64_t hash = entry.hash.load(std::memory_order_acquire);
   const std::int64_t at_ns = entry.at_ns.load(std::memory_order_acquire);
-  // The operation after the last one counted may be on its way into the place of the oldest.
+  // add() may be overwriting the oldest entry with the operation after the last one counted.
   if (number <= count_.load(std::memory_order_relaxed) + 1 - kKept) {
     return std::nullopt;
   }
@@ -100,7 +100,7 @@ std::optional<FlightRecorder::Kept> FlightRecorder::at(std::int64_t number) cons
 
 namespace {
 
-/// Of two logs whose operation `last` has different hashes.
+/// Describes the first difference of two logs whose operation `last` has different hashes.
 std::string difference(std::string_view communicator, const RankLog& a, const RankLog& b, std::int64_t last) {
   std::int64_t number = last;
   while (number > 1) {

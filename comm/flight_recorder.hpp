@@ -12,34 +12,34 @@
 
 namespace lockstep::comm {
 
-/// What all ranks of a communicator call together.
+/// Operations that all ranks of a communicator must call together.
 enum class Operation : unsigned char { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, barrier, split };
 [[nodiscard]] std::string_view name_of(Operation operation);  ///< "all_reduce"
 
 struct IssuedOperation {
   Operation operation = Operation::barrier;
   DType dtype = DType::u8;
-  std::int64_t elements = 0;               ///< of the input; at most 2^40 - 1 are told apart
-  int root = 0;                            ///< of a broadcast
-  std::int64_t at_ns = 0;                  ///< when it was called, by the steady clock
+  std::int64_t elements = 0;               ///< elements of the input; counts are distinguished up to 2^40 - 1
+  int root = 0;                            ///< root of a broadcast
+  std::int64_t at_ns = 0;                  ///< time of the call by the steady clock
   [[nodiscard]] std::string text() const;  ///< "all_reduce of 1000 f32", "broadcast of 8 u8 from rank 0", "barrier"
 };
 
-/// The operations that one rank has called on one communicator: their number, a hash of them all, and the last kKept.
-/// One thread at a time adds. Any thread reads meanwhile, also one of another process that shares the memory, so a rank
-/// that is stuck can be read. An object whose bytes are all 0 is an empty log.
+/// The operations that one rank has called on one communicator: their number, a hash of all of them, and the last
+/// kKept. One thread at a time adds. Any thread may read meanwhile, also a thread of another process that shares the
+/// memory, so that others can read the log of a rank that hangs. An object whose bytes are all 0 is an empty log.
 class FlightRecorder {
  public:
   static constexpr std::int64_t kKept = 1024;
 
   struct Kept {
     IssuedOperation operation;
-    std::uint64_t hash = 0;  ///< of it and all before it, without their times
+    std::uint64_t hash = 0;  ///< hash of this operation and all earlier ones, without their times
   };
 
   void add(const IssuedOperation& operation) noexcept;
   [[nodiscard]] std::int64_t count() const noexcept { return count_.load(std::memory_order_acquire); }
-  /// Operation `number`, the first being 1. Nothing when it is not yet called, or is no longer kept.
+  /// Returns operation `number`, counted from 1; nothing when that operation is not yet called, or no longer kept.
   [[nodiscard]] std::optional<Kept> at(std::int64_t number) const noexcept;
 
  private:
@@ -60,13 +60,13 @@ struct RankLog {
   const FlightRecorder* log = nullptr;
 };
 
-/// Where ranks called different operations of one communicator: "ranks call different operations: operation 57 of grad
-/// is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank 1". Empty when each rank's operations are the
-/// beginning of those of the rank that has called most.
+/// Returns the first place where ranks called different operations of one communicator: "ranks call different
+/// operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank 1". Empty when
+/// every rank's operations are a prefix of the operations of the rank that has called most.
 [[nodiscard]] std::string first_difference(std::string_view communicator, std::span<const RankLog> ranks);
 
-/// A rank that has called fewer than others: "rank 1 has not called operation 57 of grad, all_reduce of 1000 f32, as
-/// rank 0 has". The rank with the fewest; empty when all have called equally many.
+/// Names the rank that has called the fewest operations: "rank 1 has not called operation 57 of grad, all_reduce of
+/// 1000 f32, as rank 0 has". Empty when all ranks have called equally many.
 [[nodiscard]] std::string furthest_behind(std::string_view communicator, std::span<const RankLog> ranks);
 
 }  // namespace lockstep::comm

@@ -8,21 +8,22 @@
 
 namespace lockstep::comm {
 
-/// A communicator of ranks on several nodes whose all_reduce() adds within each node first, so that every byte passes
-/// between nodes once for a node and not once for a rank. The node of least ranks has P of them:
+/// A communicator of ranks on several nodes whose all_reduce() adds within each node first. Every byte is then sent
+/// between nodes once per node instead of once per rank. P is the number of ranks of the smallest node.
 ///
-///   nodes of equal size, large data   reduce_scatter() within the node; all_reduce() of rank p's part by the ranks at
-///                                     place p of their nodes; all_gather() within the node
-///   else                              all_reduce() within the node; the ranks at the first P places (for small data
-///                                     the first alone) all-reduce a part each between nodes, and broadcast() it
+///   nodes of equal size, large data   reduce_scatter() within the node; the ranks at place p of their nodes all-reduce
+///                                     part p between nodes; all_gather() within the node
+///   otherwise                         all_reduce() within the node; the ranks at the first P places (the first alone
+///                                     for small data) all-reduce one part each between nodes, then broadcast() it
 ///
-/// An element is summed between nodes by the ranks of one place only, so all ranks get the same bits. They are those
-/// of the parts' order of sums: with MPI rank order within a node that shares memory, and between nodes MPI's, which
-/// depends on the size and the number of nodes and not on timing. All other operations are the whole's.
+/// Only the ranks of one place sum an element between nodes, so all ranks get the same bits. The bits depend on the
+/// order of sums of the communicators within and between nodes. With MPI this is rank order within a node that shares
+/// memory; between nodes MPI's order depends on the size and the number of nodes, not on timing. All other operations
+/// are calls of the whole communicator.
 class HierarchicalCommunicator final : public Communicator {
  public:
-  /// Collective over `whole`, which it splits in two ways. node_of_rank: the same on all ranks, any numbers. UsageError
-  /// unless it has one for each rank.
+  /// Splits `whole` in two ways; collective. node_of_rank: any number per node, equal on all ranks. UsageError unless
+  /// it has one entry for each rank.
   HierarchicalCommunicator(std::unique_ptr<Communicator> whole, const std::vector<int>& node_of_rank);
 
   [[nodiscard]] Communicator& within_node() { return *within_; }
@@ -41,7 +42,7 @@ class HierarchicalCommunicator final : public Communicator {
   void barrier(Stream& s) override { whole_->barrier(s); }
   void send(Stream& s, const TensorView& data, int to) override { whole_->send(s, data, to); }
   void recv(Stream& s, const TensorView& data, int from) override { whole_->recv(s, data, from); }
-  /// Of the whole: its all_reduce() is flat.
+  /// Splits the whole communicator; all_reduce() of the result is not hierarchical.
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override { return whole_->split(color, key); }
   void check() override;
   [[nodiscard]] CommunicatorCounts counts() const override;
@@ -52,10 +53,10 @@ class HierarchicalCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> whole_;
   std::unique_ptr<Communicator> within_;
-  std::unique_ptr<Communicator> between_;  ///< the ranks at this rank's place; nullptr: not every node has it
-  int places_ = 0;                         ///< that every node has
-  bool even_ = false;                      ///< no node has another place
-  CommunicatorCounts sums_;                ///< of all_reduce()
+  std::unique_ptr<Communicator> between_;  ///< ranks at this place of their nodes; nullptr: a node lacks it
+  int places_ = 0;                         ///< number of ranks of the smallest node
+  bool even_ = false;                      ///< all nodes have equally many ranks
+  CommunicatorCounts sums_;                ///< calls and bytes of all_reduce()
 };
 
 }  // namespace lockstep::comm

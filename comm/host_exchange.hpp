@@ -14,15 +14,15 @@ namespace lockstep::comm {
 // Small blocking collectives on host values: checks, options, metrics. They use an inline stream.
 
 [[nodiscard]] std::string broadcast_text(Communicator& communicator, const std::string& text, int root = 0);
-/// Every rank's text, in rank order, on every rank.
+/// Returns every rank's text, in rank order, on every rank.
 [[nodiscard]] std::vector<std::string> all_gather_text(Communicator& communicator, const std::string& text);
-/// Throws UsageError on every rank (comm/error.hpp) when `text`, one item per line, differs between ranks; names the
-/// first line that differs and the ranks. For values that must be equal before the first step.
+/// Throws UsageError on every rank (comm/error.hpp) when `text`, one item per line, differs between ranks. The error
+/// names the first line that differs and the ranks. For values that must be equal before the first step.
 void require_same_on_all_ranks(Communicator& communicator, const std::string& text);
-/// A command line as text for require_same_on_all_ranks(): one argument per line, without the program's name.
+/// Formats a command line for require_same_on_all_ranks(): one argument per line, without the program's name.
 [[nodiscard]] std::string arguments_text(int argc, const char* const* argv);
 [[nodiscard]] std::vector<double> all_gather_value(Communicator& communicator, double value);
-/// Every rank's values, in rank order. All ranks give as many.
+/// Returns every rank's values, in rank order. All ranks pass equally many values.
 template <class T>
 [[nodiscard]] std::vector<T> all_gather_values(Communicator& communicator, std::vector<T> own) {
   const auto view = [](std::vector<T>& values) { return TensorView(std::span<T>(values), Shape{std::ssize(values)}); };

@@ -24,7 +24,7 @@ using detail::Progress;
 constexpr double kShortest = 0.001;
 constexpr Seconds kLongestLook(1);
 constexpr int kLooks = 10;
-constexpr double kReport = 4;  ///< part of the time after which ranks say what they are doing
+constexpr double kReport = 4;  ///< a rank is reported after this fraction (1 / kReport) of the time
 
 }  // namespace
 
@@ -74,7 +74,7 @@ struct Watchdog::Impl {
     }
   }
 
-  /// What the device says, which the others of the node can read then.
+  /// Calls the device function and stores its text in `progress`, where the other ranks of the node can read it.
   [[nodiscard]] std::string on_device() {
     const std::lock_guard lock(device_mutex);
     std::string text = device ? device() : std::string();
@@ -91,7 +91,7 @@ struct Watchdog::Impl {
   Progress& progress;
   std::atomic<double> report_after;
   std::mutex device_mutex;
-  std::function<std::string()> device;  ///< under that mutex, and the next line
+  std::function<std::string()> device;  ///< under device_mutex, as is device_owner
   const void* device_owner = nullptr;
   std::mutex mutex;
   std::condition_variable wake;

@@ -8,9 +8,9 @@
 
 namespace lockstep::comm {
 
-/// Collectives that a host program provides for ranks of its own: another MPI, threads, sockets. All ranks call the
-/// same functions in the same order. Each function is complete when it returns. It throws on failure, and its exception
-/// passes unchanged.
+/// Collectives that a host program provides for its own ranks: another MPI, threads, sockets. All ranks call the same
+/// functions in the same order. A function returns when its operation is complete, and throws on failure; its exception
+/// passes through the communicator unchanged.
 struct HostCollectives {
   int rank = 0;
   int size = 1;
@@ -22,10 +22,10 @@ struct HostCollectives {
   std::function<void()> barrier;
 };
 
-/// A communicator over the host program's functions. They run in the thread that calls the communicator. Takes tensors
-/// on the CPU and inline streams (StateError otherwise). reduce_scatter and all_to_all are built from all_reduce and
-/// all_gather and allocate memory for it; send, recv and split throw UnsupportedError. UsageError for a missing
-/// function or a rank outside 0 .. size - 1.
+/// Makes a communicator over the host program's functions. They run in the thread that calls the communicator. It takes
+/// tensors on the CPU and inline streams (StateError otherwise). reduce_scatter and all_to_all use all_reduce and
+/// all_gather and allocate memory; send, recv and split throw UnsupportedError. UsageError for a missing function or a
+/// rank outside 0 .. size - 1.
 [[nodiscard]] std::unique_ptr<Communicator> make_callback_communicator(HostCollectives collectives);
 
 }  // namespace lockstep::comm

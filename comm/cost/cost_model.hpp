@@ -26,11 +26,11 @@ struct CostModel {
   [[nodiscard]] bool empty() const { return pieces.empty(); }
   /// Seconds for `bytes`; 0 bytes cost the latency. The last piece also holds beyond the largest measured size.
   [[nodiscard]] double predict(double bytes) const;
-  /// Of the first piece: the cost of the smallest operation.
+  /// Latency of the first piece: the cost of the smallest operation.
   [[nodiscard]] double latency_s() const { return pieces.front().alpha_s; }
   /// Bytes per second of the last piece, for large operations; infinite when its time does not grow.
   [[nodiscard]] double bandwidth() const { return 1 / pieces.back().beta_s; }
-  /// "0:2e-06+1e-10 65536:...": for comparing the models of ranks.
+  /// Formats the pieces to compare the models of ranks: "0:2e-06+1e-10 65536:...".
   [[nodiscard]] std::string text() const;
 
   friend bool operator==(const CostModel&, const CostModel&) = default;

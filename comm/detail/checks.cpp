@@ -5,7 +5,7 @@
 namespace lockstep::comm::detail {
 namespace {
 
-/// whole.numel() == size * part.numel(), both of one element type: ShapeError, DTypeError.
+/// whole.numel() == size * part.numel(), and both have one element type: ShapeError, DTypeError.
 void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size) {
   require<DTypeError>(whole.dtype == part.dtype, op, ": in and out are ", whole.dtype, " and ", part.dtype,
                       ", expected one type");

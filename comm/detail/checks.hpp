@@ -9,24 +9,24 @@
 
 namespace lockstep::comm::detail {
 
-// Preconditions that the backends share; each line says what is required and which error is thrown otherwise. Private.
+// Preconditions that the backends share. Each comment says the requirement and the error thrown otherwise. Private.
 
 /// The stream is a host stream: DeviceError.
 void check_stream(std::string_view op, const Stream& stream);
 /// The tensor is contiguous and on the host, the stream is a host stream: DeviceError, ShapeError.
 void check_host(std::string_view op, const Stream& stream, const TensorView& view);
-/// The same for a communicator of another device.
+/// As check_stream() and check_host(), for a communicator on `device`.
 void check_stream(Device device, std::string_view op, const Stream& stream);
 void check_on(Device device, std::string_view op, const Stream& stream, const TensorView& view);
-/// All that an operation demands, of tensors on `device`: DeviceError, DTypeError, ShapeError. True: in place, which is
-/// to say that the smaller tensor is the rank-th part of the larger.
+/// Check all requirements of the operation for tensors on `device`: DeviceError, DTypeError, ShapeError. True: the
+/// operation is in place, so the smaller tensor is the rank-th part of the larger.
 bool check_reduce_scatter(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
                           int size);
 bool check_all_gather(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int rank,
                       int size);
 void check_all_to_all(Device device, const Stream& stream, const TensorView& in, const TensorView& out, int size);
 
-/// The type can be summed, that is any type but u8: DTypeError.
+/// The type can be summed, so it is not u8: DTypeError.
 void check_summable(std::string_view op, DType dtype);
 /// 0 <= rank < size: UsageError.
 void check_rank(std::string_view op, int rank, int size);

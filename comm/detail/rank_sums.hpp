@@ -9,9 +9,9 @@
 
 namespace lockstep::comm::detail {
 
-/// The sums over ranks of n elements, in rank order, each addition rounded to T. `at(r)` is where rank r's elements
-/// begin; `store(i, sums, count)` takes those of elements [i, i + count), and may write where a rank's elements i..
-/// are.
+/// Sums n elements over the ranks, in rank order; each addition is rounded to T. `at(r)` returns rank r's first
+/// element. `store(i, sums, count)` takes the sums of elements [i, i + count); it may overwrite those elements of any
+/// rank.
 template <class T, class At, class Store>
 void sum_over_ranks(int size, std::int64_t n, At&& at, Store&& store) {
   constexpr std::int64_t kBlock = 512;

@@ -39,14 +39,14 @@ namespace {
 using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
 using Buffer = ::gloo::transport::UnboundBuffer;
 
-/// Of one wait. A rank may compute or write files for hours before it comes.
+/// Time limit of one wait. A rank may compute or write files for hours before it calls the operation.
 constexpr std::chrono::hours kForEver{24 * 365};
-/// gloo takes five times as long to connect two ranks, both of which are there.
+/// Time limit to connect. gloo takes five times as long for two ranks that are both there.
 constexpr std::chrono::seconds kConnect{6};
 constexpr double kToLearnWhoS = 2;
 
-/// gloo writes to sockets with a plain write(): in a thread that has this, a broken connection is an error, not the end
-/// of the process, whatever the program does about SIGPIPE.
+/// Blocks SIGPIPE in this thread. gloo writes to sockets with a plain write(): a broken connection is then an error and
+/// does not end the process, whatever the program does about SIGPIPE.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -76,7 +76,7 @@ class NoSigpipe {
 
 using ExchangeAddresses = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// gloo's context with a connection between each two ranks. gloo's own way to it goes through a key-value store.
+/// gloo's context with a connection between each two ranks. gloo's own class connects through a key-value store.
 class Mesh final : public ::gloo::Context {
  public:
   /// Collective. `exchange` returns every rank's text, in rank order.
@@ -85,7 +85,7 @@ class Mesh final : public ::gloo::Context {
     device_ = device;
     transportContext_ = device_->createContext(rank, size);
     transportContext_->setTimeout(kConnect);
-    std::string mine;  // the addresses at which each other rank connects, of equal size
+    std::string mine;  // addresses at which each other rank connects, all of one length
     for (int r = 0; r < size; ++r) {
       if (r != rank) {
         const std::vector<char> address = transportContext_->createPair(r)->address().bytes();
@@ -110,8 +110,8 @@ class Mesh final : public ::gloo::Context {
   std::size_t address_bytes_ = 0;
 };
 
-/// What travels, in the upper bits of gloo's slots. A slot also holds size and type, so that ranks that call different
-/// operations wait for each other instead of taking each other's bytes.
+/// Kind of a message, in the upper bits of gloo's slots. A slot also holds size and type, so that ranks that call
+/// different operations wait for each other instead of receiving each other's bytes.
 enum class Kind : std::uint64_t {
   reduce = 1,
   gather_sums,
@@ -120,7 +120,7 @@ enum class Kind : std::uint64_t {
   broadcast,
   barrier,
   message_head,
-  message_verdict,
+  message_result,
   message,
 };
 
@@ -139,7 +139,7 @@ class Link {
     if (size > 1) {
       mesh_ = std::make_shared<Mesh>(rank, size, device_, exchange);
     }
-    key_ = rendezvous_->when_lost([this] { break_off(); });
+    key_ = rendezvous_->when_lost([this] { abort_waits(); });
   }
   ~Link() { rendezvous_->forget(key_); }
   Link(const Link&) = delete;
@@ -152,8 +152,8 @@ class Link {
   [[nodiscard]] const std::shared_ptr<Rendezvous>& rendezvous() const { return rendezvous_; }
   [[nodiscard]] const GlooDevice& device() const { return device_; }
 
-  /// A range of memory for gloo. When a rank is lost, waits for it end; gloo alone would wait on when the connection
-  /// breaks in the middle of a message.
+  /// Registers a range of memory with gloo. When a rank is lost, waits for this range end; without this, gloo would
+  /// wait on when the connection breaks in the middle of a message.
   [[nodiscard]] std::unique_ptr<Buffer> open(void* data, std::size_t bytes) {
     std::unique_ptr<Buffer> buffer = mesh_->createUnboundBuffer(data, bytes);
     const std::lock_guard lock(mutex_);
@@ -166,25 +166,25 @@ class Link {
     std::erase(open_, buffer);
   }
 
-  /// Runs what communicates; what gloo throws becomes a PeerError.
+  /// Runs `call`, which communicates; an exception of gloo becomes a PeerError.
   template <class Call>
   void guard(std::string_view op, const Call& call) {
     try {
       const NoSigpipe no_sigpipe;
       call(*this);
-    } catch (const ShapeError&) {  // of a message; nothing is under way
+    } catch (const ShapeError&) {  // the sizes of a message differ; no operation is under way
       throw;
     } catch (const std::bad_alloc&) {
-      break_off();
+      abort_waits();
       throw;
     } catch (const std::exception& e) {
-      break_off();
+      abort_waits();
       const std::string who = rendezvous_->why_lost(kToLearnWhoS);
       throw PeerError(concat(op, ": ", who.empty() ? e.what() : who));
     }
   }
 
-  /// guard() for an operation, which counts.
+  /// guard() for an operation, which is then counted.
   template <class Call>
   void perform(std::string_view op, std::size_t bytes, const Call& call) {
     guard(op, call);
@@ -196,7 +196,7 @@ class Link {
     return {.calls = calls_.load(std::memory_order_relaxed), .bytes = bytes_.load(std::memory_order_relaxed)};
   }
 
-  /// At least so many bytes that stay until the next call.
+  /// Returns at least `bytes` bytes that stay until the next call.
   [[nodiscard]] std::byte* scratch(std::size_t bytes) {
     if (scratch_.size() < bytes) {
       scratch_.resize(bytes);
@@ -205,7 +205,7 @@ class Link {
   }
 
  private:
-  void break_off() noexcept {
+  void abort_waits() noexcept {
     const std::lock_guard lock(mutex_);
     broken_ = true;
     for (Buffer* buffer : open_) {
@@ -219,16 +219,16 @@ class Link {
   std::shared_ptr<Mesh> mesh_;  ///< nullptr: one rank
   std::vector<std::byte> scratch_;
   std::mutex mutex_;
-  std::vector<Buffer*> open_;  ///< under the mutex
-  bool broken_ = false;        ///< under the mutex
+  std::vector<Buffer*> open_;  ///< guarded by mutex_
+  bool broken_ = false;        ///< guarded by mutex_
   std::uint64_t key_ = 0;
-  // Operations of a communicator never run at the same time, so one thread writes; others may read.
+  // Operations of a communicator never run at the same time, so one thread writes; other threads may read.
   std::atomic<std::int64_t> calls_ = 0;
   std::atomic<std::int64_t> bytes_ = 0;
 };
 
-/// Memory whose parts travel. Counts what is under way; the destructor waits for nothing, and gloo does not touch the
-/// memory after it.
+/// Memory whose parts are sent or received. Counts the operations under way. The destructor waits for none of them;
+/// gloo does not touch the memory after it.
 class Transfer {
  public:
   Transfer(Link& link, void* data, std::size_t bytes) : link_(link), buffer_(link.open(data, bytes)) {}
@@ -244,7 +244,7 @@ class Transfer {
     buffer_->recv(from, slot, static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
     ++recvs_;
   }
-  /// Until so many of the receives are complete; those of one rank complete in order.
+  /// Waits until `count` of the receives are complete; the receives from one rank complete in order.
   void wait_received(std::int64_t count) {
     for (; count > 0; --count, --recvs_) {
       require<PeerError>(buffer_->waitRecv(kForEver), "a rank was lost");
@@ -281,7 +281,7 @@ struct Range {
   [[nodiscard]] std::int64_t count() const { return end - begin; }
 };
 
-/// Calls f(begin, end) for the blocks of a range: their number does not depend on the rank.
+/// Calls f(begin, end) for the blocks of a range; the number of blocks does not depend on the rank.
 template <class F>
 void for_blocks(const Range& range, std::int64_t block, F&& f) {
   for (std::int64_t i = range.begin; i < range.end; i += block) {
@@ -289,15 +289,15 @@ void for_blocks(const Range& range, std::int64_t block, F&& f) {
   }
 }
 
-/// Each rank sums its own part of `data` over the ranks and passes the sums on by blocks, `store(begin, sums, count)`,
-/// in elements of its part. The other parts travel to their ranks. `store` may write to the own part.
+/// Each rank sums its own part of `data` over the ranks, and sends the other parts to their ranks. The sums are passed
+/// in blocks to `store(begin, sums, count)`, with `begin` counted in its part; `store` may write to that part.
 template <class T, class Store>
 void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Range>& parts, std::uint64_t slot,
                   Store&& store) {
   constexpr std::int64_t kWidth = sizeof(T);
   const int me = link.rank;
   const int others = link.size - 1;
-  // Many ranks share the memory of few.
+  // Beyond 16 ranks the blocks shrink, which bounds the scratch memory.
   const std::int64_t block =
       std::max<std::int64_t>(1, std::min(link.pieces.block_bytes, 16 * link.pieces.block_bytes / link.size) / kWidth);
   for (int i = 1; i < link.size; ++i) {
@@ -306,7 +306,7 @@ void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Ran
       data.send(r, slot, begin * kWidth, (end - begin) * kWidth);
     });
   }
-  // Two blocks of every other rank: one arrives while the other is summed.
+  // Room for two blocks from every other rank: one block arrives while the other is summed.
   const Range mine = parts[static_cast<std::size_t>(me)];
   const std::int64_t room = std::min(block, std::max<std::int64_t>(mine.count(), 1)) * kWidth;
   std::byte* memory = link.scratch(static_cast<std::size_t>(2 * others * room));
@@ -362,7 +362,8 @@ void all_reduce(Link& link, const TensorView& data) {
       const std::int64_t block = std::max<std::int64_t>(1, link.pieces.block_bytes / kWidth);
       const std::uint64_t sums = slot_of(Kind::gather_sums, data.dtype, n);
       Transfer moved(link, elements, static_cast<std::size_t>(n * kWidth));
-      // A rank sends the sums of its part when it has what is in their place here.
+      // Another rank sends the sums of its part only after it has received this rank's elements of it: their place is
+      // free.
       for (int r = 0; r < link.size; ++r) {
         for_blocks(
             r == link.rank ? Range{} : parts[static_cast<std::size_t>(r)], block,
@@ -448,12 +449,12 @@ void all_to_all(Link& link, const TensorView& in, const TensorView& out) {
   sent.wait_all();
 }
 
-/// Down a binomial tree, handed on by blocks.
+/// Sends down a binomial tree; each rank forwards block by block.
 void broadcast(Link& link, const TensorView& data, int root) {
   if (link.size == 1) {
     return;
   }
-  const int place = (link.rank - root + link.size) % link.size;  // in the tree, whose root is 0
+  const int place = (link.rank - root + link.size) % link.size;  // in the tree, whose root is at place 0
   const auto rank_at = [&](int p) { return (p + root) % link.size; };
   const int parent = place & (place - 1);
   std::vector<int> children;
@@ -481,7 +482,7 @@ void broadcast(Link& link, const TensorView& data, int root) {
   });
 }
 
-/// In round k a rank hears from the one 2^k before it, and so of 2^(k+1) ranks (Hensgen, Finkel and Manber 1988).
+/// In round k a rank hears from the rank 2^k before it, and so of 2^(k+1) ranks (Hensgen, Finkel and Manber 1988).
 void barrier(Link& link) {
   if (link.size == 1) {
     return;
@@ -495,7 +496,7 @@ void barrier(Link& link) {
   }
 }
 
-/// What a sender says before its message. The receiver answers whether it expects that.
+/// Count and type that a sender sends before its message. The receiver answers whether it expects them.
 struct MessageHead {
   std::int64_t count = 0;
   std::int64_t dtype = 0;
@@ -519,7 +520,7 @@ T recv_value(Link& link, int from, Kind kind) {
 
 void send(Link& link, const TensorView& data, int to) {
   send_value(link, to, Kind::message_head, MessageHead{data.numel(), static_cast<std::int64_t>(data.dtype)});
-  const bool expected = recv_value<std::int64_t>(link, to, Kind::message_verdict) == 1;
+  const bool expected = recv_value<std::int64_t>(link, to, Kind::message_result) == 1;
   require<ShapeError>(expected, "send: rank ", to, " does not expect ", data.numel(), " x ", data.dtype);
   Transfer moved(link, data.data, data.bytes());
   moved.send(to, slot_of(Kind::message, data.dtype, data.numel()), 0, static_cast<std::int64_t>(data.bytes()));
@@ -529,7 +530,7 @@ void send(Link& link, const TensorView& data, int to) {
 void recv(Link& link, const TensorView& data, int from) {
   const auto head = recv_value<MessageHead>(link, from, Kind::message_head);
   const bool expected = head.count == data.numel() && head.dtype == static_cast<std::int64_t>(data.dtype);
-  send_value(link, from, Kind::message_verdict, std::int64_t{expected ? 1 : 0});
+  send_value(link, from, Kind::message_result, std::int64_t{expected ? 1 : 0});
   require<ShapeError>(expected, "recv: rank ", from, " sent ", head.count, " x ", static_cast<DType>(head.dtype),
                       ", expected ", data.numel(), " x ", data.dtype);
   Transfer moved(link, data.data, data.bytes());
@@ -552,7 +553,7 @@ class GlooCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    // In place: a rank writes the part of its `in` that does not travel.
+    // In place: a rank writes the part of `in` that it does not send.
     detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "reduce_scatter", in.bytes(), [in, out](Link& link) { comm::reduce_scatter(link, in, out); });
   }
@@ -592,7 +593,7 @@ class GlooCommunicator final : public Communicator {
 
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override {
     require<UsageError>(color >= 0, "split: color is ", color, ", expected 0 or more");
-    // Every rank's color and key, then every rank's addresses, which are at most as many as there are ranks.
+    // Gathers every rank's color and key, then every rank's addresses, padded to the length for a group of all ranks.
     std::vector<int> group;
     std::shared_ptr<Link> child;
     link_->guard("split", [&](Link& link) {
@@ -632,10 +633,10 @@ class GlooCommunicator final : public Communicator {
       } catch (...) {
         failure = std::current_exception();
       }
-      if (!exchanged) {  // a group of one, or a failure before: the others exchange theirs
+      if (!exchanged) {  // a group of one, or a failure before the exchange: the other ranks exchange theirs
         static_cast<void>(exchange(""));
       }
-      // As for the whole communicator: none goes on, and could close its ends, while another still connects.
+      // As in make_gloo_communicator(): no rank goes on, and could close its connections, while another still connects.
       const std::string failed = gather_bytes(link, failure != nullptr ? "1" : "0");
       if (failure != nullptr) {
         std::rethrow_exception(failure);
@@ -670,11 +671,11 @@ class GlooCommunicator final : public Communicator {
   std::shared_ptr<Link> link_;
 };
 
-/// Collective. The device is bound to the address that reaches the other ranks; its thread moves the bytes.
+/// Makes a device bound to the address that reaches the other ranks; its thread moves the bytes. Collective.
 GlooDevice make_device(Rendezvous& rendezvous) {
   std::vector<std::string> addresses = rendezvous.all_gather(rendezvous.address());
   for (std::string& address : addresses) {
-    // Of a rank on rank 0's host, which ranks of other hosts reach at rank 0's address.
+    // A rank on rank 0's host may know only its loopback address; ranks of other hosts reach it at rank 0's address.
     address = detail::is_loopback(address) ? addresses[0] : address;
   }
   const auto is_v6 = [](const std::string& address) { return address.find(':') != std::string::npos; };
@@ -688,12 +689,12 @@ GlooDevice make_device(Rendezvous& rendezvous) {
       ::gloo::transport::tcp::attr(addresses[static_cast<std::size_t>(rendezvous.rank())].c_str()));
 }
 
-/// What a text to all ranks begins with: it holds what is expected, or why this rank has failed.
+/// First character of a text to all ranks: a text that they expect, or the reason why this rank has failed.
 constexpr char kWell = '+';
 constexpr char kFailed = '-';
 
-/// Collective. Every rank's text without its first character, in rank order; the same CollectiveError<RendezvousError>
-/// on all ranks when one has failed.
+/// Returns every rank's text without its first character, in rank order. Collective; throws the same
+/// CollectiveError<RendezvousError> on all ranks when one has failed.
 std::vector<std::string> all_or_none(Rendezvous& rendezvous, const std::string& mine) {
   std::vector<std::string> all = rendezvous.all_gather(mine);
   for (const std::string& of_rank : all) {
@@ -714,8 +715,9 @@ std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous>
                       pieces.block_bytes, " and segments of ", pieces.segment_bytes, " bytes, expected at least 8");
   const int rank = rendezvous->rank();
   const int size = rendezvous->size();
-  // The ranks exchange their addresses, and then whether they have connected. In either, one that has failed says why
-  // instead, and all fail with that; nobody goes on before all have connected, as it could close its ends meanwhile.
+  // The ranks exchange their addresses, then whether they have connected. In both exchanges a rank that has failed
+  // sends the reason, and all fail with it. No rank goes on before all have connected, as it could close its
+  // connections meanwhile.
   const auto exchange = [&](const std::string& mine) { return all_or_none(*rendezvous, kWell + mine); };
   try {
     const NoSigpipe no_sigpipe;

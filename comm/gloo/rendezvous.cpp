@@ -13,7 +13,7 @@ namespace {
 
 using detail::rendezvous::Kind;
 
-constexpr std::chrono::seconds kTold{2};  ///< for others to be told of an abort
+constexpr std::chrono::seconds kTold{2};  ///< time until the other ranks are told of an abort
 
 const RendezvousOptions& checked(const RendezvousOptions& o) {
   require<UsageError>(o.size >= 1 && o.rank >= 0 && o.rank < o.size, "rendezvous: rank ", o.rank, " of ", o.size,
@@ -58,7 +58,7 @@ std::vector<std::string> Rendezvous::all_gather(const std::string& text) {
   if (size() == 1) {
     return {text};
   }
-  meeting_->say(Kind::gather, text, 0);
+  meeting_->send_to_rank_0(Kind::gather, text, 0);
   std::unique_lock lock(meeting_->mutex);
   meeting_->changed.wait(lock, [&] { return meeting_->answer || !meeting_->lost.empty(); });
   require<PeerError>(meeting_->answer.has_value(), meeting_->lost);
@@ -91,7 +91,7 @@ void Rendezvous::finish() {
   if (size() == 1) {
     return;
   }
-  meeting_->say(Kind::bye, {}, 0);
+  meeting_->send_to_rank_0(Kind::shutdown, {}, 0);
   std::unique_lock lock(meeting_->mutex);
   meeting_->changed.wait(lock, [&] { return meeting_->ended || !meeting_->lost.empty(); });
   require<PeerError>(meeting_->ended, meeting_->lost);
@@ -102,11 +102,11 @@ void Rendezvous::abort(int code) noexcept {
     return;
   }
   try {
-    meeting_->say(Kind::abort, {}, code);
+    meeting_->send_to_rank_0(Kind::abort, {}, code);
     std::unique_lock lock(meeting_->mutex);
-    // A rank 0 that has ended tells nobody, but all have noticed that.
+    // A rank 0 that has ended tells nobody, but all ranks have noticed its end.
     meeting_->changed.wait_for(lock, kTold, [&] { return meeting_->aborted || meeting_->ended; });
-  } catch (...) {  // the process ends, which the others notice
+  } catch (...) {  // the process ends, and the others notice this
   }
 }
 

@@ -19,54 +19,54 @@ namespace lockstep::comm {
 
 class BucketSum;
 
-/// In which order the gradients of the ranks are added.
+/// Order in which the gradients of the ranks are added.
 enum class SumOrder : unsigned char {
-  library,  ///< that of the communicator's all-reduce or reduce-scatter: it depends on ranks, sizes, and the library
-  ranks,    ///< rank 0, 1, 2, ..., for every element: the same bits whatever the buckets are. An all-to-all, a sum in
-            ///< f64 (on a GPU f32, in runs of 8 ranks; kernels/reduce.hpp) and an all-gather take the place of the
-            ///< all-reduce; memory for the largest bucket
-  tree      ///< as `ranks`, but neighbours in pairs, then pairs of pairs, ..., in the type of the arena: the upper part
-            ///< of a GradientTree. An odd one out waits for the next round. One rank sends nothing
+  library,  ///< the order of the communicator's all-reduce or reduce-scatter, which depends on ranks, sizes and library
+  ranks,    ///< rank 0, 1, 2, ... for every element: the buckets do not change the bits. The all-reduce becomes an
+          ///< all-to-all, a sum in f64 (on a GPU f32, in runs of 8 ranks; kernels/reduce.hpp) and an all-gather; takes
+          ///< memory for the largest bucket
+  tree  ///< like `ranks`, but in the type of the arena, neighbours in pairs, then pairs of pairs, ...: the upper part
+        ///< of a GradientTree. An odd rank waits for the next round. With one rank nothing is sent
 };
 
-/// How a program asks for the sums of its gradients (make_bucket_sum.hpp).
+/// A program's choice of the sums of its gradients (make_bucket_sum.hpp).
 struct SumOptions {
-  /// The type in which gradients are sent and added. f32: as the arena is. bf16 or f16 (the arena is then f32):
-  /// elements are rounded to this type before the all-reduce, and so is each addition (with SumOrder::ranks, each sum
-  /// once); every rank gets the same bits. This halves the bytes and costs one pass before and one after. f16 ends at
-  /// 65504: sums that may exceed it need a loss scale.
+  /// Type in which gradients are sent and added. f32: the type of the arena. bf16 or f16 (for an arena of f32):
+  /// elements are rounded to this type before the all-reduce, and each addition is rounded too (with SumOrder::ranks,
+  /// only each sum); every rank gets the same bits. This halves the bytes and costs one pass before and one after. The
+  /// largest f16 number is 65504: sums that may exceed it need a loss scale.
   DType dtype = DType::f32;
   SumOrder order = SumOrder::library;
-  std::string compress{};             ///< the name of a sum of its own, with an argument ("NAME:4"); empty: none
-  std::shared_ptr<BucketSum> hook{};  ///< a sum of the program's own; this rank's alone, for one reducer at a time
+  std::string compress{};             ///< name of a compressing sum, with an argument ("NAME:4"); empty: none
+  std::shared_ptr<BucketSum> hook{};  ///< the program's own sum; each rank has its own, for one reducer at a time
 };
 
-/// What a step does with its gradients besides, as far as a way to sum them may not fit.
+/// Properties of a step that a sum may not support.
 struct SumUse {
   bool divided = false;        ///< each rank gets the sums of its own shards (ReducerOptions::shards)
   bool virtual_ranks = false;  ///< a rank has added the gradients of several virtual ranks in pairs
   bool loss_scale = false;     ///< gradients are multiplied by a loss scale
 };
 
-/// The fields that a way to sum may not fit: `hook`, `order` and `dtype` of SumOptions, the others of the step.
+/// Fields that a sum may not support: `hook`, `order` and `dtype` of SumOptions, and the fields of the step.
 enum class SumField : unsigned char { hook, order, dtype, strategy, virtual_ranks, loss_scale };
 struct Misfit {
   SumField field = SumField::hook;
   std::string reason{};  ///< may be empty
 };
 
-/// A tensor that a sum keeps from step to step, in memory of the program, which saves it: one dimension, of the type
-/// and on the device of the gradients.
+/// A tensor that a sum keeps from step to step. The program owns the memory and saves it. The tensor has one dimension,
+/// and the type and the device of the gradients.
 struct SumState {
-  std::string name;           ///< "error"; a checkpoint names the tensor by it
-  std::int64_t elements = 0;  ///< not used with of_gradients
-  /// The layout is that of the gradients. Each rank has its own, and only the sum over the ranks counts: a run that
-  /// goes on with other ranks may divide the sum as it likes, and one whose checkpoint lacks the tensor begins with 0.
-  /// false: equal on all ranks.
+  std::string name;           ///< name of the tensor in a checkpoint: "error"
+  std::int64_t elements = 0;  ///< ignored with of_gradients
+  /// true: the tensor has the layout of the gradients and differs between ranks, and only its sum over the ranks
+  /// counts. A run that continues with another number of ranks may divide the sum in any way; a run whose checkpoint
+  /// lacks the tensor begins with 0. false: the tensor is equal on all ranks.
   bool of_gradients = false;
 };
 
-/// Where a BucketSum works: the buckets of a reducer and its communication stream.
+/// Data that a BucketSum works on: the buckets of a reducer and its communication stream.
 class SumPlace {
  public:
   SumPlace(Communicator& ranks, Stream& communication, std::span<const GradientRange> gradient_ranges,
@@ -82,14 +82,14 @@ class SumPlace {
   Stream& stream;
   std::span<const GradientRange> ranges;
   std::span<const Bucket> buckets;
-  std::vector<Shards> shards;  ///< of each bucket, in elements of the bucket: which part a rank may add
-  bool divided;                ///< a rank gets the sums of its own part and of the rest; false: all sums
+  std::vector<Shards> shards;  ///< parts of each bucket that a rank may add, in elements of the bucket
+  bool divided;                ///< true: a rank gets only the sums of its own part and of the rest; false: all sums
   TensorView gradients;        ///< the arena (n); reduce() gets elements [bucket.begin, bucket.end)
-  /// Computes on the stream; lives as long as the reducer. The first call makes it, so prepare() must call. DeviceError
-  /// when the gradients are not on the stream's device.
+  /// Returns the context that computes on the stream. It lives as long as the reducer. The first call makes it, so
+  /// prepare() must call this function. DeviceError when the gradients are not on the stream's device.
   [[nodiscard]] Context& context();
 
-  /// This rank's part of a tensor of a bucket, the parts of all ranks, and the rest.
+  /// Return this rank's part of a bucket's tensor, the parts of all ranks, and the rest.
   [[nodiscard]] TensorView own(int bucket, const TensorView& of) const;
   [[nodiscard]] TensorView parts(int bucket, const TensorView& of) const;
   [[nodiscard]] TensorView rest(int bucket, const TensorView& of) const;
@@ -100,8 +100,8 @@ class SumPlace {
 };
 
 /// A way to sum the gradients of a bucket over the ranks: all-reduce, sums in an order, compression, a hook of the
-/// program. A GradientReducer decides when, and calls it for one bucket after the other, on all ranks in the same
-/// order. Each rank has its own, for one reducer at a time.
+/// program. A GradientReducer calls the sum for one bucket after the other, on all ranks in the same order. Each rank
+/// has its own object, for one reducer at a time.
 class BucketSum {
  public:
   BucketSum() = default;
@@ -109,42 +109,43 @@ class BucketSum {
   BucketSum& operator=(const BucketSum&) = delete;
   virtual ~BucketSum() = default;
 
-  /// One line: it stands in errors, in the header of a program and in the identity of a run, so it holds the numbers
-  /// that decide what the sum does ("own scale 2"). Empty: SumOptions::dtype and order say everything.
+  /// Returns one line for errors, the header of a program and the identity of a run. It contains the numbers that
+  /// decide what the sum does ("own scale 2"). Empty: SumOptions::dtype and order say everything.
   [[nodiscard]] virtual std::string name() const = 0;
-  /// The first field that the sum does not go with. A sum of its own goes with none but the loss scale.
+  /// Returns the first field that the sum does not support. The default supports only the loss scale.
   [[nodiscard]] virtual std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const;
-  /// Whether it takes SumPlace::divided.
+  /// True when the sum supports SumPlace::divided.
   [[nodiscard]] virtual bool divides() const { return false; }
 
-  /// What the sum keeps from step to step; checkpoints hold these tensors only.
+  /// Returns the tensors that the sum keeps from step to step; checkpoints hold only these.
   [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> /*ranges*/) const { return {}; }
-  /// The memory of state(), in its order, before prepare(); it outlives the sum.
+  /// Receives the memory of state(), in its order, before prepare(); the memory outlives the sum.
   virtual void keep_in(std::span<const TensorView> state);
-  /// Begins anew: sets the tensors of state(), which are 0. Waits for the context's stream. After prepare().
+  /// Sets the tensors of state(), which are 0, to their values at the start of a run. Called after prepare(). Waits for
+  /// the context's stream.
   virtual void initialise(Context& context);
 
-  /// Called once, by the reducer's constructor, which may fail on one rank alone. Here a sum allocates and plans.
+  /// Called once, by the reducer's constructor; may fail on one rank alone. A sum allocates and plans here.
   virtual void prepare(SumPlace& place);
-  /// Called once, by the reducer's destructor, when the stream has passed all work: the context goes, and what the sum
-  /// has made with it has to go before.
+  /// Called once, by the reducer's destructor, when the stream has passed all work. The context is destroyed
+  /// afterwards, so the sum must first destroy the objects that it has made with the context.
   virtual void release() noexcept {}
-  /// Enqueues on the stream what turns this rank's gradients of bucket `bucket` (1-D, contiguous, of the type of the
-  /// arena) into what the update gets, in place: their sum over the ranks, or something near it, the same bits on every
-  /// rank. It can change no size. The ranks' calls of the communicator must match, and nothing may allocate or wait. An
-  /// exception ends the step on this rank with name() and the bucket in front of its text; the others then wait for
-  /// this rank as after any rank that fails. Work that is enqueued reports at the stream's next use.
+  /// Enqueues on the stream the work that replaces this rank's gradients of bucket `bucket` (1-D, contiguous, in the
+  /// arena's type) by the gradients for the update, in place: their sum over the ranks, or an approximation with the
+  /// same bits on every rank. The ranks' calls of the communicator must match; nothing may allocate or wait. An
+  /// exception ends the step on this rank; name() and the bucket precede its text. The other ranks then wait for this
+  /// rank, as after any rank that fails. An error in enqueued work is thrown at the stream's next use.
   virtual void reduce(SumPlace& place, int bucket, const TensorView& gradients) = 0;
-  /// Bytes that reduce() hands to the communicator for a bucket; negative: the sum does not say.
+  /// Returns the bytes that reduce() passes to the communicator for a bucket; negative: unknown.
   [[nodiscard]] virtual std::int64_t sent_bytes(int /*bucket*/) const { return -1; }
-  /// The type that is sent, of gradients of that type.
+  /// Returns the type that is sent, for gradients of type `gradients`.
   [[nodiscard]] virtual DType sent_as(DType gradients) const { return gradients; }
-  /// Whether a Graph may capture reduce() and launch it again: it then decides nothing on the host.
+  /// True when a Graph may capture reduce() and launch it again: reduce() then decides nothing on the host.
   [[nodiscard]] virtual bool can_be_captured() const { return false; }
-  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< of its own memory, without state()
+  [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of its own memory, without state()
 };
 
-/// A hook of your own from a function: the whole of the contract is that of BucketSum::reduce().
+/// Makes a hook from a function, which must do what BucketSum::reduce() requires.
 ///
 ///   comm::make_gradient_hook("own", [](const TensorView& gradients, Stream& stream, comm::Communicator& ranks) {
 ///     ranks.all_reduce(stream, gradients);

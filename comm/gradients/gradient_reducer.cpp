@@ -16,9 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Seconds between two points of a stream, summed over steps. Host streams read the clock in enqueued work; CUDA
-/// streams record event pairs, which are read some steps later without waiting. A pair that is still under way when
-/// its turn comes again is dropped.
+/// Measures seconds between two points of a stream, summed over steps. Host streams read the clock in enqueued work.
+/// CUDA streams record event pairs, which are read some steps later without waiting. A pair that is still under way
+/// when its turn comes again is dropped.
 class Stopwatch {
  public:
   explicit Stopwatch(const Device& device) : on_host_(device == Device::cpu()) {
@@ -98,14 +98,14 @@ struct BucketState {
 
   Bucket bucket;
   TensorView data;  ///< (end - begin), this bucket's part of the arena
-  Event ready;      ///< R: the last write of the bucket, on the compute stream
-  Event done;       ///< D: the end of its sum or of its gather, on the communication stream
+  Event ready;      ///< R: recorded after the last write of the bucket, on the compute stream
+  Event done;       ///< D: recorded after its sum or its gather, on the communication stream
   Stopwatch time;
   Stopwatch gather_time;
-  Stopwatch waited;    ///< of the compute stream, for `done`
-  int writes = 0;      ///< per step
-  int pending = 0;     ///< of this step
-  int ready_name = 0;  ///< of the recorder, and the next two
+  Stopwatch waited;    ///< time that the compute stream waits for `done`
+  int writes = 0;      ///< writes of its gradients in a step
+  int pending = 0;     ///< writes still missing in this step
+  int ready_name = 0;  ///< the recorder's names of its ready point, sum and gather
   int reduce_name = 0;
   int gather_name = 0;
 };
@@ -117,7 +117,7 @@ struct GradientReducer::Impl {
       : communicator(c),
         compute(compute_stream),
         comm(comm_stream),
-        // A worker or a CUDA stream of its own; anything else makes the caller wait for each bucket.
+        // A worker or a separate CUDA stream overlaps; with any other stream the caller waits for each bucket.
         overlapped(&compute_stream != &comm_stream && !comm_stream.is_inline()),
         gradients(std::move(g)),
         bucket_of(gradients.size()),
@@ -132,24 +132,24 @@ struct GradientReducer::Impl {
   bool overlapped;
   std::vector<GradientRange> gradients;
   std::vector<std::size_t> bucket_of;
-  std::vector<int> pending;  ///< writes that are still to come in this step, per gradient
+  std::vector<int> pending;  ///< missing writes of each gradient in this step
   std::vector<Bucket> buckets;
   std::optional<SumPlace> place;                    ///< refers to gradients and buckets
-  std::shared_ptr<BucketSum> sum;                   ///< prepared
+  std::shared_ptr<BucketSum> sum;                   ///< prepare() has been called
   std::vector<std::unique_ptr<BucketState>> slots;  ///< one per bucket
   Stopwatch waited_for_gather;
-  Event asked;     ///< of sum(): its values are there, on the compute stream
-  Event answered;  ///< their sums are there, on the communication stream
+  Event asked;     ///< sum(): recorded after its values are written, on the compute stream
+  Event answered;  ///< sum(): recorded after the sums are made, on the communication stream
   std::size_t last_gather = 0;
-  bool gathers = false;         ///< gather() was called, and finish_gather() not
+  bool gathers = false;         ///< gather() was called, finish_gather() not yet
   std::size_t next = 0;         ///< the first bucket that has not started
   std::size_t passed = 0;       ///< the first bucket that the compute stream has not waited for
-  BucketState* left = nullptr;  ///< the last bucket that an abandoned step has started, until the compute stream waits
+  BucketState* left = nullptr;  ///< last bucket started by an abandoned step; nullptr: the compute stream has waited
   bool in_step = false;
   bool timed = true;  ///< whether this step is timed; a captured step is not
   std::int64_t steps = 0;
   SpanRecorder* recorder = nullptr;
-  int wait_name = 0;  ///< of the recorder
+  int wait_name = 0;  ///< the recorder's name of a wait
   BucketBreadcrumbs* marks = nullptr;
 
   void check_buckets(const TensorView& arena) const {
@@ -170,7 +170,7 @@ struct GradientReducer::Impl {
                         " gradients, expected ", gradients.size());
   }
 
-  /// Where each bucket is divided, in elements of the bucket.
+  /// Returns the division of each bucket, in elements of the bucket.
   [[nodiscard]] std::vector<Shards> shards_from(const std::vector<Shards>& given) const {
     require<ShapeError>(given.empty() || given.size() == buckets.size(), "gradient reducer: there are shards of ",
                         given.size(), " buckets, expected of ", buckets.size());
@@ -197,14 +197,14 @@ struct GradientReducer::Impl {
                         "gradient reducer: ", given->name().empty() ? "an all-reduce" : "hook " + given->name(),
                         " beside shards, expected gradients that all ranks get");
     try {
-      if (!given->name().empty()) {  // work of its own: on the stream's device
+      if (!given->name().empty()) {  // a hook computes: on the stream's device
         static_cast<void>(place->context());
       }
       given->prepare(*place);
     } catch (...) {
       try {
-        comm.synchronize();  // before the memory that it uses goes
-      } catch (...) {        // the first failure is the one to tell
+        comm.synchronize();  // before release() frees memory that the work uses
+      } catch (...) {        // the first failure is the one to report
       }
       given->release();
       throw;
@@ -216,14 +216,14 @@ struct GradientReducer::Impl {
     const auto where = [&] { return concat("gradient hook ", sum->name(), ", bucket ", next); };
     try {
       sum->reduce(*place, static_cast<int>(next), slot.data);
-    } catch (const PeerError&) {  // not the sum's: it waits for another rank
+    } catch (const PeerError&) {  // the sum has not failed: it waits for another rank
       throw;
     } catch (Error& error) {
       if (!sum->name().empty()) {
         error.annotate(where());
       }
       throw;
-    } catch (const std::exception& error) {  // of the program, whose kinds are not ours
+    } catch (const std::exception& error) {  // an exception of the program, not a lockstep::Error
       if (sum->name().empty()) {
         throw;
       }
@@ -231,7 +231,7 @@ struct GradientReducer::Impl {
     }
   }
 
-  /// Runs `work` on the communication stream behind what the compute stream has enqueued so far. name: of its span.
+  /// Runs `work` on the communication stream after the work that the compute stream has so far. name: the span's name.
   template <class Work>
   void on_comm(Event& before, Event& after, Stopwatch* time, int name, Work&& work) {
     if (&compute != &comm) {
@@ -270,7 +270,7 @@ struct GradientReducer::Impl {
     });
   }
 
-  /// The compute stream waits for work of the communication stream.
+  /// Makes the compute stream wait for work of the communication stream.
   void wait_for(const Event& done, Stopwatch& time) {
     if (&compute == &comm) {
       return;
@@ -286,7 +286,7 @@ struct GradientReducer::Impl {
     }
   }
 
-  /// The compute stream waits for the buckets of this step that have started.
+  /// Makes the compute stream wait for the buckets of this step that have started.
   void wait_for_started() {
     if (passed < next) {
       BucketState& last = *slots[next - 1];  // the communication stream runs in order: this bucket is done last
@@ -438,7 +438,7 @@ void GradientReducer::finish() {
     throw StateError(concat("gradient reducer: not written in this step: ", s.unwritten()));
   }
   s.wait_for_started();
-  s.left = nullptr;  // that bucket was before this step's
+  s.left = nullptr;  // the stream has passed that earlier bucket, too
   s.in_step = false;
   s.steps += s.timed ? 1 : 0;
 }

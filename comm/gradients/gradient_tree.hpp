@@ -17,21 +17,22 @@ namespace lockstep::comm {
 ///            \ /     \ /
 ///             +       +
 ///              \     /
-///               +---+          in the arena, after the last leaf
+///               +---+          the sum of all, in the arena after the last leaf
 ///
-/// Several ranks whose numbers of leaves are equal powers of two, and whose sums SumOrder::tree adds, form one larger
-/// tree: its bits do not depend on how many ranks share the leaves.
+/// SumOrder::tree joins the sums of several ranks, each with the same power of two of leaves, to one larger tree: the
+/// bits do not depend on how many ranks share the leaves.
 class GradientTree {
  public:
-  /// arena: where each leaf's gradients are written, contiguous f32 or f64; it outlives the tree. leaves: a power of
-  /// two (UsageError). Allocates log2(leaves) more arenas.
+  /// arena: memory of each leaf's gradients, contiguous f32 or f64; it outlives the tree. leaves: a power of two
+  /// (UsageError). Allocates log2(leaves) more arenas.
   GradientTree(Context& context, const TensorView& arena, std::int64_t leaves);
-  /// The arena holds the next leaf, written on the context's stream. Enqueues its sums, and then the arena may be
-  /// overwritten. After the last leaf the arena holds the sum of all, and the next call begins anew.
+  /// Adds the next leaf, which the context's stream has written into the arena. Enqueues the sums; afterwards the arena
+  /// may be overwritten. After the last leaf the arena holds the sum of all leaves, and the next call begins a new
+  /// tree.
   void add(Context& context);
-  void restart() { next_ = 0; }  ///< forgets the leaves since the last sum of all
-  [[nodiscard]] std::int64_t arenas() const { return static_cast<std::int64_t>(levels_.size()); }  ///< of its own
-  [[nodiscard]] std::size_t bytes() const { return levels_.size() * arena_.bytes(); }              ///< of these arenas
+  void restart() { next_ = 0; }  ///< forgets the leaves since the last complete sum
+  [[nodiscard]] std::int64_t arenas() const { return static_cast<std::int64_t>(levels_.size()); }  ///< own arenas
+  [[nodiscard]] std::size_t bytes() const { return levels_.size() * arena_.bytes(); }  ///< bytes of the own arenas
 
  private:
   TensorView arena_;

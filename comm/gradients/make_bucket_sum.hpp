@@ -11,22 +11,23 @@
 
 namespace lockstep::comm {
 
-/// The sum that a program asks for: the hook, the one that `compress` names, or what dtype and order choose. UsageError
-/// for a name that is wrong, and for a sum that does not fit the other options or the use, naming both. seed: of what
-/// the sum draws; equal on all ranks.
+/// Makes the sum that the options ask for: the hook, the sum that `compress` names, or the sum of dtype and order.
+/// UsageError for a wrong name, or for a sum that does not support another option or the use; the error names both.
+/// seed: for random numbers of the sum; equal on all ranks.
 [[nodiscard]] std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options = {}, const SumUse& use = {},
                                                          std::uint64_t seed = 1);
-/// The first field that the sum does not go with, for a program that names its own options. UsageError for a name that
-/// is wrong.
+/// Returns the first field that the sum does not support, for a program that prints its own option names. UsageError
+/// for a wrong name.
 [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use);
 
-/// The options that a name stands for: "none" or one of the table in sums/detail/kinds.hpp; empty for others.
+/// Returns the options for a name: "none" or a name of the table in sums/detail/kinds.hpp; empty for other names.
 [[nodiscard]] std::optional<SumOptions> sums_named(std::string_view name);
 [[nodiscard]] std::string expected_sum_names();  ///< the names with the ranges of their arguments, for errors
 [[nodiscard]] std::string sum_names();           ///< "none, bf16, ...", for the help of an option
-[[nodiscard]] std::string sum_names_help();      ///< what they do
+[[nodiscard]] std::string sum_names_help();      ///< help text of all named sums
 
-/// What the identity of a run holds: reduce_dtype, gradient_sums and gradient_hook, where they are not the defaults.
+/// Returns the entries of a run's identity: reduce_dtype unless f32, gradient_sums for SumOrder::ranks, and
+/// gradient_hook.
 [[nodiscard]] std::map<std::string, std::string> sum_texts(const SumOptions& options);
 
 }  // namespace lockstep::comm

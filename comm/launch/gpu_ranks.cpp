@@ -26,10 +26,10 @@ GpuRanks::~GpuRanks() {
   if (std::uncaught_exceptions() == uncaught_) {
     try {
       wait(stream_, drained_, *grad_);
-    } catch (...) {  // the communicator is then aborted, and nothing on the stream waits for another rank
+    } catch (...) {  // the communicator is then aborted, so no work on the stream waits for another rank
     }
   }
-  grad_.reset();  // before the stream, whose destructor waits for what is queued
+  grad_.reset();  // before stream_, whose destructor waits for queued work
 }
 
 }  // namespace lockstep::comm

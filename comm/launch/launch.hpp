@@ -6,41 +6,41 @@
 #include <string>
 #include <string_view>
 
-/// What started this process, and as which of how many ranks, as the environment says (docs/launch.md). Pure functions
-/// of the environment; Session calls them before and after it starts MPI.
+/// Reads from the environment what started this process, its rank and the number of ranks (docs/launch.md). Pure
+/// functions of the environment; Session calls them before and after it starts MPI.
 namespace lockstep::comm {
 
 using Environment = std::map<std::string, std::string, std::less<>>;
 [[nodiscard]] Environment process_environment();
-/// The value of a variable; empty: the variable is not set, or is empty.
+/// Returns the value of a variable; empty when the variable is not set or is empty.
 [[nodiscard]] std::string_view value_of(const Environment& environment, std::string_view name);
 
 enum class LaunchSource : unsigned char { single, slurm, lightning, torchrun, mpi };
 
-/// One start of the ranks of a job that is started again when it breaks (RestartPolicy, comm/launch/self_start.hpp).
+/// One start of the ranks of a job that is started again after a failure (RestartPolicy, comm/launch/self_start.hpp).
 struct Attempt {
-  std::string job{};  ///< the same in every start of a job, and no other job's; empty: this job is not started again
-  int number = 0;     ///< the starts before
-  std::string devices{};  ///< what the ranks take instead of --devices; empty: what it says
-  int seconds = 0;        ///< since the job's first start
+  std::string job{};      ///< same name in every start of a job, unique to the job; empty: no restarts
+  int number = 0;         ///< number of earlier starts
+  std::string devices{};  ///< device request that replaces --devices; empty: --devices
+  int seconds = 0;        ///< time since the job's first start
 };
 
 struct Launch {
   LaunchSource source = LaunchSource::single;
   int rank = 0;
   int size = 1;
-  std::optional<int> local_rank{}, local_size{}, node{}, nodes{};  ///< where the source tells
-  /// The variables that said it: "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4"; or empty.
+  std::optional<int> local_rank{}, local_size{}, node{}, nodes{};  ///< set if the source provides them
+  /// The variables that gave rank and size: "OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=4"; or empty.
   std::string origin{};
   std::string note{};          ///< a remark for the user; or empty
   std::string started_with{};  ///< the launcher's command line, when the program started its ranks itself; or empty
   Attempt attempt{};
-  /// "started by itself: mpirun -np 4 ..", "started by mpirun or mpiexec", "started by srun", "started alone"; then
-  /// "restart 2" and the note.
+  /// Describes the start: "started by itself: mpirun -np 4 ..", "started by mpirun or mpiexec", "started by srun",
+  /// "started alone"; then "restart 2" and the note.
   [[nodiscard]] std::string description() const;
 };
 
-/// Where a rank stands among the ranks of its job.
+/// A rank's numbers among the ranks of its job and of its node.
 struct RankPlace {
   int rank = 0;
   int size = 1;
@@ -50,15 +50,15 @@ struct RankPlace {
   int nodes = 1;
 };
 
-/// The environment variable through which ranks learn that their program started them (comm/launch/self_start.hpp). It
-/// holds Launch::started_with.
+/// Environment variable that tells ranks that their program started them (comm/launch/self_start.hpp). It holds
+/// Launch::started_with.
 inline constexpr const char* kStartedWith = "LOCKSTEP_STARTED_WITH";
 
-/// The environment variable that holds Launch::attempt: "JOB NUMBER DEVICES", "-" for no devices.
+/// Environment variable that holds Launch::attempt: "JOB NUMBER DEVICES SECONDS", "-" for no devices.
 inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 [[nodiscard]] std::string attempt_text(const Attempt& attempt);
 
-/// The first source of this list that gives rank and size:
+/// Returns the launch of the first source of this list that gives rank and size:
 ///   mpi       mpirun or mpiexec: of Open MPI (OMPI_COMM_WORLD_*), MVAPICH (MV2_COMM_WORLD_*), MPICH, Intel MPI (PMI_*)
 ///
 ///   torchrun  RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR and MASTER_PORT, all of them
@@ -73,54 +73,55 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 ///
 ///   single    none of these
 ///
-/// A variable with an empty value counts as not set. UsageError for a LOCKSTEP_ATTEMPT of another form, and, naming the
-/// variables and their values, when a source violates 0 <= rank < size, is incomplete, or disagrees with a second one:
-/// two MPI launchers, or RANK and WORLD_SIZE with MPI or a step. Beside MPI or a step torchrun's variables may be
-/// incomplete, as scripts set them for other programs.
+/// A variable with an empty value counts as not set. UsageError for an invalid LOCKSTEP_ATTEMPT. UsageError, with the
+/// variables and their values, when a source violates 0 <= rank < size, is incomplete, or disagrees with a second
+/// source: two MPI launchers, or RANK and WORLD_SIZE with MPI or a step. With MPI or a step, torchrun's variables may
+/// be incomplete, because scripts set them for other programs.
 [[nodiscard]] Launch detect_launch(const Environment& environment);
 
-/// Whether this is Lightning's form without LOCAL_WORLD_SIZE.
+/// True for Lightning's form without LOCAL_WORLD_SIZE.
 [[nodiscard]] bool lacks_local_size(const Environment& environment) noexcept;
 
-/// How ranks find each other, and exchange host tensors.
+/// Library through which ranks find each other and exchange host tensors.
 enum class Backend : unsigned char { automatic, mpi, gloo };
-/// "auto", "mpi", "gloo"; "nccl" is auto: it connects GPUs over either. UsageError otherwise.
+/// Parses "auto", "mpi" or "gloo"; "nccl" means auto, because NCCL connects GPUs over either. UsageError otherwise.
 [[nodiscard]] Backend parse_backend(std::string_view text);
 
-/// Which backends a build has.
+/// Backends that a build has.
 struct Backends {
   bool mpi = false;
   bool gloo = false;
 };
 
-/// True when the ranks are to meet by gloo's way (meeting_place()), false for MPI or one rank. automatic: gloo for
-/// ranks of torchrun and Lightning, and without MPI wherever MASTER_ADDR and MASTER_PORT are set. UsageError for
+/// True when the ranks meet through gloo (meeting_place()); false for MPI or one rank. automatic: gloo for ranks of
+/// torchrun and Lightning and, in a build without MPI, wherever MASTER_ADDR and MASTER_PORT are set. UsageError for
 /// several ranks and a backend that the build lacks.
 [[nodiscard]] bool meet_by_gloo(const Launch& launch, const Environment& environment, Backend backend,
                                 const Backends& have);
 
-/// Where and how long the ranks wait for each other without MPI.
+/// Address at which the ranks meet without MPI, and how long they wait for each other.
 struct MeetingPlace {
-  std::string host{};  ///< rank 0's
+  std::string host{};  ///< host of rank 0
   int port = 0;
-  std::string origin{};  ///< the variables that say so
+  std::string origin{};  ///< the variables that gave host and port
   std::string job{};     ///< TORCHELASTIC_RUN_ID; or empty
   double timeout_s = 60;
 };
 
-/// Host and port from MASTER_ADDR and MASTER_PORT. torchrun's agent listens at that port itself when
-/// TORCHELASTIC_USE_AGENT_STORE is True, and the ranks take the next one. LOCKSTEP_PORT is another port,
-/// LOCKSTEP_MEET_SECONDS another time. UsageError naming the variable that is missing or no such number.
+/// Reads host and port from MASTER_ADDR and MASTER_PORT. torchrun's agent listens at that port itself when
+/// TORCHELASTIC_USE_AGENT_STORE is True; the ranks then take the next port. LOCKSTEP_PORT replaces the port,
+/// LOCKSTEP_MEET_SECONDS the time. UsageError, with the variable's name, for a missing variable or an invalid number.
 [[nodiscard]] MeetingPlace meeting_place(const Environment& environment);
 
 /// Compares the detected launch with the world that MPI reports (`library`: its name, for the message) and returns the
-/// launch as it is: MPI decides where the environment said nothing. UsageError, with what to do about it (--mpi=pmix
-/// for srun, the right mpirun, a build with MPI or gloo), when the launcher started more ranks than MPI knows of, and
-/// when WORLD_SIZE differs from MPI's size.
+/// real launch: MPI decides where the environment gave nothing. UsageError, with the remedy (--mpi=pmix for srun, the
+/// right mpirun, a build with MPI or gloo), when the launcher started more ranks than MPI knows of, and when WORLD_SIZE
+/// differs from MPI's size.
 [[nodiscard]] Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                                     std::string_view library);
 
-/// This process's rank for messages, also where detect_launch() fails: the first variable that holds one, else -1.
+/// Returns this process's rank for messages, also when detect_launch() fails: the first variable that holds a rank,
+/// else -1.
 [[nodiscard]] int likely_rank(const Environment& environment) noexcept;
 
 }  // namespace lockstep::comm

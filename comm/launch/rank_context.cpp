@@ -16,7 +16,7 @@ RankContext::RankContext(Session& session, const DeviceRequest& devices, const R
     }
   });
   share_ = cpu_share(session);
-  if (share_.sharers > 1 && !on_gpu()) {  // OpenMP would put the threads of all of them on the same places
+  if (share_.sharers > 1 && !on_gpu()) {  // OpenMP would put all sharers' threads on the same places
     lockstep::detail::run_parallel(
         compute_threads(share_, options.threads).count, [](void*, int, int) { leave_place(); }, nullptr);
   }
@@ -40,7 +40,7 @@ RankContext::RankContext(Session& session, const DeviceRequest& devices, const R
 
 void RankContext::resolve_overlap(RankContextOptions::Overlap wanted) {
   using Overlap = RankContextOptions::Overlap;
-  if (session_.size() > 1 && on_gpu()) {  // NCCL's operations are the GPU's work: no thread has to be free for them
+  if (session_.size() > 1 && on_gpu()) {  // NCCL's operations run on the GPU: no thread has to be free for them
     overlaps_ = wanted != Overlap::off;
     overlap_reason_ = overlaps_ ? "on: a stream of the GPU" : "off";
   } else if (session_.size() == 1) {

@@ -15,22 +15,21 @@ namespace lockstep::comm {
 
 struct RankContextOptions {
   enum class Overlap : unsigned char { off, on, automatic };
-  /// Threads of a rank on the host; 0: OMP_NUM_THREADS where it is set, else the rank's part of the processors.
+  /// Threads of a rank on the host; 0: OMP_NUM_THREADS if it is set, else the rank's share of the processors.
   int threads = 0;
-  /// Whether gradients may be reduced while backward computes. automatic: on GPUs, and on a host where a processor is
-  /// free.
+  /// Whether gradients may be reduced while backward computes. automatic: on GPUs, and on a host with a free processor.
   Overlap overlap = Overlap::automatic;
   bool dependent_launches = false;  ///< CudaContextOptions::dependent_launches, with its errors; UsageError on a host
-  bool bind_near_gpu = true;  ///< the calling thread, and those it starts later, run on the processors next to the GPU
+  bool bind_near_gpu = true;        ///< binds the calling thread, and threads it starts later, near the GPU
 };
 
-/// What a program of several ranks needs, in one call: the device of this rank, a context on it, and a communicator for
-/// gradients. By default one rank per GPU on all GPUs, or the CPU where there is none. Owns all of it except the
-/// session, which must outlive it. Destroy graphs that hold operations of grad() first.
+/// Makes the objects of a program of several ranks in one call: the device of this rank, a context on it, and a
+/// communicator for gradients. The default is one rank per GPU on all GPUs, or the CPU if there is no GPU. Owns all of
+/// these; the session must outlive it. First destroy graphs that hold operations of grad().
 class RankContext {
  public:
-  /// Collective. Throws the errors of place_rank() and make_nccl_communicator(), on all ranks, printed once; UsageError
-  /// for Overlap::on where MPI gives this program one thread only.
+  /// Collective. Throws the errors of place_rank() and make_nccl_communicator() on all ranks, printed once; UsageError
+  /// for Overlap::on when MPI gives this program only one thread.
   explicit RankContext(Session& session, const DeviceRequest& devices = {}, const RankContextOptions& options = {});
   RankContext(const RankContext&) = delete;
   RankContext& operator=(const RankContext&) = delete;
@@ -38,7 +37,7 @@ class RankContext {
   [[nodiscard]] Context& context() { return *context_; }
   /// NCCL between GPUs, MPI between hosts; a communicator of one rank when a single rank has a GPU.
   [[nodiscard]] Communicator& grad();
-  [[nodiscard]] Communicator& control() { return session_.control(); }  ///< small host values
+  [[nodiscard]] Communicator& control() { return session_.control(); }  ///< for small host values
   /// The stream for operations of grad(): the context's own stream unless overlaps().
   [[nodiscard]] Stream& communication_stream();
 
@@ -48,7 +47,7 @@ class RankContext {
   [[nodiscard]] const CpuShare& share() const { return share_; }
   [[nodiscard]] int threads() const { return threads_.count; }  ///< compute threads of a rank on the host
   [[nodiscard]] const std::string& threads_from() const { return threads_.from; }  ///< "OMP_NUM_THREADS"
-  /// Why threads run on their processors; empty on the host.
+  /// Reason why threads run on their processors; empty on the host.
   [[nodiscard]] const std::string& binding() const { return binding_; }
   [[nodiscard]] bool overlaps() const { return overlaps_; }
   [[nodiscard]] const std::string& overlap_reason() const { return overlap_reason_; }  ///< "on", "off: one rank", ...
@@ -64,8 +63,8 @@ class RankContext {
   bool overlaps_ = false;
   std::string overlap_reason_;
   std::unique_ptr<Context> context_;
-  std::unique_ptr<Communicator> alone_;  ///< for a single rank on a GPU
-  std::optional<GpuRanks> gpu_ranks_;    ///< for several ranks
+  std::unique_ptr<Communicator> alone_;  ///< communicator of a single rank on a GPU
+  std::optional<GpuRanks> gpu_ranks_;    ///< set for several ranks
 };
 
 }  // namespace lockstep::comm

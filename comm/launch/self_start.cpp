@@ -43,7 +43,7 @@ bool has(const Environment& environment, std::string_view name) {
   return !value_of(environment, name).empty();
 }
 
-/// The number at the end of the variable's value ("4", "a100:4"), or 0.
+/// Returns the number at the end of the variable's value ("4", "a100:4"), or 0.
 int count_in(const Environment& environment, std::string_view name) {
   const std::string_view text = value_of(environment, name);
   const std::size_t colon = text.rfind(':');
@@ -51,7 +51,7 @@ int count_in(const Environment& environment, std::string_view name) {
   return std::max(number_in<int>(digits).value_or(0), 0);
 }
 
-/// Ranks of one node; 0: the request does not say.
+/// Returns the number of ranks on one node; 0: the request does not say.
 int ranks_of_node(const DeviceRequest& request, const Environment& environment, const StartSite& site) {
   const DeviceRequest::Form& form = request.form();
   if (const auto* host = std::get_if<DeviceRequest::Host>(&form)) {
@@ -64,7 +64,7 @@ int ranks_of_node(const DeviceRequest& request, const Environment& environment, 
     return static_cast<int>(list->named.size());
   }
   if (const auto* usable = std::get_if<DeviceRequest::Usable>(&form)) {
-    return std::max(0, usable->count);  // count < 0: only the search of the ranks tells how many are usable
+    return std::max(0, usable->count);  // count < 0: only the ranks' search finds how many are usable
   }
   for (const char* name : {"SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE"}) {
     if (const int count = count_in(environment, name); count > 0) {
@@ -100,11 +100,11 @@ SelfStart srun(const RanksRequest& request, const Environment& environment, int 
     start.arguments.emplace_back("--mpi=pmix");
   }
   if (nodes > 1 && !has(environment, "SLURM_PMIX_FENCE")) {
-    start.variables["SLURM_PMIX_FENCE"] = "ring";  // its tree and Open MPI 4 crash now and then (docs/launch.md)
+    start.variables["SLURM_PMIX_FENCE"] = "ring";  // with the default, Open MPI 4 crashes now and then (docs/launch.md)
   }
   const int processors = count_in(environment, "SLURM_CPUS_ON_NODE");
   if (const int each = count_in(environment, "SLURM_CPUS_PER_TASK"); each > 0) {
-    // srun does not inherit it by itself. The job may have been made for fewer tasks than there are ranks now.
+    // srun does not inherit the variable. The job may have been made for fewer tasks than there are ranks now.
     const int share = processors > 0 ? std::min(each, std::max(1, processors / ranks)) : each;
     start.arguments.push_back(concat("--cpus-per-task=", share));
   } else {
@@ -117,7 +117,7 @@ SelfStart srun(const RanksRequest& request, const Environment& environment, int 
     start.arguments.emplace_back("--overcommit");
     add_note(start, concat("--overcommit for ", ranks, " ranks on ", processors, " processors of a node"));
   }
-  start.arguments.emplace_back("--wait=60");  // srun ends the other ranks this many seconds after the first one
+  start.arguments.emplace_back("--wait=60");  // seconds after which srun ends the other ranks when the first has ended
   return start;
 }
 
@@ -138,8 +138,8 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
   }
   if (here) {
     if (!has(environment, "OMPI_MCA_plm")) {
-      // Nothing is started elsewhere: Open MPI 4 looks for no ssh. Version 5 needs no ssh here; it ignores the
-      // variable, but complains of the option.
+      // Nothing is started elsewhere, so Open MPI 4 need not search for ssh. Version 5 needs no ssh here; it ignores
+      // the variable, but complains about the option.
       start.variables["OMPI_MCA_plm"] = "isolated";
     }
     arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, 1))});
@@ -147,7 +147,7 @@ SelfStart mpirun(const RanksRequest& request, const Environment& environment, co
     if (!request.hostfile.empty()) {
       arguments.insert(arguments.end(), {"--hostfile", request.hostfile});
     }
-    if (request.nodes > 0) {  // else as many nodes as the file or the allocation has
+    if (request.nodes > 0) {  // otherwise as many nodes as the file or the allocation has
       arguments.insert(arguments.end(), {"-np", std::to_string(in_all(ranks, request.nodes))});
     }
     arguments.insert(arguments.end(), {"--map-by", concat("ppr:", ranks, ":node")});
@@ -264,7 +264,7 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
 
 namespace {
 
-/// Gives this process LOCAL_WORLD_SIZE where the command line says it in the environment's place.
+/// Sets this process's LOCAL_WORLD_SIZE when only the command line gives the number.
 void complete_environment(const RanksRequest& request) {
   const std::optional<int> ranks = missing_local_size(request.devices, process_environment());
   if (ranks) {
@@ -272,7 +272,7 @@ void complete_environment(const RanksRequest& request) {
   }
 }
 
-/// The plan for this machine, checked; empty when this process is to be the only rank.
+/// Makes and checks the plan for this machine; empty when this process is to be the only rank.
 std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment& environment) {
   std::optional<SelfStart> start =
       plan_self_start(asked, environment,
@@ -300,7 +300,7 @@ std::optional<SelfStart> plan_here(const RanksRequest& asked, const Environment&
 /// Runs the program as a rank or under its launcher, and waits for it.
 detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, int argc, char** argv,
                              const Attempt& attempt) {
-  constexpr double kLeast = 5;  // mpirun needs a moment before its ranks, and behind them
+  constexpr double kLeast = 5;  // mpirun needs a moment before and after its ranks
   std::vector<std::string> command = start.arguments;
   command.insert(command.end(), argv, argv + argc);
   Environment variables = start.variables;
@@ -321,24 +321,24 @@ detail::LauncherEnd run_once(const SelfStart& start, const RanksRequest& asked, 
       command, variables, {.seconds = launcher ? limit : 0, .children = start.here, .output = launcher});
   if (end.code == exit_code::kFinished && end.output_lost && asked.prints_result) {
     end.code = exit_code::kFailure;
-    end.stopped = true;  // no start follows
+    end.stopped = true;  // no further start
   }
   return end;
 }
 
-/// A job that another start would end in the same way, or that was not to go on.
+/// True for a job that another start would end in the same way, or that must not go on.
 bool is_over(const detail::LauncherEnd& end) {
   constexpr int kCannotBeRun = 127;
   return end.stopped || end.code == exit_code::kFinished || end.code == exit_code::kBadInput ||
          end.code == exit_code::kStopped || end.code == kCannotBeRun;
 }
 
-/// "137 (signal 9)".
+/// Formats an exit code: "137 (signal 9)".
 std::string code_text(int code) {
   return code > 128 ? concat(code, " (signal ", code - 128, ')') : concat(code);
 }
 
-/// The code that the parent returns, after a line where nobody has said why.
+/// Returns the code for the parent, and prints a line if no process has given a reason.
 int last_code(const detail::LauncherEnd& end) {
   if (end.silent) {
     std::fprintf(stderr, "lockstep: error: the job ended with code %s; no rank and no launcher said why\n",
@@ -347,7 +347,7 @@ int last_code(const detail::LauncherEnd& end) {
   return end.code;
 }
 
-/// The request with fewer ranks than `ranks`, or as it is where the policy has none.
+/// Returns the request with fewer ranks than `ranks`, or the same request when the policy allows no fewer.
 DeviceRequest fewer(const DeviceRequest& request, int ranks, const RestartPolicy& policy) {
   do {
     --ranks;
@@ -359,7 +359,7 @@ DeviceRequest fewer(const DeviceRequest& request, int ranks, const RestartPolicy
   return DeviceRequest::parse(concat(host ? "cpu:" : "usable:", ranks));
 }
 
-/// self_start() with restarts. A job of one rank runs in a child process too.
+/// self_start() with restarts. A job of one rank also runs in a child process.
 int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environment& environment, int argc,
               char** argv) {
   const RestartPolicy policy = asked.restart;
@@ -383,7 +383,7 @@ int supervise(RanksRequest asked, std::optional<SelfStart> start, const Environm
     const std::string of = attempt.devices.empty() ? "" : concat(" on ", attempt.devices);
     std::fprintf(stderr, "lockstep: the job ended with code %s: restart %d of %d%s\n", code_text(end.code).c_str(),
                  attempt.number, policy.most, of.c_str());
-    start = plan_here(asked, environment);  // GPUs may be gone
+    start = plan_here(asked, environment);  // some GPUs may be gone
   }
 }
 
@@ -429,7 +429,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
         if (asked) {
           complete_environment(*asked);
         }
-      } catch (const Error&) {  // `body` reports it
+      } catch (const Error&) {  // `body` reports the error
       }
     }
     return started.value_or(exit_code::kFinished);

@@ -44,7 +44,7 @@ std::unique_ptr<World> make_world_of_one() {
 
 namespace {
 
-/// kind: "error: ", or nothing.
+/// Writes one line; kind: "error: ", or nothing.
 void write_line(const char* kind, int rank, std::string_view text) noexcept {
   char line[4096];
   int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: %s", kind)
@@ -116,7 +116,7 @@ std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_un
 #endif
 }
 
-/// The rank that this process seems to have, -1 if none, when there is no session that knows.
+/// Returns the rank that this process seems to have when no session knows it; -1: none.
 int rank_without_session() noexcept {
   try {
     return likely_rank(process_environment());
@@ -138,32 +138,33 @@ struct Session::Impl {
   Stream* communication = nullptr;
   bool noted = false;  ///< noted() was called
   int uncaught = std::uncaught_exceptions();
-  bool agreed_to_fail = false;  ///< every rank is on its way out
+  bool agreed_to_fail = false;  ///< every rank is ending
   bool closed = false;          ///< close() was called
 
-  /// `communicator` with its operations on the board, if there is one.
+  /// Wraps `communicator` so that the status table records its operations, if there is a table.
   std::unique_ptr<Communicator> logged(std::unique_ptr<Communicator> communicator, detail::LoggedCommunicator as) {
     FlightRecorder* log = watch ? watch->end().log(as) : nullptr;
     return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);
   }
 
-  /// Collective: neighbours learn where the nodes listen. Ranks without a watchdog take part, as others may have one.
-  void start_words(const std::string& host) {
+  /// Exchanges the addresses at which the nodes listen. Collective: ranks without a watchdog take part, as others may
+  /// have one.
+  void start_heartbeat(const std::string& host) {
     if (world->nodes == 1) {
       return;
     }
-    std::unique_ptr<detail::NodeHeartbeat> words;
+    std::unique_ptr<detail::NodeHeartbeat> heartbeat;
     if (watch) {
-      words = std::make_unique<detail::NodeHeartbeat>(detail::WordsPlace{.rank = world->rank,
-                                                                         .node = world->node,
-                                                                         .nodes = world->nodes,
-                                                                         .listens = world->local_rank == 0,
-                                                                         .host = host});
+      heartbeat = std::make_unique<detail::NodeHeartbeat>(detail::HeartbeatPlace{.rank = world->rank,
+                                                                                 .node = world->node,
+                                                                                 .nodes = world->nodes,
+                                                                                 .listens = world->local_rank == 0,
+                                                                                 .host = host});
     }
-    const auto introductions = all_gather_text(*control, words ? words->introduction() : "");
-    if (words) {
-      words->meet(introductions);
-      watch->end().start_words(std::move(words), world->local_size);
+    const auto address_texts = all_gather_text(*control, heartbeat ? heartbeat->address_text() : "");
+    if (heartbeat) {
+      heartbeat->set_addresses(address_texts);
+      watch->end().start_heartbeat(std::move(heartbeat), world->local_size);
     }
   }
 };
@@ -171,7 +172,7 @@ struct Session::Impl {
 Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend)
     : Session(argc, argv, watchdog_s, backend, nullptr) {}
 
-/// of_several, if it is given, becomes true when several ranks have met.
+/// of_several, if given, becomes true when several ranks have met.
 Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bool* of_several)
     : impl_(std::make_unique<Impl>()) {
   const Environment environment = process_environment();
@@ -184,7 +185,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     }
   };
   attempt([&] { return detect_launch(environment); });
-  std::optional<MeetingPlace> place;  // of ranks without MPI
+  std::optional<MeetingPlace> place;  // meeting place of ranks without MPI
   if (meet_by_gloo(impl_->launch, environment, backend, kBackends)) {
     place = meeting_place(environment);
   }
@@ -192,7 +193,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     impl_->watch = std::make_unique<detail::RankWatch>(watchdog_s, impl_->launch, environment);
     impl_->watch->watchdog().begin(place ? "waiting for other ranks to come" : "waiting for other ranks to start MPI");
   }
-  // A rank whose environment is wrong starts MPI too, or the others would wait for it.
+  // A rank whose environment is wrong starts MPI too; otherwise the others would wait for it.
   try {
     impl_->world = make_world(argc, argv, impl_->launch, place);
   } catch (...) {
@@ -223,9 +224,9 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     impl_->control = impl_->logged(world.communicator(), detail::LoggedCommunicator::control);
     agree([&] { require<UsageError>(problem.empty(), problem); });
     agree([&] { require_same_on_all_ranks(control(), "program " + build_description()); });
-    impl_->start_words(host());
+    impl_->start_heartbeat(host());
   } catch (const AgreedFailure&) {
-    close();  // every rank is here
+    close();  // every rank is here, so close() does not hang
     throw;
   } catch (...) {
     end_watch();
@@ -239,7 +240,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
   }
 }
 
-/// From here on MPI may be gone: the watchdog ends the process alone.
+/// MPI may end from here on, so the watchdog ends only this process.
 void Session::end_watch() noexcept {
   if (impl_->watch) {
     impl_->watch->end().set_session(nullptr);
@@ -258,7 +259,7 @@ void Session::close() {
   impl_->control.reset();
   impl_->world->finalise();
   if (impl_->watch) {
-    impl_->watch->end().end_words();
+    impl_->watch->end().end_heartbeat();
   }
 }
 
@@ -373,8 +374,8 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
                 double watchdog_s, Backend backend) noexcept {
   detail::start_process();
   bool of_several = false;
-  // Ranks that have met find an error together, and one prints it. Before that each does: what the environment says of
-  // other ranks may be left over from something else.
+  // Ranks that have met find an error together, and one rank prints it. Before that each rank prints it, because
+  // variables about other ranks may be left over from another program.
   const auto tell_together = [&](const char* text, int code) {
     if (!of_several || rank_without_session() <= 0) {
       print_error(-1, text);
@@ -383,7 +384,7 @@ int run_program(int argc, char** argv, const std::function<int(Session&, int arg
   };
   try {
     Session session(argc, argv, watchdog_s, backend, &of_several);
-    // A rank of its own ends MPI as usual: nobody waits for it, and MPI_Abort would print a page behind the line.
+    // A single rank ends MPI normally: no rank waits for it, and MPI_Abort would print a page after the error line.
     const auto failed = [&](std::string_view text, int code) {
       if (session.size() > 1) {
         session.abort(text, code);

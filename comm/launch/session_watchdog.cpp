@@ -1,4 +1,4 @@
-// Kept apart from watchdog.cpp, so that a program whose watchdog has no Session links neither Session nor MPI.
+// Separate from watchdog.cpp, so that a program whose watchdog has no Session links neither Session nor MPI.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -24,21 +24,21 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds kForAbort(10);
 
-/// Seconds between two words of a node: about one, and not two where looks are a second apart.
-constexpr double kWordEvery = 0.75;
+/// Seconds between two heartbeats of a node: about one, and less than two when checks are a second apart.
+constexpr double kHeartbeatEvery = 0.75;
 
-/// A node is called silent after so many seconds, which are five words, and when its silence is so great a part of the
-/// time without progress: a network that drops words for a while is not taken for the reason of a longer stall. Both
-/// are longer than for_others(), in which a rank that ends the job says nothing.
+/// A node is called silent after kSilent seconds, the time of five heartbeats, if its silence is also at least a third
+/// of the time without progress: a network that drops heartbeats for a while is then not blamed for a longer stall.
+/// Both times are longer than for_others(), during which a rank that ends the job sends nothing.
 constexpr double kSilent = 5;
 constexpr double kSilentPart = 1.0 / 3;
 
-/// The time between this rank's line and the end of the job, in which ranks that noticed later print theirs.
+/// Time between this rank's line and the end of the job, in which ranks that notice later print theirs.
 Seconds for_others(double seconds) {
   return Seconds(std::clamp(seconds / 10, 2.0, 30.0));
 }
 
-/// Ends the process after a time whatever the rank hangs in, MPI and the C library's streams included.
+/// Ends the process after `time`, wherever the rank hangs, including MPI and the C library's streams.
 void leave_later(Seconds time, int code) noexcept {
   try {
     std::thread([time, code] {
@@ -51,86 +51,87 @@ void leave_later(Seconds time, int code) noexcept {
 
 }  // namespace
 
-WatchdogHandler::WatchdogHandler(double seconds, int rank, const std::optional<BoardPlace>& place)
+WatchdogHandler::WatchdogHandler(double seconds, int rank, const std::optional<TablePlace>& place)
     : seconds_(seconds), rank_(rank) {
   if (place) {
     try {
-      board_ = std::make_unique<StatusTable>(*place);
+      table_ = std::make_unique<StatusTable>(*place);
     } catch (const Error&) {
-      board_.reset();  // without one, ranks that say nothing are not named
+      table_.reset();  // without a table, silent ranks are not named
     }
   }
 }
 
 void WatchdogHandler::look(const Watchdog::Look& found) noexcept {
-  if (board_) {
-    board_->alive();
+  if (table_) {
+    table_->alive();
   }
   try {
-    exchange_words(found);
+    exchange_heartbeats(found);
     report(found);
-    if (!board_) {
+    if (!table_) {
       return;
     }
-    const std::string text = board_->first_difference();
-    if (!text.empty() && board_->first_to_tell()) {
+    const std::string text = table_->first_difference();
+    if (!text.empty() && table_->first_to_tell()) {
       leave_later(kForAbort, exit_code::kFailure);
       write_error(-1, text);
       write_operations();
-      board_->remove();
+      table_->remove();
       leave(exit_code::kFailure);
     }
-  } catch (...) {  // no memory: the watchdog ends a job that hangs
+  } catch (...) {  // no memory: the watchdog still ends a job that hangs
   }
 }
 
-void WatchdogHandler::start_words(std::unique_ptr<NodeHeartbeat> words, int local_size) {
-  const std::lock_guard lock(words_mutex_);
-  words_ = std::move(words);
-  one_speaks_ = board_ && board_->ranks() == local_size;
-  // Now, and not only at the next look: a node that falls silent before it is to be named too.
-  words_->say({concat("rank ", rank_, ": has met the others")});
+void WatchdogHandler::start_heartbeat(std::unique_ptr<NodeHeartbeat> heartbeat, int local_size) {
+  const std::lock_guard lock(heartbeat_mutex_);
+  heartbeat_ = std::move(heartbeat);
+  one_sends_ = table_ && table_->ranks() == local_size;
+  // Sent now, and not only at the next check: a node that falls silent before that check is to be named too.
+  heartbeat_->send_heartbeat({concat("rank ", rank_, ": has met the others")});
 }
 
-void WatchdogHandler::end_words() noexcept {
-  const std::lock_guard lock(words_mutex_);
-  if (words_) {
+void WatchdogHandler::end_heartbeat() noexcept {
+  const std::lock_guard lock(heartbeat_mutex_);
+  if (heartbeat_) {
     try {
-      words_->say_goodbye();
-    } catch (...) {  // no memory: a node that ends without it is named only by a job that hangs
+      heartbeat_->send_shutdown();
+    } catch (...) {  // no memory: without the shutdown, only a job that hangs names this node
     }
-    words_.reset();
+    heartbeat_.reset();
   }
 }
 
-/// A rank without a board, or with one that is not its node's, speaks for itself: others cannot know that it lives.
-void WatchdogHandler::exchange_words(const Watchdog::Look& found) {
-  const std::lock_guard lock(words_mutex_);
-  if (!words_) {
+/// A rank without a table, or whose table is not its node's, sends for itself: others cannot know that it lives.
+void WatchdogHandler::exchange_heartbeats(const Watchdog::Look& found) {
+  const std::lock_guard lock(heartbeat_mutex_);
+  if (!heartbeat_) {
     return;
   }
   const std::int64_t now = Progress::now_ns();
-  words_->listen(now);
-  if (one_speaks_) {
-    if (board_->takes_the_word(kWordEvery)) {
-      words_->say(board_->table());
+  heartbeat_->listen(now);
+  if (one_sends_) {
+    if (table_->claims_heartbeat(kHeartbeatEvery)) {
+      heartbeat_->send_heartbeat(table_->table());
     }
-  } else if (1e-9 * static_cast<double>(now - spoke_ns_) >= kWordEvery) {
-    spoke_ns_ = now;
-    words_->say({concat("rank ", rank_, ": ", found.doing.empty() ? "nothing has begun" : found.doing,
-                        found.still_s > 0 ? concat(", for ", std::lround(found.still_s), " s") : std::string())});
+  } else if (1e-9 * static_cast<double>(now - sent_ns_) >= kHeartbeatEvery) {
+    sent_ns_ = now;
+    heartbeat_->send_heartbeat(
+        {concat("rank ", rank_, ": ", found.doing.empty() ? "nothing has begun" : found.doing,
+                found.still_s > 0 ? concat(", for ", std::lround(found.still_s), " s") : std::string())});
   }
 }
 
 std::string WatchdogHandler::silent_node(double still_s) {
-  const std::lock_guard lock(words_mutex_);
-  return words_ ? words_->silent(std::max(kSilent, kSilentPart * still_s)) : std::string();
+  const std::lock_guard lock(heartbeat_mutex_);
+  return heartbeat_ ? heartbeat_->silent(std::max(kSilent, kSilentPart * still_s)) : std::string();
 }
 
 void WatchdogHandler::report(const Watchdog::Look& found) {
   if (!found.stalls) {
     if (std::exchange(told_, false)) {
-      board_->end_of_stall();
+      table_->end_of_stall();
     }
     asked_ = named_ = false;
     return;
@@ -149,16 +150,16 @@ void WatchdogHandler::report(const Watchdog::Look& found) {
 
 void WatchdogHandler::tell_stall(const Watchdog::Look& found) {
   const auto stands = concat("no progress for ", std::lround(found.still_s), " s");
-  if (!board_) {
+  if (!table_) {
     write_note(rank_, concat(stands, " while ", found.doing));
     return;
   }
-  told_ = board_->first_of_stall();
+  told_ = table_->first_of_stall();
   if (!told_) {
     return;
   }
-  write_note(-1, concat(stands, "; the ranks of host ", board_->host(), ":"));
-  for (const std::string& line : board_->table()) {
+  write_note(-1, concat(stands, "; the ranks of host ", table_->host(), ":"));
+  for (const std::string& line : table_->table()) {
     write_note(-1, concat("  ", line));
   }
 }
@@ -174,20 +175,20 @@ void WatchdogHandler::end(const std::string& text) noexcept {
     }
   } catch (...) {  // no memory: this rank has said what it was doing
   }
-  if (board_) {
+  if (table_) {
     try {
-      if (board_->first_to_tell()) {
-        for (const std::string& line : board_->silent(seconds_ / 2)) {
+      if (table_->first_to_tell()) {
+        for (const std::string& line : table_->silent(seconds_ / 2)) {
           write_error(rank_, line);
         }
-        for (const std::string& line : board_->behind()) {
+        for (const std::string& line : table_->behind()) {
           write_error(rank_, line);
         }
         write_operations();
       }
     } catch (...) {  // no memory: this rank has said what it was doing
     }
-    board_->remove();
+    table_->remove();
   }
   std::this_thread::sleep_for(grace);
   leave(exit_code::kWatchdog);
@@ -201,11 +202,11 @@ void WatchdogHandler::leave(int code) noexcept {
 }
 
 FlightRecorder* WatchdogHandler::log(LoggedCommunicator communicator) noexcept {
-  return board_ ? &board_->log(communicator) : nullptr;
+  return table_ ? &table_->log(communicator) : nullptr;
 }
 
 Progress* WatchdogHandler::progress() noexcept {
-  return board_ ? &board_->progress() : nullptr;
+  return table_ ? &table_->progress() : nullptr;
 }
 
 void WatchdogHandler::keep_operations(const std::string& path) {
@@ -214,14 +215,14 @@ void WatchdogHandler::keep_operations(const std::string& path) {
 }
 
 void WatchdogHandler::save_operations() noexcept {
-  if (board_ && board_->first_to_tell()) {
+  if (table_ && table_->first_to_tell()) {
     write_operations();
   }
 }
 
 void WatchdogHandler::forget_ranks() noexcept {
-  if (board_) {
-    board_->remove();
+  if (table_) {
+    table_->remove();
   }
 }
 
@@ -229,14 +230,14 @@ void WatchdogHandler::write_operations() noexcept {
   try {
     const std::lock_guard lock(mutex_);
     if (!operations_file_.empty()) {
-      replace_file(operations_file_, concat(board_->operations().text(1), '\n'));
+      replace_file(operations_file_, concat(table_->operations().text(1), '\n'));
     }
-  } catch (...) {  // the error that ends the job is the one to tell
+  } catch (...) {  // the error that ends the job is the one to report
   }
 }
 
 RankWatch::RankWatch(double seconds, const Launch& launch, const Environment& environment)
-    : end_(seconds, launch.size > 1 ? launch.rank : -1, board_place(launch, environment)),
+    : end_(seconds, launch.size > 1 ? launch.rank : -1, table_place(launch, environment)),
       watchdog_(
           seconds, [this](const std::string& text) { end_.end(text); },
           [this](const Watchdog::Look& found) { end_.look(found); }, end_.progress()) {}
@@ -247,7 +248,7 @@ namespace {
 
 std::shared_ptr<detail::WatchdogHandler> watchdog_handler(Session& session, double seconds) {
   auto end = std::make_shared<detail::WatchdogHandler>(seconds, session.size() > 1 ? session.rank() : -1,
-                                                       detail::board_place(session.launch(), process_environment()));
+                                                       detail::table_place(session.launch(), process_environment()));
   end->set_session(&session);
   return end;
 }

@@ -15,7 +15,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// What one rank brings to a collective.
+/// One rank's part of a collective.
 struct Contribution {
   std::string_view op;
   const std::byte* in = nullptr;
@@ -41,11 +41,11 @@ struct Mail {
 struct Shared;
 
 struct Member {
-  Contribution contribution;  ///< written before a barrier by its rank, read by all between two barriers
+  Contribution contribution;  ///< the rank writes it before a barrier; all ranks read it between two barriers
   CommunicatorCounts counts;
   int color = 0;
   int key = 0;
-  std::shared_ptr<Shared> child;  ///< of split(): made by the lowest member, taken by the others
+  std::shared_ptr<Shared> child;  ///< result of split(): made by the lowest member, taken by the others
   bool taken = false;
   bool gone = false;
   bool arrived = false;
@@ -74,7 +74,7 @@ struct Shared {
     changed.notify_all();
   }
 
-  /// Returns when all ranks have arrived. Writes of a rank before it are visible to all ranks after it.
+  /// Returns when all ranks have arrived. Writes before it on any rank are visible after it on all ranks.
   void meet(int rank, std::string_view op) {
     std::unique_lock lock(mutex);
     const std::uint64_t mine = generation;
@@ -111,7 +111,7 @@ struct Shared {
   void collective(int rank, const Contribution& mine, Body&& body) {
     member(rank).contribution = mine;
     meet(rank, mine.op);
-    int odd = 0;  // the first rank whose call is not that of rank 0; every rank finds the same one
+    int odd = 0;  // the first rank whose call differs from rank 0's; every rank finds the same one
     for (int r = 1; r < size && odd == 0; ++r) {
       odd = member(r).contribution.same_call(member(0).contribution) ? 0 : r;
     }
@@ -160,7 +160,7 @@ struct Shared {
       throw ShapeError(concat("recv: rank ", from, " sent ", came.count, " x ", came.dtype, ", expected ", data.numel(),
                               " x ", data.dtype));
     }
-    letter.state = Mail::Impl::copying;  // keeps the sender, and its memory, until the copy is done
+    letter.state = Mail::Impl::copying;  // keeps the sender waiting, and its memory alive, until the copy is done
     lock.unlock();
     if (data.bytes() > 0) {
       std::memcpy(data.data, letter.data, data.bytes());
@@ -191,7 +191,7 @@ struct Shared {
   std::condition_variable changed;
   const int size;
   int arrived = 0;
-  int broken_by = -1;  ///< the rank that ended all further collectives
+  int broken_by = -1;  ///< the rank whose absence ended all collectives; -1: none
   std::uint64_t generation = 0;
   std::vector<Member> members;
   std::vector<Mail> mail;  // (from, to)
@@ -224,8 +224,8 @@ class LocalCommunicator final : public Communicator {
     }
     detail::check_host("all_reduce", stream, data);
     stream.enqueue([shared = shared_, me = rank(), data] {
-      // Every rank sums one slice and writes it to all ranks: no other rank touches that slice between the two
-      // meetings.
+      // Every rank sums one slice and writes the sums to all ranks. No other rank touches that slice between the two
+      // barriers.
       shared->collective(me, contribution("all_reduce", data, data), [&] {
         const std::int64_t n = data.numel();
         detail::visit_sum(data.dtype, [&](auto type) {
@@ -242,7 +242,7 @@ class LocalCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    // In place: a rank writes the part of its `in` that no other rank reads, and has read it before.
+    // In place: no other rank reads the part of `in` that this rank writes, and this rank has read it before.
     detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     stream.enqueue([shared = shared_, me = rank(), in, out] {
       shared->collective(me, contribution("reduce_scatter", in, out), [&] {
@@ -382,7 +382,7 @@ LocalGroup::LocalGroup(int size) {
 }
 
 LocalGroup::~LocalGroup() {
-  // A rank that was never taken can never arrive: other ranks must not wait for it for ever.
+  // A rank that was never taken can never arrive, so the other ranks must not wait for it.
   Shared& shared = *impl_->shared;
   const std::lock_guard lock(shared.mutex);
   for (Member& member : shared.members) {

@@ -7,15 +7,15 @@
 namespace lockstep::comm {
 
 /// N ranks as threads of one process, over shared memory: for tests, and for programs without MPI (N = 1). Sums run in
-/// rank order. Takes tensors on the CPU; in a group of one, all-reduce and broadcast also take tensors of a GPU, which
+/// rank order. Takes tensors on the CPU. In a group of one, all-reduce and broadcast also take tensors of a GPU, which
 /// they do not change, and can be captured. When a rank's communicator is destroyed while others wait, their operation
-/// fails with PeerError; so it does when the group is destroyed and a rank was never taken. Collectives that differ
-/// between ranks (operation, type, size, root) give StateError on all of them.
+/// throws PeerError; the same happens when the group is destroyed and a rank's communicator was never taken.
+/// Collectives that differ between ranks (operation, type, size, root) throw StateError on all of them.
 class LocalGroup {
  public:
   explicit LocalGroup(int size);  ///< UsageError unless size >= 1
   ~LocalGroup();
-  /// The communicator of one rank; once per rank. It may outlive the group.
+  /// Returns the communicator of one rank; once per rank. It may outlive the group.
   [[nodiscard]] std::unique_ptr<Communicator> communicator(int rank);
 
  private:

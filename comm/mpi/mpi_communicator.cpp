@@ -26,10 +26,10 @@ using detail::name_of_level;
 
 constexpr int kTag = 0;
 
-/// A duplicate of the caller's communicator. Shared by the Communicator, by queued operations, and by an attribute of
-/// MPI_COMM_SELF, whose deletion in MPI_Finalize frees what the program did not.
+/// A duplicate of the caller's communicator. The Communicator, queued operations and an attribute of MPI_COMM_SELF
+/// share it. MPI_Finalize deletes that attribute, which frees a duplicate that the program has not freed.
 struct Link {
-  MPI_Comm comm = MPI_COMM_NULL;  ///< null once it was freed
+  MPI_Comm comm = MPI_COMM_NULL;  ///< null after it was freed
   int keyval = MPI_KEYVAL_INVALID;
   int rank = 0;
   int size = 0;
@@ -39,10 +39,8 @@ struct Link {
   HostAllReduce asked = HostAllReduce::automatic;
   bool all_in_memory = false;
   std::optional<detail::NodeWindow> window;
-  std::optional<SharedSum> shared;  ///< in the window, if the ranks have one
-  std::vector<std::byte> part;      ///< a rank's part of a reduce_scatter() in place; as large as the largest so far
-  // Operations of a communicator never run at the same time, so one thread writes; others may read. Plain loads and
-  // stores, no locked add: that instruction would wait until the other ranks have what was just written for them.
+  std::optional<SharedSum> shared;  ///< set if the ranks have a window
+  std::vector<std::byte> part;      ///< buffer for this rank's part of a reduce_scatter() in place; never shrinks
   std::atomic<std::int64_t> calls = 0;
   std::atomic<std::int64_t> bytes = 0;
 
@@ -52,7 +50,7 @@ struct Link {
   }
 };
 
-/// An MPI_User_function: to = to + in, each sum rounded to the type.
+/// MPI_User_function of a sum: to = to + in, each sum rounded to the type.
 template <class T>
 void add_elements(void* in, void* to, int* count, MPI_Datatype* /*type*/) {
   const T* from = static_cast<const T*>(in);  // (count)
@@ -74,17 +72,17 @@ int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
   return rc;
 }
 
-/// Collective. Whether the processors of the ranks, all of one node, suffice for one each: launchers bind a rank to
-/// one, to several that it shares with others, or not at all.
+/// True when the ranks, all of one node, have at least one processor each. Launchers bind a rank to one processor, to
+/// several that it shares with other ranks, or not at all. Collective.
 bool each_has_a_core(MPI_Comm comm, int ranks) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  ::sched_getaffinity(0, sizeof cores, &cores);  // with more than 1,024 processors nothing is known
+  ::sched_getaffinity(0, sizeof cores, &cores);  // fails with more than 1,024 processors: no core is known
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, comm), "MPI_Allreduce");
   return CPU_COUNT(&cores) >= ranks;
 }
 
-/// Collective: the ranks agree on what they do.
+/// Lets the ranks agree on the options, and makes the window if they use one. Collective.
 void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   const int what = static_cast<int>(asked) * 2 + (all_in_memory ? 1 : 0);
   int least_and_most[] = {what, -what};
@@ -97,7 +95,7 @@ void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   }
   link.window.emplace(link.comm, SharedSum::window_bytes(link.size));
   if (link.window->memory() != nullptr) {
-    // What the program has sent by MPI may wait for MPI's calls on this rank, which MPI_Allreduce would make.
+    // A message of the program may need MPI calls on this rank to make progress, as MPI_Allreduce would make.
     const auto progress = [comm = link.comm] {
       int found = 0;
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
@@ -130,7 +128,7 @@ std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call, HostA
   return link;
 }
 
-/// Which streams a communicator takes.
+/// Streams that a communicator takes.
 enum class Path { any_stream, sole_worker, inline_only };
 
 int thread_level() {
@@ -159,7 +157,7 @@ Path path_of_process(const Stream* worker) {
 }
 
 /// A communicator's share in the sole worker of thread level SERIALIZED. The worker belongs to the process, as the
-/// thread level does: communicators that were made without it wait for it, too.
+/// thread level does: communicators made without it wait for it, too.
 class WorkerShare {
  public:
   /// StateError while other communicators share another worker.
@@ -180,7 +178,7 @@ class WorkerShare {
   }
   [[nodiscard]] Stream& worker() const { return *worker_; }
 
-  /// Returns when the process's sole worker, if there is one, makes no MPI call. Rethrows its failure.
+  /// Waits until the process's sole worker, if it exists, makes no MPI call. Rethrows the worker's failure.
   static void wait_until_idle() {
     Stream* sole = nullptr;
     {
@@ -200,7 +198,7 @@ class WorkerShare {
 };
 
 MPI_Datatype sum_type(DType dtype) {
-  // Those of 16 bits with a reduction operation of our own; u8 has no sum.
+  // 16-bit floating types are passed as MPI_UINT16_T with add_bf16 or add_f16; u8 has no sum.
   static const MPI_Datatype kTypes[] = {MPI_FLOAT,         MPI_DOUBLE,  MPI_UINT16_T, MPI_UINT16_T,
                                         MPI_DATATYPE_NULL, MPI_INT32_T, MPI_INT64_T,  MPI_UINT64_T};
   return kTypes[static_cast<std::size_t>(dtype)];
@@ -210,7 +208,7 @@ MPI_Op sum_of(const Link& link, DType dtype) {
   return dtype == DType::bf16 ? link.add_bf16 : dtype == DType::f16 ? link.add_f16 : MPI_SUM;
 }
 
-/// The type for moving data: only the width matters.
+/// Returns the type for moving data: only the width matters.
 MPI_Datatype move_type(DType dtype) {
   switch (size_of(dtype)) {
     case 1:
@@ -228,7 +226,7 @@ std::byte* at(const TensorView& view, std::int64_t element) {
   return static_cast<std::byte*>(view.data) + element * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
-/// Calls f(first element, count) for pieces of [0, n) that one MPI call takes.
+/// Calls f(first element, count) for pieces of [0, n) that are small enough for one MPI call.
 template <class F>
 void in_pieces(std::int64_t n, std::int64_t most, F&& f) {
   for (std::int64_t i = 0; i < n; i += most) {
@@ -236,7 +234,7 @@ void in_pieces(std::int64_t n, std::int64_t most, F&& f) {
   }
 }
 
-/// `count` elements that repeat every `stride` elements: one piece of every rank's part of a tensor.
+/// MPI type of `count` elements that repeat every `stride` elements: one piece of every rank's part of a tensor.
 class PieceType {
  public:
   PieceType(DType dtype, int count, std::int64_t stride) {
@@ -292,8 +290,7 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out, boo
     }
     return;
   }
-  // Reductions take no derived types, so a piece of every part cannot travel in one call: one reduction per part and
-  // piece.
+  // Reductions take no derived types, so one call cannot send a piece of every part: one reduction per part and piece.
   for (int root = 0; root < link.size; ++root) {
     in_pieces(n, link.most_per_call, [&](std::int64_t i, int count) {
       void* to = root == link.rank ? at(out, i) : nullptr;
@@ -377,7 +374,7 @@ class MpiCommunicator final : public Communicator {
 
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > uncaught_) {
-      return;  // unwinding: the other ranks may never free theirs; MPI_Finalize frees it, if it is called
+      return;  // unwinding: the other ranks may never free theirs; MPI_Finalize frees it if it is called
     }
     try {
       if (link_->comm != MPI_COMM_NULL) {
@@ -471,8 +468,8 @@ class MpiCommunicator final : public Communicator {
     link.count(bytes);
   }
 
-  /// Called before an MPI call in the calling thread. StateError where the level forbids the call; waits until no other
-  /// thread of lockstep makes one.
+  /// Called before an MPI call in the calling thread. Waits until no other thread of lockstep makes an MPI call.
+  /// StateError if the thread level forbids the call.
   void enter_mpi(std::string_view op) const {
     if (path_ == Path::any_stream) {
       return;
@@ -492,8 +489,8 @@ class MpiCommunicator final : public Communicator {
     require_alive(*link_, op);
     if (stream.is_inline()) {
       enter_mpi(op);
-      perform(*link_, op, bytes,
-              call);  // complete when this returns: a task would add copies, which a small operation notices
+      // Complete on return. A task would add copies, which slow small operations.
+      perform(*link_, op, bytes, call);
       return;
     }
     require<StateError>(
@@ -515,7 +512,7 @@ class MpiCommunicator final : public Communicator {
 
   std::shared_ptr<Link> link_;
   Path path_;
-  std::optional<WorkerShare> share_;  ///< with Path::sole_worker
+  std::optional<WorkerShare> share_;  ///< set with Path::sole_worker
   int level_ = thread_level();
   Event before_{Device::cpu()};
   Event after_{Device::cpu()};

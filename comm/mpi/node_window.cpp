@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::size_t kMostText = 256;
 
-/// Where the others find the file, and what its first bytes are: in another PID namespace the same path may lead to
-/// another file.
+/// How the other ranks find the file, and its first bytes: in another PID namespace the same path may lead to another
+/// file.
 struct Place {
   std::int64_t pid = 0;
   std::int64_t file = -1;
@@ -47,8 +47,8 @@ std::string because(std::string_view what, int reason) {
   return concat(what, ": ", std::strerror(reason));
 }
 
-/// The error, or 0. A signal would interrupt the kernel each time, and a limit of file sizes, which counts here too, is
-/// a signal of its own.
+/// Returns the error, or 0. Blocks signals, because each would interrupt the kernel. Checks the limit of file sizes,
+/// which applies here too, because exceeding it is a signal.
 int allocate(int file, std::size_t bytes) {
   rlimit limit{};
   if (::getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < bytes) {
@@ -127,7 +127,7 @@ NodeWindow::NodeWindow(MPI_Comm comm, std::size_t bytes) : bytes_(bytes) {
     if (rank == 0) {
       std::memset(memory_, 0, sizeof place.token);
     }
-    check_mpi(MPI_Barrier(comm), "MPI_Barrier");  // nobody begins before the zeros are there
+    check_mpi(MPI_Barrier(comm), "MPI_Barrier");  // no rank begins before the zeros are written
     return;
   }
   unmap();

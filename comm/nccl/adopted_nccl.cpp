@@ -12,12 +12,12 @@
 #include <lockstep/comm/nccl/nccl_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-// This file names no symbol of NCCL: a program that only adopts communicators is not linked with it.
+// This file names no symbol of NCCL, so a program that only adopts communicators is not linked with NCCL.
 
 namespace lockstep::comm {
 namespace {
 
-/// The functions of the library that made a host program's communicator, and those that it is described with.
+/// The functions of the library that made a host program's communicator, and functions that describe the communicator.
 struct LoadedNccl {
   NcclFunctions functions{};
   decltype(&ncclCommUserRank) user_rank = nullptr;
@@ -25,8 +25,8 @@ struct LoadedNccl {
   decltype(&ncclCommCuDevice) device = nullptr;
 };
 
-/// Those that every library of the process sees, else those of a libnccl.so.2 that was loaded for somebody alone, as
-/// Python does. UnsupportedError where there are none.
+/// Finds the functions that every library of the process sees; else the functions of a libnccl.so.2 that one library
+/// has loaded privately, as Python does. UnsupportedError when there are none.
 LoadedNccl loaded_nccl() {
   constexpr const char* kLibrary = "libnccl.so.2";
   void* where = RTLD_DEFAULT;
@@ -36,7 +36,7 @@ LoadedNccl loaded_nccl() {
     library.reset(::dlopen(kLibrary, RTLD_NOW | RTLD_NOLOAD));
     require<UnsupportedError>(library != nullptr, "this process has loaded no NCCL (", kLibrary,
                               "), expected the one that made the communicator");
-    where = library.get();  // its owner keeps it for as long as there is a communicator
+    where = library.get();  // the library's owner keeps it loaded while a communicator exists
   }
   const auto get = [where](auto& function, const char* name) {
     function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(::dlsym(where, name));
@@ -60,7 +60,7 @@ LoadedNccl loaded_nccl() {
   return nccl;
 }
 
-/// A communicator of the host program, which ends it, also after an error.
+/// A communicator of the host program; only the host program ends it, also after an error.
 class AdoptedNccl final : public NcclExchange {
  public:
   AdoptedNccl(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device, double timeout_s)
@@ -101,7 +101,7 @@ std::unique_ptr<Communicator> adopt_nccl_communicator(void* comm, Communicator& 
   std::unique_ptr<AdoptedNccl> adopted;
   const auto together = [&](const std::string& step, auto&& f) {
     std::string failure;
-    char kind = ' ';  // of the exception: the ranks throw one of the same kind
+    char kind = ' ';  // kind of the exception: all ranks throw the same kind
     try {
       f();
     } catch (const UsageError& error) {

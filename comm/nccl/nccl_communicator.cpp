@@ -28,7 +28,7 @@ namespace {
 
 using cuda::DeviceGuard;
 
-/// Of the library that this program is linked with.
+/// The functions of the library that this program is linked with.
 const NcclFunctions& linked() {
   static const NcclFunctions kLinked{.all_reduce = ncclAllReduce,
                                      .reduce_scatter = ncclReduceScatter,
@@ -48,7 +48,7 @@ ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_a
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = calls == Calls::block ? 1 : 0;
   config.commName = options.name.c_str();
-  if (options.most_blocks > 0) {  // NCCL refuses one without the other
+  if (options.most_blocks > 0) {  // NCCL refuses one of the two alone
     config.minCTAs = 1;
     config.maxCTAs = options.most_blocks;
   }
@@ -58,9 +58,9 @@ ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_a
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)
 constexpr bool kEstimates = true;
 
-/// Ends the open group without executing it, and returns the time that NCCL expects, negative for none. NCCL counts in
-/// microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime). On a communicator whose calls do not block it would
-/// execute the group and answer that it is in progress (src/group.cc, ncclGroupEndInternal).
+/// Ends the open group without executing it, and returns the time that NCCL expects, negative for no estimate. NCCL
+/// counts in microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime). On a communicator whose calls do not
+/// block NCCL would execute the group and return that it is in progress (src/group.cc, ncclGroupEndInternal).
 ncclResult_t end_estimate(double& seconds) {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
   const ncclResult_t result = ncclGroupSimulateEnd(&info);
@@ -135,7 +135,7 @@ ncclUniqueId share_id(Communicator& control) {
   return id;
 }
 
-/// Seconds to wait for an abort; one that takes longer continues on its own.
+/// Seconds to wait for an abort; an abort that takes longer continues on its own thread.
 double abort_wait(const NcclOptions& options) {
   constexpr double kLongest = 2;
   return std::min(options.timeout_s, kLongest);
@@ -145,7 +145,7 @@ void abort_and_wait(ncclComm_t comm, Device device, const SharedNcclOptions& opt
   NcclAbort(comm, device, options).wait(abort_wait(*options));
 }
 
-/// Owns comm, and aborts it when no communicator can be made of it.
+/// Takes ownership of comm, and aborts it when no NcclCommunicator can be made.
 std::unique_ptr<NcclCommunicator> take(ncclComm_t comm, int rank, int size, Device device,
                                        const SharedNcclOptions& options) {
   try {
@@ -186,7 +186,7 @@ NcclAbort::NcclAbort(ncclComm_t comm, Device device, SharedNcclOptions options) 
       ncclCommAbort(comm);
       over.set_value();
     });
-  } catch (const std::exception&) {  // no thread could be started: the communicator stays as it is
+  } catch (const std::exception&) {  // no thread could be started: the communicator is not aborted
   }
 }
 
@@ -210,19 +210,20 @@ NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device d
 NcclCommunicator::~NcclCommunicator() {
   const DeviceGuard guard(device(), std::nothrow);
   if (comm() != nullptr) {
-    // Ends the communicator together with the other ranks. When an exception unwinds this rank, they may never come.
+    // Ends the communicator together with the other ranks. While an exception unwinds this rank, they may never call
+    // this.
     if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm())) == ncclSuccess &&
         ncclCommDestroy(comm()) == ncclSuccess) {
       return;
     }
     abort(release());
   } else if (abort_) {
-    abort_->wait(abort_wait(*options_));  // a graph that was in its way may be gone by now
+    abort_->wait(abort_wait(*options_));  // a graph that blocked the abort may be destroyed by now
   }
 }
 
 void NcclCommunicator::give_up(ncclComm_t comm) noexcept {
-  if (std::exchange(estimating_, false)) {  // before the communicator of the group is destroyed
+  if (std::exchange(estimating_, false)) {  // end the group before its communicator is destroyed
     double ignored = 0;
     end_estimate(ignored);
   }
@@ -272,7 +273,7 @@ std::optional<double> NcclCommunicator::estimate(const std::function<void(Commun
   require_alive("estimate");
   const DeviceGuard guard(device());
   if (size() == 1) {
-    return std::nullopt;  // there NCCL copies at once, also within a group
+    return std::nullopt;  // with one rank NCCL copies at once, also within a group
   }
   estimating_ = true;
   if (const ncclResult_t begun = ncclGroupStart(); begun != ncclSuccess) {
@@ -369,7 +370,7 @@ class NcclMemory final : public MemoryResource {
     const SyncScope scope(stream, "NcclMemory::deallocate", SyncReason::release, bytes);
     try {
       stream.synchronize();
-    } catch (const std::exception&) {  // of earlier work: whoever waits for it is told
+    } catch (const std::exception&) {  // failure of earlier work: a thread that waits for that work gets it
     }
     const DeviceGuard guard(device(), std::nothrow);
     const std::lock_guard lock(mutex_);
@@ -387,7 +388,7 @@ class NcclMemory final : public MemoryResource {
   NcclCommunicator& communicator_;
   MemoryCounter counter_;
   std::mutex mutex_;
-  std::map<void*, void*> handles_;  ///< NCCL's, by address
+  std::map<void*, void*> handles_;  ///< NCCL's handles by address
 };
 
 }  // namespace
@@ -426,7 +427,8 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  // Every rank gets here, at the latest when its time is over; so all ranks learn whether set-up failed on any rank.
+  // Every rank reaches this line, at the latest after its timeout; so all ranks learn whether set-up failed on any
+  // rank.
   const std::vector<std::string> failures = all_gather_text(control, failure);
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) {

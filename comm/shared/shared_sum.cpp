@@ -27,16 +27,16 @@ constexpr std::uint64_t kSummedAreas = 2;
 constexpr std::size_t kMostChunkBytes = std::size_t{256} << 10;
 constexpr std::size_t kLeastChunkBytes = std::size_t{16} << 10;
 constexpr std::size_t kMostChunkBytesOfAll = std::size_t{4} << 20;
-/// Over the number of ranks: the most that is exchanged at once.
+/// Divided by the number of ranks: the most bytes that each_adds_all() sums.
 constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
 /// Data of this size and more is written past the caches.
 constexpr std::size_t kStreamingBytes = std::size_t{32} << 20;
-/// What is added at a time.
+/// Bytes that Block::sum() adds at a time, for each rank.
 constexpr std::size_t kBlockBytes = 16384;
 
 constexpr int kSpins = 200;
 constexpr std::chrono::microseconds kYieldFor(100);
-/// Of one sleep: where something else has to go on, and where nothing has.
+/// The longest single sleep, with and without an idle function.
 constexpr std::chrono::milliseconds kSleepBeside(1);
 constexpr std::chrono::milliseconds kSleep(100);
 
@@ -49,7 +49,8 @@ std::size_t chunk_bytes_for(int ranks) {
   return std::clamp(share, kLeastChunkBytes, kMostChunkBytes);
 }
 
-/// Of one rank of a chunk of `count` elements: rank r's part begins at element r * part, if the chunk is that long.
+/// Elements of one rank's part of a chunk of `count` elements. Rank r's part begins at element r * part, if the chunk
+/// is that long.
 template <class T>
 std::int64_t part_of(std::int64_t count, int ranks) {
   const auto each = static_cast<std::size_t>((count + ranks - 1) / ranks);
@@ -71,12 +72,12 @@ void relax() {
 #endif
 }
 
-/// Shared by processes, unlike std::atomic's own wait and notify.
+/// Sleeps while `value` is `is`, `most` at longest. Unlike std::atomic's own wait, this works between processes.
 void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t is, std::chrono::milliseconds most) {
   static_assert(sizeof value == sizeof(std::uint32_t) && std::atomic<std::uint32_t>::is_always_lock_free);
   timespec time{};
   time.tv_nsec = static_cast<long>(std::chrono::nanoseconds(most).count());  // below a second
-  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, &time, nullptr, 0);           // returns at once when it is another
+  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, &time, nullptr, 0);           // returns at once when the value differs
 }
 
 void wake_all(std::atomic<std::uint32_t>& value) {
@@ -98,8 +99,8 @@ void write(T* to, const T* from, std::int64_t n, bool streaming) {
   }
 }
 
-/// Brings `bytes` that are read soon into the cache: lines that another core has written come late, and the processor's
-/// own prefetching ends at each page. May reach beyond the end of what there is.
+/// Prefetches `bytes` that are read soon: cache lines that another core has written arrive late, and the processor's
+/// own prefetching ends at each page. The range may reach beyond the end of the data.
 void fetch(const void* from, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += static_cast<std::int64_t>(kLineBytes)) {
     __builtin_prefetch(static_cast<const std::byte*>(from) + i);
@@ -120,14 +121,14 @@ void add_to(T* __restrict sum, const T* __restrict b, std::int64_t n) {
   }
 }
 
-/// Sums are made here, in the first cache, and copied into the window: stores of single vectors would each fetch a line
-/// that others still hold, where a long memcpy does not (on Zen 5 6 and 35 GB/s).
+/// Sums are made in this block, in the first-level cache, and then copied into the window. Single vector stores into
+/// the window would each fetch a line that other cores still hold; a long memcpy does not (on Zen 5: 6 and 35 GB/s).
 template <class T>
 struct Block {
   static constexpr auto kMost = static_cast<std::int64_t>(kBlockBytes / sizeof(T));
   alignas(kLineBytes) std::array<T, static_cast<std::size_t>(kMost)> total;
 
-  /// of(r): the n elements of rank r, at most kMost. Returns their sum in rank order.
+  /// Returns the sum in rank order. of(r) points to the n elements of rank r; n is at most kMost.
   template <class Of>
   const T* sum(int ranks, const Of& of, std::int64_t n) {
     constexpr std::int64_t kPieceBytes = 1024;
@@ -149,7 +150,7 @@ struct Block {
   }
 };
 
-/// What ranks announce: element type, operation, number of elements.
+/// Ranks announce element type, operation and number of elements of an operation.
 enum class Kind : unsigned char { all_reduce, reduce_scatter, all_gather, broadcast };
 constexpr std::array<const char*, 4> kNames{"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
 constexpr std::uint64_t kMostTypes = 15;
@@ -164,12 +165,12 @@ std::uint64_t announced(Kind kind, DType dtype, std::int64_t n) {
 
 }  // namespace
 
-/// Written by its own rank, but for `sleepers`, which a rank that was killed in its sleep leaves too high: wakes for
-/// nobody.
+/// Only its own rank writes a line, except `sleepers`. A rank that is killed in its sleep leaves `sleepers` too high;
+/// this only causes needless wake-ups.
 struct alignas(kLineBytes) SharedSum::Line {
   std::atomic<std::uint32_t> counted;
-  std::atomic<std::uint32_t> sleepers;             ///< ranks that sleep until `counted` changes; each counts itself
-  std::array<std::atomic<std::uint64_t>, 3> what;  ///< element type and number of an operation, by its first step
+  std::atomic<std::uint32_t> sleepers;             ///< ranks that sleep until `counted` changes; each adds itself
+  std::array<std::atomic<std::uint64_t>, 3> what;  ///< announced() of an operation, at its first step % 3
 };
 
 std::size_t SharedSum::window_bytes(int ranks) {
@@ -206,9 +207,9 @@ T* SharedSum::summed(int rank, std::uint64_t step) const {
 
 void SharedSum::count() {
   Line& own = line(rank_);
-  // Both sequentially consistent, as are a sleeper's addition and load in the other order: either this rank sees the
-  // sleeper, or the sleeper sees the count. This rank only reads `sleepers`: what it would take back might be a later
-  // sleeper's.
+  // The store and the load are sequentially consistent, as are a sleeper's addition and load in the other order: either
+  // this rank sees the sleeper, or the sleeper sees the count. This rank only reads `sleepers`: if it reset the number,
+  // it might remove a later sleeper.
   own.counted.store(static_cast<std::uint32_t>(++step_), std::memory_order_seq_cst);
   if (own.sleepers.load(std::memory_order_seq_cst) != 0) {
     wake_all(own.counted);
@@ -254,7 +255,8 @@ void SharedSum::announce(std::uint64_t what) {
   line(rank_).what[step_ % kStagedAreas].store(what, std::memory_order_relaxed);  // count() publishes it
 }
 
-/// Behind the first wait of an operation, whose step is the one before step_.
+/// Called after the first wait of an operation, whose first step was step_ - 1. PeerError when the ranks announced
+/// different operations.
 void SharedSum::check_same(std::uint64_t what) {
   for (int r = 0; r < ranks_; ++r) {
     const std::uint64_t of = line(r).what[(step_ - 1) % kStagedAreas].load(std::memory_order_relaxed);
@@ -271,10 +273,10 @@ void SharedSum::check_same(std::uint64_t what) {
   }
 }
 
-/// Of the data of one operation.
+/// The chunks of one operation's data.
 struct SharedSum::Chunks {
   std::int64_t n;
-  std::int64_t most;  ///< elements of a chunk
+  std::int64_t most;  ///< most elements of a chunk
 
   [[nodiscard]] std::int64_t count() const { return (n + most - 1) / most; }
   [[nodiscard]] std::int64_t begin(std::int64_t chunk) const { return chunk * most; }
@@ -320,7 +322,7 @@ void SharedSum::each_adds_its_part(T* data, const Chunks& chunks, bool streaming
   struct Range {
     std::int64_t begin, count;
   };
-  /// Rank r's part of a chunk, from the chunk's beginning.
+  /// Returns rank r's part of chunk c, counted from the chunk's beginning.
   const auto part = [&](std::int64_t c, int r) {
     const std::int64_t all = chunks.elements(c);
     const std::int64_t each = part_of<T>(all, ranks_);
@@ -403,7 +405,7 @@ void SharedSum::all_reduce(const TensorView& data) {
 
 template <class T>
 void SharedSum::each_adds_and_keeps_its_part(const T* in, T* out, std::int64_t n, std::uint64_t what) {
-  const std::int64_t most = static_cast<std::int64_t>(chunk_bytes_ / sizeof(T)) / ranks_;  // of each part
+  const std::int64_t most = static_cast<std::int64_t>(chunk_bytes_ / sizeof(T)) / ranks_;  // a part's elements
   Block<T> block;
   announce(what);
   for (std::int64_t i = 0; i < n; i += most) {

@@ -23,7 +23,7 @@ std::ostream& operator<<(std::ostream& out, DType dtype);
 namespace detail {
 template <class... Types>
 struct TypeList {
-  /// Where T stands in the list; the length of the list for another type.
+  /// Index of T in the list; the length of the list for another type.
   template <class T>
   static consteval std::size_t place() {
     std::size_t place = 0;
@@ -41,7 +41,7 @@ concept Element = ElementTypes::place<std::remove_cv_t<T>>()
 template <detail::Element T>
 inline constexpr DType dtype_of = static_cast<DType>(detail::ElementTypes::place<std::remove_cv_t<T>>());
 
-/// Calls f(std::type_identity<T>{}) with the C++ type of dtype. All eight types.
+/// Calls f(std::type_identity<T>{}) with the C++ type of dtype, for all eight types.
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {

@@ -7,7 +7,7 @@
 
 namespace lockstep {
 
-/// Exit codes of every lockstep program. Errors know which one they lead to.
+/// Exit codes of every lockstep program. Error::code() returns one of them.
 namespace exit_code {
 inline constexpr int kFinished = 0;
 inline constexpr int kBadInput = 2;   ///< an option, a file or a value that the user gave
@@ -16,8 +16,8 @@ inline constexpr int kStopped = 75;   ///< stopped by a signal, a checkpoint was
 inline constexpr int kWatchdog = 76;  ///< a rank stopped making progress
 }  // namespace exit_code
 
-/// Base of everything that lockstep throws. The text names the value and what was expected. Callers add what they know
-/// (layer, rank) with annotate() and rethrow the same object.
+/// Base of all exceptions of lockstep. The text names the value and the expected one. Callers add their context (layer,
+/// rank) with annotate() and rethrow the same object.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message), text_(message) {}
@@ -25,21 +25,21 @@ class Error : public std::runtime_error {
   [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
   /// Puts "context: " in front of the text.
   void annotate(const std::string& context) { text_ = context + ": " + text_; }
-  /// The exit code a program ends with when this error reaches main().
+  /// Exit code of a program whose main() gets this error.
   [[nodiscard]] virtual int code() const noexcept { return exit_code::kFailure; }
 
  private:
   std::string text_;
 };
 
-/// What the user gave is wrong: an option, a setting, a combination.
+/// Wrong input of the user: an option, a setting, a combination.
 class UsageError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] int code() const noexcept override { return exit_code::kBadInput; }
 };
 
-/// A file is missing, damaged or not what it should be. The text names file, offset or record, and what was expected.
+/// A file is missing, damaged or of the wrong kind. The text names file, offset or record, and what was expected.
 class DataError : public Error {
  public:
   using Error::Error;
@@ -81,8 +81,8 @@ class PeerError : public Error {
   using Error::Error;
 };  ///< another rank failed; its own message was printed
 
-/// Joins its arguments with operator<<, in the C locale whatever locale the host program has set: "1000", "0.5".
-/// Cold: compiled for size and away from the code that calls it, which halves the library.
+/// Joins its arguments with operator<<, always in the C locale, whatever locale the host program has set: "1000",
+/// "0.5". Cold: compiled for size and away from the calling code, which halves the size of the library.
 template <class... Parts>
 [[nodiscard, gnu::cold, gnu::noinline]] std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -98,8 +98,8 @@ template <class E, class... Parts>
 }
 }  // namespace detail
 
-/// Throws E with the joined parts unless ok. The parts are only formatted on failure, so a check that holds
-/// allocates nothing.
+/// Throws E with the joined parts unless ok. The parts are formatted only on failure, so a check that passes allocates
+/// nothing.
 ///   require<ShapeError>(x.shape == y.shape, "relu: x is ", x.shape, ", y is ", y.shape);
 template <class E, class... Parts>
 void require(bool ok, const Parts&... parts) {

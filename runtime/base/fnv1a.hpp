@@ -8,7 +8,7 @@ namespace lockstep {
 
 inline constexpr std::uint64_t kFnvBegin = 0xcbf29ce484222325ULL;
 
-/// FNV-1a of 64 bits goes on from `hash`: tells contents apart, not against an adversary.
+/// Continues a 64-bit FNV-1a hash from `hash`. Distinguishes contents; gives no protection against an adversary.
 [[nodiscard]] inline std::uint64_t fnv1a(std::span<const std::byte> bytes, std::uint64_t hash = kFnvBegin) {
   for (const std::byte byte : bytes) {
     hash = (hash ^ static_cast<std::uint64_t>(byte)) * 0x100000001b3ULL;

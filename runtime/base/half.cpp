@@ -9,11 +9,11 @@ Float16::Float16(float value) {
   const std::uint32_t magnitude = u & 0x7fffffffU;
   std::uint32_t half = 0;
   if (magnitude > 0x7f800000U) {
-    half = 0x7e00U | ((magnitude >> 13) & 0x1ffU);  // NaN: quiet, the payload's upper bits kept
+    half = 0x7e00U | ((magnitude >> 13) & 0x1ffU);  // NaN: quiet; keeps the payload's upper bits
   } else if (magnitude >= 0x477ff000U) {
-    half = 0x7c00U;  // 65520 and more round to infinity
+    half = 0x7c00U;  // 65520 and larger round to infinity
   } else if (magnitude >= 0x38800000U) {
-    // Normal, from 2^-14: rebias, drop 13 bits, ties to even. A carry moves into the exponent as it should.
+    // Normal, from 2^-14: rebias, drop 13 bits, ties to even. A carry correctly increments the exponent.
     const std::uint32_t rebased = magnitude - 0x38000000U;
     half = (rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13;
   } else if (magnitude >= 0x33000000U) {

@@ -30,7 +30,7 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::a
   return counter;
 }
 
-// Two levels: (use, a) and the seed give the key of the draws; b and the number of the block give the counter.
+// Two levels: (use, a) and the seed give the key of the numbers; b and the block's number give the counter.
 
 std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint32_t part) {
   const auto words = philox({static_cast<std::uint32_t>(use), low(a), high(a), part}, {low(seed), high(seed)});

@@ -5,7 +5,7 @@
 
 namespace lockstep {
 
-/// What a random number is for. Part of the key, so that two uses never share numbers. Never renumber: seeds keep
+/// Uses of random numbers. The use is part of the key, so that two uses never share numbers. Never renumber: seeds keep
 /// their meaning over versions.
 enum class RandomUse : std::uint32_t {
   initialise = 1,
@@ -24,19 +24,19 @@ enum class RandomUse : std::uint32_t {
 [[nodiscard]] std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                                   std::array<std::uint32_t, 2> key);
 
-/// The Philox key for (seed, use, a), for callers that jump to any position with philox(). `part` separates the parts
-/// of one use. With part 0 and the counter {block, b} (two words each), the words of blocks 0, 1, .. are the bits() of
-/// Random(seed, use, a, b).
+/// Returns the Philox key for (seed, use, a), for callers that jump to any position with philox(). `part` separates the
+/// parts of one use. With part 0 and the counter {block, b} (two words each), the words of blocks 0, 1, .. are the
+/// bits() of Random(seed, use, a, b).
 [[nodiscard]] std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a,
                                                       std::uint32_t part = 0);
 
-/// The number that Random::uniform() makes of its next two words.
+/// Returns the number that Random::uniform() makes of its next two words.
 [[nodiscard]] inline double uniform_of(std::uint32_t first, std::uint32_t second) {
   const std::uint64_t upper = first >> 5;   // 27 bits
   const std::uint64_t lower = second >> 6;  // 26 bits
   return static_cast<double>(upper << 26 | lower) * 0x1p-53;
 }
-/// The two numbers that Random::normal() makes of its next two uniform numbers (Box-Muller).
+/// Returns the two numbers that Random::normal() makes of its next two uniform numbers (Box-Muller).
 [[nodiscard]] std::array<double, 2> normal_of(double first, double second);
 
 /// A stream of numbers keyed by (seed, use, a, b): e.g. (seed, augment, epoch, sample id). Draws in order; cheap to

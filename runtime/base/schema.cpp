@@ -92,7 +92,7 @@ std::string text_of(const std::vector<T>& values) {
   return text;
 }
 
-/// What --help calls a value, and what an error expects.
+/// Name of a value's type in --help, and expectation in errors.
 struct Words {
   const char* type;
   const char* expected;
@@ -294,7 +294,7 @@ void Option::read(const std::string& given_text) {
   bool taken = false;
   try {
     taken = read_(given_text);
-  } catch (const UsageError& error) {  // of a parser, which does not know the option's name
+  } catch (const UsageError& error) {  // a parser's error lacks the option's name
     const std::string text = error.what();
     const std::size_t at = text.find(", expected ");
     require<UsageError>(at != std::string::npos, spelled(), ": ", text);

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-/// `value` in the largest unit of which it is at least one.
+/// Formats `value` in the largest unit that keeps it at least 1.
 std::string with_unit(double value, double step, std::span<const char* const> units) {
   std::size_t unit = 0;
   while (unit + 1 < units.size() && std::abs(value) >= step * (1 - 5e-4)) {

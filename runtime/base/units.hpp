@@ -7,8 +7,8 @@
 #include <string_view>
 #include <system_error>
 
-/// Numbers for people: three significant digits and a unit, unless they are counts. Bytes in powers of 1024, rates in
-/// powers of 1000. A point stands before the decimals in every locale.
+/// Formats numbers for people: three significant digits and a unit, unless they are counts. Bytes in powers of 1024,
+/// rates in powers of 1000. The decimal separator is a point in every locale.
 namespace lockstep {
 
 [[nodiscard]] std::string bytes_text(double bytes);                            ///< "64 KiB", "8 B"
@@ -16,10 +16,10 @@ namespace lockstep {
 [[nodiscard]] std::string rate_text(double bytes_per_second);                  ///< "10.4 GB/s"
 [[nodiscard]] std::string percent_text(double share);                          ///< 0.123: "12.3 %"
 [[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< "1 step", "3 steps"
-[[nodiscard]] std::string digits(double value, int decimals);                  ///< fixed point; "-" of NaN
-[[nodiscard]] std::string exact_text(double value);  ///< the fewest digits that read back as the same number
+[[nodiscard]] std::string digits(double value, int decimals);                  ///< fixed point; "-" for NaN
+[[nodiscard]] std::string exact_text(double value);  ///< fewest digits that read back as the same number
 
-/// The number that is all of a text; empty where the text is no number, or one that the type does not hold.
+/// Parses the whole text as a number; empty when the text is no number, or out of the type's range.
 template <class Number>
 [[nodiscard]] std::optional<Number> number_in(std::string_view text) {
   Number value{};

@@ -39,8 +39,8 @@ class Context {
   /// Reports every call that makes its caller wait for this context's stream (Stream::on_synchronisation).
   void on_synchronisation(SyncReport report) { stream_->on_synchronisation(std::move(report)); }
 
-  /// The state of a library (oneDNN engine, cuDNN handle), which lives as long as the context: `make()` makes it on
-  /// first use, its type finds it afterwards. Only a provider's Library<T>() calls this.
+  /// Returns the state of a library (oneDNN engine, cuDNN handle), which lives as long as the context. `make()` makes
+  /// the state on first use; later calls find it by its type. Only a provider's Library<T>() calls this.
   template <class T, class Make>
   T& library(Make&& make) {
     for (auto& entry : libraries_) {
@@ -72,9 +72,9 @@ class Context {
 };
 
 struct CpuContextOptions {
-  int threads = 0;                   ///< threads of one op, as far as OpenMP gives them; 0: OpenMP's default
-  Stream* stream = nullptr;          ///< borrowed host stream; nullptr: an inline stream of its own
-  MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a HostMemoryResource of its own
+  int threads = 0;                   ///< threads of one op, at most OpenMP's limit; 0: OpenMP's default
+  Stream* stream = nullptr;          ///< borrowed host stream; nullptr: the context makes an inline stream
+  MemoryResource* memory = nullptr;  ///< borrowed; nullptr: the context makes a HostMemoryResource
 };
 
 /// Computes on the host. Changes no process-wide setting: the thread count is passed to each parallel region.
@@ -90,16 +90,16 @@ class CpuContext final : public Context {
 
 struct CudaContextOptions {
   /// A stream that the host program owns and keeps alive, as in Stream::borrow_cuda(): a null handle is the device's
-  /// legacy default stream. Not given: the context makes a non-blocking stream of its own.
+  /// legacy default stream. nullopt: the context makes a non-blocking stream.
   std::optional<CUstream_st*> stream = std::nullopt;
-  MemoryResource* memory = nullptr;  ///< borrowed; nullptr: a CudaPoolResource of its own
+  MemoryResource* memory = nullptr;  ///< borrowed; nullptr: the context makes a CudaPoolResource
   /// Limit of bytes in use of the context's own resource; 0: none. UsageError together with a borrowed resource.
   std::size_t memory_limit = 0;
-  bool dependent_launches = false;  ///< Stream::launch_dependently(), which says when that is an error
+  bool dependent_launches = false;  ///< Stream::launch_dependently(), with its errors
 };
 
 /// Computes on one CUDA device. Never changes the calling thread's current device. Declared in every build. The
-/// constructor calls check_gpu() first (gpu_check.hpp): a DeviceError says why the device cannot be used, also in a
+/// constructor first calls check_gpu() (gpu_check.hpp): a DeviceError says why the device cannot be used, also in a
 /// build without CUDA.
 class CudaContext final : public Context {
  public:
@@ -107,7 +107,7 @@ class CudaContext final : public Context {
   explicit CudaContext(Device device, const Options& options = {});
 };
 
-/// A context on any device.
+/// Makes a context on any device.
 [[nodiscard]] std::unique_ptr<Context> make_context(Device device);
 
 }  // namespace lockstep

@@ -21,12 +21,12 @@ std::optional<std::size_t> number(std::string_view text) {
   text.remove_prefix(begin);
   std::size_t value = 0;
   if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{}) {
-    return std::nullopt;  // "max", or beyond 64 bits
+    return std::nullopt;  // "max", or more than 64 bits
   }
   return value;
 }
 
-/// The number behind `key` at the beginning of a line.
+/// Returns the number after `key` at the beginning of a line.
 std::optional<std::size_t> field(const std::string& path, std::string_view key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -45,11 +45,11 @@ std::size_t less(std::size_t a, std::size_t b) {
   return a > b ? a - b : 0;
 }
 
-/// The names of a control group's files, in versions 2 and 1.
+/// File names of a control group, in versions 2 and 1.
 struct GroupFiles {
   std::string_view limit;
   std::string_view used;
-  std::string_view cache;  ///< in memory.stat: page cache that is dropped first
+  std::string_view cache;  ///< key in memory.stat of page cache that is dropped first
 };
 constexpr GroupFiles kVersion2{"/memory.max", "/memory.current", "inactive_file "};
 constexpr GroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file "};

@@ -12,9 +12,9 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBlocks = 64;  // the most calls of one copy of pinned memory without staging
+constexpr std::int64_t kMostBlocks = 64;  // most calls for one copy of pinned memory without staging
 
-/// True when the driver does not know the memory at this address: it came from malloc, mmap or a stack.
+/// True when the driver does not know the memory at this address: it comes from malloc, mmap or a stack.
 bool is_pageable(Device here, const void* address) {
   cudaPointerAttributes attributes{};
   LOCKSTEP_CUDA_CHECK(here, cudaPointerGetAttributes(&attributes, address));
@@ -57,7 +57,7 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
   }
   const bool by_driver = direct && blocks;
   if (by_driver && to_device) {
-    context.stream().synchronize();  // the driver reads src now, and earlier work may still write it
+    context.stream().synchronize();  // the driver reads src now, and earlier work may still write src
   }
   if (direct && to_device) {
     cuda::enqueue_blocks(context.stream(), device.device, cuda::element(device, device_offset), host.device,

@@ -16,7 +16,7 @@ namespace lockstep {
 
 namespace {
 
-/// A UUID as nvidia-smi writes it for a whole GPU: GPU-8-4-4-4-12 hexadecimal digits.
+/// Formats a UUID as nvidia-smi does for a whole GPU: GPU-8-4-4-4-12 hexadecimal digits.
 std::string uuid_text(const cudaUUID_t& uuid) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "GPU-";
@@ -36,7 +36,7 @@ std::string uuid_text(const cudaUUID_t& uuid) {
 int num_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  // No driver, one that is too old for this build, the toolkit's link-time stand-in for it, or no device.
+  // No driver, a driver too old for this build, the toolkit's link-time stub of the driver, or no device.
   if (status == cudaErrorInsufficientDriver || status == cudaErrorStubLibrary || status == cudaErrorNoDevice) {
     cuda::ignore(status);
     return 0;

@@ -26,8 +26,8 @@ const Driver& driver(Device device) {
   return once;
 }
 
-/// The device's primary context, which is there afterwards and which the runtime keeps: cudaInitDevice() makes it, and
-/// makes it again where the host program has called cudaDeviceReset(). A CUdevice is the index of its device.
+/// Returns the device's primary context, which exists afterwards and which the runtime keeps. cudaInitDevice() makes
+/// it, also again after the host program has called cudaDeviceReset(). A CUdevice is the index of its device.
 CUcontext primary_context(Device device) {
   static std::array<std::atomic<CUcontext>, 256> known{};
   std::atomic<CUcontext>& place = known.at(static_cast<std::size_t>(device.index));
@@ -40,14 +40,14 @@ CUcontext primary_context(Device device) {
     LOCKSTEP_CUDA_CHECK(device, cudaInitDevice(device.index, 0, 0));
     CUcontext context = nullptr;
     check_driver(driver(device).retain(&context, device.index), "cuDevicePrimaryCtxRetain", device);
-    place = context;  // the runtime has retained it, too, and never releases it
+    place = context;  // the runtime has retained the context, too, and never releases it
     check_driver(driver(device).release(device.index), "cuDevicePrimaryCtxRelease", device);
   }
   return place;
 }
 
-/// Whether there is something to put back. A thread that has no context, and whose next CUDA call would give it this
-/// device's, gets that for good.
+/// Makes the device current; true when there is something to restore. A thread without a context, whose next CUDA call
+/// would give it this device's context, keeps that context.
 bool make_current(Device device) {
   CUdevice current = 0;
   const CUresult status = driver(device).get_device(&current);
@@ -77,7 +77,7 @@ DeviceGuard::DeviceGuard(Device device) {
 DeviceGuard::DeviceGuard(Device device, std::nothrow_t) noexcept {
   try {
     restore_ = cuda::make_current(device) ? device.index : -1;
-  } catch (const std::exception&) {  // as it is
+  } catch (const std::exception&) {  // the current device does not change
   }
 }
 

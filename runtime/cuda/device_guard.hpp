@@ -6,9 +6,9 @@
 
 namespace lockstep::cuda {
 
-/// Makes a device the calling thread's current one; the destructor restores the former one. It costs one cheap call
-/// when the device is already current, and programs should arrange for that (make_current()). Else a context is pushed
-/// and popped through the driver: cudaSetDevice(), to switch back, would make one on a device that nobody uses.
+/// Makes a device the calling thread's current device; the destructor restores the former device. Costs one cheap call
+/// when the device is already current, which programs should ensure (make_current()). Otherwise the driver pushes and
+/// pops a context: to switch back with cudaSetDevice() would make a context on a device that nobody uses.
 class DeviceGuard {
  public:
   explicit DeviceGuard(Device device);                  ///< CudaError when the device cannot be made current
@@ -18,7 +18,7 @@ class DeviceGuard {
   ~DeviceGuard();
 
  private:
-  int restore_ = -1;  ///< -1: nothing to put back
+  int restore_ = -1;  ///< -1: nothing to restore
 };
 
 }  // namespace lockstep::cuda

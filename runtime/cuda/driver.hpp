@@ -11,9 +11,9 @@
 
 namespace lockstep::cuda {
 
-/// A function of the driver, found at run time: a program linked with the driver's library would not start without a
-/// driver. cuda.h maps names to their current forms by macros (cuMemAlloc is cuMemAlloc_v2); the driver is asked for
-/// the plain name, in the form of CUDA 12.0. CudaError when it has none. device: for the text of errors.
+/// Finds a function of the driver at run time: a program linked with the driver's library would not start without a
+/// driver. cuda.h maps names to their current forms by macros (cuMemAlloc is cuMemAlloc_v2); this asks the driver for
+/// the plain name, in the form of CUDA 12.0. CudaError when the driver has no such function. device: for error texts.
 template <class Function>
 Function driver_function(const char* name, Device device) {
   void* pointer = nullptr;
@@ -27,13 +27,13 @@ Function driver_function(const char* name, Device device) {
   return reinterpret_cast<Function>(pointer);
 }
 
-/// A member or variable `name`, a function of the driver. Needs a Device `device` in sight.
+/// Declares a member or variable `name` that is a driver function. Needs a Device `device` in scope.
 // NOLINTBEGIN(bugprone-macro-parentheses): names
 #define LOCKSTEP_DRIVER_FUNCTION(name, function) \
   decltype(&function) name = ::lockstep::cuda::driver_function<decltype(&function)>(#function, device)
 // NOLINTEND(bugprone-macro-parentheses)
 
-/// "CUDA_ERROR_OUT_OF_MEMORY".
+/// Returns "CUDA_ERROR_OUT_OF_MEMORY".
 [[nodiscard]] std::string driver_error(CUresult status, Device device);
 
 /// CudaError unless status is CUDA_SUCCESS: "cuCtxPushCurrent failed on cuda:1: CUDA_ERROR_INVALID_CONTEXT".

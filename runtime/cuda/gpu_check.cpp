@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// The driver's part of the state: asks no device.
+/// Returns the driver's part of the state; asks no device.
 GpuState driver_state(Device device) {
   GpuState state{.device = device, .toolkit = CUDART_VERSION, .built_for = LOCKSTEP_BUILT_FOR};
   state.devices = num_gpus();

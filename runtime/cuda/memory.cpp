@@ -34,8 +34,8 @@ bool aligned(const void* pointer, std::size_t alignment) {
                            limit == CudaPoolOptions::kNoLimit ? "none" : std::to_string(limit), ", on ", device));
 }
 
-/// Waits for work that may still use the memory. CUDA orders a release after queued work for device memory only, and
-/// only as a side effect. Memory used by hosts alone comes with a host stream.
+/// Waits for work that may still use the memory. CUDA orders a release after queued work only for device memory, and
+/// only as a side effect. Memory that only hosts use is freed with a host stream.
 void wait_for_users(Stream& stream) noexcept {
   if (stream.device().kind == DeviceKind::cuda) {
     const cuda::DeviceGuard guard(stream.device(), std::nothrow);
@@ -96,7 +96,7 @@ CudaPoolResource::~CudaPoolResource() {
     cuda::ignore(cudaFree(late.pointer));
   }
   if (pool_ != nullptr) {
-    cuda::ignore(cudaMemPoolDestroy(pool_));  // CUDA waits for memory that is being given back on a stream
+    cuda::ignore(cudaMemPoolDestroy(pool_));  // CUDA waits for memory that is being freed on a stream
   }
 }
 
@@ -135,7 +135,7 @@ void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Strea
   require<DeviceError>(stream.device() == device_, "allocate: the stream is on ", stream.device(), ", expected one of ",
                        device_);
   const cuda::DeviceGuard guard(device_);
-  // The allocation would become a part of the graph, and its memory be gone after each launch.
+  // Otherwise the allocation would become a part of the graph, and its memory would be gone after each launch.
   require<StateError>(!detail::cuda_is_capturing(device_, stream.cuda_handle()),
                       "allocate: the stream is being captured, expected memory that was taken before");
   const std::lock_guard lock(mutex_);
@@ -155,8 +155,8 @@ void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Strea
   if (status == cudaErrorMemoryAllocation) {
     cuda::ignore(status);
     const SyncScope scope(stream, "CudaPoolResource::allocate", SyncReason::allocation, bytes);
-    LOCKSTEP_CUDA_CHECK(device_,
-                        cudaStreamSynchronize(stream.cuda_handle()));  // memory that was given back there is free now
+    // Memory that was freed on the stream is free afterwards.
+    LOCKSTEP_CUDA_CHECK(device_, cudaStreamSynchronize(stream.cuda_handle()));
     LOCKSTEP_CUDA_CHECK(device_, cudaMemPoolTrimTo(pool_, 0));
     status = cudaMallocFromPoolAsync(&pointer, bytes, pool_, stream.cuda_handle());
     if (status == cudaErrorMemoryAllocation) {
@@ -182,8 +182,8 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::ignore(cudaStreamIsCapturing(stream.cuda_handle(), &status));
     if (status != cudaStreamCaptureStatusNone) {
-      // In a graph the memory would be given back at each launch. CUDA refuses this wait and invalidates the capture,
-      // whose end reports it.
+      // In a graph the memory would be freed at each launch. CUDA refuses this wait and invalidates the capture; the
+      // capture's end reports the error.
       cuda::ignore(cudaStreamSynchronize(stream.cuda_handle()));
       try {
         const std::lock_guard lock(mutex_);
@@ -207,8 +207,8 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
   cuda::ignore(cudaFree(pointer));
 }
 
-/// Called with mutex_ held and the device current, for a stream that is not captured. Memory is released in the order
-/// of that stream, on which it was used.
+/// Called with mutex_ held and the device current, for a stream that is not captured. Frees the memory in the order of
+/// that stream, which used it.
 void CudaPoolResource::release_late(Stream& stream) noexcept {
   std::erase_if(late_, [&](const Late& late) {
     if (late.stream != stream.cuda_handle()) {

@@ -1,5 +1,5 @@
-// Named ranges for Nsight Systems and other tools, by NVTX: a header that loads the tool's library, if one is attached,
-// at the first call.
+// Named ranges for Nsight Systems and other tools, by NVTX: a header that at the first call loads the library of an
+// attached tool.
 #include <lockstep/runtime/detail/range_marker.hpp>
 
 #include <array>
@@ -12,7 +12,7 @@ namespace lockstep::detail {
 
 namespace {
 
-/// By SpanKind: what a tool paints its ranges with, ARGB.
+/// Colour of a tool's ranges (ARGB), by SpanKind.
 constexpr std::array<std::uint32_t, 13> kColours{
     0xFF4E79A7,  // forward
     0xFF59A14F,  // backward
@@ -35,7 +35,8 @@ std::uint32_t category_of(SpanKind kind) {
   return static_cast<std::uint32_t>(kind) + 1;
 }
 
-/// nullptr when no tool is attached. One for the process and as long as it, as a tool may give a name one handle only.
+/// Returns nullptr when no tool is attached. One domain that lives as long as the process, because a tool may give a
+/// name only one handle.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t ours = [] {
     const nvtxDomainHandle_t made = nvtxDomainCreateA("lockstep");
@@ -83,7 +84,7 @@ class NvtxMarker final : public RangeMarker {
   }
 
   nvtxDomainHandle_t domain_;
-  std::vector<nvtxEventAttributes_t> events_;  ///< by name
+  std::vector<nvtxEventAttributes_t> events_;  ///< indexed by name
 };
 
 }  // namespace

@@ -22,15 +22,15 @@ CopyLoops turned_round(const CopyLoops& loops) {
   return result;
 }
 
-/// The part of a view that a box covers, with the box's strides for one side.
+/// Returns the part of a view that a box covers, with the box's strides for one side.
 TensorView part_of(const TensorView& view, std::int64_t offset, const CopyLoops& box, const std::int64_t* strides) {
   const auto rank = static_cast<std::size_t>(box.rank);
   return {element(view, offset), view.dtype, view.device, Shape(std::span(box.extent, rank)),
           Strides(std::span(strides, rank))};
 }
 
-/// Loops from packed memory (as src) to the box's place in dst. Axes on which dst has stride 0 are one element: left
-/// out.
+/// Returns loops from packed memory (as src) to the box's place in dst. An axis on which dst has stride 0 is one
+/// element, so it is left out.
 CopyLoops packed_to_dst(const CopyLoops& box) {
   std::int64_t strides[Dims::kMaxRank];
   detail::pack_strides(box, strides);
@@ -46,8 +46,8 @@ CopyLoops packed_to_dst(const CopyLoops& box) {
   return loops;
 }
 
-/// Gives device `reader` access to the pool that this memory of another device is from, if it is from one: peer access
-/// between devices does not reach it, and copies would go through the host.
+/// Gives device `reader` access to the pool from which another device's memory comes, if it comes from a pool. Peer
+/// access between devices does not include pools; without access, copies would go through the host.
 void open_pool(Device reader, void* memory) {
   static const auto ask = driver_function<decltype(&cuPointerGetAttribute)>("cuPointerGetAttribute", reader);
   const DeviceGuard guard(reader);
@@ -69,7 +69,7 @@ void open_pool(Device reader, void* memory) {
 
 }  // namespace
 
-/// When an exception leaves a copy, waits for all work that the copy has enqueued.
+/// Waits for all work that a copy has enqueued when an exception leaves the copy.
 class Staging::Rest {
  public:
   Rest(Stream& first, Stream* second) : first_(first), second_(second) {}
@@ -139,7 +139,7 @@ Staging::Peer& Staging::peer(Device other) {
     if (status == cudaErrorTooManyPeers) {
       ignore(status);
       can = 0;
-    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // by another context, or the host program
+    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // enabled by another context or the host program
       ignore(status);
     } else {
       check(status, "cudaDeviceEnablePeerAccess(other.index, 0)", here);
@@ -167,7 +167,7 @@ TensorView Staging::staged(const CopyLoops& box, DType dtype, int half) const {
 void Staging::from_host(const TensorView& host, const TensorView& device) {
   Stream& stream = context_.stream();
   allocate();
-  stream.synchronize();  // queued work may still write the source
+  stream.synchronize();  // earlier work may still write the source
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, from, to] = detail::order_loops(host, device);
@@ -189,7 +189,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, to, from] = detail::order_loops(host, device);
-  TensorView waiting[2];  // parts of `host` whose elements are on the way to or in the half; no data: none
+  TensorView waiting[2];  // parts of `host` whose elements are being copied to the half, or are there; no data: none
   CopyLoops boxes[2];
   const auto empty = [&](int half) {
     halves_[half].last->synchronize();
@@ -214,7 +214,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
       empty(half);
     }
   }
-  stream.synchronize();  // on return the copy is complete; rethrows the failure of an earlier wait of the stream
+  stream.synchronize();  // the copy is complete on return; rethrows the failure of the stream's earlier waits
 }
 
 void Staging::across(const TensorView& src, const TensorView& dst) {
@@ -240,7 +240,8 @@ void Staging::across(const TensorView& src, const TensorView& dst) {
   const Rest rest(stream, &*other.stream);
   const std::size_t size = size_of(dst.dtype);
   const auto [loops, from, to] = detail::order_loops(src, dst);
-  if (fetches) {  // the source is ready, and no half in use, after what is enqueued; to push, target waits for each box
+  // To fetch, the source waits until src is ready and the halves are free. To push, the target waits for each box.
+  if (fetches) {
     target.record(*begin_);
     source.wait(*begin_);
   }

@@ -13,30 +13,30 @@
 
 namespace lockstep::cuda {
 
-/// The address of the element `index` places after the first one.
+/// Returns the address of the element `index` places after the first one.
 inline std::byte* element(const TensorView& view, std::int64_t index) {
   return static_cast<std::byte*>(view.data) + index * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
-/// The staging memory of a CudaContext for copies: two halves of pinned memory, allocated at first use, and which other
-/// GPUs the device reaches. Lives as long as the context (Context::library). A half is filled again only when the copy
-/// that emptied it is complete.
+/// A CudaContext's staging memory for copies: two halves of pinned memory, allocated at first use. Also knows which
+/// other GPUs the device reaches. Lives as long as the context (Context::library). A half is filled again only when the
+/// copy that emptied it is complete.
 class Staging {
  public:
-  /// The Staging of this context, made on first use. Making it allocates no memory and no stream.
+  /// Returns the Staging of this context, made on first use without memory or a stream.
   static Staging& of(Context& context);
   explicit Staging(Context& context) : context_(context), resource_(context.device()) {}
 
   void configure(const StagingOptions& options);
   [[nodiscard]] const StagingOptions& options() const { return options_; }
 
-  /// Whether the context's device has peer access to memory of another one. Asked once for each device; peer access is
-  /// enabled then. Memory of a pool needs the pool's own, which it gets here.
+  /// True when the context's device has peer access to `other`'s device. Asks once for each device, and then enables
+  /// peer access. Memory of a pool needs access to the pool itself, which this call also enables.
   [[nodiscard]] bool reaches(const TensorView& other);
 
   // Copies through the halves. Between host and device, types and strides may differ. Between devices, the innermost
   // axis must have stride 1 on both sides.
-  void from_host(const TensorView& host, const TensorView& device);  ///< returns when the host's memory was read
+  void from_host(const TensorView& host, const TensorView& device);  ///< returns when the host memory was read
   void to_host(const TensorView& device, const TensorView& host);    ///< returns when the copy is complete
   void across(const TensorView& src, const TensorView& dst);         ///< between two GPUs; does not block
 
@@ -45,13 +45,13 @@ class Staging {
   struct Peer {
     Device device;
     bool direct;
-    /// Made by the first copy through the host, like the events.
+    /// Made by the first copy through the host, as are the events.
     std::optional<Stream> stream;
     std::optional<Event> events[2];
   };
   struct Half {
     std::byte* data = nullptr;
-    std::optional<Event> last;    ///< on the context's stream: everything that used the half
+    std::optional<Event> last;    ///< on the context's stream, after all work that used the half
     std::optional<Event> passed;  ///< for across(): the context's stream has filled or emptied the half
   };
   class Rest;
@@ -67,7 +67,7 @@ class Staging {
   std::optional<CpuContext> host_;  ///< fills and empties the halves
   Half halves_[2];
   std::optional<Event> begin_;
-  Buffer memory_;            ///< given back after the stream has come to rest
+  Buffer memory_;            ///< freed after the stream is idle
   std::vector<Peer> peers_;  ///< destroyed before memory_, which their streams use
 };
 

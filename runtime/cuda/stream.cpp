@@ -13,27 +13,27 @@
 #include <lockstep/runtime/cuda/driver.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
-// A CUDA stream waits for a host event on the device: until a counter in page-locked memory, into which the worker
-// writes how far it is, has the event's position. Where a device cannot do so it waits in a host function, of which
-// CUDA may run those of all streams on one thread, one after the other. When the host event has failed, work on the
-// device can no longer be skipped: synchronize() and points recorded after the wait rethrow the failure.
+// A CUDA stream waits on the device for a host event: until a counter in page-locked memory, which the worker sets to
+// its position, reaches the event's position. A device without this function waits in a host function; CUDA may run the
+// host functions of all streams on one thread, one after the other. When the host event has failed, work on the device
+// can no longer be skipped: synchronize() and points recorded after the wait rethrow the failure.
 
 namespace lockstep::detail {
 namespace {
 
-/// What the host waits of a stream waited for, counted from 1. Shared with its points. A wait that the device has
-/// passed is over, and only then is it known whether it failed. The stream's thread adds, any thread asks.
+/// A stream's waits for hosts, counted from 1. The stream's points share them. A wait that the device has passed is
+/// over; only then is it known whether it failed. The stream's thread adds waits, any thread reads.
 class HostWaits {
  public:
-  /// The next wait is for work of a host ..
+  /// Adds a wait for work of a host.
   void add(EventPoint host) { add({.host = std::move(host), .upstream = nullptr, .upstream_waits = 0}); }
-  /// .. or for the first `waits` host waits of another CUDA stream.
+  /// Adds a wait for the first `waits` host waits of another CUDA stream.
   void add(std::shared_ptr<const HostWaits> upstream, std::uint64_t waits) {
     add({.host = {}, .upstream = std::move(upstream), .upstream_waits = waits});
   }
   [[nodiscard]] std::uint64_t count() const { return count_; }  ///< for the stream's thread
 
-  /// Rethrows when one of the first `waits` failed. They are over.
+  /// Rethrows when one of the first `waits` failed. All of them must be over.
   void rethrow(std::uint64_t waits) const {
     if (waits == 0) {
       return;
@@ -46,15 +46,15 @@ class HostWaits {
       cause.rethrow();
     }
   }
-  /// The first `waits` are over. Never blocks.
+  /// True when the first `waits` are over. Never blocks.
   [[nodiscard]] bool over(std::uint64_t waits) const {
     const auto [failure, causes] = known(waits);
     return failure != nullptr || std::all_of(causes.begin(), causes.end(), [](const Cause& c) { return c.over(); });
   }
 
-  /// Forgets the waits that are over, but for the first that failed. For the stream's thread.
+  /// Removes the waits that are over, except the first that failed. For the stream's thread.
   void tidy() {
-    while (!causes_.empty() && causes_.front().over()) {  // nobody else changes causes_
+    while (!causes_.empty() && causes_.front().over()) {  // no other thread changes causes_
       std::exception_ptr failure;
       try {
         causes_.front().rethrow();
@@ -98,8 +98,8 @@ class HostWaits {
     }
   }
 
-  /// Of the first `waits`: the failure, or those that are not known to be over. Other streams' waits are asked without
-  /// this lock, as they may be for waits of this stream.
+  /// Returns, of the first `waits`, the failure or the waits that are not known to be over. The caller asks other
+  /// streams' waits without this lock, because these may be for waits of this stream.
   [[nodiscard]] std::pair<std::exception_ptr, std::vector<Cause>> known(std::uint64_t waits) const {
     std::pair<std::exception_ptr, std::vector<Cause>> result;
     const std::lock_guard lock(mutex_);
@@ -122,7 +122,7 @@ class HostWaits {
   std::uint64_t count_ = 0;
 };
 
-/// One CUDA event and what it was last recorded for.
+/// One CUDA event and the work for which it was last recorded.
 class CudaPoint final : public Timeline {
  public:
   CudaPoint(Device device, bool timing) : device_(device), timing_(timing) {
@@ -183,11 +183,11 @@ class CudaPoint final : public Timeline {
   cudaEvent_t event_ = nullptr;
   bool captured_ = false;
   std::shared_ptr<const HostWaits> waits_;
-  std::uint64_t host_waits_ = 0;  ///< queued on the stream before the record
+  std::uint64_t host_waits_ = 0;  ///< host waits queued on the stream before the record
 };
 
-/// CUDA can only say whether the latest recording of an event is complete, but a host stream may still wait for an
-/// earlier one. So record() takes a CUDA event that nobody holds; there is nearly always one.
+/// CUDA only says whether the latest recording of an event is complete, but a host stream may still wait for an earlier
+/// one. So record() takes a CUDA event that nobody else holds; such an event nearly always exists.
 class CudaEventState final : public EventState {
  public:
   CudaEventState(Device device_of_streams, bool with_timing) : EventState(device_of_streams, with_timing) {
@@ -202,7 +202,7 @@ class CudaEventState final : public EventState {
     if (unheld == points_.end()) {
       points_.push_back(std::make_shared<CudaPoint>(device, timing));
     }
-    std::atomic_thread_fence(std::memory_order_acquire);  // its former holder has finished with it
+    std::atomic_thread_fence(std::memory_order_acquire);  // the event's former holder has finished with it
     points_[next]->record(stream, waits, host_waits);
     latest_ = static_cast<std::ptrdiff_t>(next);
   }
@@ -217,7 +217,7 @@ class CudaEventState final : public EventState {
     const auto from = static_cast<const CudaEventState&>(earlier).latest();
     const auto to = latest();
     require<StateError>(from != nullptr && to != nullptr, "seconds_since: an event was never recorded");
-    from->wait(0);  // complete: only rethrows the failure of a poisoned stream
+    from->wait(0);  // the event is complete: only rethrows the failure of a poisoned stream
     to->wait(0);
     const cuda::DeviceGuard guard(device);
     float milliseconds = 0;
@@ -231,8 +231,8 @@ class CudaEventState final : public EventState {
   std::ptrdiff_t latest_ = -1;  ///< index into points_; -1: never recorded
 };
 
-/// What a host function waits for. Kept until the stream uses it again: a host function must not call CUDA, so it
-/// cannot destroy what it waited for.
+/// A host function's wait. It is kept until the stream uses it again: a host function must not call CUDA, so it cannot
+/// destroy the event that it waited for.
 struct HostFunction {
   EventPoint host;
   std::atomic<bool> finished{true};
@@ -241,7 +241,7 @@ struct HostFunction {
     auto& self = *static_cast<HostFunction*>(object);
     try {
       self.host.wait();
-    } catch (...) {  // HostWaits tells of it
+    } catch (...) {  // HostWaits reports the failure
     }
     self.finished.store(true, std::memory_order_release);
   }
@@ -259,7 +259,7 @@ bool fails(F&& f) {
 
 using WaitValue = decltype(&cuStreamWaitValue64);
 
-/// How the device's streams wait for memory; nullptr where they cannot.
+/// Returns the function by which the device's streams wait for memory; nullptr when they cannot.
 WaitValue wait_value_of(Device device) {
   const auto get = cuda::driver_function<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute", device);
   int can = 0;
@@ -268,7 +268,7 @@ WaitValue wait_value_of(Device device) {
   return can != 0 ? cuda::driver_function<WaitValue>("cuStreamWaitValue64", device) : nullptr;
 }
 
-/// A counter that every device reads at the host's own address, as all page-locked memory.
+/// Makes a counter that every device reads at the host's own address, as for all page-locked memory.
 Timeline::Counter make_counter(Device device) {
   using Value = std::atomic<std::uint64_t>;
   static_assert(Value::is_always_lock_free && sizeof(Value) == sizeof(cuuint64_t));
@@ -303,7 +303,7 @@ class CudaStreamState final : public StreamState {
       const SyncScope scope(sync_log, device, "~Stream", SyncReason::destruction);
       cuda::ignore(cudaStreamSynchronize(stream_));
     }
-    waits_->tidy();  // streams that wait for each other may hold each other's
+    waits_->tidy();  // streams that wait for each other may hold each other's waits
     if (owned_) {
       cuda::ignore(cudaStreamDestroy(stream_));
     }
@@ -337,7 +337,7 @@ class CudaStreamState final : public StreamState {
     LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
     require<UnsupportedError>(!on || major >= kMajor, "launch_dependently: ", device, " has compute capability ", major,
                               ".x, expected ", kMajor, ".0 or more");
-    // Code for older ones does not wait, wherever it runs.
+    // Code for older GPUs does not wait, on any GPU.
     require<UnsupportedError>(!on || oldest_architecture(LOCKSTEP_BUILT_FOR) >= kMajor * 10,
                               "launch_dependently: this build has code for ", LOCKSTEP_BUILT_FOR,
                               " (LOCKSTEP_CUDA_ARCHITECTURES), expected for ", kMajor * 10, " and later alone");
@@ -363,7 +363,7 @@ class CudaStreamState final : public StreamState {
       const cuda::DeviceGuard guard(device);
       LOCKSTEP_CUDA_CHECK(device, cudaStreamWaitEvent(stream_, point->event(), 0));
     }
-    // The other stream can only be poisoned when it waited for hosts.
+    // The other stream can only be poisoned if it waited for hosts.
     const std::uint64_t waits = point->host_waits();
     if (waits > 0 && point->waits() != waits_ &&
         !(point->waits()->over(waits) && !fails([&] { point->waits()->rethrow(waits); }))) {
@@ -408,10 +408,10 @@ class CudaStreamState final : public StreamState {
   const bool owned_;
   CUstream_st* stream_ = nullptr;
   const std::shared_ptr<HostWaits> waits_ = std::make_shared<HostWaits>();
-  std::optional<WaitValue> wait_value_;  ///< once a host was waited for
-  /// Which the device may read for waits since the last synchronize().
+  std::optional<WaitValue> wait_value_;  ///< set by the first wait for a host
+  /// Counters that the device may read for waits since the last synchronize().
   std::vector<Timeline::Counter> counters_;
-  std::vector<std::unique_ptr<HostFunction>> functions_;  ///< grows to the most that were ever queued at once
+  std::vector<std::unique_ptr<HostFunction>> functions_;  ///< grows to the most that were queued at once
 };
 
 }  // namespace

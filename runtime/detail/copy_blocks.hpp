@@ -6,7 +6,7 @@
 
 #include <lockstep/runtime/detail/copy_loops.hpp>
 
-/// The decisions of copy() before it calls CUDA. Pure functions of loops; they do not know where the memory is.
+/// Decisions of copy() before it calls CUDA. Pure functions of loops; they do not know where the memory is.
 namespace lockstep::detail {
 
 /// Loops in an order that suits one side, and the offsets of their first elements from the views' first elements.
@@ -16,14 +16,14 @@ struct OrderedLoops {
   std::int64_t dst_offset = 0;
 };
 
-/// make_copy_loops(), with every axis on which dst has a negative stride reversed on both sides: dst then has none.
+/// As make_copy_loops(), but reverses on both sides every axis on which dst has a negative stride.
 [[nodiscard]] OrderedLoops order_loops(const TensorView& src, const TensorView& dst);
 
-/// Whether the innermost axis has stride 1 on both sides.
+/// True when the innermost axis has stride 1 on both sides.
 [[nodiscard]] bool has_rows(const CopyLoops& loops);
 
-/// The data of one call: `depth` slices of `height` rows of `width` bytes. The pitch is the distance from row to row,
-/// at least the width; slices are a whole number of pitches apart.
+/// The data of one copy call: `depth` slices of `height` rows of `width` bytes. The pitch is the distance from row to
+/// row, at least the width; slices are a whole number of pitches apart.
 struct CopyBlock {
   std::size_t width = 0;
   std::int64_t height = 1;
@@ -34,14 +34,14 @@ struct CopyBlock {
   std::int64_t dst_rows = 1;
 };
 
-/// One block for each index of `outer`, whose strides are in bytes and which may have no axis.
+/// One block for each index of `outer`, whose strides are in bytes; `outer` may have no axis.
 struct BlockPlan {
   CopyBlock block;
   CopyLoops outer;
   [[nodiscard]] std::int64_t blocks() const;
 };
 
-/// Leaves as few axes in `outer` as the strides allow: CUDA takes no pitch beyond 2^31 - 1 or below the width.
+/// Plans as few axes in `outer` as the strides allow: CUDA takes no pitch beyond 2^31 - 1 or below the width.
 [[nodiscard]] BlockPlan plan_blocks(const CopyLoops& loops, std::size_t element_size);
 
 /// Calls f(src_offset, dst_offset) for each index of loops of rank 0 to 8, in row-major order.
@@ -97,7 +97,7 @@ void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   });
 }
 
-/// Writes the strides of the box packed without gaps, in the order of the axes; 0 on axes where dst has stride 0.
+/// Writes the strides of the box packed without gaps, in the order of its axes; 0 on axes where dst has stride 0.
 void pack_strides(const CopyLoops& box, std::int64_t* strides);
 
 }  // namespace lockstep::detail

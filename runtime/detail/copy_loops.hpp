@@ -8,9 +8,9 @@
 
 namespace lockstep {
 
-// What copy() and the kernels that copy share: the checks, the loops and the host's copy.
+// Parts that copy() and the copying kernels share: the checks, the loops and the host's copy.
 
-/// The loops of a copy: extents with one stride per side. There are as few axes as the strides allow, and the one with
+/// The loops of a copy: extents with one stride per side. There are as few axes as the strides allow, and the axis with
 /// the smallest destination stride is last. There is at least one axis; only a copy of one element has an axis of
 /// extent 1.
 struct CopyLoops {
@@ -20,7 +20,7 @@ struct CopyLoops {
   std::int64_t dst[Dims::kMaxRank];
 };
 
-/// Both views have the same shape, with at least one element.
+/// Makes the loops. Both views have the same shape, with at least one element.
 [[nodiscard]] CopyLoops make_copy_loops(const TensorView& src, const TensorView& dst);
 
 /// Joins two axes into one wherever the strides of both sides allow it. Loops without an axis become one axis of extent

@@ -10,19 +10,20 @@
 #include <lockstep/runtime/machine/gpu_check.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// Everything that runtime/ needs of CUDA, without a CUDA header. Private to the runtime. Defined in runtime/cuda/, or
-/// in cuda_absent.cpp, where each function throws DeviceError. The same two places define the members of the memory
-/// resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state(),
-/// make_current() and why_no_gpus(); of range_marker.hpp, too, which the toolkit may lack.
+/// All functions that runtime/ needs from CUDA, without a CUDA header. Private to the runtime. Defined in
+/// runtime/cuda/, or in cuda_absent.cpp, where each function throws DeviceError. The same two places define the members
+/// of the memory resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state(),
+/// make_current() and why_no_gpus(). make_range_marker() is in runtime/cuda/ or, without NVTX, in
+/// range_marker_absent.cpp.
 namespace lockstep::detail {
 
 /// DeviceError unless `device` is a CUDA device that exists; names the device and the number of devices.
 void require_cuda_device(Device device);
 
-/// The text of why_no_gpus() for this state; empty when there are devices. Defined in gpu_check.cpp.
+/// Returns the text of why_no_gpus() for this state; empty when there are devices. Defined in gpu_check.cpp.
 [[nodiscard]] std::string why_no_gpus(const GpuState& state);
 
-/// A new non-blocking stream, destroyed with the state.
+/// Makes a non-blocking stream that is destroyed with the state.
 [[nodiscard]] std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int priority);
 /// Borrows the host program's stream; nullptr is the device's legacy default stream. The state neither destroys the
 /// stream nor waits for it.
@@ -47,7 +48,7 @@ struct GraphState {
 /// Enqueues dst = src on the stream of context, which is a CudaContext. copy() has checked: equal shapes, at least one
 /// element, no overlap, and src or dst is on the context's device. Strides and types may be anything.
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
-/// The answer of cudaMemGetInfo, which creates the device's primary context when there is none.
+/// Result of cudaMemGetInfo, which creates the device's primary context when there is none.
 struct DeviceMemory {
   std::size_t free = 0;
   std::size_t total = 0;

@@ -13,7 +13,7 @@ namespace lockstep {
 
 namespace {
 
-/// A lock of the file's first byte, which ends with the descriptor: the text is that of the process that holds it.
+/// A lock of the file's first byte, which ends with the descriptor: while it is held, the text describes its holder.
 struct flock of_text() {
   struct flock lock {};
   lock.l_type = F_WRLCK;

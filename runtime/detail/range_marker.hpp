@@ -8,7 +8,7 @@
 namespace lockstep::detail {
 
 /// Tells a tool that is attached to the process, such as Nsight Systems, where named ranges of the calling thread begin
-/// and end. Ranges lie within each other. No call fails, or allocates anything of ours, but for add().
+/// and end. Ranges are nested. No call fails; only add() allocates memory of lockstep.
 class RangeMarker {
  public:
   RangeMarker() = default;
@@ -18,13 +18,13 @@ class RangeMarker {
 
   /// Registers a name with the tool. Names are numbered from 0.
   virtual void add(const SpanRecorder::Name& name) = 0;
-  /// number: what stands beside the name; 0: the bytes of the name's bucket, if any.
+  /// number: the number next to the name; 0: the bytes of the name's bucket, if any.
   virtual void enter(int name, std::int64_t number) noexcept = 0;
-  virtual void leave() noexcept = 0;  ///< the range that was entered last
+  virtual void leave() noexcept = 0;  ///< leaves the range that was entered last
   virtual void mark(int name) noexcept = 0;
 };
 
-/// nullptr when no tool is attached, and in a build without NVTX (range_marker_absent.cpp).
+/// Returns nullptr when no tool is attached, and in a build without NVTX (range_marker_absent.cpp).
 [[nodiscard]] std::unique_ptr<RangeMarker> make_range_marker();
 
 }  // namespace lockstep::detail

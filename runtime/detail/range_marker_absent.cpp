@@ -1,4 +1,4 @@
-// In the place of cuda/range_marker.cpp, for a build without the header of NVTX.
+// Replaces cuda/range_marker.cpp in a build without the NVTX header.
 #include <lockstep/runtime/detail/range_marker.hpp>
 
 namespace lockstep::detail {

@@ -9,7 +9,7 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
-/// The states behind Stream and Event: one implementation for hosts, one for CUDA. Private to the runtime.
+/// The implementations of Stream and Event: one for hosts, one for CUDA. Private to the runtime.
 namespace lockstep::detail {
 
 /// Work that completes in order, numbered by position. Thread-safe.
@@ -19,10 +19,11 @@ struct Timeline {
   /// Blocks the caller until the position is reached; rethrows when the work up to it failed.
   virtual void wait(std::uint64_t position) const = 0;
 
-  /// In memory that a device reads, which its last owner gives back.
+  /// A counter in memory that a device reads; the last owner frees it.
   using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
-  /// The one counter that holds the position, from now on: after the work up to it, also when that failed. make()
-  /// makes it, if there is none yet, and is called without a lock. nullptr for work that a device orders itself.
+  /// Returns the one counter that holds the position from now on: it is set after the work up to that position, also
+  /// when the work failed. make() makes the counter if there is none yet, and is called without a lock. nullptr for
+  /// work that a device orders itself.
   [[nodiscard]] virtual Counter published(const std::function<Counter()>& /*make*/) const { return nullptr; }
 };
 
@@ -46,12 +47,11 @@ struct EventState {
   EventState& operator=(const EventState&) = delete;
   virtual ~EventState() = default;
 
-  /// The latest record() so far; complete when there was none. Allocates nothing.
+  /// Returns the latest record() so far; a complete point when there was none. Allocates nothing.
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }
-  /// Both states belong to one kind of device, were made with timing and are complete. StateError when one was never
-  /// recorded.
+  /// Both states belong to one kind of device, have timing and are complete. StateError when one was never recorded.
   [[nodiscard]] virtual double seconds_since(const EventState& earlier) const = 0;
 
   const Device device;
@@ -70,7 +70,7 @@ struct StreamState {
   [[nodiscard]] virtual CUstream_st* cuda_handle() const;  ///< StateError unless overridden
   /// event.device equals device (Stream::record checks).
   virtual void record(const std::shared_ptr<EventState>& event) = 0;
-  /// event may be of any device. The wait is for event->point() at the time of the call, not for later records.
+  /// `event` may be of any device. The wait is for event->point() at the time of the call, not for later records.
   virtual void wait(const std::shared_ptr<EventState>& event) = 0;
   virtual void synchronize() = 0;
   virtual void launch_dependently(bool on);  ///< StateError unless overridden

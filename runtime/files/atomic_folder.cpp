@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// No trailing separator: names are made by adding to the path.
+// Removes trailing separators, because names are made by appending to the path.
 std::string clean(std::string path) {
   while (path.size() > 1 && path.back() == '/') {
     path.pop_back();
@@ -37,7 +37,7 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Entries beside `path` called PATH + infix + unique_suffix(), in name order.
+// Returns entries in the folder of `path` with the name PATH + infix + unique_suffix(), in name order.
 std::vector<std::string> siblings(const std::string& path, std::string_view infix) {
   const std::string parent = parent_of(path);
   const std::string begin = fs::path(path).filename().string() + std::string(infix);
@@ -53,13 +53,13 @@ std::vector<std::string> siblings(const std::string& path, std::string_view infi
   return found;
 }
 
-// What nobody looks for any more. It stays where it cannot be deleted, as when somebody has made it read-only.
+// Deletes a leftover. It stays if it cannot be deleted, for example because somebody has made it read-only.
 void remove_leftover(const std::string& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
 }
 
-// errno is read after the call, in an argument of its own: the arguments of require() are evaluated in no fixed order.
+// Reads errno after the call, in a separate argument: the arguments of require() are evaluated in no fixed order.
 void check_call(int result, const std::string& path, const char* what) {
   const int error = errno;
   require<FileError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
@@ -113,7 +113,7 @@ std::string AtomicFolder::file(const std::string& name) const {
 void AtomicFolder::commit(int keep) {
   require<StateError>(!committed_, path_, ": commit() called twice");
   sync_folder(temporary_);
-  // Each folder takes the place of the next older one, which stays complete until then.
+  // Each folder replaces the next older one, which stays complete until then.
   std::string moving = temporary_;
   for (int number = 0; !moving.empty() && number <= std::max(keep, 0); ++number) {
     moving = put_in_place(moving, number == 0 ? path_ : concat(path_, '.', number));
@@ -153,7 +153,7 @@ std::string find_folder(const std::string& path) {
   if (fs::is_directory(name, ignored)) {
     return name;
   }
-  // An empty one is none of ours: it was never a PATH.
+  // An empty folder was never a PATH, so it is ignored.
   for (const std::string& old : siblings(name, ".old-")) {
     if (!fs::is_empty(old, ignored)) {
       return old;

@@ -53,7 +53,7 @@ int write_all(int descriptor, std::span<const std::byte> bytes) noexcept {
     const ssize_t written = ::write(descriptor, bytes.data(), bytes.size());
     if (written >= 0) {
       bytes = bytes.subspan(static_cast<std::size_t>(written));
-    } else if (errno == EAGAIN) {  // whoever shares the pipe has asked for that
+    } else if (errno == EAGAIN) {  // another user of the pipe has made it non-blocking
       pollfd room{.fd = descriptor, .events = POLLOUT, .revents = 0};
       static_cast<void>(::poll(&room, 1, -1));
     } else if (errno != EINTR) {
@@ -64,7 +64,7 @@ int write_all(int descriptor, std::span<const std::byte> bytes) noexcept {
 }
 
 InputFile::InputFile(std::string path, Links links) : path_(std::move(path)) {
-  // Not blocking: opening a FIFO would otherwise wait for a writer.
+  // O_NONBLOCK: otherwise opening a FIFO would wait for a writer.
   descriptor_ =
       links == Links::refuse ? open_no_link(path_, O_RDONLY) : ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor_ < 0) {
@@ -130,9 +130,9 @@ std::span<const std::byte> MappedFile::bytes(std::uint64_t offset, std::uint64_t
   require<DataError>(count <= size() && offset <= size() - count, path(), ": has ", size(), " bytes, expected ", count,
                      " from ", offset, " on");
   if (count > 0) {
-    ahead(offset, count);  // may wait for the disk, so it comes before the look at the size
+    ahead(offset, count);  // before the size check, because it may wait for the disk
   }
-  const std::uint64_t now = file_.current_size();  // a page behind the end of a file ends the process
+  const std::uint64_t now = file_.current_size();  // a page after the end of a file ends the process
   require<DataError>(now >= size(), path(), ": has ", now, " bytes, and had ", size(), " when it was opened");
   if (count == 0) {
     return {};
@@ -202,7 +202,7 @@ int open_no_link(const std::string& path, int flags) {
 
 namespace {
 
-/// Makes the file end with its last line that is complete. False, with errno, when that fails.
+/// Truncates the file after its last complete line. False, with errno, when that fails.
 bool remove_cut_line(int descriptor) {
   constexpr off_t kBlock = 1 << 16;
   std::string block;
@@ -270,7 +270,8 @@ bool names_descriptor(const std::string& path) {
 
 namespace {
 
-/// `path`, unless renaming would put a file in place of something else: root can take /dev/full from the system.
+/// Returns `path`; FileError when renaming to it would replace something else: root could replace the system's
+/// /dev/full.
 std::string replaceable(std::string path) {
   if (names_descriptor(path)) {
     throw FileError(concat(path, ": is a name of the system for an open file, expected a file to replace, or nothing"));
@@ -361,7 +362,7 @@ void sync_folder(const std::string& path) {
   }
   const int error = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
-  // Some file systems cannot synchronise a folder and say so with EINVAL; there is nothing better to do there.
+  // Some file systems cannot synchronise a folder and report EINVAL; nothing more can be done there.
   if (error != 0 && error != EINVAL) {
     fail(path, "cannot be made durable", error);
   }

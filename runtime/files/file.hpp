@@ -10,21 +10,21 @@
 
 namespace lockstep {
 
-/// A file or folder that the system cannot open, read, write or make. The text names the path and the system's reason.
+/// The system cannot open, read, write or make a file or folder. The text has the path and the system's reason.
 class FileError : public DataError {
  public:
   using DataError::DataError;
 };
 
-/// Results cannot be written: the disk is full, or a limit is reached. The user's input was right; the run failed.
+/// Results cannot be written: the disk is full, or a limit is reached. The user's input was correct; the run failed.
 class WriteError : public FileError {
  public:
   using FileError::FileError;
   [[nodiscard]] int code() const noexcept override { return exit_code::kFailure; }
 };
 
-/// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError that names path and reason,
-/// and a FileError where the reason is the system's.
+/// A regular file, opened for reading by offset. Thread-safe. Every error is a DataError with path and reason; a
+/// FileError if the system gives the reason.
 class InputFile {
  public:
   enum class Links { follow, refuse };
@@ -34,10 +34,10 @@ class InputFile {
   InputFile& operator=(const InputFile&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] std::uint64_t size() const { return size_; }        ///< when it was opened
+  [[nodiscard]] std::uint64_t size() const { return size_; }        ///< size at opening
   [[nodiscard]] std::uint64_t current_size() const;                 ///< now
-  [[nodiscard]] unsigned permissions() const;                       ///< now, as of chmod()
-  void read(std::uint64_t offset, std::span<std::byte> out) const;  ///< all of out, or an error
+  [[nodiscard]] unsigned permissions() const;                       ///< now, as for chmod()
+  void read(std::uint64_t offset, std::span<std::byte> out) const;  ///< reads exactly out.size() bytes, or throws
 
  private:
   friend class MappedFile;
@@ -46,9 +46,9 @@ class InputFile {
   std::uint64_t size_ = 0;
 };
 
-/// A regular file in memory, for reading: pages come when they are touched, and the ranks of a node share them.
-/// Thread-safe. Errors as of InputFile. A disk that fails while a page is read, or a file that becomes
-/// shorter between bytes() and the use of its result, ends the process (SIGBUS; programs of lockstep say why).
+/// A regular file mapped into memory for reading: pages are read when they are touched, and the ranks of a node share
+/// them. Thread-safe. Errors as of InputFile. A disk that fails while a page is read, or a file that becomes shorter
+/// between bytes() and the use of its result, ends the process (SIGBUS; programs of lockstep print the reason).
 class MappedFile {
  public:
   explicit MappedFile(std::string path);
@@ -57,12 +57,12 @@ class MappedFile {
   MappedFile& operator=(const MappedFile&) = delete;
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
-  [[nodiscard]] std::uint64_t size() const { return file_.size(); }  ///< when it was opened
-  /// Bytes of the file, valid as long as this object, after a word to the system that they are wanted. DataError when
-  /// they lie outside, or when the file is shorter than it was.
+  [[nodiscard]] std::uint64_t size() const { return file_.size(); }  ///< size at opening
+  /// Returns bytes of the file, valid as long as this object, and tells the system that they are needed. DataError when
+  /// they are outside of the file, or when the file is shorter than before.
   [[nodiscard]] std::span<const std::byte> bytes(std::uint64_t offset, std::uint64_t count) const;
-  /// Bytes that will be wanted soon: the system begins to read them, and this need not wait for all. What lies outside
-  /// of the file is left out.
+  /// Announces bytes that are needed soon: the system begins to read them, and the call may return before all are read.
+  /// Bytes outside of the file are ignored.
   void ahead(std::uint64_t offset, std::uint64_t count) const noexcept;
 
  private:
@@ -70,15 +70,15 @@ class MappedFile {
   std::byte* begin_ = nullptr;
 };
 
-/// Writes to an open file, pipe or terminal; waits where one that does not block is full. 0, or the errno of why not
-/// all was written.
+/// Writes all bytes to an open file, pipe or terminal; waits when a non-blocking one is full. Returns 0, or the errno
+/// that prevented a complete write.
 [[nodiscard]] int write_all(int descriptor, std::span<const std::byte> bytes) noexcept;
 
-/// A new file, written front to back. finish() makes it durable: it calls fsync and close and checks both, because a
-/// full disk or a quota may show only there. The destructor of an unfinished file closes and deletes it.
+/// A new file, written from front to back. finish() makes it durable: it calls fsync and close and checks both, because
+/// a full disk or a quota may show only there. The destructor of an unfinished file closes and deletes it.
 class OutputFile {
  public:
-  /// DataError when it exists already or cannot be made. permissions: at most, the umask takes its part away.
+  /// DataError when the file exists or cannot be made. permissions: the umask removes some of them.
   explicit OutputFile(std::string path, unsigned permissions = 0666);
   ~OutputFile();
   OutputFile(const OutputFile&) = delete;
@@ -93,31 +93,31 @@ class OutputFile {
   int descriptor_ = -1;
 };
 
-/// A file that grows by what is written, for logs in a folder that others may write to. No link is followed.
+/// A file to which text is appended, for logs in a folder that others may write to. No link is followed.
 class LogFile {
  public:
-  /// append: continues the file of this name, without an incomplete last line; FileError when that is a link or no
-  /// regular file. Else a new file takes the place of what has the name. FileError when neither can be done.
+  /// append: continues an existing file, without an incomplete last line; FileError when it is a link or no regular
+  /// file. Otherwise a new file replaces whatever has this name. FileError when neither is possible.
   LogFile(std::string path, bool append);
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
-  void write(std::string_view text);  ///< with the system when the call returns; WriteError otherwise
+  void write(std::string_view text);  ///< the system has the text when the call returns; WriteError otherwise
 
  private:
   std::string path_;
   int descriptor_ = -1;
 };
 
-/// A file that appears whole or not at all, in place of what has its name: it is written to temporary_beside().
-/// Without commit() that is deleted. A link is replaced itself, and what it leads to stays. FileError, before anything
-/// is written, when what has the name, or what a link of this name leads to, is no regular file: a folder, a device, a
-/// FIFO. Other errors as of OutputFile.
+/// A file that appears whole or not at all, and replaces a file of its name. It is written to temporary_beside();
+/// without commit() that file is deleted. A link itself is replaced, and its target stays. FileError, before anything
+/// is written, when the path, or the target of a link at the path, is no regular file: a folder, a device, a FIFO.
+/// Other errors as of OutputFile.
 class AtomicFile {
  public:
   explicit AtomicFile(std::string path);
   void write(std::span<const std::byte> bytes) { file_.write(bytes); }
-  void commit();  ///< puts it in place, durable when the call returns
+  void commit();  ///< puts the file in place, durable when the call returns
 
  private:
   std::string path_;
@@ -126,21 +126,21 @@ class AtomicFile {
 };
 
 [[nodiscard]] bool file_exists(const std::string& path);
-/// "HOST-PID-rRANDOM", RANDOM of 16 hexadecimal digits: part of the names of our own temporary files and folders. Two
-/// containers may have one host name and the same process numbers.
+/// Returns "HOST-PID-rRANDOM", RANDOM of 16 hexadecimal digits: part of the names of temporary files and folders.
+/// Random, because two containers may have one host name and the same process numbers.
 [[nodiscard]] std::string unique_suffix();
 [[nodiscard]] bool is_unique_suffix(std::string_view text);
-/// A new name beside `path`: PATH.tmp-HOST-PID-rRANDOM.
+/// Returns a new name in the folder of `path`: PATH.tmp-HOST-PID-rRANDOM.
 [[nodiscard]] std::string temporary_beside(const std::string& path);
-/// open() of a regular file that is no link, or of a new one. FileError otherwise, which says what is there.
+/// Opens a regular file that is no link, or makes a new one. FileError otherwise, with what is there.
 [[nodiscard]] int open_no_link(const std::string& path, int flags);
-/// Whether a name is the system's for a file that a process has open, or a link to one: /dev/stderr, /dev/fd/2.
+/// True for a system name of a file that a process has open, or a link to one: /dev/stderr, /dev/fd/2.
 [[nodiscard]] bool names_descriptor(const std::string& path);
-/// A whole file of at most `limit` bytes.
+/// Reads a whole file of at most `limit` bytes.
 [[nodiscard]] std::string read_file(const std::string& path, std::uint64_t limit);
-/// A new file, durable when the call returns.
+/// Writes a new file, durable when the call returns.
 void write_file(const std::string& path, std::string_view text);
-/// Replaces a file atomically: readers see the old text or the new. Durable when the call returns. Errors as of
+/// Replaces a file atomically: readers see either the old or the new text. Durable when the call returns. Errors as of
 /// AtomicFile.
 void replace_file(const std::string& path, std::string_view text);
 /// Makes the entries of a folder durable (fsync).

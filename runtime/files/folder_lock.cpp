@@ -24,7 +24,7 @@ std::string lock_file(const std::string& folder) {
 
 FolderLock::FolderLock(const std::string& folder) {
   const std::string path = lock_file(folder);
-  // Of another user's file read access is enough for a lock.
+  // Read access is enough to lock another user's file.
   const bool may_write = !known(folder) || ::access(path.c_str(), W_OK) == 0;
   file_ = open_no_link(path, may_write ? O_RDWR | O_CREAT : O_RDONLY);
   int status = 0;
@@ -51,12 +51,12 @@ FolderLock::~FolderLock() {
 
 bool FolderLock::known(const std::string& folder) {
   struct stat status {};
-  return ::lstat(lock_file(folder).c_str(), &status) == 0;  // a link, too, that leads nowhere
+  return ::lstat(lock_file(folder).c_str(), &status) == 0;  // also true for a link without a target
 }
 
 void FolderLock::name_holder() noexcept {
   struct stat status {};
-  if (::fstat(file_, &status) == 0 && status.st_nlink == 1) {  // else it is a file of another name, too
+  if (::fstat(file_, &status) == 0 && status.st_nlink == 1) {  // otherwise the file has another name, too
     write_lock_holder(file_);
   }
 }

@@ -4,8 +4,9 @@
 
 namespace lockstep {
 
-/// The right to write results to a folder: an flock() on FOLDER/run.lock. It ends with this object or with the process,
-/// however that ends; the file stays. Without it, two runs in one folder would overwrite each other's checkpoints.
+/// The right to write results to a folder: an flock() on FOLDER/run.lock. The lock ends with this object or with the
+/// process, however the process ends; the file stays. Without the lock, two runs in one folder would overwrite each
+/// other's checkpoints.
 class FolderLock {
  public:
   /// The folder must exist. UsageError that names the holder ("pid 4711 on node3, user 1000") when another process
@@ -16,10 +17,10 @@ class FolderLock {
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  /// Writes this process into the file, for the messages above: once the run is not refused for another reason.
+  /// Writes this process into the file, for the messages above. Call it when the run is not refused for another reason.
   void name_holder() noexcept;
 
-  /// Whether a run has ever locked this folder. Changes nothing.
+  /// True when a run has ever locked this folder. Changes nothing.
   [[nodiscard]] static bool known(const std::string& folder);
 
  private:

@@ -16,7 +16,7 @@ struct JsonAccess {
   static const auto& value(const Json& json) { return json.value_; }
 };
 
-// nlohmann/json finds this when it is given a Json, and for the elements of an Array or Object.
+// nlohmann/json finds this function for a Json, and for the elements of an Array or Object.
 static void to_json(nlohmann::json& out, const Json& json) {
   std::visit(
       [&](const auto& value) {
@@ -33,7 +33,7 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{64} << 20;
 
-// Receives the parser's events. The library's own document would silently keep the last of two equal keys.
+// Receives the parser's events. The library's own document type would silently keep the last of two equal keys.
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Builder(const std::string& source, const JsonLimits& limits) : source_(source), limits_(limits) {}
@@ -71,7 +71,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   Json take() { return std::move(root_); }
 
  private:
-  // Puts a value where the parser is: at the root, at the end of the open array, or into the member of the last key.
+  // Stores a value at the parser's position: at the root, at the end of the open array, or in the member of the last
+  // key.
   Json* put(Json value) {
     require<DataError>(++values_ <= limits_.values, source_, ": more than ", limits_.values, " JSON values");
     Json* place = &root_;
@@ -220,7 +221,7 @@ std::string Json::text(int indent) const {
 }
 
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits) {
-  // The library would skip a byte order mark, and take a zero byte for the end of the text.
+  // The library would skip a byte order mark, and treat a zero byte as the end of the text.
   require<DataError>(text.find('\0') == std::string_view::npos, source, ": holds a zero byte, expected JSON");
   require<DataError>(text.substr(0, 3) != "\xEF\xBB\xBF", source, ": begins with a byte order mark, expected JSON");
   Builder builder(source, limits);

@@ -12,7 +12,7 @@
 namespace lockstep {
 
 /// A JSON value: for config.json, state.json, lines of metrics.jsonl and the header of safetensors files. Integers are
-/// kept apart from other numbers, so that 64-bit seeds survive.
+/// stored separately from other numbers, so that 64-bit seeds survive.
 class Json {
  public:
   using Array = std::vector<Json>;
@@ -24,7 +24,7 @@ class Json {
   Json(bool value) : value_(value) {}
   Json(int value) : value_(std::int64_t{value}) {}
   Json(std::int64_t value) : value_(value) {}
-  Json(std::uint64_t value) {  // one form for equal values: int64_t where it fits
+  Json(std::uint64_t value) {  // one form for equal values: int64_t if it fits
     if (value <= static_cast<std::uint64_t>(INT64_MAX)) {
       value_ = static_cast<std::int64_t>(value);
     } else {
@@ -41,11 +41,11 @@ class Json {
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
   [[nodiscard]] const char* kind() const;  ///< "a string", "an object", ...: for error texts
 
-  /// This value as T: bool, int, std::int64_t, std::uint64_t, double (any number), std::string, Array or Object.
-  /// DataError("SOURCE is a string, expected an integer") when it is something else or does not fit.
+  /// Returns this value as T: bool, int, std::int64_t, std::uint64_t, double (any number), std::string, Array or
+  /// Object. DataError("SOURCE is a string, expected an integer") when it has another kind or does not fit.
   template <class T>
   [[nodiscard]] T as(const std::string& source) const;
-  /// Member `key` of this object as T; DataError naming source and key when it is missing or something else.
+  /// Returns member `key` of this object as T. DataError, with source and key, when it is missing or of another kind.
   template <class T>
   [[nodiscard]] T get(const std::string& key, const std::string& source) const {
     return member(key, source).as<T>(source + ": '" + key + "'");
@@ -58,7 +58,7 @@ class Json {
   [[nodiscard]] const Array* if_array() const { return std::get_if<Array>(&value_); }
   [[nodiscard]] const Object* if_object() const { return std::get_if<Object>(&value_); }
 
-  /// This value as JSON. Keys are sorted, and doubles have few digits that read back as the same value. NaN and
+  /// Formats this value as JSON. Keys are sorted, and doubles have few digits that read back as the same value. NaN and
   /// infinities become null (JSON cannot write them), bytes that are not UTF-8 become U+FFFD. indent < 0: one line;
   /// otherwise that many spaces per level.
   [[nodiscard]] std::string text(int indent = -1) const;
@@ -75,12 +75,11 @@ struct JsonLimits {
   std::size_t values = 10'000'000;  ///< values in all
 };
 
-/// Parses strictly: one value, valid UTF-8, nothing but white space around it, no key twice in an object. DataError
-/// naming source and place. Integers outside 64 bits are read as doubles; numbers outside the range of double are an
-/// error.
+/// Parses strictly: one value, valid UTF-8, only white space around it, no key twice in an object. DataError with
+/// source and place. Integers outside 64 bits are read as doubles; numbers outside the range of double are an error.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
-/// A whole file of at most 64 MiB. The source in error texts is the path.
+/// Reads a whole file of at most 64 MiB. The source in error texts is the path.
 [[nodiscard]] Json read_json(const std::string& path);
 
 }  // namespace lockstep

@@ -25,7 +25,7 @@ struct TypeName {
   const char* name;
   unsigned bits;
 };
-// In the order of the reference implementation's enum: files hold the last kinds first.
+// In the order of the reference implementation's enum. Files store tensors of the last types first.
 constexpr std::array kTypes{
     TypeName{"BOOL", 8},    TypeName{"F4", 4},          TypeName{"F6_E2M3", 6},     TypeName{"F6_E3M2", 6},
     TypeName{"U8", 8},      TypeName{"I8", 8},          TypeName{"F8_E5M2", 8},     TypeName{"F8_E4M3", 8},
@@ -134,7 +134,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   for (TensorEntry& entry : entries) {
     require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
                        entry.offset, ", expected ", position, " (no holes, no overlap)");
-    position += entry.bytes;  // an end that the header gives in 64 bits: cannot wrap
+    position += entry.bytes;  // the header gives this end in 64 bits, so it cannot overflow
     entry.offset += data;
   }
   require<DataError>(position == file.size() - data, path, ": ", file.size() - data, " bytes of data, expected ",
@@ -184,7 +184,7 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
     if (header.size() > 1) {
       header += ',';
     }
-    // Numbers as no locale of the program groups their digits.
+    // std::to_string, because no locale of the program groups its digits.
     header += concat(Json(tensor->name).text(), ":{\"dtype\":\"", safetensors_dtype(tensor->dtype),
                      "\",\"shape\":", Json(std::move(shape)).text(), ",\"data_offsets\":[", std::to_string(position),
                      ',', std::to_string(position + bytes), "]}");

@@ -12,35 +12,36 @@
 /// program calls this for the thread that starts its other threads, which inherit the mask.
 namespace lockstep {
 
-/// Where a rank's threads should run, and why.
+/// Processors on which a rank's threads should run, with the reason.
 struct CpuBinding {
-  ProcessorSet processors{};  ///< to run on; empty: leave the threads as they are
+  ProcessorSet processors{};  ///< processors to run on; empty: do not bind
   std::string reason{};       ///< "next to the GPU", "bound by the launcher", ..
 };
 
-/// allowed: the processors that the thread may use now; online: all of the machine; near: those next to the GPU. The
-/// thread keeps its processors when they are fewer than the machine's (a launcher, a batch system or a container chose
-/// them), when nothing is known of the GPU, and when all or none of `allowed` are near. Otherwise it gets the near ones
-/// of `allowed`: a mask is never widened.
+/// Plans a binding. allowed: the processors that the thread may use now; online: all of the machine; near: the
+/// processors next to the GPU. The thread keeps its processors in three cases: they are fewer than the machine's (a
+/// launcher, a batch system or a container chose them); nothing is known of the GPU; all or none of `allowed` are near.
+/// Otherwise it gets the near ones of `allowed`: a mask is never widened.
 [[nodiscard]] CpuBinding plan_binding(const ProcessorSet& allowed, const ProcessorSet& online,
                                       const ProcessorSet& near);
 
-/// The processors next to a PCI device ("0000:3b:00.0", GpuInfo::pci), as the kernel lists them below `root`; empty
-/// when it lists none.
+/// Returns the processors next to a PCI device ("0000:3b:00.0", GpuInfo::pci), as the kernel lists them below `root`;
+/// empty when the kernel lists none.
 [[nodiscard]] ProcessorSet processors_near(std::string_view pci, const std::string& root = "/sys");
 
-/// Restricts the calling thread, and the threads that it starts from now on, to these processors. UsageError for an
-/// empty set; StateError when the system refuses.
+/// Restricts the calling thread, and the threads that it starts later, to these processors. UsageError for an empty
+/// set; StateError when the system refuses.
 void bind_this_thread(const ProcessorSet& processors);
 
-/// Where a thread should run that is in a place of OpenMP's, as the calling one may be: wherever the process may
-/// (ProcessorSet::of_process()). OpenMP binds the main thread to one place, which the threads that it starts inherit.
-/// Empty where nobody was bound like that.
+/// Returns the processors for a thread that must not stay in the calling thread's OpenMP place: all processors of the
+/// process (ProcessorSet::of_process()). OpenMP binds the main thread to one place, and threads that it starts inherit
+/// the place. Empty when OpenMP has bound no thread in this way.
 [[nodiscard]] ProcessorSet outside_of_place();
-/// The calling thread runs there, unless the system refuses; an empty set changes nothing.
+/// Binds the calling thread to `processors`, unless the system refuses; an empty set changes nothing.
 void leave_place(const ProcessorSet& processors = outside_of_place()) noexcept;
 
-/// std::thread(f) that has left the place of the thread that starts it. std::system_error when the system gives none.
+/// Starts a std::thread that leaves the OpenMP place of its starter, then calls f. std::system_error when none can
+/// start.
 template <class F>
 [[nodiscard]] std::thread helper_thread(F f) {
   try {

@@ -4,8 +4,8 @@
 
 namespace lockstep {
 
-/// What an x86-64 processor answers to the CPUID instruction, and which registers the system keeps for each thread. All
-/// zero on other processors. A value: tests make processors of their own.
+/// An x86-64 processor's results of the CPUID instruction, and the registers that the system saves for each thread. All
+/// zero on other processors. A value type: tests make their own.
 struct CpuidAnswers {
   std::uint32_t leaf1_ecx = 0;
   std::uint32_t leaf7_ebx = 0;
@@ -13,10 +13,10 @@ struct CpuidAnswers {
   std::uint32_t leaf7_edx = 0;
   std::uint32_t leaf7_1_eax = 0;   ///< leaf 7, subleaf 1
   std::uint32_t extended_ecx = 0;  ///< leaf 0x80000001
-  std::uint32_t xcr0 = 0;          ///< 0 where the system keeps no more than SSE's registers
+  std::uint32_t xcr0 = 0;          ///< 0 if the system saves only SSE's registers
 };
 
-/// Asks this processor. In a file of its own, so that a program can put another one in its place.
+/// Reads this processor. In its own file, so that a program can replace the function.
 [[nodiscard]] CpuidAnswers ask_processor() noexcept;
 
 }  // namespace lockstep

@@ -8,7 +8,7 @@ namespace lockstep {
 
 enum class DeviceKind : unsigned char { cpu, cuda };
 
-/// Where memory lives and work runs. A value; there is no current device.
+/// Device on which memory lives and work runs. A value; there is no current device.
 struct Device {
   DeviceKind kind = DeviceKind::cpu;
   int index = 0;  ///< CUDA ordinal under CUDA_VISIBLE_DEVICES; always 0 for the CPU
@@ -25,8 +25,8 @@ struct Device {
 [[nodiscard]] std::string to_string(const Device& device);
 std::ostream& operator<<(std::ostream& out, const Device& device);
 
-/// The number of GPUs that this process can use. 0 on a machine without a driver or a device, and in a build without
-/// CUDA. CudaError when the driver answers with another error.
+/// Returns the number of GPUs that this process can use: 0 on a machine without a driver or a device, and in a build
+/// without CUDA. CudaError when the driver returns another error.
 [[nodiscard]] int num_gpus();
 
 }  // namespace lockstep

@@ -32,7 +32,8 @@ std::string no_gpus_text(const GpuState& state) {
   return "the NVIDIA driver shows no GPU to this process; is CUDA_VISIBLE_DEVICES right?";
 }
 
-/// "100a-real": 100, only there ('a') or also on later members of its family ('f'), no PTX.
+/// Architecture such as "100a-real": number 100; runs only there ('a') or also on later members of its family ('f'); no
+/// PTX.
 struct Architecture {
   int number = 0;
   bool exact = false;

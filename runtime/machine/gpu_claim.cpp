@@ -23,7 +23,7 @@ namespace {
 
 constexpr mode_t kAllUsers = 0777;
 constexpr mode_t kFileMode = 0666;
-constexpr int kRaces = 100;  // how often another process may make or delete a file between two of our calls
+constexpr int kRaces = 100;  // retries when other processes make or delete a file between two calls
 
 class File {
  public:
@@ -55,7 +55,7 @@ File open_folder(const std::string& folder) {
   if (!made && errno != EEXIST) {
     refuse(folder, "it cannot be made", std::strerror(errno));
   }
-  // Follow no link: in a /tmp that is open to all, somebody could point it anywhere.
+  // Follows no link: in a /tmp that is open to all, anybody could make a link to any place.
   File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (opened.get() < 0) {
     refuse(folder, "it cannot be opened", std::strerror(errno));
@@ -66,10 +66,10 @@ File open_folder(const std::string& folder) {
   return opened;
 }
 
-/// Opens the file or makes it. O_CREAT alone does not do: under fs.protected_regular Linux refuses it for another
+/// Opens the file or makes it. O_CREAT alone is not enough: under fs.protected_regular Linux refuses it for another
 /// user's file in a sticky folder, even when the file exists.
 File open_file(const std::string& folder, int folder_file, const std::string& name) {
-  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // O_NONBLOCK: a pipe of this name must not block us
+  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // O_NONBLOCK: opening a pipe of this name must not block
   for (int i = 0; i < kRaces; ++i) {
     int file = ::openat(folder_file, name.c_str(), O_RDWR | kFlags);
     if (file < 0 && errno == EACCES) {
@@ -102,7 +102,7 @@ File open_file(const std::string& folder, int folder_file, const std::string& na
   refuse(folder, name, "it comes and goes");
 }
 
-/// True when the locked file is still the one that others find under its name.
+/// True when the locked file is still the file that others find under its name.
 bool in_place(int folder_file, const std::string& name, int file) {
   struct stat own {};
   struct stat named {};

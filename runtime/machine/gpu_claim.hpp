@@ -7,14 +7,14 @@
 
 namespace lockstep {
 
-/// The right to use a GPU, among programs that ask for it this way: an flock() on a file named after the GPU's UUID, in
-/// one folder of the machine. A claim ends with this object or with the process, however that ends, so it is never
-/// stale. Programs that do not ask are not held back; find_usable_gpus() recognises them by the memory they use.
+/// The right to use a GPU, among programs that use claims: an flock() on a file named after the GPU's UUID, in one
+/// folder of the machine. A claim ends with this object or with the process, however the process ends, so a claim is
+/// never stale. Other programs are not held back; find_usable_gpus() recognises them by the memory they use.
 ///
-/// The folder is $LOCKSTEP_CLAIM_FOLDER, else /tmp/lockstep-claims. It is made when missing, sticky and open to all
-/// users, and so are its files, which stay. TMPDIR is ignored, as it often differs from job to job. Containers and jobs
-/// with their own /tmp need LOCKSTEP_CLAIM_FOLDER on a shared folder. When a clean-up deletes the file of a claim, that
-/// claim no longer holds others back.
+/// The folder is $LOCKSTEP_CLAIM_FOLDER, else /tmp/lockstep-claims. A missing folder is made sticky and open to all
+/// users; so are its files, which stay. TMPDIR is ignored, because it often differs from job to job. Containers and
+/// jobs with their own /tmp need LOCKSTEP_CLAIM_FOLDER on a shared folder. When a clean-up deletes the file of a claim,
+/// that claim no longer holds others back.
 ///
 /// A program started with exec() does not inherit a claim. After a plain fork() parent and child share it: it ends with
 /// the parent's object, or when both processes have ended.
@@ -24,7 +24,7 @@ class GpuClaim {
  public:
   struct Attempt;
   /// Takes the claim, or names its holder, without waiting. name: a UUID of letters, digits and '-', else UsageError.
-  /// DeviceError when the folder or file cannot be used; it names the folder and the reason.
+  /// DeviceError, with the folder and the reason, when the folder or file cannot be used.
   [[nodiscard]] static Attempt attempt(const std::string& folder, const std::string& name);
 
   GpuClaim(GpuClaim&& other) noexcept;

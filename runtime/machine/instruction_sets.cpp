@@ -4,24 +4,24 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-// Compiled for the oldest x86-64 whatever the rest is compiled for (runtime/CMakeLists.txt).
+// Compiled for the oldest x86-64, whatever the other files are compiled for (runtime/CMakeLists.txt).
 namespace lockstep {
 namespace {
 
-// Registers that the system has to keep, as bits of XCR0.
+// Registers that the system must save, as bits of XCR0.
 constexpr std::uint32_t kNone = 0;
 constexpr std::uint32_t kYmm = 0x06;  // SSE, upper halves of YMM
-constexpr std::uint32_t kZmm = 0xe6;  // and opmasks, upper halves of ZMM, ZMM16 to 31
+constexpr std::uint32_t kZmm = 0xe6;  // also opmasks, upper halves of ZMM, ZMM16 to 31
 
 struct Known {
-  std::string_view name;  ///< as GCC and clang have it behind -m; their macro is __NAME__, with _ for a point
+  std::string_view name;  ///< name after -m in GCC and clang; their macro is __NAME__, with _ for a point
   std::uint32_t CpuidAnswers::*word;
   int bit;
   std::uint32_t registers;
 };
 
-// What compilers use on their own: not SSE4A, CLMUL or AES, which want intrinsics. Intel's Software Developer's Manual,
-// volume 2A, CPUID; AMD's volume 3, appendix E.
+// Sets that compilers use without intrinsics; not SSE4A, CLMUL or AES, which need intrinsics. Intel's Software
+// Developer's Manual, volume 2A, CPUID; AMD's volume 3, appendix E.
 constexpr std::array kKnown{
     Known{"sse3", &CpuidAnswers::leaf1_ecx, 0, kNone},
     Known{"ssse3", &CpuidAnswers::leaf1_ecx, 9, kNone},
@@ -107,8 +107,8 @@ void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& process
       missing.append(missing.empty() ? "" : ", ").append(name);
     }
   });
-  // Put together without concat(): what it instantiates may be the copy of an object with instructions that are missing
-  // here.
+  // Joined without concat(): the linker may choose an instance of concat() from an object whose instructions this
+  // processor lacks.
   std::string text("built for ");
   text.append(built.architecture.empty() ? "the compiler's default" : built.architecture);
   text.append(built.architecture == "native" ? ", the processor of the machine that compiled it" : "");

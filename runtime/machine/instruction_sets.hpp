@@ -8,22 +8,22 @@
 
 namespace lockstep {
 
-/// What the host kernels were compiled for (LOCKSTEP_CPU_ARCH).
+/// Processor for which the host kernels were compiled (LOCKSTEP_CPU_ARCH).
 struct BuiltFor {
-  std::string_view architecture;      ///< of -march=: "native", "x86-64-v3"; empty: the compiler's default
-  std::string_view instruction_sets;  ///< of x86-64, beyond its oldest: "sse3,avx2,fma"; as the compiler was asked
+  std::string_view architecture;      ///< value of -march=: "native", "x86-64-v3"; empty: the compiler's default
+  std::string_view instruction_sets;  ///< x86-64 sets beyond its oldest, as the compiler was asked: "sse3,avx2,fma"
 };
 [[nodiscard]] BuiltFor built_for() noexcept;
 
-/// All names that instruction_sets may have, and whether such a processor, under its system, runs the set.
+/// Returns all names that BuiltFor::instruction_sets may contain.
 [[nodiscard]] std::vector<std::string_view> known_instruction_sets();
-/// UsageError where the name is not known.
+/// True when the processor, under its system, runs the set. UsageError for an unknown name.
 [[nodiscard]] bool has_instruction_set(const CpuidAnswers& processor, std::string_view name);
 
-/// UnsupportedError where the processor lacks something: "built for x86-64-v4: this processor lacks avx512f, avx512vl".
+/// UnsupportedError when the processor lacks a set: "built for x86-64-v4: this processor lacks avx512f, avx512vl".
 void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& processor);
-/// The same for this build on this processor, which is asked once. A Context begins with it: later, the first kernel
-/// would end the process by SIGILL.
+/// As above, for this build on this processor, which is checked once. A Context begins with this check; without it, the
+/// first kernel would end the process by SIGILL.
 void require_processor();
 
 }  // namespace lockstep

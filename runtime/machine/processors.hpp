@@ -7,17 +7,17 @@
 
 namespace lockstep {
 
-/// Processors (hardware threads) by number, as the operating system counts them. A value.
+/// A set of processors (hardware threads), numbered as in the operating system. A value.
 class ProcessorSet {
  public:
   ProcessorSet() = default;
   /// Parses "0-3,8", the format of /sys. White space around it is ignored; an empty text is the empty set. DataError
   /// for anything else.
   [[nodiscard]] static ProcessorSet parse(std::string_view text);
-  /// The processors that this thread may run on. Empty where the system does not tell.
+  /// Returns the processors that this thread may run on. Empty if the system does not report them.
   [[nodiscard]] static ProcessorSet of_this_thread();
-  /// Those of this process: where OpenMP has bound this thread, or the one that started it, to one of its places
-  /// (OMP_PROC_BIND), all that are in a place; else those of this thread.
+  /// Returns the processors of this process. If OpenMP has bound this thread, or the thread that started it, to one of
+  /// its places (OMP_PROC_BIND): the processors of all places; else the processors of this thread.
   [[nodiscard]] static ProcessorSet of_process();
   [[nodiscard]] static ProcessorSet of(const std::vector<int>& numbers);
 
@@ -34,21 +34,21 @@ class ProcessorSet {
   std::vector<int> numbers_;
 };
 
-/// All processors of this machine that are online; empty where the system does not tell.
+/// Returns all online processors of this machine; empty if the system does not report them.
 [[nodiscard]] ProcessorSet online_processors();
-/// A NUMA node: a part of the machine's memory, by the operating system's number, and the processors next to it.
+/// A NUMA node: a part of the machine's memory, with the operating system's number, and the processors next to it.
 struct NumaNode {
   int number = 0;
-  ProcessorSet processors{};  ///< empty: a node of memory alone
+  ProcessorSet processors{};  ///< empty: a node with only memory
 };
-/// All NUMA nodes by number, as the kernel lists them below `root`. Empty when it lists none.
+/// Returns all NUMA nodes by number, as the kernel lists them below `root`; empty when the kernel lists none.
 [[nodiscard]] std::vector<NumaNode> numa_nodes(const std::string& root = "/sys");
 
-/// The processors whose time the control groups of this process leave it, "1.5"; nullopt: no limit. `root` is put in
-/// front of /proc and /sys.
+/// Returns how many processors' time the control groups of this process allow, "1.5"; nullopt: no limit. `root` is put
+/// in front of /proc and /sys.
 [[nodiscard]] std::optional<double> processor_quota(const std::string& root = {});
 
-/// The number of cores of these processors: two hardware threads of one core count once.
+/// Returns the number of cores of these processors: two hardware threads of one core count once.
 [[nodiscard]] int count_cores(const ProcessorSet& processors);
 
 }  // namespace lockstep

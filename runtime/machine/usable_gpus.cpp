@@ -8,7 +8,8 @@
 namespace lockstep {
 namespace {
 
-/// Held while a search runs. Polled, as flock() has no time limit and we must not install a signal handler.
+/// Takes the claim that is held during a search. Polls, because flock() has no time limit and a library must not
+/// install a signal handler.
 GpuClaim begin_search(const GpuSearch& search) {
   constexpr std::chrono::milliseconds kPause(5);
   const auto end = std::chrono::steady_clock::now() + search.patience;
@@ -23,7 +24,8 @@ GpuClaim begin_search(const GpuSearch& search) {
   }
 }
 
-/// Why the GPU is not usable; empty: it is. A GPU that answers with an error is not, and the search goes on.
+/// Returns why the GPU is not usable; empty when it is. A GPU that returns an error is not usable, and the search
+/// continues.
 std::string reason_against(const GpuSearch& search, const GpuInfo& gpu, std::optional<std::size_t> min_free_bytes) {
   try {
     return search.probe(gpu, min_free_bytes.value_or(not_occupied_bytes(gpu)));

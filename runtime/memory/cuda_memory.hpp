@@ -30,20 +30,20 @@ class CudaMemoryResource final : public MemoryResource {
 struct CudaPoolOptions {
   static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
   std::size_t limit_bytes = kNoLimit;  ///< most that may be in use at once
-  /// Memory that CUDA may cache when a stream or event is waited for (the pool's release threshold). Without a limit, a
-  /// step asks the system for no memory.
+  /// Memory that CUDA may keep cached when a stream or event is waited for (the pool's release threshold). kNoLimit: a
+  /// step then asks the system for no memory.
   std::size_t keep_bytes = kNoLimit;
 };
 
-/// Stream-ordered device memory: cudaMallocFromPoolAsync and cudaFreeAsync on a memory pool of its own, made on the
-/// first allocation. Neither call waits. As MemoryResource says, work on other streams that uses the memory must be
-/// ordered before deallocate() (by an event). `stream` must be of this device in allocate() (DeviceError); memory given
-/// back on another stream waits for that stream. A device without memory pools uses cudaMalloc and cudaFree. Another
-/// device gets access to the pool with its first copy() from or to this memory, if it has peer access. OutOfMemory
-/// comes after a second try with all cached memory given back; it names the bytes requested, in use and cached, free on
-/// the device, and the limit. StateError while the stream is captured (graph.hpp); memory given back during a capture
-/// invalidates it and counts as in use until the stream's next allocation. Must outlive the memory that it gave out.
-/// Thread-safe.
+/// Stream-ordered device memory: cudaMallocFromPoolAsync and cudaFreeAsync on the resource's own memory pool, made on
+/// the first allocation. Neither call waits. As MemoryResource says, an event must order work on other streams that
+/// uses the memory before deallocate(). `stream` must be of this device in allocate() (DeviceError); memory freed on
+/// another stream waits for that stream. A device without memory pools uses cudaMalloc and cudaFree. Another device
+/// gets access to the pool with its first copy() from or to this memory, if it has peer access. OutOfMemory comes after
+/// a second try that first frees all cached memory; the text has the bytes requested, in use and cached, free on the
+/// device, and the limit. StateError while the stream is captured (graph.hpp); memory freed during a capture
+/// invalidates the capture and counts as in use until the stream's next allocation. Must outlive the memory that it
+/// allocated. Thread-safe.
 class CudaPoolResource final : public MemoryResource {
  public:
   explicit CudaPoolResource(Device device, const CudaPoolOptions& options = {});
@@ -52,12 +52,12 @@ class CudaPoolResource final : public MemoryResource {
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   Device device() const override { return device_; }
   std::optional<MemoryUsage> usage() const override;
-  /// Gives unused memory back to the device until the pool holds `keep_bytes`, used memory included. Memory given back
-  /// on a stream counts as used until that stream has been waited for. Does not wait itself.
+  /// Returns unused memory to the device until the pool holds `keep_bytes`, used memory included. Memory freed on a
+  /// stream counts as used until that stream has been waited for. Does not wait itself.
   void trim(std::size_t keep_bytes = 0);
 
  private:
-  /// Memory given back while its stream was captured.
+  /// Memory freed while its stream was captured.
   struct Late {
     void* pointer = nullptr;
     std::size_t bytes = 0;
@@ -73,7 +73,7 @@ class CudaPoolResource final : public MemoryResource {
   MemoryCounter counter_;
   mutable std::mutex mutex_;
   std::vector<Late> late_;
-  CUmemPoolHandle_st* pool_ = nullptr;         ///< this or plain_, from the first allocation on
+  CUmemPoolHandle_st* pool_ = nullptr;         ///< pool_ or plain_ is set from the first allocation on
   std::unique_ptr<CudaMemoryResource> plain_;  ///< on a device without memory pools
 };
 

@@ -6,7 +6,7 @@ namespace lockstep {
 
 namespace {
 
-/// Neighbours differ, so that a shifted copy of a band is damage, too.
+/// Neighbouring bytes differ, so that a shifted copy of a band also counts as damage.
 std::byte guard_byte(std::size_t i) {
   return static_cast<std::byte>(0xA5 ^ (i * 29 & 0xFF));
 }

@@ -61,7 +61,7 @@ void* TrackingMemoryResource::allocate(std::size_t bytes, std::size_t alignment,
     bytes_in_use_ -= bytes;
     throw;
   }
-  if (pointer == nullptr) {  // breaks the contract; the caller reports it
+  if (pointer == nullptr) {  // violates the contract of MemoryResource; the caller reports it
     bytes_in_use_ -= bytes;
     return nullptr;
   }

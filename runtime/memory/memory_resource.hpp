@@ -13,15 +13,15 @@ namespace lockstep {
 
 inline constexpr std::size_t kAlignment = 256;  ///< default alignment of every allocation, in bytes
 
-/// What a resource knows of the memory that it gave out, in bytes.
+/// Statistics of a resource, in bytes.
 struct MemoryUsage {
-  std::size_t in_use = 0;  ///< given out and not given back
-  std::size_t cached = 0;  ///< taken from the system, but given to nobody at the moment
-  std::size_t peak = 0;    ///< the most that was in use at once
+  std::size_t in_use = 0;  ///< allocated and not freed
+  std::size_t cached = 0;  ///< taken from the system, but not allocated at the moment
+  std::size_t peak = 0;    ///< most bytes in use at once
 };
 
-/// A source of memory, stream-ordered: work on s may use memory from allocate(.., s) at once, other streams after an
-/// event. deallocate(.., s) means that the last use was enqueued on s before. Host resources ignore the stream.
+/// A stream-ordered source of memory: work on s may use memory of allocate(.., s) at once, work on other streams after
+/// an event. deallocate(.., s) means that the last use was already enqueued on s. Host resources ignore the stream.
 /// Thread-safe. The host program may bring its own.
 class MemoryResource {
  public:
@@ -34,11 +34,11 @@ class MemoryResource {
   [[nodiscard]] virtual void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) = 0;
   virtual void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept = 0;
   [[nodiscard]] virtual Device device() const = 0;
-  /// None when the resource does not count.
+  /// nullopt when the resource does not count.
   [[nodiscard]] virtual std::optional<MemoryUsage> usage() const { return std::nullopt; }
 };
 
-/// Counts bytes given out and given back, by any thread.
+/// Counts allocated and freed bytes, from any thread.
 class MemoryCounter {
  public:
   void add(std::size_t bytes) noexcept {
@@ -55,7 +55,7 @@ class MemoryCounter {
   std::atomic<std::size_t> peak_{0};
 };
 
-/// Pageable host memory from the system; uninitialised. Blocks of 2 MiB and more ask for huge pages.
+/// Pageable host memory from the system; uninitialised. Requests huge pages for blocks of 2 MiB and more.
 class HostMemoryResource final : public MemoryResource {
  public:
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
@@ -67,11 +67,11 @@ class HostMemoryResource final : public MemoryResource {
   MemoryCounter counter_;
 };
 
-/// Counts the memory that passes through to another resource, and refuses beyond a limit. `upstream` must outlive it.
+/// Counts the memory of another resource, `upstream`, and refuses beyond a limit. `upstream` must outlive it.
 class TrackingMemoryResource final : public MemoryResource {
  public:
   struct Counts {
-    std::int64_t allocations = 0;  ///< allocate() calls that gave memory, since construction
+    std::int64_t allocations = 0;  ///< successful allocate() calls since construction
     std::int64_t deallocations = 0;
     std::size_t bytes_in_use = 0;
     std::size_t peak_bytes = 0;
@@ -79,11 +79,12 @@ class TrackingMemoryResource final : public MemoryResource {
   explicit TrackingMemoryResource(MemoryResource& upstream,
                                   std::size_t limit_bytes = std::numeric_limits<std::size_t>::max());
 
-  /// OutOfMemory("requested .., in use .., limit .., on ..") when the limit would be passed; nothing is allocated then.
+  /// OutOfMemory("requested .., in use .., limit .., on ..") when the limit would be exceeded; nothing is allocated
+  /// then.
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   Device device() const override { return upstream_.device(); }
-  std::optional<MemoryUsage> usage() const override;  ///< cached memory of upstream included, where upstream reports it
+  std::optional<MemoryUsage> usage() const override;  ///< includes upstream's cached memory, if upstream reports it
   [[nodiscard]] Counts counts() const;
 
  private:

@@ -14,12 +14,12 @@ struct GraphState;
 
 /// A CUDA graph: work of CUDA streams, recorded once and launched as one. It holds kernels, copies and memsets with the
 /// arguments of the capture, in the order that streams and events gave them. A launch is one call of the host, whatever
-/// the graph holds. Move-only; used by one thread at a time.
+/// the graph's size. Move-only; one thread at a time uses it.
 ///
-/// A graph holds what the captured function enqueues on the stream, and on every stream that waits for an event
-/// recorded in the capture (fork). The first stream must wait for each such stream before the function ends (join).
-/// Addresses and numbers are those of the capture: memory must stay where it is, and a value that changes from launch
-/// to launch must be read from memory.
+/// A graph holds the work that the captured function enqueues on the stream, and on every stream that waits for an
+/// event recorded in the capture (fork). The first stream must wait for each such stream before the function ends
+/// (join). Addresses and numbers are those of the capture: memory must stay where it is, and a value that changes from
+/// launch to launch must be read from memory.
 ///
 /// During a capture nothing runs. CUDA refuses every call that waits for the device, asks whether work is complete, or
 /// allocates or frees memory outside of a stream's order; such a call invalidates the capture. On the captured streams
@@ -30,8 +30,8 @@ struct GraphState;
 class Graph {
  public:
   Graph() noexcept;  ///< holds nothing
-  /// Runs f once and keeps what it enqueues, ready to be launched; none of it runs here. Calls of other threads are not
-  /// affected (thread-local capture).
+  /// Runs f once and captures the work that f enqueues, ready to be launched; none of the work runs here. Calls of
+  /// other threads are not affected (thread-local capture).
   ///
   /// UnsupportedError for a host stream and CUDA's legacy default stream. StateError when the stream is already being
   /// captured, when a stream was not joined, or when f made a call that a capture forbids and did not report it.
@@ -48,7 +48,7 @@ class Graph {
   /// after earlier launches of this graph. Later work of the stream starts when the whole graph is done. StateError
   /// when empty, DeviceError for a stream of another device.
   void launch(Stream& stream);
-  /// Moves to the device what the first launch would move, so that the first launch costs no more than the others.
+  /// Transfers the graph to the device now, so that the first launch costs no more than later launches.
   void upload(Stream& stream);
 
   [[nodiscard]] bool given() const noexcept { return state_ != nullptr; }
@@ -59,7 +59,7 @@ class Graph {
   std::unique_ptr<detail::GraphState> state_;
 };
 
-/// Whether the stream is being captured, as the first stream of a capture or forked from it. False on host streams.
+/// True while the stream is captured, as the first stream of a capture or forked from it. False on host streams.
 [[nodiscard]] bool is_capturing(const Stream& stream);
 
 }  // namespace lockstep

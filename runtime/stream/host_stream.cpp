@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSpins = 200;  // a few microseconds: shorter than putting a thread to sleep and waking it
+constexpr int kSpins = 200;  // a few microseconds, less than a thread's sleep and wake-up take
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -28,8 +28,8 @@ void pause_briefly() {
 #endif
 }
 
-/// The progress of a worker. Position p is reached when the first p tasks of the stream have run or were skipped.
-/// Shared with event points, so that they can be asked after the stream is gone.
+/// The progress of a worker. Position p is reached when the first p tasks of the stream have run or were skipped. Event
+/// points share it, so that they work after the stream is destroyed.
 class WorkerTimeline final : public Timeline {
  public:
   [[nodiscard]] bool reached(std::uint64_t position) const override {
@@ -61,7 +61,7 @@ class WorkerTimeline final : public Timeline {
 
   [[nodiscard]] bool failed() const { return failed_after_.load(std::memory_order_relaxed) != kNever; }
 
-  /// Called by the worker: one more task is done; failure says that it threw.
+  /// Called by the worker when one more task is done; `failure` is its exception, or nullptr.
   void advance(std::exception_ptr failure) {
     {
       const std::lock_guard lock(mutex_);
@@ -99,9 +99,9 @@ class WorkerTimeline final : public Timeline {
   mutable std::mutex mutex_;
   mutable std::condition_variable progress_;
   std::atomic<std::uint64_t> done_{0};
-  std::atomic<std::uint64_t> failed_after_{kNever};  ///< tasks before the first that threw
+  std::atomic<std::uint64_t> failed_after_{kNever};  ///< number of tasks before the first that threw
   std::exception_ptr failure_;                       ///< written once, before failed_after_
-  mutable Counter counter_;                          ///< since somebody asked for it
+  mutable Counter counter_;                          ///< set by the first published()
 };
 
 class HostEventState final : public EventState {
@@ -113,14 +113,14 @@ class HostEventState final : public EventState {
     return latest_;
   }
 
-  /// Remembers a record(); returns its number.
+  /// Stores the point of a record(); returns its number.
   std::uint64_t set(EventPoint point) {
     const std::lock_guard lock(mutex_);
     latest_ = std::move(point);
     return ++recorded_;
   }
 
-  /// Record `number` completed now; ignored when the event was recorded again since.
+  /// Stores that record `number` completes now; ignored when the event was recorded again since.
   void stamp(std::uint64_t number) {
     const Clock::time_point now = Clock::now();
     const std::lock_guard lock(mutex_);
@@ -190,7 +190,7 @@ class WorkerStreamState final : public StreamState {
     require_other_thread("enqueue");
     timeline_->rethrow_if_failed(kAnyPosition);
     void* slot = free_slot();
-    timeline_->rethrow_if_failed(kAnyPosition);  // it may have failed while this waited for a free slot
+    timeline_->rethrow_if_failed(kAnyPosition);  // the stream may have failed while this call waited for a free slot
     return slot;
   }
 
@@ -259,7 +259,7 @@ class WorkerStreamState final : public StreamState {
     publish_slot(kVTable);
   }
 
-  /// A task that waits for its own stream would wait for ever.
+  /// A task that waited for its own stream would wait for ever.
   void require_other_thread(const char* what) const {
     require<StateError>(std::this_thread::get_id() != thread_.get_id(), what,
                         ": called by a task that runs on this stream");
@@ -281,7 +281,7 @@ class WorkerStreamState final : public StreamState {
     }
   }
 
-  /// Waits for task `index`. False when the stream ends before it.
+  /// Waits for task `index`. False when the stream ends before this task.
   bool next(std::uint64_t index) {
     for (int i = 0; i < kSpins; ++i) {
       if (published_.load(std::memory_order_acquire) > index) {
@@ -300,7 +300,7 @@ class WorkerStreamState final : public StreamState {
   std::condition_variable work_;
   std::atomic<std::uint64_t> published_{0};  ///< written by the thread that uses the stream
   bool stop_ = false;
-  std::thread thread_;  ///< last: starts when everything else exists
+  std::thread thread_;  ///< last member: starts when all other members exist
 };
 
 }  // namespace

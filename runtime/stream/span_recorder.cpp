@@ -134,7 +134,7 @@ void SpanRecorder::end(Stream* stream, int span) {
 }
 
 std::vector<SpanRecorder::Span> SpanRecorder::take(Stream& compute) {
-  // On a device: the host's time of an event, known to half of the shortest of a few waits for one.
+  // On a device: an event whose host time is known, within half of the shortest of a few waits for such an event.
   Event anchor(device_, Event::Timing::on);
   std::int64_t anchor_ns = 0;
   if (!events_.empty() && used_ > 0) {

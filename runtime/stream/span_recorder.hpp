@@ -16,45 +16,45 @@ namespace detail {
 class RangeMarker;
 }
 
-/// What a span of a timeline is.
+/// Kind of a span of a timeline.
 enum class SpanKind : unsigned char {
   forward,     ///< a call of a layer
   backward,    ///< a call of a layer
-  update,      ///< the optimizer's
-  input,       ///< the batch on its way to the device
-  graph,       ///< a captured step as one
-  ready,       ///< not a span but a point: the gradients of a bucket are there
+  update,      ///< the update of the optimizer
+  input,       ///< the copy of the batch to the device
+  graph,       ///< a captured step as a whole
+  ready,       ///< a point, not a span: the gradients of a bucket are ready
   reduce,      ///< the sum of a bucket over the ranks
   gather,      ///< the exchange of a bucket's parameters
   wait,        ///< the compute stream waits for a bucket
   batch,       ///< the host waits for the loader
-  evaluation,  ///< the host, from begin to end
-  checkpoint,  ///< the host, from begin to end
-  step,        ///< the host, which enqueues a step
+  evaluation,  ///< host, from begin to end
+  checkpoint,  ///< host, from begin to end
+  step,        ///< host: enqueues a step
 };
 [[nodiscard]] const char* name_of(SpanKind kind);
 
-/// Records when work ran, for the timeline of some steps: one for a rank, with memory for a fixed number of spans, all
-/// allocated by the constructor. A Scope enqueues two looks at the clock on a stream: a host stream's worker reads it
-/// (an inline stream: the caller), a CUDA stream records an event, which take() reads. That allocates nothing and does
-/// not wait. Outside the chosen steps and while a stream is captured no time is taken.
+/// Records when work ran, for the timeline of some steps. A rank has one recorder, with memory for a fixed number of
+/// spans, all allocated by the constructor. A Scope enqueues two clock readings on a stream: a host stream's worker
+/// reads the clock (an inline stream: the caller); a CUDA stream records an event, which take() reads. A Scope
+/// allocates nothing and does not wait. Outside the chosen steps and while a stream is captured no time is taken.
 ///
-/// Where a tool has attached itself to the process (Nsight Systems; a build with CUDA), a Scope is also a named range
-/// of that tool, and a point a mark, in every step and while a stream is captured: around the calls that enqueue. The
-/// tool is given all names beforehand. A number stands beside a name: of a bucket its bytes, of the host's the step.
+/// When a tool is attached to the process (Nsight Systems; a build with CUDA), a Scope is also a named range of that
+/// tool around the enqueueing calls, and a point is a mark, in every step and also while a stream is captured. The tool
+/// gets all names beforehand. A number accompanies a name: a bucket's bytes, or the host's step.
 ///
-/// One thread calls it. It must outlive the work of the streams.
+/// One thread calls it. It must outlive the streams' work.
 class SpanRecorder {
  public:
-  /// Where spans lie one after the other.
-  /// beside: calls of a layer that run while others of Lane::compute do.
+  /// Lanes, in each of which spans follow each other. beside: calls of a layer that run on the side stream while others
+  /// of Lane::compute run.
   enum class Lane : unsigned char { compute, communication, host, beside };
 
   struct Name {
     std::string text;
     SpanKind kind = SpanKind::forward;
-    int bucket = -1;         ///< of ready, reduce, gather
-    std::int64_t bytes = 0;  ///< of the bucket's gradients, in the type of their sum
+    int bucket = -1;         ///< bucket of ready, reduce, gather
+    std::int64_t bytes = 0;  ///< bytes of the bucket's gradients, in the type of their sum
   };
   /// Times in nanoseconds of now_ns(). A point (SpanKind::ready) ends when it begins.
   struct Span {
@@ -65,39 +65,39 @@ class SpanRecorder {
     std::int64_t end_ns = 0;
   };
 
-  /// Records the steps from `first` to `last`, and what happens between them. At most `capacity` spans are kept; what
-  /// comes later is counted as dropped. device: of the streams; on a GPU two events a span are made. UsageError unless
-  /// 1 <= first <= last.
+  /// Records steps `first` to `last`, and the time between them. At most `capacity` spans are kept; later spans are
+  /// counted as dropped. device: the streams' device; on a GPU each span gets two events. UsageError unless 1 <= first
+  /// <= last.
   SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity);
   SpanRecorder(const SpanRecorder&) = delete;
   SpanRecorder& operator=(const SpanRecorder&) = delete;
   ~SpanRecorder();
-  /// One that takes no times, for the tool that is attached; nullptr where none is.
+  /// Makes a recorder that takes no times, for the attached tool; nullptr when no tool is attached.
   [[nodiscard]] static std::unique_ptr<SpanRecorder> for_tool();
 
   /// Nanoseconds of the steady clock, since an arbitrary point of the machine.
   [[nodiscard]] static std::int64_t now_ns() noexcept;
 
-  /// Gives a name a number, before the steps: this allocates.
+  /// Registers a name and returns its number. Call it before the steps, because it allocates.
   int add_name(Name name);
   [[nodiscard]] const std::vector<Name>& names() const { return names_; }
 
-  void begin_step(std::int64_t step) noexcept { step_ = step; }  ///< what follows belongs to this step
+  void begin_step(std::int64_t step) noexcept { step_ = step; }  ///< the following spans belong to this step
   [[nodiscard]] bool recording() const noexcept { return step_ >= first_ && step_ <= last_; }
 
-  /// A span, on the stack of the thread: spans lie within each other or beside each other. Without a recorder it does
+  /// A span, on the stack of the thread: spans are nested or follow each other. Without a recorder a Scope does
   /// nothing. A span without end(), as an exception leaves it, is not in the timeline; the tool's range ends either
   /// way.
   class Scope {
    public:
-    /// Of work on a stream: from what is enqueued next to what was enqueued last before end().
+    /// Span of work on a stream: from the work that is enqueued next to the last work before end().
     Scope(SpanRecorder* recorder, Stream& stream, Lane lane, int name) : recorder_(recorder) {
       if (recorder_ != nullptr) {
         stream_ = &stream;
         span_ = recorder_->begin(stream_, lane, name, 0);
       }
     }
-    /// Of the calling thread, on Lane::host. number: for the tool; 0: none.
+    /// Span of the calling thread, on Lane::host. number: for the tool; 0: none.
     Scope(SpanRecorder* recorder, int name, std::int64_t number = 0) : recorder_(recorder) {
       if (recorder_ != nullptr) {
         span_ = recorder_->begin(nullptr, Lane::host, name, number);
@@ -120,13 +120,13 @@ class SpanRecorder {
 
    private:
     SpanRecorder* recorder_;
-    Stream* stream_ = nullptr;  ///< none: on the host
+    Stream* stream_ = nullptr;  ///< nullptr: on the host
     int span_ = -1;
   };
   void point(Stream& stream, Lane lane, int name);
 
-  /// The spans that have both ends, in the order of begin(). Waits for a CUDA stream; other streams must be idle or
-  /// their open spans are left out.
+  /// Returns the spans that have both ends, in the order of begin(). Waits for a CUDA stream. Other streams must be
+  /// idle; otherwise their open spans are left out.
   [[nodiscard]] std::vector<Span> take(Stream& compute);
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
   [[nodiscard]] std::int64_t first() const { return first_; }
@@ -139,12 +139,12 @@ class SpanRecorder {
     bool on_device = false;
     bool ended = false;  ///< on a device: end() has recorded its event
     std::int64_t step = 0;
-    std::atomic<std::int64_t> begin_ns{0};  ///< 0: not yet. Written by whoever runs the stream's work
+    std::atomic<std::int64_t> begin_ns{0};  ///< 0: not yet. The thread that runs the stream's work writes it
     std::atomic<std::int64_t> end_ns{0};
   };
   explicit SpanRecorder(std::unique_ptr<detail::RangeMarker> ranges);
-  /// The number of the span, or -1, with which end() does nothing. Enters the tool's range last, so that an error of
-  /// the stream leaves none open.
+  /// Returns the number of the span, or -1, with which end() does nothing. Enters the tool's range last, so that an
+  /// error of the stream leaves none open.
   [[nodiscard]] int begin(Stream* stream, Lane lane, int name, std::int64_t number);
   [[nodiscard]] int begin_time(Stream* stream, Lane lane, int name);
   void end(Stream* stream, int span);
@@ -159,12 +159,12 @@ class SpanRecorder {
   std::int64_t last_;
   std::size_t capacity_;
   std::unique_ptr<Record[]> slots_;
-  std::vector<Event> events_;  ///< on a GPU
+  std::vector<Event> events_;  ///< on a GPU two per slot
   std::size_t used_ = 0;
   std::int64_t dropped_ = 0;
   std::int64_t step_ = 0;
   std::vector<Name> names_;
-  std::unique_ptr<detail::RangeMarker> ranges_;  ///< of the tool; nullptr: none
+  std::unique_ptr<detail::RangeMarker> ranges_;  ///< ranges of the tool; nullptr: none
 };
 
 }  // namespace lockstep

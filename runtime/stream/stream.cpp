@@ -37,7 +37,7 @@ State& used(const State* state, const char* what) {
 Stream::Stream(std::unique_ptr<detail::StreamState> state) : state_(std::move(state)) {}
 Stream::Stream(Stream&&) noexcept = default;
 Stream& Stream::operator=(Stream&&) noexcept = default;
-Stream::~Stream() = default;  // the states report their own last wait
+Stream::~Stream() = default;  // the state's destructor reports its own wait
 
 Stream Stream::host_inline() {
   return Stream(detail::make_inline_stream_state());

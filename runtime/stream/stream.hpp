@@ -11,7 +11,7 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 
-struct CUstream_st;  // cudaStream_t is CUstream_st*; no CUDA header is needed to pass one through
+struct CUstream_st;  // cudaStream_t is CUstream_st*; this header needs no CUDA header
 
 namespace lockstep {
 
@@ -40,15 +40,16 @@ class Stream {
   static constexpr std::size_t kQueueSlots = 256;  ///< enqueue() blocks while this many tasks wait
 
   [[nodiscard]] static Stream host_inline();
-  /// Starts the worker thread; name shows in debuggers (15 characters kept).
+  /// Starts the worker thread; debuggers show `name` (15 characters kept).
   [[nodiscard]] static Stream host_worker(std::string_view name);
   /// A new non-blocking CUDA stream. priority 0 is normal, -1 high. DeviceError in a build without CUDA.
   [[nodiscard]] static Stream cuda(Device device, int priority = 0);
   /// Borrows a stream that the host program owns and keeps alive. nullptr (CUDA's stream 0) is the legacy default
   /// stream of `device`, which programs use when they name no stream. By CUDA's rules its work waits for all earlier
-  /// work of the device's blocking streams, and theirs for its work. Streams that lockstep makes are non-blocking: only
-  /// events order them with it, as with any other stream. It cannot be captured (Graph::capture). cuda_handle() returns
-  /// cudaStreamLegacy for it, which means the same stream however a program was compiled.
+  /// work of the device's blocking streams, and their work waits for its work. Streams that lockstep makes are
+  /// non-blocking, so only events order them with the default stream. The default stream cannot be captured
+  /// (Graph::capture). Its cuda_handle() is cudaStreamLegacy, which means the same stream in every program, however it
+  /// was compiled.
   [[nodiscard]] static Stream borrow_cuda(Device device, CUstream_st* stream);
 
   Stream(Stream&&) noexcept;
@@ -76,11 +77,11 @@ class Stream {
     publish_slot(kVTable);
   }
 
-  /// Whether kernels of lockstep that are launched on this CUDA stream from now on may begin when the blocks of the
-  /// kernel before them have ended, and wait themselves until its writes can be seen ("Programmatic Dependent Launch
-  /// and Synchronization" in the CUDA C++ Programming Guide): the way from kernel to kernel is shorter. Off in a new
-  /// stream. On a borrowed stream kernels of others must wait for those before them, too. StateError on a host stream,
-  /// UnsupportedError on a GPU below compute capability 9.0, and in a build that has code for older ones, too.
+  /// Lets kernels that lockstep launches on this CUDA stream from now on begin when the blocks of the previous kernel
+  /// have ended; such a kernel itself waits until that kernel's writes are visible ("Programmatic Dependent Launch and
+  /// Synchronization" in the CUDA C++ Programming Guide). This shortens the time from kernel to kernel. Off in a new
+  /// stream. On a borrowed stream, kernels of other code must wait for previous kernels, too. StateError on a host
+  /// stream; UnsupportedError on a GPU below compute capability 9.0, and in a build that also has code for older GPUs.
   void launch_dependently(bool on);
   [[nodiscard]] bool launches_dependently() const;
 
@@ -88,12 +89,12 @@ class Stream {
   void wait(const Event& event);  ///< work enqueued from now on starts after the event's latest record() so far
   void synchronize();             ///< blocks the caller until all work is done; rethrows a worker's exception
 
-  /// From now on calls `report` for every call that makes its caller wait for this stream, whether or not the caller
-  /// asked to wait: waits for the stream itself, copies and factories on it, allocations and deallocations with it.
-  /// Event::synchronize() is not reported: an event belongs to no stream. An empty function ends the reports. Not to be
-  /// called from within a report.
+  /// From now on calls `report` for every call that makes its caller wait for this stream, requested or not: waits for
+  /// the stream itself, copies and factories on it, allocations and deallocations with it. Event::synchronize() is not
+  /// reported, because an event belongs to no stream. An empty function ends the reports. Do not call this from within
+  /// a report.
   void on_synchronisation(SyncReport report);
-  [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr when nobody listens
+  [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr without a report
 
  private:
   explicit Stream(std::unique_ptr<detail::StreamState> state);
@@ -102,9 +103,9 @@ class Stream {
   std::unique_ptr<detail::StreamState> state_;
 };
 
-/// A point in a stream. It can be recorded again; a wait refers to the latest record() before it. Works between any two
-/// streams: a host worker waits for a CUDA event by blocking its own thread, a CUDA stream waits for a host event
-/// on the device. record() and wait() allocate nothing. An event that was never recorded is complete.
+/// A point in a stream. It can be recorded again; a wait refers to the latest record() before the wait. Works between
+/// any two streams: a host worker waits for a CUDA event by blocking its own thread; a CUDA stream waits for a host
+/// event on the device. record() and wait() allocate nothing. An event that was never recorded is complete.
 class Event {
  public:
   enum class Timing : bool { off, on };
@@ -115,7 +116,7 @@ class Event {
 
   [[nodiscard]] bool complete() const;  ///< never blocks
   void synchronize() const;             ///< blocks the caller; rethrows if the recording stream was poisoned
-  /// Seconds from earlier's completion to this one's; both made with Timing::on, both complete, else StateError.
+  /// Seconds from earlier's completion to this event's; StateError unless both have Timing::on and are complete.
   [[nodiscard]] double seconds_since(const Event& earlier) const;
 
  private:

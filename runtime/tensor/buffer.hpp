@@ -14,13 +14,13 @@ namespace lockstep {
 class Buffer {
  public:
   Buffer() = default;
-  /// Allocates `bytes` bytes, aligned to kAlignment, and checks the result once, as the host program may have written
-  /// the resource: OutOfMemory for null, ShapeError for a wrong alignment (the memory is given back first). The texts
-  /// name the class of the resource. Exceptions of the resource pass unchanged. For 0 bytes nothing is checked.
+  /// Allocates `bytes` bytes, aligned to kAlignment, and checks the result once, because the host program may have
+  /// written the resource: OutOfMemory for null, ShapeError for a wrong alignment (the memory is freed first). The
+  /// texts name the resource's class. Exceptions of the resource pass unchanged. For 0 bytes nothing is checked.
   Buffer(std::size_t bytes, MemoryResource& resource, Stream& stream);
   Buffer(std::size_t bytes, Context& context) : Buffer(bytes, context.memory(), context.stream()) {}
-  /// The first `bytes` bytes of memory that the host program owns and keeps alive; the destructor gives nothing back.
-  /// Throws what require_memory() throws; `what` names the memory in the text.
+  /// Refers to the first `bytes` bytes of memory that the host program owns and keeps alive; the destructor frees
+  /// nothing. Throws the errors of require_memory(); `what` names the memory in the text.
   [[nodiscard]] static Buffer lent(std::string_view what, const TensorView& memory, std::size_t bytes,
                                    const Device& device);
   Buffer(Buffer&& other) noexcept { swap(other); }
@@ -44,8 +44,9 @@ class Buffer {
 };
 
 /// Throws unless `memory`, of any type and shape, can be used as a block of `bytes` bytes on `device`: DeviceError for
-/// another device; ShapeError when it has gaps, fewer bytes (the text names both numbers), or begins at an address that
-/// is no multiple of kAlignment. `what` names the memory in the text. With bytes == 0 only the device counts.
+/// another device; ShapeError when `memory` has gaps, has fewer bytes (the text has both numbers), or begins at an
+/// address that is no multiple of kAlignment. `what` names the memory in the text. With bytes == 0 only the device is
+/// checked.
 void require_memory(std::string_view what, const TensorView& memory, std::size_t bytes, const Device& device);
 
 }  // namespace lockstep

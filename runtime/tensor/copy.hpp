@@ -23,21 +23,22 @@ namespace lockstep {
 /// returns, src may be changed or freed, and dst is complete.
 void copy(Context& context, const TensorView& src, const TensorView& dst);
 
-/// copy(), then waits for it and for the earlier work of the context's stream, for no other stream. Any memory may be
-/// changed or freed afterwards. Throws what copy() throws, and the error of the stream's earlier work.
+/// As copy(), then waits for the copy and for the earlier work of the context's stream, but for no other stream.
+/// Afterwards any memory may be changed or freed. Throws the errors of copy(), and the error of the stream's earlier
+/// work.
 void copy_now(Context& context, const TensorView& src, const TensorView& dst);
 
-/// Options of the page-locked memory of a CudaContext, for copies that the copy engine cannot do on its own.
+/// Options of a CudaContext's page-locked staging memory, for copies that the copy engine cannot do on its own.
 struct StagingOptions {
   /// Bytes of each of the two halves; at least 64.
   std::size_t half_bytes = std::size_t{4} << 20;
-  /// Pageable memory of one type, without gaps and of at most this many bytes, is left to the driver.
+  /// Pageable memory of one type, without gaps and of at most this many bytes, is copied by the driver.
   std::size_t driver_bytes = std::size_t{64} << 10;
   int threads = 0;  ///< threads that fill and empty a half; 0: OpenMP's default
 };
 
-/// Allocates the staging memory now; otherwise the first copy() that needs it does, with the default options. Waits for
-/// the stream and frees the memory of an earlier call. UsageError for options out of range, OutOfMemory.
+/// Allocates the staging memory now; otherwise the first copy() that needs it allocates it, with the default options.
+/// Waits for the stream and frees the memory of an earlier call. UsageError for options out of range, OutOfMemory.
 void configure_staging(CudaContext& context, const StagingOptions& options = {});
 
 }  // namespace lockstep

@@ -14,9 +14,9 @@ namespace lockstep {
 namespace {
 
 constexpr std::int64_t kGrain = 1 << 14;                     // elements per thread
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // made on the host at a time for a GPU
+constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // bytes computed on the host at a time for a GPU
 
-/// The largest finite value; for integers one past the largest, which f64 can hold.
+/// Returns the largest finite value; for integers one past the largest, which f64 can hold.
 template <class T>
 double end_of() {
   if constexpr (std::is_integral_v<T>) {
@@ -30,7 +30,7 @@ double end_of() {
   }
 }
 
-/// Bits of the significand.
+/// Returns the bits of the significand.
 template <class T>
 constexpr int digits_of() {
   if constexpr (std::is_same_v<T, Float16>) {
@@ -95,7 +95,7 @@ struct Diagonal {
   }
 };
 
-/// Two elements come from one block of four words.
+/// Uniform numbers: one block of four words gives two elements.
 struct Blocks {
   std::array<std::uint32_t, 2> key;
   std::uint32_t b;
@@ -106,7 +106,7 @@ struct Blocks {
   }
 };
 
-/// Elements [begin, end) of the pairs that pair(block) gives.
+/// Writes elements [begin, end) of the pairs that pair(block) returns.
 template <class T, class Pair>
 void take_pairs(std::int64_t begin, std::int64_t end, T* out, Pair&& pair) {
   while (begin < end) {
@@ -147,7 +147,7 @@ struct Normal {
 template <class T, class Fill>
 Tensor made(std::string_view call, Context& context, const Shape& shape, const Fill& fill) {
   const std::int64_t count = shape.numel();
-  // The only place that calls `fill`: hosts and GPUs run the same machine code and get the same bits.
+  // The only code that calls `fill`, so that hosts and GPUs run the same machine code and get the same bits.
   const auto run = [fill](const CpuContext& host, std::int64_t first, std::int64_t last, T* out) {
     parallel_ranges(host, last - first, kGrain,
                     [&](std::int64_t begin, std::int64_t end) { fill(first + begin, first + end, out + begin); });
@@ -158,7 +158,7 @@ Tensor made(std::string_view call, Context& context, const Shape& shape, const F
   if (context.device().kind == DeviceKind::cpu) {
     const auto& host = static_cast<const CpuContext&>(context);
     Tensor tensor = Tensor::empty(context, shape, dtype_of<T>);
-    // The task holds the memory: the tensor may be destroyed before a worker runs the task.
+    // The task shares the memory, because the tensor may be destroyed before a worker runs the task.
     context.stream().enqueue([run, &host, count, tensor] { run(host, 0, count, tensor.view().as<T>()); });
     return tensor;
   }
@@ -172,7 +172,7 @@ Tensor made(std::string_view call, Context& context, const Shape& shape, const F
     const std::int64_t end = std::min(count, begin + piece);
     run(host, begin, end, staging.view().as<T>());
     copy(context, staging.view().slice(0, 0, end - begin), flat.slice(0, begin, end));
-    context.synchronize();  // the next piece reuses its memory
+    context.synchronize();  // the next piece reuses the staging memory
   }
   return tensor;
 }

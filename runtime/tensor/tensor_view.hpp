@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-/// A strided window on memory that somebody else owns: data, element type, device, extents, element strides. A plain
-/// value of about 170 bytes; copying one copies no data and allocates nothing. An op's comment says which of its views
-/// are read and which are written. A view with data == nullptr and rank 0 means "not given".
+/// A strided window on memory that another object owns: data, element type, device, extents, element strides. A plain
+/// value of about 170 bytes; copying a view copies no data and allocates nothing. An op's comment says which of its
+/// views are read and which are written. A view with data == nullptr and rank 0 means "not given".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -63,7 +63,7 @@ struct TensorView {
 /// "f32 (2, 3) on cpu", for error texts.
 std::ostream& operator<<(std::ostream& out, const TensorView& view);
 
-/// Throws DeviceError, naming both devices, unless all given views are on `device`; ShapeError when an address is no
+/// Throws DeviceError, with both devices, unless all given views are on `device`; ShapeError when an address is no
 /// multiple of its element size. `op` names the caller.
 void require_on(const Device& device, std::string_view op, std::initializer_list<const TensorView*> views);
 

@@ -37,17 +37,18 @@ constexpr std::size_t kHeader = 32;
 /// As many nodes of one rank each, which have met: a, b, c.
 std::vector<std::unique_ptr<NodeHeartbeat>> nodes(int count) {
   std::vector<std::unique_ptr<NodeHeartbeat>> made;
-  std::vector<std::string> introductions;
+  std::vector<std::string> address_texts;
   for (int node = 0; node < count; ++node) {
-    made.push_back(std::make_unique<NodeHeartbeat>(WordsPlace{.rank = node,
-                                                              .node = node,
-                                                              .nodes = count,
-                                                              .listens = true,
-                                                              .host = std::string(1, static_cast<char>('a' + node))}));
-    introductions.push_back(made.back()->introduction());
+    made.push_back(
+        std::make_unique<NodeHeartbeat>(HeartbeatPlace{.rank = node,
+                                                       .node = node,
+                                                       .nodes = count,
+                                                       .listens = true,
+                                                       .host = std::string(1, static_cast<char>('a' + node))}));
+    address_texts.push_back(made.back()->address_text());
   }
   for (const auto& one : made) {
-    one->meet(introductions);
+    one->set_addresses(address_texts);
   }
   return made;
 }
@@ -75,31 +76,31 @@ void hears(NodeHeartbeat& node, std::int64_t now_ns, const std::string& part) {
 }
 
 /// The port in an introduction.
-int port_of(const std::string& introduction) {
-  std::istringstream in(introduction);
+int port_of(const std::string& address_text) {
+  std::istringstream in(address_text);
   int node = -1;
   int port = 0;
   in >> node >> port;
-  EXPECT_GT(port, 0) << introduction;
+  EXPECT_GT(port, 0) << address_text;
   return port;
 }
 
 /// A socket of anybody on this machine.
-class Stranger {
+class OtherSocket {
  public:
-  Stranger() {
+  OtherSocket() {
     sockaddr_in here = at(0);
     socklen_t length = sizeof here;
     EXPECT_EQ(::bind(socket_, reinterpret_cast<sockaddr*>(&here), length), 0);
     EXPECT_EQ(::getsockname(socket_, reinterpret_cast<sockaddr*>(&here), &length), 0);
     port_ = ntohs(here.sin_port);
   }
-  ~Stranger() { ::close(socket_); }
-  Stranger(const Stranger&) = delete;
-  Stranger& operator=(const Stranger&) = delete;
+  ~OtherSocket() { ::close(socket_); }
+  OtherSocket(const OtherSocket&) = delete;
+  OtherSocket& operator=(const OtherSocket&) = delete;
 
   /// An introduction of a node that is this socket.
-  [[nodiscard]] std::string introduction(int node, std::uint64_t key) const {
+  [[nodiscard]] std::string address_text(int node, std::uint64_t key) const {
     return concat(node, ' ', port_, ' ', key, "\nstranger\n127.0.0.1\n");
   }
   void send(std::string_view bytes, int port) const {
@@ -130,9 +131,9 @@ class Stranger {
 
 TEST(NodeHeartbeat, ANodeHearsTheOneBeforeIt) {
   const auto ring = nodes(3);
-  ring[0]->say({"rank 0: computing step 7, 1 of 3 buckets enqueued, for 2 s"});
-  ring[1]->say({"rank 1: reading the batch of step 8, for 0 s"});
-  ring[2]->say({"rank 2: waiting for the gradients of step 7, for 1 s"});
+  ring[0]->send_heartbeat({"rank 0: computing step 7, 1 of 3 buckets enqueued, for 2 s"});
+  ring[1]->send_heartbeat({"rank 1: reading the batch of step 8, for 0 s"});
+  ring[2]->send_heartbeat({"rank 2: waiting for the gradients of step 7, for 1 s"});
   EXPECT_EQ(named(*ring[1], kSecond),
             "no word from host a (rank 0) for 0 s: the host, its network or its rank hangs; its last word: rank 0: "
             "computing step 7, 1 of 3 buckets enqueued, for 2 s");
@@ -140,16 +141,16 @@ TEST(NodeHeartbeat, ANodeHearsTheOneBeforeIt) {
   testing::expect_holds(named(*ring[0], kSecond), "host c (rank 2) for 0 s");
 }
 
-TEST(NodeHeartbeat, SilenceIsMeasuredAndEndsWithAWord) {
+TEST(NodeHeartbeat, SilenceIsMeasuredAndEndsWithAHeartbeat) {
   const auto ring = nodes(2);
-  ring[0]->say({"rank 0: computing step 7"});
+  ring[0]->send_heartbeat({"rank 0: computing step 7"});
   static_cast<void>(named(*ring[1], kSecond));
   for (int second = 2; second <= 41; ++second) {
     ring[1]->listen(second * kSecond);
   }
   EXPECT_EQ(ring[1]->silent(40.5), "");
   testing::expect_holds(ring[1]->silent(39.5), "no word from host a (rank 0) for 40 s: ");
-  ring[0]->say({"rank 0: computing step 8"});
+  ring[0]->send_heartbeat({"rank 0: computing step 8"});
   hears(*ring[1], 42 * kSecond, "computing step 8");
   EXPECT_EQ(ring[1]->silent(2), "");
 }
@@ -157,7 +158,7 @@ TEST(NodeHeartbeat, SilenceIsMeasuredAndEndsWithAWord) {
 /// A batch system stops a whole job, and its ranks do not go on at one moment.
 TEST(NodeHeartbeat, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
   const auto ring = nodes(2);
-  ring[0]->say({"rank 0: computing step 7"});
+  ring[0]->send_heartbeat({"rank 0: computing step 7"});
   static_cast<void>(named(*ring[1], kSecond));
   ring[1]->listen(3600 * kSecond);
   EXPECT_EQ(ring[1]->silent(NodeHeartbeat::kLongestLook + 0.1), "");
@@ -166,7 +167,7 @@ TEST(NodeHeartbeat, TimeInWhichThisProcessDoesNotLookIsNoSilence) {
   testing::expect_holds(ring[1]->silent(NodeHeartbeat::kLongestLook), " for 2 s: ");
 }
 
-TEST(NodeHeartbeat, NobodyIsAccusedWhoWasNeverHeard) {
+TEST(NodeHeartbeat, ANodeThatWasNeverHeardIsNotNamed) {
   const auto ring = nodes(2);
   for (int second = 1; second <= 1000; ++second) {
     ring[1]->listen(second * kSecond);
@@ -174,31 +175,31 @@ TEST(NodeHeartbeat, NobodyIsAccusedWhoWasNeverHeard) {
   EXPECT_EQ(ring[1]->silent(0), "");
 }
 
-TEST(NodeHeartbeat, NobodyIsAccusedWhoHasSaidGoodbye) {
+TEST(NodeHeartbeat, ANodeThatHasShutDownIsNotNamed) {
   const auto ring = nodes(2);
-  ring[0]->say({"rank 0: computing step 7"});
+  ring[0]->send_heartbeat({"rank 0: computing step 7"});
   static_cast<void>(named(*ring[1], kSecond));
-  ring[0]->say_goodbye();
+  ring[0]->send_shutdown();
   for (int i = 0; i < 500 && !ring[1]->silent(0).empty(); ++i) {
     ring[1]->listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(ring[1]->silent(0), "");
-  ring[0]->say({"rank 0: writing a report"});  // another rank of the node still works
+  ring[0]->send_heartbeat({"rank 0: writing a report"});  // another rank of the node still works
   hears(*ring[1], kSecond, "writing a report");
 }
 
-TEST(NodeHeartbeat, AWordThatComesLateChangesNothing) {
-  const Stranger next;
+TEST(NodeHeartbeat, ALateHeartbeatChangesNothing) {
+  const OtherSocket next;
   NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
   NodeHeartbeat second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
-  const std::string own = first.introduction();
-  second.meet({own, second.introduction()});
-  first.meet({own, next.introduction(1, 0)});
-  first.say({"rank 0: computing step 7"});
+  const std::string own = first.address_text();
+  second.set_addresses({own, second.address_text()});
+  first.set_addresses({own, next.address_text(1, 0)});
+  first.send_heartbeat({"rank 0: computing step 7"});
   const std::string old = next.receive();
-  first.say({"rank 0: computing step 8"});
-  const int port = port_of(second.introduction());
+  first.send_heartbeat({"rank 0: computing step 8"});
+  const int port = port_of(second.address_text());
   next.send(next.receive(), port);
   hears(second, kSecond, "computing step 8");
   next.send(old, port);
@@ -210,31 +211,31 @@ TEST(NodeHeartbeat, AWordThatComesLateChangesNothing) {
 }
 
 /// Rank 0's introduction has the job's key: with that of another job, words go to the right port and are dropped.
-TEST(NodeHeartbeat, WordsOfAnotherJobAreDropped) {
+TEST(NodeHeartbeat, HeartbeatsOfAnotherJobAreDropped) {
   const auto ring = nodes(2);
   NodeHeartbeat other({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "x"});
-  other.meet({other.introduction(), ring[1]->introduction()});
+  other.set_addresses({other.address_text(), ring[1]->address_text()});
   for (int i = 0; i < 20; ++i) {
-    other.say({"rank 0: computing step 99"});
+    other.send_heartbeat({"rank 0: computing step 99"});
     ring[1]->listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_EQ(ring[1]->silent(0), "");
-  ring[0]->say({"rank 0: computing step 7"});
+  ring[0]->send_heartbeat({"rank 0: computing step 7"});
   testing::expect_holds(named(*ring[1], kSecond), "computing step 7");
 }
 
 TEST(NodeHeartbeat, GarbageIsDropped) {
-  const Stranger stranger;
+  const OtherSocket other;
   NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 3, .listens = true, .host = "a"});
   NodeHeartbeat second({.rank = 1, .node = 1, .nodes = 3, .listens = true, .host = "b"});
-  const std::string own = first.introduction();
-  second.meet({own, second.introduction(), "2 0 0\nc\n"});
-  first.meet({own, stranger.introduction(1, 0), "2 0 0\nc\n"});
-  first.say({"rank 0: computing step 7"});
-  const std::string real = stranger.receive();
+  const std::string own = first.address_text();
+  second.set_addresses({own, second.address_text(), "2 0 0\nc\n"});
+  first.set_addresses({own, other.address_text(1, 0), "2 0 0\nc\n"});
+  first.send_heartbeat({"rank 0: computing step 7"});
+  const std::string real = other.receive();
   ASSERT_GT(real.size(), kHeader);
-  const int port = port_of(second.introduction());
+  const int port = port_of(second.address_text());
 
   std::mt19937 random(1);
   const auto letter = [&] { return static_cast<char>(random() & 0xff); };
@@ -246,11 +247,11 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
     if (i % 2 == 0 && bytes.size() > 8) {  // begins as a word does
       bytes.replace(0, 8, real, 0, 8);
     }
-    stranger.send(bytes, port);
+    other.send(bytes, port);
     second.listen(kSecond);
   }
   for (std::size_t length = 0; length < kHeader; ++length) {
-    stranger.send(real.substr(0, length), port);
+    other.send(real.substr(0, length), port);
     second.listen(kSecond);
   }
   const auto changed = [&](std::size_t at) {
@@ -259,19 +260,19 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
     return bytes;
   };
   for (std::size_t at = 0; at < 16; ++at) {  // magic and key
-    stranger.send(changed(at), port);
+    other.send(changed(at), port);
   }
   for (std::size_t at = 24; at < 28; ++at) {  // node
-    stranger.send(changed(at), port);
+    other.send(changed(at), port);
   }
-  stranger.send(real + std::string(NodeHeartbeat::kMostBytes, 'x'), port);
+  other.send(real + std::string(NodeHeartbeat::kMostBytes, 'x'), port);
   for (int i = 0; i < 20; ++i) {
     second.listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   EXPECT_EQ(second.silent(0), "");
 
-  stranger.send(real, port);
+  other.send(real, port);
   testing::expect_holds(named(second, kSecond), "computing step 7");
   // Texts are anything: they come out in one line, and what prints them shows what a terminal would obey.
   for (int i = 0; i < 200; ++i) {
@@ -279,22 +280,22 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
     for (std::size_t left = random() % (NodeHeartbeat::kMostBytes - kHeader); left > 0; --left) {
       bytes += letter();
     }
-    stranger.send(bytes, port);
+    other.send(bytes, port);
     second.listen(kSecond);
     ASSERT_EQ(second.silent(0).find('\n'), std::string::npos);
   }
 }
 
 TEST(NodeHeartbeat, LongTablesAreCut) {
-  const Stranger next;
+  const OtherSocket next;
   NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
-  const std::string own = first.introduction();
-  first.meet({own, next.introduction(1, 0)});
+  const std::string own = first.address_text();
+  first.set_addresses({own, next.address_text(1, 0)});
   std::vector<std::string> lines;
   for (int rank = 0; rank < 40; ++rank) {
     lines.push_back(concat("rank ", rank, ": ", std::string(100, 'x')));
   }
-  first.say(lines);
+  first.send_heartbeat(lines);
   std::string bytes = next.receive();
   EXPECT_LE(bytes.size(), NodeHeartbeat::kMostBytes);
   EXPECT_GT(bytes.size(), NodeHeartbeat::kMostBytes - 150);
@@ -303,10 +304,10 @@ TEST(NodeHeartbeat, LongTablesAreCut) {
   const auto kept = static_cast<int>(std::count(text.begin(), text.end(), '\n'));
   EXPECT_GT(kept, 5);
   EXPECT_TRUE(text.ends_with(concat(std::string(100, 'x'), "\nand ", 40 - kept, " more ranks"))) << text;
-  first.say({std::string(5000, 'y')});
+  first.send_heartbeat({std::string(5000, 'y')});
   bytes = next.receive();
   EXPECT_EQ(bytes.size(), NodeHeartbeat::kMostBytes);
-  first.say({});
+  first.send_heartbeat({});
   EXPECT_EQ(next.receive().size(), kHeader);
 }
 
@@ -322,62 +323,62 @@ TEST(NodeHeartbeat, RanksOfANodeAreNamed) {
                         Case{{1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 0, 0},
                              "host a (ranks 1, 3, 5, 7, 9, 11, 13, 15 and 4 more) for "}}) {
     std::vector<std::unique_ptr<NodeHeartbeat>> all;
-    std::vector<std::string> introductions;
+    std::vector<std::string> address_texts;
     std::array<NodeHeartbeat*, 2> listeners{};
     for (std::size_t rank = 0; rank < c.node_of_rank.size(); ++rank) {
       const int node = c.node_of_rank[rank];
       NodeHeartbeat*& listener = listeners.at(static_cast<std::size_t>(node));
-      all.push_back(std::make_unique<NodeHeartbeat>(WordsPlace{.rank = static_cast<int>(rank),
-                                                               .node = node,
-                                                               .nodes = 2,
-                                                               .listens = listener == nullptr,
-                                                               .host = node == 0 ? "a" : "b"}));
+      all.push_back(std::make_unique<NodeHeartbeat>(HeartbeatPlace{.rank = static_cast<int>(rank),
+                                                                   .node = node,
+                                                                   .nodes = 2,
+                                                                   .listens = listener == nullptr,
+                                                                   .host = node == 0 ? "a" : "b"}));
       listener = listener == nullptr ? all.back().get() : listener;
-      introductions.push_back(all.back()->introduction());
+      address_texts.push_back(all.back()->address_text());
     }
     for (const auto& one : all) {
-      one->meet(introductions);
+      one->set_addresses(address_texts);
     }
     const auto speaker = c.node_of_rank.size() - 1;  // it does not listen, except alone
     ASSERT_EQ(c.node_of_rank[speaker], 0);
-    all[speaker]->say({"rank 4: x", "rank 5: y"});
+    all[speaker]->send_heartbeat({"rank 4: x", "rank 5: y"});
     testing::expect_holds(named(*listeners[1], kSecond), c.text);
   }
 }
 
 /// Ranks without a watchdog, or without sockets, introduce themselves with nothing or no port.
-TEST(NodeHeartbeat, RanksWithoutWordsAreLeftOut) {
+TEST(NodeHeartbeat, RanksWithoutHeartbeatsAreLeftOut) {
   NodeHeartbeat first({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "a"});
   NodeHeartbeat second({.rank = 1, .node = 1, .nodes = 2, .listens = true, .host = "b"});
   for (const char* missing : {"", "1 0 0\nb\n", "what", "1 70000 0\nb\n127.0.0.1\n", "1 9 0\nb\nno address\n"}) {
-    first.meet({first.introduction(), missing});
-    first.say({"rank 0: computing step 7"});
-    first.say_goodbye();
+    first.set_addresses({first.address_text(), missing});
+    first.send_heartbeat({"rank 0: computing step 7"});
+    first.send_shutdown();
   }
-  second.meet({"", second.introduction()});  // no key
-  second.say({"rank 1: computing step 7"});
+  second.set_addresses({"", second.address_text()});  // no key
+  second.send_heartbeat({"rank 1: computing step 7"});
   second.listen(kSecond);
   EXPECT_EQ(second.silent(0), "");
 }
 
 /// A rank's watchdog speaks while the rank does something else, until it says goodbye.
-TEST(WatchdogHandler, SpeaksOnTheWatchdogsThreadUntilTheEnd) {
+TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   auto ring = nodes(2);
   WatchdogHandler end(1000, 0, std::nullopt);
-  end.start_words(std::move(ring[0]), 1);
+  end.start_heartbeat(std::move(ring[0]), 1);
   Watchdog watchdog(
       1, [](const std::string&) {}, [&](const Watchdog::Look& found) { end.look(found); });
   watchdog.report_after(0);
   watchdog.pause("computing step 7");
   hears(*ring[1], kSecond, "no word from host a (rank 0) for 0 s: ");
   hears(*ring[1], kSecond, "; its last word: rank 0: computing step 7");
-  end.end_words();
+  end.end_heartbeat();
   for (int i = 0; i < 200; ++i) {  // as long as two words
     ring[1]->listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_EQ(ring[1]->silent(0), "");
-  end.end_words();
+  end.end_heartbeat();
 }
 
 }  // namespace

@@ -202,14 +202,14 @@ TEST(Watchdog, ReportsAreAChoice) {
   }
 }
 
-detail::BoardPlace place(int local_rank, int local_size) {
+detail::TablePlace place(int local_rank, int local_size) {
   return {
       .job = concat("test of ", ::getpid()), .rank = local_rank, .local_rank = local_rank, .local_size = local_size};
 }
 
 /// A process that stands on the board of this one as local rank 1 of `size`, has written `doing`, and then does `then`.
 pid_t rank_1(int size, const char* doing, const std::function<void(detail::StatusTable&)>& then) {
-  const detail::BoardPlace here = place(1, size);
+  const detail::TablePlace here = place(1, size);
   const pid_t child = ::fork();
   if (child == 0) {
     detail::StatusTable board(here);
@@ -288,13 +288,13 @@ TEST(StatusTable, OneRankTells) {
 TEST(StatusTable, OneRankSpeaksForTheNodeOnceInAWhile) {
   detail::StatusTable board(place(0, 2));
   EXPECT_EQ(board.ranks(), 2);
-  EXPECT_TRUE(board.takes_the_word(3600)) << "nobody has spoken";
-  EXPECT_FALSE(board.takes_the_word(3600));
+  EXPECT_TRUE(board.claims_heartbeat(3600)) << "nobody has spoken";
+  EXPECT_FALSE(board.claims_heartbeat(3600));
   const pid_t other = rank_1(2, "", [](detail::StatusTable& its) {
-    if (its.takes_the_word(3600)) {
+    if (its.claims_heartbeat(3600)) {
       std::_Exit(1);
     }
-    while (!its.takes_the_word(0.2)) {
+    while (!its.claims_heartbeat(0.2)) {
       std::this_thread::sleep_for(milliseconds(10));
     }
     std::_Exit(2);
@@ -303,7 +303,7 @@ TEST(StatusTable, OneRankSpeaksForTheNodeOnceInAWhile) {
   ASSERT_EQ(::waitpid(other, &status, 0), other);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 2);
-  EXPECT_FALSE(board.takes_the_word(3600)) << "rank 1 has the word";
+  EXPECT_FALSE(board.claims_heartbeat(3600)) << "rank 1 has the word";
 }
 
 TEST(StatusTable, HasNoNameOnceAllRanksAreThere) {
@@ -350,19 +350,19 @@ TEST(StatusTable, AFileThatIsNotThisUsersAloneIsRefused) {
 
 TEST(StatusTable, ItsPlaceIsTheLaunchers) {
   const Launch launch{.source = LaunchSource::mpi, .rank = 5, .size = 8, .local_rank = 1, .local_size = 4};
-  const auto here = detail::board_place(launch, {{"PMIX_NAMESPACE", "77"}});
+  const auto here = detail::table_place(launch, {{"PMIX_NAMESPACE", "77"}});
   ASSERT_TRUE(here);
   EXPECT_EQ(here->rank, 5);
   EXPECT_EQ(here->local_rank, 1);
   EXPECT_EQ(here->local_size, 4);
   EXPECT_FALSE(here->one_node);
-  EXPECT_NE(here->job, detail::board_place(launch, {{"PMIX_NAMESPACE", "78"}})->job);
-  EXPECT_EQ(detail::board_place(launch, {})->job, detail::board_place(launch, {})->job) << "children of one launcher";
-  EXPECT_NE(detail::board_place(launch, {{"TORCHELASTIC_RESTART_COUNT", "0"}})->job,
-            detail::board_place(launch, {{"TORCHELASTIC_RESTART_COUNT", "1"}})->job)
+  EXPECT_NE(here->job, detail::table_place(launch, {{"PMIX_NAMESPACE", "78"}})->job);
+  EXPECT_EQ(detail::table_place(launch, {})->job, detail::table_place(launch, {})->job) << "children of one launcher";
+  EXPECT_NE(detail::table_place(launch, {{"TORCHELASTIC_RESTART_COUNT", "0"}})->job,
+            detail::table_place(launch, {{"TORCHELASTIC_RESTART_COUNT", "1"}})->job)
       << "torchrun's second start";
-  EXPECT_FALSE(detail::board_place({}, {})) << "alone";
-  EXPECT_FALSE(detail::board_place({.rank = 1, .size = 2}, {})) << "the launcher does not tell";
+  EXPECT_FALSE(detail::table_place({}, {})) << "alone";
+  EXPECT_FALSE(detail::table_place({.rank = 1, .size = 2}, {})) << "the launcher does not tell";
 }
 
 // A batch system may stop a whole job for a while.

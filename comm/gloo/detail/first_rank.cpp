@@ -12,8 +12,8 @@ namespace lockstep::comm::detail::rendezvous {
 
 namespace {
 
-constexpr std::chrono::seconds kHello{5};   ///< for a connection to say who it is
-constexpr std::size_t kMostStrangers = 64;  ///< connections that have not said who they are
+constexpr std::chrono::seconds kHello{5};  ///< time for a new connection to send its Hello
+constexpr std::size_t kMostPending = 64;   ///< connections that have not sent their Hello
 
 /// "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {
@@ -25,7 +25,7 @@ std::string names_of(const std::vector<int>& ranks) {
   return ranks.size() <= kMost ? text : concat(text, " and ", ranks.size() - kMost, " more");
 }
 
-/// A connection as rank 0 has it.
+/// A rank's connection to rank 0.
 struct Member {
   Descriptor socket{};
   Inbox inbox{Rendezvous::kMostBytes};
@@ -33,8 +33,8 @@ struct Member {
   std::string who{};  ///< "rank 1 (host a, pid 12)"
   std::string host{};
   int pid = 0;
-  std::optional<std::string> text{};  ///< of a gather that is under way
-  bool bye = false;
+  std::optional<std::string> text{};  ///< text for the gather that is under way
+  bool shut_down = false;
 };
 
 class FirstRank final : public Meeting {
@@ -55,9 +55,9 @@ class FirstRank final : public Meeting {
     require<RendezvousError>(met_, refused_);
   }
 
-  /// Leaves it to the thread.
-  void say(Kind kind, const std::string& text, int code) override {
-    change([&] { said_.push_back({.header = {.kind = kind, .code = code}, .text = text}); });
+  /// Queues the message for the watching thread.
+  void send_to_rank_0(Kind kind, const std::string& text, int code) override {
+    change([&] { own_messages_.push_back({.header = {.kind = kind, .code = code}, .text = text}); });
     wake.give();
   }
 
@@ -68,9 +68,9 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// To a connection that is no member yet, so that nobody is lost with it.
-  static void tell_stranger(Member& stranger, std::string_view text) {
-    static_cast<void>(send_all(stranger.socket.get(), text, Clock::now() + kSend));
+  /// Sends to a connection that is not yet a member, so that no rank is lost when this fails.
+  static void send_to_pending(Member& pending, std::string_view text) {
+    static_cast<void>(send_all(pending.socket.get(), text, Clock::now() + kSend));
   }
 
   void send_to_all(const std::string& text) {
@@ -88,13 +88,13 @@ class FirstRank final : public Meeting {
     }
     bool tell = false;
     change([&] { tell = lost.empty() && !ended; });
-    if (!member.bye && tell) {
-      tell_lost(text);
+    if (!member.shut_down && tell) {
+      report_lost(text);
       send_to_all(message(Kind::lost, text));
     }
   }
 
-  /// Ends the meeting; only the first reason counts.
+  /// Ends the rendezvous with an error; only the first reason counts.
   void refuse_all(const std::string& text) {
     bool first = false;
     change([&] {
@@ -106,51 +106,51 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Takes a stranger that has said who it is, or turns it away. False: it is done with.
-  bool welcome(Member& stranger) {
-    const std::optional<Hello> hello = take<Hello>(stranger.inbox.bytes);
+  /// Makes a pending connection that has sent its Hello a member, or refuses it. False: it is no longer pending.
+  bool handshake(Member& pending) {
+    const std::optional<Hello> hello = take<Hello>(pending.inbox.bytes);
     if (!hello) {
-      return stranger.inbox.bytes.size() <= sizeof(Hello);
+      return pending.inbox.bytes.size() <= sizeof(Hello);
     }
     if (std::string_view(hello->magic.data(), hello->magic.size()) != kMagic) {
       return false;
     }
     const auto left = std::chrono::ceil<std::chrono::seconds>(deadline() - Clock::now()).count();
-    Answer greeting{.version = kVersion, .left_s = static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0))};
-    std::copy(kAnswers.begin(), kAnswers.end(), greeting.magic.begin());
-    tell_stranger(stranger, bytes_of(greeting));
+    Answer reply{.version = kVersion, .left_s = static_cast<std::uint32_t>(std::max<std::int64_t>(left, 0))};
+    std::copy(kAnswers.begin(), kAnswers.end(), reply.magic.begin());
+    send_to_pending(pending, bytes_of(reply));
     const std::string host = shown({hello->host.data(), ::strnlen(hello->host.data(), hello->host.size() - 1)});
-    stranger.who = concat("rank ", hello->rank, " (host ", host, ", pid ", hello->pid, ")");
-    stranger.host = host;
-    stranger.pid = hello->pid;
+    pending.who = concat("rank ", hello->rank, " (host ", host, ", pid ", hello->pid, ")");
+    pending.host = host;
+    pending.pid = hello->pid;
     const auto fail = [&](const std::string& text) {
-      tell_stranger(stranger, message(Kind::refused, text, 0, kPrinted));
+      send_to_pending(pending, message(Kind::refused, text, 0, kPrinted));
       refuse_all(text);
       return false;
     };
-    if (hello->job != job()) {  // this job goes on; every version says its job here
-      tell_stranger(stranger, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
+    if (hello->job != job()) {  // this job continues; every version has `job` at this place
+      send_to_pending(pending, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
       return false;
     }
     if (hello->version != kVersion) {
-      return fail(concat("ranks of different versions of lockstep: ", stranger.who, " has version ", hello->version,
+      return fail(concat("ranks of different versions of lockstep: ", pending.who, " has version ", hello->version,
                          " of the rendezvous, rank 0 has ", kVersion));
     }
     if (hello->size != options.size || hello->rank < 1 || hello->rank >= options.size) {
-      return fail(concat("the ranks do not agree: ", stranger.who, " says that there are ", hello->size,
+      return fail(concat("the ranks do not agree: ", pending.who, " says that there are ", hello->size,
                          " ranks, rank 0 says ", options.size));
     }
     if (const auto there = members_.find(hello->rank); there != members_.end() && there->second.socket.is_open()) {
       return fail(concat("two processes are rank ", hello->rank, ": pid ", there->second.pid, " on host ",
                          there->second.host, " and pid ", hello->pid, " on host ", host));
     }
-    const std::string own = own_address(stranger.socket.get());
-    // A host may have its own name at 127.0.1.1, which ranks of other hosts do not reach.
-    const bool of_another_host = own != peer_address(stranger.socket.get());
+    const std::string own = own_address(pending.socket.get());
+    // A host may resolve its own name to 127.0.1.1, which ranks of other hosts cannot reach.
+    const bool of_another_host = own != peer_address(pending.socket.get());
     if (address.empty() || (!is_loopback(own) && (of_another_host || is_loopback(address)))) {
       address = own;
     }
-    members_[hello->rank] = std::move(stranger);
+    members_[hello->rank] = std::move(pending);
     if (missing_ranks().empty()) {
       listener_.reset();
       change([&] { met_ = true; });
@@ -159,7 +159,7 @@ class FirstRank final : public Meeting {
     return false;
   }
 
-  /// The ranks that have not come.
+  /// Returns the ranks that have not connected.
   [[nodiscard]] std::vector<int> missing_ranks() const {
     std::vector<int> missing;
     for (int r = 1; r < options.size; ++r) {
@@ -176,7 +176,7 @@ class FirstRank final : public Meeting {
       return;
     }
     if (Clock::now() < deadline()) {
-      give_word([&] { return concat(names_of(missing_ranks()), " of ", options.size, " at ", place()); });
+      report_wait([&] { return concat(names_of(missing_ranks()), " of ", options.size, " at ", place()); });
       return;
     }
     const std::vector<int> missing = missing_ranks();
@@ -184,41 +184,41 @@ class FirstRank final : public Meeting {
                       " not come to rank 0 at ", place(), " within ", options.timeout_s, " s", with_origin()));
   }
 
-  void heard_member(int rank, Member& member) {
+  void receive_from(int rank, Member& member) {
     bool broken = !receive_more(member.socket.get(), member.inbox.bytes);
     while (!broken) {
-      const std::optional<Message> said = member.inbox.next(broken);
-      if (!said) {
+      const std::optional<Message> received = member.inbox.next(broken);
+      if (!received) {
         break;
       }
-      broken = !hear(rank, member, *said);
+      broken = !handle(rank, member, *received);
     }
     if (broken) {
       member_gone(member);
     }
   }
 
-  /// False: what no rank says to rank 0.
-  bool hear(int rank, Member& member, const Message& said) {
-    if (said.header.kind == Kind::gather) {
-      member.text = said.text;
-    } else if (said.header.kind == Kind::bye) {
-      member.bye = true;
-    } else if (said.header.kind == Kind::abort) {
-      send_to_all(message(Kind::abort, {}, rank, said.header.code));
-      heard_abort(rank, said.header.code);
+  /// Handles a message of a member. False for a message that no rank sends to rank 0.
+  bool handle(int rank, Member& member, const Message& received) {
+    if (received.header.kind == Kind::gather) {
+      member.text = received.text;
+    } else if (received.header.kind == Kind::shutdown) {
+      member.shut_down = true;
+    } else if (received.header.kind == Kind::abort) {
+      send_to_all(message(Kind::abort, {}, rank, received.header.code));
+      received_abort(rank, received.header.code);
     } else {
       return false;
     }
     return true;
   }
 
-  /// What rank 0's callers said, and what is complete now.
+  /// Handles the messages of rank 0's own callers, then answers what is complete.
   void answer_all() {
     std::vector<Message> own;
-    change([&] { own.swap(said_); });
-    for (const Message& said : own) {
-      hear(0, members_[0], said);
+    change([&] { own.swap(own_messages_); });
+    for (const Message& received : own) {
+      handle(0, members_[0], received);
     }
     const auto every = [&](auto&& has) {
       return std::all_of(members_.begin(), members_.end(), [&](auto& entry) { return has(entry.second); });
@@ -231,7 +231,7 @@ class FirstRank final : public Meeting {
       send_to_all(message(Kind::gathered, packed(texts)));
       change([&] { answer = std::move(texts); });
     }
-    if (every([](const Member& m) { return m.bye; })) {
+    if (every([](const Member& m) { return m.shut_down; })) {
       send_to_all(message(Kind::end));
       change([&] { ended = true; });
     }
@@ -246,11 +246,11 @@ class FirstRank final : public Meeting {
         waiting.push_back({.fd = member.socket.get(), .events = POLLIN, .revents = 0});
         ranks.push_back(rank);
       }
-      for (const Member& stranger : strangers_) {
-        waiting.push_back({.fd = stranger.socket.get(), .events = POLLIN, .revents = 0});
+      for (const Member& pending : pending_) {
+        waiting.push_back({.fd = pending.socket.get(), .events = POLLIN, .revents = 0});
       }
       const std::size_t known = ranks.size();
-      const std::size_t unknown = strangers_.size();
+      const std::size_t unknown = pending_.size();
       ::poll(waiting.data(), waiting.size(), met_ ? -1 : 100);
       wake.take();
       {
@@ -261,27 +261,27 @@ class FirstRank final : public Meeting {
       }
       for (std::size_t i = 0; i < known; ++i) {
         if (Member& member = members_[ranks[i]]; waiting[2 + i].revents != 0 && member.socket.is_open()) {
-          heard_member(ranks[i], member);
+          receive_from(ranks[i], member);
         }
       }
       for (std::size_t i = 0; i < unknown; ++i) {
-        Member& stranger = strangers_[i];
-        const bool heard = waiting[2 + known + i].revents != 0;
-        const bool there = !heard || receive_more(stranger.socket.get(), stranger.inbox.bytes);
-        if (!there || (heard && !welcome(stranger)) || Clock::now() > stranger.since + kHello) {
-          stranger.socket.reset();
+        Member& pending = pending_[i];
+        const bool readable = waiting[2 + known + i].revents != 0;
+        const bool there = !readable || receive_more(pending.socket.get(), pending.inbox.bytes);
+        if (!there || (readable && !handshake(pending)) || Clock::now() > pending.since + kHello) {
+          pending.socket.reset();
         }
       }
-      std::erase_if(strangers_, [](const Member& stranger) { return !stranger.socket.is_open(); });
+      std::erase_if(pending_, [](const Member& pending) { return !pending.socket.is_open(); });
       if (waiting[1].revents != 0 && listener_.is_open()) {
         Descriptor made = accept_from(listener_.get());
-        if (made.is_open() && strangers_.size() < kMostStrangers + static_cast<std::size_t>(options.size)) {
-          strangers_.push_back({.socket = std::move(made), .since = Clock::now()});
+        if (made.is_open() && pending_.size() < kMostPending + static_cast<std::size_t>(options.size)) {
+          pending_.push_back({.socket = std::move(made), .since = Clock::now()});
         }
       }
       check_meeting();
       if (met_) {
-        strangers_.clear();
+        pending_.clear();
         answer_all();
       }
       const std::lock_guard lock(mutex);
@@ -292,12 +292,12 @@ class FirstRank final : public Meeting {
   }
 
   Descriptor listener_;
-  std::vector<Member> strangers_;
+  std::vector<Member> pending_;
   std::map<int, Member> members_;  ///< by rank; rank 0 itself has no socket
-  // Under the mutex.
+  // Guarded by the mutex.
   bool met_ = false;
-  std::string refused_;        ///< why the ranks cannot meet; or empty
-  std::vector<Message> said_;  ///< by rank 0's callers
+  std::string refused_;                ///< reason why the ranks cannot meet; or empty
+  std::vector<Message> own_messages_;  ///< messages of rank 0's own callers
 };
 
 }  // namespace

@@ -13,11 +13,11 @@ std::string Meeting::with_origin() const {
   return options.origin.empty() ? "" : concat(" (", options.origin, ")");
 }
 
-Clock::time_point Meeting::word() const {
-  return std::min(options.on_wait && !gave_word ? after(options.word_after_s) : deadline(), deadline());
+Clock::time_point Meeting::report_time() const {
+  return std::min(options.on_wait && !reported_wait ? after(options.word_after_s) : deadline(), deadline());
 }
 
-void Meeting::tell_lost(const std::string& text) {
+void Meeting::report_lost(const std::string& text) {
   bool first = false;
   change([&] {
     first = lost.empty() && !ended;
@@ -31,13 +31,13 @@ void Meeting::tell_lost(const std::string& text) {
   }
 }
 
-void Meeting::heard_abort(int rank, int code) {
+void Meeting::received_abort(int rank, int code) {
   if (rank == options.rank) {
     change([&] { aborted = true; });
   } else if (options.on_abort) {
     options.on_abort(rank, code);
   } else {
-    tell_lost(concat("rank ", rank, " gave up with code ", code));
+    report_lost(concat("rank ", rank, " gave up with code ", code));
   }
 }
 

@@ -19,20 +19,20 @@
 
 namespace lockstep::comm::detail::rendezvous {
 
-inline constexpr std::chrono::seconds kSend{10};  ///< for a rank to take a message; a stopped one has room for many
+inline constexpr std::chrono::seconds kSend{10};  ///< time to send a message; a stopped rank buffers many
 
-/// What one rank knows of the others, from its start to its end. What the caller's threads and the watching thread both
-/// use is under `mutex`. Only the watching thread reads sockets, and on rank 0 only it writes.
+/// One rank's state of the rendezvous, from its start to its end. `mutex` guards the members that the caller's threads
+/// and the watching thread share. Only the watching thread reads sockets, and on rank 0 only it writes to them.
 struct Meeting {
   explicit Meeting(const RendezvousOptions& o) : options(o), started(Clock::now()) {}
-  virtual ~Meeting() = default;  ///< that of a derived class calls end() first
+  virtual ~Meeting() = default;  ///< the destructor of a derived class calls end() first
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// Returns when all ranks have come, with the watching thread running. Throws RendezvousError.
+  /// Returns when all ranks have connected, with the watching thread running. Throws RendezvousError.
   virtual void meet() = 0;
-  /// Tells rank 0, which may be this one: gather and a text, bye, abort and a code.
-  virtual void say(Kind kind, const std::string& text, int code) = 0;
+  /// Sends a message to rank 0, which may be this rank: gather and a text, shutdown, or abort and a code.
+  virtual void send_to_rank_0(Kind kind, const std::string& text, int code) = 0;
 
   const RendezvousOptions options;
   const Clock::time_point started;
@@ -42,15 +42,15 @@ struct Meeting {
   std::mutex mutex;
   std::condition_variable changed;
   bool stop = false;
-  std::string lost;                                ///< who ended too early; or empty
+  std::string lost;                                ///< the first rank that ended too early, as text; or empty
   bool ended = false;                              ///< all ranks have called finish()
-  bool aborted = false;                            ///< the others know of this rank's abort()
-  std::optional<std::vector<std::string>> answer;  ///< of a gather
+  bool aborted = false;                            ///< the others know that this rank called abort()
+  std::optional<std::vector<std::string>> answer;  ///< result of a gather
 
   std::mutex callbacks_mutex;
   std::map<std::uint64_t, std::function<void()>> callbacks;
   std::uint64_t last_key = 0;
-  bool gave_word = false;  ///< of the thread that meets
+  bool reported_wait = false;  ///< used only by the thread that meets
 
   std::thread thread;
 
@@ -58,13 +58,13 @@ struct Meeting {
   [[nodiscard]] std::string with_origin() const;
   [[nodiscard]] std::uint64_t job() const { return std::hash<std::string>()(options.job); }
   [[nodiscard]] Clock::time_point deadline() const { return after(options.timeout_s); }
-  /// When a rank says for whom it waits; the deadline where it never does.
-  [[nodiscard]] Clock::time_point word() const;
-  /// Says it, once that time has come.
+  /// Time at which this rank reports the ranks that it waits for; the deadline if it never does.
+  [[nodiscard]] Clock::time_point report_time() const;
+  /// Calls on_wait() once when report_time() has passed.
   template <class Text>
-  void give_word(Text&& whom) {
-    if (options.on_wait && !gave_word && Clock::now() >= after(options.word_after_s)) {
-      gave_word = true;
+  void report_wait(Text&& whom) {
+    if (options.on_wait && !reported_wait && Clock::now() >= after(options.word_after_s)) {
+      reported_wait = true;
       const auto left = std::chrono::ceil<std::chrono::seconds>(deadline() - Clock::now()).count();
       options.on_wait(concat("waiting for ", whom(), ", ", std::max<std::int64_t>(left, 0), " s more", with_origin()));
     }
@@ -77,9 +77,9 @@ struct Meeting {
     changed.notify_all();
   }
 
-  void tell_lost(const std::string& text);
-  void heard_abort(int rank, int code);
-  /// Ends the watching thread.
+  void report_lost(const std::string& text);
+  void received_abort(int rank, int code);
+  /// Stops and joins the watching thread.
   void end();
 
  private:
@@ -88,7 +88,7 @@ struct Meeting {
   }
 };
 
-/// The meeting of rank 0, to which the others connect, and that of another rank.
+/// Make the state of rank 0, to which the others connect, and of another rank.
 [[nodiscard]] std::unique_ptr<Meeting> make_first_rank(const RendezvousOptions& options);
 [[nodiscard]] std::unique_ptr<Meeting> make_other_rank(const RendezvousOptions& options);
 

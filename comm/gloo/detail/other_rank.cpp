@@ -14,8 +14,8 @@ namespace lockstep::comm::detail::rendezvous {
 
 namespace {
 
-constexpr std::chrono::milliseconds kAgain{100};  ///< between two attempts to connect
-constexpr std::chrono::seconds kVerdict{5};       ///< for rank 0's verdict, beyond its time
+constexpr std::chrono::milliseconds kAgain{100};  ///< pause between two attempts to connect
+constexpr std::chrono::seconds kResult{5};        ///< time for rank 0's result, after its deadline
 
 class OtherRank final : public Meeting {
  public:
@@ -24,49 +24,50 @@ class OtherRank final : public Meeting {
 
   void meet() override {
     inbox_ = Inbox((Rendezvous::kMostBytes + sizeof(std::uint64_t)) * static_cast<std::size_t>(options.size));
-    call();
+    connect();
     for (;;) {
       bool broken = false;
-      if (const std::optional<Message> said = inbox_.next(broken)) {
-        require<RendezvousError>(said->header.kind == Kind::met || said->header.kind == Kind::refused, place(),
+      if (const std::optional<Message> received = inbox_.next(broken)) {
+        require<RendezvousError>(received->header.kind == Kind::met || received->header.kind == Kind::refused, place(),
                                  " says what rank 0 never says");
-        if (said->header.kind == Kind::refused) {
-          throw RendezvousError(shown(said->text.substr(0, kMostText)), said->header.code == kPrinted);
+        if (received->header.kind == Kind::refused) {
+          throw RendezvousError(shown(received->text.substr(0, kMostText)), received->header.code == kPrinted);
         }
         break;
       }
-      const bool heard = !broken && wait_readable(server_.get(), verdict_) && receive_more(server_.get(), inbox_.bytes);
-      require<RendezvousError>(heard, "rank 0 at ", place(), " has ended, or says nothing, before all ranks came",
+      const bool more =
+          !broken && wait_readable(server_.get(), result_deadline_) && receive_more(server_.get(), inbox_.bytes);
+      require<RendezvousError>(more, "rank 0 at ", place(), " has ended, or says nothing, before all ranks came",
                                with_origin());
     }
     thread = helper_thread([this] { watch(); });
   }
 
-  void say(Kind kind, const std::string& text, int code) override {
+  void send_to_rank_0(Kind kind, const std::string& text, int code) override {
     const std::lock_guard lock(send_mutex_);
-    // A connection that is broken is noticed by the thread.
+    // The watching thread notices a broken connection.
     static_cast<void>(send_all(server_.get(), message(kind, text, options.rank, code), Clock::now() + kSend));
   }
 
  private:
-  /// On rank 0's host rank 0 is the first, and it is the one that is missing; on others the first says so.
-  void give_word_of(const std::string& problem) {
+  /// Reports that rank 0 is missing: on rank 0's host rank 1 does this, on other hosts local rank 0.
+  void report_problem(const std::string& problem) {
     if (options.local_rank == 0 || options.rank == 1) {
-      give_word([&] { return concat("rank 0 of ", options.size, " at ", place(), " (", problem, ")"); });
+      report_wait([&] { return concat("rank 0 of ", options.size, " at ", place(), " (", problem, ")"); });
     }
   }
 
-  /// wait_readable() until the deadline, with a word in between.
+  /// Waits until the deadline for data, and reports the problem when report_time() has passed.
   bool wait_for_answer(int socket, const std::string& problem) {
-    if (wait_readable(socket, word())) {
+    if (wait_readable(socket, report_time())) {
       return true;
     }
-    give_word_of(problem);
+    report_problem(problem);
     return wait_readable(socket, deadline());
   }
 
-  /// Connects until rank 0 answers. Throws when it cannot.
-  void call() {
+  /// Connects until rank 0 answers. RendezvousError when the deadline passes first.
+  void connect() {
     Hello hello{.version = kVersion, .rank = options.rank, .size = options.size, .pid = ::getpid(), .job = job()};
     std::copy(kMagic.begin(), kMagic.end(), hello.magic.begin());
     if (::gethostname(hello.host.data(), hello.host.size() - 1) != 0) {
@@ -88,41 +89,41 @@ class OtherRank final : public Meeting {
                                    " answers, but is not rank 0 of lockstep", with_origin());
         }
         if (const std::optional<Answer> answered = take<Answer>(in)) {
-          verdict_ = Clock::now() + std::chrono::seconds(answered->left_s) + kVerdict;
+          result_deadline_ = Clock::now() + std::chrono::seconds(answered->left_s) + kResult;
           address = own_address(made.socket.get());
           server_ = std::move(made.socket);
           return;
         }
       }
-      give_word_of(problem);
+      report_problem(problem);
       std::this_thread::sleep_for(kAgain);
     } while (Clock::now() < deadline());
     throw RendezvousError(concat("rank 0 of ", options.size, " does not answer at ", place(), " within ",
                                  options.timeout_s, " s: ", problem, with_origin()));
   }
 
-  void heard_first(const Message& said) {
-    switch (said.header.kind) {
+  void handle(const Message& received) {
+    switch (received.header.kind) {
       case Kind::gathered: {
-        std::optional<std::vector<std::string>> texts = unpacked(said.text, options.size);
+        std::optional<std::vector<std::string>> texts = unpacked(received.text, options.size);
         if (!texts) {
-          tell_lost("rank 0 sent what is no answer");
+          report_lost("rank 0 sent what is no answer");
         } else {
           change([&] { answer = std::move(texts); });
         }
         break;
       }
       case Kind::lost:
-        tell_lost(shown(said.text.substr(0, kMostText)));
+        report_lost(shown(received.text.substr(0, kMostText)));
         break;
       case Kind::abort:
-        heard_abort(said.header.rank, said.header.code);
+        received_abort(received.header.rank, received.header.code);
         break;
       case Kind::end:
         change([&] { ended = true; });
         break;
       default:
-        tell_lost("rank 0 sent what it never sends");
+        report_lost("rank 0 sent what it never sends");
     }
   }
 
@@ -130,14 +131,14 @@ class OtherRank final : public Meeting {
     bool open = true;
     for (;;) {
       bool broken = false;
-      while (const std::optional<Message> said = inbox_.next(broken)) {
-        heard_first(*said);
+      while (const std::optional<Message> received = inbox_.next(broken)) {
+        handle(*received);
       }
       if (broken) {
         open = false;
       }
       if (!open) {
-        tell_lost(concat("rank 0 (", place(), ") has ended"));
+        report_lost(concat("rank 0 (", place(), ") has ended"));
       }
       {
         const std::lock_guard lock(mutex);
@@ -155,7 +156,7 @@ class OtherRank final : public Meeting {
 
   Descriptor server_;
   Inbox inbox_{0};
-  Clock::time_point verdict_{};  ///< by when rank 0 has said whether all have met
+  Clock::time_point result_deadline_{};  ///< time by which rank 0 must say whether all ranks have met
   std::mutex send_mutex_;
 };
 

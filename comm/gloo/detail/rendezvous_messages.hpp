@@ -13,16 +13,16 @@
 
 namespace lockstep::comm::detail::rendezvous {
 
-// What the ranks of a rendezvous send each other.
+// Messages between the ranks of a rendezvous.
 
 inline constexpr std::string_view kMagic = "lockstep";
-inline constexpr std::string_view kAnswers = "LOCKSTEP";  ///< rank 0's: no rank takes what it said itself for an answer
-inline constexpr std::uint32_t kVersion = 1;              ///< of everything below that travels
+inline constexpr std::string_view kAnswers = "LOCKSTEP";  ///< rank 0's magic: no rank takes its own echo for an answer
+inline constexpr std::uint32_t kVersion = 1;              ///< version of all messages below
 inline constexpr int kNoRank = -1;
-inline constexpr int kPrinted = 1;  ///< the code of a refusal that rank 0 reports too
+inline constexpr int kPrinted = 1;  ///< code of a refusal that rank 0 reports too
 inline constexpr std::size_t kMostText = 4096;
 
-/// A stranger's text, as errors may show it on a terminal.
+/// Replaces characters of a received text that errors must not print on a terminal.
 inline std::string shown(std::string_view text) {
   std::string result(text);
   std::replace_if(
@@ -30,7 +30,7 @@ inline std::string shown(std::string_view text) {
   return result;
 }
 
-/// The first message of a rank. Numbers are as this machine has them: a rank of another byte order has another version.
+/// The first message of a rank, in this machine's byte order: with another byte order the version differs.
 struct Hello {
   std::array<char, 8> magic{};
   std::uint32_t version = 0;
@@ -38,7 +38,7 @@ struct Hello {
   std::int32_t size = 0;
   std::int32_t pid = 0;
   std::uint64_t job = 0;
-  std::array<char, 64> host{};  ///< ends with a zero
+  std::array<char, 64> host{};  ///< ends with a zero byte
 };
 static_assert(sizeof(Hello) == 96);
 
@@ -46,18 +46,18 @@ static_assert(sizeof(Hello) == 96);
 struct Answer {
   std::array<char, 8> magic{};
   std::uint32_t version = 0;
-  std::uint32_t left_s = 0;  ///< of rank 0's time, rounded up
+  std::uint32_t left_s = 0;  ///< rank 0's remaining time, rounded up
 };
 static_assert(sizeof(Answer) == 16);
 
 enum class Kind : std::uint32_t {
-  met = 1,   ///< from rank 0: all ranks have come
-  refused,   ///< from rank 0: the ranks cannot meet; the text says why
+  met = 1,   ///< from rank 0: all ranks have connected
+  refused,   ///< from rank 0: the ranks cannot meet, with the reason as text
   gather,    ///< to rank 0: this rank's text
   gathered,  ///< from rank 0: length and bytes of every rank's text
-  bye,       ///< to rank 0: finish()
-  end,       ///< from rank 0: all have said bye
-  lost,      ///< from rank 0: the text says who
+  shutdown,  ///< to rank 0: this rank called finish()
+  end,       ///< from rank 0: all ranks have called finish()
+  lost,      ///< from rank 0: a rank is lost, with its name as text
   abort,     ///< to rank 0, and from it to all: rank and code
 };
 
@@ -66,7 +66,7 @@ struct Header {
   std::int32_t rank = kNoRank;
   std::int32_t code = 0;
   std::uint32_t none = 0;
-  std::uint64_t bytes = 0;  ///< that follow
+  std::uint64_t bytes = 0;  ///< bytes of the text that follows
 };
 static_assert(sizeof(Header) == 24);
 
@@ -75,7 +75,7 @@ std::string_view bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// The T at the front of `in`; nothing while it has not come as a whole.
+/// Returns the T at the front of `in`; nothing while it is incomplete.
 template <class T>
 std::optional<T> front_of(std::string_view in) {
   if (in.size() < sizeof(T)) {
@@ -86,7 +86,7 @@ std::optional<T> front_of(std::string_view in) {
   return value;
 }
 
-/// front_of(), and takes it out of `in`.
+/// As front_of(), and removes the T from `in`.
 template <class T>
 std::optional<T> take(std::string& in) {
   const std::optional<T> value = front_of<T>(in);
@@ -104,13 +104,13 @@ inline std::string message(Kind kind, std::string_view text = {}, int rank = kNo
   return std::string(bytes_of(header)).append(text);
 }
 
-/// What has come from one end of a connection.
+/// Bytes that have been received from the other end of a connection.
 class Inbox {
  public:
   explicit Inbox(std::size_t most) : most_(most) {}
   std::string bytes;
 
-  /// The next message, or nothing yet; `broken` for one that is larger than any may be.
+  /// Returns the next complete message, or nothing yet. Sets `broken` for a message larger than the limit.
   [[nodiscard]] std::optional<Message> next(bool& broken) {
     const std::optional<Header> header = front_of<Header>(bytes);
     broken = header && header->bytes > most_;
@@ -134,7 +134,7 @@ inline std::string packed(const std::vector<std::string>& texts) {
   return all;
 }
 
-/// packed() again; nothing when it is not that of so many texts.
+/// Reverses packed(); nothing when `all` does not hold exactly `size` texts.
 inline std::optional<std::vector<std::string>> unpacked(std::string_view all, int size) {
   std::vector<std::string> texts;
   for (int r = 0; r < size; ++r) {

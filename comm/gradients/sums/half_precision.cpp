@@ -3,7 +3,7 @@
 namespace lockstep::comm {
 namespace {
 
-/// Gradients travel in 16 bits and are added in f32 (on hosts f64), in rank order.
+/// Gradients are sent in 16 bits and added in f32 (on hosts f64), in rank order.
 template <DType dtype>
 std::optional<SumOptions> options_of(std::string_view argument) {
   return argument.empty() ? std::optional(SumOptions{.dtype = dtype, .order = SumOrder::ranks}) : std::nullopt;

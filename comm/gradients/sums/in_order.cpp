@@ -10,8 +10,8 @@
 namespace lockstep::comm {
 namespace {
 
-/// Sums in an order that the library does not choose: each rank gets all ranks' gradients of its part of the bucket,
-/// adds them, and all-gathers the sums unless the bucket is divided. The rest of a bucket is added by every rank.
+/// Sums in a fixed order, independent of the library. Each rank receives all ranks' gradients of its part of the
+/// bucket, adds them, and all-gathers the sums unless the bucket is divided. Every rank adds the rest of a bucket.
 class InOrder : public RoundedSum {
  public:
   using RoundedSum::RoundedSum;
@@ -43,7 +43,7 @@ class InOrder : public RoundedSum {
     const auto add_to = [&](const TensorView& sums) {
       add(place, received(sums).reshape({place.communicator.size(), sums.numel()}), sums);
     };
-    // The sums go into the arena, whose type is wider, and are rounded once.
+    // The sums go into the arena, whose type is wider, so that each sum is rounded only once.
     const TensorView own = place.own(bucket, gradients);
     if (own.numel() > 0) {
       place.communicator.all_to_all(place.stream, place.parts(bucket, sent), received(own));
@@ -102,12 +102,12 @@ class RankOrder final : public InOrder {
     ops::reduce_rows(place.context(), all, ops::GradMode::overwrite, sums, workspace_.view());
   }
   DType added_as_ = DType::f32;
-  Tensor widened_;  ///< the gradients of all ranks as f32, where a host adds f16
+  Tensor widened_;  ///< the gradients of all ranks as f32, when a host adds f16
   Tensor workspace_;
   std::int64_t workspace_bytes_ = 0;
 };
 
-/// SumOrder::tree: sums of 2^k ranks take the place of their first.
+/// SumOrder::tree: the sum of 2^k ranks overwrites the gradients of the first of these ranks.
 class Tree final : public InOrder {
  public:
   using InOrder::InOrder;
@@ -115,7 +115,7 @@ class Tree final : public InOrder {
     if (place.communicator.size() > 1) {
       InOrder::prepare(place);
     } else {
-      RoundedSum::prepare(place);  // nothing is added.  NOLINT(bugprone-parent-virtual-call)
+      RoundedSum::prepare(place);  // one rank adds nothing.  NOLINT(bugprone-parent-virtual-call)
     }
   }
 

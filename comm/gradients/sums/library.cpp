@@ -4,9 +4,8 @@
 namespace lockstep::comm {
 namespace {
 
-/// SumOrder::library: the communicator's all-reduce, by which every rank gets every sum. Where ranks divide a bucket
-/// its reduce-scatter, by which a rank gets the sums of its part; the rest is too short to be divided, and is
-/// all-reduced.
+/// SumOrder::library. If all ranks get all sums: the communicator's all-reduce. If a bucket is divided: its
+/// reduce-scatter, which gives a rank the sums of its part; the rest is too short to be divided and is all-reduced.
 class Library final : public RoundedSum {
  public:
   Library(DType dtype, bool divided) : RoundedSum(dtype), divided_(divided) {}

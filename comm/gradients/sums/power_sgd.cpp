@@ -19,26 +19,26 @@
 namespace lockstep::comm {
 namespace {
 
-constexpr std::int64_t kStep = 16;  // elements: matrices in messages and factors begin at 64 bytes or more
+constexpr std::int64_t kStep = 16;  // elements: matrices in messages and factors begin at multiples of 64 bytes or more
 
 std::int64_t padded(std::int64_t elements) {
   return align_up(elements, kStep);
 }
 
-/// The square root of the precision of the type: below it a column is what rounding left of a product.
+/// Square root of the precision of the type: a smaller column is only the rounding error of a product.
 double column_epsilon(DType dtype) {
   return std::sqrt(dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
                                        : static_cast<double>(std::numeric_limits<float>::epsilon()));
 }
 
-/// A matrix of a bucket that is compressed. Places are elements from the beginning of what is named.
+/// A matrix of a bucket that is compressed. Its places are counted in elements.
 struct Compressed {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::int64_t gradient = 0;  ///< of the bucket
-  std::int64_t p = 0;         ///< of the first message
-  std::int64_t q = 0;         ///< of the second message
-  std::int64_t factor = 0;    ///< of the factors
+  std::int64_t gradient = 0;  ///< place in the bucket
+  std::int64_t p = 0;         ///< place in the first message
+  std::int64_t q = 0;         ///< place in the second message
+  std::int64_t factor = 0;    ///< place in the factors
   std::unique_ptr<ops::MatmulPlan> to_p;
   std::unique_ptr<ops::MatmulPlan> to_q;
   std::unique_ptr<ops::MatmulPlan> to_gradient;
@@ -52,12 +52,12 @@ struct Plain {
 };
 
 struct Parts {
-  std::vector<Compressed> matrices;  ///< none: the bucket itself is the message
+  std::vector<Compressed> matrices;  ///< empty: the bucket itself is the message
   std::vector<Plain> plain;
-  std::int64_t begin = 0;     ///< of the bucket in the arena
-  std::int64_t elements = 0;  ///< of the bucket
+  std::int64_t begin = 0;     ///< place of the bucket in the arena
+  std::int64_t elements = 0;  ///< elements of the bucket
   std::int64_t first = 0;     ///< elements of the first message
-  std::int64_t second = 0;    ///< of the second
+  std::int64_t second = 0;    ///< elements of the second message
 };
 
 TensorView matrix_of(const TensorView& elements, std::int64_t begin, std::int64_t rows, std::int64_t columns) {
@@ -70,8 +70,8 @@ struct PowerSgd::Impl {
   Options options;
   TensorView errors;
   TensorView factors;
-  std::vector<Parts> parts;  ///< of each bucket
-  // For the largest bucket, used by one bucket after the other, in the stream's order:
+  std::vector<Parts> parts;  ///< parts of each bucket
+  // Memory for the largest bucket; the buckets use it one after the other, in the stream's order.
   Tensor first;
   Tensor second;
   Tensor columns;
@@ -101,7 +101,7 @@ struct PowerSgd::Impl {
     fits(factors, "factors", factor_elements);
   }
 
-  /// Cuts a bucket into matrices and the rest. factor: the next place in the factors.
+  /// Cuts a bucket into matrices and plain elements. factor: the next free place in the factors.
   Parts cut(std::span<const GradientRange> ranges, const Bucket& bucket, std::int64_t& factor) const {
     Parts made;
     made.begin = bucket.begin;
@@ -142,8 +142,8 @@ struct PowerSgd::Impl {
     return made;
   }
 
-  /// Plans a product with our own loops or kernels: their bits depend neither on the number of threads, which overlap
-  /// decides, nor on what a library chooses, which no identity of a run would have.
+  /// Plans a product with lockstep's own loops or kernels. Their bits do not depend on the number of threads, which
+  /// overlap decides. They do not depend on a library's choices either, which the identity of a run does not hold.
   std::unique_ptr<ops::MatmulPlan> planned(Context& context, ops::MatmulDesc desc, std::size_t& most) const {
     desc.dtype = dtype;
     auto plan = ops::plan_matmul(context, desc, context.device() == Device::cpu() ? "reference" : "cuda");
@@ -230,7 +230,7 @@ void PowerSgd::initialise(Context& context) {
       const Tensor random = Tensor::randn(context, Shape{m.columns, s.rank()}, s.dtype, s.options.seed,
                                           static_cast<std::uint64_t>(parts.begin + m.gradient));
       ops::strided_copy(context, random, matrix_of(s.factors, m.factor, m.columns, s.rank()));
-      context.synchronize();  // before the random numbers go
+      context.synchronize();  // before `random` is destroyed
     }
   }
   context.synchronize();
@@ -303,7 +303,7 @@ std::size_t PowerSgd::bytes() const {
 
 namespace {
 
-/// A rank; 0 for a text that is none.
+/// Parses a rank; returns 0 for a text that is no valid rank.
 int rank_of(std::string_view argument) {
   int rank = 0;
   const char* const end = argument.data() + argument.size();

@@ -12,30 +12,30 @@
 namespace lockstep::comm {
 
 /// Compresses gradients by PowerSGD with error feedback (Vogels, Karimireddy and Jaggi, "PowerSGD: Practical Low-Rank
-/// Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithms 1 and 2). For each matrix M_r of rank r
-/// of the job, which is that rank's gradient plus what earlier steps have not sent of it (its error E_r):
+/// Gradient Compression for Distributed Optimization", NeurIPS 2019, algorithms 1 and 2). Matrix M_r of rank r of the
+/// job is that rank's gradient plus its error E_r, the part that earlier steps have not sent. For each matrix:
 ///
-///   P = sum over ranks of M_r Q          Q: of the last step, at first random
+///   P = sum over ranks of M_r Q          Q: from the last step, at first random
 ///   P = orthonormal columns of P         kernels/low_rank.hpp
-///   E_r = M_r - P (M_r^T P)^T            what this step does not send
+///   E_r = M_r - P (M_r^T P)^T            part that this step does not send
 ///   Q = sum over ranks of M_r^T P
 ///   gradient = P Q^T
 ///
-/// A bucket takes two all-reduces: all P together with what is not compressed, and all Q. Not compressed, so summed as
-/// without a hook, are gradients that are no matrix (GradientRange::rows), and matrices that would not shrink to half
-/// (compresses()); the padding behind a matrix that is compressed stays as it is. A sum of rank `rank` or less is sent
-/// exactly, up to rounding. All ranks get the same bits.
+/// A bucket takes two all-reduces: all P together with the uncompressed gradients, then all Q. Two kinds of gradients
+/// are not compressed and are summed as without a hook: gradients that are no matrix (GradientRange::rows), and
+/// matrices that would not shrink to half (compresses()). The padding after a compressed matrix does not change. A sum
+/// of rank `rank` or less is sent exactly, up to rounding. All ranks get the same bits.
 ///
-/// A matrix in which any rank has a number that is not finite becomes NaN on all ranks; its error and its Q stay as
-/// they were, so that an optimizer that skips the update goes on well.
+/// When a matrix has a number that is not finite on any rank, its gradient becomes NaN on all ranks. Its error and its
+/// Q do not change, so an optimizer may skip the update and continue.
 ///
-/// The state is in memory of the program, because it has to be kept with the training state: E_r, which differs from
-/// rank to rank, and Q. Only the sum of the E_r counts in exact arithmetic, as P and Q are linear in M_r.
+/// The program owns the memory of the state, because it saves the state with the training state: E_r, which differs
+/// from rank to rank, and Q. In exact arithmetic only the sum of the E_r counts, as P and Q are linear in M_r.
 class PowerSgd final : public BucketSum {
  public:
   struct Options {
     int rank = 1;            ///< columns of P and Q; 1 to kMaxRank
-    std::uint64_t seed = 1;  ///< of the first Q, with each gradient's place in the arena; equal on all ranks
+    std::uint64_t seed = 1;  ///< seed of the first Q, with each gradient's place in the arena; equal on all ranks
   };
   static constexpr int kMaxRank = 64;
 
@@ -47,14 +47,14 @@ class PowerSgd final : public BucketSum {
   ~PowerSgd() override;
 
   [[nodiscard]] std::string name() const override;  ///< "powersgd rank 2"
-  /// Nor does it go with a loss scale, as E_r is in the units of the gradients that travel.
+  /// As BucketSum::misfit(). Also refuses a loss scale, because E_r is in the units of the sent gradients.
   [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const override;
-  /// "error": E_r where the arena has the gradients; "factors": the Q of all matrices.
+  /// "error": E_r in the layout of the gradient arena; "factors": the Q of all matrices.
   [[nodiscard]] std::vector<SumState> state(std::span<const GradientRange> ranges) const override;
-  /// The error may end behind the last gradient that is compressed. Both contiguous, of the arena's type and on its
-  /// device, f32 or on hosts f64 (ShapeError, DTypeError and DeviceError, from prepare()).
+  /// The error may end after the last compressed gradient. Both tensors are contiguous, on the arena's device and of
+  /// its type, f32 or (on hosts) f64; prepare() throws ShapeError, DTypeError or DeviceError otherwise.
   void keep_in(std::span<const TensorView> state) override;
-  /// Errors 0, factors random (normal numbers).
+  /// Sets the errors to 0 and the factors to random normal numbers.
   void initialise(Context& context) override;
   void prepare(SumPlace& place) override;
   void release() noexcept override;

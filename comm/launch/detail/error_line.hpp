@@ -4,21 +4,21 @@
 
 namespace lockstep::comm::detail {
 
-/// What an exception comes to: a text, which lives as long as the exception, and the exit code.
+/// Text and exit code of an exception. The text lives as long as the exception.
 struct Failure {
   const char* text;
   int code;
 };
-/// In a handler: of the exception that it handles.
+/// Called in a handler: returns the failure of the exception that it handles.
 [[nodiscard]] Failure handled_failure() noexcept;
 
 /// Prints one line to standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text"; a
-/// negative rank is left out. What a terminal would obey stands there as \xNN, ends of lines as spaces. Flushes earlier
-/// output first.
+/// negative rank is left out. Control characters of a terminal are printed as \xNN, ends of lines as spaces. Flushes
+/// earlier output first.
 void print_error(int rank, std::string_view text) noexcept;
-/// The same without flushing earlier output, and without a lock that another thread may hold.
+/// As print_error(), without flushing earlier output, and without a lock that another thread may hold.
 void write_error(int rank, std::string_view text) noexcept;
-/// As write_error(), of what is no error: "lockstep: [rank R: ]text".
+/// As write_error(), for a text that is no error: "lockstep: [rank R: ]text".
 void write_note(int rank, std::string_view text) noexcept;
 
 }  // namespace lockstep::comm::detail

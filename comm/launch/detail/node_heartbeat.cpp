@@ -25,24 +25,24 @@ namespace lockstep::comm::detail {
 
 namespace {
 
-constexpr std::size_t kMostAddresses = 8;  ///< of a node
-constexpr int kMostAtOnce = 1000;          ///< datagrams that listen() reads
+constexpr std::size_t kMostAddresses = 8;  ///< most addresses of a node that are used
+constexpr int kMostAtOnce = 1000;          ///< most datagrams that one listen() reads
 constexpr std::size_t kMostNamed = 8;      ///< ranks whose numbers a message lists
 constexpr std::array<char, 8> kMagic{'l', 's', '-', 'w', 'o', 'r', 'd', '1'};
 
-/// The beginning of a datagram. All ranks run one build (Session compares them), so there is no order of bytes to
-/// choose. The text follows.
+/// Header of a datagram; the text follows. All ranks run one build (Session compares the builds), so the byte order is
+/// the same.
 struct Header {
   std::array<char, 8> magic = kMagic;
   std::uint64_t key = 0;
-  std::int64_t sent_ns = 0;  ///< by the node's clock: a word that comes late is known by it
+  std::int64_t sent_ns = 0;  ///< by the sending node's clock: shows which heartbeat is late
   std::int32_t node = 0;
-  std::int32_t goodbye = 0;
+  std::int32_t shutdown = 0;
 };
 static_assert(sizeof(Header) == 32);
 
-/// What a rank tells all others before the first word.
-struct Introduction {
+/// Data that a rank sends to all others before the first heartbeat.
+struct NodeAddresses {
   int node = -1;
   int port = 0;
   std::uint64_t key = 0;
@@ -50,7 +50,7 @@ struct Introduction {
   std::vector<std::string> addresses;
 };
 
-std::string text_of(const Introduction& from) {
+std::string text_of(const NodeAddresses& from) {
   std::string text = concat(from.node, ' ', from.port, ' ', from.key, '\n', from.host, '\n');
   for (const std::string& address : from.addresses) {
     text += concat(address, '\n');
@@ -58,8 +58,8 @@ std::string text_of(const Introduction& from) {
   return text;
 }
 
-Introduction parse(const std::string& text) {
-  Introduction found;
+NodeAddresses parse(const std::string& text) {
+  NodeAddresses found;
   std::istringstream in(text);
   std::string numbers;
   std::getline(in, numbers);
@@ -90,7 +90,7 @@ std::string names_of(const std::vector<int>& ranks) {
   return ranks.size() > kMostNamed ? concat(text, " and ", ranks.size() - kMostNamed, " more") : text;
 }
 
-/// One line after the other, as many as fit.
+/// Joins lines, as many as fit into `most` bytes.
 std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
   constexpr std::size_t kForCount = 24;  // "\nand 1000000 more ranks"
   std::string text;
@@ -103,12 +103,12 @@ std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
   return text;
 }
 
-/// Where a socket address of either family has its port.
+/// Offset of the port in a socket address of either family.
 constexpr std::size_t kPortAt = offsetof(sockaddr_in, sin_port);
 static_assert(kPortAt == offsetof(sockaddr_in6, sin6_port));
 
-/// The numeric addresses at which others reach this host: IPv4 first. Without a scope, a link's own IPv6 addresses mean
-/// nothing on another host.
+/// Returns the numeric addresses at which others reach this host, IPv4 first. Link-local IPv6 addresses are left out:
+/// they have a scope, which means nothing on another host.
 std::vector<std::string> own_addresses() {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) {
@@ -126,7 +126,7 @@ std::vector<std::string> own_addresses() {
       continue;
     }
     const std::string_view name(text.data());
-    if (name.find('%') == std::string_view::npos) {  // else it has a scope, as a link's own
+    if (name.find('%') == std::string_view::npos) {  // a name with a scope is link-local
       (name.starts_with("127.") || name == "::1" ? loopback : family == AF_INET ? v4 : v6).emplace_back(name);
     }
   }
@@ -137,7 +137,7 @@ std::vector<std::string> own_addresses() {
   return found;
 }
 
-/// IPv6 that takes IPv4 too, or IPv4 where the kernel has nothing else; -1: none.
+/// Opens an IPv6 socket that takes IPv4 too, or an IPv4 socket where the kernel has nothing else; -1: none.
 int open_socket() {
   constexpr int kKind = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
   const int both = ::socket(AF_INET6, kKind, 0);
@@ -151,7 +151,7 @@ int open_socket() {
   return ::socket(AF_INET, kKind, 0);
 }
 
-/// A socket's family; AF_UNSPEC for none.
+/// Returns a socket's family; AF_UNSPEC for no socket.
 int family_of(int socket) {
   int family = AF_UNSPEC;
   socklen_t length = sizeof family;
@@ -164,10 +164,10 @@ struct NodeHeartbeat::Target {
   sockaddr_storage address{};
   socklen_t length = 0;
 
-  /// For a socket of `family`. A length of 0: it cannot be reached from there.
+  /// Makes a target for a socket of `family`. Length 0: the socket cannot reach the address.
   Target(int family, const std::string& numeric, int port) {
     addrinfo hints{};
-    hints.ai_flags = AI_NUMERICHOST | AI_V4MAPPED;  // ::ffff:10.0.0.1 for a socket of IPv6
+    hints.ai_flags = AI_NUMERICHOST | AI_V4MAPPED;  // ::ffff:10.0.0.1 for an IPv6 socket
     hints.ai_family = family;
     addrinfo* found = nullptr;
     if (::getaddrinfo(numeric.c_str(), nullptr, &hints, &found) == 0) {
@@ -180,16 +180,16 @@ struct NodeHeartbeat::Target {
   }
 };
 
-NodeHeartbeat::NodeHeartbeat(WordsPlace place) : place_(std::move(place)), socket_(open_socket()) {
+NodeHeartbeat::NodeHeartbeat(HeartbeatPlace place) : place_(std::move(place)), socket_(open_socket()) {
   if (place_.rank == 0) {
     try {
       std::random_device device;
       key_ = std::uint64_t{device()} << 32 | device();
     } catch (const std::exception&) {
-      key_ = 0;  // the machine gives no random numbers: there are no words
+      key_ = 0;  // no random numbers on this machine: no heartbeats
     }
   }
-  // An address of zeros is any address of this machine, in both families.
+  // An address of zeros means any address of this machine, in both families.
   sockaddr_storage any{};
   any.ss_family = static_cast<sa_family_t>(family_of(socket_));
   socklen_t length = any.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -208,8 +208,8 @@ NodeHeartbeat::~NodeHeartbeat() {
   }
 }
 
-std::string NodeHeartbeat::introduction() const {
-  Introduction own{.node = place_.node, .port = port_, .key = key_, .host = place_.host, .addresses = {}};
+std::string NodeHeartbeat::address_text() const {
+  NodeAddresses own{.node = place_.node, .port = port_, .key = key_, .host = place_.host, .addresses = {}};
   std::replace(own.host.begin(), own.host.end(), '\n', ' ');
   if (port_ > 0) {
     own.addresses = own_addresses();
@@ -217,14 +217,14 @@ std::string NodeHeartbeat::introduction() const {
   return text_of(own);
 }
 
-void NodeHeartbeat::meet(const std::vector<std::string>& introductions) {
+void NodeHeartbeat::set_addresses(const std::vector<std::string>& address_texts) {
   const int before = (place_.node + place_.nodes - 1) % place_.nodes;
   const int after = (place_.node + 1) % place_.nodes;
   std::vector<int> ranks;
   std::string host;
-  Introduction next;
-  for (std::size_t rank = 0; rank < introductions.size(); ++rank) {
-    const Introduction one = parse(introductions[rank]);
+  NodeAddresses next;
+  for (std::size_t rank = 0; rank < address_texts.size(); ++rank) {
+    const NodeAddresses one = parse(address_texts[rank]);
     if (rank == 0) {
       key_ = one.key;
     }
@@ -236,7 +236,8 @@ void NodeHeartbeat::meet(const std::vector<std::string>& introductions) {
       next = one;
     }
   }
-  // An address that this host has too (a bridge of containers) would lead back to it, except to a node on this machine.
+  // An address that this host has too (a bridge of containers) would lead back here, unless the next node is on this
+  // machine.
   const std::vector<std::string> own = own_addresses();
   const auto is_own = [&](const std::string& address) {
     return std::find(own.begin(), own.end(), address) != own.end();
@@ -253,19 +254,19 @@ void NodeHeartbeat::meet(const std::vector<std::string>& introductions) {
   one_previous_ = ranks.size() == 1;
 }
 
-void NodeHeartbeat::say(const std::vector<std::string>& lines) {
+void NodeHeartbeat::send_heartbeat(const std::vector<std::string>& lines) {
   send(fitting(lines, kMostBytes - sizeof(Header)), false);
 }
 
-void NodeHeartbeat::say_goodbye() {
+void NodeHeartbeat::send_shutdown() {
   send({}, true);
 }
 
-void NodeHeartbeat::send(std::string_view text, bool goodbye) {
+void NodeHeartbeat::send(std::string_view text, bool shuts_down) {
   if (key_ == 0) {
     return;
   }
-  const Header header{.key = key_, .sent_ns = Progress::now_ns(), .node = place_.node, .goodbye = goodbye ? 1 : 0};
+  const Header header{.key = key_, .sent_ns = Progress::now_ns(), .node = place_.node, .shutdown = shuts_down ? 1 : 0};
   std::string datagram(reinterpret_cast<const char*>(&header), sizeof header);
   datagram += text;
   for (const Target& to : next_) {
@@ -285,8 +286,8 @@ bool NodeHeartbeat::take(std::string_view datagram) {
   }
   if (header.sent_ns >= sent_ns_) {
     sent_ns_ = header.sent_ns;
-    gone_ = header.goodbye != 0;
-    word_ = datagram.substr(sizeof header);
+    shut_down_ = header.shutdown != 0;
+    last_text_ = datagram.substr(sizeof header);
   }
   return true;
 }
@@ -298,26 +299,26 @@ void NodeHeartbeat::listen(std::int64_t now_ns) {
   const double passed =
       looked_ns_ == 0 ? 0 : std::clamp(1e-9 * static_cast<double>(now_ns - looked_ns_), 0.0, kLongestLook);
   looked_ns_ = now_ns;
-  std::array<char, kMostBytes + 1> bytes{};  // one more than the longest word: a longer datagram shows
+  std::array<char, kMostBytes + 1> bytes{};  // one byte more than the longest heartbeat shows a longer datagram
   bool heard = false;
   int read = 0;
   for (; read < kMostAtOnce; ++read) {
     const ssize_t length = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (length < 0) {
-      break;  // no more, or an error, which the next look finds again
+      break;  // no more data, or an error, which the next call finds again
     }
     heard = take({bytes.data(), static_cast<std::size_t>(length)}) || heard;
   }
   heard_ = heard_ || heard;
-  // Under a flood of datagrams words may get lost: it tells nothing.
+  // Under a flood of datagrams heartbeats may get lost, so the time does not count as silence.
   silent_s_ = heard ? 0 : read < kMostAtOnce ? silent_s_ + passed : silent_s_;
 }
 
 std::string NodeHeartbeat::silent(double seconds) const {
-  if (!heard_ || gone_ || previous_.empty() || silent_s_ < seconds) {
+  if (!heard_ || shut_down_ || previous_.empty() || silent_s_ < seconds) {
     return {};
   }
-  std::string last = word_;
+  std::string last = last_text_;
   for (std::size_t at = last.find('\n'); at != std::string::npos; at = last.find('\n', at)) {
     last.replace(at, 1, "; ");
   }

@@ -12,13 +12,15 @@
 
 namespace lockstep::comm::detail {
 
-/// A page of a mapped file that cannot be read would end the process without a word.
+/// Prints the reason of a bus error: otherwise an unreadable page of a mapped file would end the process without a
+/// message.
 inline void say_why_of_bus_errors() noexcept {
   struct sigaction action {};
   if (::sigaction(SIGBUS, nullptr, &action) != 0) {
     return;
   }
-  // UCX, which Open MPI 5 loads before main(), would print its own stack and no reason. Others, as sanitizers, stay.
+  // UCX, which Open MPI 5 loads before main(), would print its own stack and no reason. Other handlers, such as a
+  // sanitizer's, stay.
   Dl_info library{};
   if (action.sa_handler != SIG_DFL && (::dladdr(reinterpret_cast<void*>(action.sa_sigaction), &library) == 0 ||
                                        std::strstr(library.dli_fname, "libucs.so") == nullptr)) {
@@ -39,9 +41,9 @@ inline void say_why_of_bus_errors() noexcept {
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
-/// What the owner of a process does first, before another thread, MPI or CUDA exists. CUDA_DEVICE_MAX_CONNECTIONS: 32
-/// unless it is set, as many hardware queues as a GPU gives a process: with CUDA's 8 two streams may share one, and a
-/// stream that waits holds up the other.
+/// Sets up a process, before another thread, MPI or CUDA exists. CUDA_DEVICE_MAX_CONNECTIONS becomes 32 unless it is
+/// set: as many hardware queues as a GPU gives a process. With CUDA's default of 8 two streams may share a queue, and a
+/// stream that waits then holds up the other.
 inline void start_process() noexcept {
   open_standard_files();
   say_why_of_bus_errors();

@@ -9,10 +9,10 @@
 
 namespace lockstep::comm::detail {
 
-/// Of a process: its state as in /proc/PID/stat (T: stopped, Z: dead), and when it started, which tells it from a later
-/// one of the same number.
+/// State of a process as in /proc/PID/stat (T: stopped, Z: dead), and its start time, which distinguishes it from a
+/// later process with the same number.
 struct ProcessState {
-  char state = 'X';  ///< X: there is none, or nothing is known of it
+  char state = 'X';  ///< X: no such process, or its state is unknown
   std::int64_t started = 0;
 };
 

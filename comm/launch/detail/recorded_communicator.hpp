@@ -7,8 +7,9 @@
 
 namespace lockstep::comm::detail {
 
-/// `inner`, with each collective noted in `log` before it is called. send and recv are not noted, as ranks call
-/// different ones, nor is what a communicator does that was split off. The log must outlive it.
+/// Wraps `inner` and records each collective in `log` before it is called. send and recv are not recorded, because
+/// ranks call different ones; operations of a communicator that was split off are not recorded either. The log must
+/// outlive it.
 [[nodiscard]] std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner, FlightRecorder& log);
 
 }  // namespace lockstep::comm::detail

@@ -38,12 +38,13 @@ namespace {
 
 constexpr std::array kPassedOn{SIGUSR1, SIGUSR2};
 constexpr std::array kStop{SIGTERM, SIGINT, SIGHUP};
-/// One request to stop may arrive twice: when a terminal closes, from the shell and from the kernel.
+/// Time within which two signals count as one request to stop: a terminal that closes sends one by the shell, one by
+/// the kernel.
 constexpr std::chrono::seconds kSameRequest{1};
-/// A launcher passes no signal on before it has ranks. During this time a request is repeated every second.
+/// A launcher forwards no signal before it has ranks. During this time a request is repeated every second.
 constexpr std::chrono::seconds kStart{30};
 
-/// The signals of the list that are not ignored (nohup ignores SIGHUP), and the end of the child.
+/// Returns the listed signals that are not ignored (nohup ignores SIGHUP), and SIGCHLD.
 sigset_t awaited() {
   sigset_t set;
   sigemptyset(&set);
@@ -68,7 +69,7 @@ sigset_t awaited() {
                          sigset_t mask, int errors, int output) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (::getppid() != parent) {
-    std::_Exit(128 + SIGTERM);  // the parent died before the line above
+    std::_Exit(128 + SIGTERM);  // the parent died before prctl()
   }
   ::setpgid(0, 0);
   give_null_files();
@@ -105,7 +106,7 @@ sigset_t awaited() {
   std::_Exit(127);
 }
 
-/// The children of all threads of a process that are not dead; none given where the system does not tell them.
+/// Returns the living children of all threads of a process; empty where the system does not list them.
 std::optional<std::vector<pid_t>> living_children(pid_t process) {
   std::vector<pid_t> living;
   std::error_code error;
@@ -124,7 +125,7 @@ std::optional<std::vector<pid_t>> living_children(pid_t process) {
   return error ? std::nullopt : std::optional(living);
 }
 
-/// Nobody else watches the launcher: the watchdogs are in the ranks.
+/// Watches the launcher, because the watchdogs run only in the ranks.
 class LauncherWatch {
  public:
   LauncherWatch(pid_t launcher, std::string name, const LauncherLimit& limit)
@@ -135,10 +136,10 @@ class LauncherWatch {
     return !children || !children->empty();
   }
 
-  /// Called about once a second; a pause of this process counts little. True: it was to end, and has been ended.
+  /// Called about once a second; a pause of this process counts little. Returns true when it has ended the launcher.
   bool look(bool asked_to_stop) {
     constexpr double kMostBetween = 2;
-    constexpr double kAfterRequest = 10;  // mpirun cleans up behind its ranks
+    constexpr double kAfterRequest = 10;  // mpirun cleans up after its ranks
     const auto now = std::chrono::steady_clock::now();
     const double passed = std::min(kMostBetween, std::chrono::duration<double>(now - last_).count());
     last_ = now;
@@ -173,7 +174,7 @@ class LauncherWatch {
     ::kill(launcher_, SIGKILL);
     for (const pid_t rank : ranks.value_or(std::vector<pid_t>())) {
       if (state_of(rank).state != 'X') {
-        ::kill(-rank, SIGKILL);  // mpirun gives each a group of its own
+        ::kill(-rank, SIGKILL);  // mpirun gives each rank its own process group
         ::kill(rank, SIGKILL);
       }
     }
@@ -183,12 +184,12 @@ class LauncherWatch {
   std::string name_;
   LauncherLimit limit_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-  double stopped_ = 0;  ///< seconds
+  double stopped_ = 0;  ///< seconds, as alone_
   double alone_ = 0;
   bool asked_ = false;
 };
 
-/// Waits until the child has ended and returns its status. `ended`: the watch has ended it.
+/// Waits until the child has ended and returns its status. `ended`: set when the watch has ended the child.
 int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, LauncherWatch& watch, bool& ended) {
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first;
@@ -201,7 +202,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
     if (number < 0) {
       require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
       if (errno == EAGAIN) {
-        if (asked && starting && watch.may_have_ranks()) {  // else mpirun is ending, and hears signals no more
+        if (asked && starting && watch.may_have_ranks()) {  // otherwise mpirun is ending and reacts to no signal
           ::kill(child, SIGUSR1);
         }
         ended = ended || watch.look(stopped_by != 0);
@@ -222,7 +223,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
       asked = asked || number == SIGUSR1;
     } else if (stopped_by == 0) {
       ::kill(child, SIGUSR1);
-      ::kill(child, SIGCONT);  // a launcher that somebody has stopped would not hear it
+      ::kill(child, SIGCONT);  // a stopped launcher would not react
       asked = true;
       first = std::chrono::steady_clock::now();
       stopped_by = number;
@@ -233,14 +234,14 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
   }
 }
 
-/// What the launcher and its ranks write to standard output or error. A process that they leave behind keeps the pipe
-/// open, so after the launcher's end only what is there already counts.
+/// Relays what the launcher and its ranks write to standard output or error. A process that they leave behind keeps the
+/// pipe open, so after the launcher's end only text that is already in the pipe counts.
 struct Relay {
   Relay(int file, std::function<void(std::string_view)> writer) : from(file), write(std::move(writer)) {}
 
   int from;
   std::function<void(std::string_view)> write;
-  std::atomic<bool> ended = false;  ///< the launcher has
+  std::atomic<bool> ended = false;  ///< the launcher has ended
   std::atomic<bool> done = false;
 
   void run() {
@@ -265,14 +266,14 @@ struct Relay {
     done = true;
   }
 
-  /// The signals that are blocked now stay blocked in its thread, which may outlive the caller in a write.
+  /// Signals that are blocked now stay blocked in the relay's thread, which may outlive the caller during a write.
   static std::shared_ptr<Relay> start(int from, std::function<void(std::string_view)> write) {
     auto relay = std::make_shared<Relay>(from, std::move(write));
     std::thread([relay] { relay->run(); }).detach();
     return relay;
   }
 
-  /// Waits until all is written. False: this process was asked to stop before.
+  /// Waits until all is written. False: this process was asked to stop first.
   bool finish(const sigset_t& set) {
     constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 2'000'000};
     for (ended = true; !done;) {
@@ -292,7 +293,7 @@ void write_to_error(std::string_view text) {
   static_cast<void>(write_all(STDERR_FILENO, std::as_bytes(std::span(text))));
 }
 
-/// An exit code that a rank ends with after it has said why.
+/// True for an exit code with which a rank ends after it has printed the reason.
 bool is_explained(int code) {
   return code == exit_code::kBadInput || code == exit_code::kFailure || code == exit_code::kStopped ||
          code == exit_code::kWatchdog;
@@ -308,8 +309,8 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   sigset_t blocked = set;
   sigaddset(&blocked, SIGPIPE);
   ::sigprocmask(SIG_BLOCK, &blocked, &before);
-  // The parent process may have set SIGCHLD to be ignored, which is inherited: a child's end then gives no signal and
-  // no status.
+  // The parent process may ignore SIGCHLD, and this process inherits that: a child's end then gives no signal and no
+  // status.
   struct sigaction child_action {};
   struct sigaction child_action_before {};
   child_action.sa_handler = SIG_DFL;
@@ -317,7 +318,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   const pid_t parent = ::getpid();
   std::array<int, 2> errors{-1, -1};
   if (::pipe2(errors.data(), O_CLOEXEC) != 0) {
-    errors = {-1, -1};  // then nothing is kept back
+    errors = {-1, -1};  // no pipe: nothing is kept back
   }
   std::array<int, 2> output{-1, -1};
   const int use = ::fcntl(STDOUT_FILENO, F_GETFL);
@@ -344,7 +345,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   std::shared_ptr<Relay> passed_errors;
   std::shared_ptr<Relay> passed_output;
   if (child > 0) {
-    ::setpgid(child, child);  // parent and child both set it; whichever is first
+    ::setpgid(child, child);  // parent and child both set it; one is first
     if (errors[0] >= 0) {
       passed_errors = Relay::start(errors[0], [filter, spoken](std::string_view text) {
         *spoken = true;
@@ -421,7 +422,7 @@ int ask_in_a_child(const std::function<int()>& number, int seconds) {
     ready = ::poll(&waiting, 1, seconds * kMs);
   } while (ready < 0 && errno == EINTR);
   if (ready == 0) {
-    ::kill(child, SIGKILL);  // a driver that hangs may keep it: nobody waits for its end
+    ::kill(child, SIGKILL);  // a driver that hangs may keep the child alive: do not wait for it
     ::close(ends[0]);
     throw StateError(concat("looking for GPUs takes longer than ", seconds, " s: expected an answer of the driver"));
   }

@@ -26,14 +26,14 @@ namespace {
 constexpr const char* kFolder = "/dev/shm";
 constexpr std::int64_t kHour = 3600;
 
-/// As LoggedCommunicator.
+/// Names in the order of LoggedCommunicator.
 constexpr std::array<const char*, 4> kCommunicators{"grad", "inline_ops", "control", "gpu"};
 
 double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return 1e-9 * static_cast<double>(end_ns - begin_ns);
 }
 
-/// "has ended", "is stopped", or nullptr for a process that runs.
+/// Returns "has ended", "is stopped", or nullptr for a process that runs.
 const char* process_text(std::int64_t pid, std::int64_t started) {
   const ProcessState now = state_of(pid);
   return now.started != started || now.state == 'X' || now.state == 'Z' ? "has ended"
@@ -45,8 +45,8 @@ std::string prefix() {
   return concat("lockstep-", ::geteuid(), '-');
 }
 
-/// Removes boards of jobs that were killed while they started.
-void remove_old_boards() {
+/// Removes tables of jobs that were killed while they started.
+void remove_old_tables() {
   DIR* folder = ::opendir(kFolder);
   if (folder == nullptr) {
     return;
@@ -65,10 +65,10 @@ void remove_old_boards() {
 
 }  // namespace
 
-/// Zeros are a board on which nobody has written.
-struct StatusTable::Board {
+/// Contents of the file; zeros: no rank has written.
+struct StatusTable::Memory {
   struct Entry {
-    std::atomic<std::int64_t> pid;  ///< 0: the rank has not come
+    std::atomic<std::int64_t> pid;  ///< 0: the rank has not opened the table
     std::atomic<std::int64_t> rank;
     std::atomic<std::int64_t> started;
     std::atomic<std::int64_t> wrote_ns;
@@ -78,18 +78,18 @@ struct StatusTable::Board {
   std::atomic<std::int64_t> came;
   std::atomic<bool> told;
   std::atomic<bool> told_of_stall;
-  std::atomic<std::int64_t> spoke_ns;  ///< when a rank took the word
-  Entry first;                         ///< the others follow
+  std::atomic<std::int64_t> heartbeat_ns;  ///< when a rank last sent the node's heartbeat
+  Entry first;                             ///< entry of local rank 0; the other entries follow in memory
 
   [[nodiscard]] Entry& entry(int local_rank) { return (&first)[local_rank]; }
-  static std::size_t bytes(int ranks) { return sizeof(Board) + static_cast<std::size_t>(ranks) * sizeof(Entry); }
+  static std::size_t bytes(int ranks) { return sizeof(Memory) + static_cast<std::size_t>(ranks) * sizeof(Entry); }
 };
 
-std::optional<BoardPlace> board_place(const Launch& launch, const Environment& environment) {
+std::optional<TablePlace> table_place(const Launch& launch, const Environment& environment) {
   if (launch.size <= 1 || launch.local_size.value_or(1) <= 1 || !launch.local_rank) {
     return std::nullopt;
   }
-  BoardPlace place{.job = {},
+  TablePlace place{.job = {},
                    .rank = launch.rank,
                    .local_rank = *launch.local_rank,
                    .local_size = *launch.local_size,
@@ -98,7 +98,7 @@ std::optional<BoardPlace> board_place(const Launch& launch, const Environment& e
     return std::nullopt;
   }
   if (const std::string_view name = value_of(environment, "PMIX_NAMESPACE"); !name.empty()) {
-    // Numbers of Open MPI's jobs come again; the addresses of its server do not.
+    // Open MPI may reuse a job's number; the addresses of its server are unique.
     place.job = concat(name, ' ', value_of(environment, "PMIX_SERVER_URI21"), ' ',
                        value_of(environment, "PMIX_SERVER_URI4"), ' ', value_of(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
@@ -109,22 +109,22 @@ std::optional<BoardPlace> board_place(const Launch& launch, const Environment& e
     const pid_t parent = ::getppid();
     place.job = concat("child of ", parent, " of ", state_of(parent).started);
   }
-  // torchrun's agent starts ranks again under the same parent, place and port.
+  // torchrun's agent starts ranks again with the same parent, address and port.
   for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
     place.job += concat(' ', value_of(environment, name));
   }
   return place;
 }
 
-StatusTable::StatusTable(const BoardPlace& place) : place_(place) {
-  remove_old_boards();
+StatusTable::StatusTable(const TablePlace& place) : place_(place) {
+  remove_old_tables();
   path_ = concat(kFolder, '/', prefix(), std::hash<std::string>()(place.job), '-', place.local_size);
   const auto checked = [&](bool ok, const char* what) {
     const int reason = errno;
     require<FileError>(ok, path_, ": cannot be ", what, ": ", std::strerror(reason));
   };
-  const std::size_t bytes = Board::bytes(place.local_size);
-  // Whoever comes first makes it. Anybody can put a file of this name here: one of another user is none of ours.
+  const std::size_t bytes = Memory::bytes(place.local_size);
+  // The first rank makes the file. Anybody can put a file of this name here, so a file of another user is refused.
   constexpr int kFlags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;
   int file = -1;
   for (int tries = 0; file < 0 && tries < 100; ++tries) {
@@ -132,7 +132,7 @@ StatusTable::StatusTable(const BoardPlace& place) : place_(place) {
     if (file < 0 && errno == EEXIST) {
       file = ::open(path_.c_str(), kFlags);
     }
-    if (file < 0 && errno != ENOENT) {  // else its last rank has come meanwhile
+    if (file < 0 && errno != ENOENT) {  // ENOENT: the last rank has unlinked it meanwhile
       break;
     }
   }
@@ -150,19 +150,19 @@ StatusTable::StatusTable(const BoardPlace& place) : place_(place) {
   ::close(file);
   errno = reason;
   checked(memory != MAP_FAILED, "mapped");
-  board_ = static_cast<Board*>(memory);
-  Board::Entry& own = board_->entry(place_.local_rank);
+  memory_ = static_cast<Memory*>(memory);
+  Memory::Entry& own = memory_->entry(place_.local_rank);
   own.rank = place_.rank;
   own.started = state_of(::getpid()).started;
   own.wrote_ns = Progress::now_ns();
   own.pid = ::getpid();
-  if (++board_->came == place_.local_size) {
+  if (++memory_->came == place_.local_size) {
     remove();
   }
 }
 
 StatusTable::~StatusTable() {
-  ::munmap(board_, Board::bytes(place_.local_size));
+  ::munmap(memory_, Memory::bytes(place_.local_size));
 }
 
 void StatusTable::remove() noexcept {
@@ -170,22 +170,22 @@ void StatusTable::remove() noexcept {
 }
 
 Progress& StatusTable::progress() noexcept {
-  return board_->entry(place_.local_rank).progress;
+  return memory_->entry(place_.local_rank).progress;
 }
 
 void StatusTable::alive() noexcept {
-  board_->entry(place_.local_rank).wrote_ns.store(Progress::now_ns(), std::memory_order_release);
+  memory_->entry(place_.local_rank).wrote_ns.store(Progress::now_ns(), std::memory_order_release);
 }
 
 bool StatusTable::first_to_tell() noexcept {
-  return !board_->told.exchange(true);
+  return !memory_->told.exchange(true);
 }
 
 std::vector<std::string> StatusTable::silent(double seconds) const {
   std::vector<std::string> lines;
   const std::string on_host = concat(" (host ", host());
   for (int local = 0; local < place_.local_size; ++local) {
-    const Board::Entry& entry = board_->entry(local);
+    const Memory::Entry& entry = memory_->entry(local);
     const std::int64_t pid = entry.pid;
     if (local == place_.local_rank) {
       continue;
@@ -209,24 +209,25 @@ std::vector<std::string> StatusTable::silent(double seconds) const {
 }
 
 bool StatusTable::first_of_stall() noexcept {
-  return !board_->told_of_stall.exchange(true);
+  return !memory_->told_of_stall.exchange(true);
 }
 
 void StatusTable::end_of_stall() noexcept {
-  board_->told_of_stall = false;
+  memory_->told_of_stall = false;
 }
 
-bool StatusTable::takes_the_word(double seconds) noexcept {
-  std::int64_t last = board_->spoke_ns.load();
+bool StatusTable::claims_heartbeat(double seconds) noexcept {
+  std::int64_t last = memory_->heartbeat_ns.load();
   const std::int64_t now = Progress::now_ns();
-  return (last == 0 || seconds_between(last, now) >= seconds) && board_->spoke_ns.compare_exchange_strong(last, now);
+  return (last == 0 || seconds_between(last, now) >= seconds) &&
+         memory_->heartbeat_ns.compare_exchange_strong(last, now);
 }
 
 std::vector<std::string> StatusTable::table() const {
-  constexpr double kLate = 2.5;  // seconds: a process that is alive writes once a second
+  constexpr double kLate = 2.5;  // seconds; a live process writes once a second
   std::vector<std::string> lines;
   for (int local = 0; local < place_.local_size; ++local) {
-    const Board::Entry& entry = board_->entry(local);
+    const Memory::Entry& entry = memory_->entry(local);
     const std::int64_t pid = entry.pid;
     if (pid == 0) {
       lines.push_back(concat(place_.one_node ? "rank " : "local rank ", local, ": has not begun"));
@@ -252,13 +253,13 @@ std::string StatusTable::host() {
 }
 
 FlightRecorder& StatusTable::log(LoggedCommunicator communicator) noexcept {
-  return board_->entry(place_.local_rank).logs[static_cast<std::size_t>(communicator)];
+  return memory_->entry(place_.local_rank).logs[static_cast<std::size_t>(communicator)];
 }
 
 std::vector<RankLog> StatusTable::logs(std::size_t communicator) const {
   std::vector<RankLog> result;
   for (int local = 0; local < place_.local_size; ++local) {
-    const Board::Entry& entry = board_->entry(local);
+    const Memory::Entry& entry = memory_->entry(local);
     if (entry.pid != 0) {
       result.push_back({static_cast<int>(entry.rank.load()), &entry.logs[communicator]});
     }
@@ -306,7 +307,7 @@ Json StatusTable::operations() const {
   const std::int64_t now = Progress::now_ns();
   Json::Array ranks;
   for (int local = 0; local < place_.local_size; ++local) {
-    const Board::Entry& entry = board_->entry(local);
+    const Memory::Entry& entry = memory_->entry(local);
     if (entry.pid == 0) {
       continue;
     }

@@ -9,7 +9,7 @@
 
 namespace lockstep::comm::detail {
 
-/// The basis of a Session: MPI, gloo, or this process alone. Private.
+/// The ranks of a Session and their transport: MPI, gloo, or this process alone. Private.
 class World : public RankPlace {
  public:
   World() = default;
@@ -18,10 +18,10 @@ class World : public RankPlace {
   World& operator=(const World&) = delete;
 
   std::string description;
-  std::string sums;     ///< Session::sums(), once there is a communicator
-  std::string problem;  ///< what is wrong with this rank's environment; the Session tells all ranks
+  std::string sums;     ///< Session::sums(), set with the first communicator
+  std::string problem;  ///< error in this rank's environment; the Session tells all ranks
 
-  /// A new communicator over all ranks; collective.
+  /// Makes a communicator over all ranks; collective.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator() = 0;
   /// The worker that makes all MPI calls, or nullptr when none is needed.
   [[nodiscard]] virtual Stream* serial() = 0;
@@ -32,7 +32,8 @@ class World : public RankPlace {
 };
 
 [[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);  ///< comm/launch/mpi/mpi_world.cpp
-/// The ranks meet over TCP. RendezvousError (comm/gloo/rendezvous.hpp), or AgreedFailure where rank 0 prints it.
+/// Makes the world of ranks that meet over TCP. RendezvousError (comm/gloo/rendezvous.hpp), or AgreedFailure when rank
+/// 0 prints the error.
 [[nodiscard]] std::unique_ptr<World> make_gloo_world(const Launch& launch,
                                                      const MeetingPlace& place);  ///< comm/launch/gloo/gloo_world.cpp
 [[nodiscard]] std::unique_ptr<World> make_world_of_one();

@@ -19,9 +19,9 @@
 namespace lockstep::comm::detail {
 namespace {
 
-constexpr double kWord = 5;  ///< seconds after which ranks say for whom they wait
+constexpr double kReportAfter = 5;  ///< seconds after which ranks report the ranks that they wait for
 
-/// The same text in all processes of a host, and in no others: containers share a boot but not a name.
+/// Returns a text that is equal in all processes of a host and in no others: containers share a boot but not a name.
 std::string this_host() {
   std::array<char, 256> name{};
   std::string boot;
@@ -42,7 +42,7 @@ std::shared_ptr<Rendezvous> meet(const Launch& launch, const MeetingPlace& place
         .one_host = launch.local_size.value_or(0) == launch.size,
         .timeout_s = place.timeout_s,
         .on_wait = [rank = launch.rank](const std::string& text) { write_note(rank, text); },
-        .word_after_s = std::min(kWord, place.timeout_s / 2),
+        .word_after_s = std::min(kReportAfter, place.timeout_s / 2),
         .on_abort = [](int /*rank*/, int code) { std::_Exit(code); },
     });
   } catch (RendezvousError& e) {

@@ -25,7 +25,8 @@
 namespace lockstep::comm::detail {
 namespace {
 
-/// "Open MPI 4.1.4" from "Open MPI v4.1.4, package: ..", "MPICH Version: 4.0" from the first line of MPICH's text.
+/// Shortens the library's text: "Open MPI 4.1.4" from "Open MPI v4.1.4, package: ..", "MPICH Version: 4.0" from MPICH's
+/// first line.
 std::string library_name() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
@@ -46,7 +47,7 @@ std::string library_name() {
   return name;
 }
 
-/// Changes environment variables and restores them at the end.
+/// Changes environment variables and restores them in the destructor.
 class EnvironmentFor {
  public:
   EnvironmentFor() = default;
@@ -57,7 +58,7 @@ class EnvironmentFor {
       put(name, value ? value->c_str() : nullptr);
     }
   }
-  void set(const char* name, const char* value) {  ///< nullptr: not set
+  void set(const char* name, const char* value) {  ///< nullptr: removes the variable
     const char* now = std::getenv(name);
     before_.emplace_back(name, now == nullptr ? std::nullopt : std::optional<std::string>(now));
     put(name, value);
@@ -74,10 +75,10 @@ class EnvironmentFor {
   std::vector<std::pair<const char*, std::optional<std::string>>> before_;
 };
 
-/// An empty folder where Open MPI puts such files.
+/// Makes an empty folder where Open MPI puts its temporary files.
 std::string make_temporary_folder() {
   std::string folder = "/tmp";
-  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last one that is set
+  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last one that is set counts
     const char* value = std::getenv(name);
     folder = value != nullptr && *value != '\0' ? value : folder;
   }
@@ -88,34 +89,34 @@ std::string make_temporary_folder() {
   return made;
 }
 
-/// MPI_Init_thread. The environment is restored afterwards, so that programs that this one starts can have other
-/// launchers. `folder`: made for a world without a launcher, to be deleted behind MPI_Finalize.
+/// Calls MPI_Init_thread and returns the thread level. Restores the environment afterwards, so that programs started by
+/// this one can have other launchers. `folder`: made for a world without a launcher; to be deleted after MPI_Finalize.
 int initialise(int& argc, char**& argv, std::string& folder) {
   const auto none_of = [](std::initializer_list<const char*> names) {
     return std::all_of(names.begin(), names.end(), [](const char* name) { return std::getenv(name) == nullptr; });
   };
   EnvironmentFor environment;
-  // Without a launcher, Open MPI starts a world of one by itself and looks for a way to start processes elsewhere
-  // (ssh). Containers lack one, so it is told not to look.
+  // Without a launcher, Open MPI starts a world of one rank by itself and searches for a way to start processes
+  // elsewhere (ssh). Containers have none, so this prevents the search.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_plm"})) {
     environment.set("OMPI_MCA_plm", "isolated");
   }
-  // Nor does it need the daemon that would start them: that takes a fifth of a second, and the daemon may stay behind,
-  // hanging, when the process is killed while it begins.
+  // Open MPI does not need the daemon that would start them either. The daemon takes a fifth of a second, and may stay
+  // behind, hanging, when the process is killed while the daemon starts.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "OMPI_MCA_ess_singleton_isolated"})) {
     environment.set("OMPI_MCA_ess_singleton_isolated", "1");
   }
-  // All such worlds would share one folder for temporary files, and one that ends deletes the folder under the others.
-  // MPI_Init fails where no folder can be made; that of Open MPI 5 says so and returns success, and the next call
-  // crashes. So each world has its own folder: Open MPI 4 knows the first variable, 5 the second.
+  // All such worlds would share one folder for temporary files, and a world that ends deletes the folder under the
+  // others. MPI_Init fails when no folder can be made; Open MPI 5 prints the error but returns success, and the next
+  // call crashes. So each world has its own folder: Open MPI 4 reads the first variable, 5 the second.
   if (library_name().starts_with("Open MPI") &&
       none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD", "OMPI_MCA_orte_jobfam_session_dir"})) {
     folder = make_temporary_folder();
     environment.set("OMPI_MCA_orte_jobfam_session_dir", folder.c_str());
     environment.set("TMPDIR", folder.c_str());
   }
-  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one, the
-  // process is either right (a step of one task), or Session says in one line what is missing.
+  // In a step that srun started without --mpi, Open MPI 4 ends the process with a page of text. As a world of one rank,
+  // the process is either correct (a step of one task), or Session says in one line what is missing.
   if (none_of({"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"})) {
     environment.set("SLURM_STEPID", nullptr);
     environment.set("SLURM_STEP_ID", nullptr);
@@ -150,10 +151,10 @@ Asked asked_all_reduce() {
           .hierarchical = text == "hierarchical"};
 }
 
-/// By the alpha-beta model. Flat algorithms let 2 (P - 1) / P (a ring) to L log2 N (recursive doubling) times the bytes
-/// pass between N nodes of L ranks, P in all, in log2 P to 2 (P - 1) steps; the hierarchy 2 (N - 1) / N in log2 N to
-/// 2 (N - 1), and twice through each node's memory, as flat ones do too. With one rank a node it is the same with more
-/// calls.
+/// True when the hierarchy is faster by the alpha-beta model, for N nodes of L ranks, P ranks in all. Flat algorithms
+/// send 2 (P - 1) / P (a ring) to L log2 N (recursive doubling) times the bytes between nodes, in log2 P to 2 (P - 1)
+/// steps. The hierarchy sends 2 (N - 1) / N times the bytes in log2 N to 2 (N - 1) steps, and twice through each node's
+/// memory, as flat algorithms do too. With one rank a node the hierarchy only adds calls.
 bool hierarchy_pays(int ranks, int nodes) {
   return nodes > 1 && ranks >= 2 * nodes;
 }
@@ -183,7 +184,7 @@ class MpiWorld final : public World {
     const int leads = local_rank == 0 ? 1 : 0;
     check_mpi(MPI_Allreduce(&leads, &nodes, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Allreduce");
     check_mpi(MPI_Scan(&leads, &node, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD), "MPI_Scan");
-    node -= 1;  // as the node's first rank has it
+    node -= 1;  // the sum counts this node too; valid on the node's first rank
     check_mpi(MPI_Bcast(&node, 1, MPI_INT, 0, node_ranks), "MPI_Bcast");
     check_mpi(MPI_Comm_free(&node_ranks), "MPI_Comm_free");
     description = concat(library_name(), ", thread level ", name_of_level(level));
@@ -201,7 +202,7 @@ class MpiWorld final : public World {
     int on_all = hierarchical && nodes > 1 ? 1 : 0;  // the ranks' variables may differ
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &on_all, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
     hierarchical_ = on_all == 1;
-    // A program that initialised MPI itself may call it; a program that left that to its Session makes no MPI calls.
+    // A program that initialised MPI itself may call it; a program whose Session initialised MPI makes no MPI calls.
     if (level == MPI_THREAD_SERIALIZED && owns_mpi_) {
       serial_.emplace(Stream::host_worker("lockstep-mpi"));
     }
@@ -242,7 +243,8 @@ class MpiWorld final : public World {
   }
 
   [[noreturn]] void abort(int code) noexcept override {
-    // Launchers (MPICH's) may drop what they have not forwarded yet when a job aborts: the line that says why.
+    // Launchers (MPICH's) may drop output that they have not yet forwarded when a job aborts, such as the line with the
+    // reason.
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     delete_folder();
     MPI_Abort(MPI_COMM_WORLD, code);
@@ -255,8 +257,8 @@ class MpiWorld final : public World {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  /// Collective. The text of the lowest rank that has one, on all ranks: what one node cannot do decides bits
-  /// everywhere.
+  /// Returns the text of the lowest rank that has one, on all ranks. Collective: a problem of one node decides the bits
+  /// of all.
   [[nodiscard]] std::string first_problem(const std::string& own) const {
     int first = own.empty() ? size : rank;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");
@@ -272,11 +274,11 @@ class MpiWorld final : public World {
   }
 
   bool owns_mpi_ = false;
-  std::string folder_;  ///< of temporary files
+  std::string folder_;  ///< folder of temporary files
   HostAllReduce all_reduce_ = HostAllReduce::automatic;
   bool hierarchical_ = false;
   std::vector<int> node_of_rank_;
-  bool told_ = false;  ///< why the ranks do not share memory
+  bool told_ = false;  ///< the reason against shared memory was printed
   std::optional<Stream> serial_;
 };
 

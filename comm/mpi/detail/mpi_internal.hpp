@@ -25,7 +25,7 @@ void check_mpi(int rc, std::string_view op, const Parts&... parts) {
 
 [[nodiscard]] std::string_view name_of_level(int level);  ///< "serialized"
 
-/// The most elements of one MPI call: counts are int, and implementations multiply them by the number of ranks.
+/// Most elements of one MPI call: counts are int, and implementations multiply them by the number of ranks.
 inline constexpr std::int64_t kMostPerCall = std::int64_t{1} << 30;
 
 /// make_mpi_communicator() with another limit, so that tests can split small tensors. UsageError unless most_per_call

@@ -7,16 +7,16 @@
 
 namespace lockstep::comm::detail {
 
-/// Memory that the ranks of a communicator share, when all are processes of one node: zeros at first.
+/// Memory that the ranks of a communicator share if all are processes of one node; zeros at first.
 ///
-/// Rank 0 makes it as a file without a name (memfd_create), which the others open through /proc/PID/fd. So no rank that
-/// is killed leaves anything behind, and it does not count against the size of /dev/shm. All its pages are allocated
-/// while it is made: too little memory is an answer here, not a signal later. It goes with the last process that maps
-/// it.
+/// Rank 0 makes a file without a name (memfd_create), which the others open through /proc/PID/fd. So a killed rank
+/// leaves nothing behind, and the memory does not count against the size of /dev/shm. The constructor allocates all
+/// pages, so that too little memory is a reason in why_not() and not a later signal. The memory is freed with the last
+/// process that maps it.
 class NodeWindow {
  public:
-  /// Collective over the communicator. Where any rank cannot have it, none has: memory() is nullptr and why_not() says
-  /// the reason of the first such rank, the same on all ranks. Ranks on several nodes are no failure: why_not() is
+  /// Collective over the communicator. If any rank cannot have the memory, none has: memory() is nullptr and why_not()
+  /// is the reason of the first such rank, the same on all ranks. Ranks on several nodes are no failure: why_not() is
   /// empty. MpiError when MPI fails.
   NodeWindow(MPI_Comm comm, std::size_t bytes);
   ~NodeWindow();

@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-/// The pickle of a file of torch.save, protocol 2, as far as dicts of plain tensors need it. A pickle is a program for
-/// a small stack machine, which may call any function of Python by its name. This machine knows thirteen names:
+/// Reads the pickle of a file of torch.save, protocol 2, as far as dicts of plain tensors need it. A pickle is a
+/// program for a small stack machine, which may call any Python function by name. This machine knows thirteen names:
 /// OrderedDict, torch._utils._rebuild_tensor_v2 and _rebuild_parameter, which make values here and run nothing, and ten
-/// classes of storages, which are words. Every other name, every other operation, and every argument that does not fit
-/// ends the reading with a DataError that names it. Values refer to each other by number, so that neither cycles nor
-/// depth matter; there are at most 4,000,000 of them, and 100,000 tensors.
+/// classes of storages, which are only words. Every other name, every other operation, and every wrong argument ends
+/// the reading with a DataError that names it. Values refer to each other by number, so that neither cycles nor depth
+/// matter; the limits are 4,000,000 values and 100,000 tensors.
 class TorchPickle {
  public:
   using Id = std::uint32_t;
@@ -28,33 +28,33 @@ class TorchPickle {
     tuple,
     list,
     dict,
-    global,  ///< a function or class; number: its index among the known ones
+    global,  ///< a function or class; number: its index among the known names
     storage,
     tensor
   };
   struct Value {
     Kind kind = Kind::none;
-    std::int64_t number = 0;  ///< of integers and booleans; of storages and tensors the index of what follows
-    std::string_view text{};  ///< in the bytes of the pickle
-    std::vector<Id> items{};  ///< of tuples and lists; of dicts key, value, key, value, ...
+    std::int64_t number = 0;  ///< value of integers and booleans; index of the storage or tensor
+    std::string_view text{};  ///< points into the pickle's bytes
+    std::vector<Id> items{};  ///< items of tuples and lists; key, value, key, value, ... of dicts
   };
-  /// What the record data/KEY of the archive holds.
+  /// Description of the archive's record data/KEY.
   struct Storage {
     std::string_view key;
-    std::string_view dtype;  ///< as safetensors has it
+    std::string_view dtype;  ///< name in safetensors files
     std::uint64_t numel = 0;
-    std::uint64_t element = 1;  ///< bytes
+    std::uint64_t element = 1;  ///< bytes of an element
   };
-  /// A view of a storage, all of it inside.
+  /// A view of a storage; all of it lies inside the storage.
   struct Tensor {
     std::size_t storage = 0;
-    std::uint64_t offset = 0;  ///< of its first element, in elements
+    std::uint64_t offset = 0;  ///< offset of the first element, in elements
     std::uint64_t numel = 0;
     std::vector<std::int64_t> shape;
     std::vector<std::int64_t> strides;
   };
 
-  /// Reads the pickle. source: for the texts of errors.
+  /// Reads the pickle. source: name of the file for error texts.
   TorchPickle(std::string bytes, std::string source);
   TorchPickle(const TorchPickle&) = delete;
   TorchPickle& operator=(const TorchPickle&) = delete;
@@ -63,7 +63,7 @@ class TorchPickle {
   [[nodiscard]] const Value& operator[](Id id) const { return values_[id]; }
   [[nodiscard]] const Storage& storage(std::size_t index) const { return storages_[index]; }
   [[nodiscard]] const Tensor& tensor(std::size_t index) const { return tensors_[index]; }
-  /// "a tuple", "a tensor", ...: for the texts of errors.
+  /// Returns "a tuple", "a tensor", ... for error texts.
   [[nodiscard]] static const char* name_of(Kind kind);
 
  private:
@@ -77,7 +77,7 @@ class TorchPickle {
   std::string_view line();
   void run();
   bool step(unsigned operation);   ///< false: the program has ended
-  void value(unsigned operation);  ///< one that pushes a new value
+  void value(unsigned operation);  ///< handles an operation that pushes a new value
 
   // The stack.
   Id add(Value value);

@@ -109,7 +109,7 @@ struct Hello {
   char host[64] = "old";
 };
 
-void say(const detail::Descriptor& socket, const Hello& hello) {
+void send_hello(const detail::Descriptor& socket, const Hello& hello) {
   EXPECT_TRUE(detail::send_all(socket.get(), {reinterpret_cast<const char*>(&hello), sizeof hello},
                                Clock::now() + std::chrono::seconds(1)));
 }
@@ -298,7 +298,7 @@ TEST(Rendezvous, NobodyAnswersItself) {
   {
     const detail::Descriptor itself = made_at(port);
     ASSERT_TRUE(call(itself));
-    EXPECT_TRUE(detail::has_called_itself(itself.get()));
+    EXPECT_TRUE(detail::is_self_connection(itself.get()));
   }
   // Plain calls get there by chance (control).
   constexpr int kMost = 100000;
@@ -316,7 +316,7 @@ TEST(Rendezvous, NobodyAnswersItself) {
   }
   const detail::Listening other = detail::listen_at(kHere, port);
   EXPECT_TRUE(other.socket.is_open()) << other.problem;
-  EXPECT_FALSE(detail::has_called_itself(connect_soon(port).get()));
+  EXPECT_FALSE(detail::is_self_connection(connect_soon(port).get()));
 }
 
 TEST(Rendezvous, APortThatIsTaken) {
@@ -346,7 +346,7 @@ TEST(Rendezvous, SomethingElseAnswers) {
   }
 }
 
-TEST(Rendezvous, StrangersDoNotHinderTheJob) {
+TEST(Rendezvous, PendingConnectionsDoNotHinderTheJob) {
   const int port = free_port();
   std::thread first([&] { EXPECT_EQ(come(options(0, 2, port), [](Rendezvous& m) { m.finish(); }).text, ""); });
   const detail::Descriptor silent = connect_soon(port);
@@ -372,7 +372,7 @@ TEST(Rendezvous, AnotherVersion) {
   std::strcpy(hello.host, "ol\x1b[d");
   hello.job += 1;
   const detail::Descriptor of_another_job = connect_soon(port);
-  say(of_another_job, hello);
+  send_hello(of_another_job, hello);
   std::string answer;
   EXPECT_TRUE(detail::wait_readable(of_another_job.get(), Clock::now() + std::chrono::seconds(5)));
   EXPECT_TRUE(detail::receive_more(of_another_job.get(), answer));
@@ -380,7 +380,7 @@ TEST(Rendezvous, AnotherVersion) {
   hello.job -= 1;
   hello.pid = 8;
   const detail::Descriptor other = connect_soon(port);
-  say(other, hello);
+  send_hello(other, hello);
   first.join();
   EXPECT_EQ(
       text,
@@ -395,7 +395,7 @@ TEST(Rendezvous, ARankThatEndsBeforeAllCameIsNamedAtOnce) {
   detail::Descriptor ends = connect_soon(port);
   Hello hello;
   hello.size = 4;
-  say(ends, hello);
+  send_hello(ends, hello);
   std::string answer;
   EXPECT_TRUE(detail::wait_readable(ends.get(), Clock::now() + std::chrono::seconds(5)));
   EXPECT_TRUE(detail::receive_more(ends.get(), answer));

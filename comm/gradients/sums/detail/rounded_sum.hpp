@@ -8,12 +8,12 @@
 
 namespace lockstep::comm {
 
-/// A sum whose gradients travel as they are, or rounded to 16 bits in memory for the largest bucket.
+/// A sum that sends gradients as they are, or rounded to 16 bits in a copy as large as the largest bucket.
 class RoundedSum : public BucketSum {
  public:
   explicit RoundedSum(DType dtype) : dtype_(dtype) {}
   [[nodiscard]] std::string name() const override { return {}; }
-  /// DTypeError unless a 16-bit type rounds an arena of f32.
+  /// DTypeError unless the type is the arena's, or a 16-bit type for an arena of f32.
   void prepare(SumPlace& place) override;
   void release() noexcept override { rounded_ = Tensor(); }
   /// Calls sum() with the rounded gradients.
@@ -26,18 +26,18 @@ class RoundedSum : public BucketSum {
   [[nodiscard]] std::size_t bytes() const override { return bytes_of(rounded_); }
 
  protected:
-  /// Sums `sent` over the ranks, in place: the gradients, or their rounded copy. In SumPlace::divided this rank's part
-  /// and the rest.
+  /// Sums `sent` over the ranks, in place. `sent` is the gradients or their rounded copy. With SumPlace::divided only
+  /// this rank's part and the rest are summed.
   virtual void sum(SumPlace& place, int bucket, const TensorView& gradients, const TensorView& sent) = 0;
   [[nodiscard]] bool rounds() const { return rounded_.view().given(); }
-  /// Copies this rank's part and the rest of a bucket, which a divided sum gives.
+  /// Copies this rank's part and the rest of a bucket, the result of a divided sum.
   static void copy_own(SumPlace& place, int bucket, const TensorView& from, const TensorView& to);
   static std::size_t bytes_of(const Tensor& tensor) { return tensor.view().given() ? tensor.view().bytes() : 0; }
 
  private:
   DType dtype_;
   Tensor rounded_;
-  std::vector<std::int64_t> sent_bytes_;  ///< of each bucket
+  std::vector<std::int64_t> sent_bytes_;  ///< bytes that each bucket sends
 };
 
 }  // namespace lockstep::comm
