@@ -21,8 +21,8 @@ namespace lockstep::ops {
 void linear_epilogue_forward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                              const TensorView& residual, const TensorView& y);
 
-/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) that linear_epilogue_backward needs for tensors like x on
-/// this device, unless its mode is ignore.
+/// Returns the bytes of workspace (u8, contiguous, aligned to 64 bytes) that linear_epilogue_backward needs for tensors
+/// like x on this device, unless its mode is ignore.
 [[nodiscard]] std::size_t linear_epilogue_workspace_bytes(const Context& context, const TensorView& x);
 
 /// x and bias are the inputs of forward:

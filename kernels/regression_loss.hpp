@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-/// Of the difference d = prediction - target:
+/// The loss of a difference d = prediction - target:
 ///   mse    d^2
 ///   l1     |d|; its derivative at 0 is 0
 ///   huber  d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2) (Huber, 1964)
@@ -16,7 +16,7 @@ enum class RegressionLoss : unsigned char { mse, l1, huber };
 
 struct RegressionLossOptions {
   RegressionLoss kind = RegressionLoss::mse;
-  double delta = 1;  ///< of huber: positive and finite
+  double delta = 1;  ///< for huber: positive and finite
 };
 
 /// A loss between numbers, averaged over the F elements of a sample (MSELoss, L1Loss and HuberLoss of PyTorch when all
@@ -48,7 +48,7 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
 [[nodiscard]] std::size_t regression_loss_workspace_bytes(const Context& context, const TensorView& prediction);
 
 namespace backend {  // called after the checks of regression_loss.cpp
-/// f(std::integral_constant<RegressionLoss, kind>{}).
+/// Calls f(std::integral_constant<RegressionLoss, kind>{}).
 template <class F>
 decltype(auto) visit_kind(RegressionLoss kind, F&& f) {
   if (kind == RegressionLoss::mse) {

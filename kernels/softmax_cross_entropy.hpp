@@ -36,7 +36,7 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
                            double smoothing, const TensorView& dlogits, const TensorView& metrics,
                            const TensorView& workspace);
 
-/// 0 on the host.
+/// Returns the bytes of workspace for these logits; 0 on the host.
 [[nodiscard]] std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // called after the checks of softmax_cross_entropy.cpp

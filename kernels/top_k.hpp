@@ -23,7 +23,7 @@ namespace lockstep::ops {
 void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
                    const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
 
-/// 0 on the host.
+/// Returns the bytes of workspace for these logits; 0 on the host.
 [[nodiscard]] std::size_t top_k_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // called after the checks of top_k.cpp
