@@ -12,9 +12,8 @@ namespace lockstep::ops {
 /// torchvision.transforms.functional does. Any other number, and NaN, is none.
 enum class ColourKind : std::uint8_t { none = 0, brightness = 1, contrast = 2, saturation = 3, hue = 4 };
 
-inline constexpr std::int64_t kColourChanges = 4;  ///< changes in the list of an image
-inline constexpr std::int64_t kColourColumns =
-    2 * kColourChanges;  ///< columns of a table: kind, factor, kind, factor, ..
+inline constexpr std::int64_t kColourChanges = 4;                   ///< changes in the list of an image
+inline constexpr std::int64_t kColourColumns = 2 * kColourChanges;  ///< columns of a table: kind, factor, kind, ..
 inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< most pixels of an image
 
 /// Changes the colours of images, each image by a list of its own, with the same bits on every device

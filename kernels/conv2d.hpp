@@ -26,8 +26,7 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: another gradient is added before the mask
-  bool pair =
-      false;  ///< backward_data: the outputs of two norms were added, both get g: also sums g * xhat of the second
+  bool pair = false;    ///< backward_data: two norms, whose outputs were added, get g: also sums g * xhat of the second
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
@@ -126,8 +125,7 @@ enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  std::vector<std::string>* refused =
-      nullptr;  ///< receives a line for each engine or list for which its library reported an error
+  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list at which its library fails
 };
 
 /// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",

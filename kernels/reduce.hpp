@@ -13,7 +13,7 @@ namespace lockstep::ops {
 // each op returns their bytes, and they may be missing when that is 0.
 
 /// sums (C) = or += sum over the rows of x (M, C): the gradient of a bias. Contiguous; sums are of the type of x, f32
-/// beside 16-bit types. Accumulated in f64 (on a GPU runs of 8 rows in f32). mode ignore is a UsageError.
+/// with 16-bit types. Accumulated in f64 (on a GPU runs of 8 rows in f32). mode ignore is a UsageError.
 [[nodiscard]] std::size_t reduce_rows_workspace_bytes(const Context& context, const TensorView& x);
 void reduce_rows(Context& context, const TensorView& x, GradMode mode, const TensorView& sums,
                  const TensorView& workspace);

@@ -11,7 +11,7 @@ namespace lockstep::ops {
 /// Krizhevsky et al. 2012.
 ///
 ///   logits:    (N, K) contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
-///   weights:   (N) contiguous, of the type of logits, f32 beside 16-bit types; not given: 1, a number of samples
+///   weights:   (N) contiguous, of the type of logits, f32 with 16-bit types; not given: 1, a number of samples
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   k:         1 .. K, else a UsageError
 ///   result:    f64 scalar

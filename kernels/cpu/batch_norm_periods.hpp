@@ -19,13 +19,12 @@
 /// T: the type of elements of the tensor; V, Value<T>: the type of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {
 
-inline constexpr std::int64_t kPeriod = 128;     // least elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;   // least elements of a period where sums are taken, and its unit
-inline constexpr std::int64_t kBlock = 512;      // most elements of one period in a piece
-inline constexpr std::int64_t kMaxLocal = 2048;  // most elements of a table on the stack
-inline constexpr std::int64_t kTile = 4096;      // least elements that a thread takes at a time
-inline constexpr std::int64_t kMinChunk =
-    16384;  // least elements of a chunk: a chunk is summed as Value<T>, chunks in double
+inline constexpr std::int64_t kPeriod = 128;      // least elements of a period in elementwise passes
+inline constexpr std::int64_t kSumPeriod = 32;    // least elements of a period where sums are taken, and its unit
+inline constexpr std::int64_t kBlock = 512;       // most elements of one period in a piece
+inline constexpr std::int64_t kMaxLocal = 2048;   // most elements of a table on the stack
+inline constexpr std::int64_t kTile = 4096;       // least elements that a thread takes at a time
+inline constexpr std::int64_t kMinChunk = 16384;  // least elements of a chunk, summed as Value<T>; chunks in double
 inline constexpr std::int64_t kMinChunkRows = 32;
 inline constexpr std::int64_t kMaxChunkRows = 256;  // most rows of a chunk, unless kMinChunk requires more
 inline constexpr std::int64_t kGrain = 16384;       // elements that are worth a thread

@@ -63,10 +63,8 @@ struct Activated {
       const float t = tanhf(detail::kSqrtTwoOverPi * fmaf(detail::kCubic * square, x, x));
       const float sech2 = (1.0F - t) * (1.0F + t);
       const float inner_slope = detail::kSqrtTwoOverPi * fmaf(3.0F * detail::kCubic, square, 1.0F);
-      return 0.5F * (1.0F + t) +
-             (sech2 == 0.0F
-                  ? 0.0F
-                  : 0.5F * x * sech2 * inner_slope);  // sech2 == 0: inner_slope may be infinite, and 0 * inf is NaN
+      // sech2 == 0: inner_slope may be infinite, and 0 * infinity is NaN.
+      return 0.5F * (1.0F + t) + (sech2 == 0.0F ? 0.0F : 0.5F * x * sech2 * inner_slope);
     } else if constexpr (kKind == Activation::silu) {
       const detail::Sigmas s = detail::sigmas(x);
       return s.at_x * fmaf(x, s.at_minus_x, 1.0F);

@@ -109,8 +109,7 @@ __device__ Pack<T, kCount> all_of(T value) {
 /// are at most two rows of two windows. dy, index: (N, P, Q, C), here from the thread's channels on.
 template <class T, int kCount>
 __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T* dy, const std::uint8_t* index) {
-  const int row =
-      at.row + stem.top;  // row in the padded image; the last windows over the pixel begin in it or one before
+  const int row = at.row + stem.top;  // in the padded image; the last windows over it begin here or one before
   const int column = at.column + stem.left;
   Pack<T, kCount> gradient[4];
   Pack<std::uint8_t, kCount> winner[4];

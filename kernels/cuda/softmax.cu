@@ -35,8 +35,7 @@ __global__ void __launch_bounds__(kBlock)
     gpu::visit_row<kThreads, kCount>(
         seen, lane,
         [&](int64_t k, float value) {
-          largest = k < seen && sign * value > largest ? sign * value
-                                                       : largest;  // a NaN is not the largest; it makes the total NaN
+          largest = k < seen && sign * value > largest ? sign * value : largest;  // a NaN shows in the total
         },
         from);
     largest = gpu::row_max<kThreads>(largest);

@@ -48,8 +48,7 @@ __global__ void __launch_bounds__(kBlock)
       gpu::visit_row<gpu::kWarp, kCount>(
           classes, lane,
           [&](std::int64_t, float value) {
-            largest = value > largest ? value
-                                      : largest;  // a NaN is not the largest; it makes the total NaN, as infinity does
+            largest = value > largest ? value : largest;  // a NaN or infinity makes the total NaN
           },
           x);
       largest = gpu::warp_max(largest);

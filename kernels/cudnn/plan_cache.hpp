@@ -58,10 +58,8 @@ class PlanCache {
   /// one device. Drops the other plans that only the cache holds. Calls that cuDNN does not compute are left out.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
-  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists that cuDNN was asked for
-  [[nodiscard]] int plans_made() const {
-    return plans_made_;
-  }  ///< number of plans that cuDNN was asked for, with refused ones
+  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< lists requested from cuDNN
+  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< plans requested from cuDNN, with refused ones
 
  private:
   using ListKey = std::tuple<ConvDesc, ConvPass, Engines>;

@@ -104,8 +104,7 @@ Whole rounded(Four sum) {
 
 PixelRange pixels_of(const Axis& axis, std::int64_t outputs) {
   const PixelRange first = triangle_of(axis, 0).pixels;
-  const PixelRange last =
-      triangle_of(axis, outputs - 1).pixels;  // on a mirrored axis the last output has the lowest pixels
+  const PixelRange last = triangle_of(axis, outputs - 1).pixels;  // the lowest ones on a mirrored axis
   return {std::min(first.begin, last.begin), std::max(first.end, last.end)};
 }
 
