@@ -7,25 +7,26 @@
 
 namespace lockstep::ops {
 
-/// In these formulas Phi is the distribution function of the standard normal, and sigma(x) = 1 / (1 + exp(-x)):
+/// The functions of an activation layer. In these formulas Phi is the distribution function of the standard normal, and
+/// sigma(x) = 1 / (1 + exp(-x)):
 ///
 ///   gelu       x * Phi(x) = x / 2 * (1 + erf(x / sqrt(2)))                          Hendrycks and Gimpel 2016
-///   gelu_tanh  x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), near gelu   the same, section 2
+///   gelu_tanh  x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), near gelu   the same paper, section 2
 ///   silu       x * sigma(x), also called swish                                       Elfwing, Uchibe and Doya 2017
 ///   tanh       tanh(x)
 ///   sigmoid    sigma(x)
-///   relu       max(x, 0), its slope at 0 being 0; relu.hpp has the pass that needs y only
+///   relu       max(x, 0), with slope 0 at 0; relu.hpp has the backward pass that needs y only
 ///   identity   x
 enum class Activation : unsigned char { gelu, gelu_tanh, silu, tanh, sigmoid, relu, identity };
 
-/// "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "relu", "identity"
+/// Returns "gelu", "gelu_tanh", "silu", "tanh", "sigmoid", "relu" or "identity". UsageError for another value.
 [[nodiscard]] std::string_view name_of(Activation kind);
 
-// x, y, dy, dx: contiguous, one shape; f32, f64 or bf16 on the host; f32, bf16 or f16 on a GPU, computed in f32 there.
-// Deterministic, no workspace. Finite x gives finite results; NaN stays NaN; gelu, gelu_tanh and silu of an infinity
-// may be NaN (infinity times zero). On the host tanh and sigmoid are within 3 units in the last place of f32 or f64, as
-// the standard library's tanh is. There the bits of an element depend neither on its position nor on the number of
-// elements, and are the same in matmul ("reference") and linear_epilogue.
+// x, y, dy, dx: contiguous, of one shape; f32, f64 or bf16 on the host; f32, bf16 or f16 on a GPU, computed in f32
+// there. Deterministic, no workspace. Finite x gives finite results; NaN stays NaN; gelu, gelu_tanh and silu of an
+// infinity may be NaN (infinity times zero). On the host tanh and sigmoid are within 3 units in the last place of f32
+// or f64, as the standard library's tanh is. On the host the bits of an element depend neither on its position nor on
+// the number of elements, and are the same in matmul ("reference") and linear_epilogue.
 
 /// y = kind(x). y may be x.
 void activation_forward(Context& context, Activation kind, const TensorView& x, const TensorView& y);

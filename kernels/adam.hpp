@@ -8,12 +8,12 @@ namespace lockstep::ops {
 struct AdamOptions {
   double beta1 = 0.9;    ///< [0, 1)
   double beta2 = 0.999;  ///< [0, 1)
-  /// Above 0 in the type of the parameters, so that parameters whose gradients were all 0 do not move.
+  /// Must be above 0 in the type of the parameters, so that parameters whose gradients were all 0 do not move.
   double epsilon = 1e-8;
   bool decoupled = false;  ///< AdamW: weight decay shrinks the parameters and does not enter the moments
 };
 
-/// UsageError when an option is out of range for parameters of type `dtype`; `op` names the caller.
+/// Throws UsageError when an option is out of range for parameters of type `dtype`; `op` names the caller.
 void require_adam_options(std::string_view op, const AdamOptions& options, DType dtype);
 
 /// Adam (Kingma and Ba 2015, algorithm 1) and AdamW (Loshchilov and Hutter 2019, algorithm 2), as PyTorch defines them:

@@ -22,34 +22,34 @@ struct ArenaSegment {
 
 /// The arguments of every optimizer update: elements [begin, begin + n) of its arenas, which may be all of them, a
 /// bucket or a shard. Parts of segments outside the range are skipped; elements in no segment do not change. Views are
-/// contiguous and share no memory; n may be 0. Each is read and written once. Deterministic: unless the update says
-/// otherwise, an element's bits do not depend on how the arena is cut into ranges.
+/// contiguous and share no memory; n may be 0. Each view is read and written once. Deterministic: unless the update
+/// says otherwise, an element's bits do not depend on how the arena is cut into ranges.
 struct ArenaUpdate {
-  /// Sorted, without overlap. On the host they must live until the op has run.
+  /// Sorted by offset, without overlap. On the host the segments must live until the op has run.
   std::span<const ArenaSegment> segments;
   std::int64_t begin = 0;
-  TensorView learning_rate;  ///< f64 scalar; each element's rate is this times its learning_rate_scale
-  /// Scalar of the type of the parameters. Gradients are first multiplied by it: it divides a loss scale out and clips.
-  /// Not given: 1.
+  TensorView learning_rate;  ///< f64 scalar; an element's rate is learning_rate times its segment's learning_rate_scale
+  /// Scalar of the type of the parameters, by which gradients are multiplied first: it divides by a loss scale and
+  /// clips. Not given: 1.
   TensorView factor;
   TensorView skip;        ///< i32 scalar; not 0: parameters, states and copy do not change. Not given: never
   TensorView parameters;  ///< (n) f32, on the host also f64
-  TensorView gradients;   ///< (n) of the type of the parameters, or bf16 or f16 beside f32
-  /// (n) bf16 or f16 beside f32 parameters (the type of 16-bit gradients): the updated parameters rounded to nearest
+  TensorView gradients;   ///< (n) of the type of the parameters; with f32 parameters also bf16 or f16
+  /// (n) bf16 or f16 with f32 parameters (the type of 16-bit gradients): the updated parameters, rounded to nearest
   /// even. Written where parameters are updated. Optional.
   TensorView copy;
-  /// Gradients are then brought into [-clip_value, clip_value], as torch.nn.utils.clip_grad_value_ does; NaN stays NaN.
-  /// 0: left as they are.
+  /// After the factor, gradients are brought into [-clip_value, clip_value], as torch.nn.utils.clip_grad_value_ does;
+  /// NaN stays NaN. 0: gradients stay as they are.
   double clip_value = 0;
 };
 
 /// Checks `update` and the optimizer's states, which have the type and shape of the parameters; states that are not
-/// given are skipped. DeviceError, DTypeError and ShapeError when the above does not hold; UsageError for a scale or
-/// decay that is not finite, and for a clip_value that is negative or not finite.
+/// given are skipped. Throws DeviceError, DTypeError and ShapeError when a rule of ArenaUpdate is broken; UsageError
+/// for a scale or decay that is not finite, and for a clip_value that is negative or not finite.
 void require_arena_update(const Context& context, std::string_view op, const ArenaUpdate& update,
                           std::initializer_list<Operand> states);
 
-/// [begin, end): the elements of the range that a segment covers; begin >= end when it covers none.
+/// Elements [begin, end) of a range that a segment covers; begin >= end when it covers none.
 struct ArenaPiece {
   std::int64_t begin;
   std::int64_t end;

@@ -8,16 +8,17 @@
 
 namespace lockstep::ops {
 
-/// The preparation of images for a batch, in one pass over the pixels.
+/// How augment() prepares the images of a batch, in one pass over the pixels.
 struct AugmentDesc {
-  /// Pixels added on each side before a random crop of the same size: zero in the raw image, unless they reflect.
+  /// Pixels that are added on each side before a random crop of the image's size: zero in the raw image, with `reflect`
+  /// its mirror image.
   std::int64_t pad = 0;
-  bool flip = false;  ///< mirrored left to right with probability 1/2
-  /// With flip: a sample that is mirrored in one epoch is not in the next, and so on; in epoch 0 with probability 1/2
-  /// (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", section 3.6). Two epochs show both sides.
+  bool flip = false;  ///< images are mirrored left to right with probability 1/2
+  /// With flip: a sample is mirrored in the even epochs or in the odd ones, each with probability 1/2 (Jordan 2024,
+  /// "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", section 3.6). Two successive epochs show both sides.
   bool alternate = false;
-  bool reflect = false;         ///< the pixels that are added mirror the image about its edge pixels: -1 shows pixel 1
-  std::array<float, 3> mean{};  ///< of value / 255, per channel
+  bool reflect = false;         ///< added pixels mirror the image about its edge pixels: -1 shows pixel 1
+  std::array<float, 3> mean{};  ///< mean and standard deviation of value / 255, per channel
   std::array<float, 3> std{1, 1, 1};
   std::uint64_t seed = 0;
 };
@@ -30,10 +31,10 @@ struct AugmentDesc {
 ///               samples from `valid` on are all zero
 /// Crop offset and flip are drawn from Random(seed, augment, epoch, sample id): below(2 * pad + 1) for the row offset,
 /// the same for the column offset, below(2) for the flip; each only when it is switched on. An alternating flip is
-/// below(2) of Random(seed, augment, -1, sample id), which is no epoch's, the other way round in odd epochs. So they
-/// depend on no thread, rank or batch position. Padding pixels are 0 before normalisation, or reflected. In f32 the
-/// bits are the same on every device. UsageError: pad below 0 or above 2^30, or, to reflect, not below both sides of
-/// the image; a mean or std that is not finite, a std that is not above 0. No workspace.
+/// below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; -1 is no epoch. So crop and flip depend on
+/// no thread, rank or batch position. Padding pixels are 0 before normalisation, or reflected. In f32 the bits are the
+/// same on every device. UsageError: pad below 0 or above 2^30, or, to reflect, not below both sides of the image; a
+/// mean or std that is not finite, a std that is not above 0. No workspace.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 

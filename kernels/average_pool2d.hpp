@@ -6,7 +6,8 @@
 
 namespace lockstep::ops {
 
-/// The divisor of a window's mean: all its elements (padding counts as zeros), or only those inside the image.
+/// The elements by whose number a window's sum is divided: all of the window (padding counts as zeros), or only those
+/// inside the image.
 enum class AverageOver { window, inside };
 
 // x, dx: (N, H, W, C), contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU, with sums in f32. Nothing

@@ -23,19 +23,19 @@ inline constexpr std::uint8_t kNoWinner = 255;
   return desc.kernel[0] == 3 && desc.kernel[1] == 3 && desc.stride[0] == 2 && desc.stride[1] == 2;
 }
 
-/// y and the winners of max_pool2d_forward(relu(batch_norm_apply(x, coefficients))), each value rounded to x's type
-/// before it is compared.
+/// Computes y and the winners of max_pool2d_forward(relu(batch_norm_apply(x, coefficients))); each value is rounded to
+/// x's type before it is compared.
 void batch_norm_pool_forward(Context& context, const PoolDesc& desc, const TensorView& x,
                              const TensorView& coefficients, const TensorView& y, const TensorView& index);
 
-/// batch_norm_backward_reduce for the gradient g that passes pool and ReLU: the sum of dy over the windows that an
-/// element won, in row-major order, not rounded. workspace: batch_norm_workspace_bytes(x).
+/// Does batch_norm_backward_reduce for the gradient g that passes pool and ReLU: g is the sum of dy over the windows
+/// that an element won, in row-major order, not rounded. workspace: batch_norm_workspace_bytes(x).
 void batch_norm_pool_backward_reduce(Context& context, const PoolDesc& desc, const TensorView& dy,
                                      const TensorView& index, const TensorView& x, const TensorView& coefficients,
                                      const TensorView& valid, GradMode mode, const TensorView& sums,
                                      const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
 
-/// batch_norm_backward_apply for the same g.
+/// Does batch_norm_backward_apply for the g of batch_norm_pool_backward_reduce.
 void batch_norm_pool_backward_apply(Context& context, const PoolDesc& desc, const TensorView& dy,
                                     const TensorView& index, const TensorView& x, const TensorView& coefficients,
                                     const TensorView& sums, const TensorView& stats, const TensorView& valid,

@@ -15,9 +15,9 @@ enum class Skip : std::int32_t {
 
 /// Scalars of clip_factor(), on the device.
 struct ClipScalars {
-  TensorView squared_norm;  ///< in, f64, one or more (n): their sum, in order, is the sum of the squares of all
-                            ///< gradients as stored, e.g. times a loss scale
-  TensorView loss_scale;    ///< in, of the type of factor: what the gradients were multiplied by; not given: 1
+  TensorView squared_norm;  ///< in, f64, (n) with n at least 1: the sum of its elements, in order, is the sum of the
+                            ///< squares of all gradients as stored, e.g. times a loss scale
+  TensorView loss_scale;    ///< in, of the type of factor: number by which the gradients were multiplied; not given: 1
   TensorView divisor;       ///< in, of the type of factor: sum of the weights of all samples; not given: 1
   TensorView factor;        ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
   TensorView skip;          ///< out, i32: ArenaUpdate::skip, a value of Skip
@@ -26,14 +26,14 @@ struct ClipScalars {
   TensorView norm;          ///< out, f64: sqrt(squared_norm) / (loss_scale * divisor), 0 for no_weight; optional
 };
 
-/// Decides an update on the device, so that the host does not wait for the norm of the gradients:
+/// Decides about an update on the device, so that the host does not wait for the norm of the gradients:
 ///   scale = loss_scale * divisor;  norm = sqrt(squared_norm) / scale
 ///   factor = min(1, max_norm / (norm + min(1e-6, norm / 1000))) / scale
-/// as torch.nn.utils.clip_grad_norm_ does, in f64; but there 1e-6 is added to small norms, too. With max_norm 0, factor
-/// = 1 / scale; squared_norm may then be missing: the divisor alone decides, and norm must not be given. A divisor that
-/// is 0, negative, NaN or infinite skips the update, whatever the norm is; otherwise a norm of NaN or infinity skips
-/// it. UsageError: max_norm is negative or not finite, or max_norm or norm is given without squared_norm. ShapeError:
-/// other views are not scalars, views share memory, or factor or skip is missing.
+/// as torch.nn.utils.clip_grad_norm_ does, in f64; but torch adds 1e-6 to small norms, too. With max_norm 0, factor = 1
+/// / scale; squared_norm may then be missing: the divisor alone decides, and norm must not be given. A divisor that is
+/// 0, negative, NaN or infinite skips the update, whatever the norm is; otherwise a norm of NaN or infinity skips it.
+/// UsageError: max_norm is negative or not finite, or max_norm or norm is given without squared_norm. ShapeError: views
+/// other than squared_norm are not scalars, views share memory, or factor or skip is missing.
 void clip_factor(Context& context, double max_norm, const ClipScalars& scalars);
 
 namespace backend {  // called after the checks of clip.cpp

@@ -110,7 +110,7 @@ void check_operands(const Context& context, const ConvPlan& plan, const TensorVi
   }
 }
 
-/// Checks what a plan that serves a norm takes for it, but for overlaps with other operands.
+/// Checks the operands that a plan takes for its norm, but for overlaps with other operands.
 void check_norm(const Context& context, const ConvPlan& plan, const ConvNormOperands& norm, const TensorView& out) {
   const ConvDesc& desc = plan.desc();
   const bool forward = plan.pass() == ConvPass::forward;
@@ -231,7 +231,7 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
     }
     if (choice.empty()) {
       ConvDesc bare = desc;
-      bare.norm = {};  // what serves a norm is no first guess
+      bare.norm = {};  // a plan that serves a norm is never the first guess
       auto made = first_planned(provider.choices(context, bare, pass, {}), refusal,
                                 [&](const std::string& one) { return provider.plan(context, desc, pass, one); });
       if (made != nullptr) {

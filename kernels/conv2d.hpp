@@ -17,24 +17,24 @@ namespace lockstep::ops {
 enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
-/// What a pass may do on its way for a batch norm beside the convolution (kernels/batch_norm.hpp), so that the norm
-/// need not read the tensor for it. Only some plans do: ConvPlan::serves_norm().
+/// The work that a pass may do in addition for the batch norm next to the convolution (kernels/batch_norm.hpp), so that
+/// the norm need not read the tensor for it. Only some plans do it: ConvPlan::serves_norm().
 ///   forward:        the norm reads y. Sums y - shift and (y - shift)^2 over all rows.
 ///   backward_data:  x is the norm's output after a ReLU. out = g = (dx [+ addend]) masked by the ReLU, and sums g and
 ///                   g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element that is not
 ///                   finite may become NaN instead of 0: cuDNN multiplies by the mask.
 struct ConvNorm {
   bool wanted = false;
-  bool addend = false;  ///< backward_data: there is another gradient, which is added before the mask
-  bool pair = false;    ///< backward_data: two norms get g, whose outputs were added: also sums g * xhat of the second
+  bool addend = false;  ///< backward_data: another gradient is added before the mask
+  bool pair = false;    ///< backward_data: two norms, whose outputs were added, get g: also sums g * xhat of the second
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
 /// A convolution (cross-correlation). Spatial arrays hold spatial_rank entries, outermost first.
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
-/// Sums run in accumulation_dtype(dtype): f32 beside 16-bit x, y and weights. The bias and the gradient of the weights
-/// are stored in that type too. A provider that does not support a desc throws UnsupportedError when planning.
+/// Sums run in accumulation_dtype(dtype): f32 for 16-bit x, y and weights. The bias and the gradient of the weights are
+/// stored in that type too. A provider that does not support a desc throws UnsupportedError when planning.
 struct ConvDesc {
   int spatial_rank = 2;
   DType dtype = DType::f32;
@@ -50,9 +50,9 @@ struct ConvDesc {
   std::int64_t groups = 1;
   PadMode pad_mode = PadMode::zero;
   bool bias = false;                         ///< forward adds a bias (K)
-  GradMode grad_mode = GradMode::overwrite;  ///< of the backward passes: replaces the output or adds to it
+  GradMode grad_mode = GradMode::overwrite;  ///< the backward passes replace the output or add to it
   bool tf32 = false;                         ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
-  ConvNorm norm{};                           ///< not of backward_weights, nor beside a bias or accumulate
+  ConvNorm norm{};                           ///< not for backward_weights, not with a bias, not with accumulate
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
@@ -65,19 +65,20 @@ struct ConvDesc {
 struct ConvCall {
   ConvDesc desc;
   ConvPass pass;
-  std::string choice{};  ///< of prepare_conv2d(): the only one that is wanted; empty: all that are listed
+  std::string choice{};  ///< for prepare_conv2d(): the only choice that is wanted; empty: all listed choices
 };
 
-/// What a plan that serves a norm reads and writes beside the tensors of conv2d(). C channels: those of y in forward,
-/// of x in backward_data. Contiguous and, but for mask, addend, x and x2, of accumulation_dtype(desc.dtype).
+/// The tensors that a plan that serves a norm reads and writes in addition to those of conv2d(). C channels: those of y
+/// in forward, of x in backward_data. Contiguous and, but for mask, addend, x and x2, of
+/// accumulation_dtype(desc.dtype).
 struct ConvNormOperands {
-  TensorView sums{};          ///< out: (2, C) as in ConvNorm; with pair (3, C), the last row that of the second norm
-  TensorView shift{};         ///< forward: (C), any numbers; near the means they keep the sums' bits
-  TensorView addend{};        ///< backward_data: shape of x, desc.dtype; as mask, x and coefficients
-  TensorView mask{};          ///< u8, relu_mask_bytes(x), as batch_norm_apply() writes it
-  TensorView x{};             ///< the norm's input: shape of x, desc.dtype
+  TensorView sums{};    ///< out: (2, C) as in ConvNorm; with pair (3, C), whose last row is g * xhat of the second norm
+  TensorView shift{};   ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
+  TensorView addend{};  ///< backward_data, as all members below: shape of x, desc.dtype
+  TensorView mask{};    ///< u8, relu_mask_bytes(x), as batch_norm_apply() writes it
+  TensorView x{};       ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), as batch_norm_coefficients() writes them
-  TensorView x2{};            ///< with pair: those of the second norm
+  TensorView x2{};            ///< with pair: x and coefficients of the second norm
   TensorView coefficients2{};
 };
 
@@ -94,14 +95,14 @@ class ConvPlan {
   [[nodiscard]] virtual bool deterministic() const = 0;
   /// Names provider and algorithm; plan_conv2d(.., choice) makes the same plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
-  /// What the library runs, where a choice leaves that to the library: "brgconv:avx512_core"; else the choice.
+  /// Names what the library runs, where a choice leaves that to the library: "brgconv:avx512_core"; else the choice.
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
-  /// Whether the plan does what desc().norm asks for; else it is the bare pass. False unless that is wanted.
+  /// True when the plan does the work of desc().norm; else it is the bare pass. False unless desc().norm is wanted.
   [[nodiscard]] virtual bool serves_norm() const { return false; }
-  /// The arguments are those of conv2d(), already checked.
+  /// Enqueues the pass. The arguments are those of conv2d(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
                    const TensorView& out, const TensorView& workspace) const = 0;
-  /// Likewise, for a plan that serves a norm.
+  /// Enqueues the pass of a plan that serves a norm. The arguments are those of conv2d_for_norm(), already checked.
   virtual void run_for_norm(Context& context, const TensorView& a, const TensorView& b, const TensorView& out,
                             const TensorView& workspace, const ConvNormOperands& norm) const;
 
@@ -114,28 +115,29 @@ class ConvPlan {
   ConvPass pass_;
 };
 
-/// Whether a pass may serve desc.norm on a GPU. cuDNN 9.19, asked for an H100, compiles such engines for 16-bit tensors
-/// with channels in multiples of 8, and in backward_data where the convolution has no stride.
+/// True when a pass may serve desc.norm on a GPU. cuDNN 9.19, asked for an H100, compiles such engines for 16-bit
+/// tensors with channels in multiples of 8, and in backward_data where the convolution has no stride.
 [[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
 
-/// precompiled: without the engines of cuDNN that are compiled when they are planned, among them all that serve a norm.
+/// The engines of cuDNN that are listed. precompiled: without those that are compiled when they are planned, among them
+/// all that serve a norm.
 enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list that its library failed at
+  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list at which its library fails
 };
 
-/// Choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference", ... The part
-/// before the colon names the provider; a provider's name alone means its first choice. Those that serve desc.norm,
-/// "cudnn:norm:.." and "cuda:norm", are the last of their provider: whether one is faster than the bare pass and the
-/// norm's own, only a measurement tells.
+/// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",
+/// ... The part before the colon names the provider; a provider's name alone means its first choice. The choices that
+/// serve desc.norm, "cudnn:norm:.." and "cuda:norm", are the last of their provider: only a measurement tells whether
+/// one is faster than the bare pass followed by the norm's own.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
-/// Makes ready what conv2d_choices() lists for these calls, and the plan of each choice (or of ConvCall::choice alone),
-/// on up to `threads` threads, which have ended when it returns. The context keeps the results for plan_conv2d(). Plans
-/// that were made ready before, that no ConvPlan holds and that these calls do not name, are dropped. plan_conv2d()
-/// refuses the choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a second to compile.
+/// Prepares what conv2d_choices() lists for these calls, and the plan of each choice (or of ConvCall::choice alone), on
+/// up to `threads` threads, which have ended when it returns. The context keeps the results for plan_conv2d(). Plans of
+/// earlier preparations are dropped, unless a ConvPlan holds them or these calls name them. plan_conv2d() refuses the
+/// choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a second to compile.
 void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads);
 /// Plans with the given choice, or with the first of conv2d_choices() when it is empty. UsageError for an unknown
 /// choice, UnsupportedError for one that does not support the pass, ShapeError for an invalid desc.
@@ -151,7 +153,8 @@ void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines e
 /// plan.workspace_bytes(), 64-byte aligned, not shared with work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
-/// The same for a plan that serves a norm; `norm` holds what desc.norm asks for. sums and out overlap no other tensor.
+/// Enqueues a planned pass that serves a norm; `norm` holds the tensors that desc.norm asks for. sums and out overlap
+/// no other tensor. Other arguments and rules are those of conv2d().
 void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
                      const TensorView& out, const TensorView& workspace, const ConvNormOperands& norm);
 

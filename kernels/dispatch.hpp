@@ -12,11 +12,11 @@
 
 namespace lockstep::ops {
 
-/// What an op does with the gradient in its output: replaces it, adds to it, or does not compute it.
+/// What an op does with the gradient in its output: it replaces the gradient, adds to it, or does not compute it.
 enum class GradMode : unsigned char { overwrite, accumulate, ignore };
 
-/// DTypeError unless ops on the view's device support its type: f32, f64 and bf16 on the host, f32, bf16 and f16 on a
-/// GPU.
+/// Throws DTypeError unless ops on the view's device support its type: f32, f64 and bf16 on the host, f32, bf16 and f16
+/// on a GPU.
 inline void require_compute_dtype(std::string_view op, std::string_view name, const TensorView& view) {
   const DType t = view.dtype;
   if (view.device.kind == DeviceKind::cpu) {
@@ -28,7 +28,7 @@ inline void require_compute_dtype(std::string_view op, std::string_view name, co
   }
 }
 
-/// The type of sums, statistics and parameters beside tensors of type t: f32 for the 16-bit types, else t.
+/// Returns the type of sums, statistics and parameters for tensors of type t: f32 for the 16-bit types, else t.
 [[nodiscard]] inline DType accumulation_dtype(DType t) {
   return t == DType::bf16 || t == DType::f16 ? DType::f32 : t;
 }
@@ -85,8 +85,8 @@ constexpr bool kCudaOverloads = true;
 }  // namespace detail
 
 /// Runs f on the context's stream with the concrete context: f(CpuContext&) or f(CudaContext&). f captures by value
-/// (views are values), because a worker stream runs it later. UnsupportedError(op, device) when the op has no overload
-/// for the device. In the .cpp files of ops:
+/// (views are values), because a worker stream runs it later. Throws UnsupportedError(op, device) when the op has no
+/// overload for the device. In the .cpp files of ops:
 ///
 ///   dispatch(ctx, "relu_forward", LOCKSTEP_BACKEND(relu_forward, x, y));
 template <class F>
@@ -108,7 +108,7 @@ void dispatch(Context& context, std::string_view op, F f) {
 }
 
 /// Returns f(const CpuContext&) or f(const CudaContext&) for the concrete context, called at once: for questions that
-/// enqueue no work, such as the size of a workspace. UnsupportedError as dispatch().
+/// enqueue no work, such as the size of a workspace. Throws UnsupportedError as dispatch() does.
 template <class F>
 auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result_t<F&, const CpuContext&> {
   if (context.device().kind == DeviceKind::cpu) {

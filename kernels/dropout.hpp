@@ -30,7 +30,7 @@ void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample
 
 namespace backend {  // called after the checks of dropout.cpp
 LOCKSTEP_BACKENDS(dropout);
-/// Random words below this threshold drop their element.
+/// Returns the threshold: random words below it drop their element.
 [[nodiscard]] std::uint32_t dropout_threshold(double rate);
 }  // namespace backend
 

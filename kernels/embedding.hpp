@@ -7,8 +7,8 @@
 
 namespace lockstep::ops {
 
-// The first layer of a transformer: a table row for each token, and one for its position in the sequence, learned as in
-// GPT (Radford et al., 2018, section 3.1).
+// The first layer of a transformer: a table row for each token, and a learned row for its position in the sequence, as
+// in GPT (Radford et al., 2018, section 3.1).
 //
 //   ids:        (..., T) i32, rank at least 1: M tokens in sequences of length T
 //   table:      (V, D), positions: (T, D), y, dy: (..., T, D); all of one type: f32, f64 or bf16 on the host, f32, bf16
@@ -22,14 +22,15 @@ namespace lockstep::ops {
 void embedding_forward(Context& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
                        const TensorView& valid, const TensorView& y, const TensorView& bad_ids);
 
-/// Bytes of workspace (u8, contiguous, aligned to 4) that embedding_backward needs for dtable; 0 on the host.
+/// Returns the bytes of workspace (u8, contiguous, aligned to 4) that embedding_backward needs for dtable; 0 on the
+/// host.
 [[nodiscard]] std::size_t embedding_backward_workspace_bytes(const Context& context, const TensorView& dtable);
 
 /// dtable (V, D) = or +=, for each id, the sum of the rows of dy at its tokens; tokens with an id outside [0, V) are
-/// skipped. dtable has the type of dy, f32 beside 16-bit types. Sums are in the type of dtable and start from its
-/// content (overwrite: 0), in the order of the tokens: deterministic, without atomic additions. Rows of ids that do not
-/// occur become 0 (overwrite) or stay as they are. mode ignore is a UsageError, 2^31 tokens or more are a ShapeError.
-/// The gradient of positions is reduce_rows of dy seen as (M / T, T * D).
+/// skipped. dtable has the type of dy, f32 for 16-bit types. Sums are in the type of dtable and start from its content
+/// (overwrite: 0), in the order of the tokens: deterministic, without atomic additions. Rows of ids that do not occur
+/// become 0 (overwrite) or stay as they are. mode ignore is a UsageError, 2^31 tokens or more are a ShapeError. The
+/// gradient of positions is reduce_rows of dy seen as (M / T, T * D).
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 

@@ -14,8 +14,8 @@ struct CopyPair {
   TensorView dst;
 };
 
-/// dst = src for each pair, all on the context's device, bit by bit. For many small tensors, where one launch each
-/// would cost more than moving the bytes: on a GPU one launch copies up to 80 pairs, whose addresses are a kernel
+/// dst = src for each pair, all on the context's device, bit by bit. It is for many small tensors, where one launch
+/// each would cost more than moving the bytes: on a GPU one launch copies up to 80 pairs, whose addresses are a kernel
 /// parameter. Pairs may have different types and shapes, may be empty, and may lie anywhere; 16-byte alignment on both
 /// sides makes a pair faster. The order of the pairs is not defined: no dst may share memory with another tensor of the
 /// call. On the host the list must live until the op has run. Deterministic, no workspace.
@@ -25,7 +25,7 @@ struct CopyPair {
 /// element size. DTypeError when types differ (strided_copy converts). Nothing is copied when a pair is refused.
 void grouped_copy(Context& context, std::span<const CopyPair> pairs);
 
-/// Checks one pair except for its devices: the ShapeErrors and the DTypeError above. `op` names the caller.
+/// Checks one pair except for its devices: the ShapeErrors and the DTypeError of grouped_copy(). `op` names the caller.
 void require_copy_pair(std::string_view op, const TensorView& src, const TensorView& dst);
 
 namespace backend {  // called after the checks of grouped_copy.cpp

@@ -1,4 +1,4 @@
-// In builds without nvJPEG: the reason, and nothing else.
+// JpegDecoder in builds without nvJPEG: its constructor throws the reason, and nothing else is implemented.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <lockstep/runtime/base/error.hpp>

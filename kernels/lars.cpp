@@ -8,7 +8,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Whether a segment has a row of squares.
+/// True when a segment has a row of squares.
 bool has_row(const ArenaSegment& segment) {
   return segment.trainable && segment.count > 0;
 }
@@ -55,7 +55,7 @@ void require_lars_options(std::string_view op, const LarsOptions& options) {
                       ", expected a number of at least 0");
 }
 
-// One ratio per segment, then two partial sums per chunk.
+// The workspace holds one ratio per segment, then two partial sums per chunk, f64 each.
 std::size_t lars_workspace_bytes(std::span<const ArenaSegment> segments) {
   std::int64_t numbers = static_cast<std::int64_t>(segments.size());
   for (const ArenaSegment& segment : segments) {

@@ -11,8 +11,8 @@ namespace lockstep::ops {
 //
 //   x, y, dy, dx:                 (..., C) contiguous, rank and C at least 1, M = numel / C rows; of one type: f32, f64
 //                                 or bf16 on the host, f32, bf16 or f16 on a GPU
-//   weight, bias, dweight, dbias: (C) contiguous, of x's type, f32 beside the 16-bit types
-//   mean, inv_std:                (M) likewise
+//   weight, bias, dweight, dbias: (C) contiguous, of x's type, f32 with the 16-bit types
+//   mean, inv_std:                (M) contiguous, of the type of weight
 //
 // Sums over a row and over rows have a fixed order: the bits do not depend on the number of threads. On a GPU they
 // depend on the shape, and on whether all tensors allow 16-byte accesses.
@@ -23,7 +23,8 @@ namespace lockstep::ops {
 void layer_norm_forward(Context& context, const TensorView& x, const TensorView& weight, const TensorView& bias,
                         double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std);
 
-/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) that layer_norm_backward needs for x on this device.
+/// Returns the bytes of workspace (u8, contiguous, aligned to 64 bytes) that layer_norm_backward needs for x on this
+/// device.
 [[nodiscard]] std::size_t layer_norm_workspace_bytes(const Context& context, const TensorView& x);
 
 /// With xhat = (x - mean) * inv_std and g = dy * weight:

@@ -6,8 +6,8 @@
 
 namespace lockstep::ops {
 
-/// The providers of convolutions and matrix products on devices of this kind, with their versions: "lockstep 0.1.0,
-/// onednn 3.1.1", sorted. Plan choices, and the times measured for them, hold for these versions.
+/// Returns the providers of convolutions and matrix products on devices of this kind, with their versions, sorted:
+/// "lockstep 0.1.0, onednn 3.1.1". Plan choices, and the times measured for them, hold for these versions.
 [[nodiscard]] std::string library_versions(DeviceKind kind);
 
 }  // namespace lockstep::ops

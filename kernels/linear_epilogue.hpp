@@ -12,7 +12,7 @@ namespace lockstep::ops {
 //
 //   x, residual, y, dy, dx: (..., N) contiguous, rank and N at least 1; one shape and type: f32, f64 or bf16 on the
 //                           host, f32, bf16 or f16 on a GPU, computed in f32 there
-//   bias, dbias:            (N) contiguous, of x's type, f32 beside the 16-bit types
+//   bias, dbias:            (N) contiguous, of x's type, f32 with the 16-bit types
 //
 // Sums have a fixed order: the bits do not depend on the number of threads. On a GPU the bits of dbias depend on the
 // shape, and on whether all tensors allow 16-byte accesses.
@@ -21,8 +21,8 @@ namespace lockstep::ops {
 void linear_epilogue_forward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                              const TensorView& residual, const TensorView& y);
 
-/// Bytes of workspace (u8, contiguous, aligned to 64 bytes) that linear_epilogue_backward needs for tensors like x on
-/// this device, unless its mode is ignore.
+/// Returns the bytes of workspace (u8, contiguous, aligned to 64 bytes) that linear_epilogue_backward needs for tensors
+/// like x on this device, unless its mode is ignore.
 [[nodiscard]] std::size_t linear_epilogue_workspace_bytes(const Context& context, const TensorView& x);
 
 /// x and bias are the inputs of forward:

@@ -28,8 +28,8 @@ struct MatmulDesc {
   bool transpose_b = false;
   bool bias = false;                             ///< not with accumulate
   Activation activation = Activation::identity;  ///< not with accumulate, unless identity
-  GradMode grad_mode = GradMode::overwrite;      ///< replace c or add to it
-  bool accumulator_output = false;               ///< c is of accumulation_dtype(dtype): f32 beside 16-bit a and b
+  GradMode grad_mode = GradMode::overwrite;      ///< the product replaces c or is added to it
+  bool accumulator_output = false;               ///< c is of accumulation_dtype(dtype): f32 for 16-bit a and b
   bool tf32 = false;  ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
   [[nodiscard]] std::int64_t products() const { return batch == 0 ? 1 : batch; }
   [[nodiscard]] DType c_dtype() const { return accumulator_output ? accumulation_dtype(dtype) : dtype; }
@@ -58,9 +58,9 @@ class MatmulPlan {
   /// True when every run gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual std::string choice() const = 0;  ///< plan_matmul(.., choice) makes the same plan again
-  /// What the library runs, where a choice leaves that to the library: "brg:avx512_core"; else the choice.
+  /// Names what the library runs, where a choice leaves that to the library: "brg:avx512_core"; else the choice.
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
-  /// The arguments are those of matmul(), already checked.
+  /// Enqueues the product. The arguments are those of matmul(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
                    const TensorView& c, const TensorView& workspace) const = 0;
 
@@ -72,7 +72,7 @@ class MatmulPlan {
   MatmulDesc desc_;
 };
 
-/// Choices that support this product on the context's device, best guess first: "onednn", "reference", ...
+/// Returns the choices that support this product on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
 /// True when the provider of the best guess for this product without activation can also do the activation, and keeps
 /// NaN. Otherwise a separate pass is better: a slower provider costs more, and a weight that became NaN should show.

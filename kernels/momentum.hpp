@@ -13,9 +13,9 @@ struct MomentumOptions {
 /// UsageError for a momentum outside [0, 1), and for nesterov without momentum; `op` names the caller.
 void require_momentum(std::string_view op, const MomentumOptions& options);
 
-namespace backend {  // in the files of sgd
-/// The common part of sgd and lars: g = ratio * (factor * grad + weight_decay * p), then as in sgd.hpp. ratios: null
-/// for sgd, where all are 1. For lars they are f64 on the device: one per segment on the host, one per trainable
+namespace backend {  // defined in the files of sgd
+/// The common part of sgd and lars: g = ratio * (factor * grad + weight_decay * p), then v and p as in sgd.hpp. ratios:
+/// null for sgd, where all are 1. For lars they are f64 on the device: one per segment on the host, one per trainable
 /// segment in the range on a GPU.
 void momentum_update(CpuContext&, const ArenaUpdate& update, const MomentumOptions& options, const TensorView& velocity,
                      const double* ratios);

@@ -6,7 +6,7 @@
 
 namespace lockstep::ops {
 
-// What Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks") needs beside matrix
+// The parts of Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks") that are no matrix
 // products; nn/optim/orthogonalizer.hpp puts the ops together. All are deterministic and take no workspace.
 
 struct MuonOptions {
@@ -17,17 +17,17 @@ struct MuonOptions {
 /// UsageError when an option is out of range; `op` names the caller.
 void require_muon_options(std::string_view op, const MuonOptions& options);
 
-/// The direction that is then orthogonalised, as torch.optim.Muon has it:
+/// Computes the direction that is then orthogonalised, as torch.optim.Muon does:
 ///   g = factor * grad;  v += (1 - momentum) * (g - v);  direction = nesterov ? g + momentum * (v - g) : v
-/// for the elements of trainable segments; others stay as they are. velocity, direction (n): of the type of the
-/// parameters. Parameters, learning rates and decay have no part in it, and `copy` is not given (UsageError). With skip
+/// for the elements of trainable segments; other elements stay as they are. velocity, direction (n): of the type of the
+/// parameters. Parameters, learning rates and decay are not used, and `copy` is not given (UsageError). With skip
 /// nothing changes. Otherwise the errors of ArenaUpdate, and UsageError for options out of range and missing views.
 void muon_direction(Context& context, const MuonOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                     const TensorView& direction);
 
-/// factors[i] = 1 / max(sqrt(squares[i]), epsilon): scaled by it, a matrix with this sum of squares has the Frobenius
-/// norm 1, or less where all of it is small. squares (n) f64; factors (n) f32, on the host also f64; contiguous, n may
-/// be 0. UsageError: epsilon is not above 0.
+/// factors[i] = 1 / max(sqrt(squares[i]), epsilon). A matrix with this sum of squares, scaled by its factor, has the
+/// Frobenius norm 1, or less where all of its elements are small. squares (n) f64; factors (n) f32, on the host also
+/// f64; contiguous, n may be 0. UsageError: epsilon is not above 0.
 void muon_factor(Context& context, double epsilon, const TensorView& squares, const TensorView& factors);
 
 /// The polynomial a I + b x + c y of a matrix x and y = x x. The coefficients are those of Jordan et al., with which

@@ -15,7 +15,8 @@ struct PoolDesc {
   std::array<std::int64_t, 2> pad_after{0, 0};
 };
 
-/// The shape of the pooled tensor of x (N, H, W, C). ShapeError when the window does not fit or lies in padding only.
+/// Returns the shape of the pooled tensor of x (N, H, W, C). ShapeError when the window does not fit or lies in padding
+/// only.
 [[nodiscard]] Shape pooled_shape(const PoolDesc& desc, const Shape& x);
 
 }  // namespace lockstep::ops

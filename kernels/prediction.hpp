@@ -4,15 +4,15 @@
 #include <cstdint>
 #include <limits>
 
-/// How the outputs of a classifier are judged, in accuracy, top-k, confusion and calibration, on host and GPU: outputs
-/// of which one is NaN or infinity have no softmax and are wrong, whatever the label. Else the label is right when its
-/// output is finite and fewer than k are ahead of it: larger ones, and equal ones of lower index. `at`: the output of a
-/// class.
+/// How the outputs of a classifier are judged, in accuracy, top-k, confusion and calibration, on host and GPU. Outputs
+/// of which one is NaN or infinite have no softmax and are wrong, whatever the label. Otherwise the label is right when
+/// its output is finite and fewer than k outputs are ahead of it: larger ones, and equal ones of lower index. `at(k)`:
+/// the output of class k.
 namespace lockstep::ops {
 
 template <class V>
 struct Prediction {
-  std::int64_t index = 0;  ///< of the largest output, the first of equals
+  std::int64_t index = 0;  ///< index of the largest output, the first of equals
   V largest{};
   bool defined = false;  ///< the outputs have a softmax; else index says nothing
 };
@@ -33,7 +33,8 @@ template <class At>
   return best;
 }
 
-/// How many classes are ahead of the label's; all of them, so that no k is enough, when the label cannot be right.
+/// Returns how many classes are ahead of the label's; all of them, so that no k is enough, when the label cannot be
+/// right.
 template <class At>
 [[nodiscard]] std::int64_t rank_of(std::int64_t classes, std::int64_t label, At at) {
   const auto own = at(label);
@@ -41,7 +42,7 @@ template <class At>
   std::int64_t ahead = 0;
   for (std::int64_t k = 0; k < classes; ++k) {
     const auto value = at(k);
-    defined = defined && value < std::numeric_limits<double>::infinity();  // NaN is not
+    defined = defined && value < std::numeric_limits<double>::infinity();  // false for NaN
     ahead += value > own || (value == own && k < label) ? 1 : 0;
   }
   return defined ? ahead : classes;

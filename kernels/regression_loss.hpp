@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-/// Of the difference d = prediction - target:
+/// The loss of a difference d = prediction - target:
 ///   mse    d^2
 ///   l1     |d|; its derivative at 0 is 0
 ///   huber  d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2) (Huber, 1964)
@@ -16,7 +16,7 @@ enum class RegressionLoss : unsigned char { mse, l1, huber };
 
 struct RegressionLossOptions {
   RegressionLoss kind = RegressionLoss::mse;
-  double delta = 1;  ///< of huber: positive and finite
+  double delta = 1;  ///< for huber: positive and finite
 };
 
 /// A loss between numbers, averaged over the F elements of a sample (MSELoss, L1Loss and HuberLoss of PyTorch when all
@@ -24,11 +24,11 @@ struct RegressionLossOptions {
 ///
 ///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32, f64 or bf16 on the host,
 ///                f32, bf16 or f16 on a GPU
-///   weights:     (N) or the shape of prediction, contiguous, of the type of prediction, f32 beside 16-bit types:
+///   weights:     (N) or the shape of prediction, contiguous, of the type of prediction, f32 with 16-bit types:
 ///                factors of the loss and the derivative of a sample or an element; not given: 1. An element of weight
 ///                0 is left out, even where prediction or target is NaN
 ///   valid:       i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
-///   scale:       scalar, of the type of prediction, f32 beside 16-bit types: 1 / (global number of valid samples);
+///   scale:       scalar, of the type of prediction, f32 with 16-bit types: 1 / (global number of valid samples);
 ///                not given: 1
 ///   dprediction: like prediction, or not given: derivative of the loss * weight / F * scale, 0 for samples that do
 ///                not count; may be prediction
@@ -38,7 +38,7 @@ struct RegressionLossOptions {
 ///                0
 ///
 /// A difference that is NaN gives a loss and a gradient that are NaN. Differences have the type of prediction, f32
-/// beside 16-bit types. Losses are f64 and summed in fixed chunks joined in order: the bits do not depend on the number
+/// with 16-bit types. Losses are f64 and summed in fixed chunks joined in order: the bits do not depend on the number
 /// of threads. UsageError for an unknown kind, and for a delta that is not positive and finite.
 void regression_loss(Context& context, const RegressionLossOptions& options, const TensorView& prediction,
                      const TensorView& target, const TensorView& weights, const TensorView& valid,
@@ -48,7 +48,7 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
 [[nodiscard]] std::size_t regression_loss_workspace_bytes(const Context& context, const TensorView& prediction);
 
 namespace backend {  // called after the checks of regression_loss.cpp
-/// f(std::integral_constant<RegressionLoss, kind>{}).
+/// Calls f(std::integral_constant<RegressionLoss, kind>{}).
 template <class F>
 decltype(auto) visit_kind(RegressionLoss kind, F&& f) {
   if (kind == RegressionLoss::mse) {

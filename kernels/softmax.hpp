@@ -19,9 +19,9 @@ enum class SoftmaxMask : std::uint8_t { none, causal };
 // f32 for 16-bit types).
 
 /// y = exp(v - max v) / sum of exp(v - max v) with v = scale * x, over the columns that the row sees; 0 in the others,
-/// whose x may be anything. v is infinite only where x is, however large the product. Where v is -inf beside finite
-/// numbers, y is 0. A row that sees a NaN, a v of +inf, or only -inf becomes NaN in all columns that it sees. y may be
-/// x.
+/// whose x may be anything. v is infinite only where x is, however large the product. Where v is -inf in a row with
+/// finite numbers, y is 0. A row that sees a NaN, a v of +inf, or only -inf becomes NaN in all columns that it sees. y
+/// may be x.
 void softmax_forward(Context& context, const TensorView& x, double scale, SoftmaxMask mask, const TensorView& y);
 
 /// dx = scale * y * (dy - sum over the row of dy * y). Where y is 0 (masked, or too small), dx is 0 and dy may be

@@ -14,11 +14,11 @@ namespace lockstep::ops {
 ///   logits:    (N, K), or (N, ..., K) with a prediction at each of P positions of a sample; contiguous; f32, f64
 ///              or bf16 on the host, f32, bf16 or f16 on a GPU
 ///   labels:    (N) or (N, ...) i32, contiguous: one per position
-///   weights:   (N) or the shape of labels, contiguous, of the type of logits, f32 beside 16-bit types: factors of the
+///   weights:   (N) or the shape of labels, contiguous, of the type of logits, f32 with 16-bit types: factors of the
 ///              loss and the gradient of a sample or a position; not given: 1. A position of weight 0 is left out,
 ///              whatever its label and its logits are
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
-///   scale:     scalar, of the type of logits, f32 beside 16-bit types: 1 / (global number of valid samples);
+///   scale:     scalar, of the type of logits, f32 with 16-bit types: 1 / (global number of valid samples);
 ///              not given: 1
 ///   dlogits:   like logits, or not given: (softmax - target) * weight * scale / P, 0 for samples that do not count;
 ///              may be logits
@@ -29,14 +29,14 @@ namespace lockstep::ops {
 ///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing when
 ///              that is 0
 ///
-/// Losses (f32 beside f32 and 16-bit logits on a GPU) are summed in f64 in a fixed order, on the host in the order of
+/// Losses (on a GPU f32, for f32 and 16-bit logits) are summed in f64 in a fixed order, on the host in the order of
 /// the samples. Deterministic. UsageError for a smoothing outside [0, 1).
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& weights, const TensorView& valid, const TensorView& scale,
                            double smoothing, const TensorView& dlogits, const TensorView& metrics,
                            const TensorView& workspace);
 
-/// 0 on the host.
+/// Returns the bytes of workspace for these logits; 0 on the host.
 [[nodiscard]] std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // called after the checks of softmax_cross_entropy.cpp

@@ -5,12 +5,12 @@
 
 namespace lockstep::ops {
 
-/// dst = src, elementwise, on one device: it does transpose, permute, slice, padding into a larger tensor and cast, on
-/// views with suitable strides (TensorView::permute, slice). One shape of rank up to 8; any strides, also negative
-/// ones, and 0 in src (broadcast); any of the eight element types on either side. Conversions are those of runtime's
-/// copy(): floating to integer truncates toward zero and stops at the range, NaN gives 0; integer to a smaller integer
-/// keeps the low bits; to a floating type rounds to nearest even (to bf16 and f16 by way of f32), NaN stays a NaN, of
-/// any bits. With one type on both sides all bits are kept.
+/// dst = src, elementwise, on one device: transpose, permute, slice, padding into a larger tensor and cast, by views
+/// with suitable strides (TensorView::permute, slice). One shape of rank up to 8; any strides, also negative ones, and
+/// 0 in src (broadcast); any of the eight element types on either side. Conversions are those of runtime's copy():
+/// floating to integer truncates toward zero and stops at the range, NaN gives 0; integer to a smaller integer keeps
+/// the low bits; to a floating type rounds to nearest even (to bf16 and f16 by way of f32), NaN stays a NaN, of any
+/// bits. With one type on both sides all bits are kept.
 ///
 /// ShapeError when the shapes differ, dst has stride 0 on an axis of more than one element, memory is missing, both
 /// views are contiguous and overlap, or an address is no multiple of the element size. No other views may overlap

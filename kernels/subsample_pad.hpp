@@ -14,7 +14,7 @@ namespace lockstep::ops {
 
 /// y[n, p, q, (K - C) / 2 + c] = x[n, p * stride, q * stride, c], 0 in the other channels.
 void subsample_pad_forward(Context& context, std::int64_t stride, const TensorView& x, const TensorView& y);
-/// dx = the gradient of the above; mode says whether it replaces dx or is added to it. dx is not dy.
+/// dx = the gradient of subsample_pad_forward; mode: it replaces dx or is added to it. dx is not dy.
 void subsample_pad_backward(Context& context, std::int64_t stride, const TensorView& dy, GradMode mode,
                             const TensorView& dx);
 

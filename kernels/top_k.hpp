@@ -11,7 +11,7 @@ namespace lockstep::ops {
 /// Krizhevsky et al. 2012.
 ///
 ///   logits:    (N, K) contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
-///   weights:   (N) contiguous, of the type of logits, f32 beside 16-bit types; not given: 1, a number of samples
+///   weights:   (N) contiguous, of the type of logits, f32 with 16-bit types; not given: 1, a number of samples
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   k:         1 .. K, else a UsageError
 ///   result:    f64 scalar
@@ -23,7 +23,7 @@ namespace lockstep::ops {
 void top_k_correct(Context& context, const TensorView& logits, const TensorView& labels, const TensorView& weights,
                    const TensorView& valid, int k, const TensorView& result, const TensorView& workspace);
 
-/// 0 on the host.
+/// Returns the bytes of workspace for these logits; 0 on the host.
 [[nodiscard]] std::size_t top_k_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // called after the checks of top_k.cpp

@@ -13,7 +13,7 @@ namespace lockstep::ops {
 ///   weights:   (N, ...) contiguous, rank at least 1, at least one weight a sample; f32, on the host also f64
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:     scalar of the type of weights; not given: 1
-///   mode:      of sum; ignore: sum is not given
+///   mode:      for sum; ignore: sum is not given
 ///   sum:       scalar of the type of weights: = or += scale * S, the product rounded once
 ///   total:     f64 scalar: += S; may be missing
 ///   workspace: u8, weight_sum_workspace_bytes(context, weights), aligned to 8; may be missing when that is 0

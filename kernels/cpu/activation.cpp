@@ -28,10 +28,10 @@ struct Format<double> {
   static constexpr int kMantissa = 52;
   static constexpr Bits kBias = 1023;
   static constexpr int kTerms = 13;           // r^kTerms / kTerms! is the last term: the next one is below 2^-56 r
-  static constexpr double kShift = 0x1.8p52;  // added to a number it leaves the next whole number in the low bits
-  static constexpr double kLn2High = 0x1.62e42feep-1;  // with few enough bits that n times it is exact
+  static constexpr double kShift = 0x1.8p52;  // added to a number, it leaves the nearest whole number in the low bits
+  static constexpr double kLn2High = 0x1.62e42feep-1;  // few bits, so that n * kLn2High is exact
   static constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
-  static constexpr double kTanhIsOne = 20;  // tanh of it rounds to 1
+  static constexpr double kTanhIsOne = 20;  // tanh(kTanhIsOne) rounds to 1
   static constexpr double kExpIsZero = -750;
 };
 
@@ -48,7 +48,7 @@ struct Format<float> {
   static constexpr float kExpIsZero = -110;
 };
 
-/// 1 / k! for k from 2 to kTerms, at k - 2.
+/// 1 / k! for k from 2 to kTerms, at index k - 2.
 template <class T>
 constexpr auto kFactors = [] {
   std::array<T, Format<T>::kTerms - 1> factors{};
@@ -61,7 +61,7 @@ constexpr auto kFactors = [] {
 }();
 
 template <class T>
-[[gnu::always_inline]] inline Lanes<T> sign_of(const Lanes<T>& x) {  // the bit alone
+[[gnu::always_inline]] inline Lanes<T> sign_of(const Lanes<T>& x) {  // zero with the sign bit of x
   using Bits = typename Format<T>::Bits;
   constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);
   return reinterpret_cast<Lanes<T>>(reinterpret_cast<Lanes<Bits>>(x) & kSign);
@@ -79,14 +79,14 @@ template <class T>
   return reinterpret_cast<Lanes<T>>(reinterpret_cast<Bits>(x) ^ reinterpret_cast<Bits>(sign_of<T>(x)));
 }
 
-/// 2^n. shifted: n + kShift; n is not below the exponents of normal numbers.
+/// Returns 2^n. shifted: n + kShift; n is not below the exponents of normal numbers.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> power_of_two(const Lanes<T>& shifted) {
   using F = Format<T>;
   return reinterpret_cast<Lanes<T>>((reinterpret_cast<Lanes<typename F::Bits>>(shifted) + F::kBias) << F::kMantissa);
 }
 
-/// x = n ln 2 + r; less: exp(r) - 1.
+/// The parts of x = n ln 2 + r; less: exp(r) - 1.
 template <class T>
 struct Split {
   Lanes<T> shifted;  // n + kShift
@@ -109,19 +109,19 @@ template <class T>
   return {shifted, n, multiply_add(r * r, sum, r)};
 }
 
-/// exp(x), x not above 0. Denormal results are rounded once more; NaN stays NaN.
+/// Returns exp(x), for x not above 0. Denormal results are rounded once more; NaN stays NaN.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> exp_of_negative(const Lanes<T>& x) {
   using F = Format<T>;
   const Split<T> s = split<T>(x < F::kExpIsZero ? all(F::kExpIsZero) : x);
-  // Two steps, as 2^n may not be a normal number.
+  // Multiplies in two steps, as 2^n may not be a normal number.
   const Lanes<T> half = multiply_add(s.n, all(T(0.5)), all(F::kShift));
   const Lanes<T> rest = s.n - (half - F::kShift) + F::kShift;
   return (T(1) + s.less) * power_of_two<T>(half) * power_of_two<T>(rest);
 }
 
-/// (exp(2x) - 1) / (exp(2x) + 1), with a numerator that is computed without cancellation: it keeps the digits of small
-/// x (denormals too), -0, and NaN.
+/// Returns tanh(x) = (exp(2x) - 1) / (exp(2x) + 1), with a numerator that is computed without cancellation: it keeps
+/// the digits of small x (denormals too), -0, and NaN.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> tanh_of(const Lanes<T>& x) {
   using F = Format<T>;
@@ -133,12 +133,12 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp of no positive number: nothing overflows
+[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp gets no positive number: no overflow
   const Lanes<T> e = exp_of_negative<T>(-absolute<T>(x));
   return (x < T(0) ? e : all(T(1))) / (T(1) + e);
 }
 
-// A function of the list: value(x) and slope(x) of a register of numbers, or of one number.
+// The functions of enum Activation: value(x) and slope(x) of a register of numbers (Gelu: of one number).
 
 struct GeluTanh {
   static constexpr double kCubic = 0.044715;
@@ -206,7 +206,7 @@ struct Relu {
   }
 };
 
-/// One number at a time: erfc keeps the digits of the tail.
+/// gelu, one number at a time: erfc keeps the digits of the tail.
 struct Gelu {
   template <class T>
   static T normal_distribution(T x) {
@@ -223,7 +223,8 @@ struct Gelu {
   }
 };
 
-/// to = f(from), both of `registers` full registers: the one loop for all numbers.
+/// to = f(from), both `registers` full registers: the only loop that applies f, so that all numbers get the same
+/// instructions.
 template <class T, class F>
 [[gnu::noinline]] void map_registers(F f, const T* from, std::int64_t registers, T* to) {
   for (std::int64_t i = 0; i < registers; ++i) {
@@ -231,7 +232,7 @@ template <class T, class F>
   }
 }
 
-/// As above for any count: the last register is padded with zeros.
+/// to = f(from) for any count: the last register is padded with zeros.
 template <class T, class F>
 void map(F f, const T* from, std::int64_t count, T* to) {
   constexpr std::int64_t kCount = lanes::kCount<T>;
@@ -293,7 +294,7 @@ void map_slopes(Activation kind, const T* from, std::int64_t count, T* to) {
   }
 }
 
-constexpr std::int64_t kPiece = 512;  // elements that are converted or multiplied at a time, on the stack
+constexpr std::int64_t kPiece = 512;  // elements on the stack that are converted or multiplied at a time
 
 }  // namespace
 

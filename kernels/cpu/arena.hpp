@@ -22,7 +22,7 @@ template <class T>
   return update.factor.given() ? *update.factor.as<T>() : T{1};
 }
 
-/// scaled[i] = factor * gradients[first + i], rounded to T, for any type of gradients; clipped by value.
+/// scaled[i] = factor * gradients[first + i], rounded to T, for any type of gradients, then clipped by value.
 template <class T>
 void scale_gradients(const ArenaUpdate& update, T factor, std::int64_t first, std::int64_t count, T* scaled) {
   const auto from = [&]<class G>(const G* gradients) {
@@ -60,11 +60,11 @@ void copy_parameters(const T* parameters, std::int64_t count, H* copy) {
 
 /// Calls rule(segment, learning_rate, first, count, parameters, gradients) for runs of elements, each inside one
 /// trainable segment. first: the run's position in the views; parameters, gradients: T* and const T* to the run,
-/// gradients times factor, clipped; learning_rate (double): with the segment's scale. Then writes the copy. Does
-/// nothing when the call skips.
+/// gradients times factor, clipped; learning_rate (double): multiplied by the segment's scale. Then writes the copy.
+/// Does nothing when the call skips.
 template <class T, class Rule>
 void update_arena(const CpuContext& context, const ArenaUpdate& update, Rule rule) {
-  constexpr std::int64_t kRun = 1024;  // of gradients that are converted or scaled, on the stack
+  constexpr std::int64_t kRun = 1024;  // gradients on the stack that are converted or scaled at a time
   if (skips(update)) {
     return;
   }

@@ -13,7 +13,7 @@ namespace {
 
 using placement::reflected;
 
-/// The value of each byte in each channel.
+/// The normalised value of each byte in each channel.
 template <class T>
 using Table = std::array<std::array<T, 256>, 3>;
 
@@ -31,7 +31,7 @@ Table<T> make_table(const AugmentDesc& desc) {
 
 struct Placement {
   std::int64_t row = 0;     ///< out row h shows row h + row of the image
-  std::int64_t column = 0;  ///< likewise, before the flip
+  std::int64_t column = 0;  ///< out column w shows column w + column, before the flip
   bool flip = false;
 };
 
@@ -54,8 +54,8 @@ Placement draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_
   return at;
 }
 
-/// image: (H, W, 3), out: (H, W, kChannels). One pass over out; pixels from outside the image are bytes of 0, or with
-/// kReflect of the image.
+/// Writes one sample in one pass over out. image: (H, W, 3), out: (H, W, kChannels). Pixels from outside the image are
+/// bytes of 0, with kReflect pixels of the image.
 template <int kChannels, bool kReflect, class T>
 void one_sample(const Table<T>& table, const Placement& at, std::int64_t height, std::int64_t width,
                 const std::uint8_t* image, T* out) {

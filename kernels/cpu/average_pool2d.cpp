@@ -40,7 +40,7 @@ void average_pool2d_forward(CpuContext& context, const PoolDesc& desc, AverageOv
   });
 }
 
-// Gathers like max_pool2d_backward.
+// Every element of dx gathers from the windows that cover it, as in max_pool2d_backward.
 void average_pool2d_backward(CpuContext& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx) {
   visit_element(dx.dtype, "average_pool2d_backward", [&]<class T>(std::type_identity<T>) {

@@ -11,7 +11,7 @@ namespace {
 
 using namespace batch_norm;
 
-/// Whether the sums of every channel can be used. sums: (2, C).
+/// True when the sums of every channel can be used. sums: (2, C); rows: their number.
 template <class T>
 bool sums_hold(const T* sums, std::int64_t channels, double rows) {
   for (std::int64_t c = 0; c < channels; ++c) {

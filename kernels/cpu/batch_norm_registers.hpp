@@ -7,11 +7,12 @@
 
 #include <lockstep/kernels/cpu/element.hpp>
 
-/// Sums of batch norm in registers: of kLanes channels, over a group of periods. Vectors are 32 bytes wide on every
-/// processor, so that a tensor is cut the same way everywhere; cpu/lanes.hpp is as wide as the processor.
+/// Sums of batch norm in registers: those of kLanes channels, over a group of periods. Vectors are 32 bytes wide on
+/// every processor, so that a tensor is cut the same way everywhere; those of cpu/lanes.hpp are as wide as the
+/// processor's.
 namespace lockstep::ops::batch_norm {
 
-/// About how many elements are summed in registers before the sums are added to those in memory.
+/// Approximate number of elements that are summed in registers before the sums are added to those in memory.
 inline constexpr std::int64_t kGroup = 2048;
 
 /// Channels whose sums are kept in registers together: 128 bytes.
@@ -19,7 +20,7 @@ template <class T>
 inline constexpr std::int64_t kLanes = 128 / sizeof(Value<T>);
 
 /// Calls f(offset, phase, periods) for groups of up to 64 of the whole periods in [0, count): f sums kLanes elements
-/// from `phase` of each period. Returns the beginning of the last, partial period.
+/// from `phase` of each period on. Returns the beginning of the last, partial period.
 template <class T, class F>
 std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
   const std::int64_t periods = count / period;
@@ -32,7 +33,7 @@ std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
   return periods * period;
 }
 
-/// Prefetches the elements after these kLanes in this row, which are read next: hardware does not predict that.
+/// Prefetches the elements after these kLanes in this row, which are read next: the hardware does not predict them.
 template <class T>
 void prefetch_next(const T* lanes) {
   __builtin_prefetch(lanes + kLanes<T>);
@@ -41,8 +42,8 @@ void prefetch_next(const T* lanes) {
   }
 }
 
-/// 32 bytes with elementwise + - * (an extension of gcc and clang). Arrays of this type stay in registers, arrays of T
-/// do not.
+/// A vector of 32 bytes with elementwise + - * (an extension of gcc and clang). Arrays of this type stay in registers,
+/// arrays of T do not.
 template <class V>
 struct VectorOf {
   using Type [[gnu::vector_size(32)]] = V;
@@ -72,6 +73,6 @@ void add_to(V* sums, const Vector<V>& values) {
   std::memcpy(sums, &v, sizeof v);
 }
 
-inline constexpr int kVectors = 4;  // in kLanes
+inline constexpr int kVectors = 4;  // vectors in kLanes elements
 
 }  // namespace lockstep::ops::batch_norm

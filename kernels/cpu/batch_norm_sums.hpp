@@ -9,8 +9,8 @@
 
 namespace lockstep::ops::batch_norm {
 
-/// The sums of all chunks, (2, C) doubles in each one's slot, added up in order: sums (2, C), and what `mode` makes of
-/// them in dweight and dbias (C).
+/// Adds up the sums of all chunks in order; each chunk's slot holds (2, C) doubles. Writes sums (2, C), and updates
+/// dweight and dbias (C) as `mode` says.
 template <class V>
 void join_sums(CpuContext& context, std::int64_t chunks, std::int64_t channels, const Slots& slots, GradMode mode,
                V* sums, V* dweight, V* dbias) {

@@ -11,21 +11,21 @@
 /// The bits do not depend on the number of threads.
 namespace lockstep::ops {
 
-/// Rows per chunk: depends on the shape only.
+/// Returns the rows per chunk, which depend on the shape only.
 [[nodiscard]] inline std::int64_t sum_chunk_rows(std::int64_t rows) {
   constexpr std::int64_t kChunkRows = 64;
   constexpr std::int64_t kMostChunks = 64;
   return std::max(kChunkRows, (rows + kMostChunks - 1) / kMostChunks);
 }
 
-/// Bytes of column_sums' workspace for `sums` sums per column.
+/// Returns the bytes of column_sums()' workspace for `sums` sums per column.
 [[nodiscard]] inline std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int sums) {
   const std::int64_t chunks = (rows + sum_chunk_rows(rows) - 1) / sum_chunk_rows(rows);
   return static_cast<std::size_t>(chunks * sums * columns) * sizeof(double);
 }
 
-/// sums[k][c] = or += the sum over rows; f(row, total) adds a row's values to double total[k * columns + c]. partial:
-/// (chunks, kSums, columns).
+/// sums[k][c] = or += the sum over the rows; f(row, total) adds a row's values to double total[k * columns + c].
+/// partial: (chunks, kSums, columns).
 template <class T, std::size_t kSums, class F>
 void column_sums(const CpuContext& context, std::int64_t rows, std::int64_t columns, bool add, double* partial,
                  const std::array<T*, kSums>& sums, F f) {

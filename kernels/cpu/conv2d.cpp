@@ -10,7 +10,7 @@
 
 // Plain loops for every ConvDesc, in an order that does not depend on the number of threads: the oracle of the other
 // providers, and the f64 basis of finite differences. Any spatial rank is handled as three axes; missing outer axes
-// have extent 1. Padding and stride are resolved once, into tables of coordinates.
+// have extent 1. Padding and stride are resolved when the plan is made, into tables of coordinates.
 
 namespace lockstep::ops::reference {
 namespace {
@@ -19,7 +19,7 @@ constexpr const char* kForNorm = "reference:norm";
 constexpr std::int64_t kBlock = 64;     // channels that are summed together in one local array
 constexpr std::int64_t kRows = 4;       // output channels whose weight gradients are summed together
 constexpr std::int64_t kOutside = -1;   // a tap that reads zero padding
-constexpr std::size_t kAlignment = 64;  // of the workspace
+constexpr std::size_t kAlignment = 64;  // alignment of the workspace in bytes
 constexpr std::int64_t kWork = 131072;  // multiply-adds or copies that justify another thread
 
 /// One spatial axis: the input coordinate that each output coordinate reads through each tap, and the inverse.
@@ -32,7 +32,7 @@ struct Axis {
   std::int64_t out = 1;
   std::int64_t taps = 1;
   std::vector<std::int64_t> source{0};    // (out, taps): input coordinate or kOutside
-  std::vector<Link> links{{0, 0}};        // grouped by input coordinate
+  std::vector<Link> links{{0, 0}};        // links (tap, out), grouped by input coordinate
   std::vector<std::int64_t> first{0, 1};  // (in + 1): links of input i are [first[i], first[i + 1])
 };
 
@@ -70,7 +70,7 @@ std::array<Axis, 3> make_axes(const ConvDesc& d) {
   return axes;
 }
 
-/// Extents under short names: C and K per group, the three axes, images.
+/// Extents under short names: c and k are channels of one group, n images.
 struct Geometry {
   explicit Geometry(const ConvDesc& d)
       : axes(make_axes(d)), n(d.batch), groups(d.groups), c(d.in_channels / d.groups), k(d.out_channels / d.groups) {}
@@ -202,7 +202,8 @@ void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, 
       });
 }
 
-/// The gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g; image by image, to keep sums short.
+/// Computes the gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g; image by image, to keep sums
+/// short.
 template <class T>
 void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, std::int64_t tap, std::int64_t k0,
                  std::int64_t rows, std::int64_t c0, std::int64_t count, Value<T> (&total)[kRows][kBlock]) {
@@ -266,7 +267,7 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
   });
 }
 
-/// What ConvNorm says, after the bare pass has written `out`: for each channel one loop over the rows, in double.
+/// Does the work of ConvNorm after the bare pass has written `out`: for each channel one loop over the rows, in double.
 template <class T>
 void serve_norm(const CpuContext& context, const TensorView& out, bool forward, const ConvNormOperands& norm) {
   const std::int64_t channels = out.shape.back();

@@ -6,9 +6,9 @@
 
 #include <lockstep/runtime/base/dtype.hpp>
 
-/// Elements in host loops: float, double or BFloat16 in memory; in registers, and in the sums, parameters and
-/// statistics that go with the tensor, a Value. BFloat16 has no arithmetic, so a loop that forgets to convert does not
-/// compile. Compilers vectorise both conversions (shifts, adds and a selection).
+/// Elements in host loops: float, double or BFloat16 in memory; a Value in registers, and in the sums, parameters and
+/// statistics that go with the tensor. BFloat16 has no arithmetic, so a loop without a conversion does not compile.
+/// Compilers vectorise both conversions (shifts, adds and a selection).
 namespace lockstep::ops {
 
 /// float for BFloat16, else T: the type of accumulation_dtype().
@@ -55,5 +55,5 @@ decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
 }  // namespace lockstep::ops
 
 namespace lockstep::ops::backend {
-using std::int64_t;  // the files of ops count in it
+using std::int64_t;  // the files of ops use it unqualified
 }  // namespace lockstep::ops::backend

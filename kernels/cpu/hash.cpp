@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little);
 constexpr std::int64_t kGrain = 16384;  // words that are worth a thread
 constexpr std::int64_t kWord = 8;
 
-/// The index-th number of SplitMix64 with this seed.
+/// Returns the index-th number of SplitMix64 with this seed.
 std::uint64_t split_mix(std::uint64_t seed, std::int64_t index) {
   std::uint64_t z = seed + (static_cast<std::uint64_t>(index) + 1) * 0x9E3779B97F4A7C15U;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
@@ -40,7 +40,7 @@ void hash_range(CpuContext& context, const TensorView& x, const TensorView& resu
     for (std::int64_t i = begin; i < end; ++i) {
       sum += split_mix(load_word(from + i * kWord, kWord), i);
     }
-    total.fetch_add(sum, std::memory_order_relaxed);  // the same total in any order
+    total.fetch_add(sum, std::memory_order_relaxed);  // the total does not depend on the order
   });
   const std::int64_t whole = bytes / kWord;
   if (const std::int64_t rest = bytes % kWord; rest > 0) {

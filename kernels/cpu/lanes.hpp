@@ -9,10 +9,10 @@
 #include <immintrin.h>
 #endif
 
-/// A processor register of numbers, for loops whose speed depends on it and that compilers do not vectorise by
-/// themselves. It uses the vector types of gcc and clang, so it works on every processor. Every lane does the same
-/// operations in the same order: a number's result does not depend on its lane. In a loop that pads its last register,
-/// instead of finishing with single numbers, the bits do not depend on the number of elements either.
+/// A vector register of numbers, for loops whose speed depends on it and that compilers do not vectorise by themselves.
+/// It uses the vector types of gcc and clang, so it works on every processor. Every lane does the same operations in
+/// the same order: a number's result does not depend on its lane. In a loop that pads its last register, instead of
+/// finishing with single numbers, the bits do not depend on the number of elements either.
 namespace lockstep::ops::lanes {
 
 #if defined(__AVX512F__)
@@ -54,11 +54,11 @@ template <class T>
 /// The same number in all lanes.
 template <class T>
 [[nodiscard, gnu::always_inline]] inline Lanes<T> all(T value) {
-  return value - Lanes<T>{};  // not +, which makes 0 of -0
+  return value - Lanes<T>{};  // not value + 0, which is 0 for -0
 }
 
-/// a * b + c, rounded once on processors that can. Written explicitly: in a chain of sums gcc uses a multiplication and
-/// an addition on some processors, whatever -ffp-contract says.
+/// Returns a * b + c, rounded once on processors with fused multiply-add. It is written explicitly: in a chain of sums
+/// gcc uses a multiplication and an addition on some processors, whatever -ffp-contract says.
 [[nodiscard, gnu::always_inline]] inline Lanes<float> multiply_add(const Lanes<float>& a, const Lanes<float>& b,
                                                                    const Lanes<float>& c) {
 #if defined(__AVX512F__)

@@ -10,7 +10,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-// All sums in double.
+// All sums are in double.
 
 constexpr int64_t kGrain = 16384;  // elements that are worth a thread
 
@@ -18,12 +18,12 @@ int64_t grain_of(int64_t channels) {
   return std::max(int64_t{1}, kGrain / channels);
 }
 
-/// dx of one row. dy may be dx.
+/// Computes dx of one row. dx may be dy.
 template <class T>
 void backward_row(const T* dy, const T* x, const Value<T>* weight, double mean, double inv_std, int64_t channels,
                   T* dx) {
-  double sum = 0;         // of g
-  double projection = 0;  // of g * xhat
+  double sum = 0;         // sum of g
+  double projection = 0;  // sum of g * xhat
   for (int64_t c = 0; c < channels; ++c) {
     const double g = static_cast<double>(value_of(dy[c])) * static_cast<double>(weight[c]);
     sum += g;
@@ -105,7 +105,7 @@ void layer_norm_backward(CpuContext& context, const TensorView& dy, const Tensor
       column_sums(context, rows, channels, mode == GradMode::accumulate, static_cast<double*>(workspace.data),
                   std::array{dweight.as<Value<T>>(), dbias.as<Value<T>>()}, take);
     }
-    if (dx.given()) {  // last, because it may take the place of dy
+    if (dx.given()) {  // dx is last, because it may take the place of dy
       T* pdx = dx.as<T>();
       parallel_ranges(context, rows, grain_of(channels), [=](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {

@@ -10,7 +10,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kPiece = 512;  // elements that are computed together, on the stack
+constexpr int64_t kPiece = 512;  // elements on the stack that are computed together
 
 int64_t rows_worth_a_thread(int64_t columns) {
   return std::max(int64_t{1}, activations::kGrain / columns);

@@ -10,7 +10,7 @@
 
 // Products in registers: a few rows of c, times one or two registers of columns, are summed at a time, over a piece of
 // k. A sum begins at 0, adds its products one by one in the order of k, each rounded once (lanes::multiply_add), and
-// then adds the bias or c. So its bits do not depend on m, n, or the number of threads. The oracle of the other
+// then adds the bias or c. So its bits do not depend on m, n, or the number of threads. This is the oracle of the other
 // providers.
 
 namespace lockstep::ops::reference {
@@ -20,8 +20,8 @@ using lanes::Lanes;
 using std::int64_t;
 
 constexpr int64_t kRows = 32;      // rows of c in a block, which one thread computes at a time
-constexpr int64_t kColumns = 64;   // likewise
-constexpr int64_t kDepth = 64;     // of k, in a piece
+constexpr int64_t kColumns = 64;   // columns of c in a block
+constexpr int64_t kDepth = 64;     // terms of a sum, along k, in a piece
 constexpr int64_t kWork = 131072;  // multiply-adds that justify another thread
 
 /// The operands of one product: element (i, l) of op(a) is a[i * a_row + l * a_column], element (l, j) of op(b) is b[l
@@ -34,15 +34,15 @@ struct Operands {
   int64_t b_row, b_column;
 };
 
-/// Packs a block of op(b), `columns` wide, into rows of `width` values. A narrower block repeats its last column. to:
-/// (depth, width).
+/// Packs a block of op(b) (depth, columns) into `to` (depth, width). A block narrower than `width` repeats its last
+/// column.
 template <class T>
 void pack(const T* b, int64_t b_row, int64_t b_column, int64_t depth, int64_t columns, int64_t width, Value<T>* to) {
   constexpr int64_t kCount = lanes::kCount<Value<T>>;
   for (int64_t j = 0; j < width; j += kCount) {
     int64_t l = 0;
     if constexpr (std::is_same_v<T, Value<T>>) {
-      for (; b_row == 1 && l + kCount <= depth; l += kCount) {  // squares of a turned b
+      for (; b_row == 1 && l + kCount <= depth; l += kCount) {  // squares of a transposed b
         Lanes<T> square[kCount];
 #pragma GCC unroll 16
         for (int64_t i = 0; i < kCount; ++i) {
@@ -102,11 +102,11 @@ template <int kHeight, int kWide, class T>
   }
 }
 
-/// The same for any number of rows.
+/// multiply_add() for any number of rows.
 template <int kWide, class T>
 void multiply_add_rows(const T* a, int64_t a_row, int64_t a_column, const Value<T>* b, int64_t b_row, int64_t depth,
                        int64_t rows, Value<T>* sums, int64_t stride) {
-  constexpr int kHeight = 8 / kWide;  // as many sums at a time as keep the processor busy
+  constexpr int kHeight = 8 / kWide;  // 8 sums at a time keep the processor busy
   int64_t i = 0;
   for (; i + kHeight <= rows; i += kHeight) {
     multiply_add<kHeight, kWide>(a + i * a_row, a_row, a_column, b, b_row, depth, sums + i * stride, stride);
@@ -120,7 +120,7 @@ void multiply_add_rows(const T* a, int64_t a_row, int64_t a_column, const Value<
 }
 
 /// sums = a block of op(a) op(b), at most kRows x kColumns, from row i and column j on. sums: (rows, stride); stride is
-/// columns rounded up to whole registers.
+/// `columns` rounded up to whole registers.
 template <class T>
 void multiply_block(const Operands<T>& from, int64_t i, int64_t j, int64_t rows, int64_t columns, int64_t depth,
                     Value<T>* sums, int64_t stride) {
@@ -158,7 +158,7 @@ void multiply_block(const Operands<T>& from, int64_t i, int64_t j, int64_t rows,
   }
 }
 
-/// a, b and c as the desc has them; bias: (n), or null.
+/// Computes c. a, b, c: with the shapes of the desc; bias: (n), or null.
 template <class T, class Out>
 void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const T* b, const Value<T>* bias, Out* c) {
   using V = Value<T>;
@@ -218,7 +218,7 @@ class Plan final : public MatmulPlan {
     visit_element(desc().dtype, "matmul", [&]<class T>(std::type_identity<T>) {
       const Value<T>* row = desc().bias ? bias.as<Value<T>>() : nullptr;
       visit_element(desc().c_dtype(), "matmul", [&]<class Out>(std::type_identity<Out>) {
-        if constexpr (std::is_same_v<Out, T> || std::is_same_v<Out, Value<T>>) {  // there are no others
+        if constexpr (std::is_same_v<Out, T> || std::is_same_v<Out, Value<T>>) {  // other pairs of types do not occur
           multiply(cpu, desc(), a.as<T>(), b.as<T>(), row, c.as<Out>());
         }
       });

@@ -9,7 +9,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The winners of one window. x points to channel 0 of the tile's block in pixel (0, 0); pixels are `channels` apart.
+/// Finds the winners of one window. x points to channel 0 of the tile's block in pixel (0, 0); pixels are `channels`
+/// elements apart.
 template <bool kIndex, class T>
 void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& tile, T* y, std::int32_t* index) {
   Value<T> best[kPoolBlock];

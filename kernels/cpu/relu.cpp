@@ -12,7 +12,7 @@ constexpr std::int64_t kGrain = 16384;  // elements that are worth a thread
 
 }  // namespace
 
-// `omp simd`: the output may be an input, element i depends on element i only.
+// Loops are marked `omp simd`: the output may be an input, element i depends on element i only.
 
 void relu_forward(CpuContext& context, const TensorView& x, const TensorView& y) {
   visit_element(x.dtype, "relu_forward", [&]<class T>(std::type_identity<T>) {

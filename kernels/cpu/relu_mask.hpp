@@ -11,7 +11,7 @@
 #include <immintrin.h>
 #endif
 
-/// The mask of a ReLU, one bit per element (batch_norm.hpp): made from the output, applied to gradients.
+/// The mask of a ReLU, one bit per element (batch_norm.hpp): it is made from the output and applied to gradients.
 namespace lockstep::ops::batch_norm {
 
 #if defined(__AVX2__)
@@ -24,7 +24,7 @@ namespace lockstep::ops::batch_norm {
 }
 #endif
 
-/// The bits of y > 0, eight elements per byte; the last byte is padded with zeros.
+/// Writes the bits of y > 0, eight elements per byte; the last byte is padded with zeros.
 template <class T>
 void pack_positive(const T* y, std::int64_t count, std::uint8_t* mask) {
   std::int64_t i = 0;
@@ -86,7 +86,7 @@ struct Gradient {
   const std::uint8_t* mask;
 
   [[nodiscard]] bool plain() const { return dy2 == nullptr && mask == nullptr; }
-  /// The gradient at the output of the affine step for [at, at + count), at a multiple of 8.
+  /// Writes the gradient g = (dy [+ dy2]) masked of elements [at, at + count) to `out`; at: a multiple of 8.
   void read(std::int64_t at, std::int64_t count, Value<T>* out) const {
     if (mask == nullptr) {
       if (dy2 == nullptr) {

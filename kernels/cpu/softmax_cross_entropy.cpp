@@ -14,22 +14,22 @@ namespace {
 constexpr std::int64_t kBlock = 256;           // positions whose losses are kept on the stack for the ordered sum
 constexpr std::int64_t kGrainElements = 8192;  // logits that are worth another thread
 
-/// What one position adds to the metrics.
+/// The numbers that one position adds to the metrics.
 struct PositionResult {
   double loss = 0;
   double correct = 0;
   double bad_labels = 0;
 };
 
-/// One row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max). d may be x or null. d holds
-/// the exponentials, unless that would round them; then they are computed twice.
+/// Computes loss and gradient of one row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max).
+/// d may be x or null. d holds the exponentials, unless that would round them; then they are computed twice.
 template <class T>
 PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, double weight,
                             Value<T> scale, T* d) {
   using V = Value<T>;
   const auto best = predict(classes, [x](std::int64_t k) { return value_of(x[k]); });
   const V largest = best.largest;
-  const auto at_label = static_cast<double>(value_of(x[label]) - largest);  // before d overwrites it
+  const auto at_label = static_cast<double>(value_of(x[label]) - largest);  // read before d overwrites x
   double total = 0;
   double shifts = 0;
   for (std::int64_t k = 0; k < classes; ++k) {
@@ -67,11 +67,11 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
   const std::int64_t samples = logits.shape[0];
   const std::int64_t classes = logits.shape.back();
   const std::int64_t rows = logits.numel() / classes;
-  const std::int64_t positions = rows == 0 ? 1 : rows / samples;  // of a sample
+  const std::int64_t positions = rows == 0 ? 1 : rows / samples;  // positions of a sample
   const T* x = logits.as<T>();                                    // (N * P, K)
   T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // (N * P, K)
   const std::int32_t* label = labels.as<std::int32_t>();
-  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one for `alike` positions
+  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one weight for `alike` positions
   const std::int64_t alike = weights.shape == labels.shape ? 1 : positions;
   const std::int64_t counting =
       positions * (valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples);

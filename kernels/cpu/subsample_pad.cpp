@@ -12,8 +12,8 @@ namespace {
 constexpr int64_t kGrain = 16384;  // elements that are worth a thread
 
 struct Geometry {
-  int64_t height, width, channels;              // of x and dx: (N, H, W, C)
-  int64_t out_height, out_width, out_channels;  // of y and dy: (N, P, Q, K)
+  int64_t height, width, channels;              // extents of x and dx: (N, H, W, C)
+  int64_t out_height, out_width, out_channels;  // extents of y and dy: (N, P, Q, K)
   int64_t first;                                // channel of y that holds channel 0 of x
 };
 

@@ -12,8 +12,8 @@
 #include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-/// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for what it does
-/// not implement or take, OutOfMemory, else Error. The text has the call and the status in words.
+/// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for calls that
+/// cuBLASLt does not implement or accept, OutOfMemory, else Error. The text has the call and the status in words.
 namespace lockstep::ops::cublaslt {
 
 /// The functions of libcublasLt that are used. The library (540 MB) is loaded when a product is first planned on a GPU,
@@ -44,7 +44,7 @@ struct Api {
 /// Throws unless status is CUBLAS_STATUS_SUCCESS; `call` is the name of the function.
 void check(const Api& api, cublasStatus_t status, const char* call);
 
-/// cuBLASLt's handle on a context's device. One per Context, made on first use.
+/// cuBLASLt's handle on a context's device. There is one per Context, made on first use.
 class Library {
  public:
   explicit Library(Device device);
@@ -52,14 +52,15 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
 
-  /// Why cuBLASLt cannot be used: it cannot be loaded, has another major version, or finds no driver (as on the tests'
-  /// stand-in for a GPU). Empty when it can be used.
+  /// Returns why cuBLASLt cannot be used: it cannot be loaded, has another major version, or finds no driver (as on the
+  /// tests' stand-in for a GPU). Empty when it can be used.
   [[nodiscard]] const std::string& unusable() const { return unusable_; }
-  /// UnsupportedError with that text when it cannot be used.
+  /// Throws UnsupportedError with the text of unusable() when cuBLASLt cannot be used.
   void require_usable() const;
   [[nodiscard]] const Api& api() const { return *api_; }
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_; }
-  /// What the heuristics recommended, by product: equal layers, evaluation and the tuner ask once.
+  /// The algorithms that the heuristics recommended, by product: equal layers, evaluation and the tuner ask the
+  /// heuristics once.
   [[nodiscard]] std::map<MatmulDesc, std::vector<Algorithm>>& recommended() { return recommended_; }
 
  private:

@@ -12,12 +12,12 @@ namespace {
 constexpr std::string_view kPrefix = "cublaslt:";
 constexpr std::string_view kDigits = "0123456789abcdef";
 
-/// A row-major matrix (one per product) as its transpose in column-major order.
+/// Returns a row-major matrix (one per product) as its transpose in column-major order.
 ColumnMajor turned(std::int64_t rows, std::int64_t columns) {
   return {columns, rows, columns, rows * columns};
 }
 
-/// The settings of an algorithm, in the order in which a choice names them.
+/// Calls f for the settings of an algorithm, in the order in which a choice names them.
 template <class A, class F>
 void for_each_setting(A& algorithm, F f) {
   f(algorithm.id);

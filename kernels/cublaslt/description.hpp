@@ -9,7 +9,7 @@
 #include <lockstep/kernels/matmul.hpp>
 
 /// The decisions of the cuBLASLt provider that do not need the library: matrices in cuBLASLt's terms, and the text of a
-/// choice. Pure functions, in every build.
+/// choice. The functions are pure and exist in every build.
 namespace lockstep::ops::cublaslt {
 
 /// A column-major matrix: element (i, j) of product p lies at p * stride + j * leading + i.
@@ -26,20 +26,22 @@ struct Description {
 };
 [[nodiscard]] Description describe(const MatmulDesc& desc);
 
-/// What the same pass does after the sums. cuBLASLt adds only a bias of the result's type: an f32 bias beside a 16-bit
-/// c is first rounded to c's type, in the workspace.
+/// The work of the pass after the sums. cuBLASLt adds only a bias of the result's type: an f32 bias for a 16-bit c is
+/// first rounded to c's type, in the workspace.
 struct Epilogue {
-  bool bias = false;         ///< added first
-  bool rounds_bias = false;  ///< c is a 16-bit type
+  bool bias = false;         ///< a bias is added, before the function
+  bool rounds_bias = false;  ///< the bias is rounded first, as c is of a 16-bit type
   enum class Function : unsigned char { none, relu, gelu } function = Function::none;
 
   bool operator==(const Epilogue&) const = default;
 };
-/// UnsupportedError for an activation that cuBLASLt lacks: it has relu, and its GELU is gelu_tanh.
+/// Returns the epilogue of a product. Throws UnsupportedError for an activation that cuBLASLt lacks: it has relu, and
+/// its GELU is gelu_tanh.
 [[nodiscard]] Epilogue epilogue_of(const MatmulDesc& desc);
 
 /// An algorithm of cuBLASLt with its settings (CUBLASLT_ALGO_CONFIG_*), from which the same algorithm can be made
-/// again; where they would make another one, with its own bytes (cublasLtMatmulAlgo_t), which the same version takes.
+/// again. Where the settings would make another algorithm, it also has its own bytes (cublasLtMatmulAlgo_t), which the
+/// same version of cuBLASLt accepts.
 struct Algorithm {
   std::int32_t id = 0;
   std::uint32_t tile = 0;
@@ -56,10 +58,10 @@ struct Algorithm {
   bool operator==(const Algorithm&) const = default;
 };
 
-/// "cublaslt:66-20-36-1-0-0-0-0-5": the settings in the order above, with ':' and 128 hexadecimal digits where there
-/// are bytes.
+/// Returns a text such as "cublaslt:66-20-36-1-0-0-0-0-5": the settings in the order of the members of Algorithm,
+/// followed by ':' and 128 hexadecimal digits where there are bytes.
 [[nodiscard]] std::string choice_text(const Algorithm& algorithm);
-/// Inverse of choice_text(); UsageError for any other text.
+/// Returns the algorithm of a text of choice_text(). Throws UsageError for any other text.
 [[nodiscard]] Algorithm parse_choice(std::string_view choice);
 
 }  // namespace lockstep::ops::cublaslt

@@ -16,9 +16,9 @@
 namespace lockstep::ops::cublaslt {
 namespace {
 
-constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // bytes: NVIDIA's advice for Hopper
-constexpr std::uint32_t kAlignment = 16;                           // bytes, of a, b, c and an f32 bias
-constexpr std::size_t kWorkspaceAlignment = 256;  // bytes: cuBLASLt needs 16 and expects what cudaMalloc gives
+constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // bytes: NVIDIA's recommendation for Hopper
+constexpr std::uint32_t kAlignment = 16;                           // bytes: the alignment of a, b, c and an f32 bias
+constexpr std::size_t kWorkspaceAlignment = 256;  // bytes: cuBLASLt needs 16 and expects the alignment of cudaMalloc
 constexpr std::size_t kContractAlignment = 64;    // the alignment that every workspace has
 constexpr int kMostChoices = 8;
 
@@ -45,7 +45,7 @@ cublasLtEpilogue_t epilogue(const Epilogue& e) {
   return e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// A desc in cuBLASLt's terms.
+/// A matrix product in cuBLASLt's terms: its operation and its layouts.
 class Problem {
  public:
   Problem(const Library& lib, const MatmulDesc& d)
@@ -69,14 +69,14 @@ class Problem {
     c_ = layout(out_, description.out, description.products);
   }
 
-  /// Changes the operation in host memory; nothing else of a problem changes.
+  /// Sets an attribute of the operation, in host memory; nothing else of a problem changes.
   template <class T>
   void set(cublasLtMatmulDescAttributes_t name, const T& value) const {
     check(api_, api_.desc_set(operation_.get(), name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
   }
 
-  /// Algorithms that prepare() takes, best guess first. Excluded: sums whose order depends on timing, and sums that
-  /// are kept in 16 bits on the way.
+  /// Returns algorithms that prepare() accepts, best guess first. Excluded are sums whose order depends on timing, and
+  /// sums whose intermediate results are kept in 16 bits.
   [[nodiscard]] std::vector<Algorithm> algorithms(const Library& lib) const {
     const auto preference = make<cublasLtMatmulPreference_t>(api_.preference_create, api_.preference_destroy);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
@@ -109,14 +109,15 @@ class Problem {
           all.push_back(algorithm);
         } catch (const OutOfMemory&) {
           throw;
-        } catch (const Error&) {  // a guess that is refused on a closer look, whatever the library calls it
+        } catch (const Error&) {  // the check refused this guess, with whatever status
         }
       }
     }
     return all;
   }
 
-  /// The algorithm ready to run, and its workspace. UnsupportedError when it does not support this product.
+  /// Returns the algorithm ready to run, and the bytes of its workspace. Throws UnsupportedError when it does not
+  /// support this product.
   [[nodiscard]] std::pair<cublasLtMatmulAlgo_t, std::size_t> prepare(const Library& lib,
                                                                      const Algorithm& wanted) const {
     cublasLtMatmulAlgo_t algo = made_of(lib, wanted);
@@ -165,7 +166,7 @@ class Problem {
     return made;
   }
 
-  /// Calls f(attribute, field) for the settings in use; the id is given when an algorithm is made.
+  /// Calls f(attribute, field) for all settings but the id, which is given when an algorithm is made.
   template <class F>
   static void for_each_setting(Algorithm& algorithm, F f) {
     f(CUBLASLT_ALGO_CONFIG_TILE_ID, algorithm.tile);
@@ -178,7 +179,7 @@ class Problem {
     f(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, algorithm.cluster_shape);
   }
 
-  /// Of its own bytes, else of its settings.
+  /// Makes an algorithm from its own bytes if it has them, else from its settings.
   [[nodiscard]] cublasLtMatmulAlgo_t made_of(const Library& lib, Algorithm wanted) const {
     cublasLtMatmulAlgo_t algo{};
     static_assert(sizeof algo.data == sizeof(Algorithm::Bytes));
@@ -229,7 +230,7 @@ class Plan final : public MatmulPlan {
     const std::size_t bytes = bias_bytes_ + used_bytes_;
     return bytes == 0 ? 0 : bytes + kWorkspaceAlignment - kContractAlignment;
   }
-  /// Partial sums are kept and then added in order; algorithms that join them otherwise are not requested.
+  /// True when partial sums are stored and then added in order; algorithms that join them otherwise are not requested.
   bool deterministic() const override {
     return algorithm_.split_k == 1 || algorithm_.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   }
@@ -263,15 +264,15 @@ class Plan final : public MatmulPlan {
   }
 
  private:
-  Library& library_;  // the context's
+  Library& library_;  // belongs to the context
   Problem problem_;
   Algorithm algorithm_;
   cublasLtMatmulAlgo_t prepared_{};
-  std::size_t used_bytes_ = 0;  // by the algorithm
-  std::size_t bias_bytes_ = 0;  // by the rounded bias, before the algorithm's
+  std::size_t used_bytes_ = 0;  // workspace of the algorithm
+  std::size_t bias_bytes_ = 0;  // workspace of the rounded bias, before that of the algorithm
 };
 
-/// Problem::algorithms(), asked once.
+/// Returns Problem::algorithms(); asks the library once per desc.
 const std::vector<Algorithm>& recommended(Library& lib, const MatmulDesc& desc) {
   auto found = lib.recommended().find(desc);
   if (found == lib.recommended().end()) {
@@ -291,10 +292,10 @@ std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
     for (const Algorithm& algorithm : recommended(lib, desc)) {
       all.push_back(choice_text(algorithm));
     }
-  } catch (const UnsupportedError&) {  // nothing for this type or this GPU
+  } catch (const UnsupportedError&) {  // no algorithm for this type or this GPU
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error&) {  // plan() says what went wrong, and the next provider's choice is taken
+  } catch (const Error&) {  // plan() reports the error, and the next provider's choice is taken
     all.emplace_back(kMatmul.name);
   }
   return all;
@@ -318,7 +319,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
     return std::make_unique<Plan>(context, desc, algorithm);
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error& error) {  // whatever the library calls it: another choice may do
+  } catch (const Error& error) {  // whatever the status was, another choice may work
     throw UnsupportedError(error.what());
   }
 }

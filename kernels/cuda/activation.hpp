@@ -63,7 +63,8 @@ struct Activated {
       const float t = tanhf(detail::kSqrtTwoOverPi * fmaf(detail::kCubic * square, x, x));
       const float sech2 = (1.0F - t) * (1.0F + t);
       const float inner_slope = detail::kSqrtTwoOverPi * fmaf(3.0F * detail::kCubic, square, 1.0F);
-      return 0.5F * (1.0F + t) + (sech2 == 0.0F ? 0.0F : 0.5F * x * sech2 * inner_slope);  // inner_slope overflows
+      // sech2 == 0: inner_slope may be infinite, and 0 * infinity is NaN.
+      return 0.5F * (1.0F + t) + (sech2 == 0.0F ? 0.0F : 0.5F * x * sech2 * inner_slope);
     } else if constexpr (kKind == Activation::silu) {
       const detail::Sigmas s = detail::sigmas(x);
       return s.at_x * fmaf(x, s.at_minus_x, 1.0F);
@@ -91,7 +92,7 @@ struct ChosenActivation {
   void visit(F&& f) const {
     static_cast<void>(((kind == kKinds && (f(Activated<kKinds>{}), true)) || ...));
   }
-  // In kernels, for code paths that do not justify one kernel per kind.
+  // In kernels: value and slope of the chosen function, for code paths that do not justify one kernel per kind.
   __device__ float value(float x) const {
     float result = x;
     static_cast<void>(((kind == kKinds && (result = Activated<kKinds>::value(x), true)) || ...));

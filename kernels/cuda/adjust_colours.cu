@@ -1,3 +1,11 @@
+// Changes of colours of images (N, H, W, 3) u8, in place, by changes (N, 8) f64. Three launches: clear the sums (N),
+// sum the greys of the images with a contrast, change the images. A block of 128 threads takes a tile of 2048 pixels of
+// one image and reads the image's list of changes into shared memory once; a thread takes a piece of 16 pixels, the
+// fewest that are whole 16-byte accesses (pixels.hpp), and changes four at a time, which keeps the registers few.
+// Bytes: 3 read and 3 written per pixel, with a contrast 3 more read. Memory bandwidth bounds images with few changes.
+// A change takes tens of f32 operations per pixel, a hue four divisions too, so a long list may make arithmetic the
+// bound.
+
 #include <lockstep/kernels/adjust_colours.hpp>
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/pixels.hpp>
@@ -6,16 +14,16 @@ namespace lockstep::ops::backend {
 namespace {
 
 using std::uint8_t;
-using Word = unsigned long long;  // the 64-bit type of atomicAdd
+using Word = unsigned long long;  // the type of CUDA's 64-bit atomicAdd
 
 constexpr int kBlock = 128;
 constexpr int kClearBlock = 256;
 constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // pixels of one image that a block takes at a time
 constexpr int kQuad = 4;                                        // pixels that a thread changes at a time
 constexpr int kChanges = static_cast<int>(kColourChanges);
-constexpr float kGreys = 1U << 30U;  // parts of a grey, images::kGreyParts
+constexpr float kGreys = 1U << 30U;  // parts in a grey of 1, as images::kGreyParts
 
-/// Values in [0, 1].
+/// A pixel, with values in [0, 1].
 struct Pixel {
   float r;
   float g;
@@ -24,16 +32,16 @@ struct Pixel {
 
 struct Change {
   ColourKind kind;
-  float part;   ///< the factor
+  float part;   ///< the factor of the change
   float rest;   ///< 1 - factor
-  float other;  ///< what brightness and contrast blend with
+  float other;  ///< the value that brightness and contrast blend pixels with
 };
 
-/// The changes of an image, without those that are none.
+/// The list of an image: its changes, less those of kind none.
 struct List {
   Change at[kChanges];
   int count;
-  int contrast;  ///< its place in the list; -1: none
+  int contrast;  ///< index of the contrast in the list; -1: the list has none
 };
 
 __device__ ColourKind kind_of(double number) {
@@ -41,7 +49,7 @@ __device__ ColourKind kind_of(double number) {
   return known ? static_cast<ColourKind>(static_cast<int>(number)) : ColourKind::none;
 }
 
-/// row: (kColourColumns)
+/// Reads the list of an image. row: (kColourColumns).
 __device__ void read_list(const double* row, List& list) {
   list.count = 0;
   list.contrast = -1;
@@ -59,7 +67,7 @@ __device__ void read_list(const double* row, List& list) {
 }
 
 // The arithmetic of kernels/images/colour.cpp, each operation rounded by itself. No compiler joins __fmul_rn() with an
-// addition behind it; sums and differences are written plainly. A comparison with a NaN is false, here and there.
+// addition after it; sums and differences are written plainly. A comparison with a NaN is false, here and there.
 
 __device__ float smaller(float a, float b) {
   return a < b ? a : b;
@@ -85,7 +93,7 @@ __device__ Pixel blended(const Change& change, const Pixel& pixel, float other) 
   return {blend(change, pixel.r, other), blend(change, pixel.g, other), blend(change, pixel.b, other)};
 }
 
-/// By `turn` of the circle: colour.cpp explains the steps.
+/// Returns the pixel with its hue turned by `turn` of the circle: colour.cpp explains the steps.
 __device__ Pixel turned(const Pixel& pixel, float turn) {
   const float most = larger(larger(pixel.r, pixel.g), pixel.b);
   const float range = most - smaller(smaller(pixel.r, pixel.g), pixel.b);
@@ -107,7 +115,7 @@ __device__ Pixel turned(const Pixel& pixel, float turn) {
           channel(larger(3.0F - sixths, sixths - 5.0F))};
 }
 
-/// The first `count` changes of a list. All threads of a block take the same way.
+/// Applies the first `count` changes of a list. All threads of a block take the same branches.
 template <int kPixels>
 __device__ void change(const List& list, int count, Pixel (&pixels)[kPixels]) {
 #pragma unroll 1
@@ -132,8 +140,8 @@ __device__ void change(const List& list, int count, Pixel (&pixels)[kPixels]) {
   }
 }
 
-/// byte / 255, rounded: a product with the rounded 1 / 255, and what is missing from it. For bytes it is the quotient's
-/// bits, and shorter (adjust_colours_test.cpp tries all).
+/// Returns byte / 255, rounded: the product with the rounded 1 / 255, corrected by the remainder. For all 256 bytes
+/// these are the bits of the quotient, in fewer instructions (adjust_colours_test.cpp tries all).
 __device__ float value_of(std::uint32_t byte) {
   constexpr float kPart = 1.0F / 255.0F;
   const auto whole = static_cast<float>(byte);
@@ -141,12 +149,12 @@ __device__ float value_of(std::uint32_t byte) {
   return fmaf(fmaf(-255.0F, near, whole), kPart, near);
 }
 
-/// The nearest byte.
+/// Returns the nearest byte of a value in [0, 1].
 __device__ std::uint32_t byte_of(float value) {
   return static_cast<std::uint32_t>(__fmul_rn(value, 255.0F) + 0.5F);
 }
 
-/// The first four pixels of a piece.
+/// Converts the first four pixels of a piece.
 __device__ void unpack(const gpu::Piece& piece, Pixel (&pixels)[kQuad]) {
 #pragma unroll
   for (int i = 0; i < kQuad; ++i) {
@@ -159,7 +167,7 @@ __device__ Word parts_of_grey(const Pixel& pixel) {
   return static_cast<Word>(static_cast<std::uint32_t>(__fmul_rn(grey(pixel), kGreys)));
 }
 
-/// sums: (samples). A thread an image.
+/// sums: (samples), set to 0. A thread takes an image.
 __global__ void __launch_bounds__(kClearBlock) clear_kernel(int64_t samples, Word* sums) {
   gpu::wait_for_earlier();
   for (int64_t n = static_cast<int64_t>(blockIdx.x) * kClearBlock + threadIdx.x; n < samples;
@@ -168,10 +176,10 @@ __global__ void __launch_bounds__(kClearBlock) clear_kernel(int64_t samples, Wor
   }
 }
 
-/// Adds the greys of images that have a contrast, with the changes before it, to `sums`. A block takes one tile of an
-/// image after the other, a thread one piece of 16 pixels of it; the single pixels at both ends of an image
-/// (cuda/pixels.hpp) belong to its first tile. Nothing is read of an image without a contrast. The blocks of an image
-/// join their sums by an atomic addition: for integers the order makes no difference.
+/// Adds the greys of each image that has a contrast to its sum, after the changes before the contrast. A block takes
+/// one tile of an image after the other, a thread one piece of 16 pixels of it; the single pixels at both ends of an
+/// image (pixels.hpp) belong to its first tile. An image without a contrast is not read. The blocks of an image join
+/// their sums by an atomic addition: for integers the order makes no difference.
 /// images: (samples, pixels, 3), changes: (samples, kColourColumns) with rows `stride` apart, sums: (samples), zeros.
 __global__ void __launch_bounds__(kBlock)
     greys_kernel(int64_t samples, int64_t pixels, int64_t tiles, const uint8_t* images, const double* changes,

@@ -5,24 +5,28 @@
 #include <lockstep/kernels/cuda/arena_table.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Optimizer updates over arena ranges: one launch for up to kMostArenaParts segments, 16 bytes per access. An update
-/// is a rule for one element; this file does the rest.
+/// Optimizer updates over ranges of arenas (n). One launch takes up to kMostArenaParts segments, whose table is a
+/// kernel parameter. A rule says how one element is updated; this file does the rest. A block of 256 threads takes
+/// chunks of 4096 elements, each inside one segment, so that it computes the segment's coefficients once per chunk; a
+/// thread takes 4 elements at a time, with a 16-bit tensor 8: 16 bytes of the narrowest tensor. Bound by memory
+/// bandwidth: each tensor is read and written once, with few operations per element (the files of the rules count
+/// bytes).
 namespace lockstep::gpu {
 
-/// Scalars in device memory; factor and skip may be null.
+/// Scalars in device memory, and the clip value; factor and skip may be null.
 struct ArenaScalars {
   const double* learning_rate;
   const float* factor;
   const std::int32_t* skip;
-  float limit;  ///< of gradients times factor; infinite: none
+  float limit;  ///< largest magnitude of gradient * factor; infinity: no limit
 };
 
-/// Brings x into [-limit, limit]; NaN stays, unlike with fminf.
+/// Returns x brought into [-limit, limit]; NaN stays NaN, unlike with fminf.
 __device__ inline float clipped(float x, float limit) {
   return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-/// The memory of an update, (n) each. With H float there is no copy; otherwise copy may be null.
+/// The tensors of an update, (n) each. With H float there is no copy; otherwise copy may be null.
 template <class G, class H, int kStates>
 struct ArenaMemory {
   float* parameters;
@@ -73,7 +77,8 @@ __device__ void update_elements(const typename Rule::Part& k, float factor, floa
   }
 }
 
-/// Values that the threads of a block share: the scalars, and those that a rule derives from them once (Rule::Shared).
+/// Values that the threads of a block share: the scalars, and the values that a rule derives from them once
+/// (Rule::Shared).
 template <class Shared>
 struct ArenaBlock {
   double learning_rate;
@@ -82,6 +87,7 @@ struct ArenaBlock {
   Shared rule;
 };
 
+/// Updates the elements of the parts of `table`. table.parts: the segments; scalars: see ArenaScalars; at: tensors (n).
 /// A block takes chunks of kArenaChunk elements, each inside one part. A thread reads whole pieces in 16-byte accesses.
 /// Pieces that reach beyond the part, and all pieces without `vectors`, are done element by element, with the same
 /// roundings. A Rule has
@@ -148,7 +154,7 @@ void update_arena_of(CudaContext& context, const ops::ArenaUpdate& update, const
   });
 }
 
-/// Enqueues the update of f32 parameters by `rule`; states are in the order in which the rule numbers them.
+/// Enqueues the update of f32 parameters by `rule`; `states` are in the order in which the rule numbers them.
 template <class Rule>
 void update_arena(CudaContext& context, const ops::ArenaUpdate& update, const Rule& rule,
                   const std::array<TensorView, Rule::kStates>& states) {

@@ -13,22 +13,23 @@ inline constexpr int kMostArenaParts = 64;
 struct ArenaPart {
   std::int64_t begin;
   std::int64_t end;
-  std::int64_t first_chunk;  ///< index of the part's first chunk in the table
+  std::int64_t first_chunk;  ///< index in the table of the part's first chunk
   double learning_rate_scale;
   double weight_decay;
   bool adapts;
 };
 
-/// Passed as a kernel parameter, so that the segments reach the GPU with the launch, without a copy or memory of their
-/// own.
+/// The parts of a launch. The table is a kernel parameter, so that it reaches the GPU with the launch, without a copy
+/// or memory of its own.
 struct ArenaTable {
   ArenaPart parts[kMostArenaParts];
   std::int64_t chunks;
-  std::int64_t chunks_before;  ///< in earlier tables
+  std::int64_t chunks_before;  ///< chunks of the call in earlier tables
   std::int64_t parts_before;
   int count;
 
-  /// The part of a chunk. Chunks ascend from call to call; `at` is 0 before the first.
+  /// Returns the part that holds a chunk. Chunks ascend from call to call; `at` is the number of the part found last, 0
+  /// before the first call.
   __device__ const ArenaPart& part_of(std::int64_t chunk, int& at) const {
     while (at + 1 < count && chunk >= parts[at + 1].first_chunk) {
       ++at;
@@ -38,8 +39,8 @@ struct ArenaTable {
 };
 static_assert(sizeof(ArenaTable) <= 3600, "kernel parameters of 4096 bytes in all are allowed everywhere");
 
-/// Calls f(table) for the parts of trainable segments in the range, as few times as possible. Chunks of a part begin at
-/// a multiple of `step` elements of the views, at or before the part.
+/// Calls f(table) for the parts of trainable segments in the range, as few times as possible. The chunks of a part
+/// begin at a multiple of `step` elements of the views, at or before the part's begin.
 template <class F>
 void for_each_table(const ops::ArenaUpdate& update, int step, F&& f) {
   const std::int64_t n = update.parameters.numel();

@@ -1,3 +1,16 @@
+// Batch norm of x (rows, C), a launch per step. batch_norm.md walks through the files, docs/cuda.md through the ideas.
+// Two kinds of kernels, both with blocks of 256 threads and 16-byte accesses where addresses and C allow them:
+//   sums:        a block takes a chunk of rows of a tile of channels. A thread keeps the same kCount channels (16 bytes
+//                of them, or 1) and takes every lanes-th row. Lanes are joined in shared memory; the block that
+//                finishes the last chunk of a tile joins its chunks. The shape alone fixes both orders. Chunks are
+//                taken from the last to the first: the kernel before has just written the tensor's end, which a cache
+//                may hold.
+//   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C: its 8
+//                channels stay the same, so coefficients stay in registers, and no byte of the mask has two writers.
+// Bound by memory bandwidth. Tensors of the size of x that a kernel reads + writes: stats 1 + 0; apply 1 + 1, or 2 + 1
+// with a residual; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual 1 write each; the
+// mask 1 bit per element. The other kernels move a few numbers a channel: their launch bounds them.
+
 #include <lockstep/kernels/batch_norm.hpp>
 
 #include <algorithm>
@@ -9,17 +22,6 @@
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/tickets.hpp>
 
-// docs/cuda.md explains these kernels step by step.
-//
-// x, dy, .. are (rows, C) here. There are two kinds of kernels:
-//   sums:        a block takes a chunk of rows of a tile of channels. A thread keeps the same kCount channels (16 bytes
-//                of them, or 1) and takes every lanes-th row. Lanes are joined in shared memory; the block that
-//                finishes the last chunk of a tile joins its chunks. The shape alone fixes both orders. Chunks are
-//                taken from the last to the first: the kernel before has just written the end of the tensor, which the
-//                cache may still hold.
-//   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C: its 8
-//                channels stay the same, so their coefficients stay in registers, and no byte has two writers.
-
 namespace lockstep::ops::backend {
 namespace {
 
@@ -27,8 +29,8 @@ using namespace batch_norm;
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
 
-/// x: (rows, C); means, squares: (chunks, C); tickets: zeros, before and after; stats: (2C + 1). Reads the valid rows
-/// of x once; writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
+/// x: (rows, C); valid: scalar or null; means, squares: (chunks, C); tickets: zeros, before and after; stats: (2C + 1).
+/// Reads the valid rows of x once; writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     stats_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -38,8 +40,8 @@ __global__ void __launch_bounds__(kBlock, 2)
                       [](int64_t, int, const Pack<T, kCount>&) {});
 }
 
-/// parts: (count, 2C + 1); stats: (2C + 1). In double and in the order of the parts. Reads every part once; a thread
-/// takes a channel.
+/// Merges the statistics of `count` parts in double, in the order of the parts. parts: (count, 2C + 1); stats: (2C +
+/// 1). A thread takes a channel and reads each part once.
 __global__ void __launch_bounds__(kBlock)
     merge_parts_kernel(int64_t count, int64_t channels, const float* parts, float* stats) {
   gpu::wait_for_earlier();
@@ -61,11 +63,12 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// dy, dy2: (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C): sum g and
-/// sum g * (x - mean), with kPair (3, chunks, C), where the last is that of `other`, a norm that gets the same g;
-/// tickets: zeros, before and after. Reads the valid rows of dy, dy2 and x once and one bit of the mask per element,
-/// and with kStore writes g, rounded, and 0 in padding rows; the sums are those of what is written. Writes and reads 4
-/// bytes per sum, chunk and channel.
+/// dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; norm, other: Summed; valid: scalar or null;
+/// masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C): sum g and sum g * (x - mean),
+/// with kPair (3, chunks, C), where the third sum is that of `other`, a norm that gets the same g; tickets: zeros,
+/// before and after. Reads the valid rows of dy, dy2 and x once and one bit of the mask per element. With kStore it
+/// writes g, rounded, and 0 in padding rows; the sums are those of the rounded g. Writes and reads 4 bytes per sum,
+/// chunk and channel.
 template <class T, bool kSecond, bool kMask, bool kStore, bool kPair, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask,
@@ -79,7 +82,8 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 // ---- coefficients --------------------------------------------------------------------------------------------------
 
-/// stats: (2C + 1). 40 bytes per channel.
+/// stats: (2C + 1); the shapes of `to` are those of Finalize. A thread takes a channel: it reads 16 bytes and writes
+/// 16, with running statistics 24 and 24.
 __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize to) {
   gpu::wait_for_earlier();
   for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
@@ -87,7 +91,8 @@ __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize t
   }
 }
 
-/// All (C); coefficients: (4, C).
+/// running_mean, running_var, weight, bias: (C); coefficients: (4, C). A thread takes a channel: it reads 16 bytes and
+/// writes 16.
 __global__ void finalize_inference_kernel(int64_t channels, const float* running_mean, const float* running_var,
                                           const float* weight, const float* bias, double epsilon, float* coefficients) {
   gpu::wait_for_earlier();
@@ -99,28 +104,29 @@ __global__ void finalize_inference_kernel(int64_t channels, const float* running
 
 // ---- elementwise passes --------------------------------------------------------------------------------------------
 
-constexpr int kResidentForward = 4;  // blocks of a multiprocessor: the registers of a thread decide
+constexpr int kResidentForward = 4;  // blocks per multiprocessor: the registers of a thread limit them
 constexpr int kResidentBackward = 3;
 constexpr int kResidentPair = 2;
 
-/// Pieces that a thread takes together: of 16-bit elements, which need half as many loads, two.
+/// Pieces that a thread loads before it uses the first: two of 16-bit elements, which need half as many loads, else
+/// one.
 template <class T>
 constexpr int kTogether = sizeof(T) == 2 ? 2 : 1;
 
-/// Pieces of 8 elements, distributed so that each thread's channels stay the same: threads are `stride` pieces apart, a
-/// multiple of C elements.
+/// Distribution of the pieces of 8 elements: threads are `stride` pieces apart, a multiple of C elements, so that each
+/// thread's channels stay the same.
 struct Pieces {
   int64_t channels;
   int64_t numel;
   int64_t count;   // pieces
-  int64_t stride;  // threads that work; the others have nothing to do
-  bool aligned;    // 16-byte accesses
+  int64_t stride;  // threads that take pieces; further threads of the last block take none
+  bool aligned;    // all tensors allow 16-byte accesses
 
   /// resident: blocks of the kernel that a multiprocessor holds.
   Pieces(int64_t channels_, int64_t numel_, int64_t count_, bool aligned_, int resident)
       : channels(channels_), numel(numel_), count(count_), aligned(aligned_) {
     const int64_t period = channels / std::gcd(channels, int64_t{kPiece});
-    // As many blocks as run at once, so that no last few run alone: kMostBlocks counts 8 a multiprocessor.
+    // As many blocks as run at once, so that no last few blocks run alone: kMostBlocks counts 8 per multiprocessor.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1});
     const int64_t threads = std::min(static_cast<int64_t>(gpu::blocks_for(count, kBlock)), most) * kBlock;
     stride = threads < period ? period : threads / period * period;
@@ -132,7 +138,7 @@ struct Pieces {
   }
 };
 
-/// The channels of a thread's pieces.
+/// The channels of the 8 elements of each of a thread's pieces.
 struct Channels {
   int64_t at[kPiece];
 
@@ -154,7 +160,7 @@ struct Channels {
   }
 };
 
-/// The first `count` elements of a piece, as they lie in memory, and zeros; kWhole: all 8, in 16-byte accesses.
+/// Loads the first `count` elements of a piece, unconverted, and zeros after them; kWhole: all 8, in 16-byte accesses.
 template <bool kWhole, class T>
 __device__ Pack<T, kPiece> load_piece(const T* from, int count) {
   if constexpr (kWhole) {
@@ -185,13 +191,13 @@ __device__ void store_piece(T* to, int count, const Pack<T, kPiece>& values) {
   }
 }
 
-/// How many elements of a piece lie before `end`: 0 to 8.
+/// Returns how many elements of the piece that begins at `begin` lie before `end`: 0 to 8.
 __device__ int elements_before(int64_t end, int64_t begin) {
   const int64_t left = end - begin;
   return static_cast<int>(left < 0 ? 0 : left < kPiece ? left : kPiece);
 }
 
-/// Calls f with whether the piece is whole as a std::bool_constant.
+/// Calls f with `whole` as a std::bool_constant.
 template <class F>
 __device__ void visit_piece(bool whole, F f) {
   if (whole) {
@@ -201,9 +207,9 @@ __device__ void visit_piece(bool whole, F f) {
   }
 }
 
-/// x, residual (or null), y: (rows, C); coefficients, with kNorm also those of the residual: (4, C); mask or null.
-/// Moves x, residual and y once, and one bit per element. The pieces after the last element are the mask's last bytes.
-/// y may be x or residual.
+/// x, residual (or null), y: (rows, C), y may be x or residual; coefficients, with kNorm also residual_coefficients:
+/// (4, C); mask: a bit per element, or null. Reads x and residual and writes y once, and writes one bit of the mask per
+/// element. The pieces after the last element are the mask's last bytes.
 template <class T, bool kResidual, bool kNorm>
 __global__ void __launch_bounds__(kBlock, kResidentForward)
     apply_kernel(Pieces pieces, const T* x, const float* coefficients, const T* residual,
@@ -222,7 +228,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
     scale2 = channels.of(residual_coefficients);
     shift2 = channels.of(residual_coefficients + pieces.channels);
   }
-  // kPieces pieces, a stride apart: what they need is on its way before the first of it is waited for.
+  // Takes kPieces pieces, a stride apart: the loads of all are issued before the first one is used.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw[kPieces];
@@ -267,7 +273,8 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
   }
 }
 
-/// What dx is computed with in a thread's channels, of the tensors that backward_apply_kernel takes.
+/// The numbers from which a thread computes dx in its channels. coefficients: (4, C); sums: (2, C); stats: (2C + 1);
+/// width: C.
 __device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, const float* coefficients,
                                     const float* sums, const float* stats) {
   return {channels.of(coefficients),
@@ -278,9 +285,9 @@ __device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, con
           stats[2 * width]};
 }
 
-/// dy, dy2 (or null), x, dx, dresidual (or null): (rows, C); mask or null; coefficients: (4, C); sums: (2, C); stats:
-/// (2C + 1). Reads dy, dy2, x and the mask, writes dx and dresidual, each once; padding rows are not read, except in
-/// the piece on the edge.
+/// dy, dy2 (or null), x, dx, dresidual (or null): (rows, C); mask: a bit per element, or null; coefficients: (4, C);
+/// sums: (2, C); stats: (2C + 1); valid: scalar or null. Reads dy, dy2, x and the mask, writes dx and dresidual, each
+/// once; padding rows are not read, except in the piece that the last valid row shares with padding.
 ///   dx = scale * g + (x - mean) * slope + offset
 template <class T, bool kSecond, bool kMask>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
@@ -295,7 +302,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   const Channels channels(thread, pieces.channels);
   const Slopes<kPiece> slopes = slopes_of(channels, pieces.channels, coefficients, sums, stats);
   const int64_t end = valid_rows(batch, valid) * pieces.channels;
-  // As in apply_kernel; at least one element of each piece counts.
+  // Takes pieces as apply_kernel does; at least one element of each piece counts.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw_g[kPieces];
@@ -362,7 +369,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// A norm whose gradient is computed.
+/// A norm whose dx is computed.
 template <class T>
 struct Given {
   const T* x;                 // (rows, C)
@@ -371,8 +378,9 @@ struct Given {
   T* dx;                      // (rows, C)
 };
 
-/// g: (rows, C), may be one dx; stats: (2C + 1). As backward_apply_kernel: reads g and both x, writes both dx, each
-/// once; padding rows are not read, except in the piece on the edge.
+/// g: (rows, C), may be one dx; first, second: Given; stats: (2C + 1); valid: scalar or null. Reads g and both x,
+/// writes both dx, each once; padding rows are not read, except in the piece that the last valid row shares with
+/// padding.
 template <class T>
 __global__ void __launch_bounds__(kBlock, kResidentPair)
     backward_apply_pair_kernel(Pieces pieces, Batch batch, const T* g, Given<T> first, Given<T> second,
@@ -444,7 +452,7 @@ Pieces pieces_of(const TensorView& x, const TensorView& mask, bool aligned, int 
   return {x.shape.back(), x.numel(), count, aligned, resident};
 }
 
-/// to: what becomes of the statistics, nothing without coefficients.
+/// Enqueues stats_kernel. to: for coefficients and running statistics; without to.coefficients only stats are written.
 void stats_of(CudaContext& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
               const TensorView& workspace, const Finalize& to) {
   gpu::visit_element(x.dtype, "batch_norm_stats", [&]<class T>(std::type_identity<T>) {
@@ -476,7 +484,7 @@ void apply(CudaContext& context, const TensorView& x, const TensorView& coeffici
   });
 }
 
-/// other: the second norm of a pair.
+/// Enqueues backward_sums_kernel. other: the second norm of a pair.
 template <bool kMask, bool kStore, bool kPair>
 void backward_sums(CudaContext& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                    const NormBackward& norm, const NormBackward& other, const TensorView& valid,
@@ -506,7 +514,7 @@ std::size_t batch_norm_workspace_bytes(const CudaContext& /*context*/, const Ten
   const Tiling wide = tiling_of(x, x.shape.back() % (16 / static_cast<int64_t>(size_of(x.dtype))) == 0
                                        ? 16 / static_cast<int>(size_of(x.dtype))
                                        : 1);
-  const Tiling narrow = tiling_of(x, 1);  // of tensors off a 16-byte boundary
+  const Tiling narrow = tiling_of(x, 1);  // the tiling of tensors off a 16-byte boundary
   const auto partials = static_cast<std::size_t>(std::max(wide.chunks, narrow.chunks) * x.shape.back());
   return partials * (sizeof(double) + sizeof(float));
 }

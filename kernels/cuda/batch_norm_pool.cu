@@ -1,3 +1,14 @@
+// Batch norm, ReLU and a 3 x 3 max pool at stride 2 in one pass: x (N, H, W, C) to y and index (N, P, Q, C), and back.
+// 256 threads a block. A thread keeps the same kCount channels (16 bytes of them, or 1), so that coefficients stay in
+// registers, and walks over pixels at a fixed distance, so that it divides once. It loads the elements of all windows
+// of a pixel (9 in forward, 4 in backward) before it uses the first one. Windows share elements; caches serve those
+// again. Backward gathers: a pixel of dx adds dy of the at most four windows that it won, so no two threads write one
+// element.
+// No shared memory, except for the sums of backward_sums_kernel, which has the tiling of batch_norm.cu.
+// Bound by memory bandwidth. Bytes for an element of s bytes: forward reads s per element of x and writes s + 1 per
+// element of y. backward_sums reads s per element of x and s + 1 per element of dy; backward_apply reads the same and
+// writes s per element of dx. The normalised image and its gradient are not stored.
+
 #include <lockstep/kernels/batch_norm_pool.hpp>
 
 #include <algorithm>
@@ -9,34 +20,31 @@
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/tickets.hpp>
 
-// A thread keeps the same kCount channels (16 bytes of them, or 1) and walks over pixels at a fixed distance. What it
-// needs of all windows of a pixel is on its way before the first of it is waited for. Elements that windows share come
-// from the caches: memory transfers x, dy and index once a kernel.
-
 namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
 
-constexpr int kResidentForward = 3;  // blocks of a multiprocessor: the registers of a thread decide
+constexpr int kResidentForward = 3;  // blocks per multiprocessor: the registers of a thread limit them
 constexpr int kResidentBackward = 2;
 
-/// An image's pixels: those of x or of y.
+/// The extents of an image in pixels.
 struct Extents {
   int height;
   int width;
 };
 
-/// Windows of 3 x 3 at stride 2.
+/// The geometry of a pool with 3 x 3 windows at stride 2.
 struct Stem {
   Extents x;
   Extents y;
-  int top;  // padding
+  int top;  // rows of padding above an image; `left`: columns of padding on its left
   int left;
   int64_t channels;
 };
 
-/// A thread's pixel of a tensor of images, and the way to its next one, which lies `rows` lines and `columns` further.
+/// A thread's pixel of a tensor of images, and the step to its next pixel, which lies `rows` lines and `columns`
+/// further.
 struct Walk {
   int64_t image;
   int row;
@@ -46,8 +54,8 @@ struct Walk {
       : image(pixel / e.width / e.height),
         row(static_cast<int>(pixel / e.width % e.height)),
         column(static_cast<int>(pixel % e.width)) {}
-  /// The pixel of this image of extents `e` at a place, or where that lies outside, at the nearest one inside, which is
-  /// loaded without a branch.
+  /// Returns the index of the pixel at (line, place) of this image, in a tensor of images of extents `e`. Outside of
+  /// the image it returns the nearest pixel inside, so that the load needs no branch.
   [[nodiscard]] __device__ int64_t of(const Extents& e, int line, int place) const {
     const int inside = line < 0 ? 0 : line < e.height ? line : e.height - 1;
     const int along = place < 0 ? 0 : place < e.width ? place : e.width - 1;
@@ -67,7 +75,7 @@ struct Walk {
   }
 };
 
-/// kCount bytes, in one access.
+/// The type of an access to kCount bytes.
 template <int kCount>
 using Bytes = std::conditional_t<kCount == 8, uint2, std::conditional_t<kCount == 4, unsigned, unsigned char>>;
 
@@ -86,7 +94,7 @@ __device__ void store_bytes(std::uint8_t* to, const Pack<std::uint8_t, kCount>& 
   *reinterpret_cast<Bytes<kCount>*>(to) = bits;
 }
 
-/// All kCount the same.
+/// kCount times the same value.
 template <class T, int kCount>
 __device__ Pack<T, kCount> all_of(T value) {
   Pack<T, kCount> result;
@@ -97,8 +105,8 @@ __device__ Pack<T, kCount> all_of(T value) {
   return result;
 }
 
-/// g of a pixel of x: the sum of dy over the windows that it won, in row-major order. At stride 2 these are at most two
-/// rows of two windows. dy, index: (N, P, Q, C), here from the thread's channels on.
+/// Returns g of a pixel of x: the sum of dy over the windows that the pixel won, in row-major order. At stride 2 these
+/// are at most two rows of two windows. dy, index: (N, P, Q, C), here from the thread's channels on.
 template <class T, int kCount>
 __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T* dy, const std::uint8_t* index) {
   const int row = at.row + stem.top;  // in the padded image; the last windows over it begin here or one before
@@ -129,18 +137,19 @@ __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T*
   return g;
 }
 
-/// How threads share the pixels of a tensor: thread i takes column i % columns of pixels i / columns, + stride, ..
+/// How threads share the pixels of a tensor: thread i takes column i % columns of the pixels i / columns, i / columns +
+/// stride, ...
 struct Share {
-  int64_t columns;  // pieces of kCount channels
+  int64_t columns;  // pieces of kCount channels of a pixel
   int64_t pixels;
-  int64_t stride;  // pixels
-  int rows;        // the stride in lines and columns of an image
+  int64_t stride;  // pixels from one of a thread to its next
+  int rows;        // the stride as lines of an image; `along`: and columns
   int along;
 
   /// resident: blocks of the kernel that a multiprocessor holds.
   Share(int64_t channels, int64_t pixels_, int width, int per_piece, int resident)
       : columns(channels / per_piece), pixels(pixels_) {
-    // As many blocks as run at once, so that no last few run alone: kMostBlocks counts 8 a multiprocessor.
+    // As many blocks as run at once, so that no last few blocks run alone: kMostBlocks counts 8 per multiprocessor.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1}) * kBlock;
     stride = std::clamp(most / columns, int64_t{1}, pixels);
     rows = static_cast<int>(stride / width);
@@ -204,9 +213,9 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
   }
 }
 
-/// dy, index: (N, P, Q, C); x: (N, H, W, C); coefficients: (4, C); partial: (2, chunks, C): sum g and sum g * (x -
-/// mean); tickets: zeros, before and after. lanes of `tiling`: `rows` lines and `along` pixels of x. Of the valid
-/// samples; writes and reads 8 bytes per chunk and channel.
+/// dy, index: (N, P, Q, C); x: (N, H, W, C); coefficients: (4, C); valid: scalar or null; partial: (2, chunks, C): sum
+/// g and sum g * (x - mean); tickets: zeros, before and after. tiling.lanes pixels of x are `rows` lines and `along`
+/// pixels. Takes the valid samples only; writes and reads 8 bytes per chunk and channel.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_sums_kernel(Stem stem, Tiling tiling, Batch batch, int rows, int along, const T* dy,
@@ -266,8 +275,8 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// dy, index: (N, P, Q, C); x, dx: (N, H, W, C); coefficients: (4, C); sums: (2, C); stats: (2C + 1). Padding is not
-/// read.
+/// dy, index: (N, P, Q, C); x, dx: (N, H, W, C); coefficients: (4, C); sums: (2, C); stats: (2C + 1); valid: scalar or
+/// null. Padding samples are not read; their dx is 0.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Stem stem, Share share, Batch batch, const T* dy, const std::uint8_t* index, const T* x,
@@ -308,7 +317,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// y: or dy.
+/// y: the pooled tensor, y or dy.
 Stem stem_of(const PoolDesc& desc, const TensorView& x, const TensorView& y) {
   const auto extents = [](const TensorView& images) {
     return Extents{static_cast<int>(images.shape[1]), static_cast<int>(images.shape[2])};

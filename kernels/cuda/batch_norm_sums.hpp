@@ -7,20 +7,21 @@
 #include <lockstep/kernels/detail/batch_norm_tiling.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 
-/// What the kernels of batch norm share that take sums over the rows of each channel, or use them: how rows are
-/// divided, how the sums of threads and chunks are joined, where they go, and dx.
+/// Device code of the batch norm kernels that sum over the rows of each channel, or use such sums: how rows are divided
+/// among blocks, how the sums of threads and chunks are joined, where the results go, and the formula of dx.
 namespace lockstep::ops::batch_norm {
 
 using gpu::Pack;
 using std::int64_t;
 
-/// The batch: rows are samples * per_sample.
+/// A batch of samples * per_sample rows.
 struct Batch {
   int64_t samples;
   int64_t per_sample;
 };
 
-/// Rows that count. A number of samples outside 0 .. N is replaced by the nearest one inside.
+/// Returns the number of rows that count, the first ones. A number of samples outside 0 .. N is replaced by the nearest
+/// one inside. valid: scalar or null; null: all rows count.
 __device__ inline int64_t valid_rows(const Batch& batch, const int64_t* valid) {
   if (valid == nullptr) {
     return batch.samples * batch.per_sample;
@@ -52,12 +53,12 @@ __device__ void add_to(Pack<float, kCount>& a, const Pack<float, kCount>& b) {
   }
 }
 
-/// Blocks of a launch that takes all items in a grid-stride loop.
+/// Number of blocks of a launch whose blocks take all items in a grid-stride loop.
 inline unsigned blocks_of(const Tiling& tiling) {
   return gpu::blocks_for(tiling.items(), 1);
 }
 
-/// A block's share of a sum: a chunk of a tile.
+/// An item of a sum: one chunk of rows of one tile of columns. Items are numbered from the last chunk to the first.
 struct Item {
   int64_t chunk;
   int64_t tile;
@@ -66,7 +67,7 @@ struct Item {
       : chunk(tiling.chunks - 1 - number / tiling.tiles), tile(number % tiling.tiles) {}
 };
 
-/// A thread's part of a sum, which it hands to another thread.
+/// kValues sums of one thread, which it hands to another thread of its block.
 template <class Real, int kValues>
 struct Part {
   Real at[kValues];
@@ -91,7 +92,7 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   const int lane = thread / tile;
   while (lanes > 1) {
     const int half = (lanes + 1) / 2;
-    if (lane >= half && lane < lanes) {  // once a thread, so that what others still read stays
+    if (lane >= half && lane < lanes) {  // at most once per thread: no thread overwrites a value that is still read
 #pragma unroll
       for (int k = 0; k < kValues; ++k) {
         parked[k][thread] = mine.at[k];
@@ -111,10 +112,10 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   __syncthreads();  // parked may be used again
 }
 
-/// Joins the chunks of a tile: as many lanes as the block has for each of its channels share the `live` chunks, each a
-/// run of neighbouring ones. Calls join_chunks(c, first, last, part) with a zero part in each of them, adds the parts
-/// up, and calls finish(c, part) in one. All threads of the block call it. In double: hundreds of chunks cost no
-/// precision.
+/// Joins the `live` chunks of a tile, in double, so that hundreds of chunks cost no precision. kBlock / width lanes
+/// share the chunks of a channel; each lane takes a run of neighbouring chunks. The lane calls join_chunks(c, first,
+/// last, part) with a zero part; the parts are added up, and one thread per channel calls finish(c, part). All threads
+/// of the block call it.
 template <int kValues, class JoinChunks, class Finish>
 __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
                            Finish finish) {
@@ -134,7 +135,7 @@ __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64
   }
 }
 
-/// What becomes of the sums: sums: (2, C); dweight, dbias: (C), null when they are not wanted.
+/// Destination of the sums. sums: (2, C); dweight, dbias: (C), null when they are not wanted.
 struct Gradients {
   float* sums;
   float* dweight;
@@ -142,7 +143,7 @@ struct Gradients {
   bool accumulate;
 };
 
-/// The sums of channel c, rounded.
+/// Writes the sums of channel c, rounded to float.
 __device__ inline void write_sums(const Gradients& to, double sum_g, double sum_product, int64_t channels, int64_t c) {
   const float sum = static_cast<float>(sum_g);
   const float product = static_cast<float>(sum_product);
@@ -163,7 +164,7 @@ struct Slopes {
   Values slope;
   Values offset;
 
-  /// sums: of g; products: of g * xhat; rows: how many these are.
+  /// sums: the sum of g; products: the sum of g * xhat; rows: the number of rows in both sums.
   __device__ Slopes(const Values& scale_, const Values& mean_, const Values& inv_std, const Values& sums,
                     const Values& products, float rows)
       : scale(scale_), mean(mean_), slope(inv_std), offset(sums) {
@@ -197,7 +198,7 @@ inline Tiling tiling_of(const TensorView& x, int per_column) {
   return {x.numel() / x.shape.back(), x.shape.back(), per_column};
 }
 
-/// f(flag as a std::bool_constant).
+/// Calls f with the flag as a std::bool_constant.
 template <class F>
 decltype(auto) visit_flag(bool flag, F&& f) {
   return flag ? f(std::true_type{}) : f(std::false_type{});

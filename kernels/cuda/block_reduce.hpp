@@ -6,7 +6,7 @@ namespace lockstep::gpu {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
-/// Sum over the warp, in every lane. All 32 lanes call it. The order is fixed: the same bits every time.
+/// Returns the sum over the warp, in every lane. All 32 lanes call it. The order is fixed: the same bits every time.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
@@ -16,13 +16,13 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-/// The larger one; a NaN wins.
+/// Returns the larger value; a NaN wins.
 template <class T>
 __device__ T larger(T a, T b) {
   return b > a || b != b ? b : a;
 }
 
-/// The largest of the warp, in every lane, like warp_sum(). A NaN wins.
+/// Returns the largest value of the warp, in every lane. All 32 lanes call it. A NaN wins.
 template <class T>
 __device__ T warp_max(T value) {
 #pragma unroll
@@ -32,8 +32,8 @@ __device__ T warp_max(T value) {
   return value;
 }
 
-/// The values of all warps of a block of kThreads threads, joined in order by join(a, b), in every thread. Has two
-/// barriers, so it may be called again at once.
+/// Joins the values of all warps of a block of kThreads threads, in order, by join(a, b), and returns the result in
+/// every thread. All threads call it. It has two barriers, so it may be called again at once.
 template <int kThreads, class T, class Join>
 __device__ T join_warps(T value, Join join) {
   constexpr int kWarps = kThreads / kWarp;
@@ -52,22 +52,22 @@ __device__ T join_warps(T value, Join join) {
   return total;
 }
 
-/// Sum over a block of kThreads threads (1-D, a multiple of the warp), in every thread. All threads call it. Has two
-/// barriers, so it may be called again at once. Fixed order.
+/// Returns the sum over a block of kThreads threads (1-D, a multiple of the warp), in every thread and in a fixed
+/// order. All threads call it. It has two barriers, so it may be called again at once.
 template <int kThreads, class T>
 __device__ T block_sum(T value) {
   return join_warps<kThreads>(warp_sum(value), [](T a, T b) { return a + b; });
 }
 
-/// The largest over a block, like block_sum(). A NaN wins.
+/// Returns the largest value of a block, in every thread; called as block_sum(). A NaN wins.
 template <int kThreads, class T>
 __device__ T block_max(T value) {
   return join_warps<kThreads>(warp_max(value), [](T a, T b) { return larger(a, b); });
 }
 
-/// value[j] = sum over threadIdx.y of the values of the threads with this threadIdx.x, in order; valid where
-/// threadIdx.y is 0. For blocks of (kWarp, kLanes) threads. All threads call it. Has two barriers, so it may be called
-/// again at once.
+/// value[j] = the sum over threadIdx.y of value[j] of the threads with this threadIdx.x, in order; valid where
+/// threadIdx.y is 0. It is for blocks of (kWarp, kLanes) threads; all threads call it. It has two barriers, so it may
+/// be called again at once.
 template <int kLanes, int kCount>
 __device__ void sum_lanes(float (&value)[kCount]) {
   LOCKSTEP_SHARED(float, partial, [kLanes][kCount][kWarp]);

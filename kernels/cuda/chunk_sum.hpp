@@ -6,16 +6,18 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Sums over long contiguous tensors: one number (f64) per chunk, then one block joins them. Chunks are fixed, and so
-/// is the order of the sum in a chunk, with and without 16-byte accesses.
+/// Sums over long contiguous tensors of (count) elements. A block of 256 threads sums one chunk of kChunk elements in
+/// f64 and writes one number; then one block joins these numbers in order. Two launches avoid atomic additions, whose
+/// order changes from run to run. Chunks are fixed, and so is the order of the sum in a chunk, with and without 16-byte
+/// accesses. Bound by memory bandwidth: each element is read once, and 8 bytes are written and read per chunk.
 namespace lockstep::gpu {
 
 inline constexpr int kSumBlock = 256;
 
-/// A thread's part of the sum of `term` over the kChunk elements from `begin` on that lie below `count`. The thread
-/// calls term(std::integral_constant<int, kCount>{}, first, sum) for pieces of kWidth elements (aligned as term's
-/// tensors and begin are), or of 1: at the end of the tensor, and everywhere without `vectors`. Term::kUnroll pieces
-/// are under way at a time.
+/// Returns a thread's part of the sum of `term` over the kChunk elements from `begin` on that lie below `count`. The
+/// thread calls term(std::integral_constant<int, kCount>{}, first, sum) for pieces of kWidth elements (aligned as
+/// term's tensors and begin are), or of 1: at the end of the tensor, and everywhere without `vectors`. The loads of
+/// Term::kUnroll pieces are issued together.
 template <std::int64_t kChunk, int kWidth, class Term>
 __device__ double thread_sum(const Term& term, std::int64_t begin, std::int64_t count, bool vectors) {
   constexpr int kPieces = static_cast<int>(kChunk) / (kSumBlock * kWidth);
@@ -35,7 +37,7 @@ __device__ double thread_sum(const Term& term, std::int64_t begin, std::int64_t 
   return sum;
 }
 
-/// The terms of a sum (kSquare false) or a sum of squares, in f64. x: (count).
+/// The terms of a sum (kSquare false) or of a sum of squares, in f64. x: (count).
 template <class T, bool kSquare>
 struct SumTerm {
   const T* x;
@@ -55,7 +57,8 @@ struct SumTerm {
   }
 };
 
-/// partial[chunk] = the sum of term over a chunk of kChunk elements, one block per chunk, after term.start().
+/// partial[chunk] = the sum of term over a chunk of kChunk elements, after term.start(). A block takes one chunk at a
+/// time. partial: (chunks).
 template <std::int64_t kChunk, int kWidth, bool kVectors, class Term>
 __global__ void __launch_bounds__(kSumBlock)
     chunk_sums_kernel(Term term, std::int64_t count, std::int64_t chunks, double* partial) {
@@ -69,8 +72,8 @@ __global__ void __launch_bounds__(kSumBlock)
   }
 }
 
-/// The sum of partial (chunks) in every thread of one block: each thread sums every kThreads-th number, then the
-/// threads are joined in order.
+/// Returns the sum of partial (chunks) in every thread of one block: each thread sums every kThreads-th number, then
+/// the threads are joined in order.
 template <int kThreads>
 __device__ double joined_sum(const double* partial, std::int64_t chunks) {
   double sum = 0;
@@ -80,7 +83,7 @@ __device__ double joined_sum(const double* partial, std::int64_t chunks) {
   return block_sum<kThreads>(sum);
 }
 
-/// result = or += the sum of partial / divisor. One block. partial: (chunks).
+/// result = or += the sum of partial / divisor. One block. partial: (chunks); result: scalar.
 template <int kThreads>
 __global__ void __launch_bounds__(kThreads)
     join_sums_kernel(const double* partial, std::int64_t chunks, double divisor, bool add, double* result) {
@@ -91,8 +94,7 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Enqueues the sums over the chunks of `count` elements of T. partial: one number per chunk. Returns the number of
-/// chunks.
+/// Enqueues the sums over the chunks of `count` elements of T, and returns the number of chunks. partial: (chunks).
 template <std::int64_t kChunk, class T, class Term>
 std::int64_t partial_sums(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial) {
   constexpr int kWidth = kPerVector<T>;
@@ -104,7 +106,7 @@ std::int64_t partial_sums(CudaContext& context, const Term& term, std::int64_t c
   return chunks;
 }
 
-/// Enqueues result = or += the sum over `count` elements of T / divisor. partial: one number per chunk.
+/// Enqueues result = or += the sum over `count` elements of T / divisor. partial: (chunks); result: scalar.
 template <std::int64_t kChunk, class T, class Term>
 void chunk_sum(CudaContext& context, const Term& term, std::int64_t count, bool aligned, double* partial,
                double divisor, bool add, double* result) {

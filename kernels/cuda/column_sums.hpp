@@ -5,15 +5,18 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Sums over rows of values that are computed row by row, in fixed chunks of rows that are joined in order: the
-/// gradients of parameters that a whole column shares.
+/// Sums over the rows of (rows, columns) of values that are computed row by row, such as gradients of parameters that a
+/// whole column shares. Rows are cut into fixed chunks whose sums are joined in order, without atomic additions. A
+/// block has 32 x 8 threads: 32 neighbouring pieces of columns, so that a warp reads neighbouring memory of one row,
+/// and 8 lanes that share the rows of the chunk. Shared memory joins the lanes. Bound by memory bandwidth: what f reads
+/// and writes of each element, and 4 bytes per sum, column and chunk that are written and read.
 namespace lockstep::gpu {
 
 inline constexpr int kSumLanes = 8;  // threads that share the rows of one column
 inline constexpr std::int64_t kSumChunkRows = 64;
 inline constexpr std::int64_t kMostSumChunks = 256;
 
-/// Rows that one block sums: depends on the shape only.
+/// Returns the number of rows that one block sums. It depends on the shape only.
 [[nodiscard]] inline std::int64_t sum_chunk_rows(std::int64_t rows) {
   const std::int64_t share = (rows + kMostSumChunks - 1) / kMostSumChunks;
   return share > kSumChunkRows ? share : kSumChunkRows;
@@ -23,15 +26,15 @@ inline constexpr std::int64_t kMostSumChunks = 256;
   return (rows + sum_chunk_rows(rows) - 1) / sum_chunk_rows(rows);
 }
 
-/// Bytes of column_sums' workspace for kSums sums per column.
+/// Returns the bytes of column_sums()' workspace for `sums` sums per column.
 [[nodiscard]] inline std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int sums) {
   return static_cast<std::size_t>(sum_chunks(rows) * sums * columns) * sizeof(float);
 }
 
 /// partial[chunk] = the sums over a chunk of rows. A block takes 32 pieces of kCount columns; lane k takes rows k, k +
 /// 8, ... of the chunk. f.at(column) is called once for a thread's piece and returns take(row, sums), which adds the
-/// row's values to float sums[kSums][kCount] and may write outputs of its own. Without partial nothing is summed.
-/// partial: (chunks, kSums, columns).
+/// row's values to float sums[kSums][kCount] and may write outputs of its own. partial: (chunks, kSums, columns), or
+/// null: then nothing is summed.
 template <class F, int kSums, int kCount>
 __global__ void column_sums_kernel(F f, std::int64_t rows, std::int64_t columns, std::int64_t rows_per_chunk,
                                    std::int64_t chunks, float* partial) {
@@ -72,7 +75,8 @@ struct ColumnSums {
   float* at[kSums];  ///< (columns) each
 };
 
-/// Joins the chunks: lane k takes chunks k, k + 8, ...
+/// Joins the chunks of each column: lane k takes chunks k, k + 8, ... A block takes 32 columns. partial: (chunks,
+/// kSums, columns); sums.at[k]: (columns).
 template <int kSums>
 __global__ void join_columns_kernel(std::int64_t columns, std::int64_t chunks, bool add, const float* partial,
                                     ColumnSums<kSums> sums) {
@@ -98,8 +102,8 @@ __global__ void join_columns_kernel(std::int64_t columns, std::int64_t chunks, b
   }
 }
 
-/// Enqueues f over (rows, columns) and, when there is a workspace, sums = or += its sums. With kCount > 1, columns is a
-/// multiple of kCount and the workspace is aligned to 16 bytes.
+/// Enqueues f over (rows, columns) and, when there is a workspace, sums = or += the sums of its values. With kCount >
+/// 1, columns is a multiple of kCount and the workspace is aligned to 16 bytes.
 template <int kSums, int kCount, class F>
 void column_sums(CudaContext& context, F f, std::int64_t rows, std::int64_t columns, bool add, float* workspace,
                  const ColumnSums<kSums>& sums) {

@@ -1,3 +1,15 @@
+// Each pass as one product whose operands are read in place (implicit GEMM), in plain f32 tiles without tensor cores:
+// the oracle of cuDNN, and the provider of builds without cuDNN. Each group is one product.
+//   pass               i               j             sum over l              a     b
+//   forward            output pixel    out channel   tap, in channel         x     weights
+//   backward_data      input pixel     in channel    tap, out channel        dy    weights
+//   backward_weights   out channel     tap, in ch.   output pixel            dy    x
+// Any spatial rank is handled as three axes, missing outer axes having extent 1. tile_product.hpp has the tiling: 256
+// threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of places
+// bound it. "cuda:norm" serves a norm in a second pass over the output (column_sums.hpp), which memory bandwidth
+// bounds: the oracle of cuDNN's engines that serve a norm in the same pass, and what the emulation runs in place of
+// these engines.
+
 #include <algorithm>
 #include <cstddef>
 #include <string>
@@ -6,19 +18,6 @@
 #include <lockstep/kernels/cuda/column_sums.hpp>
 #include <lockstep/kernels/cuda/tile_product.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
-
-// Each pass as one product whose operands are read in place (implicit GEMM), in plain f32 tiles without tensor cores:
-// the oracle of cuDNN, and the provider of builds without cuDNN. Each group is one product.
-//
-//   pass               i               j             sum over l              a     b
-//   forward            output pixel    out channel   tap, in channel         x     weights
-//   backward_data      input pixel     in channel    tap, out channel        dy    weights
-//   backward_weights   out channel     tap, in ch.   output pixel            dy    x
-//
-// Any spatial rank is handled as three axes, missing outer axes having extent 1.
-//
-// "cuda:norm" serves a norm in a second pass over the output: the oracle of cuDNN's engines that do it on their way,
-// and what the emulation runs in their place.
 
 namespace lockstep::ops::plain_cuda {
 namespace {
@@ -30,12 +29,12 @@ constexpr const char* kForNorm = "cuda:norm";
 struct Axis {
   int64_t in, out, taps;
   int64_t stride, dilation, before;
-  /// Circular padding: one input appears in `copies` places, whole rounds of `in` apart; the first is `rounds_before`
-  /// rounds before its own place. 1 and 0 with zero padding.
+  /// With circular padding one input appears in `copies` places, whole rounds of `in` apart; the first is
+  /// `rounds_before` rounds before its own place. With zero padding: 1 and 0.
   int64_t copies, rounds_before;
 };
 
-/// The shapes that all passes share. C and K are channels of one group.
+/// The shapes that all passes share; c, k: in and out channels of one group.
 struct Geometry {
   Axis axes[3];
   int64_t groups, c, k;
@@ -80,7 +79,8 @@ struct Point {
   int64_t at[3];
 };
 
-/// x as seen by taps of output pixels. A pixel is (image, coordinates of its first tap), a tap (its offset, channel).
+/// x, read through a tap of an output pixel. A pixel is (image, coordinates of its first tap), a tap (its offset,
+/// channel).
 template <class T>
 struct Window {
   Geometry g;
@@ -104,7 +104,7 @@ struct Window {
     p.image = x + index * g.in_pixels() * g.groups * g.c;
     return p;
   }
-  /// index: (tap, c)
+  /// index: of the pair (tap, c).
   __device__ Tap tap(int64_t group, int64_t index) const {
     Tap t;
     t.channel = group * g.c + index % g.c;
@@ -132,7 +132,8 @@ struct Window {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Forward: a line is an output pixel, a term a tap. The line includes the group's offset in x, so a term need not.
+/// Operand a of forward: a line is an output pixel, a term a tap. The line includes the group's offset in x, so a term
+/// need not.
 template <class T>
 struct PixelsOfX : Window<T> {
   using typename Window<T>::Pixel;
@@ -145,7 +146,7 @@ struct PixelsOfX : Window<T> {
   __device__ Tap term(int64_t index) const { return this->tap(0, index); }
 };
 
-/// backward_weights: a line is a tap, a term an output pixel.
+/// Operand b of backward_weights: a line is a tap, a term an output pixel.
 template <class T>
 struct TapsOfX : Window<T> {
   using typename Window<T>::Pixel;
@@ -155,7 +156,7 @@ struct TapsOfX : Window<T> {
   __device__ float load(const Tap& tap, const Pixel& pixel) const { return Window<T>::load(pixel, tap); }
 };
 
-/// weights of one group as (K, taps * C), the sum running along C.
+/// Operand b of forward: the weights of one group as (K, taps * C), with the sum along taps * C.
 template <class T>
 struct RowsOfWeights {
   Geometry g;
@@ -166,8 +167,8 @@ struct RowsOfWeights {
   __device__ bool along_sum() const { return true; }
 };
 
-/// backward_data: a line is an input pixel, a term is (copy, tap, k): the output pixel, if any, that reads this copy of
-/// the input through this tap.
+/// Operand a of backward_data: a line is an input pixel, a term is (copy, tap, k): the output pixel, if any, that reads
+/// this copy of the input through this tap.
 template <class T>
 struct PixelsOfDy {
   Geometry g;
@@ -178,7 +179,7 @@ struct PixelsOfDy {
     Point padded;  ///< the coordinate, counted from the beginning of the padding
   };
   struct Tap {
-    Point back;  ///< subtracted from the padded coordinate: the window's beginning
+    Point back;  ///< padded - back is the beginning of the window
     int64_t channel;
   };
 
@@ -219,7 +220,7 @@ struct PixelsOfDy {
   __device__ bool along_sum() const { return true; }
 };
 
-/// backward_data: a line is an input channel, a term (copy, tap, k).
+/// Operand b of backward_data: a line is an input channel, a term (copy, tap, k).
 template <class T>
 struct ColumnsOfWeights {
   Geometry g;
@@ -230,7 +231,7 @@ struct ColumnsOfWeights {
   __device__ bool along_sum() const { return false; }
 };
 
-/// backward_weights: a line is an output channel, a term an output pixel.
+/// Operand a of backward_weights: a line is an output channel, a term an output pixel.
 template <class T>
 struct ColumnsOfDy {
   Geometry g;
@@ -261,15 +262,15 @@ struct SumsOfY {
   __device__ Take at(int64_t column) const { return {y + column, channels, shift[column]}; }
 };
 
-/// One of the norms that get g: of its input x, (rows, channels), xhat. coefficients: (4, channels).
+/// A norm that gets g: its input x, (rows, channels), and its coefficients, (4, channels), from which xhat follows.
 template <class T>
 struct NormInput {
   const T* x;
   const float* coefficients;
 };
 
-/// For gpu::column_sums: g = (g [+ addend]) masked, in place, the sum of g, and that of g * xhat for each norm. g,
-/// addend: (rows, channels), mask: a bit for each element of g. addend may be null.
+/// For gpu::column_sums: g = (g [+ addend]) masked, in place, with the sum of g, and for each norm the sum of g * xhat.
+/// g, addend (or null): (rows, channels), mask: a bit for each element of g.
 template <class T, int kNorms>
 struct MaskedSums {
   int64_t channels;
@@ -290,7 +291,7 @@ struct MaskedSums {
         g = gpu::to_float(of.g[i]) + (of.addend != nullptr ? gpu::to_float(of.addend[i]) : 0.0F);
       }
       of.g[i] = gpu::from_float<T>(g);
-      g = gpu::to_float(of.g[i]);  // as the norm will read it
+      g = gpu::to_float(of.g[i]);  // g rounded to T, as the norm will read it
       sums[0][0] += g;
 #pragma unroll
       for (int k = 0; k < kNorms; ++k) {
@@ -356,7 +357,7 @@ class Plan : public ConvPlan {
         sizes_(sizes(desc, pass, geometry_)),
         serves_norm_(serves_norm) {}
 
-  /// The product's parts and then, in the same memory, those of the norm's sums.
+  /// Bytes of the product's partial sums or, later in the same memory, of the norm's, whichever are more.
   std::size_t workspace_bytes() const override {
     if (!serves_norm_) {
       return sizes_.workspace_bytes();

@@ -46,7 +46,7 @@ struct Pack {
 template <class T>
 using Vector = Pack<T, kPerVector<T>>;
 
-/// kCount sums, rounded to elements.
+/// Rounds kCount sums to elements.
 template <class T, int kCount>
 __device__ Pack<T, kCount> rounded(const float (&values)[kCount]) {
   Pack<T, kCount> result;
@@ -57,7 +57,7 @@ __device__ Pack<T, kCount> rounded(const float (&values)[kCount]) {
   return result;
 }
 
-/// One element, or as many 16-byte loads as kCount elements need; `from` is then 16-byte aligned.
+/// Loads kCount elements: one element, or in 16-byte accesses; `from` is then 16-byte aligned.
 template <int kCount, class T>
 __device__ Pack<T, kCount> load(const T* from) {
   Pack<T, kCount> value;
@@ -74,7 +74,7 @@ __device__ Pack<T, kCount> load(const T* from) {
   return value;
 }
 
-/// One element, or as many 16-byte stores as kCount elements need; `to` is then 16-byte aligned. nvcc may split a plain
+/// Stores kCount elements: one element, or in 16-byte accesses; `to` is then 16-byte aligned. nvcc may split a plain
 /// store that it can trace back to single elements; __stwb requests the 16-byte store by name.
 template <class T, int kCount>
 __device__ void store(T* to, const Pack<T, kCount>& value) {
@@ -91,19 +91,19 @@ __device__ void store(T* to, const Pack<T, kCount>& value) {
   }
 }
 
-/// One 16-byte load; from is 16-byte aligned.
+/// Loads 16 bytes; `from` is 16-byte aligned.
 template <class T>
 __device__ Vector<T> load_vector(const T* from) {
   return load<kPerVector<T>>(from);
 }
 
-/// One 16-byte store; to is 16-byte aligned.
+/// Stores 16 bytes; `to` is 16-byte aligned.
 template <class T>
 __device__ void store_vector(T* to, const Vector<T>& value) {
   store(to, value);
 }
 
-/// The memory of a view of the element type that visit_element() chose.
+/// Returns the memory of a view whose element type visit_element() has chosen.
 template <class T>
 [[nodiscard]] T* data(const TensorView& view) {
   return static_cast<T*>(view.data);
@@ -127,7 +127,7 @@ decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
 }
 
 /// Calls f(std::integral_constant<int, kCount>{}): kCount is kPerVector<T> when rows of `row` elements can be taken in
-/// 16-byte pieces, else 1. For tensors in which a piece must not cross the end of a row.
+/// 16-byte pieces, else 1. It is for tensors in which a piece must not cross the end of a row.
 template <class T, class F>
 void visit_pieces(bool aligned, std::int64_t row, F&& f) {
   if (aligned && row % kPerVector<T> == 0) {

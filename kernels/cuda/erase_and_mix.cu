@@ -1,3 +1,11 @@
+// images (N, P, H, W, 3) u8, P = 1 or 2, to out (N, H, W, 3) u8: rectangles are filled, and two images are mixed or
+// cut.
+// A block of 128 threads takes a tile of 2048 pixels of one sample; a thread takes a piece of 16 pixels, the fewest
+// that are whole 16-byte accesses (pixels.hpp), and mixes four at a time, which keeps the registers few. No shared
+// memory: all threads of a block read the same row of the tables.
+// Bound by memory bandwidth: per pixel 3 bytes are read of each image and 3 written, 6 bytes for P = 1 and 9 for P = 2.
+// In place an image without an erasure is not touched.
+
 #include <lockstep/kernels/cuda/pixels.hpp>
 #include <lockstep/kernels/erase_and_mix.hpp>
 
@@ -13,7 +21,7 @@ constexpr int kQuad = 4;                                        // pixels that a
 
 struct Sizes {
   int64_t samples;
-  int64_t pixels;  ///< of a picture
+  int64_t pixels;  ///< pixels of an image
   int height;
   int width;
 };
@@ -22,11 +30,11 @@ struct Fill {
   uint32_t channel[3];
 };
 
-/// The strides of tables.
+/// Strides of the tables of erasures and mixtures.
 struct Strides3 {
-  int64_t sample;   ///< erasures
-  int64_t picture;  ///< erasures
-  int64_t mixture;
+  int64_t sample;   ///< erasures, from sample to sample
+  int64_t picture;  ///< erasures, from image to image of a sample
+  int64_t mixture;  ///< mixtures, from sample to sample
 };
 
 struct Rectangle {
@@ -38,17 +46,17 @@ struct Rectangle {
   __device__ bool empty() const { return right <= left || bottom <= top; }
 };
 
-/// In [0, extent].
+/// Returns `at` without its fraction, brought into [0, extent]; NaN gives 0.
 __device__ int edge(double at, int extent) {
   return at > 0 ? (at < extent ? static_cast<int>(at) : extent) : 0;
 }
 
-/// row: left, top, right, bottom
+/// Returns the rectangle of a row of a table: left, top, right, bottom.
 __device__ Rectangle rectangle_of(const double* row, const Sizes& sizes) {
   return {edge(row[0], sizes.width), edge(row[1], sizes.height), edge(row[2], sizes.width), edge(row[3], sizes.height)};
 }
 
-/// What is left to do for a sample.
+/// What is to be done for a sample: its rows of the tables, checked and converted.
 struct Mixture {
   Rectangle erased[2];
   Rectangle shown;
@@ -57,7 +65,8 @@ struct Mixture {
   float rest;
 };
 
-/// erasure: (P, 4) with rows `stride` apart; row: of mixtures, with two pictures.
+/// Reads the rows of a sample. erasure: (P, 4) with rows `stride` apart; row: (6), of mixtures, read with two images
+/// only.
 template <bool kTwo>
 __device__ Mixture read_mixture(const Sizes& sizes, const double* erasure, int64_t stride, const double* row) {
   Mixture mixture{};
@@ -73,14 +82,14 @@ __device__ Mixture read_mixture(const Sizes& sizes, const double* erasure, int64
   return mixture;
 }
 
-/// Place of a pixel.
+/// Column x and row y of a pixel.
 struct Place {
   int x;
   int y;
   __device__ Place(int64_t pixel, int width)
       : x(static_cast<int>(static_cast<uint32_t>(pixel) % static_cast<uint32_t>(width))),
         y(static_cast<int>(static_cast<uint32_t>(pixel) / static_cast<uint32_t>(width))) {}
-  /// To the next pixel.
+  /// Moves to the next pixel.
   __device__ void step(int width) {
     ++x;
     if (x == width) {
@@ -90,7 +99,8 @@ struct Place {
   }
 };
 
-/// The pixel of the output: own, other: of pictures 0 and 1, three bytes each; `own` is overwritten.
+/// Computes a pixel of the output. own, other: the pixel in image 0 and in image 1, (3) bytes each; the result
+/// overwrites `own`.
 template <bool kTwo>
 __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place& at, uint32_t* own,
                           const uint32_t* other) {
@@ -103,7 +113,7 @@ __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place&
     own[c] = a;
     if constexpr (kTwo) {
       const uint32_t b = other_erased ? fill.channel[c] : other[c];
-      // No compiler joins __fmul_rn() with an addition behind it.
+      // No compiler joins __fmul_rn() with an addition after it.
       const float sum =
           __fmul_rn(mixture.share, static_cast<float>(a)) + __fmul_rn(mixture.rest, static_cast<float>(b));
       const auto mixed = static_cast<uint32_t>(sum + 0.5F);
@@ -112,7 +122,7 @@ __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place&
   }
 }
 
-/// A single pixel. first, second: pictures 0 and 1; of one picture twice the same.
+/// Computes a single pixel of out. first, second: images 0 and 1, (pixels, 3); with one image both are the same.
 template <bool kTwo>
 __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                            const uint8_t* second, uint8_t* out) {
@@ -132,8 +142,8 @@ __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, 
   }
 }
 
-/// A piece of 16 pixels, from number `pixel` on. first, second, out: all begin at the same distance from a 16-byte
-/// boundary.
+/// Computes a piece of 16 pixels of out, from pixel `pixel` on. first, second, out: (pixels, 3), all begin at the same
+/// distance from a 16-byte boundary.
 template <bool kTwo>
 __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                           const uint8_t* second, uint8_t* out) {
@@ -163,12 +173,12 @@ __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, i
   gpu::store_piece(out + pixel * 3, piece);
 }
 
-/// A block takes one tile of an image after the other, a thread one piece of 16 pixels of it, each picture in three
-/// 16-byte loads; the single pixels at both ends of an image (cuda/pixels.hpp) belong to its first tile. Where the
-/// pictures and the output do not begin at the same distance from a 16-byte boundary (an odd number of pixels), all
-/// pixels are single ones, neighbours in neighbouring lanes. In place an image without an erasure is left alone.
-/// images: (samples, P, pixels, 3), erasures: (samples, P, 4), mixtures: (samples, 6) or null,
-/// out: (samples, pixels, 3).
+/// A block takes one tile of an image after the other, a thread one piece of 16 pixels of it, each image in three
+/// 16-byte loads; the single pixels at both ends of an image (pixels.hpp) belong to its first tile. Where the images
+/// and the output do not begin at the same distance from a 16-byte boundary (an odd number of pixels), all pixels are
+/// single ones, neighbours in neighbouring lanes. In place an image without an erasure is left alone.
+/// images: (samples, P, pixels, 3), erasures: (samples, P, 4), mixtures: (samples, 6) or null, out: (samples, pixels,
+/// 3).
 template <bool kTwo>
 __global__ void __launch_bounds__(kBlock)
     mix_kernel(Sizes sizes, Fill fill, Strides3 strides, int64_t tiles, const uint8_t* images, const double* erasures,

@@ -19,8 +19,8 @@ namespace detail {
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-/// Blocks of the emulated GPU. 24 KB of a block's shared memory are left to its static variables; the emulator
-/// complains about a kernel that has more.
+/// Number of blocks that run at once on the emulated GPU. 24 KB of a block's shared memory are left to its static
+/// variables; the emulator reports a kernel that has more.
 template <class... Parameters>
 std::int64_t resident_blocks(void (*)(Parameters...), int, std::size_t dynamic_bytes, Device) {
   return dynamic_bytes <= emulation::kMostShared - 24 * 1024 ? kMostBlocks : 0;
@@ -52,10 +52,10 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
   if (most_dynamic < 0 || dynamic_bytes > static_cast<std::size_t>(most_dynamic)) {
     return 0;
   }
-  // All that there is, always: a launch may be captured long before it runs.
+  // Always the largest size: a launch may be captured long before it runs.
   LOCKSTEP_CUDA_CHECK(device,
                       cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize, most_dynamic));
-  // A launch that shared memory is too small for would be an error: the cache gives way.
+  // Shared memory gets the largest part of the first-level cache: a launch for which it is too small would be an error.
   LOCKSTEP_CUDA_CHECK(device, cudaFuncSetAttribute(function, cudaFuncAttributePreferredSharedMemoryCarveout,
                                                    cudaSharedmemCarveoutMaxShared));
   int each = 0;
@@ -69,9 +69,9 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
 
 }  // namespace detail
 
-/// How many blocks of a kernel with so much dynamic shared memory run at once on a device that does nothing else; 0
-/// when a block has no room for it. Asks the runtime several times: launchers use the overload
-/// with a context, which keeps the answer.
+/// Returns how many blocks of a kernel, each of `block` threads and with dynamic_bytes of shared memory, run at once on
+/// a device that does nothing else; 0 when a block has no room for them. The call asks the CUDA runtime several times:
+/// launchers use the overload with a context, which keeps the answer.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
                                            Device device) {
@@ -94,11 +94,11 @@ template <class... Parameters>
   return answers[key] = resident_blocks(kernel, block, dynamic_bytes, context.device());
 }
 
-/// launch() of a kernel whose blocks call grid_barrier(); at most resident_blocks() of them, else CudaError. It begins
-/// when the device has room for all of its blocks at once: it waits for kernels of other streams that hold what it
-/// needs, such as a collective with more than a few multiprocessors. On a device only one stream may have such launches
-/// at a time: CUDA does not promise that two of them on two streams begin one after the other, and each could hold what
-/// the other waits for. PlanBuilder::call_together() sees to it in a plan.
+/// Launches a kernel whose blocks call grid_barrier(), with at most resident_blocks() blocks. The launch begins when
+/// the device has room for all of its blocks at once: it waits for kernels of other streams that hold what it needs,
+/// such as a collective with more than a few multiprocessors. On a device only one stream may have such launches at a
+/// time: CUDA does not promise that two of them on two streams begin one after the other, and each could hold what the
+/// other waits for. In a plan, PlanBuilder::call_together() guarantees this.
 template <class... Parameters, class... Arguments>
 void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes,
                      const Stream& stream, Arguments&&... arguments) {
@@ -110,8 +110,8 @@ void launch_together(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::
                       detail::enqueue_together(kernel, grid, block, shared_bytes, stream.cuda_handle(), values));
 }
 
-/// Waits for all threads of the launch; each sees afterwards what any has written before. All threads of all blocks
-/// call it.
+/// Waits for all threads of the launch; afterwards each thread sees what any thread has written before. All threads of
+/// all blocks call it.
 #if defined(LOCKSTEP_EMULATE_CUDA)
 using emulation::grid_barrier;
 #else

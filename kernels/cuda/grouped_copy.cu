@@ -1,3 +1,10 @@
+// Copies of up to 80 pairs of contiguous tensors per launch, byte by byte, whatever their types and shapes.
+// The list of pairs is a kernel parameter. All tensors are cut into chunks of 16 KB; a block of 256 threads takes
+// chunks in a grid-stride loop, so that blocks have equal work whether the tensors are large or small. A thread copies
+// four 16-byte pieces of a chunk and issues all four loads before its first store; other widths copy single elements.
+// Bound by launches where tensors are small: one launch replaces up to 80. Bound by memory bandwidth where they are
+// large: each byte is read once and written once.
+
 #include <algorithm>
 
 #include <lockstep/kernels/cuda/element.hpp>
@@ -10,16 +17,17 @@ constexpr int kBlock = 256;
 constexpr int64_t kChunk = 16384;  // bytes that a block takes at a time: four 16-byte pieces per thread
 constexpr int kMostPairs = 80;
 
-/// A copy of bytes from one address to another, cut into chunks.
+/// A pair: a copy of `bytes` bytes from src to dst, cut into chunks.
 struct Part {
   const std::uint8_t* src;
   std::uint8_t* dst;
   int64_t bytes;
-  int64_t first_chunk;  ///< index of this part's first chunk in the table
+  int64_t first_chunk;  ///< index in the table of this part's first chunk
   int width;            ///< bytes per access: 16, or a divisor of both addresses and of the number of bytes
 };
 
-/// Passed as a kernel parameter, so that the list reaches the GPU with the launch, without a copy or memory of its own.
+/// The pairs of a launch. The table is a kernel parameter, so that it reaches the GPU with the launch, without a copy
+/// or memory of its own.
 struct Table {
   Part parts[kMostPairs];
   int64_t chunks;
@@ -27,7 +35,7 @@ struct Table {
 };
 static_assert(sizeof(Table) <= 4000, "kernel parameters of 4096 bytes in all are allowed everywhere");
 
-/// Copies the bytes of a chunk, as elements of T or in 16-byte pieces.
+/// Copies the bytes of a chunk, as elements of T or in 16-byte pieces. src, dst: (bytes).
 template <class T, int kCount>
 __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes) {
   const T* const from = reinterpret_cast<const T*>(src);
@@ -37,7 +45,7 @@ __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes
   const int thread = static_cast<int>(threadIdx.x);
   if constexpr (kCount > 1) {
     constexpr int kEach = static_cast<int>(kChunk) / kPiece / kBlock;
-    if (bytes == kChunk) {  // all loads of a thread are under way before its first store
+    if (bytes == kChunk) {  // a thread issues all its loads before its first store
       gpu::Pack<T, kCount> pieces[kEach];
 #pragma unroll
       for (int j = 0; j < kEach; ++j) {
@@ -59,10 +67,11 @@ __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes
   }
 }
 
-// 6 blocks: with the 32 registers that ptxas would choose, it spills one.
+// table.parts: src and dst with (bytes) bytes each. 6 blocks per multiprocessor: with the 32 registers that ptxas would
+// choose, it spills one.
 __global__ void __launch_bounds__(kBlock, 6) grouped_kernel(const __grid_constant__ Table table) {
   gpu::wait_for_earlier();
-  int at = 0;  // the part of the chunk; ascends
+  int at = 0;  // number of the part that holds the chunk; ascends
   for (int64_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     while (at + 1 < table.count && chunk >= table.parts[at + 1].first_chunk) {
       ++at;

@@ -1,3 +1,11 @@
+// x (bytes) to result, one 64-bit number: a sum over the 64-bit words of x, each mixed with its position by SplitMix64.
+// start_kernel, one thread, writes the first term; sum_kernel adds the others. Blocks of 256 threads in a grid-stride
+// loop; a thread takes 16 bytes at a time, two words, and keeps its sum in a register. Warp shuffles and shared memory
+// join a block, one atomic addition per block joins the blocks: integer sums do not depend on the order, so no second
+// launch has to join partial sums.
+// Bound by memory bandwidth: each byte is read once, one number is written. Each word takes three 64-bit
+// multiplications.
+
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/hash.hpp>
@@ -5,13 +13,13 @@
 namespace lockstep::ops::backend {
 namespace {
 
-using Word = unsigned long long;  // the 64-bit type of atomicAdd
+using Word = unsigned long long;  // the type of CUDA's 64-bit atomicAdd
 
 constexpr int kBlock = 256;
 constexpr int kWordBytes = 8;
 constexpr int kVectorBytes = 16;
 
-/// The index-th number of SplitMix64 with this seed.
+/// Returns the index-th number of SplitMix64 with this seed.
 __device__ Word split_mix(Word seed, int64_t index) {
   Word z = seed + static_cast<Word>(index + 1) * 0x9E3779B97F4A7C15ULL;
   z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9ULL;
@@ -19,7 +27,7 @@ __device__ Word split_mix(Word seed, int64_t index) {
   return z ^ z >> 31;
 }
 
-/// Runs before sum_kernel adds to the result. One thread.
+/// Runs before sum_kernel adds to the result. One thread. result: scalar.
 __global__ void start_kernel(int64_t bytes, Word* result) {
   gpu::wait_for_earlier();
   *result = split_mix(static_cast<Word>(bytes), 0);
@@ -27,7 +35,7 @@ __global__ void start_kernel(int64_t bytes, Word* result) {
 
 /// A thread takes 16 bytes at a time, then words byte by byte: the words after the last whole vector, or all words when
 /// x is not aligned. The blocks join their sums by an atomic addition: for integers the order makes no difference. x:
-/// (bytes), the first `vectors` * 16 of them aligned.
+/// (bytes), the first `vectors` * 16 of them aligned; result: scalar.
 __global__ void __launch_bounds__(kBlock)
     sum_kernel(int64_t bytes, int64_t vectors, const unsigned char* x, Word* result) {
   gpu::wait_for_earlier();

@@ -1,10 +1,15 @@
+// Updates the loss scale from scalars on the device: skip, scale and good, one element each.
+// One block of one thread: the rule is a handful of dependent f64 operations. It runs on the device, so that the host
+// does not wait for `skip` and a captured step replays correctly.
+// Bound by the latency of one launch; it moves at most 36 bytes.
+
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/loss_scale.hpp>
 
 namespace lockstep::ops::backend {
 namespace {
 
-/// One thread.
+/// One thread. skip, scale, good: scalars.
 template <class T>
 __global__ void loss_scale_kernel(double growth, double backoff, std::int64_t interval, double least, double most,
                                   const std::int32_t* skip, T* scale, std::int64_t* good) {

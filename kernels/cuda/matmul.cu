@@ -1,17 +1,22 @@
+// c (products, m, n) = function(a b + bias) in plain f32 tiles, without tensor cores, for a (products, m, k) and b
+// (products, k, n), each of which may be transposed: the oracle of cuBLASLt, and the provider of builds without
+// cuBLASLt. tile_product.hpp has the tiling: 256 threads and 64 x 64 outputs a block, 16 terms at a time through shared
+// memory, 4 x 4 outputs of a thread in registers; a long sum with few outputs is split. Strides handle transposed
+// operands in place, and loads run along whichever axis is contiguous.
+// f32 arithmetic and shared memory bound it: an element that a block loads serves 64 multiply-adds.
+
 #include <string>
 #include <vector>
 
 #include <lockstep/kernels/cuda/tile_product.hpp>
 #include <lockstep/kernels/detail/providers.hpp>
 
-// Plain tiles in f32, without tensor cores: the oracle of cuBLASLt, and the provider of builds without cuBLASLt.
-
 namespace lockstep::ops::plain_cuda {
 namespace {
 
 using std::int64_t;
 
-/// One operand matrix of each product.
+/// An operand matrix of each product, read in place.
 template <class T>
 struct Strided {
   const T* from;

@@ -1,3 +1,11 @@
+// Max pool of x (N, H, W, C) to y and index (N, P, Q, C), and its gradient.
+// Blocks of 256 threads in a grid-stride loop; a thread takes one piece of 16 bytes of channels of one output pixel, so
+// that neighbouring threads access neighbouring channels, and reads its whole window. Where windows overlap, elements
+// are read again from the caches. Backward gathers from the windows over an element, instead of adding to dx from each
+// window: then no two threads write one element, and the order of the sum is fixed. Registers only, no shared memory.
+// Bound by memory bandwidth. Forward reads x once and writes y and a 4-byte index: 8 bytes per element of y in f32, 6
+// in 16 bits. Backward reads as many bytes of dy and index and writes dx once.
+
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/pool_window.hpp>
 #include <lockstep/kernels/max_pool2d.hpp>
@@ -7,7 +15,7 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. pieces: of y.
+/// x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. pieces: number of pieces of y.
 template <class T, int kCount>
 __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* x, T* y, std::int32_t* index) {
   gpu::wait_for_earlier();
@@ -44,7 +52,8 @@ __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T*
 }
 
 /// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same
-/// element, and the order of the sums is fixed. dy, index: (N, P, Q, C), dx: (N, H, W, C). pieces: of dx.
+/// element, and the order of the sums is fixed. dy, index: (N, P, Q, C), dx: (N, H, W, C). pieces: number of pieces of
+/// dx.
 template <class T, int kCount>
 __global__ void max_backward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* dy, const std::int32_t* index,
                                     T* dx) {

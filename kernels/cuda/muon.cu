@@ -1,12 +1,22 @@
+// Muon's parts that are no matrix products: direction of arenas (n), factors (n), z = a I + b x + c y for (batch, k,
+// k).
+// Direction: arena.hpp divides it, and this file is the rule for one element. Factors: a thread takes one. Polynomial:
+// blocks of 256 threads in a grid-stride loop, a thread takes 16 bytes of x, y and z; two divisions per piece find its
+// place, after which counters tell which elements are on a diagonal.
+// Memory bandwidth bounds direction and polynomial: direction moves 28 bytes per element in f32 (parameter, velocity
+// and direction read and written, gradient read), the polynomial 12 bytes in f32 and 6 in 16 bits. Factors move 12
+// bytes a matrix: the launch bounds them.
+
 #include <lockstep/kernels/cuda/arena.hpp>
 #include <lockstep/kernels/muon.hpp>
 
 namespace lockstep::ops::backend {
 namespace {
 
-/// The rule (cuda/arena.hpp): 28 bytes per f32 element, of which 8 are the parameter's, read and written as it is.
+/// The rule of the direction (arena.hpp). It leaves the parameter as it is; arena_kernel reads and writes it all the
+/// same.
 struct Direction {
-  static constexpr int kStates = 2;  // velocity, direction
+  static constexpr int kStates = 2;  // state arenas: velocity, direction
   struct Shared {};
   struct Part {
     float momentum;
@@ -30,7 +40,7 @@ struct Direction {
 
 constexpr int kBlock = 256;
 
-/// squares, factors (n). A thread a factor.
+/// squares, factors: (n). A thread computes one factor.
 template <class T>
 __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squares, T* factors) {
   gpu::wait_for_earlier();
@@ -40,11 +50,11 @@ __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squa
   }
 }
 
-/// Where an element of a batch of matrices (k, k) lies: two divisions a piece of 16 bytes instead of two an element.
+/// Place of an element in a batch of matrices (k, k): two divisions per piece of 16 bytes instead of two per element.
 struct Place {
   std::int64_t k;
-  std::int64_t in_matrix;  ///< counted from the first element of its matrix
-  std::int64_t behind;     ///< elements behind the last diagonal one: 0 on the diagonal, at most k
+  std::int64_t in_matrix;  ///< index from the first element of its matrix
+  std::int64_t behind;     ///< elements since the last diagonal one: 0 on the diagonal, at most k
 
   __device__ void advance() {
     ++in_matrix;
@@ -58,8 +68,8 @@ __device__ inline Place place_of(std::int64_t k, std::int64_t element) {
   return {k, in_matrix, in_matrix % (k + 1)};
 }
 
-/// x, y, z: `count` elements of matrices (k, k), one after another. Pieces of 16 bytes, then what is left, one by one;
-/// a thread reads a piece of both inputs before it writes it, as z may be one of them.
+/// x, y, z: `count` elements of matrices (k, k), one after another. A thread takes pieces of 16 bytes, then the
+/// remaining elements one by one; it reads a piece of both inputs before it writes it, as z may be one of them.
 template <class T>
 __global__ void polynomial_kernel(float a, float b, float c, std::int64_t k, std::int64_t count, std::int64_t vectors,
                                   const T* x, const T* y, T* z) {

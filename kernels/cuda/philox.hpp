@@ -50,7 +50,7 @@ class Random {
       left_ = 4;
     }
     const std::uint32_t word = block_.x;
-    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // without an index, the block stays in registers
+    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // a shift instead of an index: the block stays in registers
     --left_;
     return word;
   }
@@ -71,7 +71,7 @@ class Random {
   uint4 counter_;
   uint2 key_;
   uint4 block_ = {};
-  int left_ = 0;  // words of the block that were not drawn yet
+  int left_ = 0;  // number of words of the block that are not drawn yet
 };
 
 }  // namespace lockstep::gpu

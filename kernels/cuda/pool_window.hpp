@@ -11,7 +11,7 @@
 namespace lockstep::gpu {
 
 struct PoolAxis {
-  std::int64_t extent, outputs;  ///< of x and of y
+  std::int64_t extent, outputs;  ///< extent: pixels of x along this axis; outputs: pixels of y
   std::int64_t kernel, stride, before;
 };
 
@@ -29,19 +29,19 @@ struct PoolGeometry {
   return {axis(0), axis(1), x[3]};
 }
 
-/// [first, last) along one axis.
+/// Pixels [first, last) along one axis.
 struct PoolRange {
   std::int64_t first, last;
 };
 
-/// The inputs that window `out` covers.
+/// Returns the inputs that window `out` covers.
 __device__ inline PoolRange covered(const PoolAxis& axis, std::int64_t out) {
   const std::int64_t begin = out * axis.stride - axis.before;
   const std::int64_t end = begin + axis.kernel;
   return {begin > 0 ? begin : 0, end < axis.extent ? end : axis.extent};
 }
 
-/// The windows that cover input `in`: those that start in [to - kernel + 1, to].
+/// Returns the windows that cover input `in`: those that start in [to - kernel + 1, to].
 __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   const std::int64_t to = in + axis.before;
   const std::int64_t from = to - axis.kernel + 1;
@@ -49,14 +49,14 @@ __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   return {from > 0 ? (from + axis.stride - 1) / axis.stride : 0, end < axis.outputs ? end : axis.outputs};
 }
 
-/// The pixel of a piece, and the range of pixels of the other tensor that belong to it.
+/// The pixel of a piece, and the pixels of the other tensor that belong to it.
 struct PoolPlace {
   std::int64_t row, column;
-  PoolRange rows, columns;  ///< of the other tensor
-  std::int64_t image;       ///< where these channels of the other tensor's image begin
+  PoolRange rows, columns;  ///< pixels of the other tensor
+  std::int64_t image;       ///< index of the piece's first channel in pixel 0 of the other tensor's image
 };
 
-/// For piece i of y: its window in x.
+/// Returns the place of piece i of y, with its window in x.
 template <int kCount>
 __device__ PoolPlace window_of_piece(const PoolGeometry& g, std::int64_t i) {
   const std::int64_t per_pixel = g.channels / kCount;
@@ -68,7 +68,7 @@ __device__ PoolPlace window_of_piece(const PoolGeometry& g, std::int64_t i) {
           line / g.rows.outputs * g.rows.extent * g.columns.extent * g.channels + i % per_pixel * kCount};
 }
 
-/// For piece i of x: the windows in y that cover it.
+/// Returns the place of piece i of x, with the windows in y that cover it.
 template <int kCount>
 __device__ PoolPlace windows_over_piece(const PoolGeometry& g, std::int64_t i) {
   const std::int64_t per_pixel = g.channels / kCount;

@@ -1,9 +1,9 @@
 #pragma once
 
-// The only CUDA header that kernel files include. The same .cu file is compiled by nvcc and, with
-// LOCKSTEP_EMULATE_CUDA, by the host compiler against an emulation of blocks, warps and shared memory, so kernel files
+// The only CUDA header that kernel files include. nvcc compiles the same .cu file, and with LOCKSTEP_EMULATE_CUDA the
+// host compiler does, against an emulation of blocks, warps and shared memory. So kernel files
 //   - launch through gpu::launch(), never <<<>>>;
-//   - begin every kernel with gpu::wait_for_earlier(), before it touches memory (scripts/check-kernels.sh looks);
+//   - begin every kernel with gpu::wait_for_earlier(), before it touches memory (scripts/check-kernels.sh checks this);
 //   - name shared memory through the two macros below, at the top of a function;
 //   - give every warp collective an explicit mask and use gpu::kWarp for the warp size;
 //   - do not return before a barrier: put the condition around the work, not around the barrier.
@@ -19,7 +19,8 @@
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-// gpu::detail::enqueue and the two macros as below, and CUDA's device functions, from tests/virtual_gpu/kernels/.
+// gpu::detail::enqueue, the two macros of the #else branch, and CUDA's device functions, from
+// tests/virtual_gpu/kernels/.
 #include <lockstep/emulation/launch.hpp>
 
 #else
@@ -38,7 +39,7 @@
 
 namespace lockstep::gpu::detail {
 
-/// dependent: see Stream::launch_dependently().
+/// Launches kernel(values...) on a stream. dependent: see Stream::launch_dependently().
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                     bool dependent, std::tuple<Parameters...>& values) {
@@ -74,7 +75,7 @@ cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::s
 namespace lockstep::gpu {
 
 /// Enqueues kernel(arguments...) on a CUDA stream, whose device need not be the thread's current one. Arguments are
-/// converted to the kernel's parameter types. CudaError when the launch is refused (grid, block, shared memory).
+/// converted to the kernel's parameter types. Throws CudaError when the launch is refused (grid, block, shared memory).
 /// Allocates nothing and does not synchronise.
 template <class... Parameters, class... Arguments>
 void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, const Stream& stream,
@@ -89,9 +90,9 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 
 inline constexpr int kWarp = 32;
 
-/// Waits until the kernel before this one on its stream has ended and its writes can be seen, where the two may overlap
-/// (Stream::launch_dependently()); else does nothing. A kernel that has waited has waited for all before it, as these
-/// have waited, too.
+/// Waits until the kernel before this one on its stream has ended and its writes are visible, where the two may overlap
+/// (Stream::launch_dependently()); else does nothing. As every kernel waits for the one before it, a kernel that has
+/// waited has waited for all earlier ones.
 __device__ inline void wait_for_earlier() {
 #if !defined(LOCKSTEP_EMULATE_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -104,14 +105,14 @@ inline constexpr std::int64_t kMostBlocks = 6;  // small, so that the loops of s
 inline constexpr std::int64_t kMostBlocks = 132 * 8;  // 132 multiprocessors (H100, H200), 8 blocks of 256 threads each
 #endif
 
-/// Blocks for `items` pieces of work in a grid-stride loop: enough to fill a large GPU, and no more. Results must not
-/// depend on this number.
+/// Returns the number of blocks for `items` pieces of work in a grid-stride loop: enough to fill a large GPU, and no
+/// more. Results must not depend on this number.
 [[nodiscard]] inline unsigned blocks_for(std::int64_t items, int block) {
   const std::int64_t blocks = (items + block - 1) / block;
   return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
-/// The number of this thread in its grid, and how many threads the grid has: begin and step of a grid-stride loop.
+/// The number of this thread in its grid, and the number of threads of the grid: begin and step of a grid-stride loop.
 __device__ inline std::int64_t grid_thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -122,5 +123,5 @@ __device__ inline std::int64_t grid_threads() {
 }  // namespace lockstep::gpu
 
 namespace lockstep::ops::backend {
-using std::int64_t;  // the files of ops count in it
+using std::int64_t;  // the files of ops use it unqualified
 }  // namespace lockstep::ops::backend

@@ -1,3 +1,11 @@
+// Sums of x: over rows, (M, C) to (C); over all elements, of them or of their squares, (count) to one f64; all_finite.
+// Rows: a block of 256 threads takes 256 rows of a tile 128 bytes wide, so that a warp reads a whole cache line of each
+// of 4 rows. A thread sums 8 rows in f32; shared memory (4 or 8 KB) joins the 32 lanes in f64, join_chunks the chunks.
+// So tall, narrow matrices use many blocks, and no atomic addition changes the order. All elements: chunk_sum.hpp,
+// chunks of 16384 elements. all_finite: blocks of 256 threads in a grid-stride loop over 16-byte pieces, a warp votes.
+// Bound by memory bandwidth: x is read once, 4 bytes per element in f32 and 2 in 16 bits; partial sums add 16 bytes per
+// column and chunk of 256 rows, or per 16384 elements.
+
 #include <cfloat>
 
 #include <lockstep/kernels/cuda/chunk_sum.hpp>
@@ -7,8 +15,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr int kGroups = 8;                // threads side by side in a row, 16 bytes each
-constexpr int kLanes = kBlock / kGroups;  // rows side by side
+constexpr int kGroups = 8;                // threads along a row, 16 bytes each
+constexpr int kLanes = kBlock / kGroups;  // rows that a block takes at a time
 
 /// sums[column] = or += total.
 __device__ void store_sum(float* sums, std::int64_t column, double total, bool accumulate) {
@@ -32,7 +40,7 @@ __global__ void __launch_bounds__(kBlock)
   const int lane = static_cast<int>(threadIdx.x) / kGroups;
   for (std::int64_t item = blockIdx.x; item < tiles * chunks; item += gridDim.x) {
     const std::int64_t chunk = item / tiles;
-    const std::int64_t first = item % tiles * kTile;  // column
+    const std::int64_t first = item % tiles * kTile;  // first column of the tile
     const std::int64_t end = (chunk + 1) * kReduceRowsChunk < rows ? (chunk + 1) * kReduceRowsChunk : rows;
     float sum[kWidth] = {};
 #pragma unroll
@@ -113,7 +121,7 @@ __device__ bool is_finite(float value) {
 }
 
 /// found = 1 when an element is not finite. The first `vectors` pieces of 16 bytes are taken whole, the elements after
-/// them one by one. The store is atomic, because several warps may find such elements. x: (count).
+/// them one by one. The store is atomic, because several warps may find such elements. x: (count), found: scalar.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     finite_kernel(const T* x, std::int64_t count, std::int64_t vectors, std::int32_t* found) {

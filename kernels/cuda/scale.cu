@@ -1,3 +1,9 @@
+// y = factor * x: x and y contiguous, taken as (count) elements of f32, bf16 or f16, factor a scalar on the device.
+// gpu::elementwise (elementwise.hpp) divides them: blocks of 256 threads in a grid-stride loop, a thread takes 16 bytes
+// of each tensor, neighbouring threads neighbouring memory. The factor is read when the kernel runs, so that a captured
+// launch sees its present value.
+// Bound by memory bandwidth: 8 bytes per element in f32 and 4 in 16 bits.
+
 #include <lockstep/kernels/cuda/elementwise.hpp>
 #include <lockstep/kernels/scale.hpp>
 

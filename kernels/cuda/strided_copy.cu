@@ -1,3 +1,12 @@
+// dst = src for views of one shape with any strides and types, as loops over up to 8 axes (CopyLoops). Three kernels,
+// 256 threads a block. rows_kernel goes along the inner axis: in 16-byte pieces where it is contiguous on both sides,
+// element by element for all other strides. tiles_kernel transposes planes whose sides are contiguous along different
+// axes, through tiles in shared memory (32 x 32, or 64 x 64 of 1 and 2 bytes; 4 to 9 KB), so that both sides access at
+// least 64 neighbouring bytes. Both are compiled for each element size and for each pair of floating types.
+// mixed_kernel decides the types at run time and does everything else, which is integers.
+// Bound by memory bandwidth: each element is read once and written once, in the sizes of its two types. Element by
+// element with large strides each element costs a whole sector of 32 bytes, and place_of() costs a division per axis.
+
 #include <limits>
 
 #include <lockstep/kernels/cuda/element.hpp>
@@ -7,17 +16,13 @@
 namespace lockstep::ops::backend {
 namespace {
 
-// Three kernels. rows_kernel goes along the inner axis: in 16-byte pieces where it is contiguous on both sides, element
-// by element for all other strides. tiles_kernel transposes planes whose sides are contiguous along different axes.
-// Both are compiled for each element size and for each pair of floating types. mixed_kernel decides the types at run
-// time and does everything else, which is integers.
-
 constexpr int kBlock = 256;
 
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>;
 
-/// Floating types, or one type on both sides: then the unsigned integer of the element's size.
+/// Converts an element between floating types, or copies it: with one type on both sides it is the unsigned integer of
+/// the element's size.
 template <class To, class From>
 __device__ To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -33,12 +38,12 @@ __device__ To convert(From value) {
 
 /// The position of an element, or a piece of elements, on both sides.
 struct Place {
-  int64_t last;  ///< its index on the last axis
+  int64_t last;  ///< index on the last axis
   int64_t src;
   int64_t dst;
 };
 
-/// The index-th position, in row-major order of the loops.
+/// Returns the index-th position, in row-major order of the loops.
 __device__ Place place_of(const CopyLoops& loops, int64_t index) {
   Place place{0, 0, 0};
   for (int axis = loops.rank - 1; axis >= 0; --axis) {
@@ -55,7 +60,8 @@ __device__ Place place_of(const CopyLoops& loops, int64_t index) {
 }
 
 /// A thread takes a piece of kCount elements of a row of `row` elements. With kCount > 1 rows are contiguous and
-/// 16-byte aligned on both sides; the piece at the end of a row may be shorter. loops: of the pieces.
+/// 16-byte aligned on both sides; the piece at the end of a row may be shorter. loops: over the pieces; src, dst: the
+/// views' first elements, reached by the strides of loops.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const __grid_constant__ CopyLoops loops, int64_t pieces, int64_t row, const Src* src, Dst* dst) {
@@ -85,8 +91,8 @@ __global__ void __launch_bounds__(kBlock)
 /// Planes whose rows are contiguous in src and whose columns are contiguous in dst.
 struct Planes {
   int64_t rows, columns;
-  int64_t src_pitch;  ///< from row to row in src
-  int64_t dst_pitch;  ///< from column to column in dst
+  int64_t src_pitch;  ///< elements of src from row to row
+  int64_t dst_pitch;  ///< elements of dst from column to column
 };
 
 template <class T>
@@ -95,14 +101,15 @@ constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // rows and columns of a tile: 
 /// A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes access neighbouring
 /// memory on both sides; with kCount > 1, 16 bytes per lane (rows and columns are then multiples of kCount). The
 /// padding makes a row of the tile an odd number of banks: with 4-byte elements no two lanes of a warp share a bank;
-/// with 2-byte elements in 16-byte pieces they share one in pairs along columns. outer: the loops over the planes.
+/// with 2-byte elements in 16-byte pieces they share one in pairs along columns. outer: the loops over the planes; src:
+/// planes of (rows, columns) with src_pitch, dst: of (columns, rows) with dst_pitch.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     tiles_kernel(const __grid_constant__ CopyLoops outer, int64_t tiles, const __grid_constant__ Planes planes,
                  const Src* src, Dst* dst) {
   gpu::wait_for_earlier();
   constexpr int kTile = kSide<Src>;
-  constexpr int kPieces = kTile / kCount;  // along one side
+  constexpr int kPieces = kTile / kCount;  // pieces along one side of a tile
   constexpr int kPadding = sizeof(Src) >= 4 ? 1 : 4 / static_cast<int>(sizeof(Src));
   LOCKSTEP_SHARED(Src, tile, [kTile][kTile + kPadding]);
   const int64_t wide = (planes.columns + kTile - 1) / kTile;
@@ -118,7 +125,7 @@ __global__ void __launch_bounds__(kBlock)
     const int64_t rows = planes.rows - first_row;
     const int64_t columns = planes.columns - first_column;
     if (task != blockIdx.x) {
-      __syncthreads();  // before the tile of the last task is overwritten
+      __syncthreads();  // before this task overwrites the tile of the last one
     }
     for (int i = static_cast<int>(threadIdx.x); i < kTile * kPieces; i += kBlock) {
       const int row = i / kPieces;
@@ -152,7 +159,7 @@ inline constexpr T kMost = std::numeric_limits<T>::max();
 template <class T>
 inline constexpr T kLeast = std::numeric_limits<T>::min();
 
-/// Truncates toward zero; beyond the range of To gives its nearest value, for NaN 0.
+/// Converts to an integer: truncates toward zero; beyond the range of To gives its nearest value, for NaN 0.
 template <class To>
 __device__ To saturate(double value) {
   constexpr double kLow = static_cast<double>(kLeast<To>);
@@ -166,7 +173,7 @@ __device__ To saturate(double value) {
   return value <= kLow ? kLeast<To> : To{0};
 }
 
-/// Converts every type, without loss, to one of three: double, int64_t or uint64_t.
+/// Calls f with element i, converted without loss to double, int64_t or uint64_t.
 template <class F>
 __device__ void with_element(DType type, const void* memory, int64_t i, F&& f) {
   switch (type) {
@@ -194,7 +201,7 @@ __device__ To to_integer(From value) {
   if constexpr (std::is_same_v<From, double>) {
     return saturate<To>(value);
   } else {
-    return static_cast<To>(value);  // the low bits
+    return static_cast<To>(value);  // keeps the low bits
   }
 }
 
@@ -228,6 +235,8 @@ __device__ void store_element(From value, DType type, void* memory, int64_t i) {
   }
 }
 
+/// A thread takes one element at a time. src, dst: the first elements of views of types `from` and `to`, reached by the
+/// strides of loops, which go over `count` elements.
 __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ CopyLoops loops, int64_t count,
                                                        DType from, const void* src, DType to, void* dst) {
   gpu::wait_for_earlier();
@@ -238,7 +247,8 @@ __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ C
   }
 }
 
-/// True when the first element, and those `stride` apart on every axis but `except`, allow 16-byte accesses.
+/// True when the first element, and the elements that lie `strides` apart on every axis but `except`, allow 16-byte
+/// accesses.
 bool pieces_fit(const void* first, const int64_t* strides, int rank, int except, std::size_t size) {
   bool fit = reinterpret_cast<std::uintptr_t>(first) % 16 == 0;
   for (int axis = 0; axis < rank; ++axis) {
@@ -267,7 +277,8 @@ void copy_along_rows(CudaContext& context, CopyLoops loops, const Src* src, Dst*
               dim3(kBlock), 0, context.stream(), loops, pieces, row, src, dst);
 }
 
-/// The axis on which src is contiguous, when dst's is another one and both justify a tile; else -1.
+/// Returns the axis on which src is contiguous, when dst is contiguous on another one and both are long enough for a
+/// tile; else -1.
 int turned_axis(const CopyLoops& loops) {
   constexpr int64_t kShortest = 16;
   const int last = loops.rank - 1;

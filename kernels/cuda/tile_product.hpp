@@ -8,8 +8,11 @@
 #include <lockstep/kernels/cuda/element.hpp>
 
 /// out(i, j) = sum over l of a(i, l) * b(l, j) for several products, in plain f32 without tensor cores. conv2d (as an
-/// implicit product) and matmul share it. A block takes a tile of 64 x 64 outputs; pieces of both operands go through
-/// shared memory, 16 terms at a time, and a thread keeps 4 x 4 outputs in registers.
+/// implicit product) and matmul share it. A block of 256 threads takes a tile of 64 x 64 outputs; pieces of both
+/// operands, 16 terms at a time, go through shared memory (8704 bytes), and a thread keeps 4 x 4 outputs in registers.
+/// So an element that is loaded from memory serves 64 multiply-adds, one from shared memory 4: f32 arithmetic and
+/// shared memory bound the kernel, not memory bandwidth. (An operand that decodes places also does integer divisions
+/// per load.)
 ///
 /// A kernel reads through an operand: i or j is its `line`, l its `term`. It has
 ///   Line line(product, index), Term term(index)   places, decoded once and used for many loads
@@ -19,16 +22,16 @@
 /// joined in order. The number of parts depends on the shape only, and so do the bits.
 namespace lockstep::gpu {
 
-inline constexpr int kTileSide = 64;    // outputs of a block along each axis
+inline constexpr int kTileSide = 64;    // outputs of a block along i and along j
 inline constexpr int kTileDepth = 16;   // terms of the sum at a time
-inline constexpr int kTileThread = 4;   // outputs of a thread along each axis
+inline constexpr int kTileThread = 4;   // outputs of a thread along i and along j
 inline constexpr int kTileBlock = 256;  // threads: (kTileSide / kTileThread) squared
-inline constexpr int kTilePadding = 4;  // floats behind a line of shared memory, against bank conflicts
+inline constexpr int kTilePadding = 4;  // floats after a line of shared memory, against bank conflicts
 
 struct ProductSizes {
   std::int64_t products;
   std::int64_t rows, columns, sum;  ///< extents of i, j and l
-  /// The sum has `splits` parts of `share` terms each; the last may be shorter.
+  /// The sum has `splits` parts of `share` terms each; the last part may be shorter.
   std::int64_t splits, share;
 
   [[nodiscard]] std::size_t workspace_bytes() const {
@@ -38,7 +41,7 @@ struct ProductSizes {
 
 [[nodiscard]] inline ProductSizes product_sizes(std::int64_t products, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t sum) {
-  constexpr std::int64_t kLeastShare = 512;  // terms that are worth a partial sum in memory
+  constexpr std::int64_t kLeastShare = 512;  // least terms of a part: they must be worth a partial sum in memory
   constexpr std::int64_t kBlocks = 264;      // tiles that keep a large GPU busy
   const auto parts = [](std::int64_t extent, std::int64_t of) { return (extent + of - 1) / of; };
   const std::int64_t tiles = products * parts(rows, kTileSide) * parts(columns, kTileSide);
@@ -47,13 +50,13 @@ struct ProductSizes {
   return {products, rows, columns, sum, parts(sum, share), share};
 }
 
-/// The destination of the results, row-major: element (i, j) of a product, with bias, function and addition after the
-/// sum. F: a function of activation.hpp.
+/// The destination of the results: element (i, j) of a product, row-major. Bias, function and addition follow the sum,
+/// in this order. F: a function of activation.hpp.
 template <class T, class F = Activated<ops::Activation::identity>>
 struct ProductOutput {
   T* to;
   std::int64_t product_stride, row_stride;
-  const float* bias;  ///< or null
+  const float* bias;  ///< (products, columns) with bias_stride, or null
   std::int64_t bias_stride;
   bool accumulate;
   F function = {};
@@ -71,13 +74,13 @@ struct ProductOutput {
   }
 };
 
-/// Loads one thread's elements of an operand into shared memory: four of each piece.
+/// Loads one thread's elements of an operand into shared memory: four elements of each piece of 64 lines x 16 terms.
 template <class Operand>
 class TileLoader {
  public:
   using Line = decltype(std::declval<const Operand&>().line(0, 0));
 
-  /// For the lines from `first` on, of `count` in all.
+  /// Decodes the thread's lines of the 64 from `first` on; the operand has `count` lines.
   __device__ TileLoader(const Operand& operand, std::int64_t product, std::int64_t first, std::int64_t count)
       : operand_(operand), left_(count - first) {
 #pragma unroll
@@ -86,7 +89,7 @@ class TileLoader {
     }
   }
 
-  /// Loads the terms from l on into tile (kTileDepth, lines); zeros from `end` on and after the last line.
+  /// Loads the terms from l on into tile (kTileDepth, lines); zeros from term `end` on and after the last line.
   __device__ void load(std::int64_t l, std::int64_t end, float (*tile)[kTileSide + kTilePadding]) const {
 #pragma unroll
     for (int s = 0; s < kEach; ++s) {
@@ -113,7 +116,9 @@ class TileLoader {
   Line lines_[kEach];
 };
 
-/// A task is a tile of one part of one product's sum; part s of product p is written as product s * products + p.
+/// A block takes tasks: a task is a tile of outputs of one part of one product's sum. Part s of product p is written as
+/// product s * products + p. a: (products, rows, sum), b: (products, sum, columns), both as operands; out.to: (splits *
+/// products, rows, columns).
 template <class A, class B, class T, class F>
 __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s, A a, B b, ProductOutput<T, F> out) {
   gpu::wait_for_earlier();
@@ -163,7 +168,8 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
   }
 }
 
-/// partial: (splits, products, rows, columns), added in the order of the splits.
+/// Joins the parts of a split sum: a thread takes an output and adds its parts in the order of the splits. partial:
+/// (splits, products, rows, columns); out.to: (products, rows, columns).
 template <class T, class F>
 __global__ void __launch_bounds__(kTileBlock)
     join_products_kernel(ProductSizes s, const float* partial, ProductOutput<T, F> out) {
@@ -179,7 +185,8 @@ __global__ void __launch_bounds__(kTileBlock)
   }
 }
 
-/// Enqueues the whole product. workspace: s.workspace_bytes(), aligned to float.
+/// Enqueues the whole product, in one launch or, when the sum is split, two. workspace: s.workspace_bytes(), aligned to
+/// float.
 template <class A, class B, class T, class F>
 void tile_product(CudaContext& context, const ProductSizes& s, const A& a, const B& b, const ProductOutput<T, F>& out,
                   float* workspace) {

@@ -1,3 +1,10 @@
+// The sum over weights (N, F) f32 of the samples that count, divided by F, to scalars on the device.
+// chunk_sum.hpp divides it: a block of 256 threads takes chunks of 16384 weights, a thread 16 bytes at a time, and sums
+// in f64; join_weights_kernel, one block, joins the chunks in order and applies scale. Weights of samples that do not
+// count are not read. Fixed chunks instead of atomic additions give the same bits in every run.
+// Bound by memory bandwidth: 4 bytes read per weight, 16 bytes of partial sums per 16384 weights. With few weights the
+// two launches bound it.
+
 #include <lockstep/kernels/cuda/chunk_sum.hpp>
 #include <lockstep/kernels/reduce.hpp>
 #include <lockstep/kernels/weight_sum.hpp>
@@ -11,7 +18,7 @@ struct Weights {
   const std::int64_t* valid;
   std::int64_t samples;
   std::int64_t features;
-  std::int64_t counted = 0;  ///< weights, the first ones
+  std::int64_t counted = 0;  ///< number of weights that count, the first ones
 
   static constexpr int kUnroll = 4;
 

@@ -60,7 +60,7 @@ void check(cudnnStatus_t status, const char* expression) {
   std::replace(detail.begin(), detail.end(), '\n', ' ');
   const std::string text = concat("cuDNN ", version_text(functions.get_version()), ": ", expression, ": ",
                                   functions.get_error_string(status), detail.empty() ? "" : ": ", detail);
-  switch (status / 1000) {  // the thousands of a status are its category
+  switch (status / 1000) {  // status / 1000 is the category of a status
     case CUDNN_STATUS_NOT_SUPPORTED / 1000:
       throw UnsupportedError(text);
     default:
@@ -116,7 +116,7 @@ std::vector<Descriptor> Descriptor::descriptors(cudnnBackendAttributeName_t name
     all.emplace_back(type);
     raw.push_back(all.back().get());
   }
-  // Asked for the number, cuDNN answers 0 for the settings of an engine, and too many for the results of heuristics.
+  // A request for the count gives 0 for the settings of an engine, and too many for the results of heuristics.
   const std::int64_t found = read(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, limit, raw.data());
   all.erase(all.begin() + std::min(found, limit), all.end());
   return all;
@@ -125,7 +125,7 @@ std::vector<Descriptor> Descriptor::descriptors(cudnnBackendAttributeName_t name
 Descriptor describe_device(const std::string& json) {
   Descriptor properties(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
   properties.set(CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, static_cast<std::int64_t>(json.size()) + 1,
-                 json.c_str());  // with the closing zero
+                 json.c_str());  // size with the terminating zero
   properties.finalize();
   return properties;
 }
@@ -138,7 +138,7 @@ Library::Library(Context& context)
   const cuda::DeviceGuard guard(device_);
   const Api& functions = api();
   const cudnnStatus_t status = functions.create(&handle_);
-  // Without a driver, or with a GPU that is hidden from it, its status differs by version.
+  // Without a driver, or with a hidden GPU, the status differs by version of cuDNN.
   if (status != CUDNN_STATUS_SUCCESS && status != CUDNN_STATUS_ALLOC_FAILED) {
     problem_ = concat("cuDNN ", version_text(functions.get_version()), " does not start on ", device_, ": ",
                       functions.get_error_string(status));

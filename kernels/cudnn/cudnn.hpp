@@ -13,9 +13,9 @@
 #include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-/// cuDNN 9 through its graph ("backend") C interface: descriptors whose attributes are set one by one and that are then
-/// finalised. Errors are thrown: UnsupportedError for what cuDNN does not implement, OutOfMemory, else Error. The text
-/// has the expression, the status and cuDNN's last error message.
+/// cuDNN 9 through its graph ("backend") C interface: attributes of descriptors are set one by one, then the
+/// descriptors are finalised. Errors are thrown: UnsupportedError for calls that cuDNN does not implement, OutOfMemory,
+/// else Error. The text has the expression, the status and cuDNN's last error message.
 namespace lockstep::ops::cudnn {
 
 /// The functions of libcudnn that are used. The library is loaded when a convolution is first planned, so that programs
@@ -36,13 +36,14 @@ struct Api {
   LOCKSTEP_FUNCTION(execute, cudnnBackendExecute);
 };
 
-/// Loads libcudnn once. Empty when it can be used, else why not: not found, too old, another major version.
+/// Loads libcudnn once and returns why it cannot be used: not found, too old, another major version. Empty when it can
+/// be used.
 [[nodiscard]] const std::string& unusable();
-/// UnsupportedError with that text when it cannot be used.
+/// Returns the functions. Throws UnsupportedError with the text of unusable() when libcudnn cannot be used.
 [[nodiscard]] const Api& api();
-/// "9.19.0" for 91900, the number of cudnnGetVersion().
+/// Returns "9.19.0" for 91900, the number of cudnnGetVersion().
 [[nodiscard]] std::string version_text(std::size_t version);
-/// Why a library of version `running` cannot serve a build with the headers of `built`; empty when it can.
+/// Returns why a library of version `running` cannot serve a build with the headers of `built`; empty when it can.
 [[nodiscard]] std::string version_problem(std::size_t built, std::size_t running);
 
 /// Throws unless status is CUDNN_STATUS_SUCCESS.
@@ -71,7 +72,7 @@ class Descriptor {
   }
   void finalize();
 
-  /// The number of values of an attribute.
+  /// Returns the number of values of an attribute.
   [[nodiscard]] std::int64_t count(cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type) const {
     return read(name, type, 0, nullptr);
   }
@@ -87,8 +88,8 @@ class Descriptor {
     (void)read(name, type, 1, &one);
     return one;
   }
-  /// An attribute whose values are descriptors: cuDNN fills in descriptors of `type` that the caller made, at most
-  /// `limit`.
+  /// Returns the values of an attribute whose values are descriptors: cuDNN fills in descriptors of `type` that the
+  /// caller made, at most `limit`.
   [[nodiscard]] std::vector<Descriptor> descriptors(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                                                     std::int64_t limit) const;
 
@@ -103,14 +104,14 @@ class Descriptor {
 
 class PlanCache;
 
-/// The device to plan for: that of a handle, or a description in JSON (as in
+/// The device to plan for: the device of a handle, or a description in JSON (as in
 /// CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION), which needs no GPU and no driver.
 struct Target {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
-  std::optional<Device> device{};  ///< of the handle: a thread that makes plans makes it current
+  std::optional<Device> device{};  ///< device of the handle: a thread that makes plans makes it current
 };
-/// Finalised properties of a device that need not be in this machine.
+/// Returns finalised properties of a device, which need not be in this machine.
 [[nodiscard]] Descriptor describe_device(const std::string& json);
 
 /// Holds a context's cuDNN handle, on its device and stream, or the reason why there is none, and the context's plans.
@@ -120,18 +121,18 @@ class Library {
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library();
-  /// UnsupportedError when libcudnn cannot be used or finds no driver; targets() likewise.
+  /// Returns the handle. Throws UnsupportedError when libcudnn cannot be used or finds no driver; targets() likewise.
   [[nodiscard]] cudnnHandle_t handle() const;
   [[nodiscard]] bool usable() const { return problem_.empty(); }
-  /// Handles for up to `count` threads, at least 1: the first is handle(), the others make plans alone. Fewer where
-  /// cuDNN gives no more.
+  /// Returns handles for up to `count` threads, at least 1: the first is handle(), the others make plans only. There
+  /// are fewer where cuDNN creates no more.
   [[nodiscard]] std::vector<Target> targets(int count);
   [[nodiscard]] PlanCache& plans() { return *plans_; }
 
  private:
   Device device_;
   cudnnHandle_t handle_ = nullptr;
-  std::vector<cudnnHandle_t> others_;  ///< kept: their plans may need them
+  std::vector<cudnnHandle_t> others_;  ///< handles of targets(); kept, as their plans may need them
   std::unique_ptr<PlanCache> plans_;
   std::string problem_;
 };
@@ -139,5 +140,5 @@ class Library {
 
 }  // namespace lockstep::ops::cudnn
 
-/// Calls a function of Api. The expression's own text goes into the error.
+/// Calls a function of Api. An error has the text of the expression.
 #define LOCKSTEP_CUDNN_CHECK(expression) ::lockstep::ops::cudnn::check((expression), #expression)

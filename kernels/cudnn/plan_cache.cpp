@@ -17,7 +17,7 @@
 namespace lockstep::ops::cudnn {
 namespace {
 
-/// `desc` without what the pass does not read, so that equal work has equal keys.
+/// Returns `desc` without the members that the pass does not read, so that equal work has equal keys.
 ConvDesc read_by(const ConvDesc& desc, ConvPass pass) {
   ConvDesc d = desc;
   if (pass == ConvPass::forward) {
@@ -56,7 +56,7 @@ void spread(std::span<const Target> targets, std::size_t count, const F& f) {
       try {
         threads.push_back(helper_thread([&work, &target = targets[i]] { work(target); }));
       } catch (const std::system_error&) {
-        break;  // no thread to be had: those that run do all
+        break;  // no further thread can start: the running ones do all the work
       }
     }
     work(targets.front());
@@ -77,7 +77,7 @@ Execution::Execution(const Target& target, const ConvDesc& desc, ConvPass pass, 
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
   require<UnsupportedError>(allowed(config_, desc), "the engine rounds more than a convolution of ", desc.dtype,
                             desc.dtype == DType::f32 && !desc.tf32 ? " without tf32 may" : " may");
-  if (target.handle != nullptr) {  // which older 9.x ask for
+  if (target.handle != nullptr) {  // older versions 9.x need the handle
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   } else {
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
@@ -138,7 +138,7 @@ std::shared_ptr<const Execution> PlanCache::plan(const Target& target, const Con
 }
 
 void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines) {
-  // Slots first, so that threads write where nobody else does.
+  // Slots are made first, so that each thread writes to slots of its own.
   std::vector<std::pair<const ListKey, Listed>*> lists;
   for (const Wanted& call : calls) {
     if (call.algorithm) {
@@ -153,7 +153,7 @@ void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted>
     const auto& [desc, pass, which] = lists[i]->first;
     try {
       lists[i]->second = ask(target, desc, pass, which);
-    } catch (const UnsupportedError&) {  // cuDNN does not compute this: nothing to choose from
+    } catch (const UnsupportedError&) {  // cuDNN does not compute this: the list stays empty
     }
   };
   try {
@@ -195,7 +195,7 @@ void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted>
     const auto& [desc, pass, text] = *wanted[i].key;
     try {
       *wanted[i].made = make(target, desc, pass, *wanted[i].algorithm);
-    } catch (const OutOfMemory&) {  // alone there may be room
+    } catch (const OutOfMemory&) {  // when it is planned alone, there may be room
       left_out[i] = 1;
     }
   };

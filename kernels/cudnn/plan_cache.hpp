@@ -12,15 +12,16 @@
 
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
-/// Keeps cuDNN's answers: lists of algorithms, and execution plans, which take up to a second each. Equal layers of a
-/// model, its evaluation and the tuner ask the same again.
+/// A cache of cuDNN's answers: lists of algorithms, and execution plans, which take up to a second each. Equal layers
+/// of a model, its evaluation and the tuner request the same ones again.
 namespace lockstep::ops::cudnn {
 
-/// A finalised execution plan with what it was made of. Immutable: any number of ConvPlans run it, each with a variant
-/// pack and a workspace of its own.
+/// A finalised execution plan with the graph and the configuration that it was made of. Immutable: any number of
+/// ConvPlans run it, each with a variant pack and a workspace of its own.
 class Execution {
  public:
-  /// UnsupportedError when the algorithm rounds more than `desc` allows or cuDNN does not support it; else as check().
+  /// Makes a plan. Throws UnsupportedError when the algorithm rounds more than `desc` allows or cuDNN does not support
+  /// it; else as check().
   Execution(const Target& target, const ConvDesc& desc, ConvPass pass, const Algorithm& algorithm);
   [[nodiscard]] const Descriptor& descriptor() const { return plan_; }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
@@ -34,11 +35,11 @@ class Execution {
   bool deterministic_ = false;
 };
 
-/// One thread at a time uses a cache. An algorithm that cuDNN refuses is refused again with the same text, without
-/// asking; OutOfMemory and CudaError are not kept.
+/// One thread at a time uses a cache. An algorithm that cuDNN has refused is refused again with the same text, without
+/// a call to cuDNN; OutOfMemory and CudaError are not kept.
 class PlanCache {
  public:
-  /// What algorithms() answers, and what it put into `refused`.
+  /// The result of algorithms(), and the lines that it put into `refused`.
   struct Listed {
     std::vector<Algorithm> algorithms;
     std::vector<std::string> refused;
@@ -47,24 +48,24 @@ class PlanCache {
   [[nodiscard]] const Listed& list(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines);
   [[nodiscard]] std::shared_ptr<const Execution> plan(const Target& target, const ConvDesc& desc, ConvPass pass,
                                                       const Algorithm& algorithm);
-  /// A call, and the only algorithm of it that is wanted; none: all that cuDNN lists.
+  /// A call, and the only algorithm that is wanted for it; none: all that cuDNN lists.
   struct Wanted {
     ConvDesc desc;
     ConvPass pass;
     std::optional<Algorithm> algorithm{};
   };
   /// Lists the algorithms of all calls and makes their plans, at once on one thread for each of `targets`, which are of
-  /// one device. Drops the other plans that nobody outside holds. Calls that cuDNN does not compute are left out.
+  /// one device. Drops the other plans that only the cache holds. Calls that cuDNN does not compute are left out.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
-  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< asked of cuDNN
-  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< asked of cuDNN; refused ones count, too
+  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< lists requested from cuDNN
+  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< plans requested from cuDNN, with refused ones
 
  private:
   using ListKey = std::tuple<ConvDesc, ConvPass, Engines>;
   using PlanKey = std::tuple<ConvDesc, ConvPass, std::string>;
   struct Made {
-    std::shared_ptr<const Execution> plan;  ///< none: refused
+    std::shared_ptr<const Execution> plan;  ///< null: cuDNN has refused it
     std::string refusal;
     bool unsupported = false;
   };

@@ -7,10 +7,10 @@
 #include <lockstep/kernels/batch_norm.hpp>
 #include <lockstep/kernels/operands.hpp>
 
-/// The checks that the ops of batch norm share.
+/// The argument checks that the ops of batch norm share.
 namespace lockstep::ops::batch_norm {
 
-inline constexpr std::uintptr_t kWorkspaceAlignment = 64;  // of the workspace
+inline constexpr std::uintptr_t kWorkspaceAlignment = 64;  // bytes
 
 inline void check_input(std::string_view op, const TensorView& x) {
   require_compute_dtype(op, "x", x);
@@ -36,7 +36,7 @@ inline void check_workspace(std::string_view op, const Context& context, const T
   require_workspace(op, workspace, batch_norm_workspace_bytes(context, x), kWorkspaceAlignment);
 }
 
-/// The checks that both backward ops share.
+/// Does the checks that both backward ops share.
 inline void check_backward(std::string_view op, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                            const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                            const TensorView& sums) {
@@ -50,7 +50,7 @@ inline void check_backward(std::string_view op, const TensorView& dy, const Tens
   require_tensor(op, {sums, "sums"}, parameters, Shape{2, x.shape.back()});
 }
 
-/// Both gradients of parameters, unless they are ignored.
+/// Checks both gradients of parameters, unless mode is ignore.
 inline void check_gradients(std::string_view op, GradMode mode, const TensorView& dweight, const TensorView& dbias,
                             const TensorView& x) {
   if (mode != GradMode::ignore) {
@@ -59,7 +59,7 @@ inline void check_gradients(std::string_view op, GradMode mode, const TensorView
   }
 }
 
-/// What batch_norm_finalize and batch_norm_coefficients demand beyond the type of stats.
+/// Checks the operands and options of batch_norm_finalize and batch_norm_coefficients, except for the type of stats.
 inline void check_finalize(std::string_view op, const TensorView& stats, const TensorView& weight,
                            const TensorView& bias, double epsilon, double momentum, const TensorView& running_mean,
                            const TensorView& running_var, const TensorView& coefficients) {
@@ -78,7 +78,7 @@ inline void check_finalize(std::string_view op, const TensorView& stats, const T
   require<UsageError>(momentum >= 0 && momentum <= 1, op, ": momentum is ", momentum, ", expected 0 to 1");
 }
 
-/// No output may share memory with an input or with another output, unless it is exactly one of `in_place`.
+/// Checks that no output shares memory with an input or with another output, unless it is exactly one of `in_place`.
 inline void check_apart(std::string_view op, std::initializer_list<Operand> outputs,
                         std::initializer_list<Operand> inputs, std::initializer_list<const TensorView*> in_place = {}) {
   const auto shared = [](const TensorView& a, const TensorView& b) {

@@ -4,24 +4,26 @@
 #include <cstddef>
 #include <cstdint>
 
-/// How the CUDA kernels of batch norm divide a tensor among blocks, in plain C++: a plan asks it without a GPU, too.
+/// How the CUDA kernels of batch norm divide a tensor among blocks. The code is plain C++: a plan calls it on machines
+/// without a GPU, too.
 namespace lockstep::ops::batch_norm {
 
 inline constexpr int kBlock = 256;  // threads
 
-inline constexpr int kTile = 8;  // columns of a tile at most: 128 bytes of a row, few chunks for one block to join
-inline constexpr int kNarrowTile = 32;              // the same, in single elements
-inline constexpr std::int64_t kLeastRows = 8;       // of a thread
-inline constexpr std::int64_t kMostRows = 64;       // rows of a thread: the rounding errors of its sums grow with them
-inline constexpr std::int64_t kWantedTiles = 1024;  // pieces of work that fill a large GPU
+inline constexpr int kTile = 8;         // most columns of a tile: 128 bytes of a row, few chunks for one block to join
+inline constexpr int kNarrowTile = 32;  // most columns of a tile where a column is one element
+inline constexpr std::int64_t kLeastRows = 8;       // least rows of a thread in a chunk
+inline constexpr std::int64_t kMostRows = 64;       // most rows of a thread in a chunk: rounding errors grow with them
+inline constexpr std::int64_t kWantedTiles = 1024;  // items that fill a large GPU
 
-/// How the sums of (rows, channels) are divided; a column is a thread's part of a row. Depends on the shape only.
+/// How sums over the rows of (rows, channels) are divided into items. An item is a chunk of rows of a tile of columns;
+/// a column is a thread's part of a row, per_column channels. Depends on the shape and per_column only.
 struct Tiling {
   std::int64_t channels;
-  std::int64_t tiles;  // of columns
-  int tile;            // columns
-  int lanes;           // threads that share a column
-  std::int64_t chunk;  // rows
+  std::int64_t tiles;  // number of tiles
+  int tile;            // most columns of a tile; the last tile may have fewer
+  int lanes;           // threads of a block that share a column
+  std::int64_t chunk;  // rows of a chunk: a multiple of lanes
   std::int64_t chunks;
 
   Tiling(std::int64_t rows, std::int64_t channels_, int per_column) : channels(channels_) {
@@ -37,15 +39,16 @@ struct Tiling {
   [[nodiscard]] std::int64_t items() const { return tiles * chunks; }
 };
 
-/// How a tensor stays in the shared memory of all multiprocessors from the sums to what needs them. Without blocks it
-/// has no room there.
+/// How a tensor stays in the shared memory of all multiprocessors, from its sums to the values computed with them.
+/// blocks is 0 where the tensor has no room there.
 struct Residence {
-  std::int64_t blocks = 0;  ///< of the launch, all of which run at once
-  std::int64_t items = 0;   ///< of a block, at most: what it has room for
+  std::int64_t blocks = 0;  ///< number of blocks of the launch; all run at once
+  std::int64_t items = 0;   ///< most items of a block: it has room for them
 };
 
-/// The fewest items a block with which all have room. item_bytes: what is kept of an item. resident(bytes): how many
-/// blocks with so much dynamic shared memory run at once on the GPU, 0 when a block has no room for them.
+/// Finds the fewest items per block with which all items have room. item_bytes: bytes that are kept of an item.
+/// resident(bytes) returns how many blocks with `bytes` of dynamic shared memory run at once on the GPU, 0 when a block
+/// has no room for them.
 template <class Resident>
 Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident resident) {
   for (std::int64_t items = 1;; ++items) {
@@ -59,8 +62,8 @@ Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident re
   }
 }
 
-/// residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors divided like this in columns of
-/// 16 bytes. None where a tile's part of a row would not be whole bytes of the mask.
+/// residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors, divided by `tiling`, in columns
+/// of 16 bytes. There is none where a tile's part of a row is not a whole number of bytes of the mask.
 template <class Resident>
 Residence fused_residence(const Tiling& tiling, int per_column, int tensors, Resident resident) {
   if (tiling.channels % 8 != 0 || tiling.tile * per_column % 8 != 0) {

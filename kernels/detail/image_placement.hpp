@@ -2,7 +2,8 @@
 
 #include <cstdint>
 
-/// Rules by which images are placed, for the host and for CUDA kernels: ops::augment, and what nn shows on the host.
+/// Rules for the crop and flip of images, for host code and CUDA kernels: ops::augment uses them, and the code of nn
+/// that shows augmented images on the host.
 namespace lockstep::ops::placement {
 
 #if defined(__CUDACC__)
@@ -14,13 +15,13 @@ namespace lockstep::ops::placement {
 /// The epoch in the key of the draw of an alternating flip, which belongs to the sample in all epochs.
 inline constexpr std::int64_t kNoEpoch = -1;
 
-/// Of an alternating flip: the sample's own bit, the other way round in odd epochs.
+/// Returns whether an alternating flip mirrors a sample: its own bit, inverted in odd epochs.
 LOCKSTEP_HOST_AND_DEVICE inline bool alternating(bool own, std::int64_t epoch) {
   return own != ((epoch & 1) == 1);
 }
 
-/// The place in [0, extent) that `at` shows when the image is reflected about its edge pixels; -extent < at < 2 extent
-/// - 1.
+/// Returns the place in [0, extent) that `at` shows when the image is reflected about its edge pixels; -extent < at < 2
+/// extent - 1.
 LOCKSTEP_HOST_AND_DEVICE inline std::int64_t reflected(std::int64_t at, std::int64_t extent) {
   return at < 0 ? -at : at < extent ? at : 2 * (extent - 1) - at;
 }

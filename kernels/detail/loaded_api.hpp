@@ -6,10 +6,10 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/machine/shared_library.hpp>
 
-/// An NVIDIA library that is opened when an op first needs it, so that programs start on machines without it.
+/// Loading of an NVIDIA library when an op first needs it, so that programs start on machines without the library.
 namespace lockstep::ops::detail {
 
-/// The function of a library; null without a library.
+/// Returns the function `name` of a library; null without a library.
 template <class Function>
 [[nodiscard]] Function function_of(const SharedLibrary* from, const char* name) {
   Function function = nullptr;
@@ -24,16 +24,16 @@ template <class Function>
   decltype(&::function) member = ::lockstep::ops::detail::function_of<decltype(&::function)>(from, #function)
 // NOLINTEND(bugprone-macro-parentheses)
 
-/// Api: the functions that are used.
+/// The result of loading a library. Api: a struct of pointers to the functions that are used.
 template <class Api>
 struct LoadedApi {
   Api api;
-  std::string problem;  ///< why it cannot be used; else empty
+  std::string problem;  ///< why the library cannot be used; else empty
 };
 
-/// Opens the first of `names` that can be opened: by name, as the environment of the program decides, then where the
-/// library was at build time, and takes its functions. problem_of(api) returns what is wrong with the version, if
-/// anything. The library is never unloaded: its threads and CUDA modules outlive every possible owner.
+/// Opens the first of `names` that can be opened, and takes its functions. A name is searched as the environment of the
+/// program decides, then where the library was at build time. problem_of(api) returns why the version cannot be used,
+/// or an empty string. The library is never unloaded: its threads and CUDA modules outlive every possible owner.
 template <class Api, class ProblemOf>
 [[nodiscard]] LoadedApi<Api> load_api(const char* title, const std::vector<std::string>& names, ProblemOf problem_of) {
   LoadedApi<Api> loaded;

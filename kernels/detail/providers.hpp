@@ -15,23 +15,24 @@
 /// Which libraries can plan convolutions and matrix products. Private to the kernels library.
 namespace lockstep::ops {
 
-/// One library, or our own loops, behind plan_conv2d(). The desc is checked; the context is on the provider's device.
+/// A library, or our own loops, that plan_conv2d() can use. The desc that its functions get is checked; the context is
+/// on the provider's device.
 struct ConvProvider {
   std::string_view name;  ///< the part of a choice before the colon
   DeviceKind device;
   /// The choices that plan() takes for this pass, best guess first; empty when it supports none.
   std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass,
                                       const ConvListing& listing);
-  /// choice: begins with this provider's name. UsageError for an unknown one, UnsupportedError for one that it cannot
-  /// do.
+  /// Returns the plan of a choice, which begins with this provider's name. Throws UsageError for an unknown choice,
+  /// UnsupportedError for one that does not support the pass.
   std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
-  /// The library's version at run time ("3.1.1"), for which its choices and times hold. nullptr: our own code.
+  /// Returns the library's version at run time ("3.1.1"), for which its choices and times hold. nullptr: our own code.
   std::string (*version)() = nullptr;
-  /// prepare_conv2d() for this library; nullptr: it lists and plans at once.
+  /// Does prepare_conv2d() for this library; nullptr: the library needs no preparation.
   void (*prepare)(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) = nullptr;
 };
 
-/// The same for plan_matmul().
+/// A library, or our own loops, that plan_matmul() can use. Members as in ConvProvider.
 struct MatmulProvider {
   std::string_view name;
   DeviceKind device;
@@ -41,8 +42,8 @@ struct MatmulProvider {
   bool relu_keeps_nan = true;  ///< false: a relu that it fuses with a product turns NaN into 0
 };
 
-/// Runs f(). A CudaError or OutOfMemory is thrown on: the device failed, or has no room. Any other Error is of what f()
-/// tried alone, whatever status its library gave it: refused(error) is called instead.
+/// Runs f(). A CudaError or OutOfMemory is rethrown: the device failed, or has no room. Any other Error means that the
+/// library refused what f() tried, whatever status it gave: refused(error) is called instead.
 template <class F, class Refused>
 void unless_refused(const F& f, const Refused& refused) {
   try {
@@ -56,8 +57,9 @@ void unless_refused(const F& f, const Refused& refused) {
   }
 }
 
-/// The plan of the first choice that plan(choice) does not refuse (unless_refused()): a library's list is only a guess
-/// of its heuristics. nullptr when it refuses all. `refusal` keeps the first refusal over several calls.
+/// Returns the plan of the first choice that plan(choice) does not refuse (unless_refused()), as a library's list is
+/// only a guess of its heuristics. Returns nullptr when it refuses all. `refusal` keeps the first refusal over several
+/// calls.
 template <class Plan>
 [[nodiscard]] auto first_planned(const std::vector<std::string>& choices, std::exception_ptr& refusal, Plan plan)
     -> decltype(plan(choices.front())) {
@@ -72,7 +74,7 @@ template <class Plan>
   return made;
 }
 
-/// The providers of this build, best guess first.
+/// Return the providers of this build, best guess first.
 [[nodiscard]] std::span<const ConvProvider> conv_providers();
 [[nodiscard]] std::span<const MatmulProvider> matmul_providers();
 

@@ -19,8 +19,8 @@ constexpr Four k1 = {1, 1, 1, 1};
 constexpr Four k2 = {2, 2, 2, 2};
 constexpr Four k4 = {4, 4, 4, 4};
 
-/// Pixels, a plane for each channel. They stay in the first cache while changes are made to them. Behind the last pixel
-/// of an image there is black, which the changes take as a pixel.
+/// A block of pixels, with a plane for each channel: it stays in the first-level cache while changes are made to it.
+/// After the last pixel of an image the block is black; the changes treat this as pixels.
 constexpr std::size_t kPixels = 256;
 using Plane = std::array<float, kPixels>;
 using Block = std::array<Plane, 3>;
@@ -33,7 +33,7 @@ void put(Plane& plane, std::size_t at, Four value) {
   std::memcpy(plane.data() + at, &value, sizeof value);
 }
 
-// One instruction, of which g++ 12 makes five where one of the two is a constant.
+// minps and maxps: g++ 12 makes five instructions of the plain expression where a or b is a constant.
 Four smaller(Four a, Four b) {
 #if defined(__SSE__)
   return _mm_min_ps(a, b);
@@ -54,12 +54,12 @@ Four clamped(Four value) {
   return smaller(larger(value, k0), k1);
 }
 
-/// ITU-R 601, with the digits of torchvision.
+/// Returns greys by ITU-R 601, with the digits of torchvision.
 Four grey(const Block& block, std::size_t at) {
   return 0.2989F * four_at(block[0], at) + 0.587F * four_at(block[1], at) + 0.114F * four_at(block[2], at);
 }
 
-/// factor * value + (1 - factor) * other
+/// The function factor * value + (1 - factor) * other, clamped to [0, 1].
 struct Blend {
   explicit Blend(double factor) : part(static_cast<float>(factor)), rest(static_cast<float>(1 - factor)) {}
   [[nodiscard]] Four operator()(Four value, Four other) const { return clamped(part * value + rest * other); }
@@ -84,7 +84,7 @@ void saturate(Block& block, const Blend& blend) {
   }
 }
 
-/// To hue, saturation and value, and back.
+/// Turns the hue of all pixels by `by`: converts to hue, saturation and value, and back.
 void turn_hue(Block& block, float by) {
   for (std::size_t i = 0; i < kPixels; i += 4) {
     const Four r = four_at(block[0], i);
@@ -92,11 +92,11 @@ void turn_hue(Block& block, float by) {
     const Four b = four_at(block[2], i);
     const Four most = larger(larger(r, g), b);
     const Four range = most - smaller(smaller(r, g), b);
-    // A grey has saturation 0, with any hue; it divides 0, by another number than 0.
+    // A grey pixel has saturation 0, so that its hue does not matter: 1 in the divisor only prevents 0 / 0.
     const Four one_if_grey = range > k0 ? k0 : k1;
     const Four divisor = range + one_if_grey;
-    // Where red is most, (from blue) - (from green); green: 2 + (from red) - (from blue); else 4 + (from green) - (from
-    // red).
+    // With the distances of the channels from the largest: (blue) - (green) where red is largest; 2 + (red) - (blue)
+    // where green is; else 4 + (green) - (red).
     const Whole red = most == r;
     const Whole green = most == g;
     const Four begin = red ? k0 : (green ? k2 : k4);
@@ -106,8 +106,9 @@ void turn_hue(Block& block, float by) {
     Four hue = turns - (turns >= k1 ? k1 : k0) + by;                                                // -0.5 to 1.5
     hue += hue < k0 ? k1 : (hue >= k1 ? -k1 : k0);
     const Four saturation = range / (most + one_if_grey);
-    // A channel's way from the most (0) to the least (1): each for two sixths of the circle, with lines in between.
-    // Where a line is seen, its difference is the one of hue's sixth and the sixth's own begin or end, to the bit.
+    // A channel goes from the largest value (0) to the smallest (1): each holds for two sixths of the circle, with
+    // straight lines between them. On a line the difference is that of the hue from the begin or end of its sixth, to
+    // the bit.
     const Four sixths = hue * 6.0F;
     put(block[0], i, most * (1.0F - saturation * clamped(smaller(sixths - 1.0F, 5.0F - sixths))));
     put(block[1], i, most * (1.0F - saturation * clamped(larger(1.0F - sixths, sixths - 3.0F))));
@@ -115,7 +116,7 @@ void turn_hue(Block& block, float by) {
   }
 }
 
-/// mean: of the greys of the whole image, where the change is one of contrast.
+/// Applies a change to a block. mean: the mean of the greys of the whole image; used by contrast only.
 void apply(Block& block, const ColourChange& change, float mean) {
   switch (change.colour) {
     case Colour::brightness:
@@ -129,7 +130,8 @@ void apply(Block& block, const ColourChange& change, float mean) {
   }
 }
 
-/// In whole parts of kGreyParts, so that the sum does not depend on its order.
+/// Adds the greys of the first `pixels` pixels in whole parts of 1 / kGreyParts, so that the sum does not depend on its
+/// order.
 void add_greys(const Block& block, std::size_t pixels, std::int64_t& sum) {
   std::array<std::int32_t, kPixels> greys;
   for (std::size_t i = 0; i < kPixels; i += 4) {
@@ -177,27 +179,28 @@ void store(const Block& block, std::size_t pixels, float* to) {
   }
 }
 
-/// As byte_of().
+/// byte_of() of four values.
 Whole bytes_of(Four value) {
   return __builtin_convertvector(value * 255.0F + 0.5F, Whole);
 }
 
 void store(const Block& block, std::size_t pixels, std::uint8_t* to) {
-  std::array<std::int32_t, kPixels> words;  // a pixel each
+  std::array<std::int32_t, kPixels> words;  // a word per pixel: red, green, blue, 0
   for (std::size_t i = 0; i < kPixels; i += 4) {
     const Whole word =
         bytes_of(four_at(block[0], i)) | bytes_of(four_at(block[1], i)) << 8 | bytes_of(four_at(block[2], i)) << 16;
     std::memcpy(&words[i], &word, sizeof word);
   }
   static_assert(std::endian::native == std::endian::little);
-  // Four bytes are one store; the next pixel overwrites the fourth.
+  // A pixel is stored as four bytes at once; the next pixel overwrites the fourth.
   for (std::size_t i = 0; i + 1 < pixels; ++i) {
     std::memcpy(to + 3 * i, &words[i], 4);
   }
   std::memcpy(to + 3 * (pixels - 1), &words[pixels - 1], 3);
 }
 
-/// One pass, and one more for each contrast: its mean must be known first, `memory` keeps the pixels until then.
+/// Applies all changes in one pass over the image, and one more for each contrast: the mean of the greys must be known
+/// first, and `memory` keeps the pixels until then.
 template <class T>
 void adjust(std::span<const ColourChange> changes, std::span<T> image, std::vector<float>& memory) {
   const std::size_t all = image.size() / 3;

@@ -5,11 +5,11 @@
 
 namespace lockstep::ops::images {
 
-/// Four floats of a vector register, which every processor that this is built for has, and four whole numbers.
+/// Four floats in a vector register, which every supported processor has, and four whole numbers.
 using Four = float __attribute__((vector_size(16)));
 using Whole = std::int32_t __attribute__((vector_size(16)));
 
-/// From any address.
+/// Loads four floats from any address.
 [[nodiscard]] inline Four four(const float* from) {
   Four value;
   std::memcpy(&value, from, sizeof value);

@@ -7,7 +7,7 @@
 
 namespace lockstep::ops::images {
 
-/// Pixels [left, right) x [top, bottom) of an image; empty where an end is not behind its begin.
+/// Pixels [left, right) x [top, bottom) of an image; empty unless left < right and top < bottom.
 struct Rectangle {
   std::int64_t left = 0;
   std::int64_t top = 0;
@@ -16,12 +16,12 @@ struct Rectangle {
   [[nodiscard]] bool empty() const { return right <= left || bottom <= top; }
 };
 
-// Images are (H, width, 3) here, and hold the rectangle.
+// In the functions below images are (H, width, 3) and contain the rectangle.
 
-/// The pixels of the rectangle become `fill`.
+/// Sets the pixels of the rectangle to `fill`.
 void fill_rectangle(const Rectangle& rectangle, std::int64_t width, const std::array<std::uint8_t, 3>& fill,
                     std::uint8_t* image);
-/// The pixels of the rectangle become those of `from`.
+/// Copies the pixels of the rectangle from `from` to `image`.
 void copy_rectangle(const Rectangle& rectangle, std::int64_t width, const std::uint8_t* from, std::uint8_t* image);
 
 /// bytes = the nearest bytes of share * bytes + (1 - share) * others, in f32, each operation rounded by itself: the

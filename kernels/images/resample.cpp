@@ -10,14 +10,14 @@
 namespace lockstep::ops::images {
 namespace {
 
-constexpr std::size_t kSums = 16;  // that stay in registers
+constexpr std::size_t kSums = 16;  // sums that stay in registers at a time
 
 using Taps = ResampleMemory::Taps;
 
 /// The triangle of one output and the pixels under it.
 struct Triangle {
   double middle;
-  double width;  ///< to each side
+  double width;  ///< pixels to each side of the middle
   PixelRange pixels;
 };
 
@@ -31,7 +31,7 @@ Triangle triangle_of(const Axis& axis, std::int64_t output) {
            std::min(axis.high, static_cast<std::int64_t>(std::floor(middle + width + 0.5)))}};
 }
 
-/// The weights of one output, appended to `weights`; their sum is 1.
+/// Appends the weights of one output to `weights`; their sum is 1.
 Taps taps_of(const Axis& axis, std::int64_t output, std::vector<float>& weights) {
   const Triangle triangle = triangle_of(axis, output);
   const auto [first, end] = triangle.pixels;
@@ -56,7 +56,8 @@ void all_taps(const Axis& axis, std::int64_t size, std::vector<Taps>& taps, std:
   }
 }
 
-/// The weights of all sums, of as many each as the longest has, which is returned.
+/// Writes the weights of all outputs to `out`, padded with zeros to the number of weights of the longest, which it
+/// returns.
 std::size_t padded(const std::vector<Taps>& all, const std::vector<float>& weights, std::vector<float>& out) {
   std::size_t most = 0;
   for (const Taps& taps : all) {
@@ -69,7 +70,7 @@ std::size_t padded(const std::vector<Taps>& all, const std::vector<float>& weigh
   return most;
 }
 
-/// The sums of one row, of `count` weights each; kCount: the same where it is known, else 0.
+/// Computes the sums of one row, with `count` weights each. kCount: count where it is known at compile time, else 0.
 template <std::size_t kCount>
 void add_row(const std::vector<Taps>& all, std::int64_t left, std::size_t count, const float* weights,
              const float* line, float* to) {
@@ -92,7 +93,7 @@ void add_across(const std::vector<Taps>& all, std::int64_t left, std::size_t cou
   add(all, left, count, weights, line, to);
 }
 
-/// To the nearest that a byte holds; no sum is negative.
+/// Rounds to the nearest value of a byte; no sum is negative.
 Whole rounded(Four sum) {
   const Four up = sum + 0.5F;
   const Four most = {255, 255, 255, 255};
@@ -103,7 +104,7 @@ Whole rounded(Four sum) {
 
 PixelRange pixels_of(const Axis& axis, std::int64_t outputs) {
   const PixelRange first = triangle_of(axis, 0).pixels;
-  const PixelRange last = triangle_of(axis, outputs - 1).pixels;  // the lower end of a mirrored axis
+  const PixelRange last = triangle_of(axis, outputs - 1).pixels;  // the lowest ones on a mirrored axis
   return {std::min(first.begin, last.begin), std::max(first.end, last.end)};
 }
 
@@ -121,10 +122,10 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
   const std::size_t across = memory.taps_x.size();
   const std::size_t down = memory.taps_y.size();
   const auto picture_row = static_cast<std::size_t>(picture.width) * 3;
-  // A processor adds four floats in one instruction, so each sum takes a fourth channel, the next pixel's first. The
-  // next output overwrites it. `line` and `rows` are longer for the last pixel's.
+  // A vector instruction adds four floats, so each sum has a fourth channel, the first channel of the next pixel. The
+  // next output overwrites this fourth channel. `line` and `rows` are longer, for the fourth channel of the last pixel.
   const auto needed = static_cast<std::size_t>(right - left) * 3;
-  // Weights of 0 make all sums equally long, which a processor foresees; they add nothing, not even a bit.
+  // Weights of 0 make all sums equally long, so that branches are predicted; they do not change a bit of a sum.
   const std::size_t most = padded(memory.taps_x, memory.weights, memory.across);
   memory.line.assign(needed + 3 * most + 1, 0.0F);
   memory.rows.resize(static_cast<std::size_t>(high - low) * across * 3 + kSums);
@@ -139,8 +140,8 @@ void resample(const PixelView& picture, const Axis& x, const Axis& y, const Exte
     add_across(memory.taps_x, left, most, memory.across.data(), line, to);
     to += across * 3;
   }
-  // Sixteen sums at a time stay in registers, each in the order of its taps. The last sixteen overlap those before
-  // them.
+  // Sixteen sums at a time stay in registers; each adds its taps in order. The last sixteen sums may overlap the
+  // sixteen before them.
   const std::size_t row = across * 3;
   memory.row.resize(std::max(row, kSums));
   for (std::size_t i = 0; i < down; ++i) {

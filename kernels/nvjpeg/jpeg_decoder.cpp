@@ -1,12 +1,12 @@
-// Why nvjpegDecodeBatched(), and not the phases of the decoupled interface: of more than 50 baseline files it decodes
-// the entropy code on the GPU as well (nvjpeg.h, NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers, and
-// it is one call for all. The phases are four calls a file, with a host that decodes the next file meanwhile.
+// Why nvjpegDecodeBatched(), and not the phases of the decoupled interface: of more than 50 baseline files
+// nvjpegDecodeBatched() decodes the entropy code on the GPU as well (nvjpeg.h, NVJPEG_BACKEND_GPU_HYBRID), so that the
+// host only reads headers, and it is one call for all files. The phases are four calls a file, during which the host
+// decodes the next file.
 //
-// Why NVJPEG_BACKEND_GPU_HYBRID, and not the engines for JPEG that A100, H100 and others have
-// (NVJPEG_BACKEND_HARDWARE): what these write does not wait for the stream. With work on the stream,
-// nvjpegDecodeBatched() was seen to overwrite its outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2
-// (github.com/meta-pytorch/torchcodec, pull request 1634), where only a host that waits for the stream first is safe.
-// They take no progressive files, either.
+// Why NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others (NVJPEG_BACKEND_HARDWARE): the
+// engines' writes do not wait for the stream. With work on the stream, nvjpegDecodeBatched() was seen to overwrite its
+// outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2 (github.com/meta-pytorch/torchcodec, pull
+// request 1634); only a host that waits for the stream first is safe. The engines take no progressive files, either.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <array>
@@ -29,7 +29,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// The functions of libnvjpeg that are used. The library is loaded when a decoder is first asked for, so that programs
+/// The functions of libnvjpeg that are used. The library is loaded when a decoder is first needed, so that programs
 /// start on machines without it.
 struct Api {
   const SharedLibrary* from = nullptr;
@@ -62,7 +62,7 @@ const Loaded& loaded() {
   return once;
 }
 
-/// nvJPEG has no function for this.
+/// Returns the name of a status; nvJPEG has no function for this.
 std::string text_of(nvjpegStatus_t status) {
   static constexpr const char* kNames[] = {"SUCCESS",
                                            "NOT_INITIALIZED",
@@ -80,8 +80,8 @@ std::string text_of(nvjpegStatus_t status) {
   return number < std::size(kNames) ? concat("NVJPEG_STATUS_", kNames[number]) : concat("status ", number);
 }
 
-/// Whether a status speaks of the file. nvJPEG answers with an internal error to some damaged files; where the device
-/// has failed, the file after it fails, too, and CUDA says so at the next call.
+/// True when a status is about the file. nvJPEG answers with an internal error to some damaged files; where the device
+/// has failed, the file after it fails, too, and CUDA reports the failure at the next call.
 bool is_of_file(nvjpegStatus_t status) {
   switch (status) {
     case NVJPEG_STATUS_INVALID_PARAMETER:
@@ -95,10 +95,10 @@ bool is_of_file(nvjpegStatus_t status) {
   }
 }
 
-/// Gives nvJPEG memory of the context. Its second interface for that fits MemoryResource: a call names the stream on
-/// which the memory is used first, or was used last. That is the context's, or none (or one of nvJPEG's own): then both
-/// streams are waited for, as cudaFree() would do. What nvJPEG allocates stays until the decoder is gone, or until a
-/// larger batch needs more.
+/// Gives nvJPEG memory of the context. nvJPEG's second allocator interface fits MemoryResource: a call names the stream
+/// on which the memory is used first, or was used last. This is the context's stream, or none (or one of nvJPEG's own):
+/// then the host waits for both streams, as cudaFree() would. Memory that nvJPEG allocates stays until the decoder is
+/// destroyed, or until a larger batch needs more.
 class Memory {
  public:
   explicit Memory(Context& context) : context_(context), pinned_(context.device()) {}
@@ -108,7 +108,8 @@ class Memory {
   nvjpegDevAllocatorV2_t* device_allocator() { return &device_allocator_; }
   nvjpegPinnedAllocatorV2_t* pinned_allocator() { return &pinned_allocator_; }
 
-  /// The error of the last allocation that failed, if one did since the last call of this.
+  /// Returns and clears the error of the last allocation that failed since the last call of take_error(); null if none
+  /// did.
   std::exception_ptr take_error() {
     const std::lock_guard lock(mutex_);
     return std::exchange(error_, nullptr);
@@ -132,7 +133,7 @@ class Memory {
     return memory.deallocate(memory.pinned_, pointer, stream);
   }
 
-  /// No exception may pass through nvJPEG, which may call from threads of its own.
+  /// Allocates memory. No exception may pass through nvJPEG, which may call from threads of its own.
   int allocate(MemoryResource& resource, void** pointer, std::size_t bytes, cudaStream_t stream) noexcept {
     const std::lock_guard lock(mutex_);
     void* given = nullptr;
@@ -231,7 +232,7 @@ class JpegDecoder::State {
   ~State() {
     try {
       context_.synchronize();
-    } catch (...) {  // work of others has failed: they hear of it from the stream
+    } catch (...) {  // other work on the stream has failed: its callers get the error from the stream
     }
     const cuda::DeviceGuard guard(context_.device(), std::nothrow);
     close();
@@ -254,15 +255,15 @@ class JpegDecoder::State {
       failed_ = static_cast<std::int64_t>(i);
       check_header(files, i);
     }
-    // nvJPEG goes on using the memory of its state after it has returned.
+    // nvJPEG continues to use the memory of its state after it has returned.
     decoded_.synchronize();
-    static_cast<void>(memory_.take_error());  // one that nvJPEG has coped with
+    static_cast<void>(memory_.take_error());  // an error that nvJPEG has handled
     const nvjpegStatus_t status = enqueue(files);
     if (status == NVJPEG_STATUS_SUCCESS) {
       context_.stream().record(decoded_);
       return;
     }
-    // Which file it was, nvJPEG does not say.
+    // nvJPEG does not report which file failed: each is decoded alone.
     context_.synchronize();
     require_memory();
     for (std::size_t i = 0; is_of_file(status) && i < files.size(); ++i) {
@@ -283,9 +284,10 @@ class JpegDecoder::State {
   [[nodiscard]] std::int64_t failed() const { return failed_; }
 
  private:
-  static constexpr std::int64_t kMost = 65536;  // files in a call: nvJPEG counts them in an int
+  static constexpr std::int64_t kMost = 65536;  // most files in a call: nvJPEG counts them in an int
 
-  /// UnsupportedError for what keeps nvJPEG from starting, or the error of an allocation.
+  /// Throws unless status is success: the error of an allocation, or UnsupportedError with the reason why nvJPEG does
+  /// not start.
   void start(nvjpegStatus_t status) {
     if (status != NVJPEG_STATUS_SUCCESS) {
       require_memory();
@@ -301,7 +303,7 @@ class JpegDecoder::State {
     }
   }
 
-  /// The pixels must fit where they go, whatever the caller has read in the file.
+  /// Checks a header: the pixels must fit into the caller's memory, whatever extents the caller has read in the file.
   void check_header(std::span<const File> files, std::size_t i) const {
     const File& file = files[i];
     int channels = 0;
@@ -322,7 +324,8 @@ class JpegDecoder::State {
                        " x ", file.height);
   }
 
-  /// The state's last files are decoded. It must be prepared for as many as these, and again after a failure.
+  /// Enqueues the decoding of files; the last files of the state must be decoded. The state is prepared for this number
+  /// of files, and again after a failure.
   nvjpegStatus_t enqueue(std::span<const File> files) {
     nvjpegStatus_t status = NVJPEG_STATUS_SUCCESS;
     if (std::exchange(prepared_, 0) != files.size()) {
@@ -363,8 +366,8 @@ class JpegDecoder::State {
   Context& context_;
   Options options_;
   Memory memory_;
-  Event decoded_;             // the files of the last call
-  std::int64_t failed_ = 0;   // the file that was looked at last, by itself
+  Event decoded_;             // recorded when the files of the last call are decoded
+  std::int64_t failed_ = 0;   // index of the file that was handled last, alone
   std::size_t prepared_ = 0;  // files for which nvJPEG's state is prepared; 0: none
   nvjpegHandle_t handle_ = nullptr;
   nvjpegJpegState_t jpeg_ = nullptr;

@@ -8,9 +8,9 @@
 #include <lockstep/kernels/onednn/onednn.hpp>
 
 // For callers, activations are channels last and weights (K, R, S, C). oneDNN chooses its own layout of the weights
-// and, with the choice "onednn:blocked", of the activations too; the differences are reordered on the way in and out,
-// in the workspace. bf16 is either multiplied directly or, on processors without instructions for it, converted to f32
-// in the same reorders: "onednn:nhwc-via-f32".
+// and, with the choice "onednn:blocked", of the activations too; inputs and outputs are reordered in the workspace
+// where layouts differ. bf16 is either multiplied directly or, on processors without instructions for it, converted to
+// f32 in the same reorders: "onednn:nhwc-via-f32".
 
 namespace lockstep::ops::onednn {
 namespace {
@@ -20,15 +20,15 @@ using dnnl::memory;
 constexpr std::string_view kName = "onednn";
 constexpr std::string_view kNhwc = "onednn:nhwc";
 constexpr std::string_view kBlocked = "onednn:blocked";
-constexpr std::string_view kViaF32 = "-via-f32";  // suffix of the choices above
+constexpr std::string_view kViaF32 = "-via-f32";  // suffix of both choices
 
 struct Method {
   bool blocked = false;
-  bool via_f32 = false;  ///< of bf16 tensors
+  bool via_f32 = false;  ///< bf16 tensors are converted to f32
   [[nodiscard]] std::string name() const { return concat(blocked ? kBlocked : kNhwc, via_f32 ? kViaF32 : ""); }
 };
 
-/// Logical order of oneDNN: (N, C, spatial...); in memory channels last.
+/// Returns dimensions in the logical order of oneDNN: (N, C, spatial...); memory is channels last.
 memory::dims activation_dims(std::int64_t batch, std::int64_t channels, const Shape& shape) {
   memory::dims dims{batch, channels};
   for (int i = 1; i + 1 < shape.rank(); ++i) {
@@ -42,7 +42,8 @@ memory::format_tag channels_last(int spatial_rank) {
   return spatial_rank == 1 ? tag::nwc : spatial_rank == 2 ? tag::nhwc : tag::ndhwc;
 }
 
-/// Ours: (K, taps..., C / groups). Logical order of oneDNN: ([groups], K, C, taps...) per group.
+/// Describes the weights. In memory they are (K, taps..., C / groups); the logical order of oneDNN is ([groups], K, C,
+/// taps...), with K and C per group.
 memory::desc weights_desc(const ConvDesc& d, memory::data_type type, memory::dims& dims) {
   const std::int64_t c = d.in_channels / d.groups;
   const std::int64_t k = d.out_channels / d.groups;
@@ -114,7 +115,7 @@ class Plan final : public ConvPlan {
     const memory::desc y(y_dims, outer, last);
     const memory::desc w = weights_desc(d, pass() == ConvPass::backward_weights ? f32 : outer, w_dims);
     const bool added = pass() == ConvPass::backward_data && accumulate();
-    const memory::data_type dx_type = added ? f32 : inner;  // rounded after the addition, not before
+    const memory::data_type dx_type = added ? f32 : inner;  // f32: the sum is rounded after the addition, not before
     const memory::desc plain_x(x_dims, inner, last);
     const memory::desc plain_y(y_dims, inner, last);
     const memory::desc plain_dx(x_dims, dx_type, last);
@@ -182,8 +183,8 @@ std::unique_ptr<ConvPlan> make_plan(Context& context, const ConvDesc& desc, Conv
   return translate_errors("conv2d", [&] { return std::make_unique<Plan>(context, desc, pass, method); });
 }
 
-/// Measured with oneDNN 2.6 on AVX2: when the rows that neighbouring taps share no longer fit in a part of the
-/// first-level cache, blocked activations gain more than their reorders cost.
+/// True when blocked activations are the first guess. Measured with oneDNN 2.6 on AVX2: when the rows that neighbouring
+/// taps share no longer fit in a part of the first-level cache, blocked activations gain more than their reorders cost.
 bool guess_blocked(const ConvDesc& d) {
   constexpr std::int64_t kRowBytes = 8192;
   const std::int64_t width = d.in_size[static_cast<std::size_t>(d.spatial_rank - 1)];
@@ -191,7 +192,7 @@ bool guess_blocked(const ConvDesc& d) {
   return !pointwise && d.in_channels >= 16 && width * d.in_channels * 4 >= kRowBytes;
 }
 
-/// All methods that a desc of this type can be planned with, best guess first.
+/// Returns all methods that a desc of this type can be planned with, best guess first.
 std::vector<Method> methods(const ConvDesc& desc) {
   const bool first = guess_blocked(desc);
   if (desc.dtype != DType::bf16) {
@@ -220,7 +221,7 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   for (const bool blocked : {false, true}) {
     for (const bool via_f32 : {false, true}) {
       const Method method{blocked, via_f32};
-      if (all.empty() || all.front() == method.name()) {  // none: the first one throws with the reason
+      if (all.empty() || all.front() == method.name()) {  // no choice: the first method throws with the reason
         return make_plan(context, desc, pass, method);
       }
     }

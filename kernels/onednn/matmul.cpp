@@ -9,7 +9,8 @@ namespace {
 
 using dnnl::memory;
 
-/// (rows, columns) of the product's operand, in memory as it is or transposed; (batch, rows, columns) with a batch.
+/// Describes an operand of the product: (rows, columns), or (batch, rows, columns) with a batch; in memory as it is, or
+/// transposed.
 memory::desc matrix(memory::data_type type, std::int64_t batch, std::int64_t rows, std::int64_t columns,
                     bool transposed = false) {
   using tag = memory::format_tag;
@@ -49,7 +50,7 @@ class Plan final : public MatmulPlan {
     const auto f32 = memory::data_type::f32;
     const memory::data_type inner = via_f32_ ? f32 : type_of(d.dtype);
     const memory::data_type inner_c = via_f32_ ? f32 : type_of(d.c_dtype());
-    // (1, n), with as many axes as the operands
+    // bias: (1, n), with as many axes as the operands
     const memory::desc bias = d.bias ? matrix(f32, d.batch == 0 ? 0 : 1, 1, d.n) : memory::desc();
     const auto a = [&](memory::data_type type) { return matrix(type, d.batch, d.m, d.k, d.transpose_a); };
     const auto b = [&](memory::data_type type) { return matrix(type, d.batch, d.k, d.n, d.transpose_b); };

@@ -47,8 +47,8 @@ bool empty(const dnnl::memory::desc& desc) {
   return desc == dnnl::memory::desc();
 }
 
-/// Moves made on to the first implementation that is not refused. What it was made of must still exist: oneDNN 2 keeps
-/// pointers to that.
+/// Moves `made` to the first implementation that is not refused. The desc from which `made` was created must still
+/// exist: oneDNN 2 keeps pointers to it.
 template <class Described>
 Described accepted(Described made, const Refusal& refusal) {
   for (std::string why = refusal(made.impl_info_str()); !why.empty(); why = refusal(made.impl_info_str())) {
@@ -78,7 +78,7 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Library& lib, const
 #endif
 }
 
-/// The forward desc that oneDNN's backward passes need as a hint.
+/// Returns the forward desc that oneDNN's backward passes need as a hint.
 dnnl::convolution_forward::primitive_desc hint(const Library& lib, const Convolution& c) {
   Convolution without_bias = c;
   without_bias.bias = dnnl::memory::desc();

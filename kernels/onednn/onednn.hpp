@@ -17,7 +17,7 @@
 #include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-/// Shared by the oneDNN providers. Only onednn.cpp knows the differences between oneDNN 2 and 3.
+/// Code that the oneDNN providers share. Only onednn.cpp knows the differences between oneDNN 2 and 3.
 namespace lockstep::ops::onednn {
 
 /// oneDNN's engine and stream for the processor, one pair per Context.
@@ -26,11 +26,11 @@ struct Library {
   dnnl::stream stream{engine};
 };
 [[nodiscard]] Library& library(Context& context);
-[[nodiscard]] std::string library_version();  ///< of oneDNN at run time: "3.1.1"
+[[nodiscard]] std::string library_version();  ///< the version at run time: "3.1.1"
 
 /// True for the types that the providers support.
 [[nodiscard]] bool has_type(DType dtype);
-/// oneDNN's name for such a type.
+/// Returns oneDNN's name of a type for which has_type() is true.
 [[nodiscard]] dnnl::memory::data_type type_of(DType dtype);
 /// True when oneDNN multiplies bf16 with processor instructions (AVX512_BF16, AMX) instead of emulating them.
 [[nodiscard]] bool multiplies_bf16();
@@ -54,8 +54,8 @@ namespace detail {
 void run_elsewhere(int threads, const std::function<void()>& f);
 }  // namespace detail
 
-/// Calls f, which makes or runs primitives, with so many threads. Inside a parallel region of the host
-/// program, where OpenMP gives one, a thread outside of the region calls f: that costs a thread's start and end.
+/// Calls f, which makes or runs primitives, with `threads` threads. Inside a parallel region of the host program, where
+/// OpenMP gives one, a thread outside of the region calls f: this costs the start and end of a thread.
 template <class F>
 void run_with_threads(int threads, F&& f) {
   if (given_threads(threads) == threads) {
@@ -86,9 +86,9 @@ decltype(auto) translate_errors(std::string_view op, F&& f) {
 /// A primitive, the layouts that it wants, and the name of its implementation.
 struct Made {
   dnnl::primitive primitive;
-  dnnl::memory::desc a;    ///< of the first input
-  dnnl::memory::desc b;    ///< of the second
-  dnnl::memory::desc out;  ///< of the result
+  dnnl::memory::desc a;    ///< layout of the first input
+  dnnl::memory::desc b;    ///< layout of the second input
+  dnnl::memory::desc out;  ///< layout of the result
   dnnl::memory::desc scratchpad;
   std::string implementation;  ///< "jit:avx2", ..
 
@@ -100,8 +100,8 @@ struct Made {
 struct Convolution {
   dnnl::memory::desc x;
   dnnl::memory::desc weights;
-  dnnl::memory::desc dx;        ///< for backward_data: may have another type than x
-  dnnl::memory::desc dweights;  ///< for backward_weights: likewise
+  dnnl::memory::desc dx;        ///< used by backward_data: may have another type than x
+  dnnl::memory::desc dweights;  ///< used by backward_weights: may have another type than weights
   dnnl::memory::desc bias;      ///< empty: none
   dnnl::memory::desc y;
   dnnl::memory::dims strides;
@@ -110,39 +110,39 @@ struct Convolution {
   dnnl::memory::dims pad_after;
 };
 
-// All use user scratchpads; unimplemented cases throw dnnl::error. A convolution takes the first implementation of
-// oneDNN for which `refusal` gives an empty text, and UnsupportedError with the last text if there is none.
+// All primitives use user scratchpads; unimplemented cases throw dnnl::error. A convolution takes oneDNN's first
+// implementation for which `refusal` returns an empty text; UnsupportedError with the last text if there is none.
 using Refusal = std::function<std::string(std::string_view implementation)>;
-/// a = x, b = weights, out = y
+/// Makes a forward convolution: a = x, b = weights, out = y.
 [[nodiscard]] Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal);
-/// a = dy, b = weights, out = dx
+/// Makes a backward_data convolution: a = dy, b = weights, out = dx.
 [[nodiscard]] Made make_backward_data(const Library& lib, const Convolution& c, const Refusal& refusal);
-/// a = x, b = dy, out = dweights
+/// Makes a backward_weights convolution: a = x, b = dy, out = dweights.
 [[nodiscard]] Made make_backward_weights(const Library& lib, const Convolution& c, const Refusal& refusal);
 [[nodiscard]] Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
                                const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate,
                                Activation activation);
-/// Copies a to out, or adds it to out.
+/// Makes a reorder that copies `from` to `to`, or adds it.
 [[nodiscard]] Made make_reorder(const Library& lib, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
                                 bool accumulate);
 
-/// A memory object without memory; its address is set at run time.
+/// Makes a memory object without memory; its address is set at run time.
 [[nodiscard]] dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc);
 
-/// Byte ranges of one workspace, each aligned to 64 bytes. In builds that guard workspaces (guards_workspaces()) there
-/// is a guard band behind each range.
+/// Byte ranges of one workspace, each aligned to 64 bytes. In builds that guard workspaces (guards_workspaces()) a
+/// guard band follows each range.
 class WorkspaceLayout {
  public:
-  /// Offset of a new range.
+  /// Adds a range and returns its offset.
   std::size_t add(std::size_t bytes);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   void write_guard_bands(std::byte* workspace) const;
-  /// Error when a band has changed; `by` names who wrote.
+  /// Throws Error when a band has changed; `by` names the implementation that wrote.
   void check_guard_bands(const std::byte* workspace, std::string_view by) const;
 
  private:
   std::size_t bytes_ = 0;
-  std::vector<std::size_t> ends_;  ///< of the ranges that have a band
+  std::vector<std::size_t> ends_;  ///< ends of the ranges, where their bands begin
 };
 
 /// A primitive bound to its memory objects once, so that execute() passes a prepared list. (oneDNN's C++ interface
@@ -154,18 +154,18 @@ class Step {
 
  private:
   dnnl::primitive primitive_;
-  std::vector<std::pair<int, dnnl::memory>> arguments_;  // keeps them alive
+  std::vector<std::pair<int, dnnl::memory>> arguments_;  // keeps the memory objects alive
   std::vector<dnnl_exec_arg_t> list_;
 };
 
-/// A convolution or a matrix product on the caller's memory: the primitive, and reorders around it where it wants an
-/// operand in another layout or type. Copies and scratchpads lie in one workspace.
+/// A convolution or a matrix product on the caller's memory: the primitive, and reorders before and after it where it
+/// needs an operand in another layout or type. Copies and scratchpads lie in one workspace.
 class Program {
  public:
   explicit Program(const Library& library) : library_(library) {}
 
-  /// Called once. outer: the caller's a, b and out; names: oneDNN's names of the three arguments; bias: the caller's,
-  /// or empty. add_copy: the primitive writes a copy, which is then added to out.
+  /// Builds the program; called once. outer: the caller's a, b and out; names: oneDNN's names of the three arguments;
+  /// bias: the caller's, or empty. add_copy: the primitive writes a copy, which is then added to out.
   void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
              const dnnl::memory::desc& bias, bool add_copy);
   [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }
@@ -177,7 +177,7 @@ class Program {
   struct Operand {
     dnnl::memory outer;
     dnnl::memory inner;
-    std::optional<std::size_t> offset;  // of inner in the workspace; none: inner is outer
+    std::optional<std::size_t> offset;  // offset of inner in the workspace; none: inner is outer
   };
   void add_reorder(const dnnl::memory& from, const dnnl::memory& to, bool accumulate);
   void add_step(const Made& made, std::vector<std::pair<int, dnnl::memory>> arguments);
