@@ -15,7 +15,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// CRC-32C (Castagnoli; RFC 3720, appendix B.4), as records have it: rotated and shifted by a constant.
+/// Returns CRC-32C (Castagnoli; RFC 3720, appendix B.4), masked as in records: rotated, and a constant is added.
 std::uint32_t masked_crc32c(std::string_view bytes) {
   static constexpr std::array<std::uint32_t, 256> kTable = [] {
     std::array<std::uint32_t, 256> table{};
@@ -64,13 +64,13 @@ std::string bytes_field(unsigned number, std::string_view value) {
   return varint(number << 3U | 2U) + varint(value.size()).append(value);
 }
 
-/// Event: wall_time (1), step (2), and `what`.
+/// Encodes an Event: wall_time (1), step (2), and `what`.
 std::string event_of(std::int64_t step, const std::string& what) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   return double_field(1, now) + integer_field(2, step) + what;
 }
 
-/// "events.out.tfevents.SECONDS.HOST-PID-rRANDOM": TensorBoard looks for "tfevents".
+/// Returns the path of a new file, "events.out.tfevents.SECONDS.HOST-PID-rRANDOM": TensorBoard looks for "tfevents".
 std::string new_file(const std::string& folder) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(folder, ignored);
