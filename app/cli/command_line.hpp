@@ -35,7 +35,7 @@ void add_options(CLI::App& app, Schema& schema);
 /// What --help says of a program besides its options.
 struct ProgramText {
   std::string name;
-  std::string about;      ///< what the program does, with examples
+  std::string about;      ///< the program's purpose, with examples
   std::string footer;     ///< files and exit codes; only in --help all
   bool has_runs = false;  ///< true: --config takes the config.json of a run, too
 };

@@ -36,7 +36,7 @@ struct ConvTransposeOptions {
   AxisSizes pad = 0;
   AxisSizes output_pad = 0;  ///< additional positions at the end of each axis; must be less than the stride
   bool bias = false;
-  std::int64_t groups = 1;  ///< as in ConvOptions
+  std::int64_t groups = 1;  ///< groups of channels, as in ConvOptions
   AxisSizes dilation = 1;
 };
 
