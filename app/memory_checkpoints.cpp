@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAway = ".away";
-constexpr std::time_t kAwayFor = 3600;  // seconds; a start takes less
+constexpr std::time_t kAwayFor = 3600;  // seconds; a start of the job takes less
 constexpr std::int64_t kPieceBytes = 16 << 20;
 
 std::string user_prefix() {
@@ -262,7 +262,7 @@ std::optional<std::int64_t> MemoryCheckpoints::find() {
     problem += failed;
   }
   const char* otherwise = "the copies in memory cannot be read";
-  const bool sent = all_fine(problem, otherwise);  // and every rank waits for it here
+  const bool sent = all_fine(problem, otherwise);  // every rank waits here until the copies are sent
   const bool seen = is_checkpoint(newest());
   const bool there = all_fine(seen ? "" : concat(newest(), ": is not there on this rank"), otherwise);
   return sent && there ? std::optional(static_cast<std::int64_t>(*best)) : std::nullopt;
@@ -278,14 +278,14 @@ void MemoryCheckpoints::settle(bool last_start) {
 }
 
 void MemoryCheckpoints::require_room(std::size_t bytes) {
-  const std::size_t copies = holds() ? 3 : 1;  // every node reads the newest one at a start
+  const std::size_t copies = holds() ? 3 : 1;  // at a start every node needs the newest copy
   constexpr std::size_t kBeside = 1 << 16;     // bytes of files' headers and state.json
   constexpr std::size_t kLeft = 256 << 20;
   std::string problem;
   struct statvfs room {};
   if (folder_ && ::statvfs(path_.c_str(), &room) == 0) {
     const std::size_t there = static_cast<std::size_t>(room.f_bavail) * room.f_frsize +
-                              static_cast<std::size_t>(bytes_below(path_));  // copies that will be replaced
+                              static_cast<std::size_t>(bytes_below(path_));  // old copies will be replaced
     // The rest is for shared memory of MPI and NCCL, whose processes end by a signal when they find none.
     const std::size_t left = std::min(kLeft, static_cast<std::size_t>(room.f_blocks) * room.f_frsize / 10);
     const std::size_t needed = copies * (bytes + kBeside) + left;
@@ -338,7 +338,7 @@ std::string MemoryCheckpoints::take(int from) const {
         write();
       }
     } catch (const DataError& error) {
-      problem = error.what();  // the rest is still received
+      problem = error.what();  // the sender still sends the rest, which must be received
     }
   };
   std::vector<std::int64_t> length(1);

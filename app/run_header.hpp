@@ -11,7 +11,7 @@
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/runtime/context/memory_summary.hpp>
 
-/// What a training program prints before it trains, on rank 0.
+/// Functions that print on rank 0 what a training program says before it trains.
 namespace lockstep::nn {
 
 /// Prints ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, one or two lines each.

@@ -5,7 +5,7 @@
 
 #include <lockstep/nn/run/training_run.hpp>
 
-/// What a training program says when it ends.
+/// Functions for what a training program says when it ends.
 namespace lockstep::nn {
 
 /// Formats a value of a metric: "93.21 %" for accuracies, "0.1234" for others, "not measured" for none.

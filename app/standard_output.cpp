@@ -37,7 +37,7 @@ struct StandardOutput::Shared {
   bool writing = false;  ///< a write is under way
   bool full = false;     ///< text was left out after `waiting`
   bool over = false;
-  int reason = 0;  ///< why writing failed
+  int reason = 0;  ///< errno of a failed write; 0: none failed
 
   [[nodiscard]] bool idle() const { return waiting.empty() && !writing; }
 
@@ -75,7 +75,7 @@ struct StandardOutput::Shared {
       if (ready == 0) {
         return;
       }
-      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // the rest counts as waiting
+      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // the rest stays in `waiting`
       waiting.erase(0, text.size());
       ready -= text.size();
       writing = true;

@@ -143,7 +143,7 @@ struct TrainingProgram::Impl {
   void open_files(const TrainingInputs& inputs, const Position& begin) {
     site.session.agree([&] {
       site.doing(site.first ? "opening the files of results" : "waiting for rank 0's files of results");
-      stop = &record_stop_signals();  // before anything is deleted: from here on a stop leaves a checkpoint
+      stop = &record_stop_signals();  // before anything is deleted: a stop then leaves a checkpoint
       if (!site.first) {
         return;
       }
@@ -182,7 +182,7 @@ struct TrainingProgram::Impl {
   }
 
   RunOptions run_options(const TrainingInputs& inputs, const std::vector<RunMetric>& metrics) {
-    constexpr double kNoTime = 1e-6;  // the first step is the last
+    constexpr double kNoTime = 1e-6;  // seconds: the run stops after its first step
     RunOptions options = o.run;
     options.checkpoint_dir = o.out;
     options.checkpoint_place = [this] { return files.place(); };
@@ -246,7 +246,7 @@ struct TrainingProgram::Impl {
   detail::RestartCopies copies;
   detail::StartingPoint start;
   detail::PreparedTraining made;
-  std::optional<TrainingInputs> kept;  ///< the trainer reads its data in threads of its own
+  std::optional<TrainingInputs> kept;  ///< inputs of run(); threads of the trainer read its data
   detail::RunTimeline timeline;
   std::optional<Trainer> trainer;
   std::optional<ClassStatistics> classes;  ///< destroyed before the trainer

@@ -26,10 +26,10 @@ struct TrainingInputs {
   ops::AugmentDesc augment{};  ///< augmentation of images; its seed is --seed
   /// true: evaluations, too, normalise images by `augment`, not by the numbers that the checkpoint was trained with.
   bool statistics_given = false;
-  bool two_labels = false;                 ///< training batches are mixtures (PlanOptions::two_labels)
+  bool two_labels = false;                 ///< true: training batches are mixtures (PlanOptions::two_labels)
   std::string samples = "samples";         ///< word for samples
   std::vector<std::string> class_names{};  ///< names by label; empty: classes are numbered
-  std::string model_text{};                ///< for the header; empty: the model's name
+  std::string model_text{};                ///< model's text in the header; empty: the model's name
   std::vector<std::pair<std::string, std::string>> about{};  ///< header lines about the data: label, text
   std::map<std::string, std::string> options{};  ///< other options that decide the numbers, for RunIdentity::options
   Json::Object config{};                         ///< other fields of config.json
@@ -70,7 +70,7 @@ class TrainingProgram {
   /// kept as long as the trainer. `observer`, if given, follows the run on every rank, after the console.
   int run(TrainingInputs inputs, RunObserver* observer = nullptr);
 
-  [[nodiscard]] Trainer& trainer();  ///< StateError before run()
+  [[nodiscard]] Trainer& trainer();  ///< throws StateError before run()
   /// Returns what the run reached; nullptr if nothing was trained (--dry-run, --evaluate).
   [[nodiscard]] const RunResult* result() const;
 

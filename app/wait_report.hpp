@@ -15,7 +15,8 @@
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 
-/// --report-waits: which calls made the host wait for the device's stream, and when (docs/tensors.md, "Waits").
+/// --report-waits: reports the calls that made the host wait for the device's stream, and when (docs/tensors.md,
+/// "Waits").
 namespace lockstep::nn {
 
 /// When a call waited. The first steps include waits that libraries and graphs need once; a wait in later steps costs
@@ -30,7 +31,7 @@ enum class WaitTime : unsigned char {
 /// Returns when a wait was. at: Trainer::position() at the time of the wait; begin: the first step of this process.
 [[nodiscard]] WaitTime wait_time(const Position& at, std::int64_t begin, std::int64_t first_steps);
 
-/// Counts waits by time, call and reason. add() may come from any thread.
+/// Counts waits by time, call and reason. Any thread may call add().
 class WaitCounts {
  public:
   void add(WaitTime time, const Synchronisation& wait);
@@ -46,7 +47,7 @@ class WaitCounts {
     std::size_t bytes = 0;
     double seconds = 0;
   };
-  using Counts = std::map<std::pair<std::string, std::string>, Count>;  ///< by call and reason
+  using Counts = std::map<std::pair<std::string, std::string>, Count>;  ///< counts by call and reason
   mutable std::mutex mutex_;
   std::array<Counts, 3> counts_;
 };

@@ -184,7 +184,7 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
   }
   require<DataError>(node.is_number(), where, "is a ", concat(node.type()),
                      ", expected text, a number, true, false or a list of these");
-  if (const auto* whole = node.as_integer()) {  // 1_000 and 0o20 are numbers of TOML's own
+  if (const auto* whole = node.as_integer()) {  // TOML writes integers also as 1_000 and 0o20
     return std::to_string(whole->get());
   }
   std::string text = source_text(node, lines);

@@ -33,7 +33,7 @@ struct ConfigFile {
   std::string recipe_text{};
 };
 
-/// Whether a program has recipes.
+/// Whether a program takes --recipe.
 enum class Recipes : unsigned char { no, yes };
 
 /// Reads the file of the last --config on a command line, and the file of the last --recipe. DataError when a file
@@ -46,7 +46,7 @@ enum class Recipes : unsigned char { no, yes };
 [[nodiscard]] ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv,
                                           Recipes recipes = Recipes::no);
 
-/// One key of a file, in the form of the command line.
+/// One key of a file, with its value as the command line would give it.
 struct ConfigValue {
   std::string key;
   std::string value;  ///< "[1, 3]", "resnet32", "true", "1.0": numbers as the file writes them

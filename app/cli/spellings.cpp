@@ -13,7 +13,7 @@ namespace lockstep::cli {
 namespace {
 
 struct Word {
-  std::string_view theirs;  ///< without dashes in front, '-' for '_'
+  std::string_view theirs;  ///< word of another tool, without leading dashes, '-' for '_'
   std::string_view ours;
 };
 
@@ -103,7 +103,7 @@ std::string spelled_here(const CLI::App& app, const std::vector<std::string>& un
     const std::string name = plain(unknown[i]);
     const std::string option = option_of(app, name);
     if (option.empty() || (equals == std::string::npos && !unknown[i].starts_with('-'))) {
-      continue;  // a word alone may be anything
+      continue;  // a word without dashes may be anything
     }
     if (name == "accelerator" && counted) {
       kind = equals != std::string::npos ? unknown[i].substr(equals + 1) : i + 1 < unknown.size() ? unknown[++i] : "";

@@ -90,7 +90,7 @@ int training_main(int argc, char** argv,
   const auto watchdog_s = [&] {
     try {
       return parse(argc, argv, read_config_file(argc, argv, Recipes::yes)).options.training.watchdog;
-    } catch (const Error&) {  // `run` reports it
+    } catch (const Error&) {  // `run` reports the error
       return nn::TrainingOptions().watchdog;
     }
   };

@@ -53,7 +53,7 @@ struct RunSite {
   comm::Session& session;
   comm::RankContext& place;
   bool first;               ///< true on rank 0
-  TrainingOptions options;  ///< resume, init, evaluate and overwrite as StartingPoint understands them
+  TrainingOptions options;  ///< StartingPoint changes resume, init, evaluate, overwrite
   RunFolder files;          ///< open on rank 0 only
   std::optional<comm::Watchdog> own_watchdog;
   comm::Watchdog* watchdog;  ///< the session's or our own; nullptr: no watchdog is wanted

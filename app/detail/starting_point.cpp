@@ -37,7 +37,7 @@ void StartingPoint::look_for_earlier_start() {
     if (!site_.first || !trains()) {
       return;
     }
-    if (attempt.number > 0 || !o_.resume.empty()) {  // the ranks of a killed job take a moment to notice
+    if (attempt.number > 0 || !o_.resume.empty()) {  // ranks of a killed job may hold the lock for a moment
       constexpr std::chrono::seconds kEnding{30};
       constexpr std::chrono::seconds kKilled{10};
       site_.files.wait_for_lock(attempt.number > 0 ? kEnding : kKilled);

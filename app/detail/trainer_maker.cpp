@@ -151,7 +151,7 @@ void TrainerMaker::identify(const TrainingInputs& inputs) {
 
 std::string TrainerMaker::nodes_text() {
   const std::vector<double> nodes = comm::all_gather_value(site_.session.control(), site_.session.node());
-  std::map<double, std::string> ranks;  // by node, in the order of their lowest ranks
+  std::map<double, std::string> ranks;  // by node: texts of the node's ranks
   for (std::size_t begin = 0, end = 0; begin < nodes.size(); begin = end) {
     while (end < nodes.size() && nodes[end] == nodes[begin]) {
       ++end;
@@ -184,7 +184,7 @@ void TrainerMaker::choose_calls(const Model& model) {
     return;
   }
   if (site_.watchdog != nullptr) {
-    site_.watchdog->pause("timing library calls");  // some take minutes
+    site_.watchdog->pause("timing library calls");  // timing may take minutes
   }
   const std::int64_t shares = std::max<std::int64_t>(site_.session.size(), options.step.virtual_ranks);
   const std::int64_t share = partition_of(options.global_batch, shares, 0).count;
@@ -198,7 +198,7 @@ void TrainerMaker::choose_calls(const Model& model) {
   if (timed) {
     ChoiceOptions choice;
     choice.workspace_limit = static_cast<std::size_t>(o_.workspace_mb) * 1000000;
-    choice.deterministic = true;  // a run repeats to the last bit
+    choice.deterministic = true;  // so that a repeated run gives the same bits
     choice.engines = o_.tune == Tune::fast ? ops::Engines::precompiled : ops::Engines::all;
     choice.progress = [said = 0.0](int done, int of, double seconds) mutable {
       constexpr double kEvery = 2;  // seconds between lines: short searches say nothing
@@ -211,7 +211,7 @@ void TrainerMaker::choose_calls(const Model& model) {
     made_.resolved.trainer.step.plan.choices =
         choose_libraries(site_.session.control(), site_.place.context(), plans, choice, o_.choices, &*made_.tuned);
   }
-  if (prepares) {  // on every rank, before the trainer plans one call after the other
+  if (prepares) {  // before the trainer plans one call after the other
     site_.session.agree([&] { prepare_choices(site_.place.context(), plans, options.step.plan.choices); });
   }
 }

@@ -303,7 +303,7 @@ ResolvedTraining resolve(const TrainingOptions& o, std::int64_t training_samples
                          .keep_last = o.trainer.keep_last,
                          .seed = o.trainer.step.seed,
                          .chunk = o.trainer.shuffle_chunk});
-  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // the schedule computes in double
+  constexpr std::int64_t kMostSteps = std::int64_t{1} << 53;  // double holds steps up to this exactly
   require<UsageError>(o.run.epochs <= kMostSteps / sampler.batches(), "--epochs is ", o.run.epochs, ", of ",
                       sampler.batches(), " batches each, expected at most ", kMostSteps / sampler.batches());
   resolved.total_steps = o.run.epochs * sampler.batches();

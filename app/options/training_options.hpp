@@ -43,11 +43,11 @@ struct TrainingOptions {
   std::optional<std::int64_t> batch_per_rank{};  ///< samples of a rank in one micro-batch
   std::int64_t default_batch = 128;
   std::string lr = "auto";
-  std::int64_t warmup_steps = -1;         ///< -1: a twentieth of the run
-  std::optional<double> warmup_epochs{};  ///< instead of warmup_steps
+  std::int64_t warmup_steps = -1;         ///< steps of the warm-up; -1: a twentieth of the run
+  std::optional<double> warmup_epochs{};  ///< warm-up in epochs, instead of warmup_steps
   std::vector<double> milestones{};       ///< epochs, for `step`; empty: 1/2 and 3/4 of the run
-  std::vector<std::string> freeze{};      ///< Model::freezing()
-  int workers = -1;                       ///< -1: by the rule of nn/run/run_rules.hpp
+  std::vector<std::string> freeze{};      ///< names for Model::freezing()
+  int workers = -1;                       ///< reading threads per rank; -1: the rule of nn/run/run_rules.hpp
 
   // Ranks.
   int threads = 0;  ///< compute threads of a rank on the host; 0: RankContext decides
@@ -56,17 +56,17 @@ struct TrainingOptions {
   std::string bucket_mb;
   std::string cost;  ///< path of cost.json of lockstep-cost
   std::string reduce_dtype = "fp32";
-  std::string compress = "none";  ///< a name of compression_named()
-  std::string strategy = "ddp";   ///< a name of strategy_named()
+  std::string compress = "none";  ///< a name for compression_named()
+  std::string strategy = "ddp";   ///< a name for strategy_named()
   /// "layout": gradients are added in rank order; "world": numbers are those of `virtual_ranks`, on any number of
   /// ranks.
   std::string reproducible = "run";
   bool dependent_launches = false;  ///< comm::RankContextOptions::dependent_launches
   Tune tune = Tune::automatic;
   std::string choices;               ///< file of timed choices; empty: none
-  bool verify_choices = false;       ///< PlanOptions::verifier
+  bool verify_choices = false;       ///< true: sets PlanOptions::verifier
   std::int64_t workspace_mb = 1024;  ///< limit of one library call in MB, when tuning
-  double watchdog = 600;             ///< seconds without progress; 0: none
+  double watchdog = 600;             ///< seconds without progress that end the job; 0: no watchdog
   /// Seconds within which the run must react to a stop: warns when a step takes longer. none: RunOptions' own, no
   /// warning.
   std::optional<double> stop_within;
@@ -74,25 +74,25 @@ struct TrainingOptions {
 
   // Results.
   std::string out = "out";
-  bool tensorboard = false;       ///< write OUT/tensorboard too
+  bool tensorboard = false;       ///< true: writes OUT/tensorboard, too
   int restarts = 0;               ///< how often the job may be started again; with copy_every at least once
   std::int64_t report_waits = 0;  ///< number of first steps in the report; 0: no report
   std::string trace;              ///< file of the timeline; empty: none
   std::string trace_steps;        ///< "A:B" (nn/run/observers/run_trace.hpp); empty: default_trace_steps()
   std::string init;
   std::string resume;
-  bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`
+  bool overwrite = false;  ///< true: deletes the checkpoints of an earlier run in `out`
   std::string evaluate;
   bool dry_run = false;
   bool fused_norms = false;  ///< with describe_gpu: PlanOptions::norms_in_convolutions
-  std::string describe_gpu;  ///< with dry_run: plans for that GPU and predicts its time (nn/plan/gpu_prediction.hpp)
+  std::string describe_gpu;  ///< GPU for which dry_run plans and predicts the time (nn/plan/gpu_prediction.hpp)
 };
 
 /// A strategy as --strategy names it: ddp, zero1, single (ddp on one rank), or the name that other tools have for one
 /// of them.
 struct NamedStrategy {
   Strategy strategy = Strategy::ddp;
-  bool one_rank = false;  ///< expects a job of one rank
+  bool one_rank = false;  ///< true: the job must have one rank
   std::string note{};     ///< one line: what another tool's name means here; empty for the three names above
 };
 /// Throws UsageError for other names.

@@ -16,7 +16,7 @@ namespace {
 /// computes the shortcut's gradient first, and the block's first convolution, which has no stride, adds its own to it.
 using Shortcut = std::function<NodeId()>;
 
-/// Two 3x3 convolutions.
+/// Appends a residual block of two 3x3 convolutions.
 NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, const Shortcut& shortcut,
                    std::int64_t channels, std::int64_t stride, bool zero_init) {
   NodeId y = builder.conv2d(name + ".conv1", x, channels, {.kernel = 3, .stride = stride, .pad = 1});
@@ -26,7 +26,7 @@ NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, con
                             {.relu = true, .residual = shortcut(), .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
-/// Convolutions 1x1, 3x3 with the stride and the groups, and 1x1 to 4 * channels.
+/// Appends a residual block of convolutions 1x1, 3x3 with the stride and the groups, and 1x1 to 4 * channels.
 NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, const Shortcut& shortcut,
                         std::int64_t channels, std::int64_t stride, const BottleneckWidth& width, bool zero_init) {
   const std::int64_t inner = channels / 64 * width.group_width * width.groups;
@@ -51,7 +51,7 @@ std::string name_of(int depth, const BottleneckWidth& width) {
                                      : concat("resnet", depth, "_width", width.group_width);
 }
 
-/// The models of make_model() for large images.
+/// A model for large images that make_model() knows.
 struct LargeModel {
   int depth;
   BottleneckWidth width;

@@ -82,7 +82,7 @@ PatchSums sums_of(const ImageDataset& images, std::int64_t count, std::int64_t s
   const auto places = static_cast<std::size_t>(3 * side * side);
   PatchSums sums{std::vector<std::int64_t>(places), std::vector<std::int64_t>(places * places), 0};
   std::vector<std::uint8_t> image(static_cast<std::size_t>(images.image_bytes()));
-  std::vector<std::int32_t> patch(places);  // in the order C, H, W
+  std::vector<std::int32_t> patch(places);  // values in the order C, H, W
   for (std::int64_t i = 0; i < count; ++i) {
     images.read(i, image);
     for (std::int64_t y = 0; y + side <= height; ++y) {

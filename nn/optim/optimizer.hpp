@@ -12,7 +12,7 @@
 
 namespace lockstep::nn {
 
-struct Rule;  // detail/rule.hpp
+struct Rule;  // defined in detail/rule.hpp
 
 /// Updates a ParameterSet's arena and, in the same pass, its 16-bit weights. The states are arenas of the set, named as
 /// in PyTorch: "momentum_buffer" (sgd and lars with momentum), "exp_avg" and "exp_avg_sq" (adam, adamw, muon; muon's

@@ -22,7 +22,7 @@ struct OptimizerOptions;
 enum class OptimizerKind : unsigned char { sgd, adam, adamw, lars, muon };
 
 struct Rule;
-/// Makes a rule for a set (detail/rule.hpp). UsageError for options out of range.
+/// A function that makes a rule for a parameter set (detail/rule.hpp). UsageError for options out of range.
 using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const OptimizerOptions& options);
 
 /// Traits of a rule for other code: they decide help, the header and the identity of a run, refusals and the usual
@@ -30,10 +30,10 @@ using RuleMaker = Rule(Context& context, const ParameterSet& parameters, const O
 struct RuleTraits {
   std::string_view name;
   RuleMaker* make;
-  std::string_view help{};  ///< a few words; empty: the name says all
+  std::string_view help{};  ///< a few words for --help; empty: the name says all
   // Numbers of OptimizerOptions that the rule reads.
-  bool momentum = false;  ///< momentum and nesterov
-  bool betas = false;     ///< beta1 and beta2
+  bool momentum = false;  ///< reads momentum and nesterov
+  bool betas = false;     ///< reads beta1 and beta2
   bool epsilon = false;
   bool trust_coefficient = false;
   // How the rule updates.
@@ -67,12 +67,12 @@ struct RuleTraits {
 /// Each rank computes the same update by itself, so GPUs must be of one kind.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::sgd;
-  double momentum = 0.9;             ///< sgd, lars, muon
-  bool nesterov = false;             ///< sgd, lars, muon
-  double beta1 = 0.9;                ///< adam, adamw, muon
-  double beta2 = 0.999;              ///< adam, adamw, muon
-  double epsilon = 1e-8;             ///< adam, adamw, lars, muon
-  double trust_coefficient = 0.001;  ///< lars
+  double momentum = 0.9;             ///< read by sgd, lars, muon
+  bool nesterov = false;             ///< read by sgd, lars, muon
+  double beta1 = 0.9;                ///< read by adam, adamw, muon
+  double beta2 = 0.999;              ///< read by adam, adamw, muon
+  double epsilon = 1e-8;             ///< read by adam, adamw, lars, muon
+  double trust_coefficient = 0.001;  ///< read by lars
   double clip_norm = 0;              ///< largest norm of all gradients together; 0: no clipping
   double clip_value = 0;  ///< largest size of one gradient, applied after clip_norm; 0: no clipping; not for lars
   bool skip_non_finite = false;  ///< skips an update whose gradients have NaN or infinity, also without clip_norm

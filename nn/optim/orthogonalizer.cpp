@@ -41,15 +41,15 @@ std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc
 /// Matrices of one shape, computed together as (batch, rows, columns); k is the shorter side.
 struct Orthogonalizer::Group {
   std::vector<Matrix> matrices;
-  TensorView squares;  ///< squared norms, (batch) f64
-  TensorView factors;  ///< inverse norms, (batch)
+  TensorView squares;  ///< squared norms of the matrices, (batch) f64
+  TensorView factors;  ///< inverse norms of the matrices, (batch)
   TensorView norm_workspace;
-  TensorView x, next;     ///< (batch, rows, columns) of the type of the products
-  TensorView gram, poly;  ///< (batch, k, k) of that type
+  TensorView x, next;     ///< (batch, rows, columns), of the products' type
+  TensorView gram, poly;  ///< (batch, k, k), of the products' type
   TensorView workspace;
-  std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< X X^T or X^T X
-  std::unique_ptr<ops::MatmulPlan> square;     ///< gram * gram
-  std::unique_ptr<ops::MatmulPlan> product;    ///< poly and X
+  std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< gram = X X^T, or X^T X unless wide()
+  std::unique_ptr<ops::MatmulPlan> square;     ///< poly = gram * gram
+  std::unique_ptr<ops::MatmulPlan> product;    ///< next X = poly * X, or X * poly
 
   [[nodiscard]] bool wide() const { return matrices.front().rows <= matrices.front().columns; }
 };

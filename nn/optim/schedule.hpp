@@ -26,13 +26,13 @@ struct Schedule {
   double power = 2;  ///< polynomial: end + (base - end) (1 - d)^power (You et al. 2017, LARS)
   /// Form of the warm-up: the rate at warm-up step s, with f = warmup_factor, the factor at the first step.
   enum class WarmUp : unsigned char {
-    linear,      ///< base (f + (1 - f) s / warmup_steps); without f base (s + 1) / warmup_steps (Goyal et al. 2017)
+    linear,      ///< base (f + (1 - f) s / warmup_steps); no factor: base (s + 1) / warmup_steps (Goyal et al. 2017)
     constant,    ///< base f
     exponential  ///< base f^(1 - s / warmup_steps)
   } warmup = WarmUp::linear;
   std::optional<double> warmup_factor{};  ///< f; must be above 0 unless linear
 
-  /// Learning rate of step `step`, counted from 0.
+  /// Returns the learning rate of step `step`, counted from 0.
   [[nodiscard]] double at(std::int64_t step) const;
 
  private:
@@ -40,9 +40,9 @@ struct Schedule {
 };
 
 [[nodiscard]] std::string_view name_of(Schedule::Kind kind);           ///< "constant", "step", "cosine", "polynomial"
-[[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< UsageError listing the names
+[[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< throws UsageError listing the names
 [[nodiscard]] std::string_view name_of(Schedule::WarmUp form);         ///< "linear", "constant", "exponential"
-[[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< UsageError listing the names
+[[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< throws UsageError listing the names
 /// Throws UsageError for numbers out of range.
 void require_schedule(const Schedule& schedule);
 /// Adds form and factors. The schedule's owner sets the numbers that depend on the length of a run.

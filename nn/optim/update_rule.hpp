@@ -28,7 +28,8 @@ class UpdateRule {
   UpdateRule& operator=(const UpdateRule&) = delete;
   virtual ~UpdateRule() = default;
 
-  /// The name in checkpoints and messages; not that of an OptimizerKind. A run resumes only with the same name.
+  /// The rule's name in checkpoints and messages; an OptimizerKind must not have the same name. A run resumes only with
+  /// the same name.
   [[nodiscard]] virtual std::string name() const = 0;
   /// The numbers that decide what the rule does, as text: "beta 0.9". A resumed run reports numbers that differ.
   [[nodiscard]] virtual std::string settings() const { return {}; }

@@ -6,7 +6,7 @@
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 
-/// The checkpoints of a Trainer.
+/// Functions that save and resume the checkpoints of a Trainer.
 namespace lockstep::nn {
 
 /// Returns all of a run's identity that the trainer knows. Programs add the other options that decide their numbers.

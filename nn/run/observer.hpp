@@ -12,12 +12,12 @@ namespace lockstep::nn {
 
 enum class RunEnd : unsigned char {
   finished,
-  stopped,      ///< by RunOptions::stop
+  stopped,      ///< stopped by RunOptions::stop
   out_of_time,  ///< stopped by RunOptions::max_seconds
   no_better     ///< finished by RunOptions::patience
 };
 
-// Events of a run. Unless they say otherwise, numbers cover all ranks and are the same on every rank.
+// Events of a run. Unless a comment says otherwise, numbers cover all ranks and are the same on every rank.
 
 struct RunBegin {
   Position position;                   ///< position at which the run begins or continues
@@ -27,19 +27,19 @@ struct RunBegin {
 };
 
 struct EpochBegin {
-  std::int64_t epoch = 0;  ///< epochs done
-  std::int64_t step = 0;   ///< steps done
+  std::int64_t epoch = 0;  ///< number of epochs done
+  std::int64_t step = 0;   ///< number of steps done
 };
 
 /// A step that is about to be enqueued, or was just enqueued: the device may still compute it.
 struct StepEvent {
-  std::int64_t epoch = 0;  ///< epochs done before this step
-  std::int64_t step = 0;   ///< 1 for the first of the run
+  std::int64_t epoch = 0;  ///< number of epochs done before this step
+  std::int64_t step = 0;   ///< number of the step, 1 for the first of the run
   double learning_rate = 0;
 };
 
 struct ReportEvent {
-  std::int64_t epoch = 0;  ///< epochs done before this one
+  std::int64_t epoch = 0;  ///< number of epochs done before this one
   std::int64_t step = 0;   ///< last step that the report covers
   std::int64_t batch = 0;  ///< batches of this epoch so far
   double loss = 0;         ///< mean over the samples of all ranks since the last report
@@ -59,7 +59,7 @@ struct NonFiniteEvent {
 };
 
 struct EvaluationBegin {
-  std::int64_t step = 0;  ///< steps done
+  std::int64_t step = 0;  ///< number of steps done
 };
 
 /// A micro-batch of an evaluation that was enqueued on this rank. For your own sums over outputs; start them again at
@@ -74,7 +74,7 @@ struct EvaluationEvent {
   std::int64_t step = 0;
   double loss = 0;      ///< mean over the test set
   double accuracy = 0;  ///< fraction of the labels; NaN for regressions
-  int top_k = 0;        ///< PlanOptions::top_k
+  int top_k = 0;        ///< the k of top_k_accuracy: PlanOptions::top_k
   double top_k_accuracy = 0;
   double correct = 0;    ///< samples whose label is the largest output; weighted where samples have weights
   double samples = 0;    ///< samples of the test set
@@ -82,12 +82,12 @@ struct EvaluationEvent {
 };
 
 struct EpochEvent {
-  std::int64_t epoch = 0;  ///< epochs done
+  std::int64_t epoch = 0;  ///< number of epochs done
   std::int64_t step = 0;
   double train_loss = 0;
   double train_accuracy = 0;  ///< NaN for regressions
   EvaluationEvent test;
-  double samples_per_second = 0;     ///< training only, without evaluation
+  double samples_per_second = 0;     ///< speed of training, without evaluation
   double comm_exposed_s = 0;         ///< seconds over the epoch on this rank; negative: not timed
   double seconds = 0;                ///< seconds of the epoch, with evaluation
   std::int64_t skipped_updates = 0;  ///< Trainer::skipped_updates()
@@ -95,7 +95,7 @@ struct EpochEvent {
   std::int64_t gradient_bytes = 0;
   std::int64_t sent_bytes = 0;
   std::int64_t peak_bytes = -1;  ///< peak of memory in use on this rank's device; -1: not counted
-  bool best = false;             ///< the best so far by RunOptions::best
+  bool best = false;             ///< true: the best evaluation so far by RunOptions::best
 };
 
 struct CheckpointEvent {

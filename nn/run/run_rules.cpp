@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kLargeBatch = 8192;  // up to here linear scaling lost no accuracy (Goyal et al. 2017, figure 1)
+constexpr std::int64_t kLargeBatch = 8192;  // up to it linear scaling lost no accuracy (Goyal et al. 2017, figure 1)
 constexpr int kMostWorkers = 8;
 
 std::int64_t resolved_batch(const RunRequest& r) {

@@ -13,12 +13,12 @@ struct RunRequest {
   int ranks = 1;
   std::optional<std::int64_t> global_batch{};    ///< samples per update, over all micro-batches of all ranks
   std::optional<std::int64_t> batch_per_rank{};  ///< samples per micro-batch of one rank
-  std::int64_t accumulate = 1;                   ///< micro-batches per update, whose gradients are added
+  std::int64_t accumulate = 1;                   ///< micro-batches per update; their gradients are added
   std::int64_t virtual_ranks = 0;                ///< TrainStepOptions::virtual_ranks; 0: none
 
   std::optional<double> learning_rate{};  ///< learning rate as given; none: the rule decides
   double base_learning_rate = 0.1;        ///< rate of the rule for a global batch of reference_batch samples
-  std::int64_t reference_batch = 256;     ///< 0: the rule gives the base for any batch
+  std::int64_t reference_batch = 256;     ///< 0: the rule gives base_learning_rate for any batch
 
   std::optional<int> workers{};  ///< reading threads per rank, as given; none: the rule decides
   int processors = 1;            ///< processors that this rank is bound to

@@ -65,8 +65,8 @@ class TimelineSummary {
   /// parameters.
   struct Communication {
     double total_s = 0;    ///< all collectives, from begin to end
-    double hidden_s = 0;   ///< the part in which the rank computed: a layer, the update
-    double exposed_s = 0;  ///< the rest
+    double hidden_s = 0;   ///< part during which the rank computed: a layer, the update
+    double exposed_s = 0;  ///< part during which the rank did not compute
   };
   /// How often a rank was the last of all whose bucket was ready, and how long the first rank had then waited for that
   /// rank in the bucket's sum.

@@ -160,7 +160,7 @@ struct Trainer::Impl {
   std::string contract;
   TrainingFeed feed;
   bool behind = false;               ///< true: a step failed whose batch the feed has given out
-  std::vector<double> samples_seen;  ///< one, or one for each virtual rank
+  std::vector<double> samples_seen;  ///< one element, or one for each virtual rank
   SpanRecorder* recorder = nullptr;  ///< recorder of the step
   struct Names {
     int step = 0;

@@ -57,7 +57,7 @@ struct TrainerOptions {
   /// true: the schedule goes by updates, for a run that ends after a number of updates; false: by epochs. The same
   /// unless a run continues with another batch size (Trainer::learning_rate()).
   bool schedule_by_updates = false;
-  bool keep_last = false;          ///< train on the partial last batch of an epoch too
+  bool keep_last = false;          ///< true: trains on the partial last batch of an epoch, too
   std::int64_t shuffle_chunk = 0;  ///< SamplerOptions::chunk, of the training set
   int loader_workers = 1;
   int prefetch = 3;  ///< batches that are kept ready

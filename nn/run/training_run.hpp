@@ -19,9 +19,9 @@ namespace lockstep::nn {
 
 struct RunOptions {
   std::int64_t epochs = 1;
-  std::int64_t steps = 0;        ///< stop after this many steps of the whole run; 0: no limit
+  std::int64_t steps = 0;        ///< the run stops after this many steps in all; 0: no limit
   std::int64_t log_every = 10;   ///< steps between reports
-  std::string checkpoint_dir{};  ///< "last" and "best" are kept there; empty: no checkpoints
+  std::string checkpoint_dir{};  ///< folder of "last" and "best"; empty: no checkpoints
   /// Asked before each checkpoint on rank 0, if given: where checkpoint_dir is now. `path` is another path to
   /// checkpoint_dir that stays right while the folder is moved; errors show `name` instead.
   struct Place {
@@ -38,13 +38,13 @@ struct RunOptions {
   /// on all ranks or on none. Not called when a checkpoint is due.
   std::function<void(const RunProgress& progress)> copy{};
   std::int64_t check_replicas = 0;   ///< steps between comparisons of the parameters over the ranks; 0: none
-  int keep = 0;                      ///< earlier checkpoints that stay as "last.1", "last.2", ...
+  int keep = 0;                      ///< number of earlier checkpoints that stay as "last.1", "last.2", ...
   std::vector<RunMetric> metrics{};  ///< your own metrics; the same names on all ranks
   BestBy best{};
   /// Above 1: so many of the best checkpoints stay as "best-STEP" (BestCheckpoints), together with "best".
   int keep_best = 1;
-  std::int64_t patience = 0;  ///< finish after so many evaluations in a row that were not the best; 0: never
-  double max_seconds = 0;     ///< stop with a checkpoint after this time, as `stop` does; 0: never
+  std::int64_t patience = 0;  ///< the run finishes after so many evaluations without a new best; 0: never
+  double max_seconds = 0;     ///< the run stops with a checkpoint after this time, like `stop`; 0: never
   /// Set by a signal handler on any rank: the run stops with a checkpoint. After the last step of an epoch its
   /// evaluation comes first; after the last step of the run nothing is left to stop. nullptr on all ranks or on none.
   const std::atomic<int>* stop = nullptr;

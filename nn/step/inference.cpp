@@ -145,12 +145,12 @@ struct Inference::Impl {
   std::deque<Plan> plans;  ///< in the order of their sizes
   Buffer workspace;
   Buffer out;
-  TensorView output;  ///< (max_batch, output shape)
+  TensorView output;  ///< view of `out`: (max_batch, output shape)
   std::vector<int> first;
-  FieldView given;  ///< the current input of run()
+  FieldView given;  ///< input view that run() handles now
   FieldView wanted;
   std::vector<std::int64_t> samples;  ///< number of samples of each view of run()
-  SyncGuard idle;                     ///< destroyed first
+  SyncGuard idle;                     ///< destroyed first: waits for queued work
 };
 
 Inference::Inference(Context& context, const Model& model, const ParameterSet& parameters,

@@ -20,9 +20,9 @@ std::string_view letters_of(int sample_rank, const std::string& where) {
 
 /// The logical form of a field: its axes, and the extents of one sample.
 struct FieldShape {
-  std::string_view axes;  ///< 'n' first
+  std::string_view axes;  ///< letters of the axes, 'n' first
   Shape sample;           ///< extents of the letters after 'n'
-  const char* noun;       ///< for errors
+  const char* noun;       ///< name of the field in errors
 };
 
 FieldShape shape_of_output(const StepLayout& layout, const char* noun = "the output") {

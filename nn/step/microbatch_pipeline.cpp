@@ -116,7 +116,7 @@ void MicrobatchPipeline::take(Slot& slot) {
 }
 
 int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scalars, std::int64_t first_id) {
-  if (begun_) {  // after an error: queued work still reads the slot and its state
+  if (begun_) {  // begin() without end(), after an error: queued work still reads the slot
     wait_for_copies();
     comm::wait(context_.stream(), given_, communicator_);
   }
@@ -143,7 +143,7 @@ int MicrobatchPipeline::begin(const Batch& batch, const StepState::Scalars& scal
   }
   Context& copies = copies_ ? *copies_ : context_;
   if (copies_ && next_ >= states_.size()) {
-    copies.stream().wait(slot(next_ - states_.size()).done);  // the work that reads this state has ended
+    copies.stream().wait(slot(next_ - states_.size()).done);  // waits until the work that reads this state has ended
   }
   if (copies_ && std::any_of(batch.fields.begin(), batch.fields.end(),
                              [](const FieldView& field) { return field.view.device.kind == DeviceKind::cuda; })) {

@@ -59,7 +59,7 @@ class MicrobatchPipeline {
   /// Completes the step with the micro-batch that ended last. For a weight sum that was enqueued after that
   /// micro-batch.
   void end_step(const TensorView& weight_sum);
-  /// Index of the state of the micro-batch that ended last.
+  /// Returns the index of the state of the micro-batch that ended last.
   [[nodiscard]] int last_state() const { return static_cast<int>((next_ - 1) % states_.size()); }
   /// Takes the metrics that have arrived; does not wait.
   void poll();
@@ -95,9 +95,9 @@ class MicrobatchPipeline {
     double* metrics = nullptr;
     double samples = 0;
     double sample_weight = 1;
-    Metrics* sums = nullptr;  ///< nullptr: discarded, nothing to fetch
-    bool pending = false;     ///< `done` was not waited for yet: the host memory is in use
-    bool counted = false;     ///< the metrics were fetched
+    Metrics* sums = nullptr;  ///< destination of the metrics; nullptr: micro-batch was discarded
+    bool pending = false;     ///< true until `done` was waited for: the host memory is in use
+    bool counted = false;     ///< true: the metrics were fetched
     std::int64_t step = 0;
     bool ends_step = false;
     DType weight_dtype = DType::u8;  ///< type of the weight sum after the metrics; u8: there is none
@@ -119,7 +119,7 @@ class MicrobatchPipeline {
   Buffer host_;
   std::deque<Slot> slots_;  ///< enough for two steps
   std::uint64_t next_ = 0;  ///< number of the next micro-batch
-  bool begun_ = false;      ///< begin() without its end(): queued work may use the slot
+  bool begun_ = false;      ///< true between begin() and end(): queued work may use the slot
   /// Metrics of step open_step_ that were fetched, and the sums to which they will be added.
   struct Part {
     Metrics* sums = nullptr;
@@ -133,7 +133,7 @@ class MicrobatchPipeline {
     std::vector<Metrics> parts{};
   };
   std::array<Kept, kStepsKept> kept_{};
-  Event given_;  ///< recorded by begin(): fields on the device are complete
+  Event given_;  ///< recorded by begin(): fields that lie on the device are complete
   std::optional<SyncGuard> idle_copies_;
   SyncGuard idle_;
 };

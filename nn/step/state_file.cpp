@@ -23,9 +23,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr const char* kRankBuffers = "rank_buffers";  ///< the statistics of each rank, in the optimizer's file
+constexpr const char* kRankBuffers = "rank_buffers";  ///< tensor of all ranks' statistics in the optimizer's file
 constexpr const char* kSquares = ".exp_avg_sq";       ///< suffix of a parameter's mean of squared gradients (Adam)
-/// Names in the metadata of a step.
+/// Names of a step's counts in the metadata.
 constexpr const char* kSteps = "lockstep.steps";
 constexpr const char* kMicrobatches = "lockstep.microbatches";
 
@@ -300,7 +300,7 @@ void write_optimizer(const std::string& path, Context& context, const ParameterS
   write_pieces(path, context, pieces, std::move(tensors));
 }
 
-/// A communicator for a rank that trains alone.
+/// Returns a communicator for a rank that trains alone.
 std::unique_ptr<comm::Communicator> alone() {
   return comm::LocalGroup(1).communicator(0);
 }

@@ -13,8 +13,8 @@ namespace lockstep::nn {
 
 /// What a folder of saved state holds besides the tensors.
 struct StateExtras {
-  Metadata metadata{};                         ///< in the header of model.safetensors
-  std::map<std::string, std::string> files{};  ///< texts of further files by name
+  Metadata metadata{};                         ///< entries of the header of model.safetensors
+  std::map<std::string, std::string> files{};  ///< additional files: text by file name
   int keep = 0;                                ///< number of earlier folders that stay as FOLDER.1, FOLDER.2, ...
 };
 

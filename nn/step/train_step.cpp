@@ -86,8 +86,8 @@ struct GradientBuckets {
   }
   std::vector<comm::GradientRange> gradients;  ///< with the sum of the weights of samples when the step counts
   std::vector<comm::Bucket> buckets;
-  std::vector<comm::Shards> shards;      ///< one per bucket with zero1
-  std::shared_ptr<comm::BucketSum> sum;  ///< the parameters hold its state
+  std::vector<comm::Shards> shards;      ///< with zero1 one per bucket, else empty
+  std::shared_ptr<comm::BucketSum> sum;  ///< sum of a bucket; the parameters hold its state
 };
 
 /// Returns the optimizer's options. A step that checks gradients skips updates whose gradients are not finite.
@@ -452,12 +452,12 @@ struct TrainStep::Impl {
   std::int64_t microbatches = 0;  ///< TrainStep::microbatches()
   double samples = 0;             ///< samples of this rank in the step that has begun
   Batch given;                    ///< batch for add() and update() with fields
-  std::vector<Metrics> trained;   ///< one, or one for each virtual rank
+  std::vector<Metrics> trained;   ///< sums of training: one element, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;
   Event drained;  ///< recorded by synchronize()
   SyncGuard idle;
-  SyncGuard idle_beside;  ///< destroyed first
+  SyncGuard idle_beside;  ///< destroyed first: waits for queued work
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)

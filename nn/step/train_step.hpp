@@ -30,7 +30,7 @@ class GradientError : public Error {
 /// samples.
 struct StepLoss {
   double value = 0;
-  std::int64_t step = 0;  ///< 1 for the first; 0: there is none yet
+  std::int64_t step = 0;  ///< number of the step, 1 for the first; 0: there is no loss yet
 };
 
 /// One step of training: forward, loss, backward, sum over ranks, update. Owns the parameters, the optimizer's state,
@@ -60,7 +60,8 @@ struct StepLoss {
 /// abandon() on all ranks. One thread at a time may use a step.
 class TrainStep {
  public:
-  /// For one rank. Plans, allocates and initialises from the seed. UsageError for options out of range.
+  /// Makes a step for one rank, or for several (`ranks`): plans, allocates and initialises from the seed. UsageError
+  /// for options out of range.
   TrainStep(Context& context, const Model& model, const TrainStepOptions& options);
   TrainStep(Context& context, const StepRanks& ranks, const Model& model, const TrainStepOptions& options);
   ~TrainStep();  ///< waits for the streams, because queued work uses the memory
@@ -89,12 +90,12 @@ class TrainStep {
   [[nodiscard]] StepLoss loss();
   /// Waits for all steps, then returns loss().
   [[nodiscard]] StepLoss wait_loss();
-  [[nodiscard]] std::int64_t steps() const;  ///< updates made
-  [[nodiscard]] std::int64_t added() const;  ///< micro-batches since the last update
+  [[nodiscard]] std::int64_t steps() const;  ///< number of updates made
+  [[nodiscard]] std::int64_t added() const;  ///< number of micro-batches since the last update
   /// Micro-batches of all steps on this rank; with virtual ranks, on one of them. Samples without ids are numbered by
   /// this.
   [[nodiscard]] std::int64_t microbatches() const;
-  [[nodiscard]] int ranks() const;  ///< ranks that train together
+  [[nodiscard]] int ranks() const;  ///< number of ranks that train together
   /// Additional arenas of gradients that the tree of virtual ranks takes, and their bytes.
   [[nodiscard]] std::int64_t tree_arenas() const;
   [[nodiscard]] std::size_t tree_bytes() const;
@@ -163,17 +164,17 @@ class TrainStep {
   [[nodiscard]] const Plan& train_plan() const;
   [[nodiscard]] const Plan& evaluation_plan() const;
   [[nodiscard]] const StepLayout& layout() const;
-  /// Library choices of all plans, for PlanOptions::choices of a later run (nn/plan/microbatch_plans.hpp).
+  /// Returns the library choices of all plans, for PlanOptions::choices of a later run (nn/plan/microbatch_plans.hpp).
   [[nodiscard]] const Choices& choices() const;
   [[nodiscard]] comm::GradientReducer& reducer();
   [[nodiscard]] Optimizer& optimizer();
   [[nodiscard]] Context& context();
-  [[nodiscard]] std::size_t planned_bytes() const;  ///< memory of the step, all allocated in its constructor
+  [[nodiscard]] std::size_t planned_bytes() const;  ///< bytes of the step, all allocated by its constructor
   /// Returns why steps are not captured; empty when they are.
   [[nodiscard]] const std::string& graph_obstacle() const;
   /// The memory in which batches should lie for fast copies: page-locked memory for a GPU.
   [[nodiscard]] MemoryResource& host_memory();
-  /// Waits for the copies of batches: afterwards their memory may be freed.
+  /// Waits for the copies of batches: afterwards the caller may free the memory of batches.
   void wait_for_copies();
 
  private:

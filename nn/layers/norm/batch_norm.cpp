@@ -53,7 +53,7 @@ struct NormForward {
   bool relu = false;
 };
 
-/// A norm whose backward is planned.
+/// The slots of a norm whose backward is planned.
 struct NormSlots {
   SlotId x, coefficients, stats, sums;
   GradientTarget dweight, dbias, dx;
@@ -263,7 +263,7 @@ SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n
   return y;
 }
 
-/// Appends the backward of a norm on its own.
+/// Appends the backward of a norm without help of a convolution, a shortcut's norm or a pool.
 void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};

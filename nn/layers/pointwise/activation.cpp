@@ -5,7 +5,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// One of the functions of kernels/activation.hpp.
+/// Applies one of the functions of kernels/activation.hpp to each element.
 class ActivationLayer final : public Layer {
  public:
   ActivationLayer(std::string name, ops::Activation function) : Layer(std::move(name)), function_(function) {

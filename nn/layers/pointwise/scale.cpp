@@ -9,7 +9,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// A constant times its input.
+/// Multiplies its input by a constant.
 class ScaleLayer final : public Layer {
  public:
   ScaleLayer(std::string name, double factor) : Layer(std::move(name)), factor_(factor) {

@@ -5,7 +5,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// The mean over all axes of space: (T, C), (H, W, C) or (D, H, W, C) -> (C)
+/// The mean over all spatial axes: (T, C), (H, W, C) or (D, H, W, C) -> (C).
 class GlobalAveragePoolLayer final : public Layer {
  public:
   using Layer::Layer;

@@ -19,12 +19,12 @@ namespace lockstep::nn {
 struct Rule {
   struct Views {
     std::span<const TensorView> states;  ///< ranges of the states, in the order of the names
-    TensorView step;                     ///< with `counts`, i64 scalar: the number of this update, 1 for the first
+    TensorView step;                     ///< with `counts`: i64 scalar, the number of this update, 1 for the first
     TensorView workspace;                ///< workspace_bytes bytes
     TensorView sums;                     ///< sums over all ranks, if states are divided and there are sum_rows
   };
 
-  std::vector<std::string> states{};  ///< names, as UpdateRule::states()
+  std::vector<std::string> states{};  ///< names of the states, as in UpdateRule::states()
   bool counts = true;                 ///< true: the ParameterSet gets the counter "step" of the updates made
   bool by_tensor = false;             ///< true: segments of an ArenaUpdate are tensors: ParameterSet::tensor_segments()
   std::size_t workspace_bytes = 0;

@@ -17,7 +17,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kFormat = 2;  // format 1 had only the best accuracy, and identity words for images
+constexpr std::int64_t kFormat = 2;  // format 1 had only the best accuracy, and names for images
 
 Json to_json(const std::map<std::string, std::string>& texts) {
   return Json::Object(texts.begin(), texts.end());
@@ -62,7 +62,7 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
                      identity.threads, ", expected at least 1 of each");
   identity.global_batch = json.get<std::int64_t>("global_batch", source);
   identity.options = texts(json, "options", source);
-  if (json.has("layers")) {  // files of earlier versions have none
+  if (json.has("layers")) {  // files of earlier versions have no layers
     identity.layers = texts(json, "layers", source);
   }
   identity.choices = texts(json, "choices", source);

@@ -19,7 +19,7 @@ class CheckpointStore {
  public:
   static constexpr const char* kLast = "last";
   static constexpr const char* kBest = "best";
-  [[nodiscard]] static std::string best_name(std::int64_t step);  ///< "best-STEP"
+  [[nodiscard]] static std::string best_name(std::int64_t step);  ///< returns "best-STEP"
 
   explicit CheckpointStore(std::string folder) : folder_(std::move(folder)) {}
   [[nodiscard]] std::string path(std::string_view name) const;

@@ -30,7 +30,7 @@ class RankShare {
   [[nodiscard]] std::size_t planned_bytes(Device device) const;  ///< bytes of both loaders and the preprocessor
 
   [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }  ///< micro-batches of a step on this rank
-  [[nodiscard]] std::int64_t capacity() const { return capacity_; }          ///< samples of the largest one
+  [[nodiscard]] std::int64_t capacity() const { return capacity_; }          ///< samples of the largest micro-batch
   /// Returns the rows of micro-batch `number` of a batch.
   [[nodiscard]] Partition rows_of(const Batch& batch, std::int64_t number) const;
   /// Returns micro-batch `number` of a batch, until the next call: of each field the rows that count. A single
@@ -38,7 +38,7 @@ class RankShare {
   [[nodiscard]] const Batch& microbatch_of(const Batch& batch, std::int64_t number);
 
   [[nodiscard]] const Position& position() const { return position_; }
-  void go_to(const Position& position);  ///< Trainer::restore()
+  void go_to(const Position& position);  ///< sets the position, for Trainer::restore()
   void advance();                        ///< moves on by one step
   /// See the functions of these names in Trainer.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const;

@@ -23,7 +23,7 @@ class RunStop {
   const RunArguments& run_;
   std::optional<RunEnd> end_;
   double begin_ = now_s();
-  double looked_ = begin_;      ///< when the ranks asked each other last
+  double looked_ = begin_;      ///< time at which the ranks asked each other last
   std::int64_t looked_at_;      ///< step after which they did
   std::int64_t next_look_ = 0;  ///< step after which they ask next
 };

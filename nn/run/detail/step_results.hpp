@@ -41,7 +41,7 @@ class StepResults {
     std::int64_t steps = 0;       ///< number of steps that the report covers
     bool there = false;           ///< true: the metrics have arrived on this rank
     std::vector<Metrics> sums{};  ///< sums of this rank, as in Trainer::metrics_of()
-    double seconds = -1;          ///< below 0: not known yet
+    double seconds = -1;          ///< training time that the report covers; below 0: not known yet
     double exposed_s = 0;
   };
   [[nodiscard]] Report& due(std::size_t i) { return due_[(first_due_ + i) % due_.size()]; }
@@ -66,7 +66,7 @@ class StepResults {
   std::vector<Metrics> lap_sums_;  ///< sums of this rank since the last report
   double lap_begin_ = 0;
   double lap_exposed_begin_ = 0;
-  std::int64_t epoch_ = 0;  ///< epochs done before
+  std::int64_t epoch_ = 0;  ///< number of epochs done before this one
   Metrics epoch_sums_;      ///< sums of all ranks over the epoch
   double epoch_train_s_ = 0;
   double epoch_exposed_s_ = 0;

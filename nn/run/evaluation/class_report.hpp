@@ -21,19 +21,19 @@ namespace lockstep::nn {
 struct ClassReport {
   /// Number of bins of confidence, as in Guo et al. 2017, "On Calibration of Modern Networks".
   static constexpr int kBins = 15;
-  static constexpr int kMostClasses = 4096;  ///< the counts take classes^2 * 8 bytes
+  static constexpr int kMostClasses = 4096;  ///< limit, because the counts take classes^2 * 8 bytes
 
   struct Bin {  ///< bin b: samples with b / kBins < confidence <= (b + 1) / kBins
     std::int64_t samples = 0;
     std::int64_t correct = 0;
-    std::int64_t confidence = 0;  ///< sum, in units of 2^-32
+    std::int64_t confidence = 0;  ///< sum of confidences, in units of 2^-32
   };
   struct Sample {
     std::int64_t id = 0;  ///< index of the sample in the data set
     std::int32_t label = 0;
-    std::int32_t predicted = 0;  ///< -1: not finite
+    std::int32_t predicted = 0;  ///< predicted class; -1: the sample is not finite
     double loss = 0;             ///< -log softmax at the label; infinite if the sample is not finite
-    double confidence = 0;       ///< softmax at the prediction; 0 if there is none
+    double confidence = 0;       ///< softmax at the prediction; 0 without a prediction
   };
 
   int classes = 0;

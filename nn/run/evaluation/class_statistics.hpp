@@ -32,7 +32,7 @@ class ClassStatistics final : public RunObserver {
 
   void on_evaluation_begin(const EvaluationBegin& event) override;
   void on_evaluation_batch(const EvaluationBatch& event) override;
-  void on_evaluation_end(const EvaluationEvent& event) override;  ///< report()
+  void on_evaluation_end(const EvaluationEvent& event) override;  ///< calls report()
 
   /// Returns the report on the samples of all ranks since the last evaluation began. The first call after an
   /// evaluation's batches is collective: all ranks call it, in on_evaluation_end() or earlier, in a metric of

@@ -43,7 +43,7 @@ std::string little_endian(Number value) {
   return bytes;
 }
 
-// Fields of a Protocol Buffers message, by their wire types.
+// Encode fields of a Protocol Buffers message, by their wire types.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) {
@@ -83,10 +83,10 @@ std::string new_file(const std::string& folder) {
 
 TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step, const std::string& samples)
     : path_(new_file(folder)), samples_per_second_(samples + "_per_second"), out_(path_, false) {
-  write_record(event_of(0, bytes_field(3, "brain.Event:2")));  // file_version
+  write_record(event_of(0, bytes_field(3, "brain.Event:2")));  // field file_version
   if (step > 0) {
     constexpr int kStart = 1;
-    write_record(event_of(step + 1, bytes_field(7, integer_field(1, kStart))));  // session_log.status
+    write_record(event_of(step + 1, bytes_field(7, integer_field(1, kStart))));  // field session_log
   }
 }
 

@@ -47,7 +47,7 @@ class GradientCheck {
   const ParameterSet& parameters_;
   TensorView norm_;
   Stream inline_stream_;
-  Buffer flags_;  ///< i32 (tensors), on the device
+  Buffer flags_;  ///< a flag per tensor, i32, on the device
   Buffer host_;   ///< for each kept step: the norm, f64, and the flags
   std::size_t stride_;
   std::vector<int> left_;  ///< writes of each gradient that are still to come in this step

@@ -59,7 +59,7 @@ class StepGraphs {
   std::string obstacle_;
   Enqueue enqueue_;
   std::vector<Graph> graphs_;   ///< by state, then by place; empty when nothing is captured
-  std::array<bool, 4> warm_{};  ///< by place: has run once
+  std::array<bool, 4> warm_{};  ///< by place: true after the first run
 };
 
 }  // namespace lockstep::nn

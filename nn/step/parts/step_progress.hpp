@@ -10,7 +10,7 @@
 
 namespace lockstep::nn {
 
-/// Tells the watchdog of a rank how far a step has come: what the host does, and which buckets a GPU sums. Without a
+/// Tells a rank's watchdog how far a step has come: the host's work, and the buckets that a GPU sums. Without a
 /// watchdog no call does anything. Only watch_device() allocates and waits.
 class StepProgress {
  public:

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 /// to the process. Without either nothing is recorded. Only record_into() allocates.
 class StepTrace {
  public:
-  /// Spans of a step besides those of the plans' calls and of the reducer.
+  /// Spans of a step that neither the plans' calls nor the reducer record.
   enum Span : std::size_t { input, update, average, graph };
 
   /// From now on the spans of plans, reducer and step go to `other`; nullptr: to a tool's recorder, if any. Adds names.
@@ -35,7 +35,7 @@ class StepTrace {
   /// Record for runs of MicrobatchPlans::train, the first plan of a step, or of accumulate.
   [[nodiscard]] const CallRecord& calls(bool first) const { return first ? train_ : accumulate_; }
 
-  /// Runs `work`, which enqueues on `compute`, as a span.
+  /// Runs `work`, which enqueues on `compute`, and records it as a span.
   template <class Work>
   void span(Stream& compute, Span name, Work&& work) const {
     SpanRecorder::Scope scope(recorder(), compute, SpanRecorder::Lane::compute, names_[name]);

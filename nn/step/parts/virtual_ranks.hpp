@@ -13,7 +13,7 @@ namespace lockstep::nn {
 /// gradients are added in one tree.
 class VirtualRanks {
  public:
-  explicit VirtualRanks(std::int64_t count) : count_(count) {}  ///< 0: there are none
+  explicit VirtualRanks(std::int64_t count) : count_(count) {}  ///< count 0: there are no virtual ranks
 
   [[nodiscard]] std::int64_t count() const { return count_; }
   /// Number of rows of statistics and of sums of metrics on this rank: 1, or one for each virtual rank.
