@@ -33,7 +33,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kAway = ".away";
-constexpr std::time_t kAwayFor = 3600;  // seconds; a start of the job takes less
+constexpr std::time_t kAwayFor = 3600;  // seconds that PATH.away is kept; a start of the job takes less
 constexpr std::int64_t kPieceBytes = 16 << 20;
 
 std::string user_prefix() {
