@@ -11,7 +11,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Means of blocks of `factor` x `factor` pixels; what is left at the right and the lower edge is cut off.
+/// Returns the means of blocks of `factor` x `factor` pixels; pixels that remain at the right and lower edge are cut
+/// off.
 images::Picture shrunk(std::span<const std::byte> image, std::int64_t height, std::int64_t width, std::int64_t factor) {
   images::Picture small;
   small.width = std::max<std::int64_t>(width / factor, 1);

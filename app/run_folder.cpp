@@ -26,7 +26,7 @@ namespace {
 
 constexpr const char* kTensorBoard = "tensorboard";
 constexpr const char* kEvaluation = "evaluation.json";
-constexpr const char* kRollsBack = "goes_back";  // of config.json, see RunFolder::resumes()
+constexpr const char* kRollsBack = "goes_back";  // key in config.json, see RunFolder::resumes()
 
 void replace_text(const std::string& path, const std::string& text) {
   try {
@@ -36,13 +36,13 @@ void replace_text(const std::string& path, const std::string& text) {
   }
 }
 
-/// A text that another last/ does not have; "none" where there is none.
+/// Returns a text that identifies last/: another last/ has another text. "none" if there is none.
 std::string last_of(const std::string& folder) {
   const std::string state = checkpoint_text(CheckpointStore(folder).path(CheckpointStore::kLast));
   return state.empty() ? "none" : concat("crc32 ", crc32_of(std::as_bytes(std::span(state))));
 }
 
-/// Deletes what replace_file() leaves when it is killed.
+/// Deletes files that replace_file() leaves when it is killed.
 void remove_cut_files(const std::string& folder, const std::string& name) {
   const std::string begin = name + ".tmp-";
   std::error_code error;
@@ -148,7 +148,7 @@ void RunFolder::make(const std::string& folder, bool append) {
   const std::string scalars = concat(folder, '/', kTensorBoard);
   require<DataError>(!append || !tensorboard_from_ || !std::filesystem::is_symlink(scalars), scalars,
                      ": is a link, expected a folder or nothing");
-  if (append) {  // before anything is changed: it is refused where it is a link
+  if (append) {  // before anything is changed: a link is refused here
     log_.emplace(folder + "/metrics.jsonl", append, samples_);
   }
   CheckpointStore(folder).recover();
@@ -165,7 +165,7 @@ void RunFolder::make(const std::string& folder, bool append) {
     write_resumed();
   }
   if (tensorboard_from_) {
-    if (!append) {  // of a run whose metrics were written over
+    if (!append) {  // scalars of a run whose metrics were overwritten
       remove_tree(scalars);
     }
     tensorboard_.emplace(scalars, *tensorboard_from_, samples_);

@@ -17,51 +17,52 @@
 
 namespace lockstep::nn {
 
-/// The files of a run, on rank 0: the folder of results, which it locks, with config.json and metrics.jsonl; and the
-/// console. On other ranks every call does nothing.
+/// The files of a run, on rank 0: the folder of results, locked by this object, with config.json and metrics.jsonl; and
+/// the console. On other ranks no call does anything.
 class RunFolder final : public RunObserver {
  public:
   /// Locks a folder that a run has written to before, so that files read there do not change. Does nothing for other
   /// folders. UsageError naming --out when another run holds the lock.
   void lock_if_used(const std::string& folder);
-  /// Others are told from now on that this process holds the lock, if it does.
+  /// From now on tells other processes that this process holds the lock, if it does.
   void name_holder();
-  /// The locks below wait so long for a job that is still ending.
+  /// Sets how long the locks below wait for a job that is still ending.
   void wait_for_lock(std::chrono::seconds longest) { longest_wait_ = longest; }
-  /// "job" of the folder's config.json; empty where there is none.
+  /// Returns "job" of the folder's config.json; empty if there is none.
   [[nodiscard]] static std::string job_of(const std::string& folder);
-  /// Whether the last run of the folder was to go on from a checkpoint other than last/, and has not begun to
-  /// (resumes()): last/ is the one that it found.
+  /// Returns whether the folder's last run was to continue from a checkpoint other than last/, and had not begun
+  /// (resumes()): last/ is still the one that the run found.
   [[nodiscard]] static bool rolls_back(const std::string& folder);
-  /// UsageError when the folder has checkpoints: a run that does not continue from them would overwrite them.
+  /// Throws UsageError when the folder has checkpoints: a run that does not continue from them would overwrite them.
   static void require_no_checkpoints(const std::string& folder);
-  /// Deletes checkpoints and metrics of an earlier run, once the folder is locked.
+  /// Locks the folder, then deletes checkpoints and metrics of an earlier run.
   void remove_results(const std::string& folder);
   ~RunFolder() override;
   /// Makes and locks the folder, removes what killed writers of lockstep left there, writes config.json anew, and
   /// continues the existing metrics (append) or starts them anew. DataError naming the file that cannot be written.
   void open(const std::string& folder, const Json& config, bool append, std::ostream& out,
             const Console::Options& console);
-  /// How a run goes on.
+  /// How a run continues.
   struct Resumed {
-    Json::Object event{};       ///< the fields of the event `resume`
+    Json::Object event{};       ///< fields of the event `resume`
     bool from_another = false;  ///< from a checkpoint of the folder other than last/ (RunOptions::checkpoint_first)
-    std::string best_from{};    ///< the checkpoint that becomes best/; empty: that stays
+    std::string best_from{};    ///< checkpoint that becomes best/; empty: best/ stays
   };
-  /// Before open(), which writes the event and best/. With from_another these come after the run's first checkpoint,
-  /// and until then config.json knows the last/ that was there: a run that fails before has changed nothing.
+  /// Call before open(), which writes the event and best/. With from_another both are written after the run's first
+  /// checkpoint, and until then config.json names the last/ that was there: a run that fails before has changed
+  /// nothing.
   void resumes(Resumed resumed) { resumed_ = std::move(resumed); }
-  /// Before open(): scalars for TensorBoard too, in tensorboard/. `step`: the steps done before.
+  /// Call before open(): writes scalars for TensorBoard, too, in tensorboard/. `step`: number of steps done before.
   void also_tensorboard(std::int64_t step) { tensorboard_from_ = step; }
-  /// Where the folder is now. Somebody may have moved it during the run: then a line says so, and the run's files are
-  /// where it is. A folder that was deleted is made anew, and a line says what is lost.
+  /// Returns where the folder is now. If somebody has moved it during the run, prints a line, and the run's files stay
+  /// in the moved folder. Makes a deleted folder anew, and prints what is lost.
   [[nodiscard]] std::string folder();
-  /// The same for checkpoints: by a path that stays right while the folder is moved.
+  /// folder() for checkpoints: with a path that stays right while the folder is moved.
   [[nodiscard]] RunOptions::Place place();
-  /// Says once when a step takes longer than `seconds`, by the reports of steps of so many samples.
+  /// Warns once when a step of `samples` samples takes longer than `seconds`, judged by the reports.
   void warn_of_steps(double seconds, std::int64_t samples);
 
-  /// A line for the user, beside the console's own.
+  /// Prints a line for the user, by the console if it is open.
   void note(const std::string& line);
 
   void on_run_begin(const RunBegin& event) override { tell(&RunObserver::on_run_begin, event); }
@@ -71,13 +72,13 @@ class RunFolder final : public RunObserver {
   void on_checkpoint_end(const CheckpointEvent& event) override;
   void on_run_end(const RunResult& event) override { tell(&RunObserver::on_run_end, event); }
   void write_event(const std::string& name, Json::Object fields);
-  [[nodiscard]] bool writes() const { return console_.has_value(); }  ///< rank 0, after open()
-  /// Writes evaluation.json anew, at once or not at all. WriteError when it cannot be written.
+  [[nodiscard]] bool writes() const { return console_.has_value(); }  ///< true on rank 0, after open()
+  /// Writes evaluation.json anew, at once or not at all. WriteError when the file cannot be written.
   void write_evaluation(const Json& evaluation);
   void on_end(int exit_code, const RunResult& result);
 
  private:
-  /// The console and the logs hear of an event, once they are open.
+  /// Passes an event to the console and the logs, once they are open.
   template <class Event>
   void tell(void (RunObserver::*call)(const Event&), const Event& event) {
     if (console_) {
@@ -94,12 +95,12 @@ class RunFolder final : public RunObserver {
   void write_resumed();
   std::string folder_;
   std::chrono::seconds longest_wait_{0};
-  int descriptor_ = -1;  ///< of the folder: it stays the same wherever the folder goes
+  int descriptor_ = -1;  ///< descriptor of the folder; stays right wherever the folder is moved
   Json config_;
-  std::optional<Resumed> resumed_;  ///< as long as it is not written
-  std::string found_last_;          ///< of resumed_->from_another: last/ as it was
+  std::optional<Resumed> resumed_;  ///< given until it is written
+  std::string found_last_;          ///< last_of() the folder, for resumed_->from_another
   std::string samples_;
-  double longest_step_s_ = 0;  ///< 0: any
+  double longest_step_s_ = 0;  ///< 0: no limit
   std::int64_t step_samples_ = 0;
   std::optional<FolderLock> lock_;
   std::optional<MetricsLog> log_;

@@ -11,20 +11,20 @@
 #include <lockstep/nn/plan/library_choices.hpp>
 #include <lockstep/runtime/context/memory_summary.hpp>
 
-/// What a training program prints before it trains, on rank 0.
+/// Functions that print on rank 0 what a training program says before it trains.
 namespace lockstep::nn {
 
-/// Ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, one or two lines each.
+/// Prints ranks, devices, model, data, batch, optimizer, memory, gradient buckets and warnings, one or two lines each.
 void print_header(std::ostream& out, const TrainingOptions& options, const TrainingInputs& inputs,
                   const ResolvedTraining& resolved, comm::Session& session, const comm::RankContext& place,
                   Trainer& trainer);
 void print_choices(std::ostream& out, const ChoiceReport& report, const std::string& file);
 void print_verified(std::ostream& out, const ChoiceVerifier& verifier);
-/// Where the run continues, and what differs from the run before, one line each.
+/// Prints where the run continues, and what differs from the run before, one line each.
 void print_resumed(std::ostream& out, const std::string& from, const RunProgress& progress,
                    const std::string& differences);
 
-/// Empty where the system does not tell: a run does not depend on it.
+/// Returns the memory in use; empty if the system does not tell, because a run does not depend on it.
 [[nodiscard]] std::optional<MemorySummary> memory_now(Context& context);
 
 }  // namespace lockstep::nn

@@ -5,20 +5,20 @@
 
 #include <lockstep/nn/run/training_run.hpp>
 
-/// What a training program says when it ends.
+/// Functions for what a training program says when it ends.
 namespace lockstep::nn {
 
-/// "93.21 %" of accuracies, "0.1234" of the rest, "not measured".
+/// Formats a value of a metric: "93.21 %" for accuracies, "0.1234" for others, "not measured" for none.
 [[nodiscard]] std::string value_text(const std::string& metric, std::optional<double> value);
 
-/// "test accuracy 93.21 %, best 93.40 %"
+/// Formats the result: "test accuracy 93.21 %, best 93.40 %".
 [[nodiscard]] std::string result_text(const RunProgress& progress);
 
-/// kStopped of a run that stopped by a signal or by its time, else kFinished.
+/// Returns kStopped for a run that stopped by a signal or by its time, else kFinished.
 [[nodiscard]] int exit_code_of(RunEnd end);
 
-/// The last line of a run: how it ended, what it reached, and where its results are. trained: it has made a step, or
-/// has begun anew.
+/// Returns the last line of a run: how it ended, what it reached, and where its results are. trained: the run has made
+/// a step, or has begun anew.
 [[nodiscard]] std::string end_text(const RunResult& result, const RunOptions& options, bool trained,
                                    const std::string& folder);
 

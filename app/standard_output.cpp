@@ -23,7 +23,7 @@ namespace lockstep::nn {
 namespace {
 
 constexpr std::size_t kMost = std::size_t{4} << 20;
-constexpr std::size_t kPiece = std::size_t{64} << 10;  // of one write
+constexpr std::size_t kPiece = std::size_t{64} << 10;  // bytes of one write
 using Seconds = std::chrono::duration<double>;
 
 }  // namespace
@@ -31,12 +31,13 @@ using Seconds = std::chrono::duration<double>;
 struct StandardOutput::Shared {
   std::mutex mutex;
   std::condition_variable changed;
-  std::string waiting;    ///< has not been given to the system
-  std::size_t ready = 0;  ///< bytes of it that may be: whole lines, and what was flushed. An error is not to cut a line
-  bool writing = false;   ///< a write is under way
-  bool full = false;      ///< something was left out behind `waiting`
+  std::string waiting;  ///< text that the system has not got yet
+  /// Bytes of `waiting` that may be written: whole lines, and flushed text, so that an error does not cut a line.
+  std::size_t ready = 0;
+  bool writing = false;  ///< a write is under way
+  bool full = false;     ///< text was left out after `waiting`
   bool over = false;
-  int reason = 0;  ///< why writing failed
+  int reason = 0;  ///< errno of a failed write; 0: none failed
 
   [[nodiscard]] bool idle() const { return waiting.empty() && !writing; }
 
@@ -74,7 +75,7 @@ struct StandardOutput::Shared {
       if (ready == 0) {
         return;
       }
-      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // the rest counts as waiting
+      const std::string text = waiting.substr(0, std::min(ready, kPiece));  // the rest stays in `waiting`
       waiting.erase(0, text.size());
       ready -= text.size();
       writing = true;
@@ -95,7 +96,7 @@ struct StandardOutput::Shared {
   }
 };
 
-/// What std::cout writes to.
+/// The buffer that std::cout writes to.
 class StandardOutput::Buffer final : public std::streambuf {
  public:
   explicit Buffer(Shared& shared) : shared_(shared) {}
@@ -123,7 +124,7 @@ class StandardOutput::Buffer final : public std::streambuf {
 
 StandardOutput::StandardOutput() : shared_(std::make_shared<Shared>()), buffer_(std::make_unique<Buffer>(*shared_)) {
   std::cout.flush();
-  // Signals are for the main thread; without SIGPIPE a reader that has gone is an error of write().
+  // Signals are for the main thread. Without SIGPIPE, write() fails when the reader has gone.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);

@@ -32,7 +32,8 @@ extern "C" void on_stop_signal(int number) {
 }  // namespace
 
 void watch_stop_signals() {
-  // Rank 0, or a process without a launcher. When the environment contradicts itself, a Session reports it later.
+  // Rank 0, or a process without a launcher, prints. When the environment contradicts itself, a Session reports that
+  // later.
   try {
     speaks = comm::detect_launch(comm::process_environment()).rank <= 0;
   } catch (const Error&) {
@@ -41,7 +42,7 @@ void watch_stop_signals() {
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     std::signal(number, on_stop_signal);
   }
-  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error of write(), as a full disk is
+  std::signal(SIGXFSZ, SIG_IGN);  // a file at its limit (ulimit -f) is an error of write(), like a full disk
 }
 
 void ignore_stop_signals() {

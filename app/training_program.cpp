@@ -31,7 +31,7 @@
 
 namespace lockstep::nn {
 
-/// The order in which the parts of a training program act, and the program's standard output.
+/// Runs the parts of a training program in order, and holds the program's standard output.
 struct TrainingProgram::Impl {
   Impl(comm::Session& session, comm::RankContext& place, const TrainingOptions& options)
       : output(session.rank() == 0 ? std::make_unique<StandardOutput>() : nullptr),
@@ -40,7 +40,7 @@ struct TrainingProgram::Impl {
         start(site, copies),
         timeline(site) {}
 
-  /// Normally: once the reader of the output has it all. An error does not wait for a reader.
+  /// Normally waits until the reader has the whole output. An error does not wait for a reader.
   ~Impl() {
     if (std::uncaught_exceptions() == uncaught) {
       wait_for_reader();
@@ -49,7 +49,8 @@ struct TrainingProgram::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// A single rank waits as other programs do, until it is read or stopped. Several end together, so they wait little.
+  /// A single rank waits as other programs do, until its output is read or it is stopped. Several ranks end together,
+  /// so they wait for 10 seconds at most.
   void wait_for_reader() noexcept {
     if (!output) {
       return;
@@ -62,7 +63,7 @@ struct TrainingProgram::Impl {
                    [this] { return stop != nullptr && stop->load(std::memory_order_relaxed) != 0; });
   }
 
-  /// For a program whose result is what it prints.
+  /// Ends a program whose result is its output; returns the exit code.
   int end_printed() {
     wait_for_reader();
     require<WriteError>(!output || !output->failed(), "standard output: the result could not be written");
@@ -112,7 +113,7 @@ struct TrainingProgram::Impl {
     }
   }
 
-  /// The metrics of the inputs, and of classes where the model is a classifier, which `classes` then watches.
+  /// Returns the metrics of the inputs and, if the model is a classifier, those of `classes`, which then watches.
   std::vector<RunMetric> watch_classes(const TrainingInputs& inputs) {
     constexpr std::size_t kWorst = 16;
     std::vector<RunMetric> metrics = inputs.metrics;
@@ -142,7 +143,7 @@ struct TrainingProgram::Impl {
   void open_files(const TrainingInputs& inputs, const Position& begin) {
     site.session.agree([&] {
       site.doing(site.first ? "opening the files of results" : "waiting for rank 0's files of results");
-      stop = &record_stop_signals();  // before anything is deleted: from here on a stop leaves a checkpoint
+      stop = &record_stop_signals();  // before anything is deleted: a stop then leaves a checkpoint
       if (!site.first) {
         return;
       }
@@ -167,7 +168,8 @@ struct TrainingProgram::Impl {
     }
   }
 
-  /// Where the last collectives are written if the job fails. What an earlier run has left there goes.
+  /// Sets the file for the last collectives, written if the job fails. Deletes the file that an earlier run has left
+  /// there.
   void keep_operations() {
     comm::Session& session = site.session;
     const std::string file =
@@ -180,7 +182,7 @@ struct TrainingProgram::Impl {
   }
 
   RunOptions run_options(const TrainingInputs& inputs, const std::vector<RunMetric>& metrics) {
-    constexpr double kNoTime = 1e-6;  // the first step is the last
+    constexpr double kNoTime = 1e-6;  // seconds: the run stops after its first step
     RunOptions options = o.run;
     options.checkpoint_dir = o.out;
     options.checkpoint_place = [this] { return files.place(); };
@@ -236,7 +238,7 @@ struct TrainingProgram::Impl {
   }
 
   int uncaught = std::uncaught_exceptions();
-  std::unique_ptr<StandardOutput> output;  ///< rank 0's
+  std::unique_ptr<StandardOutput> output;  ///< on rank 0
   const std::atomic<int>* stop = nullptr;
   detail::RunSite site;
   const TrainingOptions& o = site.options;
@@ -244,10 +246,10 @@ struct TrainingProgram::Impl {
   detail::RestartCopies copies;
   detail::StartingPoint start;
   detail::PreparedTraining made;
-  std::optional<TrainingInputs> kept;  ///< the trainer reads its data in threads of its own
+  std::optional<TrainingInputs> kept;  ///< inputs of run(); threads of the trainer read its data
   detail::RunTimeline timeline;
   std::optional<Trainer> trainer;
-  std::optional<ClassStatistics> classes;  ///< goes before the trainer
+  std::optional<ClassStatistics> classes;  ///< destroyed before the trainer
   std::optional<RunResult> result;
 };
 

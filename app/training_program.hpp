@@ -17,61 +17,61 @@
 
 namespace lockstep::nn {
 
-/// What a program brings to a run: its model, its data, and what it calls them. The same on every rank.
+/// What a program brings to a run: its model, its data, and names for them. The same on every rank.
 struct TrainingInputs {
   Model model;
   std::shared_ptr<const Dataset> train;
   std::shared_ptr<const Dataset> test;
-  BaseRate rate{};             ///< of --lr auto
-  ops::AugmentDesc augment{};  ///< of images; its seed is --seed
-  /// Images are normalised by `augment` in an evaluation too, not by what the checkpoint was trained with.
+  BaseRate rate{};             ///< base rate of --lr auto
+  ops::AugmentDesc augment{};  ///< augmentation of images; its seed is --seed
+  /// true: evaluations, too, normalise images by `augment`, not by the numbers that the checkpoint was trained with.
   bool statistics_given = false;
-  bool two_labels = false;                 ///< training batches are mixtures (PlanOptions::two_labels)
-  std::string samples = "samples";         ///< what they are called
-  std::vector<std::string> class_names{};  ///< by label; empty: they are numbered
-  std::string model_text{};                ///< for the header; empty: the model's name
-  std::vector<std::pair<std::string, std::string>> about{};  ///< lines of the header, label and text, about the data
-  std::map<std::string, std::string> options{};  ///< what else decides the numbers, for RunIdentity::options
-  Json::Object config{};                         ///< what else belongs into config.json
+  bool two_labels = false;                 ///< true: training batches are mixtures (PlanOptions::two_labels)
+  std::string samples = "samples";         ///< word for samples
+  std::vector<std::string> class_names{};  ///< names by label; empty: classes are numbered
+  std::string model_text{};                ///< model's text in the header; empty: the model's name
+  std::vector<std::pair<std::string, std::string>> about{};  ///< header lines about the data: label, text
+  std::map<std::string, std::string> options{};  ///< other options that decide the numbers, for RunIdentity::options
+  Json::Object config{};                         ///< other fields of config.json
   std::vector<RunMetric> metrics{};
   BestBy best{};
-  /// The last word on the trainer's options, after those of the command line: the loss of a regression, an optimizer of
-  /// one's own.
+  /// Changes the trainer's options, after those of the command line: the loss of a regression, an optimizer of your
+  /// own.
   std::function<void(TrainerOptions& options)> change{};
 };
 
 /// What training programs share between their options and the end of a run: the folder of results and its lock, the
-/// checkpoint to go on from or to evaluate, buckets by cost, library choices, watchdog, trainer, header, console, log,
-/// signals (SIGTERM, SIGINT and SIGUSR1 stop the run with a checkpoint), the last lines and the exit code.
+/// checkpoint to continue from or to evaluate, buckets by cost, library choices, watchdog, trainer, header, console,
+/// log, signals (SIGTERM, SIGINT and SIGUSR1 stop the run with a checkpoint), the last lines and the exit code.
 ///
 ///   nn::TrainingProgram program(session, place, options.training);
 ///   ... open the data and make the model ...
 ///   return program.run({.model = model, .train = train, .test = test});
 ///
 /// Writes to standard output on rank 0. Collective: every rank makes all calls in the same order. Errors are those of
-/// Session::agree(): printed once, thrown on every rank. Session and rank_context outlive it.
+/// Session::agree(): printed once, thrown on every rank. Session and rank context must outlive this object.
 class TrainingProgram {
  public:
-  /// Finds the checkpoint that --resume or --evaluate names and reads what it says of its run. UsageError when another
+  /// Finds the checkpoint that --resume or --evaluate names, and reads the identity of its run. UsageError when another
   /// run holds the folder, DataError for a checkpoint that cannot be read.
   TrainingProgram(comm::Session& session, comm::RankContext& place, const TrainingOptions& options);
   ~TrainingProgram();
   TrainingProgram(const TrainingProgram&) = delete;
   TrainingProgram& operator=(const TrainingProgram&) = delete;
 
-  /// The run whose checkpoint is only to be evaluated: it says which model that is. nullptr: none, or a file of
-  /// parameters that does not say.
+  /// Returns the run whose checkpoint is only evaluated; it names the model. nullptr: no checkpoint is evaluated, or a
+  /// file of parameters, which names no model.
   [[nodiscard]] const RunIdentity* evaluated() const;
-  /// Whether run() takes all parameters, but for the last layer's with --init, from a checkpoint or a file: what the
-  /// model begins with does not matter then. The same on every rank.
+  /// Returns whether run() takes all parameters, except the last layer's with --init, from a checkpoint or a file: the
+  /// model's initial values do not matter then. The same on every rank.
   [[nodiscard]] bool takes_parameters() const;
 
-  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Once. The inputs are kept
-  /// as long as the trainer. `observer`, if there is one, follows the run on every rank, after the console.
+  /// Does what the options say: shows the plan, evaluates, or trains. Returns the exit code. Call once. The inputs are
+  /// kept as long as the trainer. `observer`, if given, follows the run on every rank, after the console.
   int run(TrainingInputs inputs, RunObserver* observer = nullptr);
 
-  [[nodiscard]] Trainer& trainer();  ///< StateError before run()
-  /// What the run reached; nullptr where nothing was trained (--dry-run, --evaluate).
+  [[nodiscard]] Trainer& trainer();  ///< throws StateError before run()
+  /// Returns what the run reached; nullptr if nothing was trained (--dry-run, --evaluate).
   [[nodiscard]] const RunResult* result() const;
 
  private:

@@ -26,14 +26,14 @@ namespace lockstep::cli {
 
 namespace {
 
-/// Not of an empty name, of an option without a negation: an argument may be empty, too.
+/// Returns whether an option is given. An option without a negation has an empty name for it, which is never given.
 bool given(const std::string& option, const std::vector<std::string>& arguments) {
   return !option.empty() && std::any_of(arguments.begin(), arguments.end(), [&](const std::string& argument) {
     return argument == option || argument.starts_with(option + "=");
   });
 }
 
-/// Whether an option of a file stands behind what these arguments say: it is given, or another one in its place.
+/// Returns whether these arguments overrule an option of a file: they give it, or another option that replaces it.
 bool overruled(const std::string& option, const std::vector<std::string>& arguments, Schema* schema) {
   if (given(option, arguments)) {
     return true;
@@ -56,7 +56,7 @@ bool overruled(const std::string& option, const std::vector<std::string>& argume
   return false;
 }
 
-/// What to write instead of arguments that the app does not know, in brackets, with how to find more.
+/// Returns advice in brackets: what to write instead of arguments that the app does not know, and how to find more.
 std::string advice(const CLI::App& app, const std::vector<std::string>& unknown, const std::string& more) {
   if (const std::string here = spelled_here(app, unknown); !here.empty()) {
     return concat(" (write ", here, "; ", more, ", docs/coming_from.md has words of other programs)");
@@ -70,7 +70,7 @@ std::string advice(const CLI::App& app, const std::vector<std::string>& unknown,
   return concat(" (", more, ')');
 }
 
-/// The command line, followed by the options that only the file gives, and by those that only the recipe gives.
+/// Returns the command line, then the options that only the file gives, then those that only the recipe gives.
 std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App& app, Schema* schema, int argc,
                                         const char* const* argv) {
   std::vector<std::string> arguments(argv + 1, argv + argc);
@@ -86,7 +86,7 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
                           schema != nullptr ? "--help all lists the options, here they have no dashes"
                                             : "--help lists the options, here they have no dashes"));
       if (!overruled(option, own, schema)) {
-        if (entry.value.empty()) {  // behind a '=' CLI11 would take the next argument instead
+        if (entry.value.empty()) {  // after a '=' CLI11 would take the next argument instead
           arguments.insert(arguments.end(), {option, ""});
         } else {
           arguments.push_back(option + "=" + entry.value);
@@ -99,7 +99,7 @@ std::vector<std::string> arguments_with(const ConfigFile& config, const CLI::App
   return arguments;
 }
 
-/// Refuses numbers that CLI11 would read as others: 010 as 8, and what is too large as the largest.
+/// Refuses numbers that CLI11 would misread: 010 as 8, and a number that is too large as the largest one.
 void refuse_misread_number(const std::string& name, const std::string& value, bool is_unsigned) {
   const std::string digits = value.substr(value.starts_with('-') || value.starts_with('+') ? 1 : 0);
   require<UsageError>(
@@ -115,7 +115,7 @@ void refuse_misread_number(const std::string& name, const std::string& value, bo
                                   : std::uint64_t{std::numeric_limits<std::int64_t>::max()});
 }
 
-/// A flag's value as true or false, which every release of CLI11 reads alike: some take "on" for off.
+/// Returns a flag's value as true or false, which every release of CLI11 reads alike: some take "on" for off.
 std::string flag_value(const std::string& name, std::string value) {
   const std::string given_value = value;
   std::ranges::transform(value, value.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
@@ -143,7 +143,7 @@ void settle_flag_values(const Schema& schema, std::vector<std::string>& argument
   }
 }
 
-/// The same for every number of the command line, also in lists.
+/// Calls refuse_misread_number() for every number of the command line, also in lists.
 void refuse_misread_numbers(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     const std::size_t equals = arguments[i].find('=');
@@ -152,7 +152,7 @@ void refuse_misread_numbers(const CLI::App& app, const std::vector<std::string>&
     if (option == nullptr || option->get_type_name().find("INT") == std::string::npos) {
       continue;
     }
-    std::vector<std::string> values;  // of an option with a list all that follow, and what commas part
+    std::vector<std::string> values;  // for an option with a list all values that follow, divided at commas
     const auto take = [&values](const std::string& list) {
       std::istringstream parts(list);
       for (std::string part; std::getline(parts, part, ',');) {
@@ -209,9 +209,9 @@ void add_options(CLI::App& app, Schema& schema) {
 
 namespace {
 
-constexpr std::size_t kWidth = 100;  ///< of --help
+constexpr std::size_t kWidth = 100;  ///< columns of --help
 
-/// Breaks text into lines that begin at `column`, the first one behind what is in `line`.
+/// Breaks text into lines that begin at `column`. The first line begins after the text in `line`.
 void wrap(std::string line, const std::string& text, std::size_t column, std::string& out) {
   std::istringstream words(text);
   line.resize(std::max(column, line.size() + (line.size() >= column ? 1 : 0)), ' ');
@@ -248,7 +248,8 @@ void describe_option(const Option& option, bool brief, std::string& out) {
   wrap(name, text, kColumn, out);
 }
 
-/// topic: empty, a group's name in small letters, or "all". A program of few options shows them all.
+/// Returns the help on a topic: empty, a group's name in small letters, or "all". A program of few options shows them
+/// all.
 std::string help_text(const ProgramText& program, const Schema& schema, const std::string& topic) {
   std::vector<std::string> groups;
   for (const Option& option : schema.options()) {
@@ -284,7 +285,7 @@ std::string help_text(const ProgramText& program, const Schema& schema, const st
   return out;
 }
 
-/// What stands behind --help.
+/// Returns the topic that stands after --help; empty: none.
 std::string help_topic(int argc, const char* const* argv) {
   constexpr std::string_view kWithTopic = "--help=";
   for (int i = 1; i < argc; ++i) {
@@ -309,13 +310,13 @@ std::string parse(CLI::App& app, Schema* schema, int argc, const char* const* ar
     if (schema != nullptr) {
       settle_flag_values(*schema, arguments);
     }
-    std::reverse(arguments.begin(), arguments.end());  // as CLI11 wants them
+    std::reverse(arguments.begin(), arguments.end());  // CLI11 wants the last argument first
     app.parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
     return help();
   } catch (const CLI::CallForVersion&) {
     return lockstep::build_description() + "\n";
-  } catch (const CLI::ExtrasError&) {  // CLI11's own text names them from last to first
+  } catch (const CLI::ExtrasError&) {  // CLI11's own text names the arguments from last to first
     const std::vector<std::string> unknown = app.remaining();
     throw UsageError("unknown on the command line: " + joined(unknown, " ") + advice(app, unknown, where));
   } catch (const CLI::ParseError& error) {

@@ -21,7 +21,8 @@
 namespace lockstep::cli {
 namespace {
 
-/// The last value of an option on a command line; empty when it is not there. expected: what it is to be given.
+/// Returns the last value of an option on a command line; empty when the option is not there. expected: what the option
+/// takes, for the error.
 std::string last_of(const std::string& option, const char* expected, int argc, const char* const* argv) {
   std::string name;
   for (int i = 1; i < argc; ++i) {
@@ -36,7 +37,7 @@ std::string last_of(const std::string& option, const char* expected, int argc, c
   return name;
 }
 
-/// The file of a recipe.
+/// Returns the path of a recipe's file.
 std::string recipe_path(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     return name;
@@ -45,7 +46,7 @@ std::string recipe_path(const std::string& name) {
   std::error_code error;
   const fs::path programs = fs::read_symlink("/proc/self/exe", error).parent_path();
   std::set<std::string> names;
-  // That of a build and of most installations, then that of installations with other folders.
+  // First the folder of a build and of most installations, then that of installations with other folders.
   for (const char* from_programs : {"../share/lockstep/recipes", LOCKSTEP_RECIPES}) {
     const fs::path folder = (programs / from_programs).lexically_normal();
     const fs::path path = folder / (name + ".toml");
@@ -65,7 +66,7 @@ std::string recipe_path(const std::string& name) {
   throw UsageError(concat("--recipe is ", printable(name), ", expected ", known, "or a path of a file, as ./my.toml"));
 }
 
-/// The largest file of options; /dev/zero would have no end.
+/// The largest file of options in bytes; /dev/zero would have no end.
 constexpr std::size_t kMostBytes = std::size_t{1} << 20;
 
 /// True for a byte that continues a UTF-8 character.
@@ -73,7 +74,7 @@ bool continues(char byte) {
   return (static_cast<unsigned char>(byte) & 0xC0U) == 0x80U;
 }
 
-/// The byte at which character `column` of a line begins, counted from 1: columns are characters, not bytes.
+/// Returns the byte at which character `column` of a line begins, counted from 1: columns are characters, not bytes.
 std::size_t offset_of(const std::string& line, std::size_t column) {
   std::size_t at = 0;
   for (std::size_t character = 1; character < column && at < line.size(); ++character) {
@@ -84,7 +85,7 @@ std::size_t offset_of(const std::string& line, std::size_t column) {
   return at;
 }
 
-/// A number as the file writes it, so that 1.0 does not become 1.
+/// Returns a number as the file writes it, so that 1.0 does not become 1.
 std::string source_text(const toml::node& node, const std::vector<std::string>& lines) {
   const toml::source_region& at = node.source();
   const std::string& line = lines.at(at.begin.line - 1);
@@ -92,8 +93,8 @@ std::string source_text(const toml::node& node, const std::vector<std::string>& 
   return line.substr(begin, offset_of(line, at.end.column) - begin);
 }
 
-/// The end of the text in quotes that begins at `at`, behind its last quote; the end of `toml` when nothing closes it,
-/// npos for a backslash before a character that is not ASCII.
+/// Returns the position after the last quote of the text in quotes that begins at `at`; the end of `toml` when nothing
+/// closes the text; npos for a backslash before a character that is not ASCII.
 std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   const char quote = toml[at];
   const std::string three(3, quote);
@@ -110,7 +111,8 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
       return at;
     }
     if (quote == '"' && toml[at] == '\\') {
-      const std::size_t next = toml.find_first_not_of(" \t\r\n", at + 1);  // spaces, where it continues a line
+      // A backslash may continue a line: then spaces follow it.
+      const std::size_t next = toml.find_first_not_of(" \t\r\n", at + 1);
       if (next < toml.size() && static_cast<unsigned char>(toml[next]) >= 0x80) {
         return std::string::npos;
       }
@@ -120,8 +122,8 @@ std::size_t end_of_quoted(const std::string& toml, std::size_t at) {
   return toml.size();
 }
 
-/// Whether a value without quotes may be a number, true or false: signs only in front and behind an e. The parser
-/// decides.
+/// Returns whether a value without quotes may be a number, true or false: signs only in front and after an e. The
+/// parser decides.
 bool plain_word(std::string_view word) {
   for (std::size_t i = 0; i < word.size(); ++i) {
     const bool sign = word[i] == '+' || word[i] == '-';
@@ -134,8 +136,8 @@ bool plain_word(std::string_view word) {
 }
 
 /// Refuses, before the parser sees them, values that are neither text in quotes, nor numbers, true or false, nor lists
-/// of these, and characters outside of quotes and comments that are not printable ASCII: options have no others, and
-/// some versions of the parser abort or have undefined behaviour for damaged ones.
+/// of these, and characters outside of quotes and comments that are not printable ASCII: options have no other
+/// characters, and some versions of the parser abort or have undefined behaviour for damaged ones.
 void require_plain(const std::string& toml, const std::string& name) {
   int line = 1;
   const auto expect = [&](bool right, const char* what) { require<DataError>(right, name, ":", line, ": ", what); };
@@ -182,7 +184,7 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
   }
   require<DataError>(node.is_number(), where, "is a ", concat(node.type()),
                      ", expected text, a number, true, false or a list of these");
-  if (const auto* whole = node.as_integer()) {  // 1_000 and 0o20 are numbers of TOML's own
+  if (const auto* whole = node.as_integer()) {  // TOML writes integers also as 1_000 and 0o20
     return std::to_string(whole->get());
   }
   std::string text = source_text(node, lines);
@@ -191,8 +193,8 @@ std::string scalar_text(const toml::node& node, const std::vector<std::string>& 
 }
 
 std::string text_of_file(const char* option, const std::string& name) {
-  // Several processes read it, each from its begin: a pipe would be empty for the second. libstdc++ opens a folder as
-  // if it were an empty file.
+  // Several processes read the file, each from its begin: a pipe would be empty for the second. libstdc++ opens a
+  // folder as if it were an empty file.
   std::error_code unknown;
   require<DataError>(!std::filesystem::exists(name, unknown) || std::filesystem::is_regular_file(name, unknown), option,
                      ' ', name, ": is no regular file, expected one, which can be read again");
@@ -244,7 +246,7 @@ ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const ch
   return config;
 }
 
-/// The options of a config.json, as TrainingProgram writes them.
+/// Returns the options of a config.json, as TrainingProgram writes them.
 static std::vector<ConfigValue> parse_run_config(const std::string& name, const std::string& text) {
   const Json config = parse_json(text, name);
   std::vector<ConfigValue> values;
@@ -269,7 +271,7 @@ std::vector<ConfigValue> parse_config(const std::string& name, const std::string
     lines.push_back(line);
   }
   require_plain(text, name);
-  constexpr std::ptrdiff_t kMostDots = 10'000;  // a table for each in a key: toml++ calls itself for them
+  constexpr std::ptrdiff_t kMostDots = 10'000;  // each dot in a key makes a table: toml++ calls itself for them
   require<DataError>(std::count(text.begin(), text.end(), '.') <= kMostDots, name, ": has more than ", kMostDots,
                      " dots, expected plain names of options");
   toml::table table;

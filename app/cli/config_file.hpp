@@ -14,47 +14,48 @@ class Session;
 ///   epochs = 20
 ///   nesterov = true
 ///
-/// A name that ends with ".json" is the config.json of a run: the options that it was given, for a run that repeats it.
+/// A file whose name ends with ".json" is the config.json of a run: it holds the options of the run, to repeat the run.
 ///
-/// An option on the command line takes precedence over the file, also over what excludes it: --pad over crop-scale.
+/// An option on the command line takes precedence over the file, also over options of the file that exclude it: --pad
+/// over crop-scale.
 ///
-/// `--recipe NAME` of training programs: such a file under the name of the run that it describes, NAME.toml in
+/// `--recipe NAME` of training programs reads such a file, named after the run that it describes: NAME.toml in
 /// ../share/lockstep/recipes beside the program's folder, else where the installation keeps such files (CMake's
 /// DATADIR), or a path (with a '/'). The command line and --config, which may name a recipe, too, take precedence over
-/// it.
+/// the recipe.
 namespace lockstep::cli {
 
-/// The content of a file. Empty name: no file was asked for.
+/// The contents of the files of --config and --recipe. Empty name: no file was asked for.
 struct ConfigFile {
   std::string name{};
   std::string text{};
-  std::string recipe{};  ///< path of the recipe's file; empty: none was asked for
+  std::string recipe{};  ///< path of the recipe's file; empty: no recipe was asked for
   std::string recipe_text{};
 };
 
-/// Whether a program has recipes.
+/// Whether a program takes --recipe.
 enum class Recipes : unsigned char { no, yes };
 
-/// Reads the file of the last --config on a command line, and that of the last --recipe. DataError when it cannot be
-/// read, UsageError for --config or --recipe without a name, and for a name that no recipe has, with those that are
-/// there.
+/// Reads the file of the last --config on a command line, and the file of the last --recipe. DataError when a file
+/// cannot be read; UsageError for --config or --recipe without a name, and for a name that no recipe has (the error
+/// lists the recipes that are there).
 [[nodiscard]] ConfigFile read_config_file(int argc, const char* const* argv, Recipes recipes = Recipes::no);
 
-/// The same for a program of several ranks: rank 0 reads, and all ranks get its text. Collective; an error is printed
-/// once.
+/// read_config_file() for a program of several ranks: rank 0 reads, and all ranks get its text. Collective; an error is
+/// printed once.
 [[nodiscard]] ConfigFile read_config_file(lockstep::comm::Session& session, int argc, const char* const* argv,
                                           Recipes recipes = Recipes::no);
 
-/// One key of a file, in the form of the command line.
+/// One key of a file, with its value as the command line would give it.
 struct ConfigValue {
   std::string key;
   std::string value;  ///< "[1, 3]", "resnet32", "true", "1.0": numbers as the file writes them
   int line = 0;
 };
 
-/// The keys in the order of the file. DataError naming file and line for text that is not TOML, for values that are
-/// neither text in quotes, nor numbers, true or false, nor lists of these, and for text with a zero byte, which would
-/// end a path.
+/// Returns the keys in the order of the file. DataError naming file and line for text that is not TOML, for values that
+/// are neither text in quotes, nor numbers, true or false, nor lists of these, and for text with a zero byte, which
+/// would end a path.
 [[nodiscard]] std::vector<ConfigValue> parse_config(const std::string& name, const std::string& text);
 [[nodiscard]] inline std::vector<ConfigValue> parse_config(const ConfigFile& config) {
   return parse_config(config.name, config.text);

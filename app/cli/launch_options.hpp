@@ -24,18 +24,18 @@ struct LaunchOptions {
   int min_ranks = 0;
 };
 
-/// Whether a program goes on from a checkpoint: --max-restarts, --min-ranks.
+/// Whether a program can continue from a checkpoint: then it has --max-restarts and --min-ranks.
 enum class Restarts : unsigned char { no, yes };
 
-/// The group Launch.
+/// Adds the group Launch.
 void describe(Schema& schema, LaunchOptions& options, Restarts restarts = Restarts::no);
 
-/// Without RestartPolicy::progress. UsageError that names the option and what was expected.
+/// Returns the request without RestartPolicy::progress. UsageError that names the option and what was expected.
 [[nodiscard]] lockstep::comm::RanksRequest ranks_request(const LaunchOptions& options);
 
 /// Binds the calling thread, and the threads that it starts later, as --bind says: on a GPU to the processors next to
-/// it; on the host it binds nothing. Returns why the thread runs where it does, for headers: "bound next to the GPU",
-/// "not bound: --bind none"; empty on the host.
+/// the GPU; on the host it binds nothing. Returns why the thread runs where it does, for headers: "bound next to the
+/// GPU", "not bound: --bind none"; empty on the host.
 [[nodiscard]] std::string bind_rank(const LaunchOptions& options, lockstep::Device device);
 
 }  // namespace lockstep::cli

@@ -8,7 +8,7 @@ class App;
 
 namespace lockstep::cli {
 
-/// The main() of a program of one process with options: comm::run_alone() around the parsing of the command line, with
+/// The main() of a program of one process with options: comm::run_alone() around parsing the command line, with
 /// --version, and `body`, which returns the exit code. UsageError for arguments that the app does not take.
 int run_alone(CLI::App& app, int argc, const char* const* argv, const std::function<int()>& body) noexcept;
 

@@ -9,13 +9,13 @@ class App;
 
 namespace lockstep::cli {
 
-/// What to write here instead of arguments that the app does not know: its own options written otherwise
+/// Returns what to write here instead of arguments that the app does not know: the app's own options spelled otherwise
 /// ("batch_size=256": "--batch-size 256"), and words of PyTorch Lightning, Lightly Train and torchrun
-/// ("--precision bf16-mixed": "--dtype bf16") for options that the app has. An argument's value stands behind its '=',
-/// or is the next argument. Empty when nothing here knows any of them. More words: docs/coming_from.md.
+/// ("--precision bf16-mixed": "--dtype bf16") for options that the app has. An argument's value stands after its '=',
+/// or is the next argument. Empty when none of the arguments is known. More words: docs/coming_from.md.
 [[nodiscard]] std::string spelled_here(const CLI::App& app, const std::vector<std::string>& unknown);
 
-/// The app's option that differs from an unknown one by few characters ("--epoch 3": "--epochs"); empty: none does.
+/// Returns the app's option that differs from an unknown one by few characters ("--epoch 3": "--epochs"); empty: none.
 [[nodiscard]] std::string nearest_option(const CLI::App& app, const std::string& unknown);
 
 }  // namespace lockstep::cli

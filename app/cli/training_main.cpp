@@ -11,7 +11,7 @@ namespace lockstep::cli {
 
 namespace {
 
-/// A text that changes with the newest checkpoint in a folder.
+/// Returns a text that changes with the newest checkpoint in a folder.
 std::string newest_state(const std::string& out) {
   return nn::checkpoint_text(nn::CheckpointStore(out).newest());
 }
@@ -32,7 +32,7 @@ void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& o
       auto folder = std::make_shared<nn::CopiesFolder>(job, nn::CopiesFolder::Use::job);
       *copies = folder->path();
       return folder;
-    } catch (const FileError&) {  // the ranks say so
+    } catch (const FileError&) {  // the ranks report the error
       return nullptr;
     }
   };

@@ -26,11 +26,11 @@ struct Parsed {
   std::string text;
 };
 
-/// What restarts go on from: the last checkpoint, and copies in memory (app/memory_checkpoints.hpp), whose folder
-/// lives as long as the job.
+/// Sets what restarts continue from: the last checkpoint, and copies in memory (app/memory_checkpoints.hpp), whose
+/// folder lives as long as the job.
 void keep_for_restarts(comm::RestartPolicy& policy, const nn::TrainingOptions& options);
 
-/// The main() of a training program: starts the ranks when no launcher did, reads the same options on every rank, gives
+/// The main() of a training program: starts the ranks if no launcher did, reads the same options on every rank, gives
 /// each rank its device, and calls body. Options has the members `launch` (LaunchOptions) and `training`
 /// (nn::TrainingOptions). parse throws UsageError naming the option, and prints nothing. Returns the exit code.
 template <class Options>
@@ -90,7 +90,7 @@ int training_main(int argc, char** argv,
   const auto watchdog_s = [&] {
     try {
       return parse(argc, argv, read_config_file(argc, argv, Recipes::yes)).options.training.watchdog;
-    } catch (const Error&) {  // `run` reports it
+    } catch (const Error&) {  // `run` reports the error
       return nn::TrainingOptions().watchdog;
     }
   };

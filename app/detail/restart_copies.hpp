@@ -8,19 +8,18 @@
 
 namespace lockstep::nn::detail {
 
-/// --copy-every: the MemoryCheckpoints of a job that may be started again, from the search for those of its earlier
-/// starts to their end. Without it every call does nothing. Collective, all calls but add_to().
+/// --copy-every: the MemoryCheckpoints of a job that may be started again, from the search for copies of earlier starts
+/// to the deletion of all copies. Without --copy-every no call does anything. All calls but add_to() are collective.
 class RestartCopies {
  public:
   explicit RestartCopies(RunSite& site) : site_(site), o_(site.options) {}
-  /// The newest copy, where it is newer than the checkpoints in the folder of results; else empty. A folder that
-  /// somebody has moved is not there any more for the next start; the copies are.
+  /// Returns the newest copy if it is newer than the checkpoints in the folder of results; else empty. If somebody has
+  /// moved that folder, the next start finds only the copies.
   [[nodiscard]] std::string find();
-  /// Once the state is there, which was taken from `source`: from here on copies are made, unless no start follows that
-  /// could need one.
+  /// Call once the state is loaded from `source`. From here on copies are made, unless no later start could need one.
   void begin(const std::string& source, Trainer& trainer, const RunIdentity& identity, const RunProgress& progress);
   void add_to(RunOptions& options, Trainer& trainer, const RunIdentity& identity);
-  void finish();  ///< the run has ended in order
+  void finish();  ///< call when the run has ended in order
 
  private:
   RunSite& site_;

@@ -6,7 +6,7 @@
 
 namespace lockstep::nn::detail {
 
-/// What config.json says of a run.
+/// Returns the contents of a run's config.json.
 [[nodiscard]] Json config_of(const RunSite& site, const PreparedTraining& made, const TrainingInputs& inputs);
 
 }  // namespace lockstep::nn::detail

@@ -8,15 +8,16 @@
 
 namespace lockstep::nn::detail {
 
-/// --trace: records the timeline of some steps, writes it at the end of the run, and says what is in it. Without it
-/// every call does nothing. Outlives the trainer, whose queued work writes to it. Collective, all calls but save_own().
+/// --trace: records the timeline of some steps, writes it at the end of the run, and prints a summary. Without --trace
+/// no call does anything. Must outlive the trainer, whose queued work writes to it. All calls but save_own() are
+/// collective.
 class RunTimeline {
  public:
   explicit RunTimeline(RunSite& site) : site_(site), o_(site.options) {}
-  /// Before the run, which ends with step `last`.
+  /// Call before the run, which ends with step `last`.
   void start(Trainer& trainer, std::int64_t last, RunObservers& observers);
-  void save_own() noexcept;  ///< after an error, on rank 0
-  void report();             ///< after the run
+  void save_own() noexcept;  ///< call after an error; acts on rank 0
+  void report();             ///< call after the run
 
  private:
   RunSite& site_;

@@ -9,19 +9,19 @@
 
 namespace lockstep::nn::detail {
 
-/// --evaluate: what the test set says of a stored model, and of the moving average of its weights where one lies beside
-/// it; printed on rank 0. Collective. Errors are those of Session::agree().
+/// --evaluate: evaluates a stored model on the test set, and the moving average of its weights if that lies beside the
+/// model. Prints the results on rank 0. Collective. Throws the errors of Session::agree().
 struct StoredModel {
   const RunSite& site;
   const TrainingInputs& inputs;
   Trainer& trainer;
-  ClassStatistics* classes;  ///< nullptr: the model is no classifier
+  ClassStatistics* classes;  ///< nullptr: the model is not a classifier
 
-  /// observer: nullptr, or what follows the model's evaluation, not that of the average.
+  /// observer: follows the evaluation of the model, but not that of the average; or nullptr.
   void evaluate(const std::vector<RunMetric>& metrics, RunObserver* observer);
 
  private:
-  /// The moving average in the checkpoint, as rank 0 finds it; empty: there is none.
+  /// Returns the file of the moving average in the checkpoint, as rank 0 finds it; empty: there is none.
   [[nodiscard]] std::string average();
   void evaluate_one(const std::string& path, const char* label, const std::vector<RunMetric>& metrics,
                     RunObserver& observer);

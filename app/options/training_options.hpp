@@ -17,94 +17,97 @@ class Schema;
 
 namespace lockstep::nn {
 
-/// fast: without the engines of libraries that are compiled at run time. automatic: `on` on GPUs, and where
+/// fast: without library engines that are compiled at run time. automatic: `on` on GPUs, and if
 /// TrainingOptions::choices is given.
 enum class Tune : unsigned char { off, fast, on, automatic };
 
 /// The options that training programs share, as given; a program sets its own defaults first. `automatic` and negative
 /// values are resolved later, when data and ranks are known. describe() says what each is, and which values it takes.
 struct TrainingOptions {
-  /// What the run was given, Schema::given(), with the options of the program. config.json keeps it, so that --config
-  /// OUT/config.json repeats the run.
+  /// Options that the run was given (Schema::given()), with those of the program. config.json keeps them, so that
+  /// --config OUT/config.json repeats the run.
   std::map<std::string, std::string> chosen{};
-  std::string recipe;  ///< name or file of options that were read beneath the others, for the header
+  std::string recipe;  ///< recipe's name or file, for the header; all other options take precedence
 
-  /// What is taken as it stands. Batches, steps, rates and workers depend on data and ranks: resolve() decides them.
+  /// Options that are taken as they are. Batches, steps, rates and workers depend on data and ranks: resolve() sets
+  /// them.
   TrainerOptions trainer{.step = {.optimizer = {.loss_scale = {.kind = LossScale::Kind::automatic}},
                                   .weight_decay = 1e-4,
-                                  .average = {.copied_updates = -1}},  // those of the warm-up
+                                  .average = {.copied_updates = -1}},  // -1: updates of the warm-up
                          .schedule = {.kind = Schedule::Kind::cosine}};
   RunOptions run{.epochs = 6, .keep = 1};
 
   // Training.
-  std::optional<std::int64_t> batch_size{};      ///< of all ranks; default_batch when neither is given
-  std::optional<std::int64_t> batch_per_rank{};  ///< of a rank, in one micro-batch
+  /// Samples of one update over all ranks; default_batch when neither size is given.
+  std::optional<std::int64_t> batch_size{};
+  std::optional<std::int64_t> batch_per_rank{};  ///< samples of a rank in one micro-batch
   std::int64_t default_batch = 128;
   std::string lr = "auto";
-  std::int64_t warmup_steps = -1;         ///< -1: a twentieth of the run
-  std::optional<double> warmup_epochs{};  ///< instead of warmup_steps
-  std::vector<double> milestones{};       ///< of step, in epochs; none: 1/2 and 3/4 of the run
-  std::vector<std::string> freeze{};      ///< Model::freezing()
-  int workers = -1;                       ///< -1: by the rule of nn/run/run_rules.hpp
+  std::int64_t warmup_steps = -1;         ///< steps of the warm-up; -1: a twentieth of the run
+  std::optional<double> warmup_epochs{};  ///< warm-up in epochs, instead of warmup_steps
+  std::vector<double> milestones{};       ///< epochs, for `step`; empty: 1/2 and 3/4 of the run
+  std::vector<std::string> freeze{};      ///< names for Model::freezing()
+  int workers = -1;                       ///< reading threads per rank; -1: the rule of nn/run/run_rules.hpp
 
   // Ranks.
-  int threads = 0;  ///< of a rank on the host; 0: as RankContext decides
+  int threads = 0;  ///< compute threads of a rank on the host; 0: RankContext decides
   comm::RankContextOptions::Overlap overlap = comm::RankContextOptions::Overlap::automatic;
-  /// MB; empty: planned by `cost`, or large buckets and a small last one.
+  /// Size of gradient buckets in MB; empty: planned by `cost`, or large buckets and a small last one.
   std::string bucket_mb;
-  std::string cost;  ///< cost.json of lockstep-cost
+  std::string cost;  ///< path of cost.json of lockstep-cost
   std::string reduce_dtype = "fp32";
-  std::string compress = "none";  ///< a name of compression_named()
-  std::string strategy = "ddp";   ///< a name of strategy_named()
+  std::string compress = "none";  ///< a name for compression_named()
+  std::string strategy = "ddp";   ///< a name for strategy_named()
   /// "layout": gradients are added in rank order; "world": numbers are those of `virtual_ranks`, on any number of
   /// ranks.
   std::string reproducible = "run";
   bool dependent_launches = false;  ///< comm::RankContextOptions::dependent_launches
   Tune tune = Tune::automatic;
   std::string choices;               ///< file of timed choices; empty: none
-  bool verify_choices = false;       ///< PlanOptions::verifier
-  std::int64_t workspace_mb = 1024;  ///< limit of one library call, when tuning
-  double watchdog = 600;             ///< seconds without progress; 0: none
-  /// Seconds in which a stop is to be heard: a warning when a step takes longer. none: RunOptions' own, no warning.
+  bool verify_choices = false;       ///< true: sets PlanOptions::verifier
+  std::int64_t workspace_mb = 1024;  ///< limit of one library call in MB, when tuning
+  double watchdog = 600;             ///< seconds without progress that end the job; 0: no watchdog
+  /// Seconds within which the run must react to a stop: warns when a step takes longer. none: RunOptions' own, no
+  /// warning.
   std::optional<double> stop_within;
   std::optional<double> stall_report;  ///< Watchdog::report_after(); not given: a quarter of `watchdog`
 
   // Results.
   std::string out = "out";
-  bool tensorboard = false;       ///< write OUT/tensorboard too
+  bool tensorboard = false;       ///< true: writes OUT/tensorboard, too
   int restarts = 0;               ///< how often the job may be started again; with copy_every at least once
   std::int64_t report_waits = 0;  ///< number of first steps in the report; 0: no report
   std::string trace;              ///< file of the timeline; empty: none
   std::string trace_steps;        ///< "A:B" (nn/run/observers/run_trace.hpp); empty: default_trace_steps()
   std::string init;
   std::string resume;
-  bool overwrite = false;  ///< delete the checkpoints of an earlier run in `out`
+  bool overwrite = false;  ///< true: deletes the checkpoints of an earlier run in `out`
   std::string evaluate;
   bool dry_run = false;
   bool fused_norms = false;  ///< with describe_gpu: PlanOptions::norms_in_convolutions
-  std::string describe_gpu;  ///< with dry_run: plans for that GPU and predicts its time (nn/plan/gpu_prediction.hpp)
+  std::string describe_gpu;  ///< GPU for which dry_run plans and predicts the time (nn/plan/gpu_prediction.hpp)
 };
 
 /// A strategy as --strategy names it: ddp, zero1, single (ddp on one rank), or the name that other tools have for one
 /// of them.
 struct NamedStrategy {
   Strategy strategy = Strategy::ddp;
-  bool one_rank = false;  ///< expects a job of one rank
-  std::string note{};     ///< what a name of other tools means here, one line; empty for the three names above
+  bool one_rank = false;  ///< true: the job must have one rank
+  std::string note{};     ///< one line: what another tool's name means here; empty for the three names above
 };
-/// UsageError for other names.
+/// Throws UsageError for other names.
 [[nodiscard]] NamedStrategy strategy_named(const std::string& name);
 
-/// The sums that --compress names (comm::sums_named()). UsageError for other names.
+/// Returns the sums that --compress names (comm::sums_named()). UsageError for other names.
 [[nodiscard]] comm::SumOptions compression_named(const std::string& name);
 
-/// The groups Training, Ranks and Results. The values in `options` are the defaults.
+/// Adds the groups Training, Ranks and Results. The values in `options` are the defaults.
 void describe(Schema& schema, TrainingOptions& options);
 
-/// The checks that need neither data nor ranks. UsageError that names the option and what was expected.
+/// Checks what needs neither data nor ranks. UsageError that names the option and what was expected.
 void require_training_options(const TrainingOptions& options);
 
-/// The value of --lr; empty for "auto".
+/// Returns the value of --lr; empty for "auto".
 [[nodiscard]] std::optional<double> given_learning_rate(const TrainingOptions& options);
 
 /// The learning rate that "auto" starts from: `base` at a batch of `reference` samples; with reference 0, at any batch.
@@ -113,17 +116,17 @@ struct BaseRate {
   std::int64_t reference = 256;
 };
 
-/// The options of a rank's threads and communicator (comm/launch/rank_context.hpp).
+/// Returns the options of a rank's threads and communicator (comm/launch/rank_context.hpp).
 [[nodiscard]] comm::RankContextOptions rank_context_options(const TrainingOptions& options, bool bind_near_gpu);
 
 /// What the options mean once data and ranks are known.
 struct ResolvedTraining {
-  TrainerOptions trainer;  ///< without the buckets by cost, which need the communicator's cost file
+  TrainerOptions trainer;  ///< without buckets planned by cost, which need the communicator's cost file
   RunRules rules;
   std::int64_t total_steps = 0;
   std::vector<std::string> warnings;
 };
-/// training_samples: size of the training set. UsageError naming the option.
+/// Resolves the options. training_samples: size of the training set. UsageError naming the option.
 [[nodiscard]] ResolvedTraining resolve(const TrainingOptions& options, std::int64_t training_samples,
                                        const BaseRate& rate, int ranks, int rank, const comm::CpuShare& share);
 

@@ -10,8 +10,8 @@
 
 namespace lockstep::nn {
 
-/// A number for each axis of space, outermost first as in torch's tuples ({1, 3, 3} over (D, H, W)), or one for all of
-/// them. A layer refuses another number of entries, by its name.
+/// One number for each spatial axis, outermost first as in torch's tuples ({1, 3, 3} over (D, H, W)), or one number for
+/// all axes. A layer throws UsageError, with its name, for another number of entries.
 class AxisSizes {
  public:
   static constexpr int kMostAxes = 3;
@@ -28,7 +28,7 @@ class AxisSizes {
   // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] constexpr int entries() const { return entries_; }
-  /// Whether it has a number for each of so many axes, 1 to kMostAxes.
+  /// True when there is one number for all axes, or one for each of `axes` axes (1 to kMostAxes).
   [[nodiscard]] constexpr bool fits(int axes) const { return entries_ == 1 || entries_ == axes; }
   [[nodiscard]] constexpr std::int64_t operator[](int axis) const { return sizes_[static_cast<std::size_t>(axis)]; }
   [[nodiscard]] constexpr std::int64_t least() const {
@@ -39,7 +39,7 @@ class AxisSizes {
     return std::all_of(sizes_.begin(), sizes_.begin() + used(), [=](std::int64_t size) { return size == value; });
   }
 
-  /// As they were written: 3 is not {3, 3}, which fits two axes only.
+  /// Compares the numbers as they were written: 3 differs from {3, 3}, which fits two axes only.
   friend constexpr bool operator==(const AxisSizes&, const AxisSizes&) = default;
 
  private:
@@ -49,17 +49,17 @@ class AxisSizes {
   int entries_;
 };
 
-/// "1x3x3"; where all numbers are equal "3", whether it was written once or for each axis.
+/// Prints "1x3x3". Equal numbers are printed once: 3 and {3, 3} as "3".
 std::ostream& operator<<(std::ostream& out, const AxisSizes& sizes);
 
-/// How errors name a sample with so many axes of space: "(H, W, C)".
+/// Returns the shape of a sample with `axes` spatial axes, as error texts name it: "(H, W, C)".
 [[nodiscard]] const char* sample_text(int axes);
 
 struct NamedSizes {
   const char* name;
   AxisSizes sizes;
 };
-/// UsageError, naming the layer, unless each option has one number, or one for each axis.
+/// Throws UsageError, with the layer's name, unless each option has one number or one for each axis.
 void require_axes(const std::string& layer, int axes, std::initializer_list<NamedSizes> options);
 
 }  // namespace lockstep::nn

@@ -6,36 +6,37 @@
 
 namespace lockstep::nn {
 
-/// How the weight of a convolution begins; its bias begins as 0.
+/// Initial values of a convolution's weight. The bias begins as 0.
 enum class ConvInit : unsigned char {
-  he,  ///< normal with deviation sqrt(2 / fan out) (He et al. 2015)
-  /// Uniform in 1 / sqrt(fan in), as PyTorch's, but the first filters, as many as channels are read, are the identity:
-  /// filter i gives channel i as it is (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", section 3.3;
-  /// Zagoruyko and Komodakis 2017, "DiracNets"). One group.
+  he,  ///< normal with standard deviation sqrt(2 / fan out) (He et al. 2015)
+  /// Uniform in [-b, b), b = 1 / sqrt(fan in), as in PyTorch, except for the first filters, as many as there are input
+  /// channels: they are the identity, filter i returns channel i (Jordan 2024, "94% on CIFAR-10 in 3.29 Seconds on a
+  /// Single GPU", section 3.3; Zagoruyko and Komodakis 2017, "DiracNets"). Needs groups = 1.
   identity
 };
 
-/// Of a convolution over one to three axes. Sizes are one number for every axis or one for each: {.kernel = {1, 3, 3}}.
+/// Options of a convolution over one to three axes. A size is one number for all axes or one for each:
+/// {.kernel = {1, 3, 3}}.
 struct ConvOptions {
   AxisSizes kernel = 3;
   AxisSizes stride = 1;
-  AxisSizes pad = 0;  ///< on both sides of an axis
+  AxisSizes pad = 0;  ///< zeros on both sides of an axis
   bool bias = false;
-  std::int64_t groups = 1;  ///< each reads 1 / groups of the input's channels and makes 1 / groups of the output's
+  std::int64_t groups = 1;  ///< each group reads 1 / groups of the inputs and makes 1 / groups of the output channels
   AxisSizes dilation = 1;
   ConvInit init = ConvInit::he;
 };
 using Conv2dOptions = ConvOptions;
 
-/// Of a transposed convolution, as of torch.nn.ConvTranspose2d; sizes as above. Along each axis
+/// Options of a transposed convolution, as in torch.nn.ConvTranspose2d. Sizes as in ConvOptions. Along each axis
 ///   output extent = (input - 1) * stride - 2 * pad + dilation * (kernel - 1) + output_pad + 1
 struct ConvTransposeOptions {
   AxisSizes kernel = 2;
   AxisSizes stride = 2;
   AxisSizes pad = 0;
-  AxisSizes output_pad = 0;  ///< positions more at the end: less than the stride
+  AxisSizes output_pad = 0;  ///< additional positions at the end of each axis; must be less than the stride
   bool bias = false;
-  std::int64_t groups = 1;  ///< each reads 1 / groups of the input's channels and makes 1 / groups of the output's
+  std::int64_t groups = 1;  ///< groups of channels, as in ConvOptions
   AxisSizes dilation = 1;
 };
 

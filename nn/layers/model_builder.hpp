@@ -15,24 +15,22 @@ namespace lockstep::nn {
 
 /// Appends layers one by one; each call checks the shapes and returns the new node.
 ///
-/// A sample is an image (H, W, C), a field (D, H, W, C), features (C), or a sequence (T, C) of positions, which begins
-/// with tokens (T).
+/// A sample is an image (H, W, C), a field (D, H, W, C), features (C), a sequence (T, C) or tokens (T).
 ///
-/// A built-in layer and the methods that append it are in KIND/NAME.cpp beside this file: dropout() in
-/// pointwise/dropout.cpp. Nobody else sees the layer's class.
+/// A built-in layer and the methods that append the layer are in KIND/NAME.cpp next to this file: dropout() in
+/// pointwise/dropout.cpp. The layer's class is private to that file.
 class ModelBuilder {
  public:
-  /// Of a model that reads numbers: (D, H, W, C), (H, W, C), (T, C) or (features).
+  /// For a model that reads numbers: (D, H, W, C), (H, W, C), (T, C) or (features).
   ModelBuilder(std::string name, const Shape& input);
-  /// Of a model that reads u8 images (H, W, 3), which are augmented and normalised on the way in
-  /// (PlanOptions::augment).
+  /// For a model that reads u8 images (H, W, 3). The plan augments and normalises them (PlanOptions::augment).
   [[nodiscard]] static ModelBuilder for_images(std::string name, const Shape& input);
-  /// Of a model that reads sequences of `length` token ids.
+  /// For a model that reads sequences of `length` token ids.
   [[nodiscard]] static ModelBuilder for_tokens(std::string name, std::int64_t length);
 
   [[nodiscard]] NodeId input() const { return {0}; }
-  /// On (T, C), (H, W, C) and (D, H, W, C). The weight is PyTorch's: (channels, C / groups, kernel...). UsageError for
-  /// ConvInit::identity beside several groups.
+  /// Convolutions of (T, C), (H, W, C) and (D, H, W, C). The weight has PyTorch's shape: (channels, C / groups,
+  /// kernel...). UsageError for ConvInit::identity with several groups.
   NodeId conv1d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
     return add_conv(1, name, x, channels, options);
   }
@@ -42,7 +40,8 @@ class ModelBuilder {
   NodeId conv3d(const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options = {}) {
     return add_conv(3, name, x, channels, options);
   }
-  /// The way back to a finer grid. The weight is PyTorch's: (C, channels / groups, kernel...).
+  /// Transposed convolutions lead back to a finer grid. The weight has the shape of PyTorch: (C, channels / groups,
+  /// kernel...).
   NodeId conv_transpose1d(const std::string& name, NodeId x, std::int64_t channels,
                           const ConvTransposeOptions& options = {}) {
     return add_conv_transpose(1, name, x, channels, options);
@@ -59,55 +58,57 @@ class ModelBuilder {
   NodeId layer_norm(const std::string& name, NodeId x, double epsilon = 1e-5);
   NodeId relu(const std::string& name, NodeId x);
   NodeId activation(const std::string& name, NodeId x, ops::Activation function);
-  /// factor * x: a constant, which does not train. UsageError unless it is finite.
+  /// Returns factor * x; the factor is a constant that is not trained. UsageError unless the factor is finite.
   NodeId scale(const std::string& name, NodeId x, double factor);
-  /// Over (H, W, C), (T, C) and (D, H, W, C); sizes as of a convolution. Padding never wins.
+  /// Max pools of (H, W, C), (T, C) and (D, H, W, C); sizes as in ConvOptions. Padding is never the maximum.
   NodeId max_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
   NodeId max_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad);
-  /// `over`: whether padding counts, as zeros.
+  /// Average pools of the same shapes. `over` says whether padding counts, as zeros.
   NodeId average_pool(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                       ops::AverageOver over = ops::AverageOver::window);
   NodeId average_pool1d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                         ops::AverageOver over = ops::AverageOver::window);
   NodeId average_pool3d(const std::string& name, NodeId x, AxisSizes kernel, AxisSizes stride, AxisSizes pad,
                         ops::AverageOver over = ops::AverageOver::window);
-  /// The mean of each channel over all axes of space: (C).
+  /// The mean of each channel over all spatial axes: (C).
   NodeId global_average_pool(const std::string& name, NodeId x);
   NodeId subsample_pad(const std::string& name, NodeId x, std::int64_t channels, std::int64_t stride);
-  /// Fully connected: on an image flattened in the order C, H, W, a field in C, D, H, W; on each position of a sequence
-  /// by itself.
+  /// Fully connected. An image is flattened in the order C, H, W, a field in C, D, H, W. Each position of a sequence is
+  /// mapped by itself.
   NodeId linear(const std::string& name, NodeId x, std::int64_t features, const LinearOptions& options = {});
-  /// Tokens (T) to vectors (T, width), plus a learned vector of the position (NAME.weight, POSITIONS.weight).
+  /// Maps tokens (T) to vectors (T, width): a learned vector per token (NAME.weight) plus one per position
+  /// (POSITIONS.weight).
   NodeId embedding(const std::string& name, const std::string& positions, NodeId tokens, std::int64_t vocabulary,
                    std::int64_t width);
-  /// Multi-head attention (Vaswani et al. 2017, section 3.2) of a sequence to itself; without parameters. qkv:
-  /// (T, 3 C), queries, keys and values one behind the other, each of `heads` parts. Gives (T, C).
+  /// Multi-head self-attention (Vaswani et al. 2017, section 3.2) over a sequence; without parameters. qkv (T, 3 C)
+  /// holds queries, keys and values one after the other, each with `heads` parts. Returns (T, C).
   NodeId attention(const std::string& name, NodeId qkv, const AttentionOptions& options);
-  /// a + b, of one shape: the end of a residual branch.
+  /// Returns a + b, two tensors of one shape: the end of a residual branch.
   NodeId add(const std::string& name, NodeId a, NodeId b);
   /// In training each element is zero with probability `rate`, else divided by 1 - rate (Srivastava et al. 2014).
   NodeId dropout(const std::string& name, NodeId x, double rate);
-  /// A layer of the caller's own. ShapeError where an input has padded channels, which the layer would take for real
-  /// ones: three channels are stored as four until a layer makes channels of its own (a convolution, say).
+  /// Appends a layer of the caller's own. ShapeError if an input has padded channels, because the layer would take them
+  /// for real ones. Three channels are stored as four until a layer (a convolution, say) makes channels of its own.
   NodeId add(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
 
-  /// Freezes parameters of the layers that are there already, as Model::freezing() does; build() refuses a model of
-  /// which nothing trains.
+  /// Freezes parameters of the layers added so far, as Model::freezing() does. build() refuses a model in which nothing
+  /// trains.
   void freeze(const std::string& prefix);
 
-  /// The model whose output is the node added last. The builder is empty afterwards. ShapeError when that output has
-  /// padded channels: it follows an input of three channels, and no layer has made channels of its own.
+  /// Returns the model whose output is the node added last, and empties the builder. ShapeError if that output has
+  /// padded channels: after an input of three channels, no layer has made channels of its own.
   [[nodiscard]] Model build();
   [[nodiscard]] const Shape& shape(NodeId node) const;
 
  private:
   [[nodiscard]] std::int64_t channels(NodeId node) const;
-  /// ShapeError when channels of x are padding, for a layer that would not leave them alone.
+  /// Throws ShapeError if channels of x are padding; for layers that would compute with padded channels.
   void require_all_channels(const std::string& name, NodeId x) const;
   ModelBuilder(std::string name, const Shape& input, InputKind kind);
-  /// For a layer that leaves channels that are zero in its input zero.
+  /// Appends a layer whose input may have padded channels.
   NodeId add_stored(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
+  /// Appends a layer that keeps zero channels zero: its output has the logical channels of its inputs.
   NodeId add_channelwise(std::shared_ptr<const Layer> layer, std::vector<NodeId> inputs);
   NodeId add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels, const ConvOptions& options);
   NodeId add_conv_transpose(int axes, const std::string& name, NodeId x, std::int64_t channels,

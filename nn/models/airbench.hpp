@@ -16,8 +16,8 @@ struct AirbenchOptions {
   double logit_scale = 1.0 / 9;
 };
 
-/// The side of the patches that airbench94's first convolution whitens, and how many filters it has: each direction of
-/// a patch of three channels with both signs.
+/// The side in pixels of the patches that airbench94's first convolution whitens, and the number of its filters: each
+/// direction of a patch of three channels, with both signs.
 inline constexpr std::int64_t kWhitenedSide = 2;
 inline constexpr std::int64_t kWhiteningFilters = 2 * 3 * kWhitenedSide * kWhitenedSide;
 
@@ -29,11 +29,11 @@ inline constexpr std::int64_t kWhiteningFilters = 2 * 3 * kWhitenedSide * kWhite
 ///                a max pool 3 x 3 at stride 3
 ///   head         linear, without a bias; times logit_scale
 ///
-/// The weight of `whiten` is frozen: whitening_filters() makes it from the training images, for
-/// Model::with_initial_value("whiten.weight", ..). The scales of the norms are frozen at 1, epsilon is 1e-12; the
-/// convolutions of the groups begin with ConvInit::identity. 1,972,792 parameters for ten classes of 32 x 32 images.
-/// UsageError for images of less than 25 pixels a side, of which the pools leave nothing, and for widths or classes
-/// below 1.
+/// The weight of `whiten` is frozen: whitening_filters() computes it from the training images, for
+/// Model::with_initial_value("whiten.weight", ..). The scales of the norms are frozen at 1, epsilon is 1e-12. The
+/// convolutions of the groups begin with ConvInit::identity. The model has 1,972,792 parameters for ten classes of 32 x
+/// 32 images. UsageError for images of less than 25 pixels a side, because the pools would leave nothing, and for
+/// widths or classes below 1.
 [[nodiscard]] Model airbench94(const AirbenchOptions& options = {});
 
 }  // namespace lockstep::nn

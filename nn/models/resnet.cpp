@@ -12,11 +12,11 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Appends a block's other branch and returns its output. A block does so after its convolutions: in backward the
-/// shortcut's gradient then comes first, and the block's first convolution, which has no stride, joins both.
+/// Appends a block's shortcut and returns its output. A block calls this after its convolutions, because backward then
+/// computes the shortcut's gradient first, and the block's first convolution, which has no stride, adds its own to it.
 using Shortcut = std::function<NodeId()>;
 
-/// Two 3x3 convolutions.
+/// Appends a residual block of two 3x3 convolutions.
 NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, const Shortcut& shortcut,
                    std::int64_t channels, std::int64_t stride, bool zero_init) {
   NodeId y = builder.conv2d(name + ".conv1", x, channels, {.kernel = 3, .stride = stride, .pad = 1});
@@ -26,7 +26,7 @@ NodeId basic_block(ModelBuilder& builder, const std::string& name, NodeId x, con
                             {.relu = true, .residual = shortcut(), .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
-/// 1x1, 3x3 with the stride and the groups, 1x1 to four times the channels of a plain ResNet.
+/// Appends a residual block of convolutions 1x1, 3x3 with the stride and the groups, and 1x1 to 4 * channels.
 NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x, const Shortcut& shortcut,
                         std::int64_t channels, std::int64_t stride, const BottleneckWidth& width, bool zero_init) {
   const std::int64_t inner = channels / 64 * width.group_width * width.groups;
@@ -39,7 +39,7 @@ NodeId bottleneck_block(ModelBuilder& builder, const std::string& name, NodeId x
                             {.relu = true, .residual = shortcut(), .initial_weight = zero_init ? 0.0 : 1.0});
 }
 
-/// torchvision's: resnext50_32x4d, wide_resnet50_2; of other widths in the same manner.
+/// Returns torchvision's name: resnext50_32x4d, wide_resnet50_2. Other widths have names of the same form.
 std::string name_of(int depth, const BottleneckWidth& width) {
   if (width.groups > 1) {
     return concat("resnext", depth, '_', width.groups, 'x', width.group_width, 'd');
@@ -51,7 +51,7 @@ std::string name_of(int depth, const BottleneckWidth& width) {
                                      : concat("resnet", depth, "_width", width.group_width);
 }
 
-/// The models of make_model() for large images.
+/// A model for large images that make_model() knows.
 struct LargeModel {
   int depth;
   BottleneckWidth width;

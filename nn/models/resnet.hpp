@@ -8,19 +8,19 @@
 
 namespace lockstep::nn {
 
-/// The 3x3 convolutions of a ResNet's bottlenecks: in the first stage `groups` groups of `group_width` channels each,
-/// twice as many channels in each stage behind it. The block's output keeps its size.
+/// Width of the 3x3 convolutions in a ResNet's bottlenecks: `groups` groups of `group_width` channels each in the first
+/// stage, and twice as many channels in each later stage. The block's output keeps its size.
 struct BottleneckWidth {
   std::int64_t groups = 1;
   std::int64_t group_width = 64;
 };
 
-/// ResNet-18, 34, 50, 101, 152 for large images (He et al. 2015; v1.5: the stride of a bottleneck sits on its 3x3
-/// convolution). With more groups a ResNeXt (Xie et al. 2017: 32 groups of 4), with wider ones a wide ResNet
-/// (Zagoruyko and Komodakis 2016: 128); depth 18 and 34 have no bottlenecks, UsageError for another width there.
-/// Parameter names and logical shapes are torchvision's, and so is the model's name: resnet50, resnext50_32x4d,
-/// wide_resnet50_2. `image` is the side of the square RGB input. zero_init_residual: the scale of each block's last
-/// norm begins as 0, so that the block begins as its shortcut (Goyal et al. 2017, section 5.1).
+/// ResNet-18, 34, 50, 101, 152 for large images (He et al. 2015; v1.5: the 3x3 convolution of a bottleneck has the
+/// stride). More groups make a ResNeXt (Xie et al. 2017: 32 groups of 4), wider groups a wide ResNet (Zagoruyko and
+/// Komodakis 2016: 128). Depth 18 and 34 have no bottlenecks: UsageError for another width. Parameter names, logical
+/// shapes and the model's name are torchvision's: resnet50, resnext50_32x4d, wide_resnet50_2. `image` is the side of
+/// the square RGB input. zero_init_residual: the scale of each block's last norm begins as 0, so that the block begins
+/// as its shortcut (Goyal et al. 2017, section 5.1).
 [[nodiscard]] Model resnet(int depth, std::int64_t classes = 1000, std::int64_t image = 224,
                            const BottleneckWidth& width = {}, bool zero_init_residual = false);
 
@@ -33,15 +33,15 @@ struct BottleneckWidth {
 /// linear classifier. UsageError for a size outside of 1 to 2^24, and for more than 10,000 hidden layers.
 [[nodiscard]] Model mlp(const Shape& input, const std::vector<std::int64_t>& hidden, std::int64_t classes);
 
-/// A model by name: "resnet18", "resnext50_32x4d", "resnet20", ..., "airbench94" (models/airbench.hpp), "mlp" (with
-/// hidden sizes). UsageError listing the names otherwise.
+/// Names a model: "resnet18", "resnext50_32x4d", "resnet20", ..., "airbench94" (models/airbench.hpp), "mlp" (with
+/// hidden sizes). make_model() throws UsageError, listing the names, for another name.
 struct ModelRequest {
   std::string name = "resnet20";
   std::int64_t classes = 10;
   std::int64_t height = 32;
   std::int64_t width = 32;
-  std::vector<std::int64_t> hidden{};  ///< mlp only
-  bool zero_init_residual = false;     ///< not mlp and airbench94
+  std::vector<std::int64_t> hidden{};  ///< only for mlp
+  bool zero_init_residual = false;     ///< not for mlp and airbench94
 };
 [[nodiscard]] Model make_model(const ModelRequest& request);
 

@@ -12,7 +12,7 @@ struct TransformerOptions {
   std::int64_t width = 768;
   std::int64_t heads = 12;
   std::int64_t layers = 12;
-  double dropout = 0;  ///< after the embedding and at the end of each residual branch
+  double dropout = 0;  ///< rate after the embedding and at the end of each residual branch
   bool causal = true;
 };
 

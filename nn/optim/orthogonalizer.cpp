@@ -16,11 +16,12 @@ namespace lockstep::nn {
 namespace {
 
 constexpr int kIterations = 5;
-constexpr double kEpsilon = 1e-37;  // f32 has its inverse. A matrix of any norm above it has the same direction
-constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // of a batch, unless a matrix alone has more
+constexpr double kEpsilon = 1e-37;  // f32 can hold 1 / kEpsilon; matrices of larger norm get the Frobenius norm 1
+constexpr std::int64_t kMostElements = std::int64_t{1} << 24;  // elements of a batch, unless one matrix has more
 
-/// On the host the choice whose bits do not depend on threads or processors; else the first that gives the same bits in
-/// every run. Ranks compute the same update, each for itself, and must come to the same bits.
+/// Plans a product. On the host it takes the choice whose bits do not depend on threads or processors, else the first
+/// choice that gives the same bits in every run. Each rank computes the same update by itself and must get the same
+/// bits.
 std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc& desc) {
   if (context.device().kind == DeviceKind::cpu) {
     return ops::plan_matmul(context, desc, "reference");
@@ -37,18 +38,18 @@ std::unique_ptr<ops::MatmulPlan> planned(Context& context, const ops::MatmulDesc
 
 }  // namespace
 
-/// Matrices of one shape, (batch, rows, columns) together; k is the shorter side.
+/// Matrices of one shape, computed together as (batch, rows, columns); k is the shorter side.
 struct Orthogonalizer::Group {
   std::vector<Matrix> matrices;
-  TensorView squares;  ///< (batch) f64
-  TensorView factors;  ///< (batch)
+  TensorView squares;  ///< squared norms of the matrices, (batch) f64
+  TensorView factors;  ///< inverse norms of the matrices, (batch)
   TensorView norm_workspace;
-  TensorView x, next;     ///< (batch, rows, columns) of the type of the products
-  TensorView gram, poly;  ///< (batch, k, k) of that type
+  TensorView x, next;     ///< (batch, rows, columns), of the products' type
+  TensorView gram, poly;  ///< (batch, k, k), of the products' type
   TensorView workspace;
-  std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< X X^T or X^T X
-  std::unique_ptr<ops::MatmulPlan> square;     ///< of the gram matrix
-  std::unique_ptr<ops::MatmulPlan> product;    ///< with X
+  std::unique_ptr<ops::MatmulPlan> gram_of_x;  ///< gram = X X^T, or X^T X unless wide()
+  std::unique_ptr<ops::MatmulPlan> square;     ///< poly = gram * gram
+  std::unique_ptr<ops::MatmulPlan> product;    ///< next X = poly * X, or X * poly
 
   [[nodiscard]] bool wide() const { return matrices.front().rows <= matrices.front().columns; }
 };
@@ -76,7 +77,7 @@ Orthogonalizer::Orthogonalizer(Context& context, const std::vector<Matrix>& matr
     }
   }
 
-  // All groups share one piece of memory, which each divides in its own way.
+  // All groups share one piece of memory; each group divides it in its own way.
   std::size_t bytes = 0;
   const auto divide = [&](Group& group, std::byte* memory) {
     std::size_t at = 0;

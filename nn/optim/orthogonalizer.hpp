@@ -13,28 +13,28 @@ namespace lockstep::nn {
 
 /// Replaces matrices M = U S V^T by approximately U V^T, for Muon (kernels/muon.hpp): M is scaled to the Frobenius norm
 /// 1, then five Newton-Schulz iterations X = (a I + b A + c A A) X with A = X X^T (for more rows than columns X (..)
-/// with A = X^T X) bring its singular values near 1. Matrices of one shape are taken together, as batches.
+/// with A = X^T X) bring its singular values near 1. Matrices of one shape are computed together, as batches.
 class Orthogonalizer {
  public:
-  /// (rows, columns), row-major, from element `offset` of an arena on.
+  /// A matrix (rows, columns), row-major, that begins at element `offset` of an arena.
   struct Matrix {
     std::int64_t offset = 0;
     std::int64_t rows = 1;
     std::int64_t columns = 1;
   };
 
-  /// Plans the products and allocates their memory. UnsupportedError where no deterministic product is to be had.
-  /// arena: type of the matrices, f32, on the host also f64. compute: type of the products, the same, bf16 or f16.
+  /// Plans the products and allocates their memory. UnsupportedError if no deterministic product is available. arena:
+  /// type of the matrices, f32, on the host also f64. compute: type of the products: the same type, bf16 or f16.
   Orthogonalizer(Context& context, const std::vector<Matrix>& matrices, DType arena, DType compute);
   Orthogonalizer(Orthogonalizer&&) noexcept;
   Orthogonalizer& operator=(Orthogonalizer&&) noexcept;
   ~Orthogonalizer();
 
-  /// Enqueues it for all matrices of the arena, (n) and contiguous, which must hold finite numbers. A matrix of zeros
-  /// stays. Allocates nothing and does not wait. Deterministic; on the host the bits do not depend on the number of
-  /// threads.
+  /// Enqueues the replacement of all matrices in the arena, (n) and contiguous, which must hold finite numbers. A
+  /// matrix of zeros stays zero. Allocates nothing and does not wait. Deterministic; on the host the bits do not depend
+  /// on the number of threads.
   void run(Context& context, const TensorView& arena);
-  [[nodiscard]] std::size_t bytes() const;  ///< that it has allocated
+  [[nodiscard]] std::size_t bytes() const;  ///< bytes that the constructor has allocated
 
  private:
   struct Group;

@@ -16,22 +16,23 @@ namespace lockstep::nn {
 struct Schedule {
   enum class Kind : unsigned char { constant, step, cosine, polynomial } kind = Kind::constant;
   double base = 0.1;                       ///< learning rate after warm-up
-  std::int64_t warmup_steps = 0;           ///< the first steps, of which step s has warmup_rate(s)
+  std::int64_t warmup_steps = 0;           ///< warm-up steps; step s of them has warmup_rate(s)
   std::int64_t total_steps = 1;            ///< cosine and polynomial reach `end` after the last step
-  std::vector<std::int64_t> milestones{};  ///< step: multiplied by gamma at each of these steps
+  std::vector<std::int64_t> milestones{};  ///< step: the rate is multiplied by gamma at each of these steps
   double gamma = 0.1;
-  double end = 0;    ///< cosine: end + (base - end) (1 + cos(pi d)) / 2 at the fraction d of the steps behind warm-up
-                     ///< (Loshchilov and Hutter 2017)
+  /// cosine: end + (base - end) (1 + cos(pi d)) / 2 at the fraction d of the steps after warm-up (Loshchilov and Hutter
+  /// 2017).
+  double end = 0;
   double power = 2;  ///< polynomial: end + (base - end) (1 - d)^power (You et al. 2017, LARS)
-  /// How the rate begins, with the factor f at its first step:
+  /// Form of the warm-up: the rate at warm-up step s, with f = warmup_factor, the factor at the first step.
   enum class WarmUp : unsigned char {
-    linear,      ///< base (f + (1 - f) s / warmup_steps); without f base (s + 1) / warmup_steps (Goyal et al. 2017)
+    linear,      ///< base (f + (1 - f) s / warmup_steps); no factor: base (s + 1) / warmup_steps (Goyal et al. 2017)
     constant,    ///< base f
     exponential  ///< base f^(1 - s / warmup_steps)
   } warmup = WarmUp::linear;
-  std::optional<double> warmup_factor{};  ///< f, above 0 unless linear
+  std::optional<double> warmup_factor{};  ///< f; must be above 0 unless linear
 
-  /// Learning rate of step `step`, counted from 0.
+  /// Returns the learning rate of step `step`, counted from 0.
   [[nodiscard]] double at(std::int64_t step) const;
 
  private:
@@ -39,12 +40,12 @@ struct Schedule {
 };
 
 [[nodiscard]] std::string_view name_of(Schedule::Kind kind);           ///< "constant", "step", "cosine", "polynomial"
-[[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< UsageError listing the names
+[[nodiscard]] Schedule::Kind parse_schedule(const std::string& text);  ///< throws UsageError listing the names
 [[nodiscard]] std::string_view name_of(Schedule::WarmUp form);         ///< "linear", "constant", "exponential"
-[[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< UsageError listing the names
-/// UsageError for numbers out of range.
+[[nodiscard]] Schedule::WarmUp parse_warmup(const std::string& text);  ///< throws UsageError listing the names
+/// Throws UsageError for numbers out of range.
 void require_schedule(const Schedule& schedule);
-/// Form and factors; what depends on the length of a run is its maker's.
+/// Adds form and factors. The schedule's owner sets the numbers that depend on the length of a run.
 void describe(Schema& schema, Schedule& schedule);
 
 }  // namespace lockstep::nn

@@ -34,7 +34,7 @@ void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicato
   trainer.train_step().require_not_averaged("save_checkpoint()");
   SpanRecorder::Scope span = trainer.checkpoint_span();
   trainer.reduce_buffers();
-  trainer.train_step().synchronize();  // before a copy, which does not look after the communicator
+  trainer.train_step().synchronize();  // the copies below do not check the communicator
   trainer.doing(control.rank() == 0 ? "writing the checkpoint after step"
                                     : "waiting for rank 0's checkpoint after step");
   write_checkpoint(dir, trainer.context(), trainer.parameters(), control, identity, progress, keep);
@@ -71,7 +71,7 @@ std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Co
   std::vector<double>& seen = progress.samples_seen;
   const std::int64_t rows = parameters.statistics_rows();
   const std::int64_t all = control.size() * rows;
-  if (saved.identity.ranks != all) {  // the averages weigh as much as what was averaged
+  if (saved.identity.ranks != all) {  // each average gets an equal part of the samples that were seen
     double each = 0;
     for (const double samples : seen) {
       each += samples / static_cast<double>(all);

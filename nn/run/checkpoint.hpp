@@ -6,28 +6,28 @@
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 
-/// The checkpoints of a Trainer.
+/// Functions that save and resume the checkpoints of a Trainer.
 namespace lockstep::nn {
 
-/// The identity of a trainer's run: all that it knows. Programs add what else decides their numbers.
+/// Returns all of a run's identity that the trainer knows. Programs add the other options that decide their numbers.
 [[nodiscard]] RunIdentity identity_of(const Trainer& trainer);
 
-/// write_checkpoint() of a trainer's state, with the running statistics averaged over the ranks, each rank counting by
-/// the samples that it has seen. Collective; rank 0 writes; every rank gets the same error (WriteError).
+/// Writes the trainer's state by write_checkpoint(). Running statistics are averaged over the ranks, each rank weighted
+/// by the samples that it has seen. Collective; rank 0 writes; every rank gets the same error (WriteError).
 void save_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control, const RunIdentity& identity,
                      const RunProgress& progress, int keep = 0);
 
-/// Everything, so that the run continues bit for bit: local files read by every rank. Returns the differences between
-/// the checkpoint's identity and `identity`, one a line, empty when the continuation is exact: with virtual ranks on
-/// any number of ranks; DataError for another number of virtual ranks. Without them, with another number of ranks,
-/// every rank continues from the averaged statistics; with another global batch, behind the samples that were trained
-/// on (Trainer::continued()).
+/// Reads a checkpoint, so that the run continues bit for bit; every rank reads the files itself. Returns the
+/// differences between the checkpoint's identity and `identity`, one a line, empty when the continuation is exact. With
+/// virtual ranks it is exact on any number of ranks; DataError for another number of virtual ranks. Without them, every
+/// rank continues from the averaged statistics if the number of ranks differs. With another global batch the run
+/// continues after the samples that were trained on (Trainer::continued()).
 [[nodiscard]] std::string resume_checkpoint(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                             const RunIdentity& identity, RunProgress& progress);
 
-/// resume_checkpoint() from DIR where rank 0 finds a checkpoint there, else nothing; where the run stands. Collective,
-/// with the same error on every rank when ranks read different states. Differences are printed by nobody: they are in
-/// `differences`.
+/// Calls resume_checkpoint() if rank 0 finds a checkpoint in DIR, else does nothing. Returns where the run stands.
+/// Collective, with the same error on every rank when ranks read different states. Prints nothing: the differences are
+/// in `differences`.
 [[nodiscard]] RunProgress resume_if_there(const std::string& dir, Trainer& trainer, comm::Communicator& control,
                                           const RunIdentity& identity, std::string* differences = nullptr);
 

@@ -28,12 +28,12 @@ std::string format(const char* pattern, Args... args) {
   return line;
 }
 
-/// The number as the pattern writes it; "-" for one that is undefined.
+/// Formats the number by the pattern; "-" for NaN.
 std::string figure(const char* pattern, double value) {
   return std::isnan(value) ? "-" : format(pattern, value);
 }
 
-/// "  bits_per_byte 2.345"
+/// Formats metrics: "  bits_per_byte 2.345".
 std::string text_of(const MetricValues& metrics) {
   std::string text;
   for (const auto& [name, value] : metrics) {
@@ -121,7 +121,7 @@ Console::~Console() {
   try {
     clear_bar();
     out_.flush();
-  } catch (...) {  // a stream that throws: the line stays
+  } catch (...) {  // the stream throws: the line stays
   }
 }
 

@@ -16,12 +16,12 @@ class Console final : public RunObserver {
  public:
   struct Options {
     bool terminal = false;
-    std::string samples = "samples";  ///< the word for samples
-    bool accuracies = true;           ///< false for a regression, which has none
+    std::string samples = "samples";  ///< word for samples
+    bool accuracies = true;           ///< false for a regression, which has no accuracy
     int columns = 0;                  ///< width of the terminal; 0: terminal_columns(), asked at each report
   };
   Console(std::ostream& out, Options options) : out_(out), options_(std::move(options)) {}
-  ~Console() override;  ///< removes a progress line that an error has left, whose text is to begin a line
+  ~Console() override;  ///< removes a progress line that an error has left, so that the error's text begins a line
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
@@ -29,7 +29,7 @@ class Console final : public RunObserver {
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
   void on_run_end(const RunResult& result) override;  ///< ends the progress line
-  void note(const std::string& text);                 ///< a line of its own
+  void note(const std::string& text);                 ///< prints a line of its own
 
  private:
   void clear_bar();
@@ -37,7 +37,7 @@ class Console final : public RunObserver {
   std::ostream& out_;
   Options options_;
   RunBegin run_;
-  double seconds_per_step_ = 0;  ///< smoothed
+  double seconds_per_step_ = 0;  ///< smoothed over reports
   std::int64_t last_step_ = -1;
   double last_time_ = 0;
   bool bar_drawn_ = false;
@@ -47,10 +47,10 @@ class Console final : public RunObserver {
 /// a terminal even when its own output goes to a file; then the parent's standard output decides.
 [[nodiscard]] bool output_is_terminal();
 
-/// Columns of the terminal on standard output or standard input, else the variable COLUMNS, else 80.
+/// Returns the columns of the terminal on standard output or standard input, else the variable COLUMNS, else 80.
 [[nodiscard]] int terminal_columns();
 
-/// "1 h 02 min", "3 min 20 s", "12 s"
+/// Formats a duration: "1 h 02 min", "3 min 20 s", "12 s".
 [[nodiscard]] std::string duration_text(double seconds);
 
 }  // namespace lockstep::nn

@@ -12,61 +12,61 @@ namespace lockstep::nn {
 
 enum class RunEnd : unsigned char {
   finished,
-  stopped,      ///< by RunOptions::stop
+  stopped,      ///< stopped by RunOptions::stop
   out_of_time,  ///< stopped by RunOptions::max_seconds
   no_better     ///< finished by RunOptions::patience
 };
 
-// Events of a run. Unless they say otherwise, numbers cover all ranks and are the same on every rank.
+// Events of a run. Unless a comment says otherwise, numbers cover all ranks and are the same on every rank.
 
 struct RunBegin {
-  Position position;                   ///< where the run begins or continues
-  std::int64_t epochs = 0;             ///< of the whole run, also those that RunOptions::steps cut
-  std::int64_t total_steps = 0;        ///< of the whole run
+  Position position;                   ///< position at which the run begins or continues
+  std::int64_t epochs = 0;             ///< epochs of the whole run, including one that RunOptions::steps cuts
+  std::int64_t total_steps = 0;        ///< steps of the whole run
   std::int64_t batches_per_epoch = 0;  ///< steps of an epoch
 };
 
 struct EpochBegin {
-  std::int64_t epoch = 0;  ///< epochs done
-  std::int64_t step = 0;   ///< steps done
+  std::int64_t epoch = 0;  ///< number of epochs done
+  std::int64_t step = 0;   ///< number of steps done
 };
 
 /// A step that is about to be enqueued, or was just enqueued: the device may still compute it.
 struct StepEvent {
-  std::int64_t epoch = 0;  ///< epochs done before it
-  std::int64_t step = 0;   ///< 1 for the first of the run
+  std::int64_t epoch = 0;  ///< number of epochs done before this step
+  std::int64_t step = 0;   ///< number of the step, 1 for the first of the run
   double learning_rate = 0;
 };
 
 struct ReportEvent {
-  std::int64_t epoch = 0;  ///< epochs done before
-  std::int64_t step = 0;   ///< the last step that it covers
+  std::int64_t epoch = 0;  ///< number of epochs done before this one
+  std::int64_t step = 0;   ///< last step that the report covers
   std::int64_t batch = 0;  ///< batches of this epoch so far
   double loss = 0;         ///< mean over the samples of all ranks since the last report
-  double accuracy = 0;     ///< on the training batches; NaN for regressions, which have none
+  double accuracy = 0;     ///< accuracy on the training batches; NaN for regressions, which have none
   double learning_rate = 0;
   double samples_per_second = 0;
   /// Seconds per step in which gradient communication was not hidden, on this rank. Negative: steps ran as a CUDA
   /// graph, which is not timed.
   double comm_exposed_s = 0;
-  MetricValues metrics;  ///< of your own (RunMetric::of_report)
+  MetricValues metrics;  ///< your own metrics (RunMetric::of_report)
 };
 
-/// A step whose update was skipped, as gradients were not finite (TrainStepOptions::check_gradients).
+/// A step whose update was skipped because gradients were not finite (TrainStepOptions::check_gradients).
 struct NonFiniteEvent {
   std::int64_t step = 0;
   std::string gradients;  ///< Trainer::non_finite_gradients()
 };
 
 struct EvaluationBegin {
-  std::int64_t step = 0;  ///< steps done
+  std::int64_t step = 0;  ///< number of steps done
 };
 
-/// A micro-batch of an evaluation that was enqueued on this rank: for your own sums over outputs, which start again at
+/// A micro-batch of an evaluation that was enqueued on this rank. For your own sums over outputs; start them again at
 /// on_evaluation_begin(). Work on the trainer's stream may read the outputs until the next event; copy_now() copies
 /// them to the host in f32, whatever their type, layout and device (runtime/tensor/copy.hpp).
 struct EvaluationBatch {
-  const Batch& batch;        ///< its fields on the host; the first `valid` (>= 0) rows count
+  const Batch& batch;        ///< fields on the host; the first `valid` (>= 0) rows count
   const TensorView& output;  ///< (rows, output shape) on the device, as the plan computes it
 };
 
@@ -74,28 +74,28 @@ struct EvaluationEvent {
   std::int64_t step = 0;
   double loss = 0;      ///< mean over the test set
   double accuracy = 0;  ///< fraction of the labels; NaN for regressions
-  int top_k = 0;        ///< PlanOptions::top_k
+  int top_k = 0;        ///< the k of top_k_accuracy: PlanOptions::top_k
   double top_k_accuracy = 0;
   double correct = 0;    ///< samples whose label is the largest output; weighted where samples have weights
-  double samples = 0;    ///< of the test set
-  MetricValues metrics;  ///< of your own (RunMetric::of_evaluation)
+  double samples = 0;    ///< samples of the test set
+  MetricValues metrics;  ///< your own metrics (RunMetric::of_evaluation)
 };
 
 struct EpochEvent {
-  std::int64_t epoch = 0;  ///< epochs done
+  std::int64_t epoch = 0;  ///< number of epochs done
   std::int64_t step = 0;
   double train_loss = 0;
   double train_accuracy = 0;  ///< NaN for regressions
   EvaluationEvent test;
-  double samples_per_second = 0;     ///< of training, without evaluation
-  double comm_exposed_s = 0;         ///< seconds over the epoch, this rank; negative as above
-  double seconds = 0;                ///< of the epoch, with evaluation
+  double samples_per_second = 0;     ///< speed of training, without evaluation
+  double comm_exposed_s = 0;         ///< seconds over the epoch on this rank; negative: not timed
+  double seconds = 0;                ///< seconds of the epoch, with evaluation
   std::int64_t skipped_updates = 0;  ///< Trainer::skipped_updates()
-  /// Bytes of a rank's gradients, and what they are when they travel (GradientReducer::sent_bytes()), a step.
+  /// Bytes of a rank's gradients in a step, and their bytes when they are sent (GradientReducer::sent_bytes()).
   std::int64_t gradient_bytes = 0;
   std::int64_t sent_bytes = 0;
-  std::int64_t peak_bytes = -1;  ///< the most memory that was in use on this rank's device; -1: not counted
-  bool best = false;             ///< the best so far by RunOptions::best
+  std::int64_t peak_bytes = -1;  ///< peak of memory in use on this rank's device; -1: not counted
+  bool best = false;             ///< true: the best evaluation so far by RunOptions::best
 };
 
 struct CheckpointEvent {
@@ -105,10 +105,10 @@ struct CheckpointEvent {
 
 struct RunResult {
   RunEnd end = RunEnd::finished;
-  RunProgress progress;  ///< at the end
+  RunProgress progress;  ///< progress at the end
 };
 
-/// An observer of a run: console, log, pictures, a metric of your own. It is called on every rank, between steps, in
+/// An observer of a run: console, log, images, a metric of your own. It is called on every rank, between steps, in
 /// the order of events. A slow call delays the host; a call that waits for the device delays the device. An exception
 /// ends the run on this rank.
 class RunObserver {
@@ -132,7 +132,7 @@ class RunObserver {
   virtual void on_run_end(const RunResult&) {}               ///< not called after an error
 };
 
-/// Several observers as one, called in the order in which they were added. They must outlive it.
+/// Several observers as one, called in the order in which they were added. The observers must outlive this object.
 class RunObservers final : public RunObserver {
  public:
   RunObservers& add(RunObserver& observer) {
@@ -177,9 +177,9 @@ struct MetricPart {
 ///
 ///   options.metrics = {{.name = "bits_per_byte", .of_evaluation = [](const auto& e) { return e.loss / M_LN2; }}};
 ///
-/// The functions are called on every rank with the results of all ranks (events without `metrics`). Their returned
-/// parts are summed over the ranks, in rank order: the metric is sum of sums / sum of amounts. An observer that
-/// collects data for them must do so on every rank.
+/// The functions are called on every rank with the results of all ranks (events without `metrics`). The returned parts
+/// are summed over the ranks, in rank order: the metric is sum of sums / sum of amounts. An observer that collects data
+/// for the functions must do so on every rank.
 struct RunMetric {
   std::string name{};  ///< lower-case letters, digits and '_'; not a name that metrics.jsonl already has
   std::function<MetricPart(const ReportEvent&)> of_report{};

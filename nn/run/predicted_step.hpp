@@ -7,10 +7,10 @@
 
 namespace lockstep::nn {
 
-/// The trainer's step on a GPU that is not here, as text (GpuPrediction); its plans were made for that GPU
-/// (PlanOptions::chip). trace: file for a timeline of that step in its expected time, repeated, without sums over
-/// ranks; empty: none. It says when each gradient would be ready, from which lockstep-scale predicts more GPUs.
-/// FileError or WriteError when it cannot be written.
+/// Predicts the trainer's step on a GPU that is not present, as text (GpuPrediction). The trainer's plans were made for
+/// that GPU (PlanOptions::chip). trace: file for a timeline of that step in its expected time, repeated, without sums
+/// over ranks; empty: no file. The timeline says when each gradient would be ready; lockstep-scale predicts more GPUs
+/// from that. FileError or WriteError when the file cannot be written.
 [[nodiscard]] std::string predict_on_gpu(const GpuDescription& gpu, Trainer& trainer, const std::string& trace);
 
 }  // namespace lockstep::nn

@@ -16,43 +16,44 @@
 namespace lockstep::nn {
 
 enum class TestTimeAugmentation : unsigned char {
-  none,             ///< the image as it is
-  mirror,           ///< and mirrored left to right, half each
-  mirror_translate  ///< both also one pixel up and left and one down and right: 1/4 each as they are, 1/8 each moved
+  none,    ///< the image as it is
+  mirror,  ///< the image and its mirror image, left to right, half each
+  /// Both also moved, one pixel up and left and one down and right: 1/4 each as they are, 1/8 each moved.
+  mirror_translate
 };
 [[nodiscard]] std::string_view name_of(TestTimeAugmentation views);  ///< "none", "mirror", "mirror-translate"
 
-/// One of the views: out[h, w] = image[h + shift, w' + shift], with w' = W - 1 - w when mirrored; what lies outside is
-/// reflected about the edge pixels. weights add up to 1.
+/// One of the views: out[h, w] = image[h + shift, w' + shift], with w' = W - 1 - w when mirrored; pixels outside are
+/// reflected about the edge pixels. The weights of all views add up to 1.
 struct TestTimeView {
   bool mirror = false;
   std::int64_t shift = 0;
   double weight = 1;
 };
 [[nodiscard]] std::span<const TestTimeView> test_time_views(
-    TestTimeAugmentation views);  ///< the first is the image as it is
+    TestTimeAugmentation views);  ///< the first view is the image as it is
 
-/// UsageError naming the extents unless images (H, W, C) have more pixels a side than a view moves them; with `none`
-/// any shape will do.
+/// Throws UsageError naming the extents unless images (H, W, C) have more pixels a side than a view moves them. `none`
+/// takes any shape.
 void require_views_fit(TestTimeAugmentation views, const Shape& image);
 
-/// images, out: (N, H, W, C), u8, contiguous, on the host, without overlap: ShapeError, DTypeError or
-/// DeviceError otherwise; UsageError when H or W is not above the shift.
+/// Writes a view of `images` to `out`. Both are (N, H, W, C), u8, contiguous, on the host, without overlap: ShapeError,
+/// DTypeError or DeviceError otherwise; UsageError when H or W is not above the shift.
 void show_view(const TestTimeView& view, const TensorView& images, const TensorView& out);
 
-/// What the mean of the outputs of all views says of the samples of a micro-batch. Computed on the host in f64.
+/// Metrics of the mean of all views' outputs for the samples of a micro-batch. Computed on the host in f64.
 class ViewedBatch {
  public:
   /// top_k: PlanOptions::top_k.
   explicit ViewedBatch(int top_k) : top_k_(top_k) {}
-  /// Begins with the batch of `rows` outputs, of which `valid` count.
+  /// Begins a micro-batch of `rows` outputs, of which `valid` count.
   void begin(std::int64_t rows, std::int64_t valid);
   /// Adds weight * output, (rows, classes) on the device; waits for it.
   void add(Context& context, double weight, const TensorView& output);
-  /// Writes the mean to a tensor on the device like those of add(); waits.
+  /// Writes the mean to a tensor on the device, of the shape of those of add(); waits.
   void write(Context& context, const TensorView& output) const;
-  /// Cross entropy and correct predictions of the mean, which ops::softmax_cross_entropy and ops::top_k_correct define;
-  /// a label that is none of the classes is left out. labels: i32 (rows) on the host.
+  /// Returns cross entropy and correct predictions of the mean, as ops::softmax_cross_entropy and ops::top_k_correct
+  /// define them. Leaves out labels that are none of the classes. labels: i32 (rows) on the host.
   [[nodiscard]] Metrics metrics(const TensorView& labels) const;
 
  private:
@@ -61,7 +62,7 @@ class ViewedBatch {
   std::int64_t valid_ = 0;
   std::int64_t classes_ = 0;
   std::vector<double> mean_;   ///< (rows, classes)
-  std::vector<double> given_;  ///< likewise
+  std::vector<double> given_;  ///< (rows, classes), the newest output
 };
 
 }  // namespace lockstep::nn

@@ -14,35 +14,35 @@
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/stream/span_recorder.hpp>
 
-/// The timeline of some steps on all ranks: a file for viewers, and what it says in a few numbers.
+/// The timeline of some steps on all ranks: a file for viewers, and a summary in a few numbers.
 namespace lockstep::nn {
 
-/// One rank's part. Times are those of rank 0's clock, in nanoseconds.
+/// One rank's part of a timeline. Times are in nanoseconds of rank 0's clock.
 struct RankTimeline {
   int rank = 0;
   std::vector<SpanRecorder::Name> names{};
   std::vector<SpanRecorder::Span> spans{};
-  std::int64_t dropped = 0;         ///< spans that found no room
-  std::int64_t clock_error_ns = 0;  ///< the times are right to within this
+  std::int64_t dropped = 0;         ///< number of spans for which there was no room
+  std::int64_t clock_error_ns = 0;  ///< largest error of the times
 };
 
-/// Brings a rank's spans into rank 0's time.
+/// Converts a rank's spans to rank 0's time.
 [[nodiscard]] RankTimeline rank_timeline(int rank, const SpanRecorder& recorder, std::vector<SpanRecorder::Span> spans,
                                          const comm::AlignedClock& clock);
 
-/// Collective. Calls take() on rank 0 with the parts of all ranks, in rank order, one in memory at a time. What take()
-/// throws is thrown when all parts have come.
+/// Calls take() on rank 0 with the parts of all ranks, in rank order; one part is in memory at a time. An exception of
+/// take() is thrown when all parts have come. Collective.
 void gather_timelines(comm::Communicator& control, const RankTimeline& own,
                       const std::function<void(const RankTimeline&)>& take);
 
-/// A file in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open: a process a rank, with the
-/// threads compute, communication and host; complete events ("X"), and an instant ("i") when a bucket is ready.
+/// A file in Chrome's trace event format, which ui.perfetto.dev and chrome://tracing open: one process per rank, with
+/// the threads compute, communication and host; complete events ("X"), and an instant ("i") when a bucket is ready.
 class TimelineFile {
  public:
-  /// Replaces the file by a timeline without events, so that whatever ends the run leaves valid JSON. UsageError when
-  /// something else than a timeline is there, FileError when it cannot be written.
+  /// Replaces the file by a timeline without events, so that the file is valid JSON however the run ends. UsageError
+  /// when something else than a timeline is there, FileError when the file cannot be written.
   static void start(const std::string& path);
-  /// Writes beside the file, which finish() replaces. Times count from origin_ns.
+  /// Writes to a temporary file beside `path`, by which finish() replaces `path`. Times count from origin_ns.
   TimelineFile(std::string path, std::int64_t origin_ns);
   void add(const RankTimeline& part);
   void finish();
@@ -55,34 +55,35 @@ class TimelineFile {
   OutputFile out_;
   std::int64_t origin_ns_;
   bool empty_ = true;
-  std::string text_;  ///< not yet written
+  std::string text_;  ///< text that is not yet written
 };
 
-/// What a timeline says.
+/// Summary of a timeline.
 class TimelineSummary {
  public:
-  /// Of one rank, over the steps, in seconds. Collectives are the sums of buckets and the exchanges of parameters.
+  /// Communication of one rank over the steps, in seconds. Collectives: the sums of buckets, the exchanges of
+  /// parameters.
   struct Communication {
-    double total_s = 0;    ///< of all collectives, from begin to end
-    double hidden_s = 0;   ///< the part in which the rank computed: a layer, the update
-    double exposed_s = 0;  ///< the rest
+    double total_s = 0;    ///< all collectives, from begin to end
+    double hidden_s = 0;   ///< part during which the rank computed: a layer, the update
+    double exposed_s = 0;  ///< part during which the rank did not compute
   };
-  /// How often a rank was the last of all whose bucket was ready, and how long the first rank had then waited in the
-  /// bucket's sum for it.
+  /// How often a rank was the last of all whose bucket was ready, and how long the first rank had then waited for that
+  /// rank in the bucket's sum.
   struct WaitedFor {
     std::int64_t times = 0;
     double seconds = 0;
   };
 
-  void add(const RankTimeline& part);  ///< in rank order
+  void add(const RankTimeline& part);  ///< call in rank order
 
   [[nodiscard]] const std::vector<Communication>& communication() const { return communication_; }  ///< by rank
   [[nodiscard]] std::vector<WaitedFor> waited_for() const;                                          ///< by rank
   [[nodiscard]] std::int64_t steps() const { return spans_ > 0 ? last_ - first_ + 1 : 0; }
-  /// Three lines in the style of the header; file: where the timeline is.
+  /// Returns three lines in the style of the header. file: path of the timeline.
   [[nodiscard]] std::string text(const std::string& file) const;
-  /// first_step, last_step, spans, dropped, clock_error_s; communication_s, hidden_s, exposed_s: a step, mean of the
-  /// ranks; ranks: an array by rank of the same three and last_ready, waited_for_s: over all steps.
+  /// Returns first_step, last_step, spans, dropped, clock_error_s; communication_s, hidden_s, exposed_s: per step, mean
+  /// of the ranks; ranks: an array by rank of these three numbers and last_ready, waited_for_s: over all steps.
   [[nodiscard]] Json::Object json() const;
 
  private:
@@ -97,9 +98,9 @@ class TimelineSummary {
   std::int64_t spans_ = 0;
   std::int64_t dropped_ = 0;
   std::int64_t clock_error_ns_ = 0;
-  std::int64_t first_ = 0;  ///< step
+  std::int64_t first_ = 0;  ///< first step of all spans
   std::int64_t last_ = 0;
-  bool graphs_ = false;  ///< captured steps were recorded
+  bool graphs_ = false;  ///< true: captured steps were recorded
 };
 
 }  // namespace lockstep::nn

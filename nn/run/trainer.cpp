@@ -37,7 +37,7 @@ Metrics sum_over_ranks(comm::Communicator& control, const Metrics& own, bool in_
   return sum;
 }
 
-/// A sample of the data set is one of the model.
+/// Throws unless a sample of the data set fits the model.
 void require_fields(const Dataset& dataset, const StepLayout& layout) {
   std::vector<FieldView> sample;
   for (const SampleField& field : dataset.fields()) {
@@ -50,14 +50,14 @@ void require_fields(const Dataset& dataset, const StepLayout& layout) {
   (void)samples_of(layout, sample, true);
 }
 
-/// The batches of a trainer's steps: the loader of the training set, and what finishes its batches on a device. Is
-/// destroyed before the step, whose host memory the loader takes.
+/// The batches of a trainer's steps: the loader of the training set, and the preprocessor that finishes its batches on
+/// a device. Must be destroyed before the step, whose host memory the loader uses.
 class TrainingFeed {
  public:
   TrainingFeed(Context& context, TrainStep& step, const detail::RankShare& share)
       : context_(context), step_(step), share_(share) {}
   [[nodiscard]] bool is_open() const { return loader_ != nullptr; }
-  /// A loader from the share's position on. The step's queued work has been waited for.
+  /// Makes a loader that begins at the share's position. The caller has waited for the step's queued work.
   void open() {
     step_.wait_for_copies();
     if (finisher_ != nullptr) {
@@ -72,8 +72,8 @@ class TrainingFeed {
     from_here.skipped = share_.position().skipped;
     loader_ = std::make_unique<Loader>(share_.read_set(), share_.training(), step_.host_memory(), from_here);
   }
-  [[nodiscard]] const Batch& next() { return loader_->next(); }  ///< as the loader has read the batch
-  /// The same batch with the fields of the data set.
+  [[nodiscard]] const Batch& next() { return loader_->next(); }  ///< batch as the loader has read it
+  /// Returns the loaded batch with the fields of the data set: finished by the device, if there is a preprocessor.
   [[nodiscard]] const Batch& finished(const Batch& loaded) {
     return finisher_ != nullptr ? finisher_->finish(loaded) : loaded;
   }
@@ -105,7 +105,7 @@ struct Trainer::Impl {
   }
   ~Impl() {
     try {
-      step.wait_for_copies();  // which may read what the feed made
+      step.wait_for_copies();  // copies may read the feed's memory
     } catch (...) {            // the failure was already reported when the stack unwinds
     }
   }
@@ -122,7 +122,7 @@ struct Trainer::Impl {
 
   void doing(const char* what) const noexcept { ranks.doing(what, share.position().step); }
 
-  /// From the current position on.
+  /// Opens the feed at the current position.
   void open_feed() {
     feed.open();
     behind = false;
@@ -159,16 +159,16 @@ struct Trainer::Impl {
   TrainStep step;
   std::string contract;
   TrainingFeed feed;
-  bool behind = false;               ///< a step failed, whose batch the feed has given out
-  std::vector<double> samples_seen;  ///< one, or one for each virtual rank
-  SpanRecorder* recorder = nullptr;  ///< of the step
+  bool behind = false;               ///< true: a step failed whose batch the feed has given out
+  std::vector<double> samples_seen;  ///< one element, or one for each virtual rank
+  SpanRecorder* recorder = nullptr;  ///< recorder of the step
   struct Names {
     int step = 0;
     int batch = 0;
     int evaluation = 0;
-    int average = 0;  ///< its evaluation
+    int average = 0;  ///< evaluation of the moving average
     int checkpoint = 0;
-  } names;         ///< of the recorder
+  } names;         ///< names in the recorder
   SyncGuard idle;  ///< destroyed first: queued work reads the loader's memory
 };
 
@@ -285,7 +285,7 @@ std::int64_t Trainer::skipped_updates() {
   const TensorView& skipped = impl_->step.optimizer().skipped();
   std::int64_t count = 0;
   if (skipped.given()) {
-    impl_->step.synchronize();  // a copy to pageable memory waits by itself, without a look at the communicator
+    impl_->step.synchronize();  // the copy to pageable memory waits without checking the communicator
     copy(impl_->context, skipped, TensorView(std::span(&count, 1), Shape{}));
     impl_->step.synchronize();
   }
@@ -320,7 +320,7 @@ void Trainer::reduce_buffers() {
   if (total == 0 || s.step.parameters().buffers().empty()) {
     return;  // nothing was trained since the evaluation buffers were loaded
   }
-  s.step.synchronize();  // before a copy, as in skipped_updates()
+  s.step.synchronize();  // the copies below do not check the communicator
   doing("gathering statistics of all ranks after step");
   average_statistics(s.context, s.step.parameters(), s.ranks.control, seen);
 }

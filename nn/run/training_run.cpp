@@ -16,7 +16,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// The steps of run_training(), once its arguments are checked: what happens, in which order.
+/// The course of run_training() once its arguments are checked: what happens, in which order.
 class Run {
  public:
   Run(const detail::RunArguments& run, RunProgress progress)
@@ -40,7 +40,7 @@ class Run {
     const std::int64_t steps_of_epochs = at().step + run_.trainer.steps_until(run_.options.epochs);
     const bool cut = run_.options.steps > 0 && run_.options.steps < steps_of_epochs;
     const std::int64_t total = cut ? run_.options.steps : steps_of_epochs;
-    const std::int64_t batches = at().batch + std::max<std::int64_t>(total - at().step, 0);  // from this epoch's begin
+    const std::int64_t batches = at().batch + std::max<std::int64_t>(total - at().step, 0);  // since the epoch began
     const std::int64_t reached = at().epoch + (batches + per_epoch - 1) / per_epoch;
     run_.observer.on_run_begin({.position = at(),
                                 .epochs = cut ? std::min(reached, run_.options.epochs) : run_.options.epochs,
@@ -53,7 +53,7 @@ class Run {
       if (run_.options.patience > 0 && checkpoints_.progress().since_best >= run_.options.patience) {
         return RunEnd::no_better;
       }
-      // A stop at the last step of an epoch: its evaluation, event and checkpoints belonged to it.
+      // A stop at the last step of an epoch: its evaluation, event and checkpoints are already done.
       if (stop_.end() || !run_epoch()) {
         return *stop_.end();
       }
@@ -61,7 +61,7 @@ class Run {
     return RunEnd::finished;
   }
 
-  /// false: stopped within the epoch, with a checkpoint.
+  /// Runs one epoch. Returns false if the run was stopped within it, with a checkpoint.
   bool run_epoch() {
     const std::int64_t epoch = at().epoch;
     const double begin = detail::now_s();

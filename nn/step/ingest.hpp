@@ -9,29 +9,29 @@
 
 namespace lockstep::nn {
 
-/// The only way in: copies a field of a batch to samples [first, first + n) of the step state, enqueued on the
-/// context's stream. n is the number of samples in the view. Axes are brought into the model's order, numbers are
-/// converted to the type of the field (runtime's copy()), and the padding of the last axis does not change. The memory
-/// of the view must not change until the copy has read it, as copy() describes.
+/// Copies a field of a batch to samples [first, first + n) of the step state, enqueued on the context's stream; n is
+/// the number of samples in the view. Every batch enters a step through this function. Brings axes into the model's
+/// order and converts numbers to the field's type (runtime's copy()). The padding of the last axis does not change. The
+/// view's memory must not change until the copy has read it, as copy() describes.
 ///
-/// ShapeError, in the terms of the model, when axes or extents do not fit it ("the input has 3 features, model mlp
+/// ShapeError, in the model's terms, when axes or extents do not fit the model ("the input has 3 features, model mlp
 /// takes 4"), when there is no room for the samples, or when the model has no such field. DeviceError for memory of
 /// another device.
 void ingest(Context& context, const StepState& state, const FieldView& from, std::int64_t first = 0);
 
-/// The number of samples in the view, after the same checks.
+/// Returns the number of samples in the view, after the checks of ingest().
 [[nodiscard]] std::int64_t samples_of(const StepLayout& layout, const FieldView& from);
 
-/// The number of samples of a batch. UsageError when a field that the model needs is missing, or a field is given
-/// twice; ShapeError when fields hold different numbers of samples. needs_answers: labels or targets are required too,
-/// and weights where the layout has them.
+/// Returns the number of samples of a batch. UsageError when a field that the model needs is missing, or a field is
+/// given twice; ShapeError when fields hold different numbers of samples. needs_answers: labels or targets are required
+/// too, and weights if the layout has them.
 [[nodiscard]] std::int64_t samples_of(const StepLayout& layout, std::span<const FieldView> fields, bool needs_answers);
 
-/// Throws the errors of emit() for a view that does not fit the output of `samples` samples.
+/// Throws the errors of emit() if a view does not fit the output of `samples` samples.
 void require_output(const StepLayout& layout, const FieldView& to, std::int64_t samples);
 
-/// The only way out: copies `rows` (n, output shape) to a view of the caller with the output's logical shape and axes
-/// as above. n is the number of samples in the view. ShapeError as above.
+/// Copies `rows` (n, output shape) to a view of the caller with the output's logical shape, and axes as in ingest(). n
+/// is the number of samples in the view. Every output leaves through this function. ShapeError as in ingest().
 void emit(Context& context, const StepLayout& layout, const TensorView& rows, const FieldView& to);
 
 }  // namespace lockstep::nn

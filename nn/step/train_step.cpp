@@ -23,7 +23,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// The arenas that a step gives its parameters: the gradients' in memory that NCCL has registered, where there is some.
+/// Returns the arenas that a step gives its parameters. The gradients lie in `gradients`, memory that NCCL has
+/// registered, if there is some.
 ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   if (gradients.bytes() > 0) {
     lent.gradients =
@@ -32,7 +33,7 @@ ParameterArenas with_gradients(ParameterArenas lent, const Buffer& gradients) {
   return lent;
 }
 
-/// A second context on the device of a step: for weight gradients (TrainStepOptions::weights_beside).
+/// Makes a second context on the step's device, for weight gradients (TrainStepOptions::weights_beside).
 std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>& worker) {
   if (context.device().kind == DeviceKind::cuda) {
     return std::make_unique<CudaContext>(
@@ -44,9 +45,9 @@ std::unique_ptr<Context> context_beside(Context& context, std::optional<Stream>&
       CpuContextOptions{.threads = static_cast<CpuContext&>(context).threads(), .stream = &*worker});
 }
 
-/// The buckets of a step's gradients, how the ranks divide them, and what sums them.
+/// The buckets of a step's gradients, their division over the ranks, and the sum of a bucket.
 struct GradientBuckets {
-  /// Divides the states of the parameters with zero1, and adds what the sum keeps.
+  /// Divides the states of the parameters with zero1, and adds the states of the sum.
   GradientBuckets(Context& context, ParameterSet& set, const comm::Communicator& ranks, const TrainStepOptions& o)
       : gradients(gradient_ranges(set)) {
     const std::int64_t trainable = set.trainable_numel();
@@ -59,7 +60,7 @@ struct GradientBuckets {
     buckets = comm::plan_buckets(gradients, sizes);
     const bool divided = o.strategy == Strategy::zero1;
     if (divided) {
-      for (const comm::Bucket& bucket : buckets) {  // the weight sum, behind the parameters, is for all ranks
+      for (const comm::Bucket& bucket : buckets) {  // the weight sum, stored after the parameters, is for all ranks
         shards.push_back(comm::shards_of(bucket.begin, std::min(bucket.end, trainable), ranks.size()));
       }
       set.shard_states(shards, ranks.rank(), ranks.size());
@@ -83,26 +84,27 @@ struct GradientBuckets {
     }
     sum->keep_in(kept);
   }
-  std::vector<comm::GradientRange> gradients;  ///< and, when the step counts, the sum of the samples' weights
+  std::vector<comm::GradientRange> gradients;  ///< with the sum of the weights of samples when the step counts
   std::vector<comm::Bucket> buckets;
-  std::vector<comm::Shards> shards;      ///< one per bucket with zero1
-  std::shared_ptr<comm::BucketSum> sum;  ///< the parameters hold its state
+  std::vector<comm::Shards> shards;      ///< with zero1 one per bucket, else empty
+  std::shared_ptr<comm::BucketSum> sum;  ///< sum of a bucket; the parameters hold its state
 };
 
-/// A step that looks for gradients that are not finite lets none of them into the parameters.
+/// Returns the optimizer's options. A step that checks gradients skips updates whose gradients are not finite.
 OptimizerOptions optimizer_options(const TrainStepOptions& o) {
   OptimizerOptions options = o.optimizer;
   options.skip_non_finite = options.skip_non_finite || o.check_gradients;
   return options;
 }
 
-/// 1 / (samples of all ranks' largest micro-batches), rounded down to a power of two: sums of it are exact, and
-/// gradients have about the size of those of the mean.
+/// Returns 1 / (samples of all ranks' largest micro-batches), rounded down to a power of two: sums of this weight are
+/// exact, and gradients have about the size of the mean's gradients.
 double power_of_two_weight(std::int64_t max_batch, std::int64_t ranks) {
   return std::exp2(-std::ceil(std::log2(static_cast<double>(max_batch) * static_cast<double>(ranks))));
 }
 
-/// Why the micro-batches of such a step are not captured; empty when they are. With CudaGraph::on UsageError naming it.
+/// Returns why the micro-batches of such a step are not captured; empty when they are. With CudaGraph::on throws
+/// UsageError naming the reason.
 std::string capture_obstacle(const TrainStepOptions& options, Device device, const comm::Communicator& gradients,
                              const comm::BucketSum& sum) {
   std::string found = graph_obstacle(device, gradients, options.cuda_graph);
@@ -117,7 +119,7 @@ std::string capture_obstacle(const TrainStepOptions& options, Device device, con
   return virtuals ? "a rank computes several virtual ones" : hook + " decides on the host";
 }
 
-/// The sum of all, which begin anew.
+/// Returns the sum of all elements, and sets them to zero.
 Metrics taken(std::vector<Metrics>& sums) {
   const Metrics sum = sum_in_tree(sums);
   std::fill(sums.begin(), sums.end(), Metrics{});
@@ -211,7 +213,7 @@ struct TrainStep::Impl {
     }
   }
 
-  /// Of one step on this rank; with TrainStepOptions::microbatches 0 at least.
+  /// Most micro-batches of one step on this rank; with TrainStepOptions::microbatches 0 a step may have more.
   [[nodiscard]] std::int64_t most_microbatches() const { return std::max(options.microbatches, virtual_ranks.rows()); }
 
   [[nodiscard]] PlanOptions plan_options() {
@@ -236,7 +238,7 @@ struct TrainStep::Impl {
     return plan;
   }
 
-  /// The rows of a batch that count.
+  /// Returns the number of rows of a batch that count.
   [[nodiscard]] std::int64_t valid_rows(const Batch& batch, const StepLayout& layout) const {
     const std::int64_t rows = samples_of(layout, batch.fields, true);
     require<UsageError>(rows <= options.max_batch, "the batch has ", rows, " samples, expected at most ",
@@ -246,7 +248,8 @@ struct TrainStep::Impl {
     return batch.valid == Batch::kAllRows ? rows : batch.valid;
   }
 
-  /// Enqueues a micro-batch of training. The calls are the same in every step; what changes is read from the state.
+  /// Enqueues a micro-batch of training. The calls are the same in every step; numbers that change are read from the
+  /// state.
   void enqueue(int state, bool first, bool last) {
     Plan& plan = first ? plans.train : *plans.accumulate;
     plan.use(pipeline.state(state));
@@ -268,8 +271,8 @@ struct TrainStep::Impl {
     });
   }
 
-  /// Enqueues the sum of gradients, which `write` enqueues, over the ranks, and the update, whose rate lies in the
-  /// state of the step's last micro-batch.
+  /// Enqueues the gradients by write(), their sum over the ranks, and the update. The rate lies in the state of the
+  /// step's last micro-batch.
   template <class Write>
   void reduce(int state, Write&& write) {
     if (check) {
@@ -348,7 +351,8 @@ struct TrainStep::Impl {
     }
   }
 
-  /// The weight sum of a step's last micro-batch, summed over the ranks; an empty view when the step does not count.
+  /// Returns the weight sum of a step's last micro-batch, summed over the ranks; an empty view when the step does not
+  /// count.
   [[nodiscard]] std::optional<TensorView> weight_sum() const {
     return options.count_samples ? parameters.weight_sum() : TensorView();
   }
@@ -356,10 +360,10 @@ struct TrainStep::Impl {
   /// True when the plans read weights and write their sum.
   [[nodiscard]] bool weighs() const { return options.plan.weights != LossWeights::none; }
 
-  /// The sum of the weights of this rank's samples, when the host counts them.
+  /// Returns the sum of the weights of this rank's samples, when the host counts them.
   [[nodiscard]] double sum_of_weights() const { return samples * weight; }
 
-  /// The first id of samples that came without ids: unique within a run.
+  /// Returns the first id for samples that came without ids: unique within a run.
   [[nodiscard]] std::int64_t first_id() const {
     const std::int64_t of_rank = (microbatches * ranks.grad.size() + ranks.grad.rank()) * virtual_ranks.rows();
     return (of_rank + virtual_ranks.row_of(added)) * options.max_batch;
@@ -416,21 +420,21 @@ struct TrainStep::Impl {
     samples = 0;
   }
 
-  std::unique_ptr<comm::Communicator> alone;  ///< of one rank
+  std::unique_ptr<comm::Communicator> alone;  ///< communicator of a step with one rank
   Context& context;
   StepRanks ranks;
   TrainStepOptions options;
   VirtualRanks virtual_ranks;
-  double weight;                                    ///< of a sample, when the step counts
-  std::unique_ptr<MemoryResource> gradient_memory;  ///< that NCCL has registered; nullptr: the context's
-  Buffer gradient_arena;                            ///< there
+  double weight;                                    ///< weight of a sample, when the step counts
+  std::unique_ptr<MemoryResource> gradient_memory;  ///< memory that NCCL has registered; nullptr: the context's
+  Buffer gradient_arena;                            ///< lies in gradient_memory
   ParameterSet parameters;
-  SyncGuard idle_parameters;  ///< waits for queued work on their memory when a later member throws
+  SyncGuard idle_parameters;  ///< waits for queued work on the parameters' memory when a later member throws
   GradientBuckets buckets;
   Optimizer optimizer;
   MicrobatchPipeline pipeline;
-  std::optional<Stream> beside_worker;  ///< of the context beside, on a host
-  std::unique_ptr<Context> beside;      ///< TrainStepOptions::weights_beside, else nullptr
+  std::optional<Stream> beside_worker;  ///< stream of `beside` on a host
+  std::unique_ptr<Context> beside;      ///< context of TrainStepOptions::weights_beside, else nullptr
   MicrobatchPlans plans;
   Buffer workspace;
   StepProgress progress;
@@ -441,19 +445,19 @@ struct TrainStep::Impl {
   std::function<void(int)> shard_updated;
   StepTrace trace;
   StepGraphs graphs;
-  Choices choices;  ///< of all plans
+  Choices choices;  ///< choices of all plans
   StepAverage average;
   std::int64_t steps = 0;         ///< TrainStep::steps()
   std::int64_t added = 0;         ///< TrainStep::added()
   std::int64_t microbatches = 0;  ///< TrainStep::microbatches()
-  double samples = 0;             ///< of the step that has begun, of this rank
-  Batch given;                    ///< of add() and update() with fields
-  std::vector<Metrics> trained;   ///< one, or one for each virtual rank
+  double samples = 0;             ///< samples of this rank in the step that has begun
+  Batch given;                    ///< batch for add() and update() with fields
+  std::vector<Metrics> trained;   ///< sums of training: one element, or one for each virtual rank
   std::vector<Metrics> evaluated;
   std::size_t next_evaluated = 0;
-  Event drained;  ///< of synchronize()
+  Event drained;  ///< recorded by synchronize()
   SyncGuard idle;
-  SyncGuard idle_beside;  ///< destroyed first
+  SyncGuard idle_beside;  ///< destroyed first: waits for queued work
 };
 
 TrainStep::TrainStep(Context& context, const Model& model, const TrainStepOptions& options)
@@ -603,8 +607,8 @@ SpanRecorder* TrainStep::recorder() const {
   return impl_->trace.recorder();
 }
 std::size_t TrainStep::spans_of_a_step() const {
-  // Of a micro-batch its calls and its input; of a bucket the point, the sum, the exchange, a wait for each of these
-  // and one before a layer; the update, the moving average and two waits.
+  // A micro-batch has its calls and its input; a bucket its ready point, sum, gather, a wait for the sum, one for the
+  // gather, and one before a layer; a step the update, the moving average and two waits.
   return static_cast<std::size_t>(impl_->most_microbatches()) * (train_plan().calls().size() + 1) +
          6 * impl_->buckets.buckets.size() + 4;
 }

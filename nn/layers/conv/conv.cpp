@@ -9,12 +9,12 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Whether a plan may serve the desc's norm: on the host any of the reference's may.
+/// Returns whether a plan for this pass may serve desc.norm. On the host any plan of the reference may.
 bool may_be_served(PlanBuilder& b, const ops::ConvDesc& desc, ops::ConvPass pass) {
   return b.context().device().kind == DeviceKind::cpu || ops::conv_may_serve_norm(desc, pass);
 }
 
-/// Appends the forward, which also makes the sums that the norm of y wants, where a plan serves it.
+/// Appends the forward pass. If its plan serves the norm of y, the pass also makes the sums that the norm wants.
 void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& name, ops::ConvDesc desc, SlotId x,
                   SlotId weight, SlotId bias, SlotId y) {
   desc.bias = bias.valid();
@@ -38,7 +38,7 @@ void plan_forward(PlanBuilder& b, const std::string& kind, const std::string& na
   b.leave_sums(sums);
 }
 
-/// Appends the data gradient of a convolution that does what the norm of its input offers.
+/// Appends the data gradient of a convolution, with the work that the norm of its input has offered (FusibleNorm).
 void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& name,
                    const std::shared_ptr<const ops::ConvPlan>& plan, SlotId dy, SlotId weight, const FusibleNorm& norm,
                    SlotId addend) {
@@ -61,8 +61,9 @@ void plan_for_norm(PlanBuilder& b, const std::string& kind, const std::string& n
   b.pass_masked_gradient({g, sums});
 }
 
-/// Weight (K, C / groups, R), (K, C / groups, R, S) or (K, C / groups, Q, R, S), no activation. He initialisation:
-/// normal with std sqrt(2 / (K * R * S)) ("fan out"), unless ConvOptions::init says otherwise.
+/// Convolution without activation. Weight (K, C / groups, R), (K, C / groups, R, S) or (K, C / groups, Q, R, S). He
+/// initialisation: normal with standard deviation sqrt(2 / (K * R * S)) ("fan out"), unless ConvOptions::init says
+/// otherwise.
 class ConvLayer final : public Layer {
  public:
   ConvLayer(int axes, std::string name, std::int64_t logical_in_channels, std::int64_t channels,
@@ -92,7 +93,7 @@ class ConvLayer final : public Layer {
     std::vector<ParameterSpec> specs =
         conv_parameters(name(), channels_, in_channels_ / options_.groups, inputs[0].back() / options_.groups, axes_,
                         options_.kernel, channels_, options_.bias);
-    if (options_.init == ConvInit::identity) {  // the builder has the identity put over it
+    if (options_.init == ConvInit::identity) {  // ModelBuilder::add_conv() asks for the identity in the first filters
       const std::int64_t fan_in = specs[0].shape.numel() / channels_;
       specs[0].init = {Initialiser::Kind::uniform, 1.0 / std::sqrt(static_cast<double>(fan_in))};
     }
@@ -123,7 +124,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
 
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
-    // The weight gradient first: its bucket can start while the data gradient is computed.
+    // The weight gradient comes first: the all-reduce of its bucket can start while the data gradient is computed.
     append_weight_gradient(b, *this, desc, x, dy);
     if (options_.bias) {
       b.reduce_rows(dy, {desc.y_shape().numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
@@ -132,7 +133,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
     const FusibleNorm* const norm = b.fusible_norm(addend);
     ops::ConvDesc pass_desc = desc;
     std::shared_ptr<const ops::ConvPlan> data_plan;
-    if (norm != nullptr) {  // which takes every gradient apart: this pass overwrites
+    if (norm != nullptr) {  // the norm takes every gradient in a tensor of its own, so this pass overwrites
       pass_desc.grad_mode = ops::GradMode::overwrite;
       pass_desc.norm = {.wanted = true, .addend = addend.valid(), .pair = norm->x2.valid()};
       if (!may_be_served(b, pass_desc, ops::ConvPass::backward_data)) {
@@ -161,7 +162,7 @@ void ConvLayer::plan(PlanBuilder& builder) const {
 NodeId ModelBuilder::add_conv(int axes, const std::string& name, NodeId x, std::int64_t channels,
                               const ConvOptions& options) {
   if (options.groups != 1) {
-    require_all_channels(name, x);  // the padding would be channels of the last group
+    require_all_channels(name, x);  // padded channels would belong to the last group
   }
   const NodeId y = add_stored(std::make_shared<ConvLayer>(axes, name, this->channels(x), channels, options), {x});
   if (options.init == ConvInit::identity) {

@@ -8,9 +8,9 @@ namespace lockstep::nn {
 
 namespace {
 
-/// The transposed convolution: its output is the gradient that a convolution from its output to its input, with the
-/// same weight, has of its input. Weight (C, K / groups, R, S), K being the channels that it makes, as PyTorch's. He
-/// initialisation as a convolution's.
+/// Transposed convolution: its output is the data gradient of the convolution that leads from its output to its input
+/// with the same weight. Weight (C, K / groups, R, S), as in PyTorch; K is the number of output channels. He
+/// initialisation as in ConvLayer.
 class ConvTransposeLayer final : public Layer {
  public:
   ConvTransposeLayer(int axes, std::string name, std::int64_t in_channels, std::int64_t channels,
@@ -50,7 +50,7 @@ class ConvTransposeLayer final : public Layer {
   void plan(PlanBuilder& builder) const override;
 
  private:
-  /// The convolution whose passes this layer runs in other roles: x of the desc is the layer's output.
+  /// Returns the convolution whose passes this layer runs in swapped roles: x of the description is the layer's output.
   [[nodiscard]] ops::ConvDesc convolution(const Shape& input) const {
     require<ShapeError>(input.rank() == axes_ + 1, name(), ": input ", input, ", expected ", sample_text(axes_));
     ops::ConvDesc desc = describe_conv(axes_, input, in_channels_, of_convolution());
@@ -82,8 +82,7 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   desc.dtype = builder.dtype();
   desc.tf32 = builder.options().tf32;
 
-  // Channels that are padding would want rows of the weight that it does not have: they are left out on the way in, and
-  // their gradient is zero.
+  // Padded channels of the input have no rows in the weight: they are dropped on the way in, and their gradient is 0.
   const bool padded = builder.input_shape().back() != in_channels_;
   SlotId x = builder.input();
   if (padded) {
@@ -98,7 +97,7 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
   SlotId y = builder.activation(name(), shape);
   append_pass(builder, kind() + " forward",
               plan_conv_pass(builder, name() + " forward", desc, ops::ConvPass::backward_data), x, weight, {}, y);
-  if (options_.bias) {  // the gradient pass adds none
+  if (options_.bias) {  // the pass above, a data gradient, adds no bias
     const SlotId bias = builder.parameter(name() + ".bias");
     const SlotId product = y;
     y = builder.alias(product, name() + ".y", shape);
@@ -110,12 +109,13 @@ void ConvTransposeLayer::plan(PlanBuilder& builder) const {
 
   builder.on_backward([=, this](PlanBuilder& b) {
     const SlotId dy = b.output_gradients()[0];
-    // The weight gradient first: its bucket can start while the data gradient is computed.
+    // The weight gradient comes first: the all-reduce of its bucket can start while the data gradient is computed.
     append_weight_gradient(b, *this, desc, dy, x);
     if (options_.bias) {
       b.reduce_rows(dy, {shape.numel() / channels_, channels_}, b.parameter_gradient(name() + ".bias"));
     }
-    const GradientTarget dx = b.input_gradient(0, {}, false);  // the forward pass of a convolution does not add
+    // dx comes from a forward pass of a convolution, which cannot add to dx.
+    const GradientTarget dx = b.input_gradient(0, {}, false);
     if (dx.wanted()) {
       const auto plan = plan_conv_pass(b, name() + " backward_data", desc, ops::ConvPass::forward);
       const SlotId made = padded ? b.activation("d(" + name() + ".x)", desc.y_shape()) : dx.slot;

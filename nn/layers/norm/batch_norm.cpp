@@ -10,8 +10,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Appends, where statistics are shared, what adds up the sums of all ranks, and returns these; else `own`. Before
-/// input_gradient(), whose gradient the next call writes. name: of the layer.
+/// Returns `own` if statistics are not shared. Else appends calls that add up the sums of all ranks, and returns the
+/// result. Must come before input_gradient(), because the call after that writes the gradient. name: the layer's name.
 SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   if (!b.options().shares_statistics()) {
     return own;
@@ -26,8 +26,8 @@ SlotId sums_of_all_ranks(PlanBuilder& b, SlotId own, const std::string& name) {
   return sums;
 }
 
-/// Whether a pass over x is planned as one call, which on a GPU is one cooperative launch. Such a forward call could
-/// not be computed again, because it changes running statistics.
+/// Returns whether a pass over x is planned as one call, which on a GPU is one cooperative launch. A forward pass in
+/// one call could not be recomputed, because it changes running statistics.
 bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
   const PlanOptions& options = b.options();
   const bool possible = pass == ops::NormPass::backward || options.recompute == Recompute::off;
@@ -38,22 +38,22 @@ bool in_one_call(PlanBuilder& b, const TensorView& x, ops::NormPass pass) {
                                                       : ops::batch_norm_fits(b.context(), x, pass);
 }
 
-/// Whether a convolution may take the norm's sums on its way: those of the rank's own batch, and in calls that are made
-/// once.
+/// Returns whether a convolution may also compute the norm's sums. These must cover the rank's own batch only, and no
+/// call may be recomputed.
 bool takes_given_sums(PlanBuilder& b) {
   return b.training() && b.fuses() && !b.options().shares_statistics() && b.options().recompute == Recompute::off;
 }
 
-/// A norm whose forward is planned, and what its backward reads of it.
+/// A norm whose forward is planned, with the slots that its backward reads.
 struct NormForward {
   SlotId x, residual, weight, bias, running_mean, running_var, coefficients;
-  SlotId stats{}, valid{}, mask{}, scratch{};  ///< in training
+  SlotId stats{}, valid{}, mask{}, scratch{};  ///< only in training
   double epsilon = 0;
   double momentum = 0;
   bool relu = false;
 };
 
-/// A norm whose backward is planned.
+/// The slots of a norm whose backward is planned.
 struct NormSlots {
   SlotId x, coefficients, stats, sums;
   GradientTarget dweight, dbias, dx;
@@ -64,14 +64,14 @@ struct NormSlots {
   }
 };
 
-/// The node's norm, with slots for its gradients. name: of the layer.
+/// Returns the backward slots of the current node's norm, among them its gradients. name: the layer's name.
 NormSlots norm_backward(PlanBuilder& b, const std::string& name, SlotId x, SlotId coefficients, SlotId stats) {
   const auto [dweight, dbias] = b.parameter_gradients(name + ".weight", name + ".bias");
   const SlotId sums = b.statistics("d(" + name + ").sums", {2, b.prototype(x).shape.back()});
   return {x, coefficients, stats, sums, dweight, dbias, {}};
 }
 
-/// Whether a block's last norm can take over the backward of its shortcut's, of which it has computed the output.
+/// Returns whether a block's last norm can also run the backward of the shortcut's norm, whose output it has computed.
 bool takes_backward_of_shortcut(PlanBuilder& b) {
   bool wanted = b.unapplied_norm(1).coefficients.valid() && !b.options().shares_statistics() &&
                 b.wants_input_gradient(0) && b.wants_input_gradient(1);
@@ -81,7 +81,7 @@ bool takes_backward_of_shortcut(PlanBuilder& b) {
   return wanted;
 }
 
-/// The same of the block's shortcut, whose norm this node has computed.
+/// Returns the backward slots of the norm of the block's shortcut, whose output this node has computed.
 NormSlots shortcut_backward(PlanBuilder& b) {
   const UnappliedNorm& shortcut = b.unapplied_norm(1);
   const SlotId x2 = b.input(1);
@@ -90,8 +90,8 @@ NormSlots shortcut_backward(PlanBuilder& b) {
   return norm;
 }
 
-/// Appends the pass that computes dx of a block's last norm, in the memory of `reuse` when it is given, and of its
-/// shortcut's, in that of g.
+/// Appends the pass that computes dx of a block's last norm and dx of its shortcut's norm. The first dx takes the
+/// memory of `reuse` if it is given, the second that of g.
 void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, SlotId reuse, SlotId stats,
                      SlotId valid) {
   norm.dx = b.input_gradient(0, reuse, false);
@@ -104,7 +104,8 @@ void plan_pair_apply(PlanBuilder& b, NormSlots norm, NormSlots other, SlotId g, 
          });
 }
 
-/// Appends what makes the norm's sums and its gradients of row 0 and row `row` of the sums that a convolution left.
+/// Appends the call that computes the norm's sums and parameter gradients from rows 0 and `row` of the sums that a
+/// convolution left in `given`.
 void plan_given_gradients(PlanBuilder& b, SlotId given, std::int64_t row, const NormSlots& norm) {
   b.call("batch_norm gradients_given", {given}, {norm.sums, norm.dweight.slot, norm.dbias.slot}, 0,
          [=](Context& context, const Frame& frame) {
@@ -115,8 +116,8 @@ void plan_given_gradients(PlanBuilder& b, SlotId given, std::int64_t row, const 
          });
 }
 
-/// Appends the backward of a norm whose masked gradient a convolution has computed, with its sums: here or, with
-/// `pair`, together with that of the block's shortcut. Where there is a residual, its gradient is g.
+/// Appends the backward of a norm for which a convolution has computed the masked gradient g and its sums. With `pair`
+/// it includes the backward of the shortcut's norm. If there is a residual, its gradient is g.
 void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormForward& n, bool pair) {
   const auto [g, given] = b.masked_gradient();
   NormSlots norm = norm_backward(b, name, n.x, n.coefficients, n.stats);
@@ -138,8 +139,8 @@ void plan_masked_backward(PlanBuilder& b, const std::string& name, const NormFor
          });
 }
 
-/// Appends the backward of a block's last norm and of its shortcut's: the gradient g of both is stored and then read
-/// once, by the pass that computes both dx. g takes the memory of dy2, and then one dx that of g.
+/// Appends the backward of a block's last norm and of its shortcut's norm. Their common gradient g is stored, and then
+/// read once by the pass that computes both dx. g takes the memory of dy2, and later one dx takes that of g.
 void plan_pair_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
@@ -157,8 +158,7 @@ void plan_pair_backward(PlanBuilder& b, const std::string& name, const NormForwa
   plan_pair_apply(b, norm, other, g, dy2.valid() ? dy : SlotId{}, n.stats, n.valid);
 }
 
-/// Appends the backward of a norm whose output, after a ReLU, only a max pool has read
-/// (PlanBuilder::pooled_gradient()).
+/// Appends the backward of a norm with ReLU whose output only a max pool reads (PlanBuilder::pooled_gradient()).
 void plan_pool_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const auto [dy, index, desc] = b.pooled_gradient();
   const NormSlots norm = norm_backward(b, name, n.x, n.coefficients, n.stats);
@@ -183,8 +183,8 @@ void plan_pool_backward(PlanBuilder& b, const std::string& name, const NormForwa
          });
 }
 
-/// Appends what makes the norm's coefficients, in training from the batch's statistics: those of all ranks, those of
-/// the convolution that wrote x, or the norm's own. fused: the call that also makes the output does so.
+/// Appends the call that makes the norm's coefficients, in training from the statistics of all ranks, from sums of the
+/// convolution that wrote x, or from x. fused: none, because the call that makes the output makes the coefficients.
 void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, bool fused) {
   if (!b.training()) {
     b.call("batch_norm finalize_inference", {n.running_mean, n.running_var, n.weight, n.bias}, {n.coefficients}, 0,
@@ -234,7 +234,7 @@ void plan_coefficients(PlanBuilder& b, const std::string& name, NormForward& n, 
   }
 }
 
-/// Appends the norm's output. added: the coefficients of a residual that is the input of a norm; or none.
+/// Appends the norm's output. added: the coefficients of a residual whose norm is unapplied, else invalid.
 SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n, SlotId added, bool fused) {
   const SlotId y = output_like_input(b, name, /*reads_input=*/true);
   if (fused) {
@@ -263,15 +263,15 @@ SlotId plan_output(PlanBuilder& b, const std::string& name, const NormForward& n
   return y;
 }
 
-/// Appends the backward of a norm on its own.
+/// Appends the backward of a norm without help of a convolution, a shortcut's norm or a pool.
 void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n) {
   const SlotId dy = b.output_gradients()[0];
   const SlotId dy2 = b.output_gradients().size() > 1 ? b.output_gradients()[1] : SlotId{};
   const SlotId own = b.statistics("d(" + name + ").sums", {2, b.prototype(n.x).shape.back()});
   const SlotId scratch = b.scratch(ops::batch_norm_workspace_bytes(b.context(), b.prototype(n.x)));
   const auto [dweight, dbias] = b.parameter_gradients(name + ".weight", name + ".bias");
-  // The residual's gradient is the masked sum of dy and dy2: stored by the first pass, it saves the second pass to
-  // read both and the mask. It takes the memory of dy2.
+  // The residual's gradient is the masked sum of dy and dy2. If the first pass stores it, the second pass need not read
+  // dy, dy2 and the mask. It takes the memory of dy2.
   const bool stores = b.fuses() && n.residual.valid() && b.first_input_gradient(1);
   GradientTarget dresidual = stores ? b.input_gradient(1, dy2, false) : GradientTarget{};
   const SlotId masked = dresidual.slot;
@@ -296,7 +296,7 @@ void plan_backward(PlanBuilder& b, const std::string& name, const NormForward& n
                                            frame[dweight.slot], frame[dbias.slot], frame[masked], frame[scratch]);
          });
   const SlotId sums = sums_of_all_ranks(b, own, name);
-  // dx takes the memory of dy, the residual's gradient that of dy2: this call is the last to read them.
+  // dx takes the memory of dy, the residual's gradient takes that of dy2: the call below is the last to read them.
   const GradientTarget dx = b.input_gradient(0, dy, false);
   if (stores) {
     if (dx.wanted()) {
@@ -377,10 +377,9 @@ void BatchNormLayer::plan(PlanBuilder& builder) const {
                 .epsilon = options_.epsilon,
                 .momentum = options_.momentum,
                 .relu = options_.relu};
-  const bool leaves =
-      !has_residual && builder.may_leave_norm_unapplied(n.relu);  // the reader's pass computes y on its way
-  const SlotId added =
-      has_residual ? builder.unapplied_norm(1).coefficients : SlotId{};  // of a residual that is a norm's x
+  const bool leaves = !has_residual && builder.may_leave_norm_unapplied(n.relu);  // the only reader computes y itself
+  // Valid if the residual is the x of an unapplied norm.
+  const SlotId added = has_residual ? builder.unapplied_norm(1).coefficients : SlotId{};
   const bool fused = builder.training() && !leaves && !added.valid() && !builder.input_sums().valid() &&
                      in_one_call(builder, builder.prototype(n.x), ops::NormPass::forward);
   plan_coefficients(builder, name(), n, fused);

@@ -6,7 +6,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Layer norm over the last axis: for images over the channels of each pixel.
+/// Layer norm over the last axis. For images: over the channels of each pixel.
 class LayerNormLayer final : public Layer {
  public:
   LayerNormLayer(std::string name, double epsilon) : Layer(std::move(name)), epsilon_(epsilon) {}
@@ -46,7 +46,7 @@ class LayerNormLayer final : public Layer {
       const SlotId dy = b.output_gradients()[0];
       const SlotId scratch = b.scratch(ops::layer_norm_workspace_bytes(b.context(), b.prototype(x)));
       const auto [dweight, dbias] = b.parameter_gradients(name() + ".weight", name() + ".bias");
-      const GradientTarget dx = b.input_gradient(0, dy, false);  // may take the memory of dy
+      const GradientTarget dx = b.input_gradient(0, dy, false);  // dx may take the memory of dy
       b.call("layer_norm backward", {dy, x, weight, mean, inv_std}, {dx.slot, dweight.slot, dbias.slot, scratch}, 0,
              [=, dweight = dweight, dbias = dbias](Context& context, const Frame& frame) {
                ops::layer_norm_backward(context, frame[dy], frame[x], frame[weight], frame[mean], frame[inv_std],

@@ -5,11 +5,11 @@ namespace lockstep::nn {
 
 namespace {
 
-/// One of the functions of kernels/activation.hpp.
+/// Applies one of the functions of kernels/activation.hpp to each element.
 class ActivationLayer final : public Layer {
  public:
   ActivationLayer(std::string name, ops::Activation function) : Layer(std::move(name)), function_(function) {
-    static_cast<void>(ops::name_of(function));  // UsageError for a value that is none
+    static_cast<void>(ops::name_of(function));  // UsageError for a value outside the enumeration
   }
   [[nodiscard]] std::string kind() const override { return std::string(ops::name_of(function_)); }
   [[nodiscard]] Shape output_shape(std::span<const Shape> inputs) const override { return inputs[0]; }
@@ -37,7 +37,7 @@ class ActivationLayer final : public Layer {
 
 NodeId ModelBuilder::activation(const std::string& name, NodeId x, ops::Activation function) {
   if (function == ops::Activation::sigmoid) {
-    require_all_channels(name, x);  // it makes 1/2 of a zero
+    require_all_channels(name, x);  // sigmoid(0) is 1/2: padded channels would not stay zero
   }
   return add_channelwise(std::make_shared<ActivationLayer>(name, function), {x});
 }

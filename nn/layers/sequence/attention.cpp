@@ -12,17 +12,17 @@ namespace {
 
 enum Third : int { kQueries, kKeys, kValues, kWhole };
 
-/// What a product reads or writes: a slot, or a third of one.
+/// Operand or result of a product: a slot, or a third of it.
 struct Operand {
   SlotId slot;
   Third third = kWhole;
 };
 
-/// How the heads lie in memory: the matrices of each as a whole, one behind the other.
+/// Layout of the heads in memory: the matrix of each head is contiguous, one head after the other.
 struct Heads {
-  std::int64_t batch, length, heads, head;  ///< head: columns of one
+  std::int64_t batch, length, heads, head;  ///< head: columns of one head
   std::int64_t items;                       ///< batch * heads
-  std::int64_t part;  ///< from queries to keys to values: a multiple of 16 bytes, as libraries want their operands
+  std::int64_t part;  ///< elements from queries to keys, and to values: a multiple of 16 bytes, as libraries want
 
   Heads(std::int64_t of_batch, std::int64_t of_length, std::int64_t of_heads, std::int64_t columns, DType dtype)
       : batch(of_batch),
@@ -32,7 +32,7 @@ struct Heads {
         items(batch * heads),
         part(align_up(items * length * head, 16 / static_cast<std::int64_t>(size_of(dtype)))) {}
 
-  // (B, T, 3, heads, D) <-> (3, B, heads, T, D), and the same without the 3.
+  // joined: (B, T, 3, heads, D); split: (3, B, heads, T, D); "mixed": the same without the 3.
   [[nodiscard]] Shape joined() const { return {batch, length, 3, heads, head}; }
   [[nodiscard]] Shape joined_mixed() const { return {batch, length, heads, head}; }
   [[nodiscard]] Shape split_mixed() const { return {batch, heads, length, head}; }
@@ -42,7 +42,7 @@ struct Heads {
     strides[0] = part;
     return TensorView(all.data, all.dtype, all.device, split, strides);
   }
-  /// (B * heads, T, D) of a third.
+  /// Returns a third as (B * heads, T, D), or the whole slot.
   [[nodiscard]] TensorView view(const Frame& frame, Operand of) const {
     if (of.third == kWhole) {
       return frame[of.slot];
@@ -54,7 +54,7 @@ struct Heads {
         .reshape({items, length, head});
   }
 
-  /// Appends c = a b by a plan, for each head.
+  /// Appends c = a b for each head, by `plan`.
   void product(PlanBuilder& builder, const std::string& what, const std::shared_ptr<const ops::MatmulPlan>& plan,
                Operand a, Operand b, Operand c) const {
     const SlotId scratch = builder.scratch(plan->workspace_bytes());
@@ -91,7 +91,7 @@ class AttentionLayer final : public Layer {
 void AttentionLayer::plan(PlanBuilder& builder) const {
   const std::int64_t length = builder.input_shape()[0];
   const std::int64_t width = builder.input_shape()[1] / 3;
-  const std::int64_t head = width / options_.heads;  // columns of one
+  const std::int64_t head = width / options_.heads;  // columns of one head
   const DType dtype = builder.dtype();
   const Heads h(builder.batch(), length, options_.heads, head, dtype);
   const double scale = 1 / std::sqrt(static_cast<double>(head));

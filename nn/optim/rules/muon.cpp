@@ -32,7 +32,7 @@ struct Muon {
       const std::int64_t rows = info.spec.shape[0];
       const double scale = 0.2 * std::sqrt(static_cast<double>(std::max(rows, info.spec.shape.numel() / rows)));
       matrix.learning_rate_scale *= scale;
-      matrix.weight_decay /= scale;  // the update multiplies it by the rate
+      matrix.weight_decay /= scale;  // the update multiplies decay by the scaled rate
       found.push_back({info.offset, rows, info.numel / rows});
     }
     const DType compute = parameters.rounds() ? parameters.weight_dtype() : parameters.dtype();
@@ -64,11 +64,11 @@ struct Muon {
 
   ops::MuonOptions momentum;
   ops::AdamOptions adam;
-  std::vector<ops::ArenaSegment> matrices;  ///< ParameterSet::tensor_segments(), the matrices trainable
-  std::vector<ops::ArenaSegment> others;    ///< the same, the others trainable
+  std::vector<ops::ArenaSegment> matrices;  ///< ParameterSet::tensor_segments(), only hidden matrices trainable
+  std::vector<ops::ArenaSegment> others;    ///< tensor_segments(), only the other parameters trainable
   std::optional<Orthogonalizer> orthogonalizer;
-  Buffer memory;         ///< of direction
-  TensorView direction;  ///< an arena of what is orthogonalised
+  Buffer memory;         ///< memory of direction
+  TensorView direction;  ///< arena of the directions to orthogonalise
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 namespace lockstep::nn {
 
-/// OptimizerOptions::rule.
+/// Makes the rule that wraps OptimizerOptions::rule.
 Rule make_own(Context& /*context*/, const ParameterSet& /*parameters*/, const OptimizerOptions& options) {
   const std::string name = options.rule->name();
   const auto taken = [&](const RuleTraits& rule) { return rule.name == name; };

@@ -17,7 +17,7 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::int64_t kFormat = 2;  // format 1 had only the best accuracy, and identity words for images
+constexpr std::int64_t kFormat = 2;  // format 1 had only the best accuracy, and names for images
 
 Json to_json(const std::map<std::string, std::string>& texts) {
   return Json::Object(texts.begin(), texts.end());
@@ -62,7 +62,7 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
                      identity.threads, ", expected at least 1 of each");
   identity.global_batch = json.get<std::int64_t>("global_batch", source);
   identity.options = texts(json, "options", source);
-  if (json.has("layers")) {  // files of earlier versions have none
+  if (json.has("layers")) {  // files of earlier versions have no layers
     identity.layers = texts(json, "layers", source);
   }
   identity.choices = texts(json, "choices", source);
@@ -70,7 +70,7 @@ RunIdentity identity_of(const Json& json, const std::string& source) {
   return identity;
 }
 
-/// Of a number that JSON can hold; null of others.
+/// Returns a number that JSON can hold; null for others and for none.
 Json to_json(std::optional<double> number) {
   return number && std::isfinite(*number) ? Json(*number) : Json();
 }
@@ -79,7 +79,7 @@ std::optional<double> number_or_none(const Json& json, const std::string& source
   return json.is_null() ? std::nullopt : std::optional(json.as<double>(source));
 }
 
-/// What format 1 called differently. It knew the best accuracy only, -1 before the first evaluation.
+/// Reads the entries that format 1 named differently. It had only the best accuracy, -1 before the first evaluation.
 void read_format_1(const Json& json, const std::string& path, CheckpointState& state) {
   const auto best = json.get<double>("best_accuracy", path);
   const auto test = json.get<double>("test_accuracy", path);
@@ -110,7 +110,7 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
   std::string text;
   const Json a = to_json(saved);
   const Json b = to_json(now);
-  // Milestones are of a run's length, and without a schedule that has them no number depends on them.
+  // Milestones follow from a run's length. No number depends on them unless a schedule has milestones.
   const bool steps = option_of(saved, "schedule") == "step" || option_of(now, "schedule") == "step";
   const auto text_in = [](const Json::Object& object, const std::string& name) {
     const auto found = object.find(name);
@@ -138,7 +138,7 @@ std::string differences(const RunIdentity& saved, const RunIdentity& now,
                                called == names.end() ? "" : concat(" (", called->second, ')'), '\n'));
       }
     }
-    if (key == "choices" && lines.size() > 1) {  // one cause, such as other micro-batches, changes all layers' calls
+    if (key == "choices" && lines.size() > 1) {  // one cause, such as other micro-batches, changes all calls
       lines = {concat(lines.size(), " choices, first", lines.front().substr(key.size()))};
     }
     for (const std::string& line : lines) {

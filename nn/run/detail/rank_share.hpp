@@ -13,37 +13,37 @@
 
 namespace lockstep::nn::detail {
 
-/// What one rank takes of the data, and where the run stands in it: samples of each batch, in micro-batches or, with
-/// virtual ranks, one micro-batch for each of these. Holds no batch.
+/// What one rank takes of the data, and where the run stands in the data: this rank's samples of each batch, in
+/// micro-batches or, with virtual ranks, one micro-batch for each virtual rank. Holds no batch.
 class RankShare {
  public:
-  /// Errors are those of Trainer's constructor.
+  /// Throws the errors of Trainer's constructor.
   RankShare(const Ranks& ranks, const TrainingData& data, const TrainerOptions& options);
 
   [[nodiscard]] const Sampler& training() const { return training_; }
   [[nodiscard]] const Sampler& test() const { return test_; }
-  /// What a loader of the training set reads: whole samples, or the part of each that no device makes.
+  /// What a loader of the training set reads: whole samples, or the part of each sample that the device does not make.
   [[nodiscard]] const Dataset& read_set() const { return preprocessing_ != nullptr ? *preprocessing_ : set_; }
-  /// nullptr: no device finishes the batches.
+  /// How a device finishes the batches; nullptr: no device does.
   [[nodiscard]] const DevicePreprocessing* device_preprocessing() const { return preprocessing_.get(); }
-  [[nodiscard]] LoaderOptions loader_options() const;            ///< from the first batch on
-  [[nodiscard]] std::size_t planned_bytes(Device device) const;  ///< of both loaders and the preprocessor
+  [[nodiscard]] LoaderOptions loader_options() const;  ///< options of a loader that begins with the first batch
+  [[nodiscard]] std::size_t planned_bytes(Device device) const;  ///< bytes of both loaders and the preprocessor
 
-  [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }  ///< of a step, on this rank
-  [[nodiscard]] std::int64_t capacity() const { return capacity_; }          ///< samples of the largest of them
-  /// The rows of micro-batch `number` of a batch.
+  [[nodiscard]] std::int64_t microbatches() const { return microbatches_; }  ///< micro-batches of a step on this rank
+  [[nodiscard]] std::int64_t capacity() const { return capacity_; }          ///< samples of the largest micro-batch
+  /// Returns the rows of micro-batch `number` of a batch.
   [[nodiscard]] Partition rows_of(const Batch& batch, std::int64_t number) const;
-  /// Micro-batch `number` of a batch, until the next call: as many rows of each field as count. Rows beyond the samples
-  /// are not read: the plan masks them.
+  /// Returns micro-batch `number` of a batch, until the next call: of each field the rows that count. A single
+  /// micro-batch also has the rows after them, which the plan masks.
   [[nodiscard]] const Batch& microbatch_of(const Batch& batch, std::int64_t number);
 
   [[nodiscard]] const Position& position() const { return position_; }
-  void go_to(const Position& position);  ///< Trainer::restore()
-  void advance();                        ///< by one step
-  /// As the functions of these names of Trainer.
+  void go_to(const Position& position);  ///< sets the position, for Trainer::restore()
+  void advance();                        ///< moves on by one step
+  /// See the functions of these names in Trainer.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const;
   [[nodiscard]] Position continued(const Position& saved, std::int64_t global_batch) const;
-  /// The next step's place in the schedule, counted from 0.
+  /// Returns the next step's place in the schedule, counted from 0.
   [[nodiscard]] std::int64_t scheduled() const;
 
  private:

@@ -4,13 +4,13 @@
 
 namespace lockstep::nn::detail {
 
-/// What run_training() is given, for its parts.
+/// The arguments of run_training(), for its parts.
 struct RunArguments {
   Trainer& trainer;
   comm::Communicator& control;
   const RunIdentity& identity;
   const RunOptions& options;
-  BestBy best;  ///< resolved()
+  BestBy best;  ///< after resolved()
   RunObserver& observer;
 };
 

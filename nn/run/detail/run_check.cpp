@@ -13,7 +13,7 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-/// The amounts, as text that ranks have to agree on.
+/// Checks the amounts and returns them as text that must be equal on all ranks.
 std::string checked_amounts(const RunOptions& options) {
   struct Amount {
     const char* name;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kLast = CheckpointStore::kLast;
 
-/// An error in the words of the user, who knows the folder by its name.
+/// Returns an error's text with the folder's name, which the user knows, instead of its path.
 std::string by_name(std::string text, const RunOptions::Place& place) {
   if (const std::size_t found = text.find(place.path); found != std::string::npos) {
     text.replace(found, place.path.size(), place.name);
@@ -34,7 +34,7 @@ RunCheckpoints::RunCheckpoints(const RunArguments& run, RunProgress progress)
       kept_(run.best, run.options.keep_best, run.trainer.position().step),
       writes_(!run.options.checkpoint_dir.empty()),
       keeps_several_(writes_ && run.options.keep_best > 1) {
-  if (progress_.best_by != run_.best.metric) {  // another kind of number
+  if (progress_.best_by != run_.best.metric) {  // the best value is of another metric
     progress_.best_by = run_.best.metric;
     progress_.best.reset();
     progress_.since_best = 0;
@@ -43,7 +43,7 @@ RunCheckpoints::RunCheckpoints(const RunArguments& run, RunProgress progress)
 
 void RunCheckpoints::before_first_step() {
   if (run_.options.checkpoint_first) {
-    write(kLast);  // "best" may come behind it
+    write(kLast);  // keeps the best value: "best" may be written after this
   }
 }
 
@@ -84,8 +84,9 @@ bool RunCheckpoints::judge(const EvaluationEvent& test) {
 }
 
 void RunCheckpoints::save_evaluated(bool best) {
-  // The best first: what "last" says is the best is there, whatever ends the run between the two. What falls out goes
-  // before "last", too: a run that was killed in between repeats this epoch and so completes it.
+  // The best checkpoint is written first: what "last" calls the best is then there, however the run ends between the
+  // two. Checkpoints that fall out are deleted before "last", too: a run killed in between repeats this epoch and
+  // deletes them then.
   if (const auto value = sound_value(progress_, run_.best.metric); value && among_the_best(*value)) {
     write(CheckpointStore::best_name(step()));
     kept_.written(step());

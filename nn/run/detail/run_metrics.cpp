@@ -14,7 +14,7 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-/// A name that metrics.jsonl does not have already.
+/// True for a name of the allowed characters that metrics.jsonl does not use itself.
 bool is_own_name(const std::string& name) {
   static const std::set<std::string> kOurs{"accuracy",      "comm_exposed_s",  "epoch",
                                            "event",         "gradient_bytes",  "loss",

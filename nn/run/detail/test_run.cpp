@@ -11,7 +11,7 @@ namespace lockstep::nn::detail {
 
 namespace {
 
-/// The sums over a micro-batch of the mean of its outputs in all views, which takes the place of the plan's output.
+/// Returns the sums over a micro-batch for the mean of its outputs in all views. The mean replaces the plan's output.
 Metrics sums_of_views(const TestRun& run, const Batch& batch) {
   const Plan& plan = run.step.evaluation_plan();
   const TensorView images = batch.view(StateField::images);
@@ -27,7 +27,7 @@ Metrics sums_of_views(const TestRun& run, const Batch& batch) {
     }
     show_view(view, images, {std::span(bytes), images.shape});
     run.step.evaluate(seen);
-    run.step.synchronize();  // before a copy, which does not look after the communicator
+    run.step.synchronize();  // the copy below does not check the communicator
     viewed.add(run.context, view.weight, plan.output());
   }
   viewed.write(run.context, plan.output());
@@ -39,8 +39,8 @@ Metrics sums_of_views(const TestRun& run, const Batch& batch) {
 Metrics TestRun::own_sums(const Trainer::EvaluationHook& each) const {
   (void)step.take_evaluated();
   Loader loader(test, share.test(), step.host_memory(), share.loader_options());
-  const SyncGuard idle(context.stream());  // it waits for the copies
-  // As the step adds them: one, or one for each virtual rank.
+  const SyncGuard idle(context.stream());  // waits for the copies
+  // Like the sums of the step: one element, or one for each virtual rank.
   std::vector<Metrics> viewed(static_cast<std::size_t>(step.parameters().statistics_rows()));
   for (std::int64_t i = 0; i < share.test().batches(); ++i) {
     ranks.doing("evaluating batch", i + 1);

@@ -4,7 +4,7 @@
 
 namespace lockstep::nn::detail {
 
-/// An evaluation of a trainer's test set, with the parameters and evaluation buffers as they are.
+/// An evaluation of a trainer's test set, with the current parameters and evaluation buffers.
 struct TestRun {
   Context& context;
   const Ranks& ranks;
@@ -12,7 +12,7 @@ struct TestRun {
   RankShare& share;
   const Dataset& test;
   TestTimeAugmentation views;
-  /// This rank's sums. Waits for the device. DataError where a label is wrong.
+  /// Returns this rank's sums. Waits for the device. DataError if a label is wrong.
   [[nodiscard]] Metrics own_sums(const Trainer::EvaluationHook& each) const;
 };
 

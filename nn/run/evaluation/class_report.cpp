@@ -17,10 +17,10 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr double kUnit = 0x1p32;    // of sums of confidence
-constexpr int kMostInTable = 12;    // classes of a confusion matrix on a terminal
-constexpr int kShownClasses = 10;   // of more
-constexpr std::size_t kWidth = 16;  // of a name on a terminal
+constexpr double kUnit = 0x1p32;    // units of the sums of confidence in 1
+constexpr int kMostInTable = 12;    // most classes of a confusion matrix on a terminal
+constexpr int kShownClasses = 10;   // classes that are shown if there are more
+constexpr std::size_t kWidth = 16;  // bytes of a name on a terminal
 
 bool before(const ClassReport::Sample& a, const ClassReport::Sample& b) {
   return a.loss != b.loss ? a.loss > b.loss : a.id < b.id;
@@ -30,7 +30,7 @@ std::size_t at(int index) {
   return static_cast<std::size_t>(index);
 }
 
-/// Cut or filled with spaces to `width` bytes; right: at the left end.
+/// Cuts a text, or fills it with spaces, to `width` bytes; right: spaces at the left end.
 std::string cell(const std::string& text, std::size_t width, bool right = true) {
   if (text.size() > width) {
     return text.substr(0, width);
@@ -39,7 +39,7 @@ std::string cell(const std::string& text, std::size_t width, bool right = true) 
   return right ? space + text : text + space;
 }
 
-/// "93.2 %"; "-" of NaN.
+/// Formats a fraction: "93.2 %"; "-" for NaN.
 std::string percent(double fraction) {
   return std::isnan(fraction) ? "-" : digits(100 * fraction, 1) + " %";
 }
@@ -81,7 +81,7 @@ std::string worst_text(const ClassReport& report, const std::vector<std::string>
   order.resize(std::min(order.size(), at(kShownClasses)));
   std::string text = concat("  the ", order.size(), " classes of least accuracy, of ", report.classes, '\n');
   for (const int label : order) {
-    int taken = -1;  // for this other class most often
+    int taken = -1;  // the class that `label` is most often taken for
     for (int other = 0; other < report.classes; ++other) {
       if (other != label && report.count(label, other) > (taken < 0 ? 0 : report.count(label, taken))) {
         taken = other;
@@ -230,7 +230,7 @@ Json::Object json_of(const ClassReport& report, const std::vector<std::string>& 
   }
   Json::Array bins;
   for (const ClassReport::Bin& bin : report.bins) {
-    const auto samples = static_cast<double>(bin.samples);  // of none: NaN, so null
+    const auto samples = static_cast<double>(bin.samples);  // an empty bin has NaN, which becomes null
     bins.push_back(Json::Object{{"samples", bin.samples},
                                 {"accuracy", mean_of(static_cast<double>(bin.correct), samples)},
                                 {"confidence", mean_of(static_cast<double>(bin.confidence) / kUnit, samples)}});

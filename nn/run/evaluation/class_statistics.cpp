@@ -12,9 +12,9 @@ namespace lockstep::nn {
 
 namespace {
 
-constexpr std::size_t kNumbers = 5;  // of a sample among the worst, as it travels
+constexpr std::size_t kNumbers = 5;  // numbers per sample among the worst, when it is sent
 
-/// The rows of a field that count, as T on the host.
+/// Copies the rows of a field that count to the host, as T.
 template <class T>
 void take(CpuContext& host, const Batch& batch, StateField field, std::int64_t rows, std::vector<T>& into) {
   into.resize(static_cast<std::size_t>(rows));
@@ -49,14 +49,14 @@ ClassStatistics::~ClassStatistics() {
     if (slot.waiting) {
       try {
         slot.copied->synchronize();
-      } catch (...) {  // whoever uses the stream gets it
+      } catch (...) {  // whoever uses the stream gets the error
       }
     }
   }
 }
 
 void ClassStatistics::on_evaluation_begin(const EvaluationBegin& /*event*/) {
-  count_all();  // of an evaluation that ended with an error
+  count_all();  // outputs of an evaluation that ended with an error
   report_ = ClassReport(classes_, most_worst_);
   reduced_ = false;
 }
@@ -81,7 +81,7 @@ void ClassStatistics::on_evaluation_batch(const EvaluationBatch& event) {
   if (!slot.copied) {
     slot.copied.emplace(context.device());
   }
-  slot.waiting = true;  // whatever comes: the memory may be written
+  slot.waiting = true;  // set before the copy: the memory may be written from now on
   copy(context, output, TensorView(slot.outputs.data(), output.dtype, Device::cpu(), output.shape));
   context.stream().record(*slot.copied);
 }

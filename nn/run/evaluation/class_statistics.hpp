@@ -15,34 +15,35 @@
 
 namespace lockstep::nn {
 
-/// Makes the ClassReport of each evaluation of a classifier. The outputs of a micro-batch are copied to the host behind
+/// Makes the ClassReport of each evaluation of a classifier. The outputs of a micro-batch are copied to the host after
 /// its work, and counted while the device computes the next ones: the host waits for a copy only when the device is
-/// kBehind micro-batches further. The ranks add their counts once, in report().
+/// kBehind micro-batches ahead. The ranks add their counts once, in report().
 ///
 /// An observer on every rank. The memory for the copies is allocated in the first evaluation, page-locked for a GPU.
-/// Its trainer and the ranks outlive it.
+/// Trainer and ranks must outlive this object.
 class ClassStatistics final : public RunObserver {
  public:
-  /// Whether the trainer's model is a classifier of samples: one label each, of 2 to ClassReport::kMostClasses classes.
+  /// True for a classifier of samples: one label each, of 2 to ClassReport::kMostClasses classes.
   [[nodiscard]] static bool can_watch(const Trainer& trainer);
 
-  /// ranks: those of the trainer. most_worst: ClassReport::most_worst.
+  /// ranks: the trainer's ranks. most_worst: ClassReport::most_worst.
   ClassStatistics(Trainer& trainer, const Ranks& ranks, std::size_t most_worst);
   ~ClassStatistics() override;  ///< waits for the copies
 
   void on_evaluation_begin(const EvaluationBegin& event) override;
   void on_evaluation_batch(const EvaluationBatch& event) override;
-  void on_evaluation_end(const EvaluationEvent& event) override;  ///< report()
+  void on_evaluation_end(const EvaluationEvent& event) override;  ///< calls report()
 
-  /// Of the samples of all ranks since the last evaluation began. Collective at the first call after an evaluation's
-  /// batches: all ranks call it, in on_evaluation_end() or before, in a metric of evaluations.
+  /// Returns the report on the samples of all ranks since the last evaluation began. The first call after an
+  /// evaluation's batches is collective: all ranks call it, in on_evaluation_end() or earlier, in a metric of
+  /// evaluations.
   [[nodiscard]] const ClassReport& report();
-  /// Metrics of evaluations: "calibration_error" and "worst_class_accuracy". They call report().
+  /// Returns metrics of evaluations: "calibration_error" and "worst_class_accuracy". They call report().
   [[nodiscard]] std::vector<RunMetric> metrics();
 
  private:
   static constexpr std::size_t kBehind = 3;
-  /// A micro-batch on its way to the host.
+  /// A micro-batch whose outputs are copied to the host.
   struct Slot {
     Buffer outputs;
     std::optional<Event> copied;
@@ -63,7 +64,7 @@ class ClassStatistics final : public RunObserver {
   CpuContext host_;
   Stream inline_stream_;
   std::array<Slot, kBehind> slots_;
-  std::size_t next_ = 0;  ///< slot; the oldest one too
+  std::size_t next_ = 0;  ///< number of the next slot, which is also the oldest
   ClassReport report_;
   bool reduced_ = false;
   std::vector<double> logits_;

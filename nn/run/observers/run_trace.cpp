@@ -11,8 +11,8 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Spans of the host, of a step and before the next one: the step, its batch, two evaluations, three checkpoints, a
-/// copy in memory.
+/// Spans of the host in a step and before the next one: the step, its batch, two evaluations, three checkpoints, a copy
+/// in memory.
 constexpr std::size_t kOfHost = 8;
 
 }  // namespace
@@ -74,7 +74,7 @@ TimelineSummary RunTrace::write() {
     if (file) {
       file->finish();
     }
-  } catch (const FileError& error) {  // the file could be written when the run began
+  } catch (const FileError& error) {  // the file could be written when the run began, so this is a WriteError
     throw WriteError(error.what());
   }
   return summary;
@@ -89,7 +89,7 @@ void RunTrace::save_own() noexcept {
     TimelineFile file(file_, origin_ns_);
     file.add(rank_timeline(control_.rank(), recorder_, recorder_.take(compute), {}));
     file.finish();
-  } catch (...) {  // the run's own error is the one to tell
+  } catch (...) {  // the run's own error is the one to report
   }
 }
 

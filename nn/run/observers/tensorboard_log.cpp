@@ -15,7 +15,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// CRC-32C (Castagnoli; RFC 3720, appendix B.4), as records have it: rotated and shifted by a constant.
+/// Returns CRC-32C (Castagnoli; RFC 3720, appendix B.4), masked as in records: rotated, and a constant is added.
 std::uint32_t masked_crc32c(std::string_view bytes) {
   static constexpr std::array<std::uint32_t, 256> kTable = [] {
     std::array<std::uint32_t, 256> table{};
@@ -43,7 +43,7 @@ std::string little_endian(Number value) {
   return bytes;
 }
 
-// Fields of a Protocol Buffers message, by their wire types.
+// Encode fields of a Protocol Buffers message, by their wire types.
 std::string varint(std::uint64_t value) {
   std::string bytes;
   for (; value >= 0x80; value >>= 7) {
@@ -64,13 +64,13 @@ std::string bytes_field(unsigned number, std::string_view value) {
   return varint(number << 3U | 2U) + varint(value.size()).append(value);
 }
 
-/// Event: wall_time (1), step (2), and `what`.
+/// Encodes an Event: wall_time (1), step (2), and `what`.
 std::string event_of(std::int64_t step, const std::string& what) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   return double_field(1, now) + integer_field(2, step) + what;
 }
 
-/// "events.out.tfevents.SECONDS.HOST-PID-rRANDOM": TensorBoard looks for "tfevents".
+/// Returns the path of a new file, "events.out.tfevents.SECONDS.HOST-PID-rRANDOM": TensorBoard looks for "tfevents".
 std::string new_file(const std::string& folder) {
   std::error_code ignored;  // opening the file reports the error
   std::filesystem::create_directories(folder, ignored);
@@ -83,10 +83,10 @@ std::string new_file(const std::string& folder) {
 
 TensorBoardLog::TensorBoardLog(const std::string& folder, std::int64_t step, const std::string& samples)
     : path_(new_file(folder)), samples_per_second_(samples + "_per_second"), out_(path_, false) {
-  write_record(event_of(0, bytes_field(3, "brain.Event:2")));  // file_version
+  write_record(event_of(0, bytes_field(3, "brain.Event:2")));  // field file_version
   if (step > 0) {
     constexpr int kStart = 1;
-    write_record(event_of(step + 1, bytes_field(7, integer_field(1, kStart))));  // session_log.status
+    write_record(event_of(step + 1, bytes_field(7, integer_field(1, kStart))));  // field session_log
   }
 }
 

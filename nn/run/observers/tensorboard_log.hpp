@@ -15,16 +15,16 @@ namespace lockstep::nn {
 ///                   metrics of your own as train/NAME
 ///   end of epoch    epoch/loss, epoch/accuracy, epoch/samples_per_second, test/loss, test/accuracy,
 ///                   test/top_k_accuracy, metrics of your own as test/NAME
-/// What does not exist is left out (accuracies of a regression). Every process writes a file of its own; TensorBoard
-/// joins the files of a folder and forgets the steps after the one that a later file begins with.
+/// Values that do not exist are left out (accuracies of a regression). Every process writes a file of its own;
+/// TensorBoard joins the files of a folder and forgets the steps after the one that a later file begins with.
 ///
-/// Format: records (length, CRC-32C of it, bytes, CRC-32C of them; tensorflow/core/lib/io/record_writer.h) of Event
-/// messages (tensorflow/core/util/event.proto).
+/// Format: records (length, CRC-32C of the length, bytes, CRC-32C of the bytes; tensorflow/core/lib/io/record_writer.h)
+/// of Event messages (tensorflow/core/util/event.proto).
 class TensorBoardLog final : public RunObserver {
  public:
-  /// Makes the folder if it is missing, and a new file in it. `step`: the steps done before, 0 for a new run.
-  /// `samples`: the word for samples, as in MetricsLog. DataError when the file cannot be made, WriteError from each
-  /// call when it cannot be written.
+  /// Makes the folder if it is missing, and a new file in the folder. `step`: number of steps done before, 0 for a new
+  /// run. `samples`: the word for samples, as in MetricsLog. DataError when the file cannot be made, WriteError from
+  /// each call when it cannot be written.
   TensorBoardLog(const std::string& folder, std::int64_t step, const std::string& samples = "samples");
   void on_report(const ReportEvent& event) override;
   void on_epoch_end(const EpochEvent& event) override;
@@ -35,7 +35,7 @@ class TensorBoardLog final : public RunObserver {
   void write(std::int64_t step, const Scalars& scalars);
   void write_record(const std::string& event);
   std::string path_;
-  std::string samples_per_second_;  ///< "samples_per_second"
+  std::string samples_per_second_;  ///< "samples_per_second", with the word for samples
   LogFile out_;
 };
 

@@ -15,8 +15,8 @@ namespace lockstep::nn {
 /// and end(), for an evaluation.
 class StepAverage {
  public:
-  /// Adds the average to the parameters, if the options say so. divided: how many shards the reducer has; with some,
-  /// each rank averages its own part. All must outlive this object.
+  /// Adds the average to the parameters, if the options have one. divided: number of shards of the reducer; with shards
+  /// each rank averages its own part. Context, parameters and reducer must outlive this object.
   StepAverage(Context& context, ParameterSet& parameters, const MovingAverageOptions& options,
               comm::GradientReducer& reducer, int divided)
       : context_(context), parameters_(parameters), options_(options), reducer_(reducer), divided_(divided) {
@@ -26,12 +26,12 @@ class StepAverage {
     }
   }
 
-  /// So many updates of the run, and of its schedule, came before the step's first.
+  /// Sets how many updates of the run, and of its schedule, came before the step's first update.
   void set_behind(std::int64_t updates, std::int64_t scheduled) {
     updates_before_ = updates;
     scheduled_before_ = scheduled;
   }
-  /// Enqueues what the average takes of the weights behind update `step`, which was enqueued last. Allocates nothing.
+  /// Enqueues the averaging after update `step`, which was enqueued last. Allocates nothing.
   void take(std::int64_t step, const StepTrace& trace) {
     const double share = options_.weight(updates_before_ + step, scheduled_before_ + step);
     if (share == 0) {
@@ -48,18 +48,18 @@ class StepAverage {
   }
 
   /// TrainStep::begin_average(). added: micro-batches since the last update. synchronize(): waits for the device, and
-  /// looks after the communicator meanwhile.
+  /// checks the communicator meanwhile.
   template <class Synchronize>
   void begin(std::int64_t added, Synchronize&& synchronize) {
     require<StateError>(options_.on(), "train step: begin_average() without a moving average, expected ",
                         "TrainStepOptions::average");
     require<StateError>(added == 0 && !begun_, "train step: begin_average() ",
                         begun_ ? "a second time" : "between add() and update()");
-    // What is overwritten is kept first.
+    // Keeps first what is overwritten below.
     const TensorView values = parameters_.values().slice(0, 0, parameters_.trainable_numel());
     const TensorView buffers = parameters_.evaluation_buffer_arena();
     if (buffers.numel() > 0) {
-      synchronize();  // before a copy to the host, which does not look after the communicator
+      synchronize();  // the copy to the host below does not check the communicator
       kept_buffers_.resize(static_cast<std::size_t>(buffers.numel()));
       copy_now(context_, buffers, TensorView(std::span(kept_buffers_), buffers.shape));
     }
@@ -81,7 +81,7 @@ class StepAverage {
     } catch (...) {
       try {
         end();
-      } catch (...) {  // the first error is what the caller gets
+      } catch (...) {  // the caller gets the first error
       }
       throw;
     }
@@ -98,7 +98,7 @@ class StepAverage {
       copy_now(context_, TensorView(std::span(kept_buffers_), buffers.shape), buffers);
     }
   }
-  void require_ended(const char* call) const {  ///< StateError, naming the call, between begin() and end()
+  void require_ended(const char* call) const {  ///< throws StateError, naming the call, between begin() and end()
     require<StateError>(!begun_, "train step: ", call, " between begin_average() and end_average()");
   }
 
@@ -110,9 +110,9 @@ class StepAverage {
   int divided_;
   std::int64_t updates_before_ = 0;
   std::int64_t scheduled_before_ = 0;
-  std::vector<ops::ArenaPiece> own_;  ///< ParameterSet::state_pieces()
+  std::vector<ops::ArenaPiece> own_;  ///< this rank's elements: ParameterSet::state_pieces()
   bool begun_ = false;
-  std::vector<double> kept_buffers_;  ///< between begin() and end()
+  std::vector<double> kept_buffers_;  ///< the evaluation buffers, between begin() and end()
 };
 
 }  // namespace lockstep::nn

@@ -12,16 +12,17 @@
 
 namespace lockstep::nn {
 
-/// Runs micro-batches of training, as one launch each where they are captured into CUDA graphs. There is a graph for
-/// each state that a micro-batch may lie in and for its place in the step: first or not, last or not. The first run of
-/// a place is not captured, so that libraries can initialise; the second one captures the graphs of all states. Only
-/// these two allocate; no run waits.
+/// Runs micro-batches of training. If they are captured into CUDA graphs, each is one launch. There is a graph for each
+/// state in which a micro-batch may lie and for its place in the step: first or not, last or not. The first run of a
+/// place is not captured, so that libraries can initialise; the second run captures the graphs of all states. Only
+/// these two runs allocate; no run waits.
 class StepGraphs {
  public:
-  /// Enqueues the micro-batch in that state. The calls are the same in every step; what changes is read from the state.
+  /// Enqueues the micro-batch in `state`. The calls are the same in every step; numbers that change are read from the
+  /// state.
   using Enqueue = std::function<void(int state, bool first, bool last)>;
-  /// obstacle: why nothing is captured; empty: runs are captured on `compute`. Stream, trace and all that the work uses
-  /// (a communicator, marks) must outlive this object.
+  /// obstacle: why nothing is captured; empty: runs are captured on `compute`. Stream, trace and everything that the
+  /// work uses (a communicator, marks) must outlive this object.
   StepGraphs(Stream& compute, const StepTrace& trace, std::string obstacle, int states, Enqueue enqueue)
       : compute_(compute),
         trace_(trace),
@@ -57,8 +58,8 @@ class StepGraphs {
   const StepTrace& trace_;
   std::string obstacle_;
   Enqueue enqueue_;
-  std::vector<Graph> graphs_;   ///< by state, then by place; none when nothing is captured
-  std::array<bool, 4> warm_{};  ///< by place: has run once
+  std::vector<Graph> graphs_;   ///< by state, then by place; empty when nothing is captured
+  std::array<bool, 4> warm_{};  ///< by place: true after the first run
 };
 
 }  // namespace lockstep::nn

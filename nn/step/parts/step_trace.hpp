@@ -8,15 +8,15 @@
 
 namespace lockstep::nn {
 
-/// Records when the parts of a step run, as spans of a recorder: that of the caller, or, where a tool has attached
-/// itself to the process, one of its own. Without either nothing is recorded. Only record_into() allocates.
+/// Records when the parts of a step run, as spans of a recorder: the caller's, or one of its own if a tool is attached
+/// to the process. Without either nothing is recorded. Only record_into() allocates.
 class StepTrace {
  public:
-  /// Spans of a step besides those of the plans' calls and of the reducer.
+  /// Spans of a step that neither the plans' calls nor the reducer record.
   enum Span : std::size_t { input, update, average, graph };
 
-  /// From now on the spans of plans, reducer and step go to that recorder; nullptr: to that of a tool, if any. Adds
-  /// names. The recorder must outlive the streams' work.
+  /// From now on the spans of plans, reducer and step go to `other`; nullptr: to a tool's recorder, if any. Adds names.
+  /// The recorder must outlive the streams' work.
   void record_into(SpanRecorder* other, const MicrobatchPlans& plans, comm::GradientReducer& reducer) {
     SpanRecorder* const recorder = other != nullptr ? other : for_tool_.get();
     train_ = accumulate_ = {};
@@ -32,10 +32,10 @@ class StepTrace {
               recorder->add_name({.text = "step as a CUDA graph", .kind = SpanKind::graph})};
   }
   [[nodiscard]] SpanRecorder* recorder() const { return train_.recorder; }  ///< nullptr: nothing is recorded
-  /// For runs of MicrobatchPlans::train, which is the first of a step, or of accumulate.
+  /// Record for runs of MicrobatchPlans::train, the first plan of a step, or of accumulate.
   [[nodiscard]] const CallRecord& calls(bool first) const { return first ? train_ : accumulate_; }
 
-  /// Runs `work`, which enqueues on `compute`, as a span.
+  /// Runs `work`, which enqueues on `compute`, and records it as a span.
   template <class Work>
   void span(Stream& compute, Span name, Work&& work) const {
     SpanRecorder::Scope scope(recorder(), compute, SpanRecorder::Lane::compute, names_[name]);
@@ -47,7 +47,7 @@ class StepTrace {
   std::unique_ptr<SpanRecorder> for_tool_ = SpanRecorder::for_tool();
   CallRecord train_;
   CallRecord accumulate_;
-  std::array<int, 4> names_{};  ///< of each Span in the recorder
+  std::array<int, 4> names_{};  ///< for each Span its name in the recorder
 };
 
 }  // namespace lockstep::nn

@@ -4,7 +4,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Of one axis.
+/// Returns the window over one axis: that of an image with one column.
 ops::PoolDesc column_window(const PoolWindow& window, int axis) {
   const auto [kernel, stride, pad] = window;
   return {.kernel = {kernel[axis], 1},
@@ -13,7 +13,7 @@ ops::PoolDesc column_window(const PoolWindow& window, int axis) {
           .pad_after = {pad[axis], 0}};
 }
 
-/// True where y is x: there is less padding than kernel.
+/// True when the step would copy x to y: kernel and stride are 1, and padding is less than the kernel.
 bool does_nothing(const ops::PoolDesc& desc) {
   return desc.kernel[0] == 1 && desc.kernel[1] == 1 && desc.stride[0] == 1 && desc.stride[1] == 1;
 }

@@ -8,16 +8,17 @@
 #include <lockstep/nn/layers/axis_sizes.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
-// Over one axis and over three with the kernels for images, whose tensors are other views of the same memory:
+// Pools over one and three axes run the kernels for images, on other views of the same memory:
 //
 //   (N, T, C)         as images (N, T, 1, C) under windows of one column
-//   (N, D, H, W, C)   first the planes, as images (N * D, H, W, C); of the result (N, D, P, Q, C) then the axis D, as
+//   (N, D, H, W, C)   first the planes, as images (N * D, H, W, C); then axis D of their result (N, D, P, Q, C), as
 //                     images (N, D, P * Q, C); a step that would do nothing is left out
 //
-// The largest of the largest is the largest, with the first of equal values in row-major order: of the planes the first
-// wins, within it the first pixel. A mean of means is the mean, because the windows of one axis have the same extents
-// whatever the others are, also where padding does not count. Kernels for three axes would move less (with a stride of
-// two 9 / 8 of x's bytes, the steps 13 / 8), but be twice as many kernels. In 16 bits the planes are rounded, too.
+// The steps give the same result as one window over three axes. The maximum of the planes' maxima is the maximum; of
+// equal values the first in row-major order wins, because the first plane wins, and in a plane the first pixel. A mean
+// of means is the mean, because the windows of one axis have the same extents whatever the others are, also where
+// padding does not count. Kernels for three axes would move fewer bytes (with a stride of two 9 / 8 of x's bytes, the
+// steps 13 / 8), but there would be twice as many kernels. In 16 bits the result for the planes is rounded, too.
 
 namespace lockstep::nn {
 
@@ -25,10 +26,10 @@ struct PoolWindow {
   AxisSizes kernel, stride, pad;
 };
 
-/// What the max pool and the average pool have in common: windows over `axes` axes of space, 1 to 3.
+/// Base of the max pool and the average pool: windows over `axes` spatial axes, 1 to 3.
 class PoolLayer : public Layer {
  public:
-  /// kind: of a pool over two axes, "max_pool"; the others are "max_pool1d" and "max_pool3d".
+  /// kind: the kind of the pool over two axes, "max_pool". Pools over one and three axes append "1d" and "3d".
   PoolLayer(const char* kind, int axes, std::string name, const PoolWindow& window);
   [[nodiscard]] std::string kind() const override { return axes_ == 2 ? kind_ : concat(kind_, axes_, 'd'); }
   [[nodiscard]] std::string settings() const override;
@@ -43,19 +44,19 @@ class PoolLayer : public Layer {
   std::string kind_;
 };
 
-/// Of two axes of a window.
+/// Returns the window over the two axes `rows` and `columns`.
 [[nodiscard]] ops::PoolDesc plane_window(const PoolWindow& window, int rows, int columns);
 
-/// One run of a kernel for images: of x (N, H, W, C), which makes y (N, P, Q, C).
+/// One run of a kernel for images: it reads x (N, H, W, C) and makes y (N, P, Q, C).
 struct PoolStep {
   ops::PoolDesc desc;
   Shape x, y;
 };
 
-/// What pools a batch (N, space.., C).
+/// Returns the steps that pool a batch (N, space.., C).
 [[nodiscard]] std::vector<PoolStep> steps_of(int axes, const PoolWindow& window, const Shape& batch);
 
-/// Appends the steps, forward(i, step, x, y) each.
+/// Appends the steps in order: calls forward(i, step, x, y) for each.
 template <class Forward>
 void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector<PoolStep>& steps, const Shape& output,
                 Forward forward) {
@@ -69,7 +70,7 @@ void plan_steps(PlanBuilder& builder, const std::string& name, const std::vector
   builder.set_output(x);
 }
 
-/// Appends the steps' backward, last to first: backward(i, step, dy, dx) each.
+/// Appends the backward of the steps, last to first: calls backward(i, step, dy, dx) for each.
 template <class Backward>
 void plan_steps_back(PlanBuilder& b, const std::string& name, const std::vector<PoolStep>& steps, Backward backward) {
   if (!b.wants_input_gradient(0)) {
