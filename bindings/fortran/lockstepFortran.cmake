@@ -1,14 +1,15 @@
-# lockstep_add_fortran(SOURCES): the targets lockstep::fortran and, beside lockstep::mpi and MPI's Fortran, lockstep::fortran_mpi,
-# compiled here from the folder SOURCES: .mod files and array descriptors differ between Fortran compilers, so that neither
-# is shipped compiled. lockstep::c is there. The languages C and Fortran are on.
+# lockstep_add_fortran(SOURCES MODULE): the targets lockstep::fortran and, beside lockstep::mpi and MPI's Fortran,
+# lockstep::fortran_mpi, compiled here from MODULE, which is lockstep.F90, and the folder SOURCES: .mod files and array
+# descriptors differ between Fortran compilers, so that neither is shipped compiled. lockstep::c is there. The languages C and
+# Fortran are on.
 include(CheckIncludeFile)
 
-function(lockstep_add_fortran sources)
+function(lockstep_add_fortran sources module)
   if(TARGET lockstep::fortran)
     return()
   endif()
   set(build ${CMAKE_CURRENT_BINARY_DIR}/lockstep_fortran)
-  add_library(lockstep_fortran STATIC ${sources}/descriptor.c ${sources}/lockstep.F90)
+  add_library(lockstep_fortran STATIC ${sources}/descriptor.c ${module})
   add_library(lockstep::fortran ALIAS lockstep_fortran)
   set_target_properties(lockstep_fortran PROPERTIES POSITION_INDEPENDENT_CODE ON C_STANDARD 99
     Fortran_MODULE_DIRECTORY ${build}/modules)

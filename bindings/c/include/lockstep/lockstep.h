@@ -236,9 +236,11 @@ typedef struct lockstep_report {
 } lockstep_report;
 
 /* ---- The library. */
-LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT;       /* LOCKSTEP_VERSION of the library that runs */
-LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT; /* JSON, for ever */
-LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT; /* "SHAPE"; "UNKNOWN" */
+LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT; /* LOCKSTEP_VERSION of the library that runs */
+/* JSON, for ever. */
+LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT;
+/* "SHAPE"; "UNKNOWN". */
+LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT;
 /* Why this thread's last call failed: entry, argument, value, what was expected; empty when it did not. Until the next
  * call of this thread. */
 LOCKSTEP_API const char* lockstep_last_error(void) LOCKSTEP_NOEXCEPT;
@@ -254,17 +256,18 @@ LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_opti
 LOCKSTEP_API lockstep_status lockstep_context_create(const lockstep_context_options* options,
                                                      lockstep_context* context) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_context_destroy(lockstep_context) LOCKSTEP_NOEXCEPT;
-LOCKSTEP_API lockstep_status lockstep_context_synchronize(lockstep_context)
-    LOCKSTEP_NOEXCEPT; /* waits for its stream */
+/* Waits for its stream. */
+LOCKSTEP_API lockstep_status lockstep_context_synchronize(lockstep_context) LOCKSTEP_NOEXCEPT;
 /* Bytes that were taken from its memory; -1 where that is not counted. */
 LOCKSTEP_API lockstep_status lockstep_context_memory(lockstep_context, int64_t* in_use,
                                                      int64_t* peak) LOCKSTEP_NOEXCEPT;
 
 /* ---- Communicator: the ranks that train together. <lockstep/lockstep_mpi.h> makes one from an MPI_Comm. */
-LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*) LOCKSTEP_NOEXCEPT; /* of one rank */
+/* Of one rank. */
+LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Collective: the ranks compare what they were told (LOCKSTEP_ERR_INVALID on each of them where it does not fit). The
  * struct is copied. `destroy` is not called when this fails. */
-LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops*,
+LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops* ops,
                                                     lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Ranks on GPUs: nccl_comm is the host program's ncclComm_t, on the GPU of the context, of the ranks of `control`,
  * which goes on carrying what lies in host memory. It is neither configured nor ended nor aborted here: it is destroyed
@@ -274,6 +277,7 @@ LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lock
  * process has no NCCL. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_nccl(lockstep_context, void* nccl_comm, lockstep_comm control,
                                                      lockstep_comm*) LOCKSTEP_NOEXCEPT;
+/* Its rank, from 0, and how many there are. */
 LOCKSTEP_API lockstep_status lockstep_comm_rank(lockstep_comm, int32_t* rank, int32_t* size) LOCKSTEP_NOEXCEPT;
 /* Collective: the largest of the ranks' numbers, for phases of the host program that may fail on one rank. */
 LOCKSTEP_API lockstep_status lockstep_comm_agree(lockstep_comm, int32_t mine, int32_t* largest) LOCKSTEP_NOEXCEPT;
@@ -304,7 +308,8 @@ LOCKSTEP_API lockstep_status lockstep_model_initialise(lockstep_model, uint64_t 
 LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_batch) LOCKSTEP_NOEXCEPT;
 /* The same parameters, not a copy, on another context of the same device: for another thread. Any number may infer at
  * once while nobody trains, loads or writes them, which is for the caller to order. */
-LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context, lockstep_model*) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
+                                                  lockstep_model* shared) LOCKSTEP_NOEXCEPT;
 /* A rank's parameters and running statistics for all ranks of the communicator, whether they train or not; the models
  * have the same layers. STATE on a root that has trained with others and not averaged (lockstep_trainer_average). A
  * trainer goes on from its own running statistics. Collective. */
@@ -317,7 +322,7 @@ LOCKSTEP_API lockstep_status lockstep_model_load(lockstep_model, const char* pat
 LOCKSTEP_API lockstep_status lockstep_model_destroy(lockstep_model) LOCKSTEP_NOEXCEPT;
 
 /* ---- Parameters, in logical shapes as PyTorch has them: linear (out, in), conv2d (out, in, rows, columns). */
-LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t*) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t* count) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_info(lockstep_model, int32_t index,
                                                      lockstep_parameter*) LOCKSTEP_NOEXCEPT;
 /* Copies to and from host memory of that shape; any type and strides; axes are NULL. Waits for the stream. */
@@ -351,7 +356,8 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  * what these are set to, and parameters with their values, which begin equal (lockstep_model_broadcast); samples may
  * have other extents. The largest max_batch counts. Several ranks on GPUs want a communicator of
  * lockstep_comm_from_nccl. */
-LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm, const lockstep_trainer_options*,
+LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm,
+                                                     const lockstep_trainer_options* options,
                                                      lockstep_trainer*) LOCKSTEP_NOEXCEPT;
 /* Adds the gradients of samples; none at all is fine. weight: NULL where the
  * options say LOCKSTEP_WEIGHTS_NONE. What an earlier step left behind (LOCKSTEP_ERR_FORMAT) gives up what was added.
