@@ -35,7 +35,7 @@ class Pictures {
     std::span<const std::uint8_t> bytes{};  ///< contents of the file, or pixels
     bool decoded = false;                   ///< `bytes` are pixels (height, width, 3)
   };
-  /// Returns picture `index` before decoding. Its bytes may lie in `memory`. Throws DataError for a damaged header.
+  /// Returns picture `index` before decoding. Its bytes may lie in `memory`. Throws DataError if it is damaged.
   [[nodiscard]] virtual Opened open(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
   virtual void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}  ///< Dataset::ahead()
 };
