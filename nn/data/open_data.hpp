@@ -87,7 +87,7 @@ struct DataSplit {
 ///                pictures of folder:DIR in its order give the same samples and fingerprints as the folder, and a run
 ///                may be resumed with either. Where VAL lies in another folder than TRAIN, the names of its pictures
 ///                begin with the path from TRAIN's folder to VAL's. All else is as for folder:DIR.
-///   packed:FILE  a folder or list as above, packed into one file by lockstep-pack (packed/packed_file.hpp). Samples,
+///   packed:FILE  the pictures of a folder or list in one file, from lockstep-pack (packed/packed_file.hpp). Samples,
 ///                names and statistics are the same, so a run may be resumed with either, except with a file that was
 ///                packed in a random order. Fingerprints are those of the folder, except where stored pixels differ
 ///                from the folder's: in pictures that were resized, and in JPEGs with four times the image's side,
