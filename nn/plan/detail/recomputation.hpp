@@ -16,12 +16,11 @@ namespace lockstep::nn {
 /// its second life begins in backward; the shorter lives save the memory. Repeated calls that feed each other form a
 /// group. A group comes before the first backward call that reads one of its tensors. No call is repeated twice.
 ///
-/// Results keep their bits, because a repeated call runs the same code on the same input: - a call is not repeated if
-/// it writes or reads memory outside the workspace that the plan changes (running statistics,
-///   metrics, gradients), or is marked by PlanBuilder::call_once() (the gather of shared statistics);
-/// - a repeated call reads tensors of A that the same group has written before, as in forward, or tensors that are
-/// kept,
-///   into which no call after the original one writes, in place or through an alias;
+/// Results keep their bits, because a repeated call runs the same code on the same input:
+/// - a call is not repeated if it writes or reads memory outside the workspace that the plan changes (running
+///   statistics, metrics, gradients), or is marked by PlanBuilder::call_once() (the gather of shared statistics);
+/// - a repeated call reads tensors of A that the same group has written before, as in forward, or kept tensors, into
+///   which no call after the original one writes, in place or through an alias;
 /// - backward writes to no tensor of A.
 /// Random masks follow from seed, epoch and sample, so a repeated call draws the same masks.
 ///
