@@ -35,7 +35,7 @@ struct Batch {
   bool last_of_epoch = false;
 
   [[nodiscard]] const FieldView* find(StateField field) const;   ///< nullptr when the batch has no such field
-  [[nodiscard]] const TensorView& view(StateField field) const;  ///< UsageError when the batch has no such field
+  [[nodiscard]] const TensorView& view(StateField field) const;  ///< throws UsageError when the batch has no such field
 };
 
 }  // namespace lockstep::nn

@@ -55,7 +55,7 @@ struct StepLayout {
   InputKind input_kind = InputKind::images;
   Shape input;              ///< (H, W, C), (features) or (T) tokens
   Shape output;             ///< ([positions,] K)
-  bool regression = false;  ///< a target of the output's shape; else a label for each position
+  bool regression = false;  ///< the loss needs targets of the output's shape; else labels, one for each position
   LossWeights weights = LossWeights::none;
   bool two_labels = false;  ///< training batches bring other_labels, shares and other_shares
 };

@@ -14,8 +14,7 @@
 /// How a training image is augmented in an epoch, in the order of torchvision's recipes. The loader's threads do all
 /// steps; the steps from the colours on may run on a device instead (Dataset::device_preprocessing()):
 ///
-///     picture -> random part, resized            CropOptions; folder:DIR takes the part when it decodes
-///     (FolderOptions)
+///     picture -> random part, resized            CropOptions; folder:DIR takes it when decoding (FolderOptions)
 ///             or padding, then a crop            `pad`     \ same draws as ops::augment, which does these two steps
 ///             -> mirrored                        `flip`    / where no other step is asked for
 ///             -> TrivialAugment, RandAugment     `automatic`

@@ -46,7 +46,7 @@ class Dataset {
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
 
-  [[nodiscard]] const std::string& name() const { return name_; }  ///< for people and error texts
+  [[nodiscard]] const std::string& name() const { return name_; }  ///< name for people and error texts
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::span<const SampleField> fields() const { return fields_; }
 
@@ -86,7 +86,7 @@ class MemoryDataset final : public Dataset {
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  std::vector<std::vector<std::byte>> data_;  ///< by field
+  std::vector<std::vector<std::byte>> data_;  ///< bytes of all samples, by field
   std::uint64_t fingerprint_ = 0;
 };
 
@@ -98,7 +98,7 @@ struct TrainingData {
 
 /// The fixed properties of a set of images. Images have three channels; a set with one channel repeats that channel.
 struct DatasetInfo {
-  std::string name;  ///< for people and error texts: "cifar10:DIR test"
+  std::string name;  ///< name for people and error texts: "cifar10:DIR test"
   std::int64_t size = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
@@ -124,7 +124,7 @@ struct PicturePart {
   std::int64_t file_bytes = 0;  ///< size of the JPEG file of the whole picture, if that is given; 0: pixels are given
 };
 
-/// Labelled images by index: fields images (u8 (H, W, 3)) and labels (i32).
+/// Labelled images by index. A sample has the fields images (u8 (H, W, 3)) and labels (i32).
 class ImageDataset : public Dataset {
  public:
   explicit ImageDataset(DatasetInfo info);  ///< throws UsageError unless all numbers are positive

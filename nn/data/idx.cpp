@@ -21,14 +21,14 @@ constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 34;
 constexpr std::uint32_t kMaxSide = 4096;
 constexpr int kLeastClasses = 10;
 
-// A source of bytes, read front to back.
+// A source of bytes that is read front to back.
 class Source {
  public:
   virtual ~Source() = default;
   Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
-  /// Returns fewer bytes than asked for only at the end.
+  /// Reads bytes to `out` and returns their number, which is less than out.size() only at the end.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
   /// An upper bound of all bytes of this source.
   [[nodiscard]] virtual std::uint64_t most() const = 0;

@@ -16,7 +16,7 @@ struct SyntheticOptions {
   std::int64_t test_size = 2048;
   std::int64_t height = 32;
   std::int64_t width = 32;
-  int classes = 10;  ///< 2 to 1120
+  int classes = 10;  ///< number of classes, 2 to 1120
 };
 
 /// How the pictures of folder:DIR, list:FILE and packed:FILE become images of one size. They are resized bilinearly

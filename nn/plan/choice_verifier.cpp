@@ -125,7 +125,7 @@ double terms(const ops::MatmulPlan& plan, const TensorView& /*out*/) {
   return static_cast<double>(plan.desc().k);
 }
 
-/// Makes another plan with the same pass, for a desc that is the plan's own or a smaller one.
+/// Makes a plan with the pass of `plan` for `desc`, which is the desc of `plan` or a smaller one.
 std::unique_ptr<ops::ConvPlan> plan_like(Context& context, const ops::ConvPlan& plan, const ops::ConvDesc& desc,
                                          const std::string& choice) {
   return ops::plan_conv2d(context, desc, plan.pass(), choice);

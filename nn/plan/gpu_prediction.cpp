@@ -62,7 +62,7 @@ constexpr Efficiency kEfficiencies[] = {
 /// time for the instructions of an A100, which reach about 0.65 of the rate of a newer GPU's own instructions.
 constexpr double kServingRate = 0.65;
 
-constexpr std::string_view kAgain = "again ";  // before the op of a call that backward repeats
+constexpr std::string_view kAgain = "again ";  // prefix of the op of a forward call that backward repeats
 
 bool of_library(const Call& call) {
   std::string_view op = call.op;

@@ -166,7 +166,7 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
     context.synchronize();
     throw;
   }
-  context.synchronize();  // before the workspace is freed
+  context.synchronize();  // the runs must end before the workspace is freed
   if (seconds.empty()) {
     return std::nullopt;
   }
@@ -276,7 +276,7 @@ void choose_all(Context& context, const std::map<std::string, LibraryCall>& call
   for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
     arena->fill(context, seed++);
   }
-  std::vector<std::shared_ptr<const void>> chosen;  // plans of the winners: prepare_conv2d() drops plans nobody holds
+  std::vector<std::shared_ptr<const void>> chosen;  // plans of the winners; prepare_conv2d() drops unheld plans
   const int threads = planning_threads();
   int timed = 0;
   for (auto next = calls.begin(); next != calls.end();) {

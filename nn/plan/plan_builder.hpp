@@ -62,7 +62,7 @@ class PlanBuilder {
 
   [[nodiscard]] Context& context() { return *context_; }  ///< the plan's context; within beside() PlanOptions::beside
   [[nodiscard]] Mode mode() const { return mode_; }
-  [[nodiscard]] bool fuses() const {  ///< PlanOptions::fusions
+  [[nodiscard]] bool fuses() const {  ///< true if PlanOptions::fusions is on for this device
     return options_.fusions == Fusions::on ||
            (options_.fusions == Fusions::automatic && context_->device().kind == DeviceKind::cuda);
   }
@@ -110,7 +110,7 @@ class PlanBuilder {
   [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< u8 memory for one call; invalid SlotId for 0 bytes
   [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
                              const Shape& shape);         ///< slot in the memory of `of`, which must not be used later
-  [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype without memory
+  [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype of a slot, without memory
 
   // --- calls
   /// Appends a call. `reads` and `writes` must name every slot that `run` touches. A slot that `run` only overwrites

@@ -57,7 +57,7 @@ class Reader {
         png_read_info(png_, info_);
       });
       require_size(name_, width(), height());
-      // Deflate expands a byte to at most 1032 (zlib's technical notes).
+      // Deflate expands one byte to at most 1032 bytes (zlib's technical notes).
       const std::uint64_t claimed = std::uint64_t{height()} * png_get_rowbytes(png_, info_);
       require<DataError>(claimed <= file.size() * 1032, name_, ": ", width(), " x ", height(), " pixels in a PNG of ",
                          file.size(), " bytes, expected no more than it can hold");

@@ -15,7 +15,7 @@
 ///
 ///   begin    16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 content: 0 pictures, described here; 1 text or tokens,
 ///                 described in packed_tokens.hpp
-///   samples       of the training set, then of the test: a JPEG or PNG file each, or pixels, u8 (height, width, 3)
+///   samples       the training samples, then the test samples: JPEG or PNG files, or pixels, u8 (height, width, 3)
 ///   index         the names of the classes, by label: u32 length, bytes
 ///                 a record of 40 bytes for each sample, in the same order:
 ///                    0 u64 offset of the sample in the file    8 u64 bytes   16 u32 CRC-32   20 u32 label

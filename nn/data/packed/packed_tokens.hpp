@@ -25,8 +25,7 @@
 ///                 the names, one after the other: names of the source files; "train" and "val" for a text
 ///                 the CRC-32, u32, of each block of 65536 bytes of ids (the last block may be shorter)
 ///   end      64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
-///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1 stand for pictures)   40 u32 bytes of
-///                 an id
+///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1: pictures)   40 u32 bytes of an id
 ///
 /// A flipped bit is always detected: in begin, index and end when the file is opened, in a block of ids when it is read
 /// for the first time.
