@@ -101,7 +101,7 @@ class AugmentedImages final : public Dataset {
   /// Writes an image as it is before mixing to `image`, which holds image_bytes() of the set.
   void read_unmixed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
   /// Writes an image as it is before its colours change, for device_preprocessing(), in the form of
-  /// ImageDataset::read_part(). The steps that a device does not do (padding, mirroring, `automatic`) are done.
+  /// ImageDataset::read_part(). Padding, mirroring and `automatic`, which a device does not do, are applied.
   [[nodiscard]] PicturePart read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const;
 

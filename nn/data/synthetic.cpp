@@ -236,7 +236,7 @@ class Picture {
       bytes[2][i] = static_cast<std::uint32_t>(word >> 32) & 0xffffU;
     }
     for (std::size_t i = 0; i < count; ++i) {
-      cover[i] = limited(0.5F - cover[i] * radius_, 1);  // from figure units to pixels: smooth over one pixel
+      cover[i] = limited(0.5F - cover[i] * radius_, 1);  // coverage of the pixel; edges are smooth over one pixel
     }
     std::array<std::array<std::int32_t, kPiece>, 3> values;
     for (std::size_t c = 0; c < 3; ++c) {

@@ -11,8 +11,8 @@
 /// operations and launches, which are counted, and the GPU's data sheet. Nothing is measured.
 namespace lockstep::nn {
 
-/// A GPU by its data sheet. Rates count a multiplication and an addition as two operations, of dense factors (no
-/// sparsity).
+/// Values of a GPU's data sheet. Rates are those of dense factors (no sparsity), and count a multiplication and an
+/// addition as two operations.
 struct GpuDescription {
   std::string_view name;    ///< "h200"
   std::string_view title;   ///< "NVIDIA H200 (SXM)"
