@@ -48,7 +48,7 @@ typedef int32_t lockstep_status;
 /* 20 to 39: a resource is missing; nothing was changed. */
 #define LOCKSTEP_ERR_OUT_OF_MEMORY 20
 #define LOCKSTEP_ERR_IO 21     /* the system cannot open, read or write a file */
-#define LOCKSTEP_ERR_FORMAT 22 /* the contents of a file are invalid, or a label is out of range */
+#define LOCKSTEP_ERR_FORMAT 22 /* the contents of a file, a label or a sum of weights is invalid */
 /* 40 to 59: the device or the communicator has failed. Destroy the handles made with it and go on without them. */
 #define LOCKSTEP_ERR_CUDA 40
 #define LOCKSTEP_ERR_NCCL 41
@@ -82,9 +82,8 @@ typedef void* lockstep_stream; /* a cudaStream_t; contexts on the host ignore th
  * stream has completed the work of the call (device memory). lockstep keeps no pointer to the struct.
  *
  * axes: a letter for each axis of shape, slowest first: n samples, c channels or features, d h w space, t positions.
- * Several axes n form one batch, in row-major order. A letter that is missing has extent 1: a 2-D section "hw" is a
- * batch of one sample with one channel. NULL: the model's order, samples first and channels last ("nhwc", "ntc", "nc").
- */
+ * Several axes n form one batch, in row-major order. A letter that is missing has extent 1: a 2-D section "hw" is one
+ * sample with one channel. NULL: the model's order, samples first and channels last ("nhwc", "ntc", "nc"). */
 typedef struct lockstep_view {
   void* data;
   lockstep_dtype dtype;
@@ -164,8 +163,7 @@ typedef struct lockstep_comm_ops {
  * kernel, stride, pad, dilation and output_pad have one number per axis of space, slowest first, as in PyTorch:
  * (positions), (rows, columns) or (planes, rows, columns). A 0 in the second or third place means the number in the
  * first place, or the default if that is 0 too. Places after the layer's last axis hold 0 or the number of the first
- * place. In the second or third place of pad and output_pad, -1 means none: pad {1, -1, -1} is one plane at both ends.
- */
+ * place. In the second or third place of pad and output_pad -1 means none: pad {1, -1, -1} is a plane at both ends. */
 typedef struct lockstep_layer_options {
   uint32_t struct_size;
   int32_t activation; /* for linear, activation, batch_norm (none or relu) */
@@ -179,7 +177,7 @@ typedef struct lockstep_layer_options {
   int32_t reserved;      /* ignored */
   double epsilon;        /* default 1e-5; for norms */
   double momentum;       /* default 0.1; for batch_norm */
-  double rate;           /* share of the elements that dropout sets to zero */
+  double rate;           /* probability that dropout sets an element to zero */
   int32_t output_pad[3]; /* default 0; positions that conv_transpose adds at the end, fewer than stride */
   int32_t share;         /* 0: the name is new; 1: the layer uses the parameters of an earlier layer of this name */
 } lockstep_layer_options;
@@ -196,10 +194,9 @@ typedef struct lockstep_layer_options {
 
 #define LOCKSTEP_WEIGHTS_NONE 0    /* every sample counts once */
 #define LOCKSTEP_WEIGHTS_SAMPLE 1  /* lockstep_trainer_add takes a weight for each sample */
-#define LOCKSTEP_WEIGHTS_ELEMENT 2 /* .. for each element of the target; with classes, for each position */
+#define LOCKSTEP_WEIGHTS_ELEMENT 2 /* it takes a weight for each element of the target (classes: each position) */
 
-/* Call lockstep_trainer_options_init first: in this struct 0 does not mean the default. The comments say the defaults.
- */
+/* Call lockstep_trainer_options_init first: 0 does not mean the default in this struct. The comments name defaults. */
 typedef struct lockstep_trainer_options {
   uint32_t struct_size;
   int32_t optimizer;       /* LOCKSTEP_OPTIMIZER_ADAM */

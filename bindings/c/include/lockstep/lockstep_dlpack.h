@@ -22,9 +22,7 @@ typedef struct lockstep_dlpack {
   uint32_t version_major; /* 1; with another version no field after `deleter` may be read */
   uint32_t version_minor;
   void* owner; /* data of the producer */
-  /* Ends the producer's share in the tensor and frees the struct; may be NULL. The receiver of the tensor calls it
-   * once.
-   */
+  /* Ends the producer's share in the tensor and frees the struct; may be NULL. The receiver calls it once. */
   void (*deleter)(struct DLManagedTensorVersioned* self);
   uint64_t flags; /* bits: LOCKSTEP_DLPACK_READ_ONLY */
   void* data;
