@@ -63,8 +63,7 @@ void set_last_error(std::string_view entry, std::string_view reason) noexcept {
   std::size_t length = 0;
   const auto append = [&](std::string_view part) {
     const std::size_t n = std::min(part.size(), text.size() - 1 - length);
-    std::copy_n(part.begin(), n,
-                text.begin() + static_cast<std::ptrdiff_t>(length));  // data() of an empty part may be null
+    std::copy_n(part.begin(), n, text.begin() + static_cast<std::ptrdiff_t>(length));  // an empty part may be null
     length += n;
     return n == part.size();
   };

@@ -20,8 +20,7 @@ namespace {
 constexpr int kRounds = 3;
 constexpr double kMostTime = 1.3;  // a path leaves out larger sizes after this multiple of its share of the time
 constexpr std::size_t kLeastSizes = 4;
-constexpr double kSampleSeconds =
-    50e-6;  // least time of one value: shorter calls are timed in groups, as a loop would run
+constexpr double kSampleSeconds = 50e-6;  // least time of one value: shorter calls are timed in groups, as in a loop
 constexpr std::int64_t kCheckBytes = 4096;
 constexpr std::int64_t kPairBytes = std::int64_t{1} << 20;
 constexpr int kMostPairRanks = 16;  // they make 120 pairs
@@ -112,8 +111,7 @@ class Survey {
       // caches.
       options.target_seconds = share_ / kRounds * 0.1;
       (void)measure(sizes_.front(), options);
-      options.target_seconds =
-          share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // each size has its own warm-up
+      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // sizes warm up, too
       const std::size_t wanted = round == 0 ? sizes_.size() : all.size();
       for (std::size_t i = 0; i < wanted; ++i) {
         const double elapsed = comm::all_gather_value(session_.control(), seconds_since(begin))[0];
