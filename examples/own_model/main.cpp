@@ -1,6 +1,5 @@
 // mpirun -np N own_model [EPOCHS]: trains a user's own model on own data, on all GPUs, one rank each, or on the CPU.
-// Writes checkpoints to own_model.out, goes on from the last one, and predicts. README.md shows the middle of this
-// file.
+// Writes checkpoints to own_model.out, goes on from the last one, and predicts. README.md shows the middle part.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
