@@ -41,6 +41,7 @@ fi
 
 { { scripts/count_lines.py 2>&1 >&3 || true; } | check "lines of code of each floor within scripts/budget"; } 3>&1
 { { scripts/check_sizes.py 2>&1 >&3 || true; } | check "functions of at most 80 lines, classes of at most 400"; } 3>&1
+{ { scripts/check_comments.py 2>&1 >&3 || true; } | check "at most 2 % of trailing comments begin without a subject"; } 3>&1
 
 { tracked ':!tests' ':!bench' ':!examples' ':!docs' ':!*.md' | xargs -d '\n' grep -liE 'power_?[s]gd' | tail -n +6 || true; } |
   check "a way to sum gradients is known to at most 5 files (the low-rank one, in comm/gradients/sums)"
