@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-FLOORS = ["runtime", "kernels", "comm", "nn", "app"]  # from below
+FLOORS = ["runtime", "kernels", "comm", "nn", "app"]  # ordered from the lowest
 MOST_FILES = 24
 
 
@@ -73,7 +73,7 @@ def main():
         for other in sorted(includes[name]):
             if FLOORS.index(other.split("/")[0]) > FLOORS.index(name.split("/")[0]):
                 faults.append(f"{name} includes {other}, of a floor above it")
-            for owned in ("comm/launch/", "app/"):  # what only the owner of a process may do
+            for owned in ("comm/launch/", "app/"):  # folders for the owner of a process
                 if other.startswith(owned) and not name.startswith(("comm/launch/", "app/")):
                     faults.append(f"{name} includes {other}: only programs know how they were launched")
     for group in circles({name: includes[name] for name in files if name.endswith(".hpp")}):

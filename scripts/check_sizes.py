@@ -14,10 +14,10 @@ MOST_LINES = {"function": 80, "class": 400}
 MOST_EXCEPTIONS = 10
 SOURCES = (".hpp", ".cpp", ".cu", ".cuh", ".h", ".c")
 
-# Comments, raw strings, strings, characters (no quote between digits), preprocessor lines: what is in them is no code.
+# Matches text that is no code: comments, raw strings, strings, characters (no quote between digits), preprocessor lines.
 NO_CODE = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/" r'|\bR"([^(\s"]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
                      r"|(?<!\w)'(?:\\.|[^'\\\n])+'|^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*", re.DOTALL | re.MULTILINE)
-# What may stand before a declaration, and what looks like a call in one.
+# Match text that may stand before a declaration (BEFORE), and parts of a declaration that look like calls (NO_NAME).
 BEFORE = re.compile(r"\s*(?:(?:public|private|protected)\s*:(?!:)|\[\[.*?\]\])")
 NO_NAME = re.compile(r"\b(?:alignas|decltype|noexcept|__launch_bounds__|__attribute__)"
                      r"\s*\(\(?[^()]*(?:\([^()]*\))*[^()]*\)?\)")
@@ -84,7 +84,7 @@ def measure(text, is_source):
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else "."
-    listed, later, faults = {}, {}, []  # (file, name) or file: how often needed
+    listed, later, faults = {}, {}, []  # (file, name) or file -> number of uses
     with open(os.path.join(root, "scripts/size_exceptions"), encoding="utf-8") as lines:
         for words in (line.split() for line in lines if line.strip() and not line.startswith("#")):
             if words[0] == "later":

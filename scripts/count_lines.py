@@ -46,7 +46,7 @@ def main():
         try:
             with open(os.path.join(root, name), encoding="utf-8") as text:
                 code, comments = count(text.read(), name)
-        except UnicodeDecodeError:  # no text
+        except UnicodeDecodeError:  # a binary file
             continue
         floor = name.split("/")[0]
         found[floor][0] += code

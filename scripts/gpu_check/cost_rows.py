@@ -91,7 +91,7 @@ def nccl_row(ranks):
     if ranks is None:
         return "skipped", "lockstep-cost with several ranks left no cost.json"
     path = path_of(ranks, "all_reduce/nccl")
-    if path is None:  # every bundle has NCCL
+    if path is None:  # a failure, as every bundle has NCCL
         return "failed", left_out(ranks, "All-reduces between GPUs") or "lockstep-cost has no all_reduce/nccl"
     points = path["points"]
     least, most = points[0], max(points, key=lambda p: p["bytes"] / p["median_s"])
