@@ -56,7 +56,8 @@ struct Beside {
   Samples samples;           ///< times of the timed work, with the load
   double alone_seconds = 0;  ///< median without the load
   double slowdown = 0;       ///< median with / without
-  double load_slowdown = 0;  ///< rate without / with, on the rank where it is largest; NaN: the load finished no piece
+  double load_slowdown =
+      0;  ///< load's rate alone / with the work, largest of all ranks; NaN: the load finished no piece
 };
 
 /// Runs take() alone, then the load alone for the same time, then both. Collective over `ranks`.

@@ -145,7 +145,7 @@ RunLog read_run(const std::string& path) {
   if (folder && fs::exists(evaluation, error)) {
     run.evaluation = read_evaluation(evaluation.string());
     run.files.push_back(evaluation.string());
-    if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {  // the resume went back before it
+    if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {  // a resume discarded its step
       run.evaluation.reset();
     }
   }

@@ -43,7 +43,7 @@ typedef int32_t lockstep_status;
 #define LOCKSTEP_ERR_SHAPE 2       /* extents, strides, axes or alignment are invalid */
 #define LOCKSTEP_ERR_DTYPE 3       /* the function does not take this type of elements */
 #define LOCKSTEP_ERR_DEVICE 4      /* the device does not exist, or the memory belongs to another device */
-#define LOCKSTEP_ERR_UNSUPPORTED 5 /* this build, or this version, cannot do it */
+#define LOCKSTEP_ERR_UNSUPPORTED 5 /* not available in this build or this version */
 #define LOCKSTEP_ERR_STATE 6       /* the call is not allowed now: wrong order, after MPI_Finalize, from a callback */
 /* 20 to 39: a resource is missing; nothing was changed. */
 #define LOCKSTEP_ERR_OUT_OF_MEMORY 20
@@ -194,7 +194,7 @@ typedef struct lockstep_layer_options {
 
 #define LOCKSTEP_WEIGHTS_NONE 0    /* every sample counts once */
 #define LOCKSTEP_WEIGHTS_SAMPLE 1  /* lockstep_trainer_add takes a weight for each sample */
-#define LOCKSTEP_WEIGHTS_ELEMENT 2 /* it takes a weight for each element of the target (classes: each position) */
+#define LOCKSTEP_WEIGHTS_ELEMENT 2 /* a weight for each element of the target; with classes for each position */
 
 /* Call lockstep_trainer_options_init first: 0 does not mean the default in this struct. The comments name defaults. */
 typedef struct lockstep_trainer_options {
@@ -347,7 +347,7 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  * minimises the weighted mean of the loss over all samples of all ranks; each rank may have any number of samples. A
  * step whose weights have no positive sum changes nothing; after a negative sum later calls return FORMAT.
  *
- * A batch with NaN or infinity leaves the running statistics of a batch norm unchanged in the channels that it reaches.
+ * A batch with NaN or infinity in a channel leaves the running statistics of batch norms for that channel unchanged.
  *
  * Collective entries: model_broadcast, comm_agree, trainer_create, update, report, check, broadcast, average, save,
  * load; with sync_batch_norm also add. They check their arguments, then the ranks agree. A rank that cannot go on
