@@ -56,8 +56,7 @@ struct Beside {
   Samples samples;           ///< times of the timed work, with the load
   double alone_seconds = 0;  ///< median without the load
   double slowdown = 0;       ///< median with / without
-  double load_slowdown =
-      0;  ///< load's rate alone / with the work, largest of all ranks; NaN: the load finished no piece
+  double load_slowdown = 0;  ///< load's rate alone / with the work, largest of all ranks; NaN: no piece finished
 };
 
 /// Runs take() alone, then the load alone for the same time, then both. Collective over `ranks`.
