@@ -80,8 +80,8 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   const bool mpi = LOCKSTEP_HAS_MPI != 0;
   const Ended ended =  // starts its two ranks itself
       run_command(std::string(LOCKSTEP_COST) + " --devices " + (mpi ? "cpu:2" : "cpu") +
-                  " --seconds 0.6 --max-bytes 65536 --out " + out);
-  ASSERT_EQ(ended.code, 0) << ended.output;
+                  " --seconds 0.6 --max-bytes 65536 --out " + out)
+          .finished();
   EXPECT_LT(ended.seconds, 60);
   const comm::CostFile file = comm::read_cost(out + "/cost.json");
   EXPECT_EQ(file.ranks, mpi ? 2 : 1);
@@ -113,7 +113,7 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   EXPECT_EQ(names, expected);
   ASSERT_FALSE(file.left_out.empty());
   EXPECT_NE(file.left_out.back().find("The GPU half: the host was asked for"), std::string::npos);
-  EXPECT_NE(ended.output.find("left: memcpy, 8 B"), std::string::npos) << ended.output;
+  ended.says({"left: memcpy, 8 B"});
   EXPECT_EQ(file_exists(out + "/all_reduce.svg"), mpi);
   EXPECT_TRUE(file_exists(out + "/copies.svg"));
   const std::string report = read_file(out + "/cost.md", 1 << 20);
@@ -122,8 +122,7 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
 
   const std::string config = folder / "cost.toml";
   replace_file(config, "devices = \"cpu\"\nseconds = 0.05\nmax-bytes = 32\n");
-  const Ended one = run_command(std::string(LOCKSTEP_COST) + " --config " + config + " --max-bytes 64 --out " + out);
-  ASSERT_EQ(one.code, 0) << one.output;
+  run_command(std::string(LOCKSTEP_COST) + " --config " + config + " --max-bytes 64 --out " + out).finished();
   EXPECT_FALSE(file_exists(out + "/all_reduce.svg")) << "of the run before";
   EXPECT_FALSE(file_exists(out + "/pairs.svg"));
   const comm::CostFile alone = comm::read_cost(out + "/cost.json");
@@ -134,20 +133,20 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
 TEST(CostProgram, BadInputIsNamed) {
   const Ended without = run_command(LOCKSTEP_COST);
   EXPECT_EQ(without.code, 2);
-  EXPECT_NE(without.output.find("--out"), std::string::npos) << without.output;
+  without.says({"--out"});
   const Ended nowhere = run_command(std::string(LOCKSTEP_COST) + " --devices cpu --out /dev/null/cost");
   EXPECT_NE(nowhere.code, 0);
   EXPECT_LT(nowhere.seconds, 30) << "before the minute of measuring";
-  EXPECT_NE(nowhere.output.find("/dev/null/cost: cannot be made"), std::string::npos) << nowhere.output;
+  nowhere.says({"/dev/null/cost: cannot be made"});
   const Ended small = run_command(std::string(LOCKSTEP_COST) + " --out x --max-bytes 4");
   EXPECT_EQ(small.code, 2);
-  EXPECT_NE(small.output.find("--max-bytes"), std::string::npos) << small.output;
+  small.says({"--max-bytes"});
   const lockstep::testing::TemporaryFolder folder;
   const std::string config = folder / "cost.toml";
   replace_file(config, "seconds = 1\nsizes = 3\n");
   const Ended unknown = run_command(std::string(LOCKSTEP_COST) + " --out x --config " + config);
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_NE(unknown.output.find(config + ":2: sizes is no option"), std::string::npos) << unknown.output;
+  unknown.says({config + ":2: sizes is no option"});
 }
 
 }  // namespace

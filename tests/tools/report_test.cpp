@@ -11,12 +11,13 @@
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
-#include <lockstep/runtime/files/file.hpp>
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
-#include "tests/support/run_command.hpp"
+#include "tests/support/run_here.hpp"
 #include "tools/lockstep_report/page.hpp"
+
+int lockstep_report_main(int argc, char** argv);
 
 namespace lockstep::tools {
 namespace {
@@ -44,7 +45,7 @@ class Report : public ::testing::Test {
     return folder_ / name;
   }
   static testing::Ended program(const std::string& options) {
-    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
+    return testing::run_here(lockstep_report_main, "lockstep-report " + options);
   }
   testing::TemporaryFolder folder_;
 };
@@ -152,9 +153,7 @@ TEST_F(Report, BadInputIsNamed) {
                                 "\n")),
                {"line 1: 'step' is a string"});
   expect_parts(refused(folder_ / "none"), {folder_ / "none", "No such file"});
-  const testing::Ended ended = program(folder_ / "none");
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_EQ(ended.output.find("lockstep: error: "), 0U) << ended.output;
+  testing::expect_refused(program(folder_ / "none"), {folder_ / "none"});
 }
 
 TEST_F(Report, ChartsShareTrainingAndEvaluation) {
@@ -347,16 +346,13 @@ TEST_F(Report, TheProgramWritesAPage) {
   const std::string lines = report(1, "\"loss\":1") + report(2, "\"loss\":0.5");
   const std::string a = run("a", lines);
   const std::string b = run("b/a", lines);
-  const testing::Ended one = program(a);
-  EXPECT_EQ(one.code, 0) << one.output;
-  EXPECT_EQ(one.output, a + "/report.html\n");
-  expect_parts(read_file(a + "/report.html", 1 << 20), {"<title>a</title>"});
-  const testing::Ended two = program(a + " " + b + " --html " + (folder_ / "both.html"));
-  EXPECT_EQ(two.code, 0) << two.output;
-  expect_parts(read_file(folder_ / "both.html", 1 << 20),
+  EXPECT_EQ(program(a).finished().output, a + "/report.html\n");
+  expect_parts(testing::get_file(a + "/report.html"), {"<title>a</title>"});
+  program(a + " " + b + " --html " + (folder_ / "both.html")).finished();
+  expect_parts(testing::get_file(folder_ / "both.html"),
                {"<title>2 runs</title>", a + ", training", b + ", training"});
   EXPECT_EQ(program("").code, 2);
-  EXPECT_EQ(program("--version").code, 0);
+  program("--version").finished();
 }
 
 }  // namespace
