@@ -100,7 +100,7 @@ TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
             "compute    cpu, 1 thread a rank (all that OpenMP gives)");
   // OpenMP ignores what is no number, with a line of its own.
   const std::string own = origin("");
-  EXPECT_NE(own.find("(its part of the processors)"), std::string::npos) << own;
+  testing::expect_holds(own, "(its part of the processors)");
   for (const char* text : {"abc", "0", "2x"}) {
     EXPECT_EQ(origin(std::string("OMP_NUM_THREADS=") + text), own) << text;
   }

@@ -586,7 +586,7 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
   stop_after_a_report(" --config " + path("run.toml") + " --epochs 100000 --log-every 1" + out("run"));
   EXPECT_GE(step_of("run/last"), 1);
   expect_members(config("run"), {{"ranks", 2}});
-  EXPECT_NE(get("log").find("started by itself: mpirun "), std::string::npos);
+  testing::expect_holds(get("log"), "started by itself: mpirun ");
 
   expect_refusals({{kTiny + "--devices cpu:2 --nodes 2", {"--nodes is 2", "--hostfile"}},
                    {kTiny + "--devices cpu:2 --hostfile " + path("none"),
@@ -1315,7 +1315,7 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   EXPECT_FALSE(fs::exists(path("nothing"))) << "nothing is trained";
   train_resnet(0, kTiny + "--steps 1" + out("nothing")).finished();  // not in the way of another sheet
   const std::string mixed = show(0, "mixed.png", kRandomPictures);
-  EXPECT_NE(mixed.find('*'), std::string::npos) << mixed;
+  testing::expect_holds(mixed, '*');
   EXPECT_NE(get("mixed.png"), file);
   if (kMpi) {
     EXPECT_EQ(show(2, "two.png", kRandomPictures), mixed);

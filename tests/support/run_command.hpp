@@ -135,4 +135,19 @@ inline void expect_refused(const Ended& ended, const std::vector<std::string>& w
   expect_error(ended, 2, words, file, line);
 }
 
+/// Options, and words of the error line that they give.
+struct Refusal {
+  std::string options;
+  std::vector<std::string> words;
+};
+/// EXPECTs each of the refusals of `run`, a call of a program with options.
+template <class Run>
+void expect_refusals(const Run& run, const std::vector<Refusal>& refusals, const char* file = __builtin_FILE(),
+                     int line = __builtin_LINE()) {
+  for (const Refusal& refusal : refusals) {
+    const ::testing::ScopedTrace called(file, line, refusal.options);
+    expect_refused(run(refusal.options), refusal.words);
+  }
+}
+
 }  // namespace lockstep::testing

@@ -9,6 +9,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tools/lockstep_cost/survey.hpp"
@@ -47,7 +48,7 @@ TEST(CostSurvey, PercentilesNeedSinglyTimedCalls) {
   EXPECT_EQ(point.median_s, 1e-3);
   EXPECT_EQ(point.max_s, 2e-3);
   EXPECT_TRUE(point.p95_s);
-  EXPECT_FALSE(point.p99_s);  // that takes 100
+  EXPECT_FALSE(point.p99_s);  // 100 samples are needed.
   samples.calls = 2;
   EXPECT_FALSE(cost_point(64, samples).p95_s);
 }
@@ -112,13 +113,12 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   }
   EXPECT_EQ(names, expected);
   ASSERT_FALSE(file.left_out.empty());
-  EXPECT_NE(file.left_out.back().find("The GPU half: the host was asked for"), std::string::npos);
+  testing::expect_holds(file.left_out.back(), "The GPU half: the host was asked for");
   ended.says({"left: memcpy, 8 B"});
   EXPECT_EQ(file_exists(out + "/all_reduce.svg"), mpi);
   EXPECT_TRUE(file_exists(out + "/copies.svg"));
   const std::string report = read_file(out + "/cost.md", 1 << 20);
-  EXPECT_NE(report.find("## To remember"), std::string::npos);
-  EXPECT_NE(report.find("- threads: "), std::string::npos);
+  testing::expect_holds(report, {"## To remember", "- threads: "});
 
   const std::string config = folder / "cost.toml";
   replace_file(config, "devices = \"cpu\"\nseconds = 0.05\nmax-bytes = 32\n");
@@ -131,22 +131,17 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
 }
 
 TEST(CostProgram, BadInputIsNamed) {
-  const Ended without = run_command(LOCKSTEP_COST);
-  EXPECT_EQ(without.code, 2);
-  without.says({"--out"});
-  const Ended nowhere = run_command(std::string(LOCKSTEP_COST) + " --devices cpu --out /dev/null/cost");
-  EXPECT_NE(nowhere.code, 0);
-  EXPECT_LT(nowhere.seconds, 30) << "before the minute of measuring";
-  nowhere.says({"/dev/null/cost: cannot be made"});
-  const Ended small = run_command(std::string(LOCKSTEP_COST) + " --out x --max-bytes 4");
-  EXPECT_EQ(small.code, 2);
-  small.says({"--max-bytes"});
   const lockstep::testing::TemporaryFolder folder;
   const std::string config = folder / "cost.toml";
   replace_file(config, "seconds = 1\nsizes = 3\n");
-  const Ended unknown = run_command(std::string(LOCKSTEP_COST) + " --out x --config " + config);
-  EXPECT_EQ(unknown.code, 2);
-  unknown.says({config + ":2: sizes is no option"});
+  testing::expect_refusals([](const std::string& options) { return run_command(LOCKSTEP_COST " " + options); },
+                           {{"", {"--out"}},
+                            {"--out x --max-bytes 4", {"--max-bytes"}},
+                            {"--out x --config " + config, {config + ":2: sizes is no option"}}});
+  const Ended nowhere = run_command(LOCKSTEP_COST " --devices cpu --out /dev/null/cost");
+  EXPECT_NE(nowhere.code, 0);
+  EXPECT_LT(nowhere.seconds, 30) << "before the minute of measuring";
+  nowhere.says({"/dev/null/cost: cannot be made"});
 }
 
 }  // namespace

@@ -86,7 +86,7 @@ TEST_F(Info, TypesThatNothingHereKnows) {
   EXPECT_FALSE(files[0].tensors[0].mean);
   EXPECT_FALSE(files[0].tensors[0].non_finite);
   EXPECT_EQ(files[0].tensors[1].mean, 0.5);
-  expect_holds(tensor_report(files), "F8_E4M3  (2)      -");
+  testing::expect_holds(tensor_report(files), "F8_E4M3  (2)      -");
 }
 
 TEST_F(Info, TheTable) {
@@ -141,7 +141,7 @@ TEST_F(Info, CandidatesThatLibrariesRefusedInARun) {
                 .get<std::string>("refused 0002", ""),
             "matmul: status 2000");
   testing::put_file(folder + "/config.json", R"({"library_choices": null})");
-  expect_holds(run(folder).output, "'library choices' = 'none was timed'");
+  testing::expect_holds(run(folder).output, "'library choices' = 'none was timed'");
   testing::put_file(folder + "/config.json", R"({"library_choices": {"calls": "many", "distinct": 1, "timed": 1,
     "seconds": 1.5, "refused": []}})");
   testing::expect_refused(run(folder), {"config.json", "'calls' is a string"});

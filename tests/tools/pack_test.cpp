@@ -114,14 +114,15 @@ TEST_F(PackCheck, DamagedSamplesAreNamed) {
     const Ended ended = check({place(sample)});
     expect_refused(ended, {"a.pack': 1 of 30 samples are damaged"});
     ASSERT_EQ(ended.lines().size(), 2U) << ended.output;
-    expect_holds(ended.lines()[0], concat("a.pack': sample ", sample, " of class '", sample % 2 == 0 ? "cat" : "a dog",
-                                          "' ('x/", sample, ".jpg'): CRC-32 "));
-    expect_holds(ended.lines()[0], ", expected ");
+    testing::expect_holds(ended.lines()[0],
+                          {concat("a.pack': sample ", sample, " of class '", sample % 2 == 0 ? "cat" : "a dog",
+                                  "' ('x/", sample, ".jpg'): CRC-32 "),
+                           ", expected "});
   }
   const Ended ended = check(first_27());
   expect_refused(ended, {"27 of 30 samples are damaged"});
   ASSERT_EQ(ended.lines().size(), 22U) << ended.output;
-  expect_holds(ended.lines()[19], "sample 19 of class");
+  testing::expect_holds(ended.lines()[19], "sample 19 of class");
   EXPECT_EQ(ended.lines()[20], "and 7 more");
 }
 
@@ -136,7 +137,7 @@ TEST_F(PackCheck, TheResultIsJsonToo) {
   EXPECT_EQ(found.get<std::int64_t>("damaged", "output"), 27);
   const auto texts = found.get<Json::Array>("texts", "output");
   ASSERT_EQ(texts.size(), 27U) << "all, not the first 20";
-  expect_holds(texts[26].as<std::string>("text"), "a.pack': sample 26 of class 'cat' ('x/26.jpg'): CRC-32 ");
+  testing::expect_holds(texts[26].as<std::string>("text"), "a.pack': sample 26 of class 'cat' ('x/26.jpg'): CRC-32 ");
 }
 
 TEST_F(PackCheck, JsonNamesFilesOfAnyBytes) {
@@ -144,7 +145,8 @@ TEST_F(PackCheck, JsonNamesFilesOfAnyBytes) {
   check({}).finished();
   testing::expect_members(parse_json(check({}, "--json").output, "output"), {{"file", path("a\\xff\\xc3.pack")}});
   const Json texts = parse_json(check({place(3)}, "--json").printed, "output");
-  expect_holds(texts.get<Json::Array>("texts", "output").at(0).as<std::string>("text"), "a\\xff\\xc3.pack': sample 3 ");
+  testing::expect_holds(texts.get<Json::Array>("texts", "output").at(0).as<std::string>("text"),
+                        "a\\xff\\xc3.pack': sample 3 ");
 }
 
 TEST_F(PackCheck, ADamagedHeaderIndexOrEndIsOneError) {

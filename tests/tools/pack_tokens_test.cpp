@@ -195,7 +195,7 @@ TEST_F(PackTokens, ACheckReadsAllOfThem) {
   const Ended ids = pack(check);
   expect_refused(ids, {"a.pack': 1 of 1 blocks of ids are damaged"});
   ASSERT_EQ(ids.lines().size(), 2U) << ids.output;
-  expect_holds(ids.lines()[0], "a.pack': part 0 ('train_0.bin'): CRC-32 ");
+  testing::expect_holds(ids.lines()[0], "a.pack': part 0 ('train_0.bin'): CRC-32 ");
   testing::expect_members(json_of(check), {{"damaged", 1}, {"texts", Json::Array{ids.lines()[0]}}});
   expect_damage_is_told(good,
                         {{2, "is no packed file of lockstep-pack"},
