@@ -86,8 +86,8 @@ TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
     const Ended ended = run_command("env -u OMP_NUM_THREADS " + environment + " " + TRAIN_RESNET +
                                     " --devices cpu --model resnet20 --batch-size 16 --dry-run" + options);
     EXPECT_EQ(ended.code, 0) << environment << '\n' << ended.output;
-    const std::size_t at = ended.output.find("compute    cpu, ");
-    return at == std::string::npos ? ended.output : ended.output.substr(at, ended.output.find(';', at) - at);
+    const std::string compute = ended.from("compute    cpu, ");
+    return compute.substr(0, compute.find(';'));
   };
   EXPECT_EQ(origin("OMP_NUM_THREADS=1"), "compute    cpu, 1 thread a rank (OMP_NUM_THREADS)");
   EXPECT_EQ(origin("OMP_NUM_THREADS=3,2"), "compute    cpu, 3 threads a rank (OMP_NUM_THREADS)");
@@ -156,15 +156,11 @@ TEST(Environment, UnderAQuotaOfAControlGroup) {
 }
 
 TEST(Environment, OpenMPThatBindsLeavesTheRankItsProcessors) {
-  const Ended plain = run_command("env -u OMP_NUM_THREADS " + kHello).finished();
-  const auto place = [](const Ended& ended) {
-    const std::size_t at = ended.output.find("  cpu, ");
-    return at == std::string::npos ? ended.output : ended.output.substr(at, ended.output.find('\n', at) - at);
-  };
+  const Ended plain = run_command("env -u OMP_NUM_THREADS " + kHello).finished({"  cpu, "});
   for (const char* bind : {"close", "spread", "true"}) {
     const Ended bound =
         run_command(std::string("env -u OMP_NUM_THREADS OMP_PLACES=cores OMP_PROC_BIND=") + bind + " " + kHello);
-    EXPECT_EQ(place(bound), place(plain)) << bind;
+    EXPECT_EQ(bound.from("  cpu, "), plain.from("  cpu, ")) << bind;
   }
   const Ended two = run_command("env -u OMP_NUM_THREADS OMP_PROC_BIND=close OMP_PLACES=cores " + kHello + ":2");
   EXPECT_TRUE(LOCKSTEP_HAS_MPI == 0 || two.code == 0) << two.output;

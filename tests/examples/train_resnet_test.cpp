@@ -53,6 +53,8 @@ namespace fs = std::filesystem;
 
 using testing::Ended;
 using testing::error_of;
+using testing::expect_holds;
+using testing::expect_members;
 using testing::run_as_ranks;
 using testing::run_command;
 
@@ -130,7 +132,6 @@ class TrainResNetRanks : public TrainResNet {
 /// and of processes below have some again.
 TEST_F(TrainResNet, BadOptions) {
   const std::string tiny = kTiny + "--devices cpu ";
-  put("cost.json", R"({"epoch": 3})");
   expect_refusals({
       {"--nonsense 7 more", {"unknown on the command line: --nonsense 7 more ("}},
       // A terminal would obey the characters.
@@ -165,11 +166,7 @@ TEST_F(TrainResNet, BadOptions) {
       {tiny + "--resume auto --overwrite", {"--overwrite beside --resume"}},
       {"--strategy zero1 --optimizer muon", {"muon", "zero1", "whole matrices"}},
       {"--strategy fsdp", {"--strategy", "'fsdp'", "ddp, zero1 or single"}},
-      {"--strategy zero1 --optimizer lars --reproducible world --virtual-ranks 2",
-       {"--strategy", "lars", "adds the norms by rank"}},
       {"--reproducible always", {"--reproducible", "always", "layout"}},
-      {tiny + "--reproducible world", {"--virtual-ranks is 0", "power of two"}},
-      {tiny + "--reproducible world --virtual-ranks 32", {"the batch size is 16", "32 virtual ranks"}},
       {"--compress zip", {"--compress", "'zip'", "none, bf16, fp16, or powersgd:RANK"}},
       {"--compress bf16 --dtype f64", {"--compress is bf16 beside --dtype f64"}},
   });
@@ -307,12 +304,8 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   const std::string mlp = kTiny + "--model mlp --hidden 8 --devices cpu ";
   train_resnet(0, mlp + "--steps 2" + out("run")).finished();
   fs::copy_file(path("run/last/model.safetensors"), path("bare"));
-  const auto line = [](const Ended& ended, const std::string& word) {
-    const std::size_t at = ended.output.find(word);
-    return at == std::string::npos ? ended.output : ended.output.substr(at, ended.output.find('\n', at) - at);
-  };
-  const std::string expected = line(train_resnet(0, mlp + "--evaluate " + path("run/last")), "test loss");
-  EXPECT_EQ(line(train_resnet(0, mlp + "--evaluate " + path("bare")).finished(), "test loss"), expected);
+  const std::string expected = train_resnet(0, mlp + "--evaluate " + path("run/last")).finished().from("test loss");
+  EXPECT_EQ(train_resnet(0, mlp + "--evaluate " + path("bare")).finished().from("test loss"), expected);
 
   // Of parameters that are all NaN nothing is right, also what is of the first class.
   std::string diverged = get("bare");
@@ -320,12 +313,12 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
   std::memcpy(&header, diverged.data(), sizeof header);
   std::fill(diverged.begin() + static_cast<std::ptrdiff_t>(sizeof header + header), diverged.end(), '\xff');
   const Ended wrong = train_resnet(0, mlp + "--top-k 2 --evaluate " + put("diverged", diverged)).finished();
-  EXPECT_EQ(line(wrong, "test loss").find("test loss -  accuracy 0.00 %, top 2 0.00 %  (0 of "), 0U) << wrong.output;
+  expect_holds(wrong.from("test loss"), "test loss -  accuracy 0.00 %, top 2 0.00 %  (0 of ");
   wrong.says({"they count as wrong"}).lacks({"nan"});
 
   // The same as torch.save writes it, from a run of several GPUs.
   put("bare.pth", testing::torch::copy_of(path("bare"), "module."));
-  EXPECT_EQ(line(train_resnet(0, mlp + "--evaluate " + path("bare.pth")), "test loss"), expected);
+  EXPECT_EQ(train_resnet(0, mlp + "--evaluate " + path("bare.pth")).from("test loss"), expected);
   train_resnet(0, mlp + "--steps 1 --init " + path("bare") + out("one")).finished({}, {{"  head ", 0}});
   train_resnet(0, mlp + "--steps 1 --init " + path("bare.pth") + out("two")).finished();
   EXPECT_EQ(model("two"), model("one"));
@@ -335,9 +328,9 @@ TEST_F(TrainResNet, ABareModelFileIsEvaluatedAndBegunFrom) {
                       {})));
   const Ended other =
       train_resnet(kRanks, mlp + "--classes 4 --steps 1 --init " + path("bare") + out("other")).finished();
-  EXPECT_EQ(line(other, "  head "), "  head       " + path("bare") +
-                                        " has another number of classes; these tensors are not taken from it: "
-                                        "layers.1.weight layers.1.bias");
+  EXPECT_EQ(other.from("  head "), "  head       " + path("bare") +
+                                       " has another number of classes; these tensors are not taken from it: "
+                                       "layers.1.weight layers.1.bias");
   expect_refusals({{kTiny + "--model mlp --hidden 9 --evaluate " + path("bare"),
                     {path("bare"), "has shape (10, 8)", "expected (10, 9)", "another model"}},
                    {mlp + "--steps 1 --init " + path("code.pth") + out("code"),
@@ -407,8 +400,7 @@ TEST_F(TrainResNet, FrozenStagesKeepTheirWeights) {
 TEST_F(TrainResNet, HiddenLayersThatACheckpointCannotHaveAreRefusedWithItsName) {
   const std::string mlp = kTiny + "--devices cpu ";
   train_resnet(0, mlp + "--model mlp --hidden 8 --steps 2" + out("run")).finished();
-  const std::string file = path("run/last/state.json");
-  const std::string text = testing::get_file(file);
+  const std::string text = get("run/last/state.json");
   const std::string given = "\"hidden\": \"8\"";
   const std::size_t at = text.find(given);
   ASSERT_NE(at, std::string::npos) << text;
@@ -417,20 +409,16 @@ TEST_F(TrainResNet, HiddenLayersThatACheckpointCannotHaveAreRefusedWithItsName) 
   for (int i = 1; i < 2500; ++i) {
     ones += ",1";
   }
-  const struct {
-    std::string hidden;
-    std::string says;
-  } cases[] = {{ones, "model.safetensors: there is no tensor 'layers.2500.weight'"},
-               {"16000000", "parameters, and model.safetensors beside it only"},
-               {"4611686018427387904", "hidden size is 4611686018427387904"},
-               {"8,x", "hidden layers are '8,x'"}};
-  for (const auto& item : cases) {
-    std::string changed = text;
-    testing::put_file(file, changed.replace(at, given.size(), "\"hidden\": \"" + item.hidden + "\""));
-    expect_refused(train_resnet(item.hidden == "8,x" ? kRanks : 0, mlp + "--evaluate " + path("run/last")),
-                   {path("run/last/"), item.says});
+  for (const auto& [hidden, words] :
+       std::map<std::string, std::string>{{ones, "model.safetensors: there is no tensor 'layers.2500.weight'"},
+                                          {"16000000", "parameters, and model.safetensors beside it only"},
+                                          {"4611686018427387904", "hidden size is 4611686018427387904"},
+                                          {"8,x", "hidden layers are '8,x'"}}) {
+    put("run/last/state.json", std::string(text).replace(at, given.size(), "\"hidden\": \"" + hidden + "\""));
+    expect_refused(train_resnet(hidden == "8,x" ? kRanks : 0, mlp + "--evaluate " + path("run/last")),
+                   {path("run/last/"), words});
   }
-  testing::put_file(file, text);
+  put("run/last/state.json", text);
   train_resnet(0, mlp + "--evaluate " + path("run/last")).finished();
 }
 
@@ -495,7 +483,7 @@ TEST_F(TrainResNet, LibrariesAreTimedOnceAndKeptInAFile) {
       .finished({"calls of libraries in", "ms, 0 refused\n"});
   const Json compared = config("verified").member("library_verification", "config.json");
   EXPECT_TRUE(compared.get<Json::Array>("refused", "config.json").empty());
-  train_resnet(0, options + "--dry-run").finished({" 0 timed "});
+  train_resnet(kRanks, options + "--dry-run").finished({" 0 timed "});
   EXPECT_EQ(get("choices.json"), kept);
   // A resumed run has its choices: it neither times nor reads.
   put("choices.json", "broken");
@@ -586,7 +574,7 @@ TEST_F(TrainResNet, RanksThatItStartedItselfStopWithACheckpoint) {
   stop_after_a_report(" --config " + path("run.toml") + " --epochs 100000 --log-every 1" + out("run"));
   EXPECT_GE(step_of("run/last"), 1);
   expect_members(config("run"), {{"ranks", 2}});
-  testing::expect_holds(get("log"), "started by itself: mpirun ");
+  expect_holds(get("log"), "started by itself: mpirun ");
 
   expect_refusals({{kTiny + "--devices cpu:2 --nodes 2", {"--nodes is 2", "--hostfile"}},
                    {kTiny + "--devices cpu:2 --hostfile " + path("none"),
@@ -630,9 +618,8 @@ TEST_F(TrainResNetRanks, RankZeroDecidesWhetherToResume) {
 
 // Ranks with folders of their own read data of their own, and options that are in rank 0's folder alone.
 TEST_F(TrainResNetRanks, RanksOnNodesThatShareNoFiles) {
-  const auto images = [](std::size_t count) {
-    return std::string(count * 3073, '\1');
-  };  // CIFAR-10's form, all of class 1.
+  // CIFAR-10's form, all of class 1.
+  const auto images = [](std::size_t count) { return std::string(count * 3073, '\1'); };
   const std::vector<std::string> nodes{path("a"), path("b")};
   for (const std::string node : {"a", "b"}) {
     put(node + "/data/data_batch_1.bin", images(6));
@@ -698,11 +685,10 @@ TEST_F(TrainResNet, OptimizerStatesAreDividedUnderEachOfItsNames) {
                                           {"ddp_find_unused_parameters_false", "a plan knows which gradients"},
                                           {"ddp_find_unused_parameters_true", "a plan knows which gradients"}}) {
     EXPECT_EQ(nn::strategy_named(name).strategy, nn::Strategy::ddp);
-    testing::expect_holds(nn::strategy_named(name).note, words);
+    expect_holds(nn::strategy_named(name).note, words);
   }
   for (const char* name : {"fsdp", "fsdp_cpu_offload", "deepspeed", "deepspeed_stage_2", "deepspeed_stage_3_offload"}) {
-    testing::expect_holds(error_of<UsageError>([&] { (void)nn::strategy_named(name); }),
-                          "holds all parameters and gradients");
+    expect_holds(error_of<UsageError>([&] { (void)nn::strategy_named(name); }), "holds all parameters and gradients");
   }
   train_resnet(0, kTiny + "--strategy horovod --dry-run").finished({"  strategy   'horovod' is ddp here: "});
   if (!kMpi) {
@@ -760,45 +746,25 @@ TEST_F(TrainResNetRanks, ACheckpointOfOtherBucketsSaysSo) {
 }
 
 TEST_F(TrainResNet, WhatAWorldIsNotCombinedWith) {
-  const auto refusal = [](const std::function<void(nn::TrainingOptions&)>& change) {
-    nn::TrainingOptions options;
-    options.reproducible = "world";
-    options.trainer.step.virtual_ranks = 4;
-    nn::require_training_options(options);
-    change(options);
-    return error_of<UsageError>([&] { nn::require_training_options(options); });
-  };
-  using Options = nn::TrainingOptions;
-  for (const auto& [change, text] : std::vector<std::pair<std::function<void(Options&)>, std::string>>{
-           {[](Options& o) { o.trainer.step.virtual_ranks = 0; },
-            "--virtual-ranks is 0, expected a power of two up to 65536"},
-           {[](Options& o) { o.trainer.step.virtual_ranks = 6; },
-            "--virtual-ranks is 6, expected a power of two up to 65536"},
-           {[](Options& o) { o.reproducible = "run"; }, "--virtual-ranks is 4 beside --reproducible run, expected"},
-           {[](Options& o) { o.trainer.accumulate = 2; }, "--accumulate is 2 beside --reproducible world, expected 1"},
-           {[](Options& o) { o.threads = 2; }, "--threads is 2 beside --reproducible world, expected 1"},
-           {[](Options& o) { o.overlap = comm::RankContextOptions::Overlap::on; },
-            "--overlap is on beside --reproducible world"},
-           {[](Options& o) { o.trainer.step.sync_batch_norm = true; },
-            "--sync-batch-norm is on beside --reproducible world"},
-           {[](Options& o) { o.reduce_dtype = "bf16"; }, "--reduce-dtype is bf16 beside --reproducible world"},
-           {[](Options& o) { o.trainer.step.cuda_graph = nn::CudaGraph::on; },
-            "--cuda-graph is on beside --reproducible world"},
-           {[](Options& o) { o.tune = nn::Tune::on; }, "--tune is on beside --reproducible world"},
-           {[](Options& o) {
-              o.strategy = "zero1";
-              o.trainer.step.optimizer.clip_norm = 1;
-            },
-            "--clip-norm is 1 beside --reproducible world with --strategy zero1, expected 0 or ddp"}}) {
-    EXPECT_TRUE(refusal(change).starts_with(text)) << refusal(change);
-  }
-  nn::TrainingOptions kept;
-  kept.reproducible = "world";
-  kept.trainer.step.virtual_ranks = 4;
-  kept.strategy = "zero1";
-  kept.tune = nn::Tune::on;
-  kept.choices = "choices.json";
-  nn::require_training_options(kept);
+  const std::string world = kTiny + "--devices cpu --reproducible world ";
+  const std::string four = world + "--virtual-ranks 4 ";
+  const std::string power = "expected a power of two up to 65536";
+  expect_refusals({{world + "--virtual-ranks 0", {": --virtual-ranks is 0, " + power}},
+                   {world + "--virtual-ranks 6", {": --virtual-ranks is 6, " + power}},
+                   {world + "--virtual-ranks 32", {"the batch size is 16", "32 virtual ranks"}},
+                   {four + "--reproducible run", {": --virtual-ranks is 4 beside --reproducible run, expected"}},
+                   {four + "--accumulate 2", {": --accumulate is 2 beside --reproducible world, expected 1"}},
+                   {four + "--threads 2", {": --threads is 2 beside --reproducible world, expected 1"}},
+                   {four + "--overlap on", {": --overlap is on beside --reproducible world"}},
+                   {four + "--sync-batch-norm", {": --sync-batch-norm is on beside --reproducible world"}},
+                   {four + "--reduce-dtype bf16", {": --reduce-dtype is bf16 beside --reproducible world"}},
+                   {four + "--cuda-graph on", {": --cuda-graph is on beside --reproducible world"}},
+                   {four + "--tune on", {": --tune is on beside --reproducible world"}},
+                   {four + "--strategy zero1 --clip-norm 1",
+                    {": --clip-norm is 1 beside --reproducible world with --strategy zero1, expected 0 or ddp"}},
+                   {four + "--strategy zero1 --optimizer lars", {"--strategy", "lars", "adds the norms by rank"}}});
+  train_resnet(0, four + "--model mlp --strategy zero1 --tune on --dry-run --choices " + path("choices.json"))
+      .finished();
 }
 
 TEST_F(TrainResNet, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
@@ -990,10 +956,9 @@ TEST_F(TrainResNet, ADamagedCheckpointIsNamedWithOneThatIsSound) {
 TEST_F(TrainResNet, AnEvaluationNormalisesImagesAsTheTrainingDid) {
   train_resnet(0, kTiny + "--epochs 1" + out("run")).finished();
   const auto test_line = [&](const std::string& options) {
-    const Ended ended = train_resnet(0, kTiny + options + " --evaluate " + path("run/last")).finished();
-    ended.has({{"  warning    the mean of the training images", options.empty() ? 0 : 1}});
-    const std::size_t at = ended.output.find("test loss ");
-    return ended.output.substr(at, ended.output.find('\n', at) - at);
+    return train_resnet(0, kTiny + options + " --evaluate " + path("run/last"))
+        .finished({"test loss "}, {{"  warning    the mean of the training images", options.empty() ? 0 : 1}})
+        .from("test loss ");
   };
   const std::string same = test_line("");
   // Fewer training images have another mean; the test images are the same.
@@ -1315,7 +1280,7 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   EXPECT_FALSE(fs::exists(path("nothing"))) << "nothing is trained";
   train_resnet(0, kTiny + "--steps 1" + out("nothing")).finished();  // not in the way of another sheet
   const std::string mixed = show(0, "mixed.png", kRandomPictures);
-  testing::expect_holds(mixed, '*');
+  expect_holds(mixed, '*');
   EXPECT_NE(get("mixed.png"), file);
   if (kMpi) {
     EXPECT_EQ(show(2, "two.png", kRandomPictures), mixed);
@@ -1367,7 +1332,7 @@ TEST_F(TrainResNet, DamagedPicturesEndARunOrAreLeftOut) {
   train_resnet(ranks, data + " --skip-damaged" + out("skipped"))
       .finished({"17 training and 5 test images",
                  "left out   2 damaged images: ", "val/c2/7.png': damaged or unknown PNG data"});
-  testing::expect_holds(config("skipped").text(), "train/c1/2.jpg");
+  expect_holds(config("skipped").text(), "train/c1/2.jpg");
 }
 
 TEST_F(TrainResNet, FoldersThatAreNoDataAreRefused) {

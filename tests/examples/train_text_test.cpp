@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -86,9 +85,7 @@ class TrainText : public testing::ProgramTest {
     EXPECT_LE(progress.best, bits) << "the lowest is the best";
     EXPECT_EQ(nn::read_checkpoint_state(path("run/best")).progress.best, progress.best);
     const Ended evaluated = run(kTiny + options + "--evaluate " + path("run/last")).finished();
-    const std::size_t at = evaluated.output.find("  bits_per_byte ");
-    ASSERT_NE(at, std::string::npos) << evaluated.output;
-    EXPECT_NEAR(std::atof(evaluated.output.c_str() + at + std::strlen("  bits_per_byte ")), bits, 1e-3 * bits);
+    EXPECT_NEAR(evaluated.number_after("  bits_per_byte "), bits, 1e-3 * bits);
   }
 };
 

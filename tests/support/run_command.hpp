@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -34,6 +36,16 @@ struct Ended {
     std::vector<std::string> found = lines();
     std::erase_if(found, [](const std::string& line) { return !line.starts_with("lockstep: error:"); });
     return found;
+  }
+  /// From the first place of the text to the end of its line; "" where the output lacks the text.
+  [[nodiscard]] std::string from(const std::string& text) const {
+    const std::size_t at = output.find(text);
+    return at == std::string::npos ? "" : output.substr(at, output.find('\n', at) - at);
+  }
+  /// The number that follows the first place of the text; NaN where the output lacks the text.
+  [[nodiscard]] double number_after(const std::string& text) const {
+    const std::string found = from(text);
+    return found.empty() ? std::nan("") : std::strtod(found.c_str() + text.size(), nullptr);
   }
   /// Lines that have the text.
   [[nodiscard]] int count(const std::string& text) const {

@@ -20,6 +20,9 @@
 namespace lockstep::tools {
 namespace {
 
+using testing::expect_holds;
+using testing::expect_lacks;
+
 using comm::CostFile;
 using comm::CostPath;
 
@@ -111,10 +114,10 @@ TEST(CostPlot, EverythingDrawnIsWellFormedAndInside) {
     EXPECT_EQ(svg.rfind("<svg xmlns=", 0), 0U);
     EXPECT_EQ(svg.find("nan"), std::string::npos) << name;
     EXPECT_EQ(svg.find("inf"), std::string::npos) << name;
-    testing::expect_lacks(svg, {"<script", "href"});
+    expect_lacks(svg, {"<script", "href"});
   }
-  testing::expect_holds(drawn[0].second, "A &quot;fast&quot; one");
-  testing::expect_holds(drawn[1].second, "streaming copy: 6.00 GB/s");
+  expect_holds(drawn[0].second, "A &quot;fast&quot; one");
+  expect_holds(drawn[1].second, "streaming copy: 6.00 GB/s");
   // 24 dots for each curve; 12 cells with a number.
   const auto count = [](const std::string& text, const std::string& what) {
     int n = 0;
@@ -139,12 +142,12 @@ TEST(CostPlot, NineCopiesAreTwoPanels) {
   ASSERT_EQ(both.at(0).first, kPlotNames[0]);
   const std::string& svg = both[0].second;
   EXPECT_EQ(fault_of(svg), "");
-  testing::expect_holds(svg, {"of one rank, host memory", "of one rank, GPU"});
+  expect_holds(svg, {"of one rank, host memory", "of one rank, GPU"});
   for (const CostPath& path : file.paths) {
     EXPECT_NE(svg.find(path.text), std::string::npos) << path.text;
   }
   file.paths.resize(3);
-  testing::expect_lacks(plots(file).at(0).second, {"of one rank, GPU"});  // the control
+  expect_lacks(plots(file).at(0).second, {"of one rank, GPU"});  // the control
 }
 
 TEST(CostPlot, OddDataDraw) {
@@ -152,10 +155,10 @@ TEST(CostPlot, OddDataDraw) {
   Panel none{.title = "none", .curves = {{"empty", {}}}};
   const std::string svg = line_plots("t", "s", {one, none});
   EXPECT_EQ(fault_of(svg), "");
-  testing::expect_lacks(svg, {"nan"});
-  testing::expect_holds(svg, {"nothing measured", "a &lt;b&gt;"});
+  expect_lacks(svg, {"nan"});
+  expect_holds(svg, {"nothing measured", "a &lt;b&gt;"});
   EXPECT_EQ(fault_of(line_plots("t", "s", {})), "");
-  testing::expect_holds(heat_map({}), "nothing measured");
+  expect_holds(heat_map({}), "nothing measured");
   HeatMap large{.title = "64"};
   for (int i = 0; i < 64; ++i) {
     large.ranks.push_back(i);
@@ -178,29 +181,27 @@ TEST(CostPlot, PerCentsAreOnALinearAxis) {
   }
   ASSERT_EQ(heights.size(), 3U);
   EXPECT_NEAR((heights[2] - heights[0]) / (heights[1] - heights[0]), 20, 0.3);
-  testing::expect_holds(svg, ">60 %<");
-  testing::expect_lacks(svg, {">200 %<"});
+  expect_holds(svg, ">60 %<");
+  expect_lacks(svg, {">200 %<"});
 }
 
 TEST(CostReport, ANegativeAlphaIsNoLatency) {
   CostFile file = made_up();
-  testing::expect_lacks(report(file), {"A negative alpha"});
+  expect_lacks(report(file), {"A negative alpha"});
   file.paths[1].model.pieces = {{0, 2e-6, 5e-10}, {1 << 20, -9.4e-3, 1e-8}};
   const std::string text = report(file);
-  testing::expect_holds(text,
-                        {"-9.40 ms", "A negative alpha is where the line of its piece meets 0 bytes, not a latency"});
+  expect_holds(text, {"-9.40 ms", "A negative alpha is where the line of its piece meets 0 bytes, not a latency"});
 }
 
 TEST(CostReport, SaysWhatIsInTheFile) {
   const CostFile file = made_up();
   const std::string text = report(file);
-  testing::expect_holds(
-      text, {"# What moving data costs on node<1>&", "over 4 ranks takes **2.00 us**", "runs at **2.00 GB/s**",
-             "(busbw 3.00 GB/s)", "copy(), 2 threads", "costs **102 ns** up to 64 B", "runs at **10.0 GB/s**",
-             "![copies](copies.svg)", "(`all_reduce`)", "| 64 MiB | 33.6 ms |",
-             "Limit: streaming copy, 6.00 GB/s, of which 64 MiB reaches 50 %",
-             "| 0 B | 2.00 us | 2.00 GB/s | 3.91 KiB |", "misses the 12 others by 0.0 % in the median",
-             "The GPU half: there is none.", "| 3 | 10.49 | 10.49 | 10.49 |  |"});
+  expect_holds(text, {"# What moving data costs on node<1>&", "over 4 ranks takes **2.00 us**", "runs at **2.00 GB/s**",
+                      "(busbw 3.00 GB/s)", "copy(), 2 threads", "costs **102 ns** up to 64 B", "runs at **10.0 GB/s**",
+                      "![copies](copies.svg)", "(`all_reduce`)", "| 64 MiB | 33.6 ms |",
+                      "Limit: streaming copy, 6.00 GB/s, of which 64 MiB reaches 50 %",
+                      "| 0 B | 2.00 us | 2.00 GB/s | 3.91 KiB |", "misses the 12 others by 0.0 % in the median",
+                      "The GPU half: there is none.", "| 3 | 10.49 | 10.49 | 10.49 |  |"});
   EXPECT_EQ(remember(file).size(), 3U);
 
   CostFile one = file;
@@ -209,7 +210,7 @@ TEST(CostReport, SaysWhatIsInTheFile) {
   one.pairs = {};
   EXPECT_EQ(remember(one).size(), 1U);
   EXPECT_EQ(plots(one).size(), 1U);
-  testing::expect_lacks(report(one), {"all_reduce"});
+  expect_lacks(report(one), {"all_reduce"});
   EXPECT_NO_THROW((void)report(CostFile{}));
 }
 
@@ -236,27 +237,27 @@ TEST(CostReport, AllReducesBetweenGpusComeFirst) {
   EXPECT_EQ(remember(file).size(), 3U);
   const std::string svg = plots(file).at(1).second;
   EXPECT_EQ(fault_of(svg), "");
-  testing::expect_holds(svg, {"GPUs, 4 ranks", "host, 4 ranks", "streaming copy: 6.00 GB/s"});
-  testing::expect_lacks(plots(made_up()).at(1).second, {"GPUs, 4 ranks"});  // the control
+  expect_holds(svg, {"GPUs, 4 ranks", "host, 4 ranks", "streaming copy: 6.00 GB/s"});
+  expect_lacks(plots(made_up()).at(1).second, {"GPUs, 4 ranks"});  // the control
   const std::string text = report(file);
-  testing::expect_holds(text, {"### All-reduce between GPUs (`all_reduce/nccl`)", "### All-reduce (`all_reduce`)",
-                               "between more than two GPUs depends"});
-  testing::expect_lacks(report(made_up()), {"No limit"});
+  expect_holds(text, {"### All-reduce between GPUs (`all_reduce/nccl`)", "### All-reduce (`all_reduce`)",
+                      "between more than two GPUs depends"});
+  expect_lacks(report(made_up()), {"No limit"});
   file.ranks = 2;
-  testing::expect_holds(report(file), "what connects the two GPUs is not known");
+  expect_holds(report(file), "what connects the two GPUs is not known");
   file.paths.back().limit_text = "18 NVLinks";
   file.paths.back().limit_bytes_per_s = 450e9;
-  testing::expect_lacks(report(file), {"No limit"});
-  testing::expect_holds(report(file), "Limit: 18 NVLinks, 450 GB/s");
+  expect_lacks(report(file), {"No limit"});
+  expect_holds(report(file), "Limit: 18 NVLinks, 450 GB/s");
 }
 
 TEST(CostReport, PercentilesOnlyWhereThereAreSome) {
   CostFile file = made_up();
-  testing::expect_holds(report(file), {"p95", "67.1 ms | - |"});  // a p95, no p99
+  expect_holds(report(file), {"p95", "67.1 ms | - |"});  // a p95, no p99
   for (CostPath& path : file.paths) {
     path.points.back().p95_s.reset();
   }
-  testing::expect_lacks(report(file), {"p95"});
+  expect_lacks(report(file), {"p95"});
 }
 
 TEST(CostLimits, WhatLinksCarry) {

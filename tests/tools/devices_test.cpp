@@ -22,6 +22,8 @@ int lockstep_devices_main(int argc, char** argv);
 namespace lockstep::tools {
 namespace {
 
+using testing::expect_holds;
+
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
 class DevicesTest : public ::testing::Test {
@@ -120,9 +122,9 @@ TEST_F(DevicesTest, TheHost) {
   EXPECT_EQ(host.numa[1].processors, "2-3,6-7");
   EXPECT_EQ(host.numa[1].memory_bytes, 8 * kGiB);
   EXPECT_EQ(copy_array_bytes(host), std::uint64_t{64} << 20);
-  testing::expect_holds(report({.build = "lockstep", .host = host, .gpus_missing = "none here"}),
-                        {"2 sockets, 4 cores, 8 processors", "node 1: processors 2-3,6-7, 8 GiB",
-                         "L3      2 x 8 MiB unified, for 4", "copy    not measured", "GPUs      none here"});
+  expect_holds(report({.build = "lockstep", .host = host, .gpus_missing = "none here"}),
+               {"2 sockets, 4 cores, 8 processors", "node 1: processors 2-3,6-7, 8 GiB",
+                "L3      2 x 8 MiB unified, for 4", "copy    not measured", "GPUs      none here"});
 }
 
 TEST_F(DevicesTest, AHostThatSaysNothing) {
@@ -130,8 +132,8 @@ TEST_F(DevicesTest, AHostThatSaysNothing) {
   EXPECT_FALSE(host.cores || host.sockets || host.memory_bytes);
   EXPECT_EQ(host.processors, 0);
   EXPECT_TRUE(host.caches.empty() && host.numa.empty());
-  testing::expect_holds(report({.host = host}),
-                        {"processor not known", "sockets not known, cores not known", "memory  not known"});
+  expect_holds(report({.host = host}),
+               {"processor not known", "sockets not known, cores not known", "memory  not known"});
   EXPECT_EQ(copy_array_bytes(host), std::uint64_t{64} << 20);
   const PciFacts pci = read_pci("0000:00:00.0", root());
   EXPECT_FALSE(pci.numa_node || pci.generation || pci.width || pci.generation_now || pci.width_now);
@@ -154,8 +156,7 @@ TEST_F(DevicesTest, ArraysAreLargerThanTheCaches) {
   const CopySpeed speed = measure_copy(std::uint64_t{1} << 20, 0.001);
   EXPECT_GT(speed.bytes_per_second, 1e6);
   EXPECT_GE(speed.repetitions, 3);
-  testing::expect_holds(report({.host = host, .copy = speed}),
-                        {"B/s read and written together (measured: two arrays of 1 MiB"});
+  expect_holds(report({.host = host, .copy = speed}), {"B/s read and written together (measured: two arrays of 1 MiB"});
 }
 
 TEST_F(DevicesTest, GpusAsNvmlSeesThem) {
@@ -189,7 +190,7 @@ TEST_F(DevicesTest, GpusAsNvmlSeesThem) {
   EXPECT_EQ(machine.links[1].link.nvlinks, 0);
   EXPECT_EQ(machine.links[1].link.nearest, "SYS");
   EXPECT_EQ(machine.links[1].link.peer_read, false);
-  testing::expect_holds(
+  expect_holds(
       report(machine),
       {"GPU 0     Made-up 80GB  GPU-0  0000:3A:00.0", "memory  80 GiB: 30 GiB used, 50 GiB free",
        "held by pid 1000 (train_resnet, 29 GiB), pid 1001 (name not known, not known)", "mode    exclusive process",
@@ -214,17 +215,17 @@ TEST_F(DevicesTest, GpusAsNvmlSeesThem) {
 TEST_F(DevicesTest, WithoutNvmlThatHalfIsNotKnown) {
   std::string why;
   EXPECT_EQ(Nvml::open(why, "libno-such-nvml.so.1"), nullptr);
-  testing::expect_holds(why, {"libno-such-nvml.so.1: ", "(NVML comes with the driver)"});
+  expect_holds(why, {"libno-such-nvml.so.1: ", "(NVML comes with the driver)"});
   EXPECT_EQ(Nvml::open(why, "libm.so.6"), nullptr);
-  testing::expect_holds(why, {" has no function nvmlInit_v2 "});
+  expect_holds(why, {" has no function nvmlInit_v2 "});
   ::setenv("FAKE_NVML_INIT", "9", 1);
   EXPECT_EQ(Nvml::open(why, LOCKSTEP_TEST_NVML), nullptr);
   ::unsetenv("FAKE_NVML_INIT");
-  testing::expect_holds(why, {"cannot start: Driver Not Loaded"});
+  expect_holds(why, {"cannot start: Driver Not Loaded"});
   Machine machine = machine_with(nullptr);
   machine.nvml_missing = why;
-  testing::expect_holds(report(machine), {"not known used, not known free", "mode    not known", "processes not known",
-                                          "  GPU 0   -           ?+?", "modes and links: ", "Driver Not Loaded"});
+  expect_holds(report(machine), {"not known used, not known free", "mode    not known", "processes not known",
+                                 "  GPU 0   -           ?+?", "modes and links: ", "Driver Not Loaded"});
   EXPECT_FALSE(std::filesystem::exists(root() + "/claims")) << "looking makes no folder";
   const std::unique_ptr<Nvml> nvml = Nvml::open(why, LOCKSTEP_TEST_NVML);
   ASSERT_NE(nvml, nullptr);
@@ -236,10 +237,10 @@ TEST_F(DevicesTest, ADriverThatAnswersWithAnErrorIsTold) {
   Machine machine;
   EXPECT_FALSE(find_gpus(
       machine, []() -> std::vector<GpuInfo> { throw CudaError("cudaErrorSystemDriverMismatch"); }, root()));
-  testing::expect_holds(report(machine), {"host ", "GPUs      cudaErrorSystemDriverMismatch"});
+  expect_holds(report(machine), {"host ", "GPUs      cudaErrorSystemDriverMismatch"});
   EXPECT_TRUE(find_gpus(
       machine, [] { return std::vector<GpuInfo>{}; }, root()));
-  testing::expect_holds(report(machine), {"host alone"});
+  expect_holds(report(machine), {"host alone"});
 }
 
 TEST_F(DevicesTest, TheProgramOnThisMachine) {

@@ -222,10 +222,8 @@ TEST(Program, ReadsAPredictedTimeline) {
   EXPECT_NEAR(profile.gradients.back().ready_s, profile.backward_s, 1e-6);
   testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 8,64")).finished();
 
-  const testing::Ended unknown = plan("--describe-gpu h300");
-  EXPECT_EQ(unknown.code, 2);
-  unknown.says({"GPU 'h300' is not described, expected one of a100, "});
-  testing::expect_holds(plan("--trace " + (folder / "u.json")).output, "or --describe-gpu");
+  testing::expect_refusals(plan, {{"--describe-gpu h300", {"GPU 'h300' is not described, expected one of a100, "}},
+                                  {"--trace " + (folder / "u.json"), {"or --describe-gpu"}}});
 }
 
 TEST(Program, WritesTableFileAndPlot) {
@@ -239,12 +237,9 @@ TEST(Program, WritesTableFileAndPlot) {
   EXPECT_EQ(points[2].get<int>("ranks", "scale.json"), 64);
   EXPECT_NEAR(points[0].get<double>("step_s", "scale.json"), 900e-6, 1e-12);
   EXPECT_GT(points[2].get<double>("step_s", "scale.json"), points[1].get<double>("step_s", "scale.json"));
-  testing::expect_holds(testing::run_command("cat " + (folder / "out/scale.svg")).output, "</svg>");
-
-  const testing::Ended refused =
-      testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 12"));
-  EXPECT_EQ(refused.code, 2);
-  refused.says({"12 GPUs, expected a multiple of 8"});
+  testing::run_command("cat " + (folder / "out/scale.svg")).finished({"</svg>"});
+  testing::expect_refused(testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 12")),
+                          {"12 GPUs, expected a multiple of 8"});
 }
 
 }  // namespace
