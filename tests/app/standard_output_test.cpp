@@ -38,7 +38,7 @@ struct Child {
   explicit Child(const std::function<int()>& body) {
     std::array<int, 2> ends{};
     EXPECT_EQ(::pipe(ends.data()), 0);
-    std::fflush(nullptr);  // what GoogleTest has printed is not the child's
+    std::fflush(nullptr);  // GoogleTest's output so far is not the child's.
     pid = ::fork();
     if (pid == 0) {
       ::close(ends[0]);

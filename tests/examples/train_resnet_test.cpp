@@ -800,7 +800,7 @@ TEST_F(TrainResNet, WhatAllRanksFindIsSaidOnce) {
   const int ranks = kMpi ? 3 : 0;
   // Found in the run: a checkpoint that cannot be written.
   put("run/best", "not a folder");
-  expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});  // What the user gave was right.
+  expect_error(train_resnet(ranks, kTiny + out("run")), 3, {path("run/best")});  // The user's options were right.
   // Found on resume: a position that is none of this run.
   train_resnet(0, kTiny + "--steps 2" + out("other")).finished();
   expect_refused(train_resnet(ranks, kTiny + "--train-images 16 --resume auto" + out("other")),
@@ -815,7 +815,7 @@ TEST_F(TrainResNet, ResultsOfAnEarlierRunAreNotWrittenOver) {
   train_resnet(0, kTiny + "--steps 1" + out("other")).finished();
   expect_refusals({{job + "--resume " + path("other/last"), {"--out " + path("run"), "last/"}}});
   EXPECT_TRUE(model("run") == before) << "refused, and yet changed";
-  train_resnet(kRanks, job + "--dry-run").finished();  // It writes nothing.
+  train_resnet(kRanks, job + "--dry-run").finished();  // A dry run writes nothing.
   train_resnet(kRanks, kTiny + "--steps 3 --seed 5 --resume auto" + out("run")).finished();
   // A copy that a user has made is left alone.
   fs::copy(path("run/last"), path("run/last.old-mine"), fs::copy_options::recursive);
@@ -1432,7 +1432,7 @@ TEST_F(TrainResNet, StandardFilesThatAreClosedOrFull) {
   const std::string run = program + kTiny + "--steps 4 --devices cpu" + (kMpi ? ":2" : "");
   run_command("sh -c '" + run + out("closed") + " <&- >&-'").finished();
   run_command("sh -c '" + program + kTiny + "--steps 4 --devices cpu" + out("full") + " > /dev/full'")
-      .finished()  // Its results are complete.
+      .finished()  // The results are complete.
       .has({{"lockstep: standard output cannot be written: No space left on device; the run goes on", 1}});
   EXPECT_EQ(step_of("closed/last"), 4);
   EXPECT_EQ(step_of("full/last"), 4);

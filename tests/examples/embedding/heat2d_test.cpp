@@ -22,8 +22,9 @@ struct Program {
   const char* language;
   const char* path;
   bool counts_allocations;
-  bool proves;  ///< that nothing else is written, and that the fields tell the weights apart; half of its ranks may
-                ///< train
+  /// The program proves that nothing else is written, and that the fields tell the weights apart; half of its ranks
+  /// may train.
+  bool proves;
 };
 std::ostream& operator<<(std::ostream& out, const Program& program) {
   return out << program.language;
