@@ -31,12 +31,13 @@ class PackTest : public testing::ProgramTest {
 /// EXPECTs that damaged packed files are one error line of `check`, which writes the bytes and reads them: bytes with
 /// one bit changed, and files that are cut off.
 template <class Check>
-void expect_damage_is_told(const std::string& good, const std::vector<std::pair<std::size_t, std::string>>& changes,
+void expect_damage_is_told(const std::string& good,
+                           const std::vector<std::pair<std::size_t, std::vector<std::string>>>& changes,
                            const Check& check) {
   for (const auto& [at, words] : changes) {
     std::string bytes = good;
     bytes.at(at) = static_cast<char>(bytes.at(at) ^ 4);
-    testing::expect_refused(check(bytes), {words});
+    testing::expect_refused(check(bytes), words);
   }
   for (const std::size_t size : {std::size_t{0}, std::size_t{40}, good.size() / 2, good.size() - 1}) {
     const testing::Ended ended = check(good.substr(0, size));

@@ -151,12 +151,12 @@ TEST_F(PackCheck, JsonNamesFilesOfAnyBytes) {
 
 TEST_F(PackCheck, ADamagedHeaderIndexOrEndIsOneError) {
   expect_damage_is_told(good_,
-                        {{2, "is no packed file of lockstep-pack"},
-                         {8, "version 5, expected 1"},
-                         {13, " of its first and last bytes, expected "},
-                         {16 + kSamples * kBytes + 2, "expected "},
-                         {good_.size() - 100, " of the index, expected "},
-                         {good_.size() - 5, "of its first and last bytes"}},
+                        {{2, {"is no packed file of lockstep-pack"}},
+                         {8, {"version 5, expected 1"}},
+                         {13, {"CRC-32 ", " of its first and last bytes, expected "}},
+                         {16 + kSamples * kBytes + 2, {"expected "}},
+                         {good_.size() - 100, {"a.pack': CRC-32 ", " of the index, expected "}},
+                         {good_.size() - 5, {"of its first and last bytes"}}},
                         [&](const std::string& bytes) {
                           testing::put_file(file_, bytes);
                           return pack("--check " + file_);
