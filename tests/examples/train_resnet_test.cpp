@@ -1130,8 +1130,8 @@ TEST_F(TrainResNet, ErasedRectanglesAreTheMeanThatTheRunSubtracts) {
 }
 
 #if LOCKSTEP_HAS_IMAGES
-/// Three classes of pictures of three sizes: `train` and two in `val` each.
-void put_pictures(const std::string& folder, int train) {
+/// Three classes of pictures of three sizes: `train` and two in `val` each. Returns the option that reads them.
+std::string put_pictures(const std::string& folder, int train) {
   for (int c = 0; c < 3; ++c) {
     for (int i = 0; i < train + 2; ++i) {
       const auto value = [&](std::int64_t y, std::int64_t x, int channel) {
@@ -1143,14 +1143,14 @@ void put_pictures(const std::string& folder, int train) {
       testing::put_file(name + (i % 2 == 0 ? ".jpg" : ".png"), i % 2 == 0 ? jpeg(picture) : png(picture));
     }
   }
+  return " --data folder:" + folder + " ";
 }
 
 const std::string kSmallFolder =
     " --image-size 16 --batch-size 6 --epochs 2 --log-every 1 --threads 1 --model mlp --hidden 8 ";
 
 TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
-  put_pictures(path("data"), 6);
-  const std::string data = kSmallFolder + "--data folder:" + path("data");
+  const std::string data = kSmallFolder + put_pictures(path("data"), 6);
   train_resnet(0, data + " --workers 1" + out("one"))
       .finished({"18 training and 6 test images 16 x 16, 3 classes",
                  "test images are those of val, resized to 18 and cropped; random crops to train on",
@@ -1178,8 +1178,7 @@ TEST_F(TrainResNet, PicturesInFoldersAreTrainedOn) {
 
 /// CIFAR's networks are for its images; a checkpoint's model counts, not the default one.
 TEST_F(TrainResNet, TheSizeOfPicturesFollowsTheModel) {
-  put_pictures(path("data"), 6);
-  const std::string data = " --batch-size 6 --threads 1 --devices cpu --data folder:" + path("data");
+  const std::string data = " --batch-size 6 --threads 1 --devices cpu" + put_pictures(path("data"), 6);
   train_resnet(0, data + " --model resnet18 --image-size 32 --steps 1" + out("run")).finished();
   for (const auto& [options, words, lines] : std::vector<std::tuple<std::string, std::string, int>>{
            {" --model resnet20", "6 test images 32 x 32,", 1},
@@ -1291,13 +1290,11 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
       .finished({"the first 16 of 16 training images of a batch"});
   expect_refusals({{kTiny + "--batch-per-rank 9223372036854775807 --accumulate 2 --show-batch " + path("x.png"),
                     {"9223372036854775807 x 2", "2^63"}}});
-  put_pictures(path("data"), 4);
-  train_resnet(0, kSmallFolder + "--data folder:" + path("data") + " --show-batch " + path("n.png")).finished({"  c1"});
+  train_resnet(0, kSmallFolder + put_pictures(path("data"), 4) + " --show-batch " + path("n.png")).finished({"  c1"});
 }
 
 TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
-  put_pictures(path("data"), 6);
-  const std::string data = kSmallFolder + "--data folder:" + path("data") + " --crop-scale 0.3,0.9 " + kRandomPictures;
+  const std::string data = kSmallFolder + put_pictures(path("data"), 6) + " --crop-scale 0.3,0.9 " + kRandomPictures;
   train_resnet(0, data + " --workers 1" + out("one"))
       .finished({"random parts to train on, 0.3 to 0.9 of the area, ratios 0.75 to 1.3333",
                  "training images: RandAugment of 2 operations, magnitude 9, colour jitter 0.4 0.4 0.4 0.1, erased"});
@@ -1318,8 +1315,7 @@ TEST_F(TrainResNet, PicturesInFoldersAreMixed) {
 
 TEST_F(TrainResNet, DamagedPicturesEndARunOrAreLeftOut) {
   const int ranks = kMpi ? 3 : 0;
-  put_pictures(path("data"), 6);
-  const std::string data = kSmallFolder + "--data folder:" + path("data");
+  const std::string data = kSmallFolder + put_pictures(path("data"), 6);
   for (const std::string name : {"data/train/c1/2.jpg", "data/val/c2/7.png"}) {
     const std::string whole = get(name);
     put(name, whole.substr(0, whole.size() - 20));
