@@ -1,7 +1,9 @@
 #pragma once
 
 #include <exception>
+#include <initializer_list>
 #include <string>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -26,11 +28,32 @@ std::string error_of(F&& f, const char* file = __builtin_FILE(), int line = __bu
   return "";
 }
 
-/// EXPECT that text holds part.
-inline void expect_holds(const std::string& text, const std::string& part, const char* file = __builtin_FILE(),
+/// One text or several: "a", {"a", "b"}.
+struct Texts {
+  // NOLINTBEGIN(google-explicit-constructor)
+  Texts(const char* text) : all{text} {}
+  Texts(const std::string& text) : all{text} {}
+  Texts(std::initializer_list<std::string> texts) : all(texts) {}
+  // NOLINTEND(google-explicit-constructor)
+  std::vector<std::string> all;
+};
+
+/// EXPECTs that the text holds all of the parts.
+inline void expect_holds(const std::string& text, const Texts& parts, const char* file = __builtin_FILE(),
                          int line = __builtin_LINE()) {
-  if (text.find(part) == std::string::npos) {
-    ADD_FAILURE_AT(file, line) << "'" << text << "' does not hold '" << part << "'";
+  for (const std::string& part : parts.all) {
+    if (text.find(part) == std::string::npos) {
+      ADD_FAILURE_AT(file, line) << "'" << text << "' does not hold '" << part << "'";
+    }
+  }
+}
+/// EXPECTs that the text holds none of the parts.
+inline void expect_lacks(const std::string& text, const Texts& parts, const char* file = __builtin_FILE(),
+                         int line = __builtin_LINE()) {
+  for (const std::string& part : parts.all) {
+    if (text.find(part) != std::string::npos) {
+      ADD_FAILURE_AT(file, line) << "'" << text << "' holds '" << part << "'";
+    }
   }
 }
 
