@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
@@ -40,6 +42,22 @@ std::vector<std::string> run_ranks(int size, Body&& body) {
 
 inline std::vector<std::string> none_failed(int size) {
   return std::vector<std::string>(static_cast<std::size_t>(size));
+}
+
+/// EXPECT that no rank threw; `failures` is what run_ranks() returned.
+inline void expect_none_failed(const std::vector<std::string>& failures, const char* file = __builtin_FILE(),
+                               int line = __builtin_LINE()) {
+  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+    if (!failures[rank].empty()) {
+      ADD_FAILURE_AT(file, line) << "rank " << rank << " of " << failures.size() << " threw: " << failures[rank];
+    }
+  }
+}
+
+/// Runs body(communicator) as run_ranks() does. No rank may throw.
+template <class Body>
+void on_ranks(int size, Body&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  expect_none_failed(run_ranks(size, body), file, line);
 }
 
 }  // namespace lockstep::comm
