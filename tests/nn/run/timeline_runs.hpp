@@ -72,7 +72,7 @@ class FailsBehind final : public RunObserver {
 struct TracedOutcome {
   std::optional<TimelineSummary> summary;
   std::vector<float> parameters;
-  comm::ReducerStatistics reducer;  ///< of all steps
+  comm::ReducerStatistics reducer;  ///< sums of all steps
   std::size_t buckets = 0;
 };
 
