@@ -126,4 +126,14 @@ class Team {
   std::vector<const void*> given_;
 };
 
+/// A context and a communicator of a rank of a team.
+struct Rank {
+  HostContext context;
+  Comm comm;
+  explicit Rank(Team::Member& me) {
+    const lockstep_comm_ops ops = Team::functions(me);
+    EXPECT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &comm)));
+  }
+};
+
 }  // namespace host

@@ -63,8 +63,7 @@ std::vector<std::vector<double>> errors_after_loading(const std::string& folder,
   on_trainers(compressing(2, ranks), [&](Trainer& trainer, comm::Communicator& control) {
     (void)load_state(folder, trainer.context(), trainer.parameters(), control);
     trainer.require_same_state();
-    all[static_cast<std::size_t>(control.rank())] =
-        to_doubles(trainer.parameters().states().view("compression error"));
+    all[static_cast<std::size_t>(control.rank())] = to_doubles(trainer.parameters().states().view("compression error"));
   });
   return all;
 }
@@ -173,8 +172,7 @@ TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
   refused("", "", sums([](comm::SumOptions&) {}));
   refused(compress, "a strategy that divides the gradients, expected ddp: all ranks get all gradients",
           {.sums = low_rank(2), .strategy = Strategy::zero1});
-  refused(compress, "virtual ranks, expected none: their sums are of pairs",
-          {.virtual_ranks = 2, .sums = low_rank(2)});
+  refused(compress, "virtual ranks, expected none: their sums are of pairs", {.virtual_ranks = 2, .sums = low_rank(2)});
   refused(compress, "an order of sums, expected SumOrder::library",
           sums([](comm::SumOptions& o) { o.order = comm::SumOrder::ranks; }));
   refused(compress, "gradients that travel in 16 bits, expected f32",

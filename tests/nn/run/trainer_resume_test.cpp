@@ -177,8 +177,7 @@ TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {
   train({.ranks = 2, .steps = 8, .dir = path("run")});
   on_trainers({}, [&](Trainer& trainer, comm::Communicator& control) {
     RunProgress progress;
-    const std::string text =
-        resume_checkpoint(path("run/last"), trainer, control, identity_of({.ranks = 1}), progress);
+    const std::string text = resume_checkpoint(path("run/last"), trainer, control, identity_of({.ranks = 1}), progress);
     testing::expect_holds(text, "ranks: checkpoint 2, now 1");
     EXPECT_EQ(trainer.position().step, 8);
     // What was resumed is a checkpoint of this rank, before its first step too.

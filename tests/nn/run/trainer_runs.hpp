@@ -128,8 +128,10 @@ struct RunSetup {
 
 inline TrainerOptions options_of(const RunSetup& setup) {
   const DataSplit data = small_data();
-  TrainerOptions options{
-      .global_batch = 11, .accumulate = setup.accumulate, .keep_last = setup.keep_last, .shuffle_chunk = setup.shuffle_chunk};
+  TrainerOptions options{.global_batch = 11,
+                         .accumulate = setup.accumulate,
+                         .keep_last = setup.keep_last,
+                         .shuffle_chunk = setup.shuffle_chunk};
   options.step.seed = setup.seed;
   options.step.plan.augment = {.pad = setup.augment ? 2 : 0,
                                .flip = setup.augment,

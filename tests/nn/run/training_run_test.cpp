@@ -79,8 +79,8 @@ auto each_of(Observers& observers) {
 }
 
 /// The number of the step, as a metric of evaluations.
-const RunMetric kStepMetric{
-    .name = "steps", .of_evaluation = [](const EvaluationEvent& e) { return static_cast<double>(e.step); }};
+const RunMetric kStepMetric{.name = "steps",
+                            .of_evaluation = [](const EvaluationEvent& e) { return static_cast<double>(e.step); }};
 
 /// Writes down each call.
 class Record final : public RunObserver {
@@ -113,19 +113,18 @@ class Record final : public RunObserver {
 
 TEST_F(TrainingRunTest, TellsEachPointOfARunInOrderOnEveryRank) {
   std::vector<Record> records(2);
-  run({.ranks = 2,
-       .change =
-           [&](RunOptions& options, int) {
-             options.epochs = 1;
-             options.checkpoint_dir = path("run");
-             options.checkpoint_every = 5;
-           },
-       .observer = each_of(records)});
+  const auto change = [&](RunOptions& options, int) {
+    options.epochs = 1;
+    options.checkpoint_dir = path("run");
+    options.checkpoint_every = 5;
+  };
+  run({.ranks = 2, .change = change, .observer = each_of(records)});
   // 31 test samples in batches of 11: 6 + 5 three times, but for the last of 9.
   const auto expected = [](const std::string& batches) {
-    return concat("run 0 1 6 6|epoch 0 0|(1|)1|(2|)2|(3|)3|(4|)4|report 4 batch 4|(5|)5|saving last 5|saved last 5|(6|)6|",
-                  "report 6 batch 6|evaluation 6|", batches,
-                  "evaluated 6|end of epoch 1|saving best 6|saved best 6|saving last 6|saved last 6|end 6|");
+    return concat(
+        "run 0 1 6 6|epoch 0 0|(1|)1|(2|)2|(3|)3|(4|)4|report 4 batch 4|(5|)5|saving last 5|saved last 5|(6|)6|",
+        "report 6 batch 6|evaluation 6|", batches,
+        "evaluated 6|end of epoch 1|saving best 6|saved best 6|saving last 6|saved last 6|end 6|");
   };
   EXPECT_EQ(records[0].calls, expected("batch of 6|batch of 6|batch of 5|"));
   EXPECT_EQ(records[1].calls, expected("batch of 5|batch of 5|batch of 4|"));
