@@ -29,8 +29,9 @@ class TrainingRunTest : public TrainerTest {};
 /// What runs of run_training() differ in.
 struct Runs {
   int ranks = 1;
-  std::function<void(RunOptions&, int rank)> change{};
-  std::function<RunObserver*(int rank)> observer{};  ///< or null
+  RunOptions options{.epochs = 2, .log_every = 4};
+  std::function<void(RunOptions&, int rank)> change{};  ///< changes the options of a rank
+  std::function<RunObserver*(int rank)> observer{};     ///< or null
   Stream* stream = nullptr;
   std::function<RunProgress(int rank)> progress{};
   std::string resumed{};  ///< a folder; a run goes on from its `last`, if that is there
@@ -41,14 +42,13 @@ struct Ran {
   std::vector<RunResult> results;  ///< of each rank
 };
 
-/// Runs of two epochs at most, unless changed.
 Ran try_run(const Runs& runs) {
   Ran ran{.failures = {}, .results = std::vector<RunResult>(static_cast<std::size_t>(runs.ranks))};
   TrainerSetup setup{.ranks = runs.ranks, .compute = runs.stream};
   setup.options.schedule.total_steps = 2 * kSteps;
   ran.failures = with_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
     const int rank = control.rank();
-    RunOptions options{.epochs = 2, .log_every = 4};
+    RunOptions options = runs.options;
     if (runs.change) {
       runs.change(options, rank);
     }
@@ -113,12 +113,8 @@ class Record final : public RunObserver {
 
 TEST_F(TrainingRunTest, TellsEachPointOfARunInOrderOnEveryRank) {
   std::vector<Record> records(2);
-  const auto change = [&](RunOptions& options, int) {
-    options.epochs = 1;
-    options.checkpoint_dir = path("run");
-    options.checkpoint_every = 5;
-  };
-  run({.ranks = 2, .change = change, .observer = each_of(records)});
+  const RunOptions options{.epochs = 1, .log_every = 4, .checkpoint_dir = path("run"), .checkpoint_every = 5};
+  run({.ranks = 2, .options = options, .observer = each_of(records)});
   // 31 test samples in batches of 11: 6 + 5 three times, but for the last of 9.
   const auto expected = [](const std::string& batches) {
     return concat(
@@ -247,13 +243,13 @@ class Killed final : public RunObserver {
 
 TEST_F(TrainingRunTest, KilledBetweenItsCheckpointsARunKeepsTheBest) {
   const auto train = [&](const std::string& dir, RunObserver* observer = nullptr) {
-    const auto change = [&](RunOptions& options, int) {
-      options.epochs = 3;
-      options.checkpoint_dir = dir;
-      options.metrics = {kStepMetric};
-      options.best = {.metric = "steps"};  // each evaluation is the best
-    };
-    return try_run({.ranks = 2, .change = change, .observer = [=](int) { return observer; }, .resumed = dir}).failures;
+    const RunOptions options{.epochs = 3,
+                             .log_every = 4,
+                             .checkpoint_dir = dir,
+                             .metrics = {kStepMetric},
+                             .best = {.metric = "steps"}};  // each evaluation is the best
+    return try_run({.ranks = 2, .options = options, .observer = [=](int) { return observer; }, .resumed = dir})
+        .failures;
   };
   EXPECT_EQ(train(path("whole")), comm::none_failed(2));
   for (const std::string name : {"last", "best"}) {
@@ -296,12 +292,10 @@ TEST_F(TrainingRunTest, ABestCheckpointThatWasDeletedIsForgottenOnEveryRank) {
   for (const bool deleted : {false, true}) {
     const std::string dir = path(deleted ? "deleted" : "kept");
     std::array<DeletesBest, 2> observers{DeletesBest(deleted), DeletesBest(false)};
-    const auto change = [&](RunOptions& options, int) {
-      options.checkpoint_dir = dir;
-      options.metrics = {kStepMetric};
-      options.best = {.metric = "steps", .lowest = true};  // the first evaluation is the best
-    };
-    run({.ranks = 2, .change = change, .observer = each_of(observers)});
+    const BestBy first{.metric = "steps", .lowest = true};  // the first evaluation is the best
+    run({.ranks = 2,
+         .options = {.epochs = 2, .checkpoint_dir = dir, .metrics = {kStepMetric}, .best = first},
+         .observer = each_of(observers)});
     for (const DeletesBest& observer : observers) {
       EXPECT_EQ(observer.best, deleted ? "**" : "*.");
     }
@@ -328,15 +322,12 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
   }
   // Steps of a millisecond: the ranks do not ask each other after each of them.
   std::atomic<int> stop{1};
-  const auto rarely = [&](RunOptions& options, int) {
-    options.stop = &stop;
-    options.stop_within = 1e9;
-  };
-  EXPECT_EQ(run({.change = rarely})[0].progress.position.step, 1) << "the first step is looked at always";
+  const RunOptions rarely{.epochs = 2, .stop = &stop, .stop_within = 1e9};
+  EXPECT_EQ(run({.options = rarely})[0].progress.position.step, 1) << "the first step is looked at always";
   // Quick steps tell nothing of slower ones, nor of evaluations between them.
   stop = 0;
   testing::StopAt at(2, stop);
-  EXPECT_EQ(run({.change = rarely, .observer = [&](int) { return &at; }})[0].progress.position.step, 3)
+  EXPECT_EQ(run({.options = rarely, .observer = [&](int) { return &at; }})[0].progress.position.step, 3)
       << "the ranks ask each other at most three times as late";
 }
 
@@ -349,8 +340,7 @@ TEST_F(TrainingRunTest, RanksThatKnowOfAnotherBestAreRefused) {
       known.since_best = rank == 1 ? since_best : 1;
       return known;
     };
-    const auto patient = [](RunOptions& options, int) { options.patience = 3; };
-    return try_run({.ranks = 2, .change = patient, .progress = progress}).failures;
+    return try_run({.ranks = 2, .options = {.epochs = 2, .patience = 3}, .progress = progress}).failures;
   };
   EXPECT_EQ(failures_of(0.25, 1), comm::none_failed(2));
   expect_all_say(failures_of(0.5, 1), "so far 0.5, 1 evaluations ago");
@@ -361,16 +351,12 @@ TEST_F(TrainingRunTest, PatienceCountsEvaluationsThatAreNotTheBestAlsoOverAResum
   // The metric of evaluation k is values[k]; the highest is the best.
   const std::vector<double> values = {1, 3, 2, 3, 0, 4, 5, 6};
   const auto train = [&](const std::string& dir, std::int64_t patience, std::int64_t epochs) {
-    const auto change = [&](RunOptions& options, int) {
-      options.epochs = epochs;
-      options.checkpoint_dir = dir;
-      options.metrics = {{.name = "own", .of_evaluation = [&](const EvaluationEvent& e) {
-                            return values.at(static_cast<std::size_t>(e.step / kSteps - 1));
-                          }}};
-      options.best = {.metric = "own"};
-      options.patience = patience;
-    };
-    const std::vector<RunResult> results = run({.ranks = 2, .change = change, .resumed = dir});
+    const RunMetric own{.name = "own", .of_evaluation = [&](const EvaluationEvent& e) {
+                          return values.at(static_cast<std::size_t>(e.step / kSteps - 1));
+                        }};
+    const RunOptions options{
+        .epochs = epochs, .checkpoint_dir = dir, .metrics = {own}, .best = {.metric = "own"}, .patience = patience};
+    const std::vector<RunResult> results = run({.ranks = 2, .options = options, .resumed = dir});
     EXPECT_EQ(results[0].end, results[1].end);
     EXPECT_EQ(results[0].progress.position.step, results[1].progress.position.step);
     return results[0];
@@ -392,12 +378,9 @@ TEST_F(TrainingRunTest, PatienceCountsEvaluationsThatAreNotTheBestAlsoOverAResum
 
 TEST_F(TrainingRunTest, ALimitOfTimeStopsWithACheckpointOnEveryRank) {
   const auto limited = [&](double seconds, const std::string& dir) {
-    return try_run({.ranks = 2, .change = [&](RunOptions& options, int) {
-                      options.epochs = 1'000'000;
-                      options.checkpoint_dir = path(dir);
-                      options.max_seconds = seconds;
-                      options.stop_within = 0;
-                    }});
+    const RunOptions options{
+        .epochs = 1'000'000, .checkpoint_dir = path(dir), .max_seconds = seconds, .stop_within = 0};
+    return try_run({.ranks = 2, .options = options});
   };
   const auto stopped = [&](double seconds, const std::string& dir) {
     const Ran ran = limited(seconds, dir);
@@ -473,14 +456,11 @@ TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
   const auto best_of = [&](const BestBy& by, const std::vector<double>& values) {
     Keep keep;
     int evaluation = 0;
-    const auto change = [&](RunOptions& options, int) {
-      options.epochs = 3;
-      options.best = by;
-      options.metrics = {{.name = "own", .of_evaluation = [&](const EvaluationEvent&) {
-                            return values.at(static_cast<std::size_t>(evaluation++));
-                          }}};
-    };
-    const std::vector<RunResult> results = run({.change = change, .observer = [&](int) { return &keep; }});
+    const RunMetric own{.name = "own", .of_evaluation = [&](const EvaluationEvent&) {
+                          return values.at(static_cast<std::size_t>(evaluation++));
+                        }};
+    const RunOptions options{.epochs = 3, .metrics = {own}, .best = by};
+    const std::vector<RunResult> results = run({.options = options, .observer = [&](int) { return &keep; }});
     std::string best;
     for (const EpochEvent& epoch : keep.epochs) {
       best += epoch.best ? '*' : '.';
@@ -503,8 +483,8 @@ TEST_F(TrainingRunTest, ABestValueOfAnotherMetricIsForgotten) {
   progress.best_by = "test_loss";
   progress.best = -5;  // no loss reaches it
   const auto best_after = [&](const std::string& metric) {
-    const auto by_metric = [&](RunOptions& options, int) { options.best.metric = metric; };
-    return run({.change = by_metric, .progress = [&](int) { return progress; }})[0].progress;
+    const RunOptions options{.epochs = 2, .best = {.metric = metric}};
+    return run({.options = options, .progress = [&](int) { return progress; }})[0].progress;
   };
   EXPECT_EQ(best_after("test_loss").best, -5);
   EXPECT_EQ(best_after("").best_by, "test_accuracy");
@@ -536,8 +516,8 @@ TEST_F(TrainingRunTest, OptionsThatCannotBeAreOneSentence) {
 
 TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSteps) {
   Keep at_once;
-  const auto each_step = [](RunOptions& options, int) { options.log_every = 1; };
-  run({.change = each_step, .observer = [&](int) { return &at_once; }});
+  const RunOptions each_step{.epochs = 2, .log_every = 1};
+  run({.options = each_step, .observer = [&](int) { return &at_once; }});
 
   // The same on a stream that computes in a thread of its own, as a GPU does.
   class Late final : public RunObserver {
@@ -561,7 +541,7 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
   };
   Stream worker = Stream::host_worker("device");
   Late late(worker);
-  run({.change = each_step, .observer = [&](int) { return &late; }, .stream = &worker});
+  run({.options = each_step, .observer = [&](int) { return &late; }, .stream = &worker});
   worker.on_synchronisation({});
 
   ASSERT_EQ(late.keep.reports.size(), at_once.reports.size());
@@ -584,12 +564,10 @@ TEST_F(TrainingRunTest, ACheckpointBetweenReportsChangesNoNumber) {
   Keep saved;
   for (Keep* keep : {&plain, &saved}) {
     Stream worker = Stream::host_worker("device");
-    const auto change = [&](RunOptions& options, int) {
-      options.log_every = 2;
-      options.checkpoint_dir = keep == &saved ? path("run") : "";
-      options.checkpoint_every = 3;
-    };
-    run({.change = change, .observer = [&](int) { return keep; }, .stream = &worker});
+    const std::string dir = keep == &saved ? path("run") : "";
+    run({.options = {.epochs = 2, .log_every = 2, .checkpoint_dir = dir, .checkpoint_every = 3},
+         .observer = [&](int) { return keep; },
+         .stream = &worker});
   }
   ASSERT_EQ(plain.reports.size(), 6U);
   ASSERT_EQ(saved.reports.size(), 6U);
