@@ -113,7 +113,7 @@ TEST(Memory, ATrainersPlannedBytesAreTheGrowthOfTheProcess) {
   const testing::TemporaryFolder folder;
   const DataSplit data{std::make_unique<Grey>(64), std::make_unique<Grey>(25), {}};
   const Model model = resnet(18, 10, 160);
-  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
+  comm::on_ranks(1, [&](comm::Communicator& grad) {
     const auto control = grad.split(0, 0);
     CpuContext context({.threads = 2});
     TrainerOptions options;
@@ -142,7 +142,6 @@ TEST(Memory, ATrainersPlannedBytesAreTheGrowthOfTheProcess) {
     (void)resume_checkpoint(folder / "run", trainer, *control, {}, progress);
     EXPECT_LE(peak_resident_bytes() - resident, arena * 3 / 4) << "reading";
   });
-  EXPECT_EQ(failures, comm::none_failed(1));
 }
 
 TEST(Memory, StepsDoNotGrowTheProcess) {

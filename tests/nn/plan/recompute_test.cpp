@@ -337,7 +337,7 @@ struct Data {
 /// Parameters and running statistics of rank 0 behind three steps of two micro-batches.
 std::vector<std::vector<double>> trained(const Model& model, int ranks, Recompute recompute, TrainStepOptions options) {
   std::vector<std::vector<double>> result;
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+  comm::on_ranks(ranks, [&](comm::Communicator& grad) {
     CpuContext context({.threads = 1});
     TrainStepOptions own = options;
     own.max_batch = 3;
@@ -358,7 +358,6 @@ std::vector<std::vector<double>> trained(const Model& model, int ranks, Recomput
       result = {testing::to_doubles(step.parameters().values()), testing::to_doubles(step.parameters().buffer_arena())};
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return result;
 }
 

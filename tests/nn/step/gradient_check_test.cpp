@@ -135,7 +135,7 @@ std::vector<Case> setups() {
 TEST(GradientCheck, NamesTheTensorAndTheRankAndLeavesTheStepOut) {
   for (const Case& setup : setups()) {
     const int culprit = setup.ranks - 1;
-    const auto failures = comm::run_ranks(setup.ranks, [&](comm::Communicator& grad) {
+    comm::on_ranks(setup.ranks, [&](comm::Communicator& grad) {
       Steps steps(grad, setup, 1000);
       Case unchecked = setup;
       unchecked.check = false;
@@ -158,12 +158,11 @@ TEST(GradientCheck, NamesTheTensorAndTheRankAndLeavesTheStepOut) {
       }
       EXPECT_EQ(steps.found(2), concat("rank ", culprit, ": 1.weight")) << "still kept";
     });
-    EXPECT_EQ(failures, comm::none_failed(setup.ranks));
   }
 }
 
 TEST(GradientCheck, NotANumberIsNamedWhereBackwardMetItFirst) {
-  const auto failures = comm::run_ranks(2, [](comm::Communicator& grad) {
+  comm::on_ranks(2, [](comm::Communicator& grad) {
     Steps steps(grad, {.ranks = 2}, 1);
     steps.update(grad.rank() == 0 ? std::nan("") : 1);
     const std::string first = steps.step().parameters().trainable()[0].spec.name;
@@ -173,12 +172,11 @@ TEST(GradientCheck, NotANumberIsNamedWhereBackwardMetItFirst) {
     EXPECT_EQ(steps.found(2),
               concat("rank 0: ", first, " and 3 written after it; rank 1: ", first, " and 3 written after it"));
   });
-  EXPECT_EQ(failures, comm::none_failed(2));
 }
 
 TEST(GradientCheck, ASumOfFiniteGradientsMayOverflow) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
-    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    comm::on_ranks(2, [&](comm::Communicator& grad) {
       // The loss weighs a sample 1/2, so that the gradient of w1 is x on each rank.
       Steps steps(grad, {.ranks = 2, .strategy = strategy}, 1);
       steps.update(0.4 * largest(DType::f32));
@@ -187,21 +185,19 @@ TEST(GradientCheck, ASumOfFiniteGradientsMayOverflow) {
       larger.update(0.6 * largest(DType::f32));
       EXPECT_EQ(larger.found(1), "those of each rank are, their sum over the ranks is not");
     });
-    EXPECT_EQ(failures, comm::none_failed(2));
   }
 }
 
 TEST(GradientCheck, FiveRanksAreFourNamesAndOneMore) {
-  const auto failures = comm::run_ranks(6, [](comm::Communicator& grad) {
+  comm::on_ranks(6, [](comm::Communicator& grad) {
     Steps steps(grad, {.ranks = 6}, 1000);
     steps.update(grad.rank() == 2 ? 0.5 : largest(DType::f32));
     EXPECT_EQ(steps.found(1), "rank 0: 1.weight; rank 1: 1.weight; rank 3: 1.weight; rank 4: 1.weight; 1 rank more");
   });
-  EXPECT_EQ(failures, comm::none_failed(6));
 }
 
 TEST(GradientCheck, OnlyWhereItIsOnAndOfStepsThatAreThere) {
-  const auto failures = comm::run_ranks(1, [](comm::Communicator& grad) {
+  comm::on_ranks(1, [](comm::Communicator& grad) {
     Steps off(grad, {.check = false}, 1);
     off.update(1);
     testing::expect_holds(error_of<StateError>([&] { (void)off.found(1); }),
@@ -216,7 +212,6 @@ TEST(GradientCheck, OnlyWhereItIsOnAndOfStepsThatAreThere) {
                             concat("non_finite_gradients(", step, "), expected one of the last steps"));
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(1));
 }
 
 /// Makes the bias of rank 1 infinite during step 3 and keeps what it is told.

@@ -27,12 +27,11 @@ using testing::error_of;
 /// The outcome of every rank.
 std::vector<SyncOutcome> train(int ranks, const SyncRun& run) {
   std::vector<SyncOutcome> outcomes(static_cast<std::size_t>(ranks));
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+  comm::on_ranks(ranks, [&](comm::Communicator& grad) {
     const auto control = grad.split(0, grad.rank());
     const auto statistics = grad.split(0, grad.rank());
     outcomes[static_cast<std::size_t>(grad.rank())] = train_rank(run, grad, *control, *statistics);
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return outcomes;
 }
 
@@ -138,7 +137,7 @@ TrainStepOptions step_options(std::int64_t max_batch) {
 template <class Body>
 std::pair<std::vector<double>, std::vector<double>> after(int ranks, Body&& body) {
   std::pair<std::vector<double>, std::vector<double>> result;
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
+  comm::on_ranks(ranks, [&](comm::Communicator& grad) {
     CpuContext context({.threads = 1});
     TrainStep step(context, {grad, context.stream()}, small_model(), step_options(12));
     body(step, grad.rank());
@@ -146,7 +145,6 @@ std::pair<std::vector<double>, std::vector<double>> after(int ranks, Body&& body
       result = {testing::to_doubles(step.parameters().values()), testing::to_doubles(step.parameters().buffer_arena())};
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return result;
 }
 
@@ -192,7 +190,7 @@ TEST(SyncBatchNorm, ARankWhoseNeighbourFailsEnds) {
 
 TEST(SyncBatchNorm, OneExchangeALayerAndPass) {
   Samples samples(4);
-  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+  comm::on_ranks(2, [&](comm::Communicator& grad) {
     const auto statistics = grad.split(0, grad.rank());
     CpuContext context({.threads = 1});
     TrainStep step(context, {grad, context.stream(), nullptr, statistics.get()}, small_model(), step_options(4));
@@ -203,7 +201,6 @@ TEST(SyncBatchNorm, OneExchangeALayerAndPass) {
     (void)step.take_evaluated();
     EXPECT_EQ(statistics->counts().calls, 4) << "an evaluation exchanges nothing";
   });
-  EXPECT_EQ(failures, comm::none_failed(2));
 }
 
 // ---- options -------------------------------------------------------------------------------------------------------
@@ -252,7 +249,7 @@ TEST(SyncBatchNorm, AModelWithoutBatchNormComputesAsBefore) {
   Samples samples(4);
   std::vector<double> values[2];
   for (const bool sync : {false, true}) {
-    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+    comm::on_ranks(2, [&](comm::Communicator& grad) {
       CpuContext context({.threads = 1});
       TrainStepOptions options = step_options(4);
       options.sync_batch_norm = sync;
@@ -262,7 +259,6 @@ TEST(SyncBatchNorm, AModelWithoutBatchNormComputesAsBefore) {
         values[sync ? 1 : 0] = testing::to_doubles(step.parameters().values());
       }
     });
-    EXPECT_EQ(failures, comm::none_failed(2));
   }
   EXPECT_EQ(values[0], values[1]);
 }
