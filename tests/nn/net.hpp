@@ -1,14 +1,10 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 #include <initializer_list>
 #include <numeric>
 #include <span>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/model/model.hpp>

@@ -4,8 +4,6 @@
 
 #include <dlpack/dlpack.h>
 
-#include <cstddef>
-
 #include "host.hpp"
 
 static_assert(DLPACK_MAJOR_VERSION == 1);

@@ -3,9 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 
 #include <execinfo.h>
 #include <link.h>

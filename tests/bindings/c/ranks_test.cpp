@@ -4,7 +4,6 @@
 #include <cfenv>
 #include <chrono>
 #include <cstdlib>
-#include <thread>
 
 #include "team.hpp"
 

@@ -1,12 +1,8 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstdint>
-#include <cstring>
-#include <functional>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "host.hpp"
 

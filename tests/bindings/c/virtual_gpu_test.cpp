@@ -4,12 +4,10 @@
 #include <array>
 #include <optional>
 #include <span>
-#include <thread>
 
 #include <cuda_runtime_api.h>
 
 #include "control.hpp"
-#include "host.hpp"
 #include "team.hpp"
 
 #if LOCKSTEP_HAS_NCCL

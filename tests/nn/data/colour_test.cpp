@@ -1,14 +1,8 @@
 // Changes of colour beside plain loops, a pixel and a change at a time, to the bit.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <span>
-#include <vector>
 
 #include <gtest/gtest.h>
 
-#include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/plain_colours.hpp"

@@ -1,16 +1,8 @@
 // Pictures that a GPU finishes, without one: the stand-ins for the CUDA runtime and nvJPEG, the emulated kernels.
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 
 #include <lockstep/emulation/launch.hpp>
@@ -18,7 +10,6 @@
 #include "control.hpp"
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/data/finished_pictures.hpp"
-#include "tests/support/error_of.hpp"
 
 #if LOCKSTEP_HAS_NVJPEG_STANDIN
 #include "nvjpeg_control.hpp"

@@ -1,10 +1,6 @@
 #include <array>
-#include <filesystem>
 #include <numeric>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <zlib.h>
 
 #include <lockstep/nn/data/dataset.hpp>

@@ -2,14 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/device_preprocessing.hpp>

@@ -1,16 +1,7 @@
 // folder:DIR: what is in it, the pictures that become of it, and bad input.
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <map>
-#include <string>
-#include <vector>
 
 #include <sys/stat.h>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/loader.hpp>
@@ -20,7 +11,6 @@
 #include <lockstep/runtime/memory/memory_resource.hpp>
 
 #include "tests/nn/data/plain_resample.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/image_files.hpp"
 #include "tests/support/no_threads.hpp"

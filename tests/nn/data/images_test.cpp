@@ -2,19 +2,12 @@
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 
-#include <cmath>
-#include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/nn/data/plain_resample.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/image_files.hpp"
 

@@ -10,9 +10,6 @@
 #include <mutex>
 #include <set>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 

@@ -1,10 +1,6 @@
 // Data of one's own: tensors in memory, a regression and a sequence through the trainer, several ranks, resume.
 #include <cmath>
 #include <cstring>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/transformer.hpp>

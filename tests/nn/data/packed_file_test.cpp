@@ -1,15 +1,6 @@
 // Packed files, byte by byte: what is written, what is refused. Needs no library for images.
-#include <algorithm>
-#include <cstdint>
 #include <cstdio>
-#include <filesystem>
-#include <functional>
-#include <span>
-#include <string>
 #include <tuple>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/device_preprocessing.hpp>
 #include <lockstep/nn/data/images/decode.hpp>

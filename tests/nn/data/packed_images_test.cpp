@@ -1,13 +1,7 @@
 // A folder and what lockstep-pack makes of it: the same samples, and bad input.
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/open_data.hpp>

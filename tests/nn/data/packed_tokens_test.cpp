@@ -1,17 +1,8 @@
 // Packed files of text and tokens, byte by byte: what is written, what is refused; and the windows of a packed file and
 // of what it was made of.
-#include <algorithm>
-#include <cstdint>
 #include <cstdio>
-#include <filesystem>
-#include <functional>
 #include <memory>
-#include <span>
-#include <string>
 #include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/pack_tokens.hpp>
@@ -23,7 +14,6 @@
 #include <lockstep/runtime/base/text.hpp>
 
 #include "tests/support/damage.hpp"
-#include "tests/support/files.hpp"
 #include "tests/support/token_files.hpp"
 #include "tests/support/torch_files.hpp"
 

@@ -1,12 +1,6 @@
 // list:TRAIN,VAL: what a line says, the same samples as a folder's, and bad input.
 #include <algorithm>
-#include <cstdint>
-#include <filesystem>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/detail/folder_list.hpp>

@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <numeric>
 #include <set>
 #include <tuple>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 

@@ -1,8 +1,5 @@
 #include <cmath>
 #include <set>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>

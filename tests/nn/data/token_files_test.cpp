@@ -1,21 +1,12 @@
 // Files of token ids: what is read from them, and which are refused.
 #include <lockstep/nn/data/token_files.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 
-#include "tests/support/files.hpp"
 #include "tests/support/resident.hpp"
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/token_files.hpp"
 
 namespace lockstep::nn {

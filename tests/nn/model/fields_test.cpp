@@ -2,9 +2,6 @@
 // them and against numbers of torch.
 #include <algorithm>
 #include <array>
-#include <functional>
-#include <numeric>
-#include <string>
 #include <tuple>
 
 #include <lockstep/nn/layers/model_builder.hpp>

@@ -1,11 +1,5 @@
 // The gradient of whole models in f64 against central differences of the loss, parameter by parameter.
 #include <algorithm>
-#include <cmath>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -13,9 +7,7 @@
 #include <lockstep/runtime/base/align.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
 #include "tests/support/gradient_check.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {

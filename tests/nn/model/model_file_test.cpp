@@ -1,18 +1,9 @@
 // Models and states in files without a Trainer: what is written is read, what does not fit changes nothing.
-#include <cstring>
-#include <functional>
-#include <numeric>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/step/state_file.hpp>
-#include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
@@ -20,9 +11,7 @@
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
 #include "tests/nn/step/steps.hpp"
-#include "tests/support/compare.hpp"
 #include "tests/support/files.hpp"
-#include "tests/support/guarded.hpp"
 #include "tests/support/torch_files.hpp"
 
 namespace lockstep::nn {

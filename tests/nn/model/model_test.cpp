@@ -4,13 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <set>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/batch/step_state.hpp>

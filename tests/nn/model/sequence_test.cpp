@@ -1,12 +1,5 @@
 // Layers on sequences against their definitions, and small runs that must learn.
 #include <array>
-#include <cmath>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -14,8 +7,6 @@
 #include <lockstep/nn/step/train_step.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {

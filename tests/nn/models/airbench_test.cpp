@@ -3,21 +3,11 @@
 #include <lockstep/nn/models/airbench.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <map>
-#include <span>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/gradient_check.hpp"
 

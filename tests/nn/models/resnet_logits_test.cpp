@@ -2,19 +2,12 @@
 // compute (golden/torch_logits.py).
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/nn/models/golden/torch_logits.inc"
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
 
 namespace lockstep::nn {
 namespace {

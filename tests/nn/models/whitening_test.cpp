@@ -6,10 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
-#include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/models/airbench.hpp>
 #include <lockstep/runtime/base/random.hpp>

@@ -1,14 +1,7 @@
 // Optimizers over a ParameterSet: the states they keep, their numbers over several steps, clipping.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -19,8 +12,6 @@
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -1,11 +1,6 @@
 // Forward and backward apart, and two sets of kept activations: the bits of whole runs.
-#include <memory>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 #include "tests/nn/net.hpp"

@@ -1,11 +1,5 @@
 // Frozen parameters: the others train as before, and of these nothing is computed, reduced, stored or changed.
-#include <atomic>
-#include <cmath>
 #include <set>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/state_file.hpp>
@@ -16,7 +10,6 @@
 #include "tests/nn/run/stop_at.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/nn/step/steps.hpp"
-#include "tests/support/compare.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -1,12 +1,7 @@
 // What a step would take on a GPU that is not here: against figures worked out by hand, and against a model of the same
 // step that was written apart from this code.
 #include <algorithm>
-#include <cstdint>
-#include <string>
 #include <tuple>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>

@@ -2,7 +2,6 @@
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
-#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/files.hpp"

@@ -3,13 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <fstream>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>

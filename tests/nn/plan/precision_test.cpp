@@ -2,22 +2,13 @@
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/precision.hpp>
 
-#include <cmath>
-#include <span>
-#include <string>
-
-#include <gtest/gtest.h>
-
 #include <lockstep/kernels/fill.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/nn/optim/loss_scale.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
-#include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
 #include "tests/support/files.hpp"
 
 namespace lockstep::nn {

@@ -2,28 +2,18 @@
 // knows neither kernels nor how they were chosen.
 #include <algorithm>
 #include <cstring>
-#include <functional>
 #include <map>
-#include <memory>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/bucket_sum.hpp>
-#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 #include <lockstep/nn/step/train_step.hpp>
-#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {

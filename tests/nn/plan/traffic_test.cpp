@@ -1,18 +1,10 @@
 // What a training step moves and launches on a GPU, counted from its plan, and that moving less changes no result.
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/plan/plan.hpp>
 
 #include "tests/nn/net.hpp"
 

@@ -1,6 +1,5 @@
 // RunOptions::keep_best: which checkpoints stay as best-STEP, at any moment, over resumes and kills.
 #include <algorithm>
-#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -9,7 +8,6 @@
 #include <lockstep/nn/run/checkpoints/best_checkpoints.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -3,24 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cfenv>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <limits>
 #include <span>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/run/evaluation/class_statistics.hpp>
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {

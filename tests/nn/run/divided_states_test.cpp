@@ -6,7 +6,6 @@
 
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {

@@ -1,12 +1,10 @@
 // The moving average of the weights: against a reference in f64, in every division of a run, and in its files.
 #include <cstring>
-#include <filesystem>
 
 #include <lockstep/runtime/files/safetensors.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {

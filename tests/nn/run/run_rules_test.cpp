@@ -2,8 +2,6 @@
 #include <cmath>
 #include <set>
 
-#include <gtest/gtest.h>
-
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/runtime/base/error.hpp>

@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdint>
-#include <vector>
 
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
 #include <lockstep/kernels/top_k.hpp>
@@ -14,7 +11,6 @@
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {

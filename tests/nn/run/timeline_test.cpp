@@ -1,14 +1,5 @@
 #include <lockstep/nn/run/timeline.hpp>
 
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <lockstep/nn/run/observers/run_trace.hpp>
-
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/timeline_runs.hpp"
 #include "tests/support/files.hpp"

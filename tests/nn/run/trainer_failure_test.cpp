@@ -1,5 +1,4 @@
 // Steps that fail, a peer that is gone, memory that goes while work is queued.
-#include <thread>
 
 #include <lockstep/comm/error.hpp>
 

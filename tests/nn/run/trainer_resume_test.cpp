@@ -1,8 +1,6 @@
 // Checkpoints of runs: the same bytes, stopped and resumed, continued by others, refused.
 #include <array>
-#include <filesystem>
 #include <map>
-#include <numeric>
 #include <set>
 
 #include <lockstep/comm/error.hpp>

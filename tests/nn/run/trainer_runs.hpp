@@ -2,17 +2,9 @@
 
 #include <atomic>
 #include <cmath>
-#include <cstdint>
-#include <fstream>
 #include <functional>
-#include <iterator>
-#include <memory>
 #include <optional>
-#include <string>
 #include <type_traits>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>

@@ -1,5 +1,4 @@
 // What a run computes: micro-batches, ranks, types, metrics, planned bytes, the compute stream.
-#include <thread>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/transformer.hpp>

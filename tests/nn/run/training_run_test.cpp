@@ -14,7 +14,6 @@
 
 #include "tests/nn/run/stop_at.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {

@@ -5,19 +5,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/comm/watchdog.hpp>
@@ -33,7 +26,6 @@
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>

@@ -1,10 +1,6 @@
 // The gradient of P ranks, reduced in buckets, against that of one rank.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -12,8 +8,6 @@
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {

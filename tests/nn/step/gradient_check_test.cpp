@@ -1,20 +1,12 @@
 // Gradients that are not finite are named by tensor and rank, the step changes nothing, and a run ends or goes on.
-#include <cmath>
 #include <cstring>
 #include <limits>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/error.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/train_step.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {

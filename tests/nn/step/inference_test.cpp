@@ -1,20 +1,14 @@
 // Inference: any number of samples gives the numbers of a plan of exactly that size, whatever the sizes it is split
 // into.
-#include <cstdint>
 #include <thread>
 #include <type_traits>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>
-#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/processor.hpp"
 

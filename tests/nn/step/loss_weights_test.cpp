@@ -3,12 +3,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/inference.hpp>
 

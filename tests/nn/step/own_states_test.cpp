@@ -1,13 +1,6 @@
 // States of a program's own beside those of a step: broadcast, compared, saved, loaded and divided like all others.
 #include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/state_file.hpp>

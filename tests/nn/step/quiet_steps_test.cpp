@@ -1,16 +1,10 @@
 // A training step neither allocates nor makes the host wait: on the host, and on a GPU where there is one.
 #include <atomic>
 #include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>

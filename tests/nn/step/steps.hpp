@@ -1,11 +1,8 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <span>
-#include <string>
-#include <vector>
 
 #include <lockstep/comm/communicator.hpp>
 #include <lockstep/nn/step/train_step.hpp>

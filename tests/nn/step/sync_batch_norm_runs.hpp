@@ -1,11 +1,7 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/data/open_data.hpp>

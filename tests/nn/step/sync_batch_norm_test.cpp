@@ -2,13 +2,6 @@
 // sync_batch_norm_mpi_test.cpp has processes.
 #include "tests/nn/step/sync_batch_norm_runs.hpp"
 
-#include <cmath>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/step/train_step.hpp>

@@ -1,16 +1,10 @@
 // TrainStep: the same update however a batch is cut into micro-batches and ranks, against a step put together by hand.
 #include <array>
-#include <cmath>
 #include <cstring>
 #include <limits>
-#include <memory>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/comm/gradients/bucket_sum.hpp>
-#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -18,7 +12,6 @@
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
 #include "tests/nn/step/steps.hpp"
-#include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
