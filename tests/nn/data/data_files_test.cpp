@@ -19,9 +19,7 @@ using testing::put_file;
 using testing::TemporaryFolder;
 
 DataSplit open(const std::string& spec) {
-  DataOptions options;
-  options.spec = spec;
-  return open_data(options);
+  return open_data({.spec = spec});
 }
 
 std::vector<std::uint8_t> image(const ImageDataset& dataset, std::int64_t index) {
