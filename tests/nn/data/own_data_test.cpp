@@ -1,5 +1,4 @@
 // Data of one's own: tensors in memory, a regression and a sequence through the trainer, several ranks, resume.
-#include <cmath>
 #include <cstring>
 
 #include <lockstep/nn/layers/model_builder.hpp>

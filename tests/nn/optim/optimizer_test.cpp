@@ -16,6 +16,19 @@
 namespace lockstep::nn {
 namespace {
 
+/// Gradients f(parameter, element).
+template <class F>
+void set_gradients(const ParameterSet& set, F f) {
+  for (std::size_t i = 0; i < set.parameters().size(); ++i) {
+    const TensorView view = set.gradient(static_cast<int>(i));
+    std::vector<double> values(static_cast<std::size_t>(view.numel()));
+    for (std::size_t j = 0; j < values.size(); ++j) {
+      values[j] = f(i, j);
+    }
+    testing::from_doubles(values, view);
+  }
+}
+
 /// A small set in f64 with weights that decay and biases that do not.
 struct Small {
   explicit Small(const OptimizerOptions& options, DType dtype = DType::f64)
@@ -25,14 +38,9 @@ struct Small {
   }
   /// Gradients of step `number`, the same for every run: padding stays zero.
   void fill_gradients(int number, double scale = 1) {
-    for (std::size_t i = 0; i < set.parameters().size(); ++i) {
-      const TensorView view = set.gradient(static_cast<int>(i));
-      std::vector<double> values(static_cast<std::size_t>(view.numel()));
-      for (std::size_t j = 0; j < values.size(); ++j) {
-        values[j] = scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j) * (number + 1));
-      }
-      testing::from_doubles(values, view);
-    }
+    set_gradients(set, [&](std::size_t i, std::size_t j) {
+      return scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j) * (number + 1));
+    });
   }
   void step(double learning_rate) { optimizer.update(context, TensorView(std::span(&learning_rate, 1), Shape{})); }
   [[nodiscard]] double gradient_norm() const {
@@ -242,13 +250,9 @@ double movement_of_muon(double scale, DType dtype) {
   const std::vector<double> before = testing::to_doubles(matrix);
   double rate = 0.1;
   for (int t = 1; t <= 2; ++t) {
-    for (std::size_t i = 0; i < set.parameters().size(); ++i) {
-      std::vector<double> g(static_cast<std::size_t>(set.gradient(static_cast<int>(i)).numel()));
-      for (std::size_t j = 0; j < g.size(); ++j) {
-        g[j] = scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j * j) * t);
-      }
-      testing::from_doubles(g, set.gradient(static_cast<int>(i)));
-    }
+    set_gradients(set, [&](std::size_t i, std::size_t j) {
+      return scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j * j) * t);
+    });
     optimizer.update(context, TensorView(std::span(&rate, 1), Shape{}));
   }
   const std::vector<double> after = testing::to_doubles(matrix);

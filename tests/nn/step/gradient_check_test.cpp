@@ -234,44 +234,33 @@ class BreakAStep final : public RunObserver {
 class GradientCheckRun : public TrainerTest {};
 
 TEST_F(GradientCheckRun, EndsARunThatMayNotSkipAndTellsOneThatMay) {
-  const OptimizerOptions plain{};
-  OptimizerOptions skips{};
-  skips.skip_non_finite = true;
-  OptimizerOptions clips{};
-  clips.clip_norm = 1;
-  OptimizerOptions scales{};
-  scales.loss_scale = {.kind = LossScale::Kind::dynamic, .initial = 1024};
-  for (const OptimizerOptions& optimizer : {plain, skips, clips, scales}) {
+  for (const OptimizerOptions& optimizer :
+       {OptimizerOptions{}, OptimizerOptions{.skip_non_finite = true}, OptimizerOptions{.clip_norm = 1},
+        OptimizerOptions{.loss_scale = {.kind = LossScale::Kind::dynamic, .initial = 1024}}}) {
     const bool ends = !optimizer.skip_non_finite && optimizer.clip_norm == 0 && !optimizer.loss_scale.scales();
     const std::string dir =
         path(concat("run", optimizer.clip_norm, optimizer.skip_non_finite, optimizer.loss_scale.scales()));
-    const auto failures = with_trainers(
-        2,
-        [&](TrainerOptions& o, int) {
-          o.step.check_gradients = true;
-          o.step.optimizer = optimizer;
-        },
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          BreakAStep observer(trainer, control.rank());
-          const RunOptions options{.steps = 5, .checkpoint_dir = dir, .checkpoint_every = 1};
-          try {
-            run_training(trainer, control, {}, options, {}, observer);
-            EXPECT_FALSE(ends);
-            ASSERT_EQ(observer.told.size(), 1U);
-            testing::expect_holds(observer.told[0], "step 3: rank 1: fc.");
-            EXPECT_EQ(observer.told[0].find("rank 0"), std::string::npos) << observer.told[0];
-            EXPECT_EQ(trainer.skipped_updates(), 1);
-          } catch (const GradientError& error) {
-            EXPECT_TRUE(ends) << error.what();
-            testing::expect_holds(error.what(), "step 3: gradients are not finite: rank 1: fc.");
-            testing::expect_holds(error.what(), " written after it");
-            EXPECT_EQ(error.code(), exit_code::kFailure);
-            EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
-            EXPECT_EQ(observer.told, Texts{});
-          }
-        });
-    EXPECT_EQ(failures, comm::none_failed(2));
+    TrainerSetup setup{.ranks = 2};
+    setup.options.step = {.optimizer = optimizer, .check_gradients = true};
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      BreakAStep observer(trainer, control.rank());
+      const RunOptions options{.steps = 5, .checkpoint_dir = dir, .checkpoint_every = 1};
+      try {
+        run_training(trainer, control, {}, options, {}, observer);
+        EXPECT_FALSE(ends);
+        ASSERT_EQ(observer.told.size(), 1U);
+        testing::expect_holds(observer.told[0], "step 3: rank 1: fc.");
+        EXPECT_EQ(observer.told[0].find("rank 0"), std::string::npos) << observer.told[0];
+        EXPECT_EQ(trainer.skipped_updates(), 1);
+      } catch (const GradientError& error) {
+        EXPECT_TRUE(ends) << error.what();
+        testing::expect_holds(error.what(), "step 3: gradients are not finite: rank 1: fc.");
+        testing::expect_holds(error.what(), " written after it");
+        EXPECT_EQ(error.code(), exit_code::kFailure);
+        EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+        EXPECT_EQ(observer.told, Texts{});
+      }
+    });
     // The broken step is in no checkpoint.
     testing::expect_holds(file_text(dir + "/last/state.json"), concat("\"step\": ", ends ? 2 : 5));
   }
@@ -280,17 +269,15 @@ TEST_F(GradientCheckRun, EndsARunThatMayNotSkipAndTellsOneThatMay) {
 TEST_F(GradientCheckRun, ChangesNoBitOfARunThatIsFinite) {
   std::vector<double> values[2];
   for (const bool check : {false, true}) {
-    const auto failures = with_trainers(
-        2, [&](TrainerOptions& o, int) { o.step.check_gradients = check; },
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          RunObserver silent;
-          run_training(trainer, control, {}, {.steps = 5}, {}, silent);
-          if (control.rank() == 0) {
-            values[check ? 1 : 0] = testing::to_doubles(trainer.parameters().values());
-          }
-        });
-    EXPECT_EQ(failures, comm::none_failed(2));
+    TrainerSetup setup{.ranks = 2};
+    setup.options.step.check_gradients = check;
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      RunObserver silent;
+      run_training(trainer, control, {}, {.steps = 5}, {}, silent);
+      if (control.rank() == 0) {
+        values[check ? 1 : 0] = testing::to_doubles(trainer.parameters().values());
+      }
+    });
   }
   EXPECT_EQ(values[0], values[1]);
 }

@@ -50,6 +50,38 @@ struct Images {
   std::vector<std::int32_t> labels;
 };
 
+/// Numbers of a batch: pictures or tokens, and labels.
+struct AnyData {
+  AnyData(const Model& model, std::int64_t rows) : shape{rows} {
+    for (const std::int64_t extent : model.input_shape()) {
+      shape.push_back(extent);
+    }
+    Random random(5, RandomUse::test);
+    const bool is_text = model.input_kind() == InputKind::tokens;
+    for (std::int64_t i = 0; i < shape.numel(); ++i) {
+      values.push_back(static_cast<float>(random.normal()));
+      tokens.push_back(static_cast<std::int32_t>(random.below(11)));
+    }
+    const TensorView all = is_text ? TensorView(std::span(tokens), shape) : TensorView(std::span(values), shape);
+    field = {is_text ? StateField::tokens : StateField::values, all};
+    labels.resize(static_cast<std::size_t>(is_text ? shape.numel() : rows));
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      labels[i] = static_cast<std::int32_t>(i % 3);
+    }
+    label_shape = is_text ? shape : Shape{rows};
+  }
+  [[nodiscard]] Batch batch(std::int64_t begin, std::int64_t count) {
+    Batch made;
+    made.fields = {{field.field, field.view.slice(0, begin, begin + count)},
+                   {StateField::labels, TensorView(std::span(labels), label_shape).slice(0, begin, begin + count)}};
+    return made;
+  }
+  Shape shape, label_shape;
+  std::vector<float> values;
+  std::vector<std::int32_t> tokens, labels;
+  FieldView field;
+};
+
 struct ContextOfStep {
   CpuContext own_context;
 };

@@ -365,31 +365,20 @@ TEST(TrainStep, BadInputIsSaidInTheUsersWordsAndChangesNothing) {
               step.update({{StateField::values, TensorView(std::span(data.x), {13, kFeatures}).slice(0, 0, 4)}}, kRate);
             }),
             "the batch has no field 'targets', model regression needs it for its loss (PlanOptions::loss)");
-  EXPECT_EQ(error_of<ShapeError>([&] {
-              Batch batch = data.batch(0, 4);
-              batch.fields[0].view = batch.fields[0].view.slice(1, 0, 3);
-              step.add(batch);
-            }),
+  const auto changed = [&](auto change) {
+    return [&, change] {
+      Batch batch = data.batch(0, 4);
+      change(batch);
+      step.add(batch);
+    };
+  };
+  EXPECT_EQ(error_of<ShapeError>(changed([](Batch& b) { b.fields[0].view = b.fields[0].view.slice(1, 0, 3); })),
             "the input has 3 features, model regression takes 5");
-  EXPECT_EQ(error_of<ShapeError>([&] {
-              Batch batch = data.batch(0, 4);
-              batch.fields[1].view = batch.fields[1].view.slice(0, 0, 3);
-              step.add(batch);
-            }),
+  EXPECT_EQ(error_of<ShapeError>(changed([](Batch& b) { b.fields[1].view = b.fields[1].view.slice(0, 0, 3); })),
             "the batch has 4 samples in values and 3 in targets, expected as many in each");
-  EXPECT_EQ(error_of<UsageError>([&] {
-              Batch batch = data.batch(0, 4);
-              batch.valid = 5;
-              step.add(batch);
-            }),
+  EXPECT_EQ(error_of<UsageError>(changed([](Batch& b) { b.valid = 5; })),
             "the batch has 4 samples, of which 5 are to count, expected 0 to 4");
-  EXPECT_THROW(
-      {
-        Batch batch = data.batch(0, 4);
-        batch.global_valid = 4;
-        step.add(batch);
-      },
-      UsageError);
+  EXPECT_THROW(changed([](Batch& b) { b.global_valid = 4; })(), UsageError);
   EXPECT_EQ(to_doubles(step.parameters().values()), before);
   EXPECT_EQ(step.steps(), 0);
   step.update(data.batch(0, 4), kRate);
