@@ -396,9 +396,7 @@ TEST(Fields, OfEqualValuesTheFirstOneWins) {
     ModelBuilder b("ties", p.sample);
     const Shape pooled =
         b.shape(b.max_pool3d("p", b.conv3d("c", b.input(), 1, {.kernel = 1, .bias = true}), p.kernel, p.stride, p.pad));
-    PlanOptions options;
-    options.loss = Loss::mse;
-    testing::CheckedNet net(b.build(), Mode::train, 1, DType::f64, 1, options);
+    testing::CheckedNet net(b.build(), Mode::train, 1, DType::f64, 1, {.loss = Loss::mse});
     ParameterSet& set = net.parameters();
     set.value(set.find("c.weight")).span<double>()[0] = 0;
     set.value(set.find("c.bias")).span<double>()[0] = 1;
@@ -615,9 +613,7 @@ TEST(Fields, AConvolutionLearnsTheStencilOfAField) {
   constexpr std::int64_t kPlanes = 6, kRows = 5, kColumns = 7;
   ModelBuilder b("heat3d", {kPlanes + 2, kRows + 2, kColumns + 2, 1});
   EXPECT_EQ(b.shape(b.conv3d("stencil", b.input(), 1)), (Shape{kPlanes, kRows, kColumns, 1}));
-  PlanOptions options;
-  options.loss = Loss::mse;
-  testing::Net net(b.build(), Mode::train, kSamples, DType::f64, 1, options);
+  testing::Net net(b.build(), Mode::train, kSamples, DType::f64, 1, {.loss = Loss::mse});
   Grid u(kSamples, {kPlanes + 2, kRows + 2, kColumns + 2, 1});
   Grid next(kSamples, {kPlanes, kRows, kColumns, 1});
   u.values = testing::to_doubles(net.state().view(StateField::values));

@@ -233,8 +233,6 @@ TEST(Regression, AnMlpLearnsASmoothFunction) {
   x = b.activation("a2", b.linear("l2", x, 32), ops::Activation::tanh);
   b.linear("l3", x, 2);
   const Model model = b.build();
-  PlanOptions options;
-  options.loss = Loss::mse;
   std::vector<float> input(256), target(256);
   const Batch batch{{{StateField::values, TensorView(std::span(input), {128, 2})},
                      {StateField::targets, TensorView(std::span(target), {128, 2})}}};
@@ -249,7 +247,7 @@ TEST(Regression, AnMlpLearnsASmoothFunction) {
       target[2 * n + 1] = static_cast<float>(first * first - second);
     }
   };
-  const double loss = train(model, batch, options, 1500, 50, draw);
+  const double loss = train(model, batch, {.loss = Loss::mse}, 1500, 50, draw);
   EXPECT_TRUE(loss <= 1e-3) << loss;
 }
 

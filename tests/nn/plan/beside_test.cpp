@@ -79,10 +79,7 @@ std::vector<PlanOptions> all_options() {
   std::vector<PlanOptions> all;
   for (const Fusions fusions : {Fusions::off, Fusions::on}) {
     for (const Recompute recompute : {Recompute::off, Recompute::cheap, Recompute::blocks}) {
-      PlanOptions options;
-      options.fusions = fusions;
-      options.recompute = recompute;
-      all.push_back(options);
+      all.push_back({.fusions = fusions, .recompute = recompute});
     }
   }
   return all;

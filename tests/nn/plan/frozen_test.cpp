@@ -91,8 +91,7 @@ TEST(Frozen, TheOthersHaveTheSameGradients) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const Case& item : cases) {
       for (const bool accumulate : {false, true}) {
-        PlanOptions options;
-        options.accumulate = accumulate;
+        const PlanOptions options{.accumulate = accumulate};
         Net whole(item.model, Mode::train, 6, dtype, 1, options);
         Net part(frozen(item.model, item.prefixes), Mode::train, 6, dtype, 1, options);
         EXPECT_EQ(whole.run(), part.run());
@@ -283,9 +282,8 @@ TEST(Frozen, AStateIsSavedAndLoaded) {
 
 TEST(Frozen, ACheckpointResumesBitForBit) {
   const testing::TemporaryFolder folder;
-  DataOptions data_options{.seed = 5};
-  data_options.synthetic = {.train_size = 40, .test_size = 12, .height = 12, .width = 12, .classes = 4};
-  const DataSplit data = open_data(data_options);
+  const DataSplit data =
+      open_data({.seed = 5, .synthetic = {.train_size = 40, .test_size = 12, .height = 12, .width = 12, .classes = 4}});
   TrainerSetup setup{.ranks = 2,
                      .options = {.global_batch = 8},
                      .model = cifar_resnet(8, 4, 12, 12).freezing("conv1").freezing("bn1").freezing("layer1"),

@@ -419,8 +419,7 @@ TEST(LibraryChoices, ACallOfEvaluationAloneGetsOne) {
   const std::string call = "hidden forward gelu_tanh";
   ASSERT_FALSE(first.train.choices().contains(call));
   ASSERT_TRUE(first.evaluate.choices().contains(call));
-  PlanOptions given;
-  given.choices = first.choices();
+  PlanOptions given{.choices = first.choices()};
   ASSERT_TRUE(given.choices.contains(call + kEvaluating));
   given.choices[call + kEvaluating] = "reference";
   const MicrobatchPlans chosen(f.context, model, kBatch, 1, given);

@@ -109,10 +109,7 @@ TEST(Memory, ATrainersPlannedBytesAreTheGrowthOfTheProcess) {
   comm::on_ranks(1, [&](comm::Communicator& grad) {
     const auto control = grad.split(0, 0);
     CpuContext context({.threads = 2});
-    TrainerOptions options;
-    options.global_batch = 16;
-    options.loader_workers = 1;
-    options.prefetch = 64;  // so that batches are a part that shows
+    const TrainerOptions options{.global_batch = 16, .prefetch = 64};  // so that batches are a part that shows
     const std::int64_t before = resident_bytes();
     Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
     trainer.start();

@@ -267,9 +267,7 @@ TEST(Recompute, SharedStatisticsAreGatheredOnce) {
   int gathered = 0;
   comm::LocalGroup group(1);
   const auto ranks = group.communicator(0);
-  PlanOptions shared;
-  shared.sync_batch_norm = true;
-  shared.exchange = {.ranks = ranks.get(), .before = [&] { ++gathered; }};
+  const PlanOptions shared{.exchange = {.ranks = ranks.get(), .before = [&] { ++gathered; }}, .sync_batch_norm = true};
   std::vector<double> expected;
   int times = 0;
   for (const Recompute recompute : {Recompute::off, Recompute::cheap, Recompute::blocks}) {

@@ -218,9 +218,7 @@ TEST(Traffic, OneLaunchAPass) {
 TEST(Traffic, FusionsBesideFrozenLayersAndSharedStatistics) {
   comm::LocalGroup group(1);
   const auto ranks = group.communicator(0);
-  PlanOptions shared;
-  shared.sync_batch_norm = true;
-  shared.exchange.ranks = ranks.get();
+  const PlanOptions shared{.exchange = {.ranks = ranks.get()}, .sync_batch_norm = true};
   struct Case {
     const char* frozen;
     PlanOptions options;

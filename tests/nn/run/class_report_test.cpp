@@ -178,8 +178,7 @@ Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
     const auto control = grad.split(0, grad.rank());
     Stream stream = worker ? Stream::host_worker("device") : Stream::host_inline();
     CpuContext context({.threads = 1, .stream = &stream});
-    TrainerOptions options;
-    options.global_batch = batch;
+    TrainerOptions options{.global_batch = batch};
     options.step.plan.dtype = dtype;
     const Ranks all{grad, *control, context.stream()};
     Trainer trainer(context, all, model, data, options);

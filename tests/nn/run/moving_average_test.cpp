@@ -108,10 +108,8 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
     });
   };
   const auto save = [](const std::string& folder, Trainer& trainer, comm::Communicator& control) {
-    RunProgress progress;
-    progress.position = trainer.position();
-    progress.samples_seen = trainer.samples_seen();
-    save_checkpoint(folder, trainer, control, nn::identity_of(trainer), progress);
+    save_checkpoint(folder, trainer, control, nn::identity_of(trainer),
+                    {.position = trainer.position(), .samples_seen = trainer.samples_seen()});
   };
   run_from("", 20, [&](Trainer& trainer, comm::Communicator& control) {
     for (int step = 1; step <= 6; ++step) {

@@ -21,9 +21,7 @@ Model mlp() {
 }
 
 TrainerOptions small_options(std::int64_t accumulate = 1) {
-  TrainerOptions options;
-  options.global_batch = 11;
-  options.accumulate = accumulate;
+  TrainerOptions options{.global_batch = 11, .accumulate = accumulate};
   options.step.buckets.bucket_bytes = options.step.buckets.tail_bytes = 1000;
   return options;
 }

@@ -22,9 +22,7 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
     TrackingMemoryResource memory(host);
     CpuContext context({.threads = 1, .memory = &memory});
     Stream worker = Stream::host_worker("comm");
-    TrainerOptions options;
-    options.global_batch = 11;
-    options.accumulate = microbatches;
+    TrainerOptions options{.global_batch = 11, .accumulate = microbatches};
     options.step.sync_batch_norm = sync_batch_norm;
     options.step.optimizer = {.kind = OptimizerKind::adam, .clip_norm = 1};
     for (const char* pass : {"forward", "backward_data", "backward_weights"}) {

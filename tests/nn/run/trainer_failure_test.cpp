@@ -120,8 +120,7 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
       Stream compute = Stream::host_worker("compute");
       Stream communication = Stream::host_worker("comm");
       CpuContext context({.threads = 1, .stream = &compute});
-      TrainerOptions options;
-      options.global_batch = 11;
+      TrainerOptions options{.global_batch = 11};
       options.step.optimizer.skip_non_finite = true;
       Trainer trainer(context, {grad, *control, communication}, cifar_resnet(8, 4, 12, 12), data, options);
       trainer.start();
@@ -149,9 +148,7 @@ TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
     Stream worker = Stream::host_worker("compute");
     Stream communication = Stream::host_worker("comm");
     CpuContext context({.threads = 1, .stream = &worker, .memory = &memory});
-    TrainerOptions options;
-    options.global_batch = 70;
-    Trainer trainer(context, {grad, *control, communication}, cifar_resnet(8, 4, 12, 12), data, options);
+    Trainer trainer(context, {grad, *control, communication}, cifar_resnet(8, 4, 12, 12), data, {.global_batch = 70});
     trainer.start();
     trainer.step();
     trainer.step();

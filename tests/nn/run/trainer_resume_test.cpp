@@ -83,9 +83,8 @@ TEST_F(TrainerTest, ARunInMicrobatchesIsResumedBitForBit) {
 }
 
 TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
-  OptimizerOptions scaled;
-  scaled.loss_scale = {.kind = LossScale::Kind::dynamic, .rule = {.interval = 5}};
-  expect_resumes({.ranks = 2, .optimizer = scaled}, 7);
+  const LossScale scale_rule{.kind = LossScale::Kind::dynamic, .rule = {.interval = 5}};
+  expect_resumes({.ranks = 2, .optimizer = {.loss_scale = scale_rule}}, 7);
   train({.ranks = 2, .dir = path("plain")});
   EXPECT_EQ(file_text(path("plain/last/model.safetensors")), file_text(path("whole/last/model.safetensors")));
   const SafetensorsFile saved(path("part/last/optimizer.safetensors"));

@@ -26,10 +26,8 @@ inline std::string file_text(const std::string& path) {
 }
 
 inline DataSplit small_data() {
-  DataOptions options;
-  options.seed = 5;
-  options.synthetic = {.train_size = 70, .test_size = 31, .height = 12, .width = 12, .classes = 4};
-  return open_data(options);
+  return open_data(
+      {.seed = 5, .synthetic = {.train_size = 70, .test_size = 31, .height = 12, .width = 12, .classes = 4}});
 }
 
 /// A trainer on each rank. The ranks are threads.

@@ -284,8 +284,7 @@ TEST_F(TrainerTest, AChoiceThatCannotBePlannedHereGivesWayWhenItMay) {
   CpuContext context({.threads = 1});
   const Model model = cifar_resnet(8, 4, 12, 12);
   const Choices first = Plan(context, model, Mode::train, 4).choices();
-  PlanOptions options;
-  options.choices = first;
+  PlanOptions options{.choices = first};
   for (const char* key : {"conv1 forward", "layer1.0.conv1 backward_data", "fc backward_weights"}) {
     ASSERT_EQ(first.count(key), 1U) << key;
     options.choices[key] = "another library:fast";

@@ -333,11 +333,8 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
 TEST_F(TrainingRunTest, RanksThatKnowOfAnotherBestAreRefused) {
   const auto failures_of = [&](double best, std::int64_t since_best) {
     const auto progress = [&](int rank) {
-      RunProgress known;
-      known.best_by = "test_accuracy";
-      known.best = rank == 1 ? best : 0.25;
-      known.since_best = rank == 1 ? since_best : 1;
-      return known;
+      return RunProgress{
+          .best_by = "test_accuracy", .best = rank == 1 ? best : 0.25, .since_best = rank == 1 ? since_best : 1};
     };
     return try_run({.ranks = 2, .options = {.epochs = 2, .patience = 3}, .progress = progress}).failures;
   };

@@ -91,11 +91,8 @@ Model speed_run() {
 
 /// 3 batches an epoch, the last image left over; 7 test images.
 DataSplit small_data() {
-  DataOptions options;
-  options.seed = 5;
-  options.synthetic = {
-      .train_size = 13, .test_size = 7, .height = 8, .width = 8, .classes = static_cast<int>(kClasses)};
-  return open_data(options);
+  return open_data(
+      {.seed = 5, .synthetic = {.train_size = 13, .test_size = 7, .height = 8, .width = 8, .classes = kClasses}});
 }
 
 /// What ResNets have: both kinds of shortcuts, a maximum pool, the last layers.
@@ -173,9 +170,7 @@ Choices own_kernels(Device device, const Model& model, Mode mode, std::int64_t b
 }
 
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
-  TrainerOptions options;
-  options.global_batch = 4;
-  options.accumulate = setup.accumulate;
+  TrainerOptions options{.global_batch = 4, .accumulate = setup.accumulate};
   options.step.sync_batch_norm = setup.sync_batch_norm;
   options.step.virtual_ranks = setup.virtual_ranks;
   options.step.seed = setup.seed;
@@ -385,18 +380,10 @@ Texts differences(const Outcome& a, const Outcome& b) {
   return names;
 }
 
-OptimizerOptions adam() {
-  OptimizerOptions options;
-  options.kind = OptimizerKind::adam;
-  return options;
-}
+const OptimizerOptions kAdam{.kind = OptimizerKind::adam};
 
 OptimizerOptions scaled(double initial) {
-  OptimizerOptions options;
-  options.loss_scale.kind = LossScale::Kind::dynamic;
-  options.loss_scale.initial = initial;
-  options.loss_scale.rule.backoff = 1.0 / 256;
-  return options;
+  return {.loss_scale = {.kind = LossScale::Kind::dynamic, .initial = initial, .rule = {.backoff = 1.0 / 256}}};
 }
 
 struct Case {
@@ -410,9 +397,9 @@ const RunSetup kServed{.model = bottleneck, .dtype = DType::bf16, .norms_served 
 
 std::vector<Case> cases() {
   return {{"mlp, sgd", {.model = mlp}, 1e-5, 1e-5},
-          {"mlp, adam", {.model = mlp, .optimizer = adam()}, 1e-4, 1e-5},
+          {"mlp, adam", {.model = mlp, .optimizer = kAdam}, 1e-4, 1e-5},
           {"cnn, sgd", {}, 1e-4, 1e-4},
-          {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
+          {"cnn, adam", {.optimizer = kAdam}, 1e-4, 1e-4},
           {"cnn, sgd, two micro-batches", {.accumulate = 2}, 1e-4, 1e-4},
           {"cnn, sgd, mixtures", {.mixtures = true}, 1e-4, 1e-4},
           {"cnn, sgd, powersgd", {.sums = {.compress = "powersgd:1"}}, 1e-3, 1e-3},
@@ -718,7 +705,7 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
   TrainStepOptions options{.max_batch = 4, .cuda_graph = graph};
   options.plan.loss = Loss::mse;
   options.plan.weights = weights;
-  options.optimizer = adam();
+  options.optimizer = kAdam;
   options.optimizer.loss_scale = {.kind = LossScale::Kind::dynamic, .initial = 1024, .rule = {.interval = 4}};
   options.weight_decay = 0.01;
   InferenceOptions inferring{.max_batch = 5};
@@ -1020,18 +1007,15 @@ TEST(CudaTraining, GoesOnFromACheckpointBitForBit) {
        {std::pair{CudaGraph::off, ""}, std::pair{CudaGraph::on, ""}, std::pair{CudaGraph::on, "powersgd:1"}}) {
     const testing::TemporaryFolder folder;
     const RunSetup setup{
-        .graph = graph, .optimizer = adam(), .sums = {.compress = compress}, .average = {.decay = 0.9, .every = 2}};
-    RunIdentity identity;
-    identity.model = "cnn";
+        .graph = graph, .optimizer = kAdam, .sums = {.compress = compress}, .average = {.decay = 0.9, .every = 2}};
+    const RunIdentity identity{.model = "cnn"};
     CudaContext context(Device::cuda(0));
     Outcome through;
     with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator& control) {
       steps(trainer, 2);
       (void)trainer.take_metrics();
-      RunProgress progress;
-      progress.position = trainer.position();
-      progress.samples_seen = trainer.samples_seen();
-      save_checkpoint(folder / "last", trainer, control, identity, progress);
+      save_checkpoint(folder / "last", trainer, control, identity,
+                      {.position = trainer.position(), .samples_seen = trainer.samples_seen()});
       steps(trainer, 3);
       through = outcome_of(trainer);
     });

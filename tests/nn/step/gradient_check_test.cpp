@@ -241,7 +241,8 @@ TEST_F(GradientCheckRun, EndsARunThatMayNotSkipAndTellsOneThatMay) {
     const std::string dir =
         path(concat("run", optimizer.clip_norm, optimizer.skip_non_finite, optimizer.loss_scale.scales()));
     TrainerSetup setup{.ranks = 2};
-    setup.options.step = {.optimizer = optimizer, .check_gradients = true};
+    setup.options.step.optimizer = optimizer;
+    setup.options.step.check_gradients = true;
     on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
       BreakAStep observer(trainer, control.rank());
       const RunOptions options{.steps = 5, .checkpoint_dir = dir, .checkpoint_every = 1};

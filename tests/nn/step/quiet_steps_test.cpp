@@ -39,14 +39,12 @@ class CountingResource final : public MemoryResource {
 /// for events, which belong to no stream: on a GPU a step waits for the event of the step before the last, and that one
 /// is meant.
 void expect_quiet(Context& context, CountingResource& memory, Stream communication) {
-  DataOptions data_options;
-  data_options.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4};
-  const DataSplit data = open_data(data_options);
+  const DataSplit data =
+      open_data({.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4}});
   const Model model = cifar_resnet(8, 4, 16, 16);
   const std::vector<std::string> failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
     const auto control = grad.split(0, grad.rank());
-    TrainerOptions options;
-    options.global_batch = 16;
+    TrainerOptions options{.global_batch = 16};
     options.step.plan.augment = {
         .pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
     options.schedule.total_steps = 16;

@@ -38,19 +38,17 @@ struct SyncOutcome {
 
 /// Four batches an epoch and a last one of `last` samples, of which some ranks may have none.
 inline DataSplit sync_data(const SyncRun& run) {
-  DataOptions options;
-  options.seed = 5;
-  options.synthetic = {
-      .train_size = 4 * run.batch + run.last, .test_size = 7, .height = run.extent, .width = run.extent, .classes = 4};
-  return open_data(options);
+  return open_data({.seed = 5,
+                    .synthetic = {.train_size = 4 * run.batch + run.last,
+                                  .test_size = 7,
+                                  .height = run.extent,
+                                  .width = run.extent,
+                                  .classes = 4}});
 }
 
 inline TrainerOptions sync_options(const SyncRun& run, const DataSplit& data) {
-  TrainerOptions options;
-  options.global_batch = run.batch;
-  options.accumulate = run.accumulate;
+  TrainerOptions options{.global_batch = run.batch, .accumulate = run.accumulate, .keep_last = true};
   options.step.sync_batch_norm = run.sync;
-  options.keep_last = true;
   options.step.plan.dtype = run.dtype;
   options.step.plan.augment = {
       .pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
