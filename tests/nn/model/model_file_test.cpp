@@ -465,12 +465,11 @@ TEST(Buffers, MayBeginWithGivenValues) {
 // --- states
 
 TrainStepOptions options_of(OptimizerKind kind, int ranks = 1) {
-  TrainStepOptions options{.max_batch = 8 / ranks, .seed = 4};
-  options.plan.dtype = DType::f32;
-  options.optimizer.kind = kind;
-  options.optimizer.clip_norm = 0.5;
-  options.weight_decay = 0.01;
-  return options;
+  return {.max_batch = 8 / ranks,
+          .seed = 4,
+          .plan = {.dtype = DType::f32},
+          .optimizer = {.kind = kind, .clip_norm = 0.5},
+          .weight_decay = 0.01};
 }
 
 TEST_F(ModelFile, AStepGoesOnFromItsState) {

@@ -334,9 +334,7 @@ TEST(Beside, WhatCannotBeIsRefused) {
   const Model model = testing::on_values(block());
   EXPECT_THROW((void)Plan(context, model, Mode::train, kBatch, {.beside = &context}), UsageError);
   CpuContext second;
-  TrainStepOptions options{.max_batch = kBatch};
-  options.plan.beside = &second;
-  EXPECT_THROW((void)TrainStep(context, model, options), UsageError);
+  EXPECT_THROW((void)TrainStep(context, model, {.max_batch = kBatch, .plan = {.beside = &second}}), UsageError);
   const Plan evaluation(context, model, Mode::evaluate, kBatch, {.beside = &second});
   EXPECT_TRUE(evaluation.joins().empty());
 }

@@ -165,13 +165,12 @@ TEST(Frozen, WhatCannotBeIsRefused) {
 // --- steps
 
 TrainStepOptions options_of(OptimizerKind kind, double clip_norm) {
-  TrainStepOptions options{.max_batch = 6, .seed = 4};
-  options.plan.dtype = DType::f32;
-  options.optimizer.kind = kind;
-  options.optimizer.clip_norm = clip_norm;
-  options.weight_decay = 0.1;
-  options.buckets.bucket_bytes = 256;
-  return options;
+  return {.max_batch = 6,
+          .seed = 4,
+          .plan = {.dtype = DType::f32},
+          .optimizer = {.kind = kind, .clip_norm = clip_norm},
+          .weight_decay = 0.1,
+          .buckets = {.bucket_bytes = 256}};
 }
 
 std::vector<double> value_of(TrainStep& step, const std::string& name) {

@@ -81,15 +81,14 @@ class Steps {
 
  private:
   static TrainStepOptions options_of(const Case& setup) {
-    TrainStepOptions options{.max_batch = 1, .microbatches = setup.virtual_ranks > 0 ? 0 : setup.microbatches};
-    options.plan.dtype = setup.dtype;
-    options.plan.loss = Loss::mse;
-    options.optimizer.loss_scale = setup.loss_scale;
-    options.virtual_ranks = setup.virtual_ranks;
-    options.strategy = setup.strategy;
-    options.sums = setup.sums;
-    options.check_gradients = setup.check;
-    return options;
+    return {.max_batch = 1,
+            .microbatches = setup.virtual_ranks > 0 ? 0 : setup.microbatches,
+            .virtual_ranks = setup.virtual_ranks,
+            .plan = {.dtype = setup.dtype, .loss = Loss::mse},
+            .optimizer = {.loss_scale = setup.loss_scale},
+            .sums = setup.sums,
+            .strategy = setup.strategy,
+            .check_gradients = setup.check};
   }
   static void fill_with(const TensorView& view, double value) {
     if (view.dtype == DType::f64) {

@@ -76,13 +76,11 @@ TensorView view(List& list, const Shape& shape) {
 
 TrainStepOptions options_of(std::int64_t max_batch, Loss loss, LossWeights weights,
                             OptimizerKind kind = OptimizerKind::sgd) {
-  TrainStepOptions options{.max_batch = max_batch, .seed = 11};
-  options.plan.dtype = DType::f64;
-  options.plan.loss = loss;
-  options.plan.weights = weights;
-  options.optimizer.kind = kind;
-  options.weight_decay = 0.01;
-  return options;
+  return {.max_batch = max_batch,
+          .seed = 11,
+          .plan = {.dtype = DType::f64, .loss = loss, .weights = weights},
+          .optimizer = {.kind = kind},
+          .weight_decay = 0.01};
 }
 
 /// What the model now makes of the data.

@@ -26,10 +26,11 @@ Model regression() {
 }
 
 TrainStepOptions options_of(Strategy strategy) {
-  TrainStepOptions options{.max_batch = 4, .seed = 11, .strategy = strategy};
-  options.plan.loss = Loss::mse;
-  options.buckets.bucket_bytes = 1 << 20;
-  return options;
+  return {.max_batch = 4,
+          .seed = 11,
+          .plan = {.loss = Loss::mse},
+          .buckets = {.bucket_bytes = 1 << 20},
+          .strategy = strategy};
 }
 
 /// A step with a state of each kind.

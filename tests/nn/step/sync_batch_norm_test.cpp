@@ -106,10 +106,7 @@ struct Samples {
 };
 
 TrainStepOptions step_options(std::int64_t max_batch) {
-  TrainStepOptions options{.max_batch = max_batch, .sync_batch_norm = true};
-  options.plan.dtype = DType::f64;
-  options.plan.loss = Loss::mse;
-  return options;
+  return {.max_batch = max_batch, .sync_batch_norm = true, .plan = {.dtype = DType::f64, .loss = Loss::mse}};
 }
 
 /// Values and running statistics after body(step, rank) on each of the ranks; rank 0's.

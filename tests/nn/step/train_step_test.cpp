@@ -51,12 +51,11 @@ struct Data {
 };
 
 TrainStepOptions options_of(std::int64_t max_batch, OptimizerKind kind = OptimizerKind::sgd) {
-  TrainStepOptions options{.max_batch = max_batch, .seed = 11};
-  options.plan.dtype = DType::f64;
-  options.plan.loss = Loss::mse;
-  options.optimizer.kind = kind;
-  options.weight_decay = 0.01;
-  return options;
+  return {.max_batch = max_batch,
+          .seed = 11,
+          .plan = {.dtype = DType::f64, .loss = Loss::mse},
+          .optimizer = {.kind = kind},
+          .weight_decay = 0.01};
 }
 
 /// `steps` updates from the whole batch, put together by hand from plan and optimizer. The oracle.
