@@ -12,11 +12,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::Bytes;
-using testing::error_of;
-using testing::expect_holds;
-using testing::put_file;
-using testing::TemporaryFolder;
+using testing::Bytes, testing::error_of, testing::expect_holds, testing::put_file, testing::TemporaryFolder;
 
 DataSplit open(const std::string& spec) {
   return open_data({.spec = spec});

@@ -11,8 +11,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 using Deferred = PictureFolder;
 

@@ -64,9 +64,8 @@ class PictureFolder : public ::testing::Test {
 
 /// Not square, in memory.
 inline std::unique_ptr<ImageDataset> synthetic() {
-  DataOptions options{.seed = 3};
-  options.synthetic = {.train_size = 17, .test_size = 4, .height = kSide, .width = kSide + 3, .classes = 2};
-  return std::move(open_data(options).train);
+  const SyntheticOptions sizes{.train_size = 17, .test_size = 4, .height = kSide, .width = kSide + 3, .classes = 2};
+  return std::move(open_data({.seed = 3, .synthetic = sizes}).train);
 }
 
 /// Of all batches in two epochs: the fields by name, with the rows behind a batch's samples.

@@ -19,10 +19,7 @@ namespace lockstep::nn {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
-using testing::expect_holds;
-using testing::Pixels;
-using testing::pixels;
+using testing::error_of, testing::expect_holds, testing::Pixels, testing::pixels;
 
 using Image = std::vector<std::uint8_t>;
 /// Row, column, channel.
@@ -74,9 +71,7 @@ class ImageFolder : public ::testing::Test {
     put_grey("val/b/x.png", 201);
   }
   [[nodiscard]] DataOptions options(std::int64_t image_size = 4) const {
-    DataOptions given{.spec = "folder:" + folder_.path(), .seed = 7};
-    given.folder.image_size = image_size;
-    return given;
+    return {.spec = "folder:" + folder_.path(), .seed = 7, .folder = {.image_size = image_size}};
   }
   [[nodiscard]] std::string refused(const DataOptions& given) const {
     return error_of<DataError>([&] { (void)open_data(given); });

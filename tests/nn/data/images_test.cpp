@@ -16,11 +16,7 @@ namespace {
 
 using images::Axis;
 using images::Picture;
-using testing::error_of;
-using testing::expect_holds;
-using testing::JpegOptions;
-using testing::Pixels;
-using testing::pixels;
+using testing::error_of, testing::expect_holds, testing::JpegOptions, testing::Pixels, testing::pixels;
 
 std::span<const std::uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};

@@ -12,8 +12,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::to_doubles;
+using testing::error_of, testing::to_doubles;
 
 constexpr std::int64_t kSize = 50;
 

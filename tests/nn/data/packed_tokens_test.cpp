@@ -21,11 +21,7 @@ namespace lockstep::nn {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
-using testing::expect_holds;
-using testing::token_cycle;
-using testing::write_tokens;
-using testing::torch::crc32;
+using testing::error_of, testing::expect_holds, testing::token_cycle, testing::write_tokens, testing::torch::crc32;
 using testing::torch::little;
 
 constexpr std::size_t kBlock = 65536;

@@ -13,8 +13,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 std::vector<std::int64_t> all(const Permutation& permutation, std::int64_t size) {
   std::vector<std::int64_t> out;

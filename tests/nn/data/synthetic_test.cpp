@@ -11,8 +11,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 DataOptions small(std::uint64_t seed = 1) {
   return {.seed = seed, .synthetic = {200, 60, 32, 32, 10}};

@@ -12,9 +12,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::token_cycle;
-using testing::token_header;
-using testing::write_tokens;
+using testing::token_cycle, testing::token_header, testing::write_tokens;
 
 constexpr std::uint32_t kGpt2 = 20240520;
 constexpr std::uint32_t kLlama3 = 20240801;

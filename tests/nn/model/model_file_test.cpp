@@ -17,9 +17,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::to_doubles;
+using testing::error_of, testing::expect_holds, testing::to_doubles;
 
 constexpr std::int64_t kClasses = 3;
 

@@ -23,8 +23,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 // torchvision's published totals and number of parameter tensors.
 TEST(Model, ResNetsHaveTorchvisionsCounts) {

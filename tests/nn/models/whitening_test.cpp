@@ -16,8 +16,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 /// A v = l v, orthogonal rows of length 1, their largest element positive, descending values.
 void expect_eigen_system(const std::vector<double>& matrix, std::size_t n, const EigenSystem& got, double scale) {

@@ -11,8 +11,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 3;
 
-using testing::Net;
-using testing::to_doubles;
+using testing::Net, testing::to_doubles;
 
 /// A second state, with input of another seed in the first net's, and its own memory for activations.
 class Apart : public ::testing::TestWithParam<Recompute> {

@@ -14,8 +14,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 using Net = testing::CheckedNet;
 using testing::to_doubles;
 

@@ -17,10 +17,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::get_file;
-using testing::put_file;
+using testing::error_of, testing::expect_holds, testing::get_file, testing::put_file;
 
 constexpr std::int64_t kBatch = 2;
 

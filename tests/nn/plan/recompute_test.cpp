@@ -17,8 +17,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::Net;
+using testing::error_of, testing::Net;
 
 constexpr std::int64_t kBatch = 5;
 

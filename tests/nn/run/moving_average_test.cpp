@@ -10,8 +10,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::to_doubles;
+using testing::error_of, testing::to_doubles;
 
 class MovingAverage : public TrainerTest {
  protected:

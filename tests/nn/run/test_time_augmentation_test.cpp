@@ -16,9 +16,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::GuardedTensor;
+using testing::error_of, testing::expect_holds, testing::GuardedTensor;
 
 constexpr std::array kAll{TestTimeAugmentation::none, TestTimeAugmentation::mirror,
                           TestTimeAugmentation::mirror_translate};

@@ -10,9 +10,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::to_doubles;
+using testing::error_of, testing::expect_holds, testing::to_doubles;
 
 class World : public TrainerTest {
  protected:

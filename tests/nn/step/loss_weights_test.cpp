@@ -15,9 +15,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::to_doubles;
+using testing::error_of, testing::expect_holds, testing::to_doubles;
 using List = std::vector<double>;
 
 constexpr std::int64_t kFeatures = 5;

@@ -14,9 +14,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::to_doubles;
+using testing::error_of, testing::expect_holds, testing::to_doubles;
 using Texts = std::vector<std::string>;
 
 Model regression() {

@@ -17,8 +17,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::to_doubles;
+using testing::error_of, testing::to_doubles;
 
 constexpr std::int64_t kFeatures = 5;
 constexpr std::int64_t kOutputs = 2;
