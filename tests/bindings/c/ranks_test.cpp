@@ -87,11 +87,9 @@ TEST(RunningStatistics, OfOneRankAreThoseOfTheLastUpdate) {
 }
 
 TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
-  Team team(2);
   const std::string file = temporary("stale");
   const std::string folder = temporary("stale_state");
-  team.run([&](Team::Member& me) {
-    const Rank rank(me);
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
     const NormModel model(rank.context);
     const NewTrainer trainer(model, rank.comm, descent(2));
     const std::vector<std::vector<double>> batches{{3, 5}, {-1, 8}};
@@ -144,10 +142,8 @@ TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
   }
   for (const std::int32_t sync : {1, 0}) {
     options.sync_batch_norm = sync;
-    Team team(3);  // rank 0 has no sample
     std::vector<double> results(3, kNan);
-    team.run([&](Team::Member& me) {
-      const Rank rank(me);
+    as_ranks(3, [&](Team::Member& me, const Rank& rank) {  // rank 0 has no sample
       const NormModel model(rank.context);
       const NewTrainer trainer(model, rank.comm, options);
       const std::ptrdiff_t begin = me.rank == 2 ? 2 : 0, end = me.rank == 0 ? 0 : me.rank == 1 ? 2 : 5;
@@ -206,9 +202,7 @@ TEST(RunningStatistics, AreLeftAloneByABatchThatIsNotFinite) {
 // Loss and gradient of a line over the samples of all ranks, by hand.
 TEST(Ranks, ReportTheStepOfAll) {
   for (const double clip : {0.0, 0.01}) {
-    Team team(3);
-    team.run([&](Team::Member& me) {
-      const Rank rank(me);
+    as_ranks(3, [&](Team::Member& me, const Rank& rank) {
       const Mlp model(rank.context, {1, 1});
       lockstep_trainer_options options = descent(2);
       options.clip_norm = clip;
@@ -258,9 +252,7 @@ TEST(Ranks, ReportTheStepOfAll) {
 // A step for which no rank has a sample is no failure.
 TEST(Ranks, WithoutAnySampleChangeNothing) {
   for (const std::int32_t weights : {LOCKSTEP_WEIGHTS_NONE, LOCKSTEP_WEIGHTS_SAMPLE}) {
-    Team team(2);
-    team.run([&](Team::Member& me) {
-      const Rank rank(me);
+    as_ranks(2, [&](Team::Member& me, const Rank& rank) {
       const Mlp model(rank.context, {1, 1});
       lockstep_trainer_options options = trainer_options(2);  // Adam: its momentum goes on by itself
       options.weight_decay = 0.5;
@@ -298,9 +290,7 @@ TEST(Ranks, WithoutAnySampleChangeNothing) {
 }
 
 TEST(Ranks, ThatBeginDifferentAreRefused) {
-  Team team(2);
-  team.run([&](Team::Member& me) {
-    const Rank rank(me);
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
     const Mlp model(rank.context, {2, 3, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(me.rank + 1));
     const std::vector<double> own = parameter(model, "1.weight", {3, 2});
     const lockstep_trainer_options options = descent(1);
@@ -333,10 +323,8 @@ TEST(Ranks, ThatBeginDifferentAreRefused) {
 TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
   int calls = 0;
   for (int fail_at = -1; fail_at < calls; ++fail_at) {
-    Team team(2);
     int ended = 0;
-    team.run([&](Team::Member& me) {
-      const Rank rank(me);
+    as_ranks(2, [&](Team::Member& me, const Rank& rank) {
       const Mlp model(rank.context, {2, 3, 1});
       const lockstep_trainer_options options = descent(1);
       Trainer trainer;
@@ -361,9 +349,7 @@ TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
 
 // The same parameters, but one rank has seen samples.
 TEST(Ranks, WithOtherRunningStatisticsAreRefused) {
-  Team team(2);
-  team.run([&](Team::Member& me) {
-    const Rank rank(me);
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
     const NormModel model(rank.context);
     const lockstep_trainer_options options = descent(2);
     Trainer trainer;
@@ -408,9 +394,7 @@ TEST(Ranks, WhoseLayersDifferAreRefused) {
                                                 {Net{.pad = 1}, "pad 1"},
                                                 {Net{.residual = true}, "linear of g, g"}};
   for (const auto& [net, text] : others) {
-    Team team(2);
-    team.run([&, &other = net, said = text](Team::Member& me) {
-      const Rank rank(me);
+    as_ranks(2, [&, &other = net, said = text](Team::Member& me, const Rank& rank) {
       const NewModel model(rank.context, LOCKSTEP_F64, {9, 4});
       (me.rank == 1 ? other : Net{}).add_to(model);
       const lockstep_trainer_options options = descent(1);
@@ -428,10 +412,8 @@ TEST(Ranks, WhoseLayersDifferAreRefused) {
 
 // One rank has trained, alone; the others infer with its parameters and statistics, and train on from there.
 TEST(Ranks, ThatDoNotTrainGetAModel) {
-  Team team(3);
   std::vector<double> results(3, kNan);
-  team.run([&](Team::Member& me) {
-    const Rank rank(me);
+  as_ranks(3, [&](Team::Member& me, const Rank& rank) {
     const NormModel model(rank.context);
     if (me.rank == 2) {
       const SelfComm self(rank.context);
@@ -457,10 +439,8 @@ TEST(Ranks, ThatDoNotTrainGetAModel) {
 }
 
 TEST(Ranks, ThatCallInAnotherOrderAreToldSo) {
-  Team team(2);
   const std::string folder = temporary("order");
-  team.run([&](Team::Member& me) {
-    const Rank rank(me);
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
     const Mlp model(rank.context, {1, 1});
     const NewTrainer trainer(model, rank.comm, descent(1));
     ASSERT_TRUE(ok(add(trainer, {1}, {1})));

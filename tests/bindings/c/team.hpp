@@ -132,4 +132,12 @@ struct Rank {
   }
 };
 
+/// Runs body(member, rank) on so many ranks.
+inline void as_ranks(int size, const std::function<void(Team::Member&, const Rank&)>& body) {
+  Team(size).run([&](Team::Member& me) {
+    const Rank rank(me);
+    body(me, rank);
+  });
+}
+
 }  // namespace host

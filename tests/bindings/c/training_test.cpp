@@ -323,9 +323,7 @@ TEST(Ranks, OfTheHostTrainTogether) {
 
 // What goes wrong on rank 1 alone is its own error there and PEER on the others; nobody waits, and all go on.
 TEST(Ranks, ThatFailAloneAreAgreedUpon) {
-  Team team(3);
-  team.run([&](Team::Member& me) {
-    const Rank rank(me);
+  as_ranks(3, [&](Team::Member& me, const Rank& rank) {
     const lockstep_comm comm = rank.comm;
     const bool odd = me.rank == 1;
     const Mlp model(rank.context, {1, 1});
@@ -388,9 +386,7 @@ TEST(Ranks, WhoseFunctionsFailSayWhich) {
   for (const auto& [number, status] :
        {std::pair{99, LOCKSTEP_ERR_PEER}, std::pair{LOCKSTEP_ERR_MPI, LOCKSTEP_ERR_MPI},
         std::pair{LOCKSTEP_ERR_NCCL, LOCKSTEP_ERR_NCCL}, std::pair{LOCKSTEP_ERR_CUDA, LOCKSTEP_ERR_CUDA}}) {
-    Team team(2);
-    team.run([&, number = number, status = status](Team::Member& me) {
-      const Rank rank(me);
+    as_ranks(2, [&, number = number, status = status](Team::Member& me, const Rank& rank) {
       me.fail_at = me.calls;
       me.failure = number;
       std::int32_t largest = 0;
