@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -14,8 +15,8 @@
 
 namespace lockstep::comm {
 
-/// Runs body(communicator) as `size` ranks on threads. What each rank threw: "" or the text, PeerError with "peer: "
-/// in front.
+/// Runs body(communicator), or body(communicator, another one of the same ranks), as `size` ranks on threads. What each
+/// rank threw: "" or the text, PeerError with "peer: " in front.
 template <class Body>
 std::vector<std::string> run_ranks(int size, Body&& body) {
   LocalGroup group(size);
@@ -26,7 +27,11 @@ std::vector<std::string> run_ranks(int size, Body&& body) {
       std::string& failure = failures[static_cast<std::size_t>(rank)];
       try {
         const std::unique_ptr<Communicator> communicator = group.communicator(rank);
-        body(*communicator);
+        if constexpr (std::is_invocable_v<Body&, Communicator&>) {
+          body(*communicator);
+        } else {
+          body(*communicator, *communicator->split(0, rank));
+        }
       } catch (const PeerError& e) {
         failure = std::string("peer: ") + e.what();
       } catch (const std::exception& e) {

@@ -252,7 +252,7 @@ TEST(Ranks, ReportTheStepOfAll) {
 // A step for which no rank has a sample is no failure.
 TEST(Ranks, WithoutAnySampleChangeNothing) {
   for (const std::int32_t weights : {LOCKSTEP_WEIGHTS_NONE, LOCKSTEP_WEIGHTS_SAMPLE}) {
-    as_ranks(2, [&](Team::Member& me, const Rank& rank) {
+    as_ranks(2, [&](Team::Member&, const Rank& rank) {
       const Mlp model(rank.context, {1, 1});
       lockstep_trainer_options options = trainer_options(2);  // Adam: its momentum goes on by itself
       options.weight_decay = 0.5;

@@ -159,13 +159,12 @@ TEST(OwnData, RanksAgreeOnTheKindOfWeights) {
   std::vector<double> ones(static_cast<std::size_t>(kSize), 1);
   const MemoryDataset by_sample = line.dataset("by sample", TensorView(std::span(ones), {kSize}));
   const MemoryDataset by_element = line.dataset("by element", TensorView(std::span(ones), {kSize, 1}));
-  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
     CpuContext context({.threads = 1});
     TrainerOptions options = regression_options();
     options.step.plan.weights = grad.rank() == 0 ? LossWeights::sample : LossWeights::element;
     const MemoryDataset& own = grad.rank() == 0 ? by_sample : by_element;
-    Trainer trainer(context, {grad, *control, context.stream()}, linear(), {own, own}, options);
+    Trainer trainer(context, {grad, control, context.stream()}, linear(), {own, own}, options);
     trainer.start();
   });
   expect_all_say(failures, "loss_weights");

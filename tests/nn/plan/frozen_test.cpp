@@ -227,8 +227,7 @@ TEST(Frozen, TheNormIsThatOfTheOthers) {
 
 TEST(Frozen, RanksAgree) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars}) {
-    comm::on_ranks(2, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
+    comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
       CpuContext context({.threads = 1});
       Stream stream = Stream::host_worker("reduce");
       TrainStep whole(context, {grad, stream}, images(), options_of(kind, 0));
@@ -248,7 +247,7 @@ TEST(Frozen, RanksAgree) {
         part.add(more.batch());
         part.update(more.batch(), 0.05);
       }
-      part.require_same_state(*control);
+      part.require_same_state(control);
       EXPECT_EQ(value_of(part, "stem.weight"), stem);
       EXPECT_EQ(part.reducer().buckets().back().end, part.parameters().trainable_numel() + kArenaStep);
     });

@@ -174,13 +174,12 @@ Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
   Evaluated result;
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
-  comm::on_ranks(ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  comm::on_ranks(ranks, [&](comm::Communicator& grad, comm::Communicator& control) {
     Stream stream = worker ? Stream::host_worker("device") : Stream::host_inline();
     CpuContext context({.threads = 1, .stream = &stream});
     TrainerOptions options{.global_batch = batch};
     options.step.plan.dtype = dtype;
-    const Ranks all{grad, *control, context.stream()};
+    const Ranks all{grad, control, context.stream()};
     Trainer trainer(context, all, model, data, options);
     trainer.start();
     ASSERT_TRUE(ClassStatistics::can_watch(trainer));
@@ -190,7 +189,7 @@ Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
     RunObservers observers;
     observers.add(watch);
     observers.add(outputs);
-    const EvaluationEvent event = run_evaluation(trainer, *control, watch.metrics(), observers);
+    const EvaluationEvent event = run_evaluation(trainer, control, watch.metrics(), observers);
     EXPECT_EQ(event.metrics.at("calibration_error"), report.calibration_error());
     EXPECT_EQ(event.correct,
               static_cast<double>(report.count(0, 0) + report.count(1, 1) + report.count(2, 2) + report.count(3, 3)));

@@ -20,9 +20,8 @@ class Timeline : public ::testing::Test {
 /// Two ranks as threads; rank 0's outcome.
 TracedOutcome run_two(const TracedRun& run) {
   TracedOutcome outcome;
-  comm::on_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    TracedOutcome own = run_traced(run, grad, *control);
+  comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
+    TracedOutcome own = run_traced(run, grad, control);
     if (grad.rank() == 0) {
       outcome = std::move(own);
     }

@@ -16,8 +16,7 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
   const DataSplit data = small_data();
   const Model model = cifar_resnet(8, 4, 12, 12);
   std::barrier together(2);
-  comm::on_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
     HostMemoryResource host;
     TrackingMemoryResource memory(host);
     CpuContext context({.threads = 1, .memory = &memory});
@@ -33,7 +32,7 @@ void expect_no_allocation(const std::string& choice, std::int64_t microbatches =
       }
     }
     const auto statistics = grad.split(0, grad.rank());
-    Trainer trainer(context, {grad, *control, worker, nullptr, statistics.get()}, model, data, options);
+    Trainer trainer(context, {grad, control, worker, nullptr, statistics.get()}, model, data, options);
     trainer.start();
     SpanRecorder recorder(context.device(), 1, 1, 11 * trainer.train_step().spans_of_a_step() + 22);
     if (records) {

@@ -142,13 +142,12 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
 
 TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
   const DataSplit data = small_data();
-  comm::on_ranks(1, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, 0);
+  comm::on_ranks(1, [&](comm::Communicator& grad, comm::Communicator& control) {
     GivenBackIdle memory;
     Stream worker = Stream::host_worker("compute");
     Stream communication = Stream::host_worker("comm");
     CpuContext context({.threads = 1, .stream = &worker, .memory = &memory});
-    Trainer trainer(context, {grad, *control, communication}, cifar_resnet(8, 4, 12, 12), data, {.global_batch = 70});
+    Trainer trainer(context, {grad, control, communication}, cifar_resnet(8, 4, 12, 12), data, {.global_batch = 70});
     trainer.start();
     trainer.step();
     trainer.step();

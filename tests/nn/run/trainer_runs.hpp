@@ -47,22 +47,21 @@ template <class Body>
 std::vector<std::string> with_trainers(const TrainerSetup& setup, Body&& body) {
   const DataSplit small = small_data();
   const TrainingData data = setup.data ? *setup.data : TrainingData(small);
-  return comm::run_ranks(setup.ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  return comm::run_ranks(setup.ranks, [&](comm::Communicator& grad, comm::Communicator& control) {
     CpuContext context({.threads = 1, .stream = setup.compute});
     Stream worker = setup.overlap ? Stream::host_worker("comm") : Stream::host_inline();
     TrainerOptions options = setup.options;
     if (setup.change) {
       setup.change(options, grad.rank());
     }
-    Trainer trainer(context, {grad, *control, setup.overlap ? worker : context.stream()}, setup.model, data, options);
+    Trainer trainer(context, {grad, control, setup.overlap ? worker : context.stream()}, setup.model, data, options);
     if (setup.started) {
       trainer.start();
     }
     if constexpr (std::is_invocable_v<Body&, Trainer&>) {
       body(trainer);
     } else {
-      body(trainer, *control);
+      body(trainer, control);
     }
   });
 }

@@ -70,11 +70,10 @@ class OwnStates : public ::testing::Test {
  protected:
   [[nodiscard]] std::string path(const std::string& name) const { return folder_.path() + "/" + name; }
   void save(const std::string& name, int ranks, Strategy strategy) const {
-    comm::on_ranks(ranks, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
+    comm::on_ranks(ranks, [&](comm::Communicator& grad, comm::Communicator& control) {
       Stateful saved(grad, strategy);
       saved.change(grad.rank());
-      save_state(path(name), saved.step, *control);
+      save_state(path(name), saved.step, control);
     });
   }
 
@@ -85,8 +84,7 @@ class OwnStates : public ::testing::Test {
 TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
     save("run", 2, strategy);
-    comm::on_ranks(2, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
+    comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
       Stateful saved(grad, strategy);
       Stateful loaded(grad, strategy);
       for (const TensorView& view : {loaded.count, loaded.scale, loaded.own, loaded.part, loaded.shard}) {
@@ -95,7 +93,7 @@ TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
       }
       EXPECT_EQ(loaded.count.as<std::int64_t>()[0], 5);
       saved.change(grad.rank());
-      load_state(path("run"), loaded.step, *control);
+      load_state(path("run"), loaded.step, control);
       EXPECT_EQ(loaded.count.as<std::int64_t>()[0], (std::int64_t{1} << 60) + 1);
       EXPECT_EQ(to_doubles(loaded.scale), to_doubles(saved.scale));
       EXPECT_EQ(to_doubles(loaded.own), to_doubles(saved.own));
@@ -109,7 +107,7 @@ TEST_F(OwnStates, GoOnWithTheBitsOfASavedRun) {
           }
         }
       }
-      loaded.step.require_same_state(*control);
+      loaded.step.require_same_state(control);
     });
   }
 }
@@ -130,11 +128,10 @@ TEST_F(OwnStates, AreTheSameFilesWhetherDividedOrNot) {
 TEST_F(OwnStates, OnOtherRanksPartsOfASumAreDividedAndOthersBeginAnew) {
   save("run", 2, Strategy::zero1);
   for (const int ranks : {1, 3}) {
-    comm::on_ranks(ranks, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
+    comm::on_ranks(ranks, [&](comm::Communicator& grad, comm::Communicator& control) {
       Stateful loaded(grad, Strategy::zero1);
       loaded.own.as<float>()[2] = 77;
-      load_state(path("run"), loaded.step, *control);
+      load_state(path("run"), loaded.step, control);
       EXPECT_EQ(to_doubles(loaded.scale)[5], 5.5);
       EXPECT_EQ(to_doubles(loaded.own), std::vector<double>(4, -1));
       for (std::int64_t i = 0; i < 3; ++i) {
@@ -145,14 +142,13 @@ TEST_F(OwnStates, OnOtherRanksPartsOfASumAreDividedAndOthersBeginAnew) {
 }
 
 TEST_F(OwnStates, AreBroadcastAndCompared) {
-  comm::on_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
     Stateful stateful(grad, Strategy::ddp);
     stateful.change(grad.rank());
     stateful.scale.as<float>()[1] += static_cast<float>(grad.rank());
-    expect_holds(error_of<UsageError>([&] { stateful.step.require_same_state(*control); }), "'scale with hash");
+    expect_holds(error_of<UsageError>([&] { stateful.step.require_same_state(control); }), "'scale with hash");
     stateful.step.broadcast();
-    stateful.step.require_same_state(*control);
+    stateful.step.require_same_state(control);
     EXPECT_EQ(to_doubles(stateful.scale)[1], 1.5);
     EXPECT_EQ(to_doubles(stateful.own)[1], 1) << "rank 0's";
     EXPECT_EQ(to_doubles(stateful.part)[1], 100 * grad.rank() + 1) << "each rank's own";
@@ -197,12 +193,11 @@ TEST_F(OwnStates, AnotherShapeThanInTheFileIsRefusedOnEveryRank) {
                                              {"own", Sharing::of_rank, {4, 1}},
                                              {"part", Sharing::sum_of_ranks, {1}},
                                              {"part", Sharing::sum_of_ranks, {6}}}) {
-    const Texts failures =
-        comm::run_ranks(2, [&, name = name, sharing = sharing, shape = shape](comm::Communicator& grad) {
-          const auto control = grad.split(0, grad.rank());
+    const Texts failures = comm::run_ranks(
+        2, [&, name = name, sharing = sharing, shape = shape](comm::Communicator& grad, comm::Communicator& control) {
           Step step(grad, regression(), options_of(Strategy::ddp));
           step.register_state({.name = name, .shape = shape, .sharing = sharing});
-          load_state(path("run"), step, *control);
+          load_state(path("run"), step, control);
         });
     EXPECT_EQ(failures[1], failures[0]);
     expect_holds(failures[0], "optimizer.safetensors: tensor '" + name + "' has shape ");
@@ -212,16 +207,15 @@ TEST_F(OwnStates, AnotherShapeThanInTheFileIsRefusedOnEveryRank) {
 
 TEST_F(OwnStates, OneThatARankLacksIsRefusedOnEveryRank) {
   for (const bool saves : {true, false}) {
-    const Texts failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
+    const Texts failures = comm::run_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
       Step step(grad, regression(), options_of(Strategy::ddp));
       if (grad.rank() == 0) {
         step.register_state({.name = "seen", .shape = {5}});
       }
       if (saves) {
-        save_state(path("lacking"), step, *control);
+        save_state(path("lacking"), step, control);
       } else {
-        step.require_same_state(*control);
+        step.require_same_state(control);
       }
     });
     EXPECT_EQ(failures[1], failures[0]);

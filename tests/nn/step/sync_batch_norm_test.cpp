@@ -19,10 +19,9 @@ using testing::error_of;
 /// The outcome of every rank.
 std::vector<SyncOutcome> train(int ranks, const SyncRun& run) {
   std::vector<SyncOutcome> outcomes(static_cast<std::size_t>(ranks));
-  comm::on_ranks(ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  comm::on_ranks(ranks, [&](comm::Communicator& grad, comm::Communicator& control) {
     const auto statistics = grad.split(0, grad.rank());
-    outcomes[static_cast<std::size_t>(grad.rank())] = train_rank(run, grad, *control, *statistics);
+    outcomes[static_cast<std::size_t>(grad.rank())] = train_rank(run, grad, control, *statistics);
   });
   return outcomes;
 }
@@ -205,10 +204,9 @@ TEST(SyncBatchNorm, IsAPartOfTheRun) {
   const auto without = option_texts(sync_options({.sync = false}, data), data);
   EXPECT_EQ(with.at("sync_batch_norm"), "1");
   EXPECT_EQ(without.count("sync_batch_norm"), 0U) << "checkpoints of earlier versions";
-  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
     CpuContext context({.threads = 1});
-    Trainer trainer(context, {grad, *control, context.stream()}, cifar_resnet(8, 4, 12, 12), data,
+    Trainer trainer(context, {grad, control, context.stream()}, cifar_resnet(8, 4, 12, 12), data,
                     sync_options({.sync = grad.rank() == 0}, data));
     trainer.start();
   });
