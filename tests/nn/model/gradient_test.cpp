@@ -7,38 +7,11 @@
 #include <lockstep/runtime/base/align.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/gradient_check.hpp"
 
 namespace lockstep::nn {
 namespace {
 
 using Net = testing::CheckedNet;
-
-/// testing::gradient_error over the parameters, up to `samples` elements of each; `scale` multiplies the analytic
-/// gradient (the negative control). `cancelled`: a parameter that a batch norm behind it makes ineffective; what there
-/// is of its gradient is rounding.
-double gradient_error(Net& net, int samples, double scale = 1, const std::string& cancelled = "") {
-  net.run();
-  ParameterSet& set = net.parameters();
-  std::vector<double> analytic = testing::to_doubles(set.gradients());
-  for (double& value : analytic) {
-    value *= scale;
-  }
-  std::vector<testing::GradientPair> pairs;
-  for (std::size_t p = 0; p < set.parameters().size(); ++p) {
-    const ParameterInfo& info = set.parameters()[p];
-    const TensorView values = set.value(static_cast<int>(p));
-    const TensorView gradient(analytic.data() + info.offset, DType::f64, Device::cpu(), values.shape);
-    if (info.spec.name == cancelled) {
-      for (const double value : gradient.span<double>()) {
-        EXPECT_TRUE(std::abs(value) <= 1e-12) << cancelled << ": " << value;
-      }
-      continue;
-    }
-    pairs.push_back({info.spec.name, values, gradient});
-  }
-  return testing::gradient_error([&] { return net.run(); }, pairs, 1e-6, samples);
-}
 
 struct Check {
   std::int64_t batch = 3;
@@ -54,8 +27,9 @@ void expect_gradients(const Model& model, const Check& check = {}, const char* f
                       int line = __builtin_LINE()) {
   const ::testing::ScopedTrace trace(file, line, check.what);
   Net net(model, Mode::train, check.batch, DType::f64, check.threads, check.plan);
-  EXPECT_TRUE(gradient_error(net, check.samples, 1, check.cancelled) <= 1e-5);
-  EXPECT_FALSE(check.control && gradient_error(net, check.samples, 1.001) <= 1e-5) << "an error of a thousandth";
+  EXPECT_TRUE(testing::parameter_gradient_error(net, check.samples, 1, check.cancelled) <= 1e-5);
+  EXPECT_FALSE(check.control && testing::parameter_gradient_error(net, check.samples, 1.001) <= 1e-5)
+      << "an error of a thousandth";
 }
 
 const PlanOptions kMse{.loss = Loss::mse};
@@ -283,7 +257,7 @@ TEST(Gradient, EveryActivation) {
   b.linear("fc", b.layer_norm("norm", x), 3);
   const Model model = b.build();
   Net net(model, Mode::train, 3, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  EXPECT_TRUE(testing::parameter_gradient_error(net, 20) <= 1e-5);
   Net evaluation(model, Mode::evaluate, 3, DType::f64);
   EXPECT_EQ(evaluation.run(), net.run()) << "there outputs take the place of inputs";
 }
@@ -304,8 +278,8 @@ TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
         .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};
     const Model model = transformer(options);
     Net net(model, Mode::train, 3, DType::f64, 2, {.dropout_seed = 3});
-    EXPECT_TRUE(gradient_error(net, 6) <= 1e-5) << dropout;
-    EXPECT_FALSE(gradient_error(net, 6, 1.001) <= 1e-5);
+    EXPECT_TRUE(testing::parameter_gradient_error(net, 6) <= 1e-5) << dropout;
+    EXPECT_FALSE(testing::parameter_gradient_error(net, 6, 1.001) <= 1e-5);
     const auto parameters = net.parameters().parameters();
     const auto table = static_cast<std::size_t>(net.parameters().find("wte.weight"));
     EXPECT_EQ(parameters[table].writes, 2) << "the logits and the embedding";
@@ -323,7 +297,7 @@ TEST(Gradient, LinearLayersWithAnEpilogue) {
     b.linear("fc", b.linear("l3", z, 5, {.bias = bias, .activation = ops::Activation::tanh, .residual = x}), 3);
     const Model model = b.build();
     Net net(model, Mode::train, 4, DType::f64);
-    EXPECT_TRUE(gradient_error(net, 20) <= 1e-5) << bias;
+    EXPECT_TRUE(testing::parameter_gradient_error(net, 20) <= 1e-5) << bias;
     Net evaluation(model, Mode::evaluate, 4, DType::f64);
     EXPECT_EQ(evaluation.run(), net.run()) << "there the product is overwritten";
   }
@@ -447,9 +421,9 @@ TEST(Gradient, RegressionLosses) {
     ModelBuilder b("regression", {5});
     b.linear("out", b.activation("act", b.linear("in", b.input(), 7), ops::Activation::tanh), 3);
     Net net(b.build(), Mode::train, 6, DType::f64, 1, {.loss = loss, .huber_delta = 0.4});
-    EXPECT_TRUE(gradient_error(net, 30) <= 1e-5) << name_of(loss);
+    EXPECT_TRUE(testing::parameter_gradient_error(net, 30) <= 1e-5) << name_of(loss);
     net.scalars().valid = 4;
-    EXPECT_TRUE(gradient_error(net, 30) <= 1e-5) << name_of(loss);
+    EXPECT_TRUE(testing::parameter_gradient_error(net, 30) <= 1e-5) << name_of(loss);
   }
 }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <optional>
-#include <type_traits>
 
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>

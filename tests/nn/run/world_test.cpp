@@ -4,13 +4,13 @@
 #include <lockstep/runtime/files/safetensors.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
+#include "tests/nn/step/steps.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of, testing::expect_holds, testing::to_doubles;
+using testing::error_of, testing::expect_holds;
 
 class World : public TrainerTest {
  protected:
@@ -165,12 +165,10 @@ OfSteps weighted_steps(int ranks, std::int64_t all, bool one_by_one = true) {
   constexpr std::int64_t kRows = 3;
   OfSteps outcome;
   comm::on_ranks(ranks, [&](comm::Communicator& grad) {
-    CpuContext context({.threads = 1});
     ModelBuilder b("weighted", {5});
     b.linear("last", b.dropout("drop", b.linear("first", b.input(), 16), 0.3), 4);
     const Model model = b.build();
-    TrainStep step(context, StepRanks{grad, context.stream()}, model,
-                   {.max_batch = kRows, .virtual_ranks = all, .plan = {.weights = LossWeights::sample}});
+    Step step(grad, model, {.max_batch = kRows, .virtual_ranks = all, .plan = {.weights = LossWeights::sample}});
     const std::int64_t each = all / ranks;
     std::vector<float> x(kRows * 5);
     std::vector<float> weights(kRows);
@@ -199,7 +197,7 @@ OfSteps weighted_steps(int ranks, std::int64_t all, bool one_by_one = true) {
     }
     const double loss = step.wait_loss().value;
     if (grad.rank() == 0) {
-      outcome = {to_doubles(step.parameters().values()), loss};
+      outcome = {step.values(), loss};
     }
     EXPECT_EQ(step.microbatches(), 3);
   });
@@ -216,11 +214,10 @@ TEST(WorldSteps, WeightsOfTheLossAndSamplesWithoutIdsFollowTheTree) {
 }
 
 TEST(WorldSteps, EveryVirtualRankHasOneMicrobatch) {
-  CpuContext context({.threads = 1});
   ModelBuilder b("small", {2});
   b.linear("last", b.input(), 2);
   const Model model = b.build();
-  TrainStep step(context, model, {.max_batch = 1, .virtual_ranks = 2});
+  Step step(model, {.max_batch = 1, .virtual_ranks = 2});
   std::vector<float> x{1, 2};
   std::vector<std::int32_t> label{1};
   const Batch batch{.fields = {{StateField::values, TensorView(std::span(x), {1, 2})},
@@ -236,10 +233,10 @@ TEST(WorldSteps, EveryVirtualRankHasOneMicrobatch) {
   step.add(batch);
   step.update(0.1);
   EXPECT_EQ(step.steps(), 1);
-  EXPECT_EQ(error_of<UsageError>([&] { TrainStep(context, model, {.max_batch = 1, .virtual_ranks = 3}); }),
+  EXPECT_EQ(error_of<UsageError>([&] { Step(model, {.max_batch = 1, .virtual_ranks = 3}); }),
             "train step: 3 virtual ranks on 1 rank, expected a power of two that the ranks divide");
   const TrainStepOptions both{.max_batch = 1, .microbatches = 2, .virtual_ranks = 2};
-  expect_holds(error_of<UsageError>([&] { TrainStep(context, model, both); }), "2 micro-batches beside virtual ranks");
+  expect_holds(error_of<UsageError>([&] { Step(model, both); }), "2 micro-batches beside virtual ranks");
 }
 
 }  // namespace

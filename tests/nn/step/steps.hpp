@@ -83,6 +83,7 @@ struct AnyData {
 };
 
 struct ContextOfStep {
+  explicit ContextOfStep(int threads = 0) : own_context({.threads = threads}) {}
   CpuContext own_context;
 };
 
@@ -90,9 +91,9 @@ struct ContextOfStep {
 class Step : private ContextOfStep, public TrainStep {
  public:
   Step(const Model& model, const TrainStepOptions& options) : TrainStep(own_context, model, options) {}
-  /// As one of some ranks.
+  /// As one of some ranks, each of which computes with one thread.
   Step(comm::Communicator& grad, const Model& model, const TrainStepOptions& options)
-      : TrainStep(own_context, {grad, own_context.stream()}, model, options) {}
+      : ContextOfStep(1), TrainStep(own_context, {grad, own_context.stream()}, model, options) {}
   /// Parameters, when all steps are done.
   [[nodiscard]] std::vector<double> values() {
     synchronize();
