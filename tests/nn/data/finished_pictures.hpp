@@ -75,7 +75,7 @@ using Fields = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 struct Finishing {
   Context* context = nullptr;
   bool keep_jpeg = false;
-  MemoryResource* memory = nullptr;  ///< of the loader; none: the host's
+  MemoryResource* memory = nullptr;  ///< the loader's; none: the host's
   int workers = 1;
 };
 

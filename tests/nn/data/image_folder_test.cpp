@@ -180,7 +180,7 @@ TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
   const Image upright = read(*data.train, 0);
   for (std::int64_t i = 1; i < 8; ++i) {
     EXPECT_LE(difference(read(*data.train, i), upright), 1) << "orientation " << i + 1;
-    EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;  // as a JPEG
+    EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;  // a JPEG is no exact copy
   }
   // The control: the same pixels without a word of orientation.
   put("val/a/1.jpg", jpeg(pixels(kHigh, kWide, 3, stored[5])));
@@ -322,7 +322,7 @@ TEST_F(ImageFolder, PicturesAreTheSameForAnyRanksAndWorkers) {
 }
 
 TEST_F(ImageFolder, AFractionIsSplitOffEachClass) {
-  std::map<int, int> values;  // of an image: its class
+  std::map<int, int> values;  // the class of an image
   for (int c = 0; c < 3; ++c) {
     for (int i = 0; i < 1 + 10 * c; ++i) {  // 1, 11 and 21
       put_grey(concat("class", c, "/", i, ".png"), 60 * c + i);

@@ -339,14 +339,14 @@ TEST_F(PackedBlocks, OfEveryWidth) {
 TEST_F(PackedBlocks, AreCheckedWhenTheyAreReadForTheFirstTime) {
   std::string bytes = testing::get_file(path_);
   ASSERT_EQ(PackedTokens(path_).blocks(), 3) << "93001 ids of two bytes";
-  const std::size_t at = 16 + kBlock + 4;  // of the second block: id 32770
+  const std::size_t at = 16 + kBlock + 4;  // id 32770, in the second block
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   testing::put_file(path_, bytes);
   const auto file = std::make_shared<const PackedTokens>(path_);
   std::vector<std::int32_t> ids(10);
   EXPECT_NO_THROW(file->read(0, 32758, 1 << 30, ids)) << "they end the first block";
   EXPECT_EQ(ids.back(), 32767);
-  for (int i = 0; i < 2; ++i) {  // it stays one
+  for (int i = 0; i < 2; ++i) {  // the error comes again
     const std::string text = error_of<DataError>([&] { file->read(0, 32759, 1 << 30, ids); });
     expect_holds(text, "a.pack': part 0 ('train_0.bin'): CRC-32 ");
     expect_holds(text, " of 65536 bytes from token 32768 on, expected ");

@@ -15,7 +15,7 @@ using Net = testing::CheckedNet;
 
 struct Check {
   std::int64_t batch = 3;
-  int samples = 20;  ///< of each parameter
+  int samples = 20;  ///< elements of each parameter
   PlanOptions plan{};
   int threads = 1;
   std::string cancelled{};

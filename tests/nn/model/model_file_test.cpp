@@ -557,7 +557,7 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
     Editable file(path("state/optimizer.safetensors"));
     item.change(file);
     file.write(path("state/optimizer.safetensors"));
-    std::filesystem::remove(path("state/checksums.json"));  // which would be the first to tell
+    std::filesystem::remove(path("state/checksums.json"));  // the checksums would be the first to tell
     Step into(small(), options_of(OptimizerKind::adam));
     const auto before = into.lasting();
     const std::string text = error_of<DataError>([&] { static_cast<void>(load_state(path("state"), into)); });

@@ -31,7 +31,7 @@ TEST(Model, ResNetsHaveTorchvisionsCounts) {
     const char* name;
     std::int64_t parameters;
     std::size_t tensors;
-    std::size_t entries;  ///< of the state dict, num_batches_tracked included
+    std::size_t entries;  ///< lines of the state dict, num_batches_tracked included
   };
   for (const Known& known :
        {Known{"resnet18", 11'689'512, 62, 122}, Known{"resnet34", 21'797'672, 110, 218},
@@ -306,7 +306,7 @@ TEST(Plan, TheWorkspaceMayBeTheHostsMemory) {
   TensorView elsewhere = view(0, bytes);
   elsewhere.device = Device::cuda(1);
   EXPECT_EQ(error_of<DeviceError>(bind(elsewhere)), "plan: workspace is on cuda:1, expected cpu");
-  plan.run(context);  // what was refused has changed nothing
+  plan.run(context);  // a refused call has changed nothing
 }
 
 TEST(ParameterSet, ReadAndWriteByName) {

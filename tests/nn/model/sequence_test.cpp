@@ -121,7 +121,7 @@ TEST(Tokens, OfPaddedSamplesAreNotCounted) {
   Net net(transformer({.vocabulary = 5, .length = 4, .width = 4, .heads = 1, .layers = 1}), Mode::evaluate, 2,
           DType::f32);
   auto tokens = net.state().view(StateField::tokens).span<std::int32_t>();
-  tokens[6] = -1;  // of the second sample
+  tokens[6] = -1;  // the second sample's
   net.scalars().valid = 1;
   EXPECT_TRUE(std::isfinite(net.run()));
   EXPECT_EQ(net.state().metrics(net.context()).bad_labels, 0);

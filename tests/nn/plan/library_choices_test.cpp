@@ -148,7 +148,7 @@ TEST(LibraryChoices, TheMedianCounts) {
 TEST(LibraryChoices, TheWorkspaceIsCapped) {
   Fixture f;
   Clock clock{.is_fast = [](const std::string&) { return true; }, .runs = {}};
-  std::size_t most_of_least = 0;  // what has to be granted
+  std::size_t most_of_least = 0;  // the limit that has to be granted
   for (const LibraryPlan& library : f.plan.library_plans()) {
     std::size_t least = std::numeric_limits<std::size_t>::max();
     for (const std::string& choice : candidates_of(f.context, library)) {
@@ -331,7 +331,7 @@ TEST(LibraryChoices, ASearchThatIsKilledKeepsWhatItTimed) {
     (void)comm::run_ranks(1, [&](comm::Communicator& control) {
       (void)choose_libraries(control, own.context, own.plan.library_plans(), options, file);
     });
-    _exit(0);  // it was to be killed
+    _exit(0);  // not reached: the process is killed
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

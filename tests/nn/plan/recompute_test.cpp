@@ -146,7 +146,7 @@ std::vector<std::string> values_read(const std::vector<Call>& calls, const std::
 TEST(Recompute, EveryCallReadsTheValuesThatItReadBefore) {
   for (const Model& model : models()) {
     for (const Fusions fusions : {Fusions::off, Fusions::on}) {
-      const PlanOptions options{.fusions = fusions, .cooperative = false};  // the same calls with and without
+      const PlanOptions options{.fusions = fusions, .cooperative = false};  // recomputing changes no call
       const Plan kept = planned(model, options);
       const std::vector<std::string> expected = values_read(kept.calls(), kept.slots());
       ASSERT_EQ(expected.size(), kept.calls().size());

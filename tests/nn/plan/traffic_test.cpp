@@ -130,7 +130,7 @@ PlanOptions serving_norms(const Model& model) {
     }
   }
   options.choices_required = false;
-  options.cooperative = false;  // these norms are small: they would fit on a chip
+  options.cooperative = false;  // small norms would fit on a chip
   return options;
 }
 

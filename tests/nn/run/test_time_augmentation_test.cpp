@@ -45,7 +45,7 @@ TEST(TestTimeAugmentationOf, WeightsAreThoseOfThePaper) {
 /// An image (H, W, C) padded by one reflected pixel, cut out at (1 + shift) and mirrored.
 std::vector<std::uint8_t> seen_by_hand(const TestTimeView& view, const std::uint8_t* image, std::int64_t height,
                                        std::int64_t width, std::int64_t channels) {
-  const auto pixel = [&](std::int64_t y, std::int64_t x) {  // of the padded image
+  const auto pixel = [&](std::int64_t y, std::int64_t x) {  // a pixel of the padded image
     y = y == 0 ? 1 : y == height + 1 ? height - 2 : y - 1;
     x = x == 0 ? 1 : x == width + 1 ? width - 2 : x - 1;
     return image + (y * width + x) * channels;

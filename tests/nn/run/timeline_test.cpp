@@ -1,21 +1,14 @@
 #include <lockstep/nn/run/timeline.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/timeline_runs.hpp"
-#include "tests/support/files.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
 
 namespace lockstep::nn {
 namespace {
 
 using Lane = SpanRecorder::Lane;
 
-class Timeline : public ::testing::Test {
- protected:
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-
- private:
-  testing::TemporaryFolder folder_;
-};
+class Timeline : public TrainerTest {};
 
 /// Two ranks as threads; rank 0's outcome.
 TracedOutcome run_two(const TracedRun& run) {

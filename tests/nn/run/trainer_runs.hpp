@@ -174,7 +174,7 @@ class Watch final : public RunObserver {
 
 /// What a run leaves on rank 0.
 struct RunOutcome {
-  Metrics metrics;  ///< of an evaluation at the end
+  Metrics metrics;  ///< an evaluation's, at the end
   RunResult result{};
   EpochEvent last{};  ///< epoch
 };

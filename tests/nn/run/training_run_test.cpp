@@ -38,7 +38,7 @@ struct Runs {
 
 struct Ran {
   std::vector<std::string> failures;
-  std::vector<RunResult> results;  ///< of each rank
+  std::vector<RunResult> results;  ///< one of each rank
 };
 
 Ran try_run(const Runs& runs) {

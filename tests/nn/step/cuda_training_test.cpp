@@ -310,12 +310,11 @@ std::string try_trainer(Context& context, const RunSetup& setup, const Body& bod
   Watching watching(setup);
   const Device device = context.device();
   Stream communication = device.kind == DeviceKind::cuda ? Stream::cuda(device, -1) : Stream::host_inline();
-  const auto run = [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    Trainer trainer(context, {grad, *control, communication, watching.watchdog()}, model, {training_set, *data.test},
+  const auto run = [&](comm::Communicator& grad, comm::Communicator& control) {
+    Trainer trainer(context, {grad, control, communication, watching.watchdog()}, model, {training_set, *data.test},
                     options_of(setup, data, device));
     trainer.start();
-    body(trainer, *control);
+    body(trainer, control);
   };
   return comm::run_ranks(1, run).front();
 }
@@ -629,7 +628,7 @@ TEST(CudaTraining, RangesOfACapturedStep) {
     ASSERT_EQ(tool != nullptr, testing::wants_tool());
     EXPECT_EQ(trainer.train_step().recorder() != nullptr, testing::wants_tool());
     ASSERT_EQ(trainer.graph_obstacle(), "");
-    std::vector<Texts> told;  // of each step
+    std::vector<Texts> told;  // one list a step
     for (int i = 0; i < 4; ++i) {
       const int from = tool != nullptr ? tool->events.load() : 0;
       trainer.step();
@@ -723,7 +722,7 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
   }
   const Tensor on_device = Tensor::empty(context, {3, 7}, DType::f32);
   copy(context, TensorView(std::span<float>{x}, {3, 7}), on_device);
-  const Tensor weights_on_device = Tensor::empty(context, {2, 7}, DType::f32);  // of all elements
+  const Tensor weights_on_device = Tensor::empty(context, {2, 7}, DType::f32);  // a weight for each element
   std::vector<float> w(14), nothing(14, 0);
   for (std::size_t i = 0; i < w.size(); ++i) {
     w[i] = static_cast<float>(i % 4) * 1e-3F;

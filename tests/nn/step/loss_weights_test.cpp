@@ -286,7 +286,7 @@ TEST(LossWeights, AccuracyIsWeightedToo) {
     first += above == 0 ? weights[n] : 0;
     second += above <= 1 ? weights[n] : 0;
   }
-  data.labels[1] = -100;  // of weight 0: taken out
+  data.labels[1] = -100;  // a sample of weight 0 is taken out
   Batch batch = data.batch(0, 6, Loss::cross_entropy, view(weights, {6}));
   batch.valid = 5;
   step.evaluate(batch);

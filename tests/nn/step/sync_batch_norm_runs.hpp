@@ -15,7 +15,7 @@
 namespace lockstep::nn {
 
 struct SyncRun {
-  int depth = 8;  ///< of the ResNet
+  int depth = 8;  ///< the ResNet's
   DType dtype = DType::f64;
   int steps = 6;
   bool sync = true;
@@ -23,17 +23,17 @@ struct SyncRun {
   bool beside = true;      ///< statistics over a communicator of their own, StepRanks::statistics
   bool on_worker = false;  ///< the compute stream is a worker, too
   std::int64_t accumulate = 1;
-  std::int64_t batch = 11;  ///< of all ranks: 6 and 5, or 3, 3, 3 and 2
+  std::int64_t batch = 11;  ///< samples of all ranks: 6 and 5, or 3, 3, 3 and 2
   std::int64_t last = 2;
-  int extent = 12;  ///< of the images
+  int extent = 12;  ///< height and width of an image
   double rate = 2e-3;
 };
 
 /// What a run leaves on a rank.
 struct SyncOutcome {
-  std::vector<double> values;      ///< of the parameters
+  std::vector<double> values;      ///< parameters
   std::vector<double> statistics;  ///< running, of this rank
-  Metrics trained;                 ///< of all ranks
+  Metrics trained;                 ///< sums over all ranks
 };
 
 /// Four batches an epoch and a last one of `last` samples, of which some ranks may have none.
