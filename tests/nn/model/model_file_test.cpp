@@ -82,10 +82,7 @@ struct Editable {
     std::erase_if(parts, [&](const Part& each) { return each.name == name; });
   }
   void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape) {
-    std::int64_t n = 1;
-    for (const std::int64_t extent : shape) {
-      n *= extent;
-    }
+    const std::int64_t n = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
     parts.push_back(
         {name, dtype, std::move(shape), std::vector<std::byte>(static_cast<std::size_t>(n) * size_of(dtype))});
   }

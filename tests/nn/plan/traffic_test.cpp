@@ -135,14 +135,10 @@ PlanOptions serving_norms(const Model& model) {
 }
 
 /// |a - b| / |b|.
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0;
-  double size = 0;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += (a.at(i) - b[i]) * (a.at(i) - b[i]);
-    size += b[i] * b[i];
-  }
-  return std::sqrt(difference / size);
+double distance(std::vector<double> a, std::vector<double> b) {
+  EXPECT_EQ(a.size(), b.size());
+  const Shape shape{static_cast<std::int64_t>(b.size())};
+  return testing::relative_error(TensorView(std::span(a), shape), TensorView(std::span(b), shape));
 }
 
 /// The last batch is not full. In the residual model the convolutions serve 5 norms in backward: those whose output a
