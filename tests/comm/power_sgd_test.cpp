@@ -302,9 +302,7 @@ TEST(PowerSgd, RefusesWhatTheContractExcludes) {
             std::string::npos);
   EXPECT_NE(error_of<DTypeError>([&] { make(2, view(wide), view(factors)); }).find("errors are f64, expected f32"),
             std::string::npos);
-  TensorView away = view(errors);
-  away.device = Device::cuda(0);
-  EXPECT_THROW(make(2, away, view(factors)), DeviceError);
+  EXPECT_THROW(make(2, testing::with(view(errors), &TensorView::device, Device::cuda(0)), view(factors)), DeviceError);
   gradients[0].columns = 31;
   EXPECT_NE(error_of<ShapeError>([&] {
               make(2, view(errors), view(factors));

@@ -13,6 +13,9 @@ using ops::ArenaSegment;
 using testing::adam_case;
 using testing::ArenaParams;
 using testing::GuardedTensor;
+using testing::Inputs;
+using testing::Outputs;
+using testing::with;
 
 testing::MakeArenaCase make(const AdamOptions& options) {
   return [=](const ArenaParams& p) { return adam_case(p, options); };
@@ -80,14 +83,11 @@ TEST(Adam, MatchesTheNaiveFormula) {
   CpuContext context({.threads = 2});
   for (const AdamOptions& options : testing::adam_options()) {
     for (const ArenaParams& p : testing::arena_params_and_clipped()) {
-      testing::expect_matches(
-          adam_case(p, options), context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-            testing::arena_oracle(
-                p, in, expected,
-                [&](const ArenaSegment& s, double rate, double g, double& value, std::vector<double>& moments) {
-                  oracle_rule(options, s, rate, g, value, moments);
-                });
-          });
+      testing::expect_matches(adam_case(p, options), context, [&](Inputs in, Outputs expected) {
+        testing::arena_oracle(p, in, expected,
+                              [&](const ArenaSegment& s, double rate, double g, double& value,
+                                  std::vector<double>& moments) { oracle_rule(options, s, rate, g, value, moments); });
+      });
     }
   }
 }
@@ -178,15 +178,9 @@ TEST(Adam, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call({}, step, m, {}), UsageError);
   EXPECT_THROW(call({}, {}, m, v), ShapeError);
   EXPECT_THROW(call({}, rate, m, v), DTypeError);
-  TensorView other = step;
-  other.device = Device::cuda(0);
-  EXPECT_THROW(call({}, other, m, v), DeviceError);
-  other = step;
-  other.shape = Shape{2};
-  EXPECT_THROW(call({}, other, m, v), ShapeError);
-  other = step;
-  other.data = v.view().data;
-  EXPECT_THROW(call({}, other, m, v), ShapeError) << "overlaps a moment";
+  EXPECT_THROW(call({}, with(step, &TensorView::device, Device::cuda(0)), m, v), DeviceError);
+  EXPECT_THROW(call({}, with(step, &TensorView::shape, Shape{2}), m, v), ShapeError);
+  EXPECT_THROW(call({}, with(step, &TensorView::data, v.view().data), m, v), ShapeError) << "overlaps a moment";
 }
 
 }  // namespace

@@ -15,7 +15,6 @@ inline OpCase add_case(const Shape& shape, DType dtype) {
   item.inputs = {{"a", shape, dtype, normal(1)}, {"b", shape, dtype, normal(2)}};
   item.outputs = {{"out", shape, dtype, {}}};
   item.run = [](Context& context, Views in, Views out, const TensorView&) { ops::add(context, in[0], in[1], out[0]); };
-  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -35,11 +34,7 @@ inline std::vector<OpCase> add_cases() {
 }
 
 inline std::vector<DeviceCase> add_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const Shape& shape : add_shapes()) {
-    append(items, device_cases([&](DType dtype) { return add_case(shape, dtype); }));
-  }
-  return items;
+  return device_cases(add_shapes(), add_case);
 }
 
 }  // namespace lockstep::testing

@@ -194,9 +194,8 @@ TEST(AdjustColours, TheSameBitsForAnyNumberOfThreads) {
 TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor images(Shape{2, 4, 3, 3}, DType::u8);
-  GuardedTensor changes(Shape{2, 8}, DType::f64);
+  GuardedTensor changes(Shape{2, 8}, DType::f64, testing::constant(0));
   const GuardedTensor sums(Shape{2}, DType::i64);
-  changes.constant(0);
   struct Arguments {
     TensorView images, changes, sums;
   };
@@ -223,8 +222,7 @@ TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.changes.strides = Strides{1, 2}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.sums.strides = Strides{2}; }), ShapeError);
   // Memory of one view in another.
-  GuardedTensor memory(Shape{100}, DType::f64);
-  memory.constant(0);
+  GuardedTensor memory(Shape{100}, DType::f64, testing::constant(0));
   auto* const at = memory.span<double>().data();
   const auto table = [&](double* from, const Strides& strides) {
     return TensorView(from, DType::f64, Device::cpu(), Shape{2, 8}, strides);

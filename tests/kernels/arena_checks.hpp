@@ -17,8 +17,7 @@ using ArenaRule = std::function<void(const ops::ArenaSegment& segment, double ra
                                      std::vector<double>& states)>;
 
 /// Element by element, asking every segment. For cases without a copy.
-inline void arena_oracle(const ArenaParams& p, std::span<const GuardedTensor> in, std::span<GuardedTensor> expected,
-                         const ArenaRule& rule) {
+inline void arena_oracle(const ArenaParams& p, Inputs in, Outputs expected, const ArenaRule& rule) {
   if (p.skip.value_or(0) != 0) {
     return;
   }

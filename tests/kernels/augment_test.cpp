@@ -16,7 +16,9 @@ using ops::AugmentDesc;
 using testing::augment_case;
 using testing::AugmentParams;
 using testing::GuardedTensor;
+using testing::Inputs;
 using testing::OpCase;
+using testing::Outputs;
 
 struct Draw {
   std::int64_t row = 0;  ///< 0 .. 2 * pad
@@ -56,7 +58,7 @@ std::int64_t shown(std::int64_t place, std::int64_t extent, bool reflect) {
 }
 
 /// In steps: pad into a larger image, crop, mirror, normalise.
-void oracle(const AugmentParams& p, std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+void oracle(const AugmentParams& p, Inputs in, Outputs expected) {
   const AugmentDesc desc = testing::augment_desc(p);
   const auto epoch = in[2].span<std::int64_t>()[0];
   const std::int64_t height = p.out[1];
@@ -95,9 +97,7 @@ void oracle(const AugmentParams& p, std::span<const GuardedTensor> in, std::span
 TEST(Augment, MatchesPadCropFlipNormaliseInSteps) {
   CpuContext context({.threads = 2});
   for (const AugmentParams& p : testing::augment_params()) {
-    testing::expect_matches(
-        augment_case(p), context,
-        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) { oracle(p, in, expected); });
+    testing::expect_matches(augment_case(p), context, [&](Inputs in, Outputs expected) { oracle(p, in, expected); });
   }
 }
 
@@ -110,11 +110,9 @@ std::vector<double> small_image(const AugmentDesc& base, std::int64_t id, std::i
   for (std::size_t i = 0; i < 18; ++i) {
     image.span<std::uint8_t>()[i] = static_cast<std::uint8_t>(i + 1);
   }
-  GuardedTensor ids(Shape{1}, DType::i64);
-  GuardedTensor epoch(Shape{}, DType::i64);
+  GuardedTensor ids(Shape{1}, DType::i64, testing::constant(static_cast<double>(id)));
+  GuardedTensor epoch(Shape{}, DType::i64, testing::constant(0));
   GuardedTensor out(Shape{1, 2, 3, channels}, DType::f64);
-  ids.constant(static_cast<double>(id));
-  epoch.constant(0);
   ops::augment(context, desc, image, ids, epoch, {}, out);
   std::vector<double> values = out.values();
   for (double& value : values) {
@@ -171,16 +169,14 @@ TEST(Augment, AnAlternatingFlipShowsBothSidesInTwoEpochs) {
   CpuContext context({.threads = 2});
   const AugmentDesc desc{.flip = true, .alternate = true, .seed = 3};
   constexpr std::int64_t kSamples = 400;
-  GuardedTensor images(Shape{kSamples, 1, 2, 3}, DType::u8);
+  GuardedTensor images(Shape{kSamples, 1, 2, 3}, DType::u8, testing::constant(0));
   GuardedTensor ids(Shape{kSamples}, DType::i64);
-  images.constant(0);
   for (std::int64_t n = 0; n < kSamples; ++n) {
     ids.span<std::int64_t>()[static_cast<std::size_t>(n)] = n;
     std::fill_n(images.span<std::uint8_t>().data() + n * 6, 3, std::uint8_t{255});  // the left pixel is white
   }
   const auto mirrored_in = [&](std::int64_t epoch_number) {
-    GuardedTensor epoch(Shape{}, DType::i64);
-    epoch.constant(static_cast<double>(epoch_number));
+    GuardedTensor epoch(Shape{}, DType::i64, testing::constant(static_cast<double>(epoch_number)));
     GuardedTensor out(Shape{kSamples, 1, 2, 3}, DType::f32);
     ops::augment(context, desc, images, ids, epoch, {}, out);
     std::vector<bool> mirrored;
@@ -206,13 +202,10 @@ TEST(Augment, ASampleLooksTheSameAtEveryPlaceOfTheBatch) {
   const AugmentDesc desc{.pad = 4, .flip = true, .mean = {0.5F, 0.5F, 0.5F}, .std = {0.2F, 0.3F, 0.4F}, .seed = 9};
   constexpr std::int64_t kSamples = 23;
   constexpr std::int64_t kPixels = 9 * 11;
-  GuardedTensor images(Shape{kSamples, 9, 11, 3}, DType::u8);
-  GuardedTensor ids(Shape{kSamples}, DType::i64);
-  GuardedTensor epoch(Shape{}, DType::i64);
+  GuardedTensor images(Shape{kSamples, 9, 11, 3}, DType::u8, testing::integers(1, 0, 255));
+  GuardedTensor ids(Shape{kSamples}, DType::i64, testing::integers(2, 0, 1000000));
+  GuardedTensor epoch(Shape{}, DType::i64, testing::constant(5));
   GuardedTensor out(Shape{kSamples, 9, 11, 4}, DType::f32);
-  images.integers(1, 0, 255);
-  ids.integers(2, 0, 1000000);
-  epoch.constant(5);
   ops::augment(context, desc, images, ids, epoch, {}, out);
   GuardedTensor turned_images(images.view().shape, DType::u8);
   GuardedTensor turned_ids(ids.view().shape, DType::i64);

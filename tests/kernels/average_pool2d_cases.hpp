@@ -22,7 +22,6 @@ inline OpCase average_pool2d_forward_case(const PoolParams& p, ops::AverageOver 
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::average_pool2d_forward(context, p.desc, over, in[0], out[0]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
@@ -37,7 +36,6 @@ inline OpCase average_pool2d_backward_case(const PoolParams& p, ops::AverageOver
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::average_pool2d_backward(context, p.desc, over, in[0], out[0]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
@@ -52,7 +50,6 @@ inline OpCase global_average_pool_forward_case(const Shape& x, DType dtype) {
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::global_average_pool_forward(context, in[0], out[0]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
@@ -67,7 +64,6 @@ inline OpCase global_average_pool_backward_case(const Shape& x, DType dtype) {
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::global_average_pool_backward(context, in[0], out[0]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-15 : 1e-7;
   return item;
 }
@@ -88,14 +84,6 @@ inline std::vector<OpCase> average_pool2d_cases_in(DType dtype) {
   for (const Shape& shape : global_average_pool_shapes()) {
     items.push_back(global_average_pool_forward_case(shape, dtype));
     items.push_back(global_average_pool_backward_case(shape, dtype));
-  }
-  return items;
-}
-
-inline std::vector<OpCase> average_pool2d_cases() {
-  std::vector<OpCase> items = average_pool2d_cases_in(DType::f32);
-  for (OpCase& item : average_pool2d_cases_in(DType::f64)) {
-    items.push_back(std::move(item));
   }
   return items;
 }

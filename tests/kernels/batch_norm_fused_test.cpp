@@ -127,8 +127,7 @@ TEST(BatchNormFused, RefusesWhatTheContractExcludes) {
                                              mask, workspace),
                UsageError)
       << "a mask without relu";
-  GuardedTensor valid(Shape{}, DType::i64);
-  valid.constant(5);
+  GuardedTensor valid(Shape{}, DType::i64, testing::constant(5));
   EXPECT_THROW(ops::batch_norm_fused_forward(context, x, valid, weight, bias, 1e-3, 0.1, {}, false, stats, {}, {}, k, y,
                                              {}, workspace),
                ShapeError)

@@ -157,8 +157,7 @@ TEST(BatchNormPool, RefusesWhatTheContractExcludes) {
                                                     dweight, dweight, workspace),
                ShapeError)
       << "dweight over dbias";
-  GuardedTensor valid(Shape{}, DType::i64);
-  valid.constant(3);
+  GuardedTensor valid(Shape{}, DType::i64, testing::constant(3));
   EXPECT_THROW(ops::batch_norm_pool_backward_apply(context, kStem, y, index, x, k, sums, stats, valid, dx), ShapeError)
       << "valid above N";
   PoolDesc other = kStem;

@@ -329,8 +329,7 @@ TEST(BatchNorm, StatsTakeOutliersInTheFirstRows) {
 
 TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
   CpuContext context;
-  GuardedTensor x(Shape{777, 5}, DType::f32);
-  x.constant(0.1);
+  GuardedTensor x(Shape{777, 5}, DType::f32, testing::constant(0.1));
   GuardedTensor stats(Shape{11}, DType::f32);
   const Workspace workspace(context, x);
   ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
@@ -343,8 +342,7 @@ TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
 
 TEST(BatchNorm, NaNIsNotHidden) {
   CpuContext context;
-  GuardedTensor x(Shape{40, 3}, DType::f32);
-  x.normal(1);
+  GuardedTensor x(Shape{40, 3}, DType::f32, testing::normal(1));
   x.span<float>()[100] = NAN;  // channel 1
   GuardedTensor stats(Shape{7}, DType::f32);
   const Workspace workspace(context, x);
@@ -355,8 +353,7 @@ TEST(BatchNorm, NaNIsNotHidden) {
   }
   GuardedTensor y(Shape{40, 3}, DType::f32);
   GuardedTensor mask(testing::mask_shape(y.view().shape), DType::u8);
-  GuardedTensor coefficients(Shape{4, 3}, DType::f32);
-  coefficients.constant(1);
+  GuardedTensor coefficients(Shape{4, 3}, DType::f32, testing::constant(1));
   ops::batch_norm_apply(context, x, coefficients, {}, true, y, mask);
   EXPECT_TRUE(std::isnan(y.span<float>()[100]));
   EXPECT_EQ(mask.span<std::uint8_t>()[12] >> 4 & 1, 0);
@@ -622,8 +619,7 @@ struct Parts {
       const std::vector<double> own = testing::to_doubles(((*part).*tensor).view().slice(0, 0, part->valid_samples));
       values.insert(values.end(), own.begin(), own.end());
     }
-    GuardedTensor result(whole.shape, DType::f64);
-    result.assign(values);
+    GuardedTensor result(whole.shape, DType::f64, values);
     return result;
   }
 
@@ -633,8 +629,7 @@ struct Parts {
       const std::vector<double> own = ((*part).*tensor).values();
       std::transform(values.begin(), values.end(), own.begin(), values.begin(), std::plus<>());
     }
-    GuardedTensor result(whole.channels, DType::f64);
-    result.assign(values);
+    GuardedTensor result(whole.channels, DType::f64, values);
     return result;
   }
 
@@ -788,7 +783,7 @@ using Change = std::function<void(Arguments&)>;
 using Call = std::function<void(Context&, const Arguments&)>;
 
 template <class Error>
-void expect_refused(const Call& call, const Change& change, const char* what) {
+void expect_refused(const Call& call, std::string_view what, const Change& change) {
   CpuContext context;
   Arguments a;
   EXPECT_NO_THROW(call(context, a));
@@ -801,30 +796,26 @@ void expect_views_checked(const Call& call, std::initializer_list<TensorView Arg
   int index = 0;
   for (TensorView Arguments::*view : views) {
     const std::string what = concat("view ", index++);
-    expect_refused<DeviceError>(
-        call, [=](Arguments& a) { (a.*view).device = Device::cuda(0); }, what.c_str());
-    expect_refused<DTypeError>(
-        call, [=](Arguments& a) { (a.*view).dtype = DType::f16; }, what.c_str());
-    expect_refused<ShapeError>(
-        call,
-        [=](Arguments& a) {
-          (a.*view).shape = (a.*view).strides = Shape{1, 2, 3, 2, 3};
-        },
-        what.c_str());
+    expect_refused<DeviceError>(call, what, [=](Arguments& a) { (a.*view).device = Device::cuda(0); });
+    expect_refused<DTypeError>(call, what, [=](Arguments& a) { (a.*view).dtype = DType::f16; });
+    expect_refused<ShapeError>(call, what, [=](Arguments& a) {
+      (a.*view).shape = (a.*view).strides = Shape{1, 2, 3, 2, 3};
+    });
   }
 }
 
 void expect_strides_checked(const Call& call, std::initializer_list<TensorView Arguments::*> views) {
   for (TensorView Arguments::*view : views) {
-    expect_refused<ShapeError>(
-        call, [=](Arguments& a) { (a.*view).strides[0] += 1; }, "gaps");
+    expect_refused<ShapeError>(call, "gaps", [=](Arguments& a) { (a.*view).strides[0] += 1; });
   }
 }
 
-/// The two may not share memory.
-void expect_apart(const Call& call, TensorView Arguments::*a, TensorView Arguments::*b) {
-  expect_refused<ShapeError>(
-      call, [=](Arguments& all) { (all.*a).data = (all.*b).data; }, "overlap");
+/// The two of each pair may not share memory.
+using Pair = std::pair<TensorView Arguments::*, TensorView Arguments::*>;
+void expect_apart(const Call& call, std::initializer_list<Pair> pairs) {
+  for (const auto& [a, b] : pairs) {
+    expect_refused<ShapeError>(call, "overlap", [a = a, b = b](Arguments& all) { (all.*a).data = (all.*b).data; });
+  }
 }
 
 using A = Arguments;
@@ -833,39 +824,28 @@ TEST(BatchNormErrors, Stats) {
   const Call call = [](Context& c, const A& a) { ops::batch_norm_stats(c, a.x, a.valid, a.stats, a.workspace); };
   expect_views_checked(call, {&A::x, &A::valid, &A::stats, &A::workspace});
   expect_strides_checked(call, {&A::x, &A::stats});
-  expect_apart(call, &A::stats, &A::x);
-  expect_apart(call, &A::workspace, &A::x);
-  expect_apart(call, &A::workspace, &A::stats);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.workspace.shape[0] = 8; }, "workspace");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.workspace = {}; }, "workspace not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.workspace = a.workspace.slice(0, 4, 1 << 17); }, "workspace alignment");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(-1); }, "valid below 0");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5}); }, "rank 1");
-  expect_refused<ShapeError>(
-      call,
-      [](A& a) {
-        a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5, 0});
-      },
-      "no channels");
+  expect_apart(call, {{&A::stats, &A::x}, {&A::workspace, &A::x}, {&A::workspace, &A::stats}});
+  expect_refused<ShapeError>(call, "workspace", [](A& a) { a.workspace.shape[0] = 8; });
+  expect_refused<ShapeError>(call, "workspace not given", [](A& a) { a.workspace = {}; });
+  expect_refused<ShapeError>(call, "workspace alignment", [](A& a) { a.workspace = a.workspace.slice(0, 4, 1 << 17); });
+  expect_refused<ShapeError>(call, "valid above N", [](A& a) { a.memory[6].constant(5); });
+  expect_refused<ShapeError>(call, "valid below 0", [](A& a) { a.memory[6].constant(-1); });
+  expect_refused<ShapeError>(call, "rank 1",
+                             [](A& a) { a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5}); });
+  expect_refused<ShapeError>(call, "no channels", [](A& a) {
+    a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5, 0});
+  });
 }
 
 TEST(BatchNormErrors, MergeStats) {
   const Call call = [](Context& c, const A& a) { ops::batch_norm_merge_stats(c, a.parts, a.stats); };
   expect_views_checked(call, {&A::parts, &A::stats});
   expect_strides_checked(call, {&A::parts, &A::stats});
-  expect_apart(call, &A::stats, &A::parts);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.stats = {}; }, "stats not given");
+  expect_apart(call, {{&A::stats, &A::parts}});
+  expect_refused<ShapeError>(call, "stats not given", [](A& a) { a.stats = {}; });
   for (const Shape& bad : {Shape{0, 11}, Shape{3, 10}, Shape{33, 1}, Shape{33}}) {
-    expect_refused<ShapeError>(
-        call, [=](A& a) { a.parts = TensorView(a.parts.data, DType::f32, Device::cpu(), bad); }, "parts");
+    expect_refused<ShapeError>(call, "parts",
+                               [=](A& a) { a.parts = TensorView(a.parts.data, DType::f32, Device::cpu(), bad); });
   }
 }
 
@@ -874,20 +854,14 @@ TEST(BatchNormErrors, Finalize) {
     ops::batch_norm_finalize(c, a.stats, a.weight, a.bias, a.epsilon, a.momentum, a.mean, a.var, a.k);
   };
   expect_views_checked(call, {&A::stats, &A::weight, &A::bias, &A::mean, &A::var, &A::k});
-  expect_apart(call, &A::k, &A::stats);
-  expect_apart(call, &A::mean, &A::var);
-  expect_apart(call, &A::mean, &A::weight);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.mean = {}; }, "one of the running pair");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.bias = {}; }, "bias not given");
+  expect_apart(call, {{&A::k, &A::stats}, {&A::mean, &A::var}, {&A::mean, &A::weight}});
+  expect_refused<ShapeError>(call, "one of the running pair", [](A& a) { a.mean = {}; });
+  expect_refused<ShapeError>(call, "bias not given", [](A& a) { a.bias = {}; });
   for (const double bad : {0.0, -1.0, std::nan("")}) {
-    expect_refused<UsageError>(
-        call, [=](A& a) { a.epsilon = bad; }, "epsilon");
+    expect_refused<UsageError>(call, "epsilon", [=](A& a) { a.epsilon = bad; });
   }
   for (const double bad : {-0.1, 1.1, std::nan("")}) {
-    expect_refused<UsageError>(
-        call, [=](A& a) { a.momentum = bad; }, "momentum");
+    expect_refused<UsageError>(call, "momentum", [=](A& a) { a.momentum = bad; });
   }
 }
 
@@ -898,15 +872,10 @@ TEST(BatchNormErrors, Coefficients) {
   };
   expect_views_checked(call,
                        {&A::x, &A::valid, &A::weight, &A::bias, &A::stats, &A::mean, &A::var, &A::k, &A::workspace});
-  expect_apart(call, &A::k, &A::x);
-  expect_apart(call, &A::mean, &A::stats);
-  expect_apart(call, &A::workspace, &A::x);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.var = {}; }, "one of the running pair");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
-  expect_refused<UsageError>(
-      call, [](A& a) { a.epsilon = std::nan(""); }, "epsilon");
+  expect_apart(call, {{&A::k, &A::x}, {&A::mean, &A::stats}, {&A::workspace, &A::x}});
+  expect_refused<ShapeError>(call, "one of the running pair", [](A& a) { a.var = {}; });
+  expect_refused<ShapeError>(call, "valid above N", [](A& a) { a.memory[6].constant(5); });
+  expect_refused<UsageError>(call, "epsilon", [](A& a) { a.epsilon = std::nan(""); });
 }
 
 TEST(BatchNormErrors, FinalizeInference) {
@@ -914,25 +883,20 @@ TEST(BatchNormErrors, FinalizeInference) {
     ops::batch_norm_finalize_inference(c, a.mean, a.var, a.weight, a.bias, a.epsilon, a.k);
   };
   expect_views_checked(call, {&A::mean, &A::var, &A::weight, &A::bias, &A::k});
-  expect_apart(call, &A::k, &A::mean);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.mean = {}; }, "mean not given");
-  expect_refused<UsageError>(
-      call, [](A& a) { a.epsilon = 0; }, "epsilon");
+  expect_apart(call, {{&A::k, &A::mean}});
+  expect_refused<ShapeError>(call, "mean not given", [](A& a) { a.mean = {}; });
+  expect_refused<UsageError>(call, "epsilon", [](A& a) { a.epsilon = 0; });
 }
 
 TEST(BatchNormErrors, Apply) {
   const Call call = [](Context& c, const A& a) { ops::batch_norm_apply(c, a.x, a.k, a.dy, a.relu, a.y, a.mask); };
   expect_views_checked(call, {&A::x, &A::k, &A::dy, &A::y, &A::mask});
   expect_strides_checked(call, {&A::x, &A::k, &A::dy, &A::y});
-  expect_apart(call, &A::y, &A::k);
-  expect_apart(call, &A::mask, &A::x);
-  expect_apart(call, &A::mask, &A::y);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.y = TensorView(static_cast<float*>(a.x.data) + 1, DType::f32, Device::cpu(), a.x.shape); },
-      "shifted");
-  expect_refused<UsageError>(
-      call, [](A& a) { a.relu = false; }, "mask without relu");
+  expect_apart(call, {{&A::y, &A::k}, {&A::mask, &A::x}, {&A::mask, &A::y}});
+  expect_refused<ShapeError>(call, "shifted", [](A& a) {
+    a.y = TensorView(static_cast<float*>(a.x.data) + 1, DType::f32, Device::cpu(), a.x.shape);
+  });
+  expect_refused<UsageError>(call, "mask without relu", [](A& a) { a.relu = false; });
 }
 
 TEST(BatchNormErrors, ApplyPair) {
@@ -941,14 +905,10 @@ TEST(BatchNormErrors, ApplyPair) {
   };
   expect_views_checked(call, {&A::x, &A::k, &A::dy, &A::k2, &A::y, &A::mask});
   expect_strides_checked(call, {&A::x, &A::k, &A::dy, &A::k2, &A::y});
-  expect_apart(call, &A::y, &A::k2);
-  expect_apart(call, &A::mask, &A::k2);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.dy = {}; }, "residual not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.k2 = {}; }, "its coefficients not given");
-  expect_refused<UsageError>(
-      call, [](A& a) { a.relu = false; }, "mask without relu");
+  expect_apart(call, {{&A::y, &A::k2}, {&A::mask, &A::k2}});
+  expect_refused<ShapeError>(call, "residual not given", [](A& a) { a.dy = {}; });
+  expect_refused<ShapeError>(call, "its coefficients not given", [](A& a) { a.k2 = {}; });
+  expect_refused<UsageError>(call, "mask without relu", [](A& a) { a.relu = false; });
 }
 
 TEST(BatchNormErrors, BackwardReduce) {
@@ -959,18 +919,15 @@ TEST(BatchNormErrors, BackwardReduce) {
   expect_views_checked(call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::k, &A::valid, &A::sums, &A::weight, &A::bias,
                               &A::dresidual, &A::workspace});
   expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::k, &A::sums, &A::dresidual});
-  expect_apart(call, &A::sums, &A::x);
-  expect_apart(call, &A::dresidual, &A::x);
-  expect_apart(call, &A::dresidual, &A::sums);
-  expect_apart(call, &A::weight, &A::bias);
-  expect_apart(call, &A::weight, &A::dy);
-  expect_apart(call, &A::workspace, &A::dy2);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.weight = {}; }, "dweight not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.dy = {}; }, "dy not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
+  expect_apart(call, {{&A::sums, &A::x},
+                      {&A::dresidual, &A::x},
+                      {&A::dresidual, &A::sums},
+                      {&A::weight, &A::bias},
+                      {&A::weight, &A::dy},
+                      {&A::workspace, &A::dy2}});
+  expect_refused<ShapeError>(call, "dweight not given", [](A& a) { a.weight = {}; });
+  expect_refused<ShapeError>(call, "dy not given", [](A& a) { a.dy = {}; });
+  expect_refused<ShapeError>(call, "valid above N", [](A& a) { a.memory[6].constant(5); });
   CpuContext context;
   Arguments a;
   a.mode = GradMode::ignore;
@@ -987,12 +944,8 @@ TEST(BatchNormErrors, BackwardApply) {
   expect_views_checked(
       call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::k, &A::sums, &A::stats, &A::valid, &A::dx, &A::dresidual});
   expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::k, &A::sums, &A::dx, &A::dresidual});
-  expect_apart(call, &A::dx, &A::x);
-  expect_apart(call, &A::dresidual, &A::x);
-  expect_apart(call, &A::dx, &A::dresidual);
-  expect_apart(call, &A::dx, &A::stats);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
+  expect_apart(call, {{&A::dx, &A::x}, {&A::dresidual, &A::x}, {&A::dx, &A::dresidual}, {&A::dx, &A::stats}});
+  expect_refused<ShapeError>(call, "valid above N", [](A& a) { a.memory[6].constant(5); });
   CpuContext context;
   Arguments a;
   a.dx.data = a.dy.data;
@@ -1009,14 +962,9 @@ TEST(BatchNormErrors, BackwardReducePair) {
   expect_views_checked(call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::y, &A::k, &A::k2, &A::valid, &A::sums, &A::sums2,
                               &A::weight, &A::bias, &A::mean, &A::var, &A::dresidual, &A::workspace});
   expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::dresidual});
-  expect_apart(call, &A::sums, &A::sums2);
-  expect_apart(call, &A::dresidual, &A::y);
-  expect_apart(call, &A::weight, &A::mean);
-  expect_apart(call, &A::workspace, &A::y);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.mask = {}; }, "mask not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.dresidual = {}; }, "masked not given");
+  expect_apart(call, {{&A::sums, &A::sums2}, {&A::dresidual, &A::y}, {&A::weight, &A::mean}, {&A::workspace, &A::y}});
+  expect_refused<ShapeError>(call, "mask not given", [](A& a) { a.mask = {}; });
+  expect_refused<ShapeError>(call, "masked not given", [](A& a) { a.dresidual = {}; });
   CpuContext context;
   Arguments a;
   a.mode = GradMode::ignore;
@@ -1036,9 +984,7 @@ TEST(BatchNormErrors, BackwardApplyPair) {
   expect_views_checked(
       call, {&A::dy, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::stats, &A::valid, &A::dx, &A::dresidual});
   expect_strides_checked(call, {&A::dy, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::dx, &A::dresidual});
-  expect_apart(call, &A::dx, &A::y);
-  expect_apart(call, &A::dresidual, &A::x);
-  expect_apart(call, &A::dx, &A::dresidual);
+  expect_apart(call, {{&A::dx, &A::y}, {&A::dresidual, &A::x}, {&A::dx, &A::dresidual}});
   CpuContext context;
   for (const auto dx : {&A::dx, &A::dresidual}) {
     Arguments a;

@@ -48,7 +48,6 @@ inline OpCase clip_case(const ClipParams& p) {
     }
     ops::clip_factor(context, p.max_norm, scalars);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = p.dtype == DType::f32 ? 1e-7 : 1e-15;
   return item;
 }
@@ -93,12 +92,11 @@ inline std::vector<ClipParams> clip_params_that_skip() {
 }
 
 inline std::vector<DeviceCase> clip_device_cases() {
-  std::vector<DeviceCase> items;
+  std::vector<OpCase> items;
   for (const ClipParams& p : clip_params()) {
-    const OpCase item = clip_case(p);
-    items.push_back({item, item, item.tolerance});
+    items.push_back(clip_case(p));
   }
-  return items;
+  return same_cases(items);
 }
 
 }  // namespace lockstep::testing

@@ -39,9 +39,8 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
   item.inputs = {
       {"a", pass == ConvPass::backward_data ? desc.y_shape() : desc.x_shape(), desc.dtype, uniform(1, -1, 1)},
       {"b", pass == ConvPass::backward_weights ? desc.y_shape() : desc.weights_shape(), desc.dtype, uniform(2, -1, 1)}};
-  if (with_bias) {
-    item.inputs.push_back({"bias", Shape{desc.out_channels}, ops::accumulation_dtype(desc.dtype), uniform(3, -1, 1)});
-  }
+  add_if(with_bias, item.inputs,
+         {"bias", Shape{desc.out_channels}, ops::accumulation_dtype(desc.dtype), uniform(3, -1, 1)});
   item.outputs = {{"out",
                    forward                           ? desc.y_shape()
                    : pass == ConvPass::backward_data ? desc.x_shape()
@@ -53,7 +52,6 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
                         ops::conv2d(on, *plan, in[0], in[1], with_bias ? in[2] : TensorView(), out[0], workspace);
                       }};
   };
-  item.bytes = tensor_bytes(item);
   item.flops = desc.flops();
   item.tolerance = desc.dtype == DType::f64 ? 1e-14 : 2e-6 + rounding_of(out_dtype);
   return item;
@@ -107,7 +105,6 @@ inline OpCase conv2d_norm_case(const std::string& name, const ops::ConvDesc& des
                         ops::conv2d_for_norm(on, *plan, in[0], in[1], to[0], workspace, norm);
                       }};
   };
-  item.bytes = tensor_bytes(item);
   item.flops = desc.flops();
   item.tolerance = desc.dtype == DType::f64 ? 1e-13 : 1e-5 + rounding_of(desc.dtype);
   return item;

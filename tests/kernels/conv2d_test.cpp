@@ -30,6 +30,7 @@ using testing::kConvPasses;
 using testing::OpCase;
 using testing::OpInstance;
 using testing::square;
+using testing::with;
 
 /// Calls f(index into y, index into x, index into weights) once for every multiply-add of the convolution: walks an
 /// explicitly padded image, with coordinates counted like the digits of a number.
@@ -274,8 +275,7 @@ TEST(Conv2d, BackwardIsTheDerivativeOfForwardInF64) {
     OpInstance forward(conv2d_case(item.name, d, ConvPass::forward, {}), context);
     const TensorView x = forward.inputs()[0];
     const TensorView w = forward.inputs()[1];
-    GuardedTensor dy(d.y_shape(), DType::f64);
-    dy.uniform(3, -1, 1);
+    GuardedTensor dy(d.y_shape(), DType::f64, testing::uniform(3, -1, 1));
     OpCase to_x = conv2d_case(item.name, d, ConvPass::backward_data, {});
     to_x.inputs[0].start = testing::values(dy.values());
     to_x.inputs[1].start = testing::values(forward.inputs()[1].values());
@@ -628,27 +628,15 @@ TEST(Conv2d, PlanningRefusesWhatMakesNoSense) {
   };
   EXPECT_THROW(plan(good, "no_such_provider"), UsageError);
   EXPECT_THROW(plan(good, "reference:no_such_algorithm"), UsageError);
-  ConvDesc d = good;
-  d.spatial_rank = 4;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.groups = 3;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.batch = 0;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.stride[1] = 0;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.pad_before[0] = -1;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.dilation[0] = 5;  // spans 11 of 10
+  EXPECT_THROW(plan(with(good, &ConvDesc::spatial_rank, 4)), ShapeError);
+  EXPECT_THROW(plan(with(good, &ConvDesc::groups, 3)), ShapeError);
+  EXPECT_THROW(plan(with(good, &ConvDesc::batch, 0)), ShapeError);
+  EXPECT_THROW(plan(with(good, &ConvDesc::stride, {1, 0, 1})), ShapeError);
+  EXPECT_THROW(plan(with(good, &ConvDesc::pad_before, {-1, 1, 0})), ShapeError);
+  ConvDesc d = with(good, &ConvDesc::dilation, {5, 1, 1});  // spans 11 of 10
   EXPECT_THROW(plan(d), ShapeError);
   EXPECT_THROW((void)d.y_shape(), ShapeError);
-  d = good;
-  d.grad_mode = GradMode::ignore;
+  d = with(good, &ConvDesc::grad_mode, GradMode::ignore);
   EXPECT_THROW(plan(d), UsageError);
   EXPECT_NO_THROW(plan(d, {}, ConvPass::forward));
   d = good;
@@ -702,15 +690,9 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(call(x, w, bias, x, workspace), ShapeError);
   EXPECT_THROW(call(x, w, {}, y, workspace), ShapeError);
   EXPECT_THROW(call(x, w, view(zeros, Shape{2}), y, workspace), ShapeError);
-  TensorView other = x;
-  other.dtype = DType::f64;
-  EXPECT_THROW(call(other, w, bias, y, workspace), DTypeError);
-  other = x;
-  other.strides[2] = 3;
-  EXPECT_THROW(call(other, w, bias, y, workspace), ShapeError);
-  other = x;
-  other.device = Device::cuda(0);
-  EXPECT_THROW(call(other, w, bias, y, workspace), DeviceError);
+  EXPECT_THROW(call(with(x, &TensorView::dtype, DType::f64), w, bias, y, workspace), DTypeError);
+  EXPECT_THROW(call(with(x, &TensorView::strides, {32, 8, 3, 1}), w, bias, y, workspace), ShapeError);
+  EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), w, bias, y, workspace), DeviceError);
   // the output lies on an input
   EXPECT_THROW(call(view(written, d.x_shape()), w, bias, y, workspace), ShapeError);
   // too short, not aligned, of another type, on an operand
@@ -803,8 +785,7 @@ TEST(Conv2d, ServesANorm) {
           sums[row * channels + c] += g[i] * (x - k[2 * channels + c]) * k[3 * channels + c];
         }
       }
-      GuardedTensor expected(Shape(tensors.sums.view().shape), DType::f64);
-      expected.assign(sums);
+      GuardedTensor expected(Shape(tensors.sums.view().shape), DType::f64, sums);
       plain.assign(g);
       EXPECT_LE(testing::relative_error(out, plain), 1e-14);
       EXPECT_LE(testing::relative_error(tensors.sums, expected), 1e-13);
@@ -853,18 +834,11 @@ TEST(Conv2d, RefusesANormThatDoesNotFit) {
     (other.*member).device = Device::cuda(0);
     EXPECT_THROW(call(other), DeviceError);
   }
-  ops::ConvNormOperands other = good;
-  other.shift = tensors.shift;
-  EXPECT_THROW(call(other), UsageError) << "shift is of forward";
-  other = good;
-  other.x2 = tensors.x2;
-  EXPECT_THROW(call(other), UsageError) << "no pair";
-  other = good;
-  other.addend = dx;
-  EXPECT_THROW(call(other), ShapeError) << "the output on the addend";
-  other = good;
-  other.sums = tensors.coefficients.view().slice(0, 0, 2);
-  EXPECT_THROW(call(other), ShapeError) << "sums on the coefficients";
+  EXPECT_THROW(call(with(good, &ops::ConvNormOperands::shift, tensors.shift)), UsageError) << "shift is of forward";
+  EXPECT_THROW(call(with(good, &ops::ConvNormOperands::x2, tensors.x2)), UsageError) << "no pair";
+  EXPECT_THROW(call(with(good, &ops::ConvNormOperands::addend, dx)), ShapeError) << "the output on the addend";
+  EXPECT_THROW(call(with(good, &ops::ConvNormOperands::sums, tensors.coefficients.view().slice(0, 0, 2))), ShapeError)
+      << "sums on the coefficients";
 }
 
 }  // namespace

@@ -21,9 +21,7 @@ inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDe
   item.dtype = dtype;
   item.inputs = {{"sample_ids", Shape{shape[0]}, DType::i64, integers(2, 0, 50000)},
                  {"epoch", Shape{}, DType::i64, constant(3)}};
-  if (!in_place) {
-    item.inputs.push_back({"x", shape, dtype, integers(1, 1, 99)});
-  }
+  add_if(!in_place, item.inputs, {"x", shape, dtype, integers(1, 1, 99)});
   item.outputs = {{"y", shape, dtype, in_place ? integers(1, 1, 99) : Generator()}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::dropout(context, desc, in[0], in[1], in_place ? out[0] : in[2], out[0]);

@@ -16,8 +16,8 @@ using ops::DropoutDesc;
 using testing::GuardedTensor;
 using testing::OpCase;
 
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
+using testing::Inputs;
+using testing::Outputs;
 
 /// Whether each element of a sample is kept, its random words drawn one after the other.
 std::vector<bool> kept_elements(const DropoutDesc& desc, std::int64_t epoch, std::int64_t id, std::size_t extent) {

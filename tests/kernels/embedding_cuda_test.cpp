@@ -15,6 +15,7 @@ using testing::embedding_forward_case;
 using testing::GuardedTensor;
 using testing::OpCase;
 using testing::OpInstance;
+using testing::with;
 
 using CudaEmbedding = testing::CudaTest;
 
@@ -96,16 +97,11 @@ TEST_F(CudaEmbedding, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(dy, dtable, scratch.slice(0, 0, 39)), ShapeError);
   EXPECT_THROW(call(dy, dtable, scratch.slice(0, 2, 42)), ShapeError) << "alignment";
   for (const TensorView& other : {dy.view(), ids.view(), dtable.view()}) {
-    TensorView bad = scratch;
-    bad.data = other.data;
-    EXPECT_THROW(call(dy, dtable, bad), ShapeError) << "overlap";
+    EXPECT_THROW(call(dy, dtable, with(scratch, &TensorView::data, other.data)), ShapeError) << "overlap";
   }
-  TensorView bad = dtable;
-  bad.dtype = DType::bf16;
-  EXPECT_THROW(call(dy, bad, scratch), DTypeError) << "sums beside 16-bit tensors are f32";
-  bad = dy;
-  bad.dtype = DType::f64;
-  EXPECT_THROW(call(bad, dtable, scratch), DTypeError);
+  EXPECT_THROW(call(dy, with(dtable, &TensorView::dtype, DType::bf16), scratch), DTypeError)
+      << "sums beside 16-bit tensors are f32";
+  EXPECT_THROW(call(with(dy, &TensorView::dtype, DType::f64), dtable, scratch), DTypeError);
 }
 
 }  // namespace

@@ -18,29 +18,25 @@ using testing::EmbeddingParams;
 using testing::GuardedTensor;
 using testing::OpCase;
 
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
+using testing::Inputs;
+using testing::Outputs;
+using testing::with;
 
 TEST(Embedding, ByHand) {
   CpuContext context;
-  GuardedTensor table(Shape{3, 2}, DType::f32);
-  GuardedTensor ids(Shape{2, 2}, DType::i32);
-  GuardedTensor positions(Shape{2, 2}, DType::f32);
+  GuardedTensor table(Shape{3, 2}, DType::f32, {1, 2, 3, 4, 5, 6});
+  GuardedTensor ids(Shape{2, 2}, DType::i32, {2, 0, 2, 3});
+  GuardedTensor positions(Shape{2, 2}, DType::f32, {10, 20, 30, 40});
   GuardedTensor y(Shape{2, 2, 2}, DType::f32);
-  GuardedTensor bad(Shape{}, DType::f64);
-  table.assign({1, 2, 3, 4, 5, 6});
-  ids.assign({2, 0, 2, 3});
-  positions.assign({10, 20, 30, 40});
-  bad.constant(5);
+  GuardedTensor bad(Shape{}, DType::f64, testing::constant(5));
   ops::embedding_forward(context, table, ids, positions, {}, y, bad);
   EXPECT_EQ(y.values(), (std::vector<double>{15, 26, 31, 42, 15, 26, 0, 0}));
   EXPECT_EQ(bad.values()[0], 6);
   ops::embedding_forward(context, table, ids, {}, {}, y, {});
   EXPECT_EQ(y.values(), (std::vector<double>{5, 6, 1, 2, 5, 6, 0, 0}));
 
-  GuardedTensor dy(Shape{2, 2, 2}, DType::f32);
+  GuardedTensor dy(Shape{2, 2, 2}, DType::f32, {1, 2, 3, 4, 50, 60, 7, 8});
   GuardedTensor dtable(Shape{3, 2}, DType::f32);
-  dy.assign({1, 2, 3, 4, 50, 60, 7, 8});
   ops::embedding_backward(context, dy, ids, GradMode::overwrite, dtable, {});
   EXPECT_EQ(dtable.values(), (std::vector<double>{3, 4, 0, 0, 51, 62}));
   ops::embedding_backward(context, dy, ids, GradMode::accumulate, dtable, {});
@@ -49,13 +45,11 @@ TEST(Embedding, ByHand) {
 
 TEST(Embedding, BadIdsCountInTheValidSequencesOnly) {
   CpuContext context;
-  GuardedTensor table(Shape{3, 1}, DType::f32);
-  GuardedTensor ids(Shape{3, 2}, DType::i32);
+  GuardedTensor table(Shape{3, 1}, DType::f32, {1, 2, 3});
+  GuardedTensor ids(Shape{3, 2}, DType::i32, {-1, 0, 3, 2, 1, 9});
   GuardedTensor valid(Shape{}, DType::i64);
   GuardedTensor y(Shape{3, 2, 1}, DType::f32);
   GuardedTensor bad(Shape{}, DType::f64);
-  table.assign({1, 2, 3});
-  ids.assign({-1, 0, 3, 2, 1, 9});
   using Limits = std::numeric_limits<std::int64_t>;
   for (const auto& [count, expected] : {std::pair<std::int64_t, double>{0, 0},
                                         {1, 1},
@@ -173,17 +167,13 @@ TEST(Embedding, SumsBeginWithWhatIsThere) {
 
 TEST(Embedding, GradientsAreTheDerivatives) {
   CpuContext context({.threads = 2});
-  GuardedTensor table(Shape{5, 3}, DType::f64);
-  GuardedTensor ids(Shape{2, 4}, DType::i32);
-  GuardedTensor positions(Shape{4, 3}, DType::f64);
+  GuardedTensor table(Shape{5, 3}, DType::f64, testing::normal(1));
+  GuardedTensor ids(Shape{2, 4}, DType::i32, {4, 0, 4, 1, 2, 2, 4, 0});
+  GuardedTensor positions(Shape{4, 3}, DType::f64, testing::normal(2));
   GuardedTensor y(Shape{2, 4, 3}, DType::f64);
-  GuardedTensor dy(Shape{2, 4, 3}, DType::f64);
+  GuardedTensor dy(Shape{2, 4, 3}, DType::f64, testing::normal(3));
   GuardedTensor dtable(Shape{5, 3}, DType::f64);
   GuardedTensor dpositions(Shape{4, 3}, DType::f64);
-  table.normal(1);
-  ids.assign({4, 0, 4, 1, 2, 2, 4, 0});
-  positions.normal(2);
-  dy.normal(3);
   const auto loss = [&] {
     ops::embedding_forward(context, table, ids, positions, {}, y, {});
     return testing::weighted_sum(y, dy);
@@ -242,13 +232,9 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
     EXPECT_THROW(call(good.view().reshape(Shape{15})), ShapeError);
     EXPECT_THROW(call(good.view().reshape(Shape{3, 5})), ShapeError);
     EXPECT_THROW(call(good.view().reshape(Shape{3, 5}).permute({1, 0})), ShapeError);
-    TensorView spoiled = good;
-    spoiled.device = Device::cuda(0);
-    EXPECT_THROW(call(spoiled), DeviceError);
+    EXPECT_THROW(call(with(good, &TensorView::device, Device::cuda(0))), DeviceError);
     for (const DType dtype : {DType::f16, DType::i32, DType::f64}) {
-      spoiled = good;
-      spoiled.dtype = dtype;
-      EXPECT_THROW(call(spoiled), DTypeError) << dtype;
+      EXPECT_THROW(call(with(good, &TensorView::dtype, dtype)), DTypeError) << dtype;
     }
   };
   spoil_table(table, [&](const TensorView& v) { ops::embedding_forward(context, v, ids, {}, {}, y, {}); });
@@ -261,15 +247,11 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
   EXPECT_NO_THROW(count(bad));
   EXPECT_THROW(count(GuardedTensor(Shape{2}, DType::f64)), ShapeError);
   EXPECT_THROW(count(GuardedTensor(Shape{}, DType::f32)), DTypeError);
-  TensorView elsewhere = bad;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(count(elsewhere), DeviceError);
+  EXPECT_THROW(count(with(bad, &TensorView::device, Device::cuda(0))), DeviceError);
   EXPECT_NO_THROW(counting(valid));
   EXPECT_THROW(counting(GuardedTensor(Shape{2}, DType::i64)), ShapeError);
   EXPECT_THROW(counting(GuardedTensor(Shape{}, DType::i32)), DTypeError);
-  elsewhere = valid;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(counting(elsewhere), DeviceError);
+  EXPECT_THROW(counting(with(valid, &TensorView::device, Device::cuda(0))), DeviceError);
   const auto at = [](const GuardedTensor& like, const GuardedTensor& memory) {
     TensorView view = like;
     view.data = memory.view().data;

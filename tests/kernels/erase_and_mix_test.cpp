@@ -156,11 +156,9 @@ TEST(EraseAndMix, TheSameBitsForAnyNumberOfThreads) {
 TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor images(Shape{2, 2, 4, 3, 3}, DType::u8);
-  GuardedTensor erasures(Shape{2, 2, 4}, DType::f64);
-  GuardedTensor mixtures(Shape{2, 6}, DType::f64);
+  GuardedTensor erasures(Shape{2, 2, 4}, DType::f64, testing::constant(0));
+  GuardedTensor mixtures(Shape{2, 6}, DType::f64, testing::constant(0));
   const GuardedTensor out(Shape{2, 4, 3, 3}, DType::u8);
-  erasures.constant(0);
-  mixtures.constant(0);
   struct Arguments {
     TensorView images, erasures, mixtures, out;
   };
@@ -209,8 +207,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(run(in_place), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.out.data = a.images.data; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.out.data = static_cast<std::uint8_t*>(a.images.data) + 72; }), ShapeError);
-  GuardedTensor memory(Shape{64}, DType::f64);
-  memory.constant(0);
+  GuardedTensor memory(Shape{64}, DType::f64, testing::constant(0));
   auto* const at = memory.span<double>().data();
   const TensorView within(at + 30, DType::u8, Device::cpu(), out.view().shape);  // 9 numbers
   const auto table = [&](std::int64_t from, std::int64_t stride) {

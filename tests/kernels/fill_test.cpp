@@ -94,9 +94,7 @@ TEST(Fill, RefusesWhatTheContractExcludes) {
   GuardedTensor tensor(Shape{2, 3}, DType::f32);
   EXPECT_THROW(ops::fill(context, 0, TensorView()), ShapeError);
   EXPECT_THROW(ops::fill(context, 0, tensor.view().permute({1, 0})), ShapeError);
-  TensorView elsewhere = tensor;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(ops::fill(context, 0, elsewhere), DeviceError);
+  EXPECT_THROW(ops::fill(context, 0, testing::with(tensor, &TensorView::device, Device::cuda(0))), DeviceError);
 }
 
 }  // namespace

@@ -38,8 +38,7 @@ TEST(GroupedCopy, MatchesTheNaiveLoop) {
 TEST(GroupedCopy, KeepsTheBits) {
   CpuContext context;
   const GuardedTensor nan(Shape{5}, DType::f32);  // poison: all bits set
-  GuardedTensor copy(Shape{5}, DType::f32);
-  copy.constant(0);
+  GuardedTensor copy(Shape{5}, DType::f32, testing::constant(0));
   ops::grouped_copy(context, std::vector<CopyPair>{{nan, copy}});
   testing::expect_same_bits(copy, nan);
 }

@@ -36,11 +36,7 @@ inline std::vector<OpCase> hash_cases() {
 
 /// The same bytes on the host. The types that GPUs compute in are nothing special here.
 inline std::vector<DeviceCase> hash_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : hash_cases()) {
-    items.push_back({item, item, 0});
-  }
-  return items;
+  return same_cases(hash_cases());
 }
 
 }  // namespace lockstep::testing

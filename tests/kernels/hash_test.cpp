@@ -101,8 +101,7 @@ TEST(Hash, SeesEveryBitTheOrderAndTheLength) {
 }
 
 TEST(Hash, IsOneOfTheBytesWhateverTheyAre) {
-  GuardedTensor x(Shape{6, 4}, DType::f32);
-  x.normal(1);
+  GuardedTensor x(Shape{6, 4}, DType::f32, testing::normal(1));
   const std::uint64_t expected = hash_of(x);
   EXPECT_EQ(hash_of(x.view().reshape(Shape{2, 3, 4})), expected);
   for (const DType dtype : {DType::u8, DType::bf16, DType::i64}) {

@@ -13,6 +13,7 @@ using ops::LarsOptions;
 using testing::ArenaParams;
 using testing::GuardedTensor;
 using testing::lars_case;
+using testing::with;
 
 testing::MakeArenaCase make(const LarsOptions& options) {
   return [=](const ArenaParams& p) { return lars_case(p, options); };
@@ -218,15 +219,9 @@ TEST(Lars, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call({}, v, {}), ShapeError);
   EXPECT_THROW(call({}, v, workspace.slice(0, 0, 71)), ShapeError);
   EXPECT_THROW(call({}, v, workspace.slice(0, 1, 128)), ShapeError) << "off its boundary";
-  TensorView other = workspace;
-  other.dtype = DType::i32;
-  EXPECT_THROW(call({}, v, other), DTypeError);
-  other = workspace;
-  other.device = Device::cuda(0);
-  EXPECT_THROW(call({}, v, other), DeviceError);
-  other = workspace;
-  other.data = g.view().data;
-  EXPECT_THROW(call({}, v, other), ShapeError) << "overlaps the gradients";
+  EXPECT_THROW(call({}, v, with(workspace, &TensorView::dtype, DType::i32)), DTypeError);
+  EXPECT_THROW(call({}, v, with(workspace, &TensorView::device, Device::cuda(0))), DeviceError);
+  EXPECT_THROW(call({}, v, with(workspace, &TensorView::data, g.view().data)), ShapeError) << "overlaps the gradients";
   for (const std::int64_t begin : {5, 7}) {
     update.begin = begin;
     EXPECT_THROW(call({}, v, workspace), ShapeError) << "cuts a segment";

@@ -12,8 +12,8 @@ using ops::GradMode;
 using testing::GuardedTensor;
 using testing::OpCase;
 
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
+using testing::Inputs;
+using testing::Outputs;
 
 TEST(LayerNorm, ByHand) {
   CpuContext context;

@@ -42,10 +42,8 @@ inline std::vector<OpCase> lerp_cases() {
 }
 
 inline std::vector<DeviceCase> lerp_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const Shape& shape : lerp_shapes()) {
-    append(items, device_cases([&](DType dtype) { return lerp_case(shape, dtype); }));
-  }
+  std::vector<DeviceCase> items =
+      device_cases(lerp_shapes(), [](const Shape& shape, DType dtype) { return lerp_case(shape, dtype); });
   append(items, device_cases([](DType dtype) { return lerp_case({1, 101}, dtype, 0.0625); }));
   return items;
 }

@@ -15,8 +15,8 @@ using testing::GuardedTensor;
 using testing::LinearEpilogueParams;
 using testing::OpCase;
 
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
+using testing::Inputs;
+using testing::Outputs;
 
 TEST(LinearEpilogue, ByHand) {
   CpuContext context;

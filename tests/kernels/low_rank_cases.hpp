@@ -23,7 +23,6 @@ inline OpCase orthonormalise_case(const Shape& shape, DType dtype, bool equal = 
   item.run = [=](Context& context, Views, Views out, const TensorView&) {
     ops::orthonormalise(context, column_epsilon(dtype), out[0], out[1]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-12 : 3e-6;
   return item;
 }
@@ -42,7 +41,6 @@ inline OpCase low_rank_residual_case(std::int64_t m, std::int64_t n, std::int64_
   item.run = [](Context& context, Views in, Views out, const TensorView&) {
     ops::low_rank_residual(context, in[0], in[1], in[2], in[3], out[0]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-14 : 2e-6;
   return item;
 }
@@ -58,7 +56,6 @@ inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops
   item.run = [](Context& context, Views in, Views out, const TensorView&) {
     ops::keep_columns(context, in[0], in[1], out[0]);
   };
-  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -83,11 +80,7 @@ inline std::vector<OpCase> low_rank_cases(DType dtype) {
 
 /// A GPU takes f32 only, the type of gradients that are added there.
 inline std::vector<DeviceCase> low_rank_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : low_rank_cases(DType::f32)) {
-    items.push_back({item, item, item.tolerance});
-  }
-  return items;
+  return same_cases(low_rank_cases(DType::f32));
 }
 
 }  // namespace lockstep::testing

@@ -12,8 +12,8 @@ using ops::Column;
 using testing::GuardedTensor;
 using testing::OpCase;
 
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
+using testing::Inputs;
+using testing::Outputs;
 
 template <class T>
 TensorView matrix(std::vector<T>& values, std::int64_t rows) {
@@ -211,9 +211,8 @@ TEST(LowRank, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(ops::orthonormalise(context, 0.1, half, columns), DTypeError);
   const GuardedTensor none(Shape{0, 2}, DType::f32);
   EXPECT_THROW(ops::orthonormalise(context, 0.1, none, columns), ShapeError);
-  TensorView away = p;
-  away.device = Device::cuda(0);
-  EXPECT_THROW(ops::orthonormalise(context, 0.1, away, columns), DeviceError);
+  EXPECT_THROW(ops::orthonormalise(context, 0.1, testing::with(p, &TensorView::device, Device::cuda(0)), columns),
+               DeviceError);
 }
 
 }  // namespace

@@ -20,10 +20,13 @@ using ops::GradMode;
 using ops::MatmulDesc;
 using testing::activated_matmul_descs;
 using testing::GuardedTensor;
+using testing::Inputs;
 using testing::matmul_case;
 using testing::matmul_descs;
 using testing::OpCase;
 using testing::OpInstance;
+using testing::Outputs;
+using testing::with;
 
 /// By the definitions in activation.hpp.
 double activated(ops::Activation kind, double x) {
@@ -47,7 +50,7 @@ double activated(ops::Activation kind, double x) {
 }
 
 /// By the definition, in double. expected[0] holds what c held before.
-void oracle(const MatmulDesc& d, std::span<const GuardedTensor> inputs, std::span<GuardedTensor> expected) {
+void oracle(const MatmulDesc& d, Inputs inputs, Outputs expected) {
   const std::vector<double> a = inputs[0].values();
   const std::vector<double> b = inputs[1].values();
   const std::vector<double> bias = d.bias ? inputs[2].values() : std::vector<double>{};
@@ -72,9 +75,7 @@ void oracle(const MatmulDesc& d, std::span<const GuardedTensor> inputs, std::spa
 
 void expect_oracle(Context& context, const MatmulDesc& d) {
   for (const std::string& choice : ops::matmul_choices(context, d)) {
-    testing::expect_matches(
-        matmul_case(d, choice), context,
-        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) { oracle(d, in, out); });
+    testing::expect_matches(matmul_case(d, choice), context, [&](Inputs in, Outputs out) { oracle(d, in, out); });
   }
 }
 
@@ -164,13 +165,8 @@ TEST(Matmul, ABatchHasALeadingAxis) {
 TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlocks) {
   CpuContext context({.threads = 2});
   const auto whole = [](std::uint64_t seed) {
-    return [=](GuardedTensor& t) {
-      std::vector<double> values = t.uniform(seed, -4, 4).values();
-      for (double& value : values) {
-        value = std::round(value) + 0.0;  // of -0 too
-      }
-      t.assign(values);
-    };
+    return testing::mapped(testing::uniform(seed, -4, 4),
+                           [](double value) { return std::round(value) + 0.0; });  // no -0
   };
   const std::int64_t sizes[] = {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 129};
   int variant = 0;
@@ -193,9 +189,7 @@ TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlock
           item.outputs[0].start = whole(20);
         }
         item.tolerance = 0;
-        testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) {
-          oracle(d, in, out);
-        });
+        testing::expect_matches(item, context, [&](Inputs in, Outputs out) { oracle(d, in, out); });
       }
     }
   }
@@ -342,9 +336,7 @@ TEST(Matmul, PlanningRefusesWhatMakesNoSense) {
   EXPECT_THROW((void)ops::plan_matmul(context, d, "reference:no_such_algorithm"), UsageError);
   d.k = 0;
   EXPECT_THROW((void)ops::plan_matmul(context, d), ShapeError);
-  d = {};
-  d.batch = -1;
-  EXPECT_THROW((void)ops::plan_matmul(context, d), ShapeError);
+  EXPECT_THROW((void)ops::plan_matmul(context, with(MatmulDesc{}, &MatmulDesc::batch, -1)), ShapeError);
   d = {};
   d.grad_mode = GradMode::ignore;
   EXPECT_THROW((void)ops::plan_matmul(context, d), UsageError);
@@ -419,15 +411,9 @@ TEST(Matmul, RunningRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(call(a, b, {}, c, workspace), ShapeError);
   EXPECT_THROW(call(a, b, bias, view(out, {3, 2}), workspace), ShapeError);
   EXPECT_THROW(call(a, b, bias, view(in, {2, 3}), workspace), ShapeError);
-  TensorView other = a;
-  other.dtype = DType::f64;
-  EXPECT_THROW(call(other, b, bias, c, workspace), DTypeError);
-  other = a;
-  other.strides = Strides{1, 2};
-  EXPECT_THROW(call(other, b, bias, c, workspace), ShapeError);
-  other = a;
-  other.device = Device::cuda(0);
-  EXPECT_THROW(call(other, b, bias, c, workspace), DeviceError);
+  EXPECT_THROW(call(with(a, &TensorView::dtype, DType::f64), b, bias, c, workspace), DTypeError);
+  EXPECT_THROW(call(with(a, &TensorView::strides, Strides{1, 2}), b, bias, c, workspace), ShapeError);
+  EXPECT_THROW(call(with(a, &TensorView::device, Device::cuda(0)), b, bias, c, workspace), DeviceError);
   EXPECT_THROW(call(a, b, bias, c, workspace.slice(0, 0, bytes - 1)), ShapeError);
   EXPECT_THROW(call(a, b, bias, c, TensorView(memory + 1, DType::u8, Device::cpu(), Shape{bytes})), ShapeError);
 }

@@ -16,13 +16,10 @@ inline OpCase max_pool2d_forward_case(const PoolParams& p, bool inference = fals
   item.dtype = p.dtype;
   item.inputs = {{"x", p.x, p.dtype, integers(1, -4, 4)}};
   item.outputs = {{"y", ops::pooled_shape(p.desc, p.x), p.dtype, {}}};
-  if (!inference) {
-    item.outputs.push_back({"index", ops::pooled_shape(p.desc, p.x), DType::i32, {}});
-  }
+  add_if(!inference, item.outputs, {"index", ops::pooled_shape(p.desc, p.x), DType::i32, {}});
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::max_pool2d_forward(context, p.desc, in[0], out[0], inference ? TensorView() : out[1]);
   };
-  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -60,21 +57,8 @@ inline OpCase max_pool2d_backward_case(const PoolParams& p) {
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::max_pool2d_backward(context, p.desc, in[0], in[1], out[0]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
-}
-
-inline std::vector<OpCase> max_pool2d_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const PoolParams& p : pool_params(dtype)) {
-      items.push_back(max_pool2d_forward_case(p));
-      items.push_back(max_pool2d_forward_case(p, true));
-      items.push_back(max_pool2d_backward_case(p));
-    }
-  }
-  return items;
 }
 
 inline std::vector<DeviceCase> max_pool2d_device_cases() {

@@ -14,8 +14,8 @@ using testing::GuardedTensor;
 using testing::OpCase;
 using testing::PoolParams;
 
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
+using testing::Inputs;
+using testing::Outputs;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 

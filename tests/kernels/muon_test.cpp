@@ -12,17 +12,18 @@ using ops::ArenaSegment;
 using ops::MuonOptions;
 using testing::ArenaParams;
 using testing::GuardedTensor;
+using testing::Inputs;
 using testing::OpCase;
+using testing::Outputs;
 
 TEST(Muon, DirectionsByHand) {
   // v = 0.25 * 8 = 2, then 2 + 0.25 * (-6 - 2) = 0. Nesterov: 8 + 0.75 * (2 - 8), then -6 + 0.75 * (0 + 6).
   for (const bool nesterov : {false, true}) {
     CpuContext context;
     GuardedTensor p(Shape{1}, DType::f64), g(Shape{1}, DType::f64), v(Shape{1}, DType::f64), d(Shape{1}, DType::f64);
-    GuardedTensor rate(Shape{}, DType::f64);
+    GuardedTensor rate(Shape{}, DType::f64, testing::constant(0.1));
     p.constant(5);
     v.constant(0);
-    rate.constant(0.1);
     const ArenaSegment segment{0, 1, 1, 0.5};
     std::vector<double> directions;
     for (const double gradient : {8.0, -6.0}) {
@@ -42,15 +43,13 @@ TEST(Muon, DirectionsMatchTheDefinition) {
   CpuContext context({.threads = 2});
   for (const MuonOptions& options : testing::muon_options()) {
     for (const ArenaParams& p : testing::arena_params_and_clipped()) {
-      testing::expect_matches(
-          testing::muon_direction_case(p, options), context,
-          [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-            testing::arena_oracle(
-                p, in, expected, [&](const ArenaSegment&, double, double g, double&, std::vector<double>& states) {
-                  states[0] = options.momentum * states[0] + (1 - options.momentum) * g;
-                  states[1] = options.nesterov ? (1 - options.momentum) * g + options.momentum * states[0] : states[0];
-                });
-          });
+      testing::expect_matches(testing::muon_direction_case(p, options), context, [&](Inputs in, Outputs expected) {
+        testing::arena_oracle(
+            p, in, expected, [&](const ArenaSegment&, double, double g, double&, std::vector<double>& states) {
+              states[0] = options.momentum * states[0] + (1 - options.momentum) * g;
+              states[1] = options.nesterov ? (1 - options.momentum) * g + options.momentum * states[0] : states[0];
+            });
+      });
     }
   }
 }
@@ -70,14 +69,13 @@ TEST(Muon, FactorsMatchTheDefinition) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t n : {0, 1, 4, 7}) {
-      testing::expect_matches(testing::muon_factor_case(n, dtype), context,
-                              [](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                                std::vector<double> factors;
-                                for (const double square : in[0].values()) {
-                                  factors.push_back(square == 0 ? 1024 : std::pow(square, -0.5));
-                                }
-                                expected[0].assign(factors);
-                              });
+      testing::expect_matches(testing::muon_factor_case(n, dtype), context, [](Inputs in, Outputs expected) {
+        std::vector<double> factors;
+        for (const double square : in[0].values()) {
+          factors.push_back(square == 0 ? 1024 : std::pow(square, -0.5));
+        }
+        expected[0].assign(factors);
+      });
     }
   }
 }
@@ -93,7 +91,7 @@ TEST(Muon, PolynomialsByHand) {
 
 TEST(Muon, PolynomialsMatchTheDefinition) {
   CpuContext context({.threads = 2});
-  const auto oracle = [](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  const auto oracle = [](Inputs in, Outputs expected) {
     const std::int64_t k = in[0].view().shape[2];
     const std::vector<double> x = in[0].values();
     std::vector<double> z = in.size() > 1 ? in[1].values() : expected[0].values();

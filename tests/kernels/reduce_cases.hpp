@@ -26,7 +26,6 @@ inline OpCase reduce_rows_case(std::int64_t rows, std::int64_t columns, DType dt
     return ops::reduce_rows_workspace_bytes(context,
                                             TensorView(nullptr, dtype, context.device(), Shape{rows, columns}));
   };
-  item.bytes = tensor_bytes(item);
   item.flops = static_cast<double>(rows * columns);
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-7;
   return item;
@@ -46,7 +45,6 @@ inline OpCase sum_case(const Shape& shape, DType dtype, bool squares = false) {
     const TensorView x(nullptr, dtype, context.device(), shape);
     return squares ? ops::squared_norm_workspace_bytes(context, x) : ops::sum_workspace_bytes(context, x);
   };
-  item.bytes = tensor_bytes(item);
   item.flops = (squares ? 2 : 1) * static_cast<double>(shape.numel());
   item.tolerance = squares ? 1e-14 : 1e-13;  // terms of both signs
   return item;
@@ -73,7 +71,6 @@ inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t plac
                   }}};
   item.outputs = {{"found", Shape{}, DType::i32, constant(before)}};
   item.run = [](Context& context, Views in, Views out, const TensorView&) { ops::all_finite(context, in[0], out[0]); };
-  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -126,15 +123,6 @@ inline std::vector<OpCase> all_finite_cases(const std::vector<DType>& dtypes) {
         items.push_back(all_finite_case(Shape{count}, dtype, count / 2, std::nan("")));
       }
     }
-  }
-  return items;
-}
-
-inline std::vector<OpCase> reduce_cases() {
-  std::vector<OpCase> items = reduce_rows_cases();
-  for (const std::vector<OpCase>& more :
-       {sum_cases(false), sum_cases(true), all_finite_cases({DType::f32, DType::f64})}) {
-    items.insert(items.end(), more.begin(), more.end());
   }
   return items;
 }

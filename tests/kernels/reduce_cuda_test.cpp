@@ -139,13 +139,10 @@ TEST_F(CudaReduce, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(x, sums, {}), Error);
   EXPECT_THROW(call(x, sums, scratch.slice(0, 0, 47)), ShapeError);
   EXPECT_THROW(call(x, sums, scratch.slice(0, 4, 52)), ShapeError) << "alignment";
-  TensorView bad = scratch;
-  bad.data = x.view().data;
-  EXPECT_THROW(call(x, sums, bad), ShapeError) << "overlap";
-  bad = sums;
-  bad.dtype = DType::bf16;
-  EXPECT_THROW(call(x, bad, scratch), DTypeError) << "sums beside 16-bit tensors are f32";
-  bad = x;
+  EXPECT_THROW(call(x, sums, testing::with(scratch, &TensorView::data, x.view().data)), ShapeError) << "overlap";
+  EXPECT_THROW(call(x, testing::with(sums, &TensorView::dtype, DType::bf16), scratch), DTypeError)
+      << "sums beside 16-bit tensors are f32";
+  TensorView bad = x;
   bad.dtype = DType::f64;
   EXPECT_THROW(call(bad, sums, scratch), DTypeError);
   const Tensor norm = Tensor::zeros(cuda(), Shape{}, DType::f64);

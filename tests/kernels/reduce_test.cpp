@@ -15,12 +15,12 @@ using testing::GuardedTensor;
 using testing::OpCase;
 using testing::reduce_rows_case;
 using testing::squared_norm_case;
+using testing::with;
 
 TEST(ReduceRows, ByHand) {
   CpuContext context;
-  GuardedTensor x(Shape{3, 2}, DType::f32);
+  GuardedTensor x(Shape{3, 2}, DType::f32, {1, -2, 3, 4, 0.5, 8});
   GuardedTensor sums(Shape{2}, DType::f32);
-  x.assign({1, -2, 3, 4, 0.5, 8});
   ops::reduce_rows(context, x, GradMode::overwrite, sums, {});
   EXPECT_EQ(sums.values(), (std::vector<double>{4.5, 10}));
   ops::reduce_rows(context, x, GradMode::accumulate, sums, {});
@@ -100,20 +100,15 @@ TEST(ReduceRows, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(x, x.view().slice(0, 1, 2).reshape(Shape{3})), ShapeError) << "overlap";
   EXPECT_THROW(call(x, GuardedTensor(Shape{3}, DType::f64)), DTypeError);
   EXPECT_THROW(call(GuardedTensor(Shape{4, 3}, DType::f16), GuardedTensor(Shape{3}, DType::f16)), DTypeError);
-  TensorView elsewhere = sums;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(call(x, elsewhere), DeviceError);
-  elsewhere = x;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(call(elsewhere, sums), DeviceError);
+  EXPECT_THROW(call(x, with(sums, &TensorView::device, Device::cuda(0))), DeviceError);
+  EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), sums), DeviceError);
 }
 
 TEST(SquaredNorm, ByHand) {
   CpuContext context;
-  GuardedTensor x(Shape{2, 2}, DType::f32);
+  GuardedTensor x(Shape{2, 2}, DType::f32, {1, -2, 3, 0.5});
   GuardedTensor result(Shape{}, DType::f64);
   GuardedTensor workspace(Shape{8}, DType::u8);
-  x.assign({1, -2, 3, 0.5});
   ASSERT_EQ(ops::squared_norm_workspace_bytes(context, x), 8U);
   ops::squared_norm(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 14.25);
@@ -127,10 +122,9 @@ TEST(SquaredNorm, ByHand) {
 
 TEST(Sum, ByHand) {
   CpuContext context;
-  GuardedTensor x(Shape{2, 2}, DType::f32);
+  GuardedTensor x(Shape{2, 2}, DType::f32, {1, -2, 3, 0.5});
   GuardedTensor result(Shape{}, DType::f64);
   GuardedTensor workspace(Shape{8}, DType::u8);
-  x.assign({1, -2, 3, 0.5});
   ASSERT_EQ(ops::sum_workspace_bytes(context, x), 8U);
   ops::sum(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 2.5);
@@ -182,11 +176,10 @@ TEST(AllFinite, FindsWhatIsNot) {
 
 TEST(AllFinite, LargestAndSmallestNumbersAreFinite) {
   CpuContext context;
-  GuardedTensor x(Shape{5}, DType::f64);
-  GuardedTensor found(Shape{}, DType::i32);
-  found.constant(0);
-  x.assign({std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(),
-            std::numeric_limits<double>::denorm_min(), -0.0, 0.0});
+  GuardedTensor x(Shape{5}, DType::f64,
+                  {std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(),
+                   std::numeric_limits<double>::denorm_min(), -0.0, 0.0});
+  GuardedTensor found(Shape{}, DType::i32, testing::constant(0));
   ops::all_finite(context, x, found);
   EXPECT_EQ(found.values()[0], 0);
 }
@@ -208,15 +201,9 @@ TEST(AllFinite, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(GuardedTensor(Shape{3}, DType::i32), found), DTypeError);
   EXPECT_THROW(call(GuardedTensor(Shape{3}, DType::f16), found), DTypeError);
   EXPECT_THROW(call(TensorView(x.view().data, DType::f32, Device::cpu(), Shape{3}, Strides{2}), found), ShapeError);
-  TensorView bad = found;
-  bad.data = x.view().data;
-  EXPECT_THROW(call(x, bad), ShapeError) << "overlap";
-  bad = found;
-  bad.device = Device::cuda(0);
-  EXPECT_THROW(call(x, bad), DeviceError);
-  bad = x;
-  bad.device = Device::cuda(0);
-  EXPECT_THROW(call(bad, found), DeviceError);
+  EXPECT_THROW(call(x, with(found, &TensorView::data, x.view().data)), ShapeError) << "overlap";
+  EXPECT_THROW(call(x, with(found, &TensorView::device, Device::cuda(0))), DeviceError);
+  EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), found), DeviceError);
 }
 
 /// sum and squared_norm.
@@ -244,12 +231,8 @@ TEST_P(Sums, RefuseWhatTheContractExcludes) {
   EXPECT_THROW(call(GuardedTensor(Shape{4}, DType::i32), result, workspace), DTypeError);
   EXPECT_THROW(call(TensorView(x.view().data, DType::f32, Device::cpu(), Shape{4}, Strides{2}), result, workspace),
                ShapeError);
-  TensorView bad = result;
-  bad.data = x.view().data;
-  EXPECT_THROW(call(x, bad, workspace), ShapeError);
-  bad = workspace;
-  bad.data = x.view().data;
-  EXPECT_THROW(call(x, result, bad), ShapeError);
+  EXPECT_THROW(call(x, with(result, &TensorView::data, x.view().data), workspace), ShapeError);
+  EXPECT_THROW(call(x, result, with(workspace, &TensorView::data, x.view().data)), ShapeError);
   for (const GuardedTensor* tensor : {&x, &result, &workspace}) {
     const auto at = [&](const GuardedTensor& t) {
       TensorView view = t;

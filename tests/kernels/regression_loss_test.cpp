@@ -164,19 +164,15 @@ TEST(RegressionLoss, GradientIsTheDerivativeOfTheScaledLoss) {
                                         {RegressionLoss::huber, testing::Weighting::none},
                                         {RegressionLoss::mse, testing::Weighting::sample},
                                         {RegressionLoss::huber, testing::Weighting::element}}) {
-    GuardedTensor weights(weighting == testing::Weighting::element ? Shape{5, 7} : Shape{5}, DType::f64);
-    weights.normal(3);
-    GuardedTensor prediction(Shape{5, 7}, DType::f64);
-    GuardedTensor target(Shape{5, 7}, DType::f64);
-    GuardedTensor valid(Shape{}, DType::i64);
-    GuardedTensor scale(Shape{}, DType::f64);
+    GuardedTensor weights(weighting == testing::Weighting::element ? Shape{5, 7} : Shape{5}, DType::f64,
+                          testing::normal(3));
+    GuardedTensor prediction(Shape{5, 7}, DType::f64, testing::normal(1));
+    GuardedTensor target(Shape{5, 7}, DType::f64, testing::normal(2));
+    GuardedTensor valid(Shape{}, DType::i64, testing::constant(4));
+    GuardedTensor scale(Shape{}, DType::f64, testing::constant(0.3));
     GuardedTensor gradient(Shape{5, 7}, DType::f64);
     GuardedTensor metrics(Shape{3}, DType::f64);
     GuardedTensor workspace(Shape{8}, DType::u8);
-    prediction.normal(1);
-    target.normal(2);
-    valid.constant(4);
-    scale.constant(0.3);
     const auto run = [&, kind = kind, weighting = weighting](const TensorView& dprediction) {
       metrics.constant(0);
       ops::regression_loss(context, {kind, 0.9}, prediction, target,

@@ -247,11 +247,7 @@ inline std::vector<OpCase> resized_crop_cases() {
 
 /// The same bytes as on the host.
 inline std::vector<DeviceCase> resized_crop_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : resized_crop_cases()) {
-    items.push_back({item, item, 0});
-  }
-  return items;
+  return same_cases(resized_crop_cases());
 }
 
 }  // namespace lockstep::testing

@@ -193,8 +193,7 @@ TEST(ResizedCrop, PicturesOf2To27Pixels) {
 TEST(ResizedCrop, RowsOfTheTableAnyDistanceApart) {
   CpuContext context;
   constexpr std::int64_t kSamples = 3;
-  GuardedTensor pictures(Shape{kSamples, 6}, DType::u8);
-  pictures.assign({1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6});
+  GuardedTensor pictures(Shape{kSamples, 6}, DType::u8, {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6});
   GuardedTensor table(Shape{kSamples * 20}, DType::f64);
   for (std::int64_t n = 0; n < kSamples; ++n) {
     const std::int64_t first = n % 2;
@@ -221,8 +220,7 @@ TEST(ResizedCrop, RowsOfTheTableAnyDistanceApart) {
 TEST(ResizedCrop, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor pictures(Shape{2, 400}, DType::u8);
-  GuardedTensor table(Shape{2, 20}, DType::f64);
-  table.constant(0);
+  GuardedTensor table(Shape{2, 20}, DType::f64, testing::constant(0));
   const GuardedTensor out(Shape{2, 3, 4, 3}, DType::u8);
   const TensorView parts = table.view().slice(1, 0, ops::kPartColumns);
   testing::expect_views_checked(

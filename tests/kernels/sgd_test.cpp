@@ -13,6 +13,8 @@ using ops::ArenaSegment;
 using ops::SgdOptions;
 using testing::ArenaParams;
 using testing::GuardedTensor;
+using testing::Inputs;
+using testing::Outputs;
 using testing::sgd_case;
 
 testing::MakeArenaCase make(const SgdOptions& options) {
@@ -76,9 +78,7 @@ TEST(Sgd, MatchesTheNaiveFormula) {
     };
     for (const ArenaParams& p : testing::arena_params_and_clipped()) {
       testing::expect_matches(sgd_case(p, options), context,
-                              [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                                testing::arena_oracle(p, in, expected, rule);
-                              });
+                              [&](Inputs in, Outputs expected) { testing::arena_oracle(p, in, expected, rule); });
     }
   }
 }
@@ -156,8 +156,7 @@ TEST(Sgd, WithoutMomentumVelocityIsNotTouched) {
   tensors[0].normal(1);
   tensors[1].normal(2);
   const GuardedTensor poison(Shape{5}, DType::f32);
-  GuardedTensor rate(Shape{1}, DType::f64);
-  rate.constant(0.1);
+  GuardedTensor rate(Shape{1}, DType::f64, testing::constant(0.1));
   const ArenaSegment segment{0, 5};
   ops::sgd_update(
       context, {},

@@ -15,6 +15,7 @@ using testing::LogitsGradient;
 using testing::OpCase;
 using testing::OpInstance;
 using testing::softmax_cross_entropy_case;
+using testing::with;
 
 using CudaSoftmaxCrossEntropy = testing::CudaTest;
 
@@ -133,18 +134,10 @@ TEST_F(CudaSoftmaxCrossEntropy, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(in[3], in[2], {}), Error);
   EXPECT_THROW(call(in[3], in[2], scratch.slice(0, 0, 39)), ShapeError);
   EXPECT_THROW(call(in[3], in[2], scratch.slice(0, 4, 44)), ShapeError) << "alignment";
-  TensorView bad = scratch;
-  bad.dtype = DType::f32;
-  EXPECT_THROW(call(in[3], in[2], bad), DTypeError);
-  bad = scratch;
-  bad.data = in[3].data;
-  EXPECT_THROW(call(in[3], in[2], bad), ShapeError) << "overlap";
-  bad = in[2];
-  bad.dtype = DType::bf16;
-  EXPECT_THROW(call(in[3], bad, scratch), DTypeError) << "scale";
-  bad = in[3];
-  bad.dtype = DType::f64;
-  EXPECT_THROW(call(bad, in[2], scratch), DTypeError);
+  EXPECT_THROW(call(in[3], in[2], with(scratch, &TensorView::dtype, DType::f32)), DTypeError);
+  EXPECT_THROW(call(in[3], in[2], with(scratch, &TensorView::data, in[3].data)), ShapeError) << "overlap";
+  EXPECT_THROW(call(in[3], with(in[2], &TensorView::dtype, DType::bf16), scratch), DTypeError) << "scale";
+  EXPECT_THROW(call(with(in[3], &TensorView::dtype, DType::f64), in[2], scratch), DTypeError);
 }
 
 }  // namespace

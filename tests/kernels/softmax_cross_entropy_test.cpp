@@ -198,19 +198,15 @@ TEST(SoftmaxCrossEntropy, GradientIsTheDerivativeOfTheScaledLoss) {
   const double factor = 0.3;
   for (const double smoothing : {0.0, 0.1}) {
     for (const auto& [count, weighted] : {std::pair{n, false}, {n - 2, false}, {n, true}}) {
-      GuardedTensor logits(Shape{n, k}, DType::f64);
+      GuardedTensor logits(Shape{n, k}, DType::f64, testing::normal(3, 2));
       GuardedTensor labels(Shape{n}, DType::i32);
-      GuardedTensor valid(Shape{}, DType::i64);
-      GuardedTensor scale(Shape{}, DType::f64);
+      GuardedTensor valid(Shape{}, DType::i64, testing::constant(static_cast<double>(count)));
+      GuardedTensor scale(Shape{}, DType::f64, testing::constant(factor));
       GuardedTensor gradient(Shape{n, k}, DType::f64);
       GuardedTensor metrics(Shape{3}, DType::f64);
-      logits.normal(3, 2);
       labels.integers(4, 0, k - 1);
       labels.span<std::int32_t>()[1] = -1;
-      valid.constant(static_cast<double>(count));
-      scale.constant(factor);
-      GuardedTensor weights(Shape{n}, DType::f64);
-      weights.assign({0.5, 2, 1e6, 1e-6, 0, -1, 3});
+      GuardedTensor weights(Shape{n}, DType::f64, {0.5, 2, 1e6, 1e-6, 0, -1, 3});
       const auto run = [&, weighted = weighted](const TensorView& dlogits) {
         metrics.constant(0);
         ops::softmax_cross_entropy(context, logits, labels, weighted ? weights.view() : TensorView(), valid, scale,
@@ -241,12 +237,9 @@ TEST(SoftmaxCrossEntropy, LossesAreSummedInSampleOrder) {
   CpuContext context({.threads = 2});
   const std::int64_t n = 523;
   const std::int64_t k = 37;
-  GuardedTensor logits(Shape{n, k}, DType::f32);
-  GuardedTensor labels(Shape{n}, DType::i32);
-  GuardedTensor metrics(Shape{3}, DType::f64);
-  logits.normal(5, 30);
-  labels.integers(6, 0, k - 1);
-  metrics.constant(0);
+  GuardedTensor logits(Shape{n, k}, DType::f32, testing::normal(5, 30));
+  GuardedTensor labels(Shape{n}, DType::i32, testing::integers(6, 0, k - 1));
+  GuardedTensor metrics(Shape{3}, DType::f64, testing::constant(0));
   ops::softmax_cross_entropy(context, logits, labels, {}, {}, {}, 0, {}, metrics, {});
   const double together = metrics.values()[0];
   std::vector<double> losses;

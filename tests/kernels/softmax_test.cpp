@@ -13,8 +13,8 @@ using testing::GuardedTensor;
 using testing::OpCase;
 using testing::SoftmaxGradient;
 
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
+using testing::Inputs;
+using testing::Outputs;
 
 TEST(Softmax, ByHand) {
   CpuContext context;

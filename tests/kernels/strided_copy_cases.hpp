@@ -142,11 +142,7 @@ inline std::vector<OpCase> strided_copy_cases() {
 
 /// The host copies every type, too: the same bits.
 inline std::vector<DeviceCase> strided_copy_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : strided_copy_cases()) {
-    items.push_back({item, item, 0});
-  }
-  return items;
+  return same_cases(strided_copy_cases());
 }
 
 }  // namespace lockstep::testing

@@ -75,16 +75,6 @@ inline std::vector<SubsamplePadParams> subsample_pad_params() {
   return all;
 }
 
-inline std::vector<OpCase> subsample_pad_cases() {
-  std::vector<OpCase> items;
-  for (const SubsamplePadParams& p : subsample_pad_params()) {
-    items.push_back(subsample_pad_forward_case(p));
-    items.push_back(subsample_pad_backward_case(p, ops::GradMode::overwrite));
-    items.push_back(subsample_pad_backward_case(p, ops::GradMode::accumulate));
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> subsample_pad_device_cases() {
   std::vector<DeviceCase> items;
   for (SubsamplePadParams p : subsample_pad_params()) {

@@ -11,7 +11,9 @@ namespace {
 
 using ops::GradMode;
 using testing::GuardedTensor;
+using testing::Inputs;
 using testing::OpCase;
+using testing::Outputs;
 using testing::SubsamplePadParams;
 
 TEST(SubsamplePad, ByHand) {
@@ -54,24 +56,22 @@ void for_copied(const SubsamplePadParams& p, F&& f) {
 TEST(SubsamplePad, MatchesTheNaiveLoop) {
   CpuContext context({.threads = 2});
   for (const SubsamplePadParams& p : testing::subsample_pad_params()) {
-    testing::expect_matches(testing::subsample_pad_forward_case(p), context,
-                            [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                              const std::vector<double> x = in[0].values();
-                              std::vector<double> y(static_cast<std::size_t>(expected[0].view().numel()), 0.0);
-                              for_copied(p, [&](std::size_t from, std::size_t to) { y[to] = x[from]; });
-                              expected[0].assign(y);
-                            });
+    testing::expect_matches(testing::subsample_pad_forward_case(p), context, [&](Inputs in, Outputs expected) {
+      const std::vector<double> x = in[0].values();
+      std::vector<double> y(static_cast<std::size_t>(expected[0].view().numel()), 0.0);
+      for_copied(p, [&](std::size_t from, std::size_t to) { y[to] = x[from]; });
+      expected[0].assign(y);
+    });
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-      testing::expect_matches(testing::subsample_pad_backward_case(p, mode), context,
-                              [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                                const std::vector<double> dy = in[0].values();
-                                std::vector<double> dx = expected[0].values();
-                                if (mode == GradMode::overwrite) {
-                                  std::fill(dx.begin(), dx.end(), 0.0);
-                                }
-                                for_copied(p, [&](std::size_t to, std::size_t from) { dx[to] += dy[from]; });
-                                expected[0].assign(dx);
-                              });
+      testing::expect_matches(testing::subsample_pad_backward_case(p, mode), context, [&](Inputs in, Outputs expected) {
+        const std::vector<double> dy = in[0].values();
+        std::vector<double> dx = expected[0].values();
+        if (mode == GradMode::overwrite) {
+          std::fill(dx.begin(), dx.end(), 0.0);
+        }
+        for_copied(p, [&](std::size_t to, std::size_t from) { dx[to] += dy[from]; });
+        expected[0].assign(dx);
+      });
     }
   }
 }

@@ -36,10 +36,7 @@ inline OpCase top_k_case(const TopKParams& p, DType dtype) {
     ops::top_k_correct(context, in[0], in[1], p.weighted ? in[3] : TensorView(), p.valid >= 0 ? in[2] : TensorView(),
                        p.k, out[0], workspace);
   };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::top_k_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), shape));
-  };
-  item.bytes = tensor_bytes(item);
+  item.workspace_bytes = workspace_for(ops::top_k_workspace_bytes, dtype, shape);
   item.flops = static_cast<double>(p.samples * p.classes);
   return item;
 }
@@ -50,16 +47,6 @@ inline std::vector<TopKParams> top_k_params() {
   return {{0, 5, 2},    {1, 1, 1},       {3, 2, 2},       {33, 10, 5, 20},      {31, 101, 5, 31},
           {17, 64, 20}, {523, 7, 3, 0},  {61, 33, 5, 99}, {64, 24, 1},          {257, 3, 1},
           {6, 1031, 5}, {3, 4099, 1000}, {5, 1000, 400},  {37, 5, 2, -1, true}, {5003, 3, 1, 5000, true}};
-}
-
-inline std::vector<OpCase> top_k_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const TopKParams& p : top_k_params()) {
-      items.push_back(top_k_case(p, dtype));
-    }
-  }
-  return items;
 }
 
 /// The host counts the same elements: results are exact in all types.

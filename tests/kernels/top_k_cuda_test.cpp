@@ -63,13 +63,9 @@ TEST_F(CudaTopK, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(logits, {}), ShapeError);
   EXPECT_THROW(call(logits, scratch.view().slice(0, 0, 4)), ShapeError);
   for (const TensorView& other : {logits.view(), labels.view(), result.view()}) {
-    TensorView bad = scratch;
-    bad.data = other.data;
-    EXPECT_THROW(call(logits, bad), ShapeError) << "overlap";
+    EXPECT_THROW(call(logits, testing::with(scratch, &TensorView::data, other.data)), ShapeError) << "overlap";
   }
-  TensorView bad = logits;
-  bad.dtype = DType::f64;
-  EXPECT_THROW(call(bad, scratch), DTypeError);
+  EXPECT_THROW(call(testing::with(logits, &TensorView::dtype, DType::f64), scratch), DTypeError);
 }
 
 }  // namespace

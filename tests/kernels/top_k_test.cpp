@@ -14,6 +14,7 @@ using testing::GuardedTensor;
 using testing::OpCase;
 using testing::top_k_case;
 using testing::TopKParams;
+using testing::with;
 
 /// How many of the labels are found among the k largest, one row of logits for all.
 double found(const std::vector<double>& row, const std::vector<double>& labels, int k) {
@@ -136,16 +137,10 @@ TEST(TopK, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(scalars(valid, GuardedTensor(Shape{2}, DType::f64)), ShapeError);
   EXPECT_THROW(scalars(valid, GuardedTensor(Shape{}, DType::f32)), DTypeError);
   for (const GuardedTensor* other : {&logits, &labels, &valid}) {
-    TensorView bad = result;
-    bad.data = other->view().data;
-    EXPECT_THROW(scalars(valid, bad), ShapeError) << "overlap";
+    EXPECT_THROW(scalars(valid, with(result, &TensorView::data, other->view().data)), ShapeError) << "overlap";
   }
-  TensorView elsewhere = valid;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(scalars(elsewhere, result), DeviceError);
-  elsewhere = result;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(scalars(valid, elsewhere), DeviceError);
+  EXPECT_THROW(scalars(with(valid, &TensorView::device, Device::cuda(0)), result), DeviceError);
+  EXPECT_THROW(scalars(valid, with(result, &TensorView::device, Device::cuda(0))), DeviceError);
 }
 
 }  // namespace

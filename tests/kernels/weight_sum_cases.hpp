@@ -37,10 +37,7 @@ inline OpCase weight_sum_case(const WeightSumParams& p, DType dtype) {
                     p.mode == ops::GradMode::ignore ? TensorView() : out[0], p.total ? out[1] : TensorView(),
                     workspace);
   };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::weight_sum_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), p.shape));
-  };
-  item.bytes = tensor_bytes(item);
+  item.workspace_bytes = workspace_for(ops::weight_sum_workspace_bytes, dtype, p.shape);
   item.flops = static_cast<double>(p.shape.numel());
   item.tolerance = dtype == DType::f64 ? 1e-13 : 1e-6;
   return item;
@@ -61,24 +58,13 @@ inline std::vector<WeightSumParams> weight_sum_params() {
   return all;
 }
 
-inline std::vector<OpCase> weight_sum_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const WeightSumParams& p : weight_sum_params()) {
-      items.push_back(weight_sum_case(p, dtype));
-    }
-  }
-  return items;
-}
-
 /// Weights are f32 beside all types that GPUs compute in.
 inline std::vector<DeviceCase> weight_sum_device_cases() {
-  std::vector<DeviceCase> items;
+  std::vector<OpCase> items;
   for (const WeightSumParams& p : weight_sum_params()) {
-    const OpCase item = weight_sum_case(p, DType::f32);
-    items.push_back({item, item, item.tolerance});
+    items.push_back(weight_sum_case(p, DType::f32));
   }
-  return items;
+  return same_cases(items);
 }
 
 }  // namespace lockstep::testing

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <string>
+#include <type_traits>
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,13 @@ inline void expect_holds(const std::string& text, const std::string& part, const
   if (text.find(part) == std::string::npos) {
     ADD_FAILURE_AT(file, line) << "'" << text << "' does not hold '" << part << "'";
   }
+}
+
+/// `given` with one member changed: with(view, &TensorView::device, Device::cuda(0)), for calls that must refuse it.
+template <class T, class Member>
+[[nodiscard]] T with(std::type_identity_t<T> given, Member T::*member, const std::type_identity_t<Member>& value) {
+  given.*member = value;
+  return given;
 }
 
 }  // namespace lockstep::testing

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/op_case.hpp"
 
 namespace lockstep::testing {
@@ -14,10 +15,13 @@ namespace lockstep::testing {
 /// run() + check(): fails the test when a guard or an input changed.
 void run_checked(OpInstance& instance, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
+using Inputs = std::span<const GuardedTensor>;
+using Outputs = std::span<GuardedTensor>;
+
 /// Runs the case on the context with guards checked and gives its outputs and inputs to `oracle`, which computes the
 /// expected outputs (already made, poisoned) from the inputs, in double or naively. Each output must be within
 /// item.tolerance; 0 asks for the same bits.
-using Oracle = std::function<void(std::span<const GuardedTensor> inputs, std::span<GuardedTensor> expected)>;
+using Oracle = std::function<void(Inputs inputs, Outputs expected)>;
 void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE());
 
