@@ -7,6 +7,8 @@
 #include <lockstep/comm/gradients/bucket_plan.hpp>
 #include <lockstep/runtime/base/half.hpp>
 
+#include "view_of.hpp"
+
 // Gradients for tests of the reducer, with sums that are known exactly.
 
 namespace lockstep::comm {

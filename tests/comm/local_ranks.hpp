@@ -7,6 +7,8 @@
 #include <thread>
 #include <vector>
 
+#include <gtest/gtest.h>
+
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
@@ -40,6 +42,14 @@ std::vector<std::string> run_ranks(int size, Body&& body) {
 
 inline std::vector<std::string> none_failed(int size) {
   return std::vector<std::string>(static_cast<std::size_t>(size));
+}
+
+/// run_ranks(), of which none may fail.
+template <class Body>
+void expect_ranks(int size, Body&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (const std::vector<std::string> failures = run_ranks(size, body); failures != none_failed(size)) {
+    ADD_FAILURE_AT(file, line) << ::testing::PrintToString(failures);
+  }
 }
 
 }  // namespace lockstep::comm

@@ -38,10 +38,6 @@ std::unique_ptr<Communicator> world() {
   return make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial()});
 }
 
-TensorView view_of(std::vector<float>& values) {
-  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
-}
-
 TEST(MpiCommunicator, KnowsItsPlace) {
   int rank = -1;
   int size = -1;

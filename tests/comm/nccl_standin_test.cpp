@@ -69,6 +69,13 @@ Texts run_gpu_ranks(int size, Body&& body, const NcclOptions& options = {}) {
   });
 }
 
+/// run_gpu_ranks(), of which none may fail; nothing may be left behind.
+template <class Body>
+void expect_gpu_ranks(int size, const std::string& when, Body&& body, const NcclOptions& options = {}) {
+  EXPECT_EQ(run_gpu_ranks(size, body, options), none_failed(size)) << when;
+  expect_clean(when);
+}
+
 /// The host's ranks come together.
 void meet(Communicator& control) {
   Stream stream = Stream::host_inline();
@@ -82,7 +89,7 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {  // every style of schedule
     for (const int polls : {0, 2}) {
       reset(GetParam(), seed, {.polls = polls});
-      const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator&, Communicator& nccl) {
+      expect_gpu_ranks(GetParam(), concat("seed ", seed, ", polls ", polls), [&](Communicator&, Communicator& nccl) {
         EXPECT_EQ(nccl.backend(), "nccl");
         EXPECT_EQ(nccl.counts().calls, 0);
         const OnDevice place(Device::cuda(nccl.rank()));
@@ -90,9 +97,7 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
         cases::check_everything(
             nccl, stream, seed == 0 ? std::vector<std::int64_t>{0, 1, 5, 600} : std::vector<std::int64_t>{3}, place);
       });
-      EXPECT_EQ(failures, none_failed(GetParam()));
       EXPECT_EQ(nccl_standin::aborts(), 0);
-      expect_clean(concat("seed ", seed, ", polls ", polls));
       if (HasFailure()) {
         return;
       }
@@ -103,14 +108,12 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
 TEST(NcclHierarchy, AddsWithinAndBetweenNodes) {
   for (const std::vector<int>& nodes : {std::vector<int>{0, 0, 1, 1}, {0, 0, 0, 1}}) {
     reset(4, 1, {});
-    const Texts failures = run_gpu_ranks(4, [&](Communicator&, Communicator& nccl) {
+    expect_gpu_ranks(4, "nodes", [&](Communicator&, Communicator& nccl) {
       HierarchicalCommunicator comm(nccl.split(0, nccl.rank()), nodes);
       const OnDevice place(Device::cuda(nccl.rank()));
       Stream stream = Stream::cuda(place.device());
       cases::check_everything(comm, stream, {5, 9001}, place);
     });
-    EXPECT_EQ(failures, none_failed(4));
-    expect_clean("nodes");
   }
 }
 
@@ -198,10 +201,8 @@ TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
     for (std::uint64_t seed = 0; seed < 4 * orders.size(); ++seed) {
       reset(GetParam(), seed, {.polls = static_cast<int>(seed / 4)});
       const SumOrder order = orders[seed % orders.size()];
-      const Texts failures = run_gpu_ranks(
-          GetParam(), [&](Communicator&, Communicator& nccl) { EXPECT_EQ(wrong_elements(nccl, 0, dtype, order), 0); });
-      EXPECT_EQ(failures, none_failed(GetParam()));
-      expect_clean(concat(dtype, ", seed ", seed));
+      expect_gpu_ranks(GetParam(), concat(dtype, ", seed ", seed),
+                       [&](Communicator&, Communicator& nccl) { EXPECT_EQ(wrong_elements(nccl, 0, dtype, order), 0); });
     }
   }
 }
@@ -211,7 +212,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     reset(GetParam(), seed, {.polls = 1});
     const DType dtype = kReduceTypes[seed % kReduceTypes.size()];
-    const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator&, Communicator& nccl) {
+    expect_gpu_ranks(GetParam(), concat("seed ", seed), [&](Communicator&, Communicator& nccl) {
       const Device device = Device::cuda(nccl.rank());
       CudaContext compute(device);
       Stream comm = Stream::cuda(device, -1);
@@ -249,8 +250,6 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
         }
       }
     });
-    EXPECT_EQ(failures, none_failed(GetParam()));
-    expect_clean(concat("seed ", seed));
   }
 }
 
@@ -261,7 +260,7 @@ TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
     ++eager;
   }
   reset(GetParam(), eager, {});
-  const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator& control, Communicator& nccl) {
+  expect_gpu_ranks(GetParam(), "marks", [&](Communicator& control, Communicator& nccl) {
     const Device device = Device::cuda(nccl.rank());
     CudaContext compute(device);
     Stream comm = Stream::cuda(device, -1);
@@ -323,13 +322,11 @@ TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
     wait(compute.stream(), over, nccl);
     EXPECT_EQ(marks.text(), "on the device step 9: all 2 buckets are summed");
   });
-  EXPECT_EQ(failures, none_failed(GetParam()));
-  expect_clean("marks");
 }
 
 TEST_P(NcclStandin, EstimatesAndRunsNothing) {
   reset(GetParam(), /*seed=*/1, {.polls = 2});
-  const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator& control, Communicator& nccl) {
+  expect_gpu_ranks(GetParam(), "estimates", [&](Communicator& control, Communicator& nccl) {
     const Device device = Device::cuda(nccl.rank());
     CudaContext context(device);
     EXPECT_EQ(make_nccl_estimator(control), nullptr) << "not NCCL's";
@@ -370,8 +367,6 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     nccl.all_reduce(stream, part);  // the communicator itself is as it was
     EXPECT_EQ(first_of(part), 5.0F * static_cast<float>(nccl.size()));
   });
-  EXPECT_EQ(failures, none_failed(GetParam()));
-  expect_clean("estimates");
 }
 
 TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
@@ -518,7 +513,7 @@ struct Floats {
 
 TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
   reset(3, 0);
-  const Texts failures = run_gpu_ranks(3, [](Communicator& control, Communicator& nccl) {
+  expect_gpu_ranks(3, "an error of one rank", [](Communicator& control, Communicator& nccl) {
     Floats data(nccl.rank());
     if (nccl.rank() != 1) {  // which never does
       nccl.all_reduce(data.context.stream(), data.tensor);
@@ -550,9 +545,7 @@ TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
     EXPECT_THROW(nccl.barrier(data.context.stream()), NcclError);
     EXPECT_THROW((void)nccl.split(0, 0), NcclError);
   });
-  EXPECT_EQ(failures, none_failed(3));
   EXPECT_EQ(nccl_standin::aborts(), 3);
-  expect_clean("an error of one rank");
 }
 
 TEST(NcclFailure, ARankThatUnwindsAbortsAndDoesNotWait) {
@@ -640,7 +633,7 @@ template <class Body>
 double with_living_graphs(Body&& body) {
   double longest = 0;
   std::mutex mutex;
-  const Texts failures = run_ranks(2, [&](Communicator& control) {
+  expect_ranks(2, [&](Communicator& control) {
     cudaSetDevice(control.rank());
     Floats data(control.rank());
     auto nccl = make_nccl_communicator(control, Device::cuda(control.rank()), {.timeout_s = 0.5});
@@ -660,7 +653,6 @@ double with_living_graphs(Body&& body) {
     const std::lock_guard lock(mutex);
     longest = std::max(longest, seconds);
   });
-  EXPECT_EQ(failures, none_failed(2));
   for (int i = 0; i < 5000 && !nccl_standin::leaks().empty(); ++i) {  // now the aborts come through
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -696,7 +688,7 @@ std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
   if (first_refused > 0) {
     nccl_standin::fail_call(first_refused, ncclInvalidUsage, "ncclCommRegister");
   }
-  const Texts failures = run_gpu_ranks(2, [](Communicator& control, Communicator& nccl) {
+  expect_gpu_ranks(2, "memory of NCCL", [](Communicator& control, Communicator& nccl) {
     CudaContext context(Device::cuda(nccl.rank()));
     const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     ASSERT_NE(memory, nullptr);
@@ -716,8 +708,6 @@ std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
     EXPECT_EQ(memory->usage()->in_use, 0U);
     meet(control);
   });
-  EXPECT_EQ(failures, none_failed(2));
-  expect_clean("memory of NCCL");
   return nccl_standin::in_registered_memory();
 }
 
@@ -730,7 +720,7 @@ TEST(NcclMemory, IsRegistered) {
 
 TEST(NcclMemory, OutlivesACommunicatorThatWasGivenUp) {
   reset(1, 0);
-  const Texts failures = run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
+  expect_gpu_ranks(1, "memory of an aborted communicator", [](Communicator&, Communicator& nccl) {
     CudaContext context(Device::cuda(0));
     const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     const Buffer buffer(400, *memory, context.stream());
@@ -738,20 +728,16 @@ TEST(NcclMemory, OutlivesACommunicatorThatWasGivenUp) {
     EXPECT_THROW(nccl.check(), NcclError);
     EXPECT_NE(Buffer(400, *memory, context.stream()).data(), nullptr);
   });
-  EXPECT_EQ(failures, none_failed(1));
-  expect_clean("memory of an aborted communicator");
 }
 
 TEST(NcclMemory, NoneLeftIsSaidSo) {
   reset(1, 0);
-  const Texts failures = run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
+  expect_gpu_ranks(1, "no memory of NCCL", [](Communicator&, Communicator& nccl) {
     CudaContext context(Device::cuda(0));
     const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     EXPECT_THROW(static_cast<void>(memory->allocate(std::size_t{1} << 50, 256, context.stream())), OutOfMemory);
     EXPECT_EQ(memory->allocate(0, 256, context.stream()), nullptr);
   });
-  EXPECT_EQ(failures, none_failed(1));
-  expect_clean("no memory of NCCL");
 }
 
 /// Ranks of a program that sums up 8 numbers through GpuRanks; body(ranks, data) before the end.

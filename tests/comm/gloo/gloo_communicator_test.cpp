@@ -28,11 +28,6 @@ std::unique_ptr<Communicator> world() {
   return make_gloo_communicator(ranks);
 }
 
-template <class T>
-TensorView view_of(std::vector<T>& values) {
-  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
-}
-
 TEST(GlooCommunicator, KnowsItsPlace) {
   const auto comm = world();
   EXPECT_EQ(comm->rank(), ranks->rank());
