@@ -146,4 +146,24 @@ struct ThreadState {
 };
 ThreadState& thread_state();
 
+/// One call of the CUDA runtime, with the machine's lock.
+struct Call {
+  explicit Call(const char* name, bool makes_context = true)
+      : machine(Machine::instance()), lock(machine.mutex), status(machine.enter(name, makes_context)) {}
+  Machine& machine;
+  std::unique_lock<std::mutex> lock;
+  cudaError_t status;  ///< injected, sticky or driver error
+  [[nodiscard]] bool refused() const { return status != cudaSuccess; }
+  /// Refused because of a capture: nothing is given back and nothing is waited for.
+  [[nodiscard]] bool forbidden() const { return status == cudaErrorStreamCaptureUnsupported; }
+};
+
 }  // namespace lockstep::standin
+
+/// Begins the call of this name as `call`, and returns its error where it is refused.
+#define LOCKSTEP_CALL(...) \
+  Call call(__VA_ARGS__);  \
+  if (call.refused()) {    \
+    return call.status;    \
+  }                        \
+  static_assert(true)
