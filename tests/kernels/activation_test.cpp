@@ -279,10 +279,7 @@ TEST(Activation, GradientIsTheDerivative) {
       return testing::weighted_sum(y, dy);
     };
     ops::activation_backward(context, kind, x, dy, dx);
-    const testing::GradientPair pairs[] = {{"x", x, dx}};
-    EXPECT_LE(testing::gradient_error(forward, pairs), 1e-8) << ops::name_of(kind);
-    dx.span<double>()[3] += 0.1;
-    EXPECT_GT(testing::gradient_error(forward, pairs), 1e-3) << ops::name_of(kind);
+    testing::expect_gradients(forward, {{"x", x, dx}}, 1e-8, ops::name_of(kind));
   }
 }
 

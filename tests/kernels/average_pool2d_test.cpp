@@ -172,10 +172,7 @@ void expect_finite_differences(const Shape& out, Forward forward, Backward backw
     return testing::weighted_sum(y, dy);
   };
   backward(dy, dx);
-  const testing::GradientPair pairs[] = {{"x", x, dx}};
-  EXPECT_LE(testing::gradient_error(loss, pairs, 1e-5, 1000), 1e-8);
-  dx.span<double>()[7] += 0.1;
-  EXPECT_GT(testing::gradient_error(loss, pairs, 1e-5, 1000), 1e-3);
+  testing::expect_gradients(loss, {{"x", x, dx}}, 1e-8, "", 1e-5, 1000);
 }
 
 TEST(AveragePool2d, GradientsAreFiniteDifferences) {

@@ -181,10 +181,7 @@ TEST(Embedding, GradientsAreTheDerivatives) {
   ops::embedding_backward(context, dy, ids, GradMode::overwrite, dtable, {});
   ops::reduce_rows(context, dy.view().reshape(Shape{2, 12}), GradMode::overwrite, dpositions.view().reshape(Shape{12}),
                    {});
-  std::vector<testing::GradientPair> pairs{{"table", table, dtable}, {"positions", positions, dpositions}};
-  EXPECT_LE(testing::gradient_error(loss, pairs), 1e-8);
-  dtable.span<double>()[12] += 0.01;
-  EXPECT_GT(testing::gradient_error(loss, pairs), 1e-3);
+  testing::expect_gradients(loss, {{"table", table, dtable}, {"positions", positions, dpositions}});
 }
 
 TEST(Embedding, TheSameBitsForAnyNumberOfThreads) {

@@ -160,10 +160,7 @@ TEST(MaxPool2d, GradientsAreFiniteDifferences) {
   };
   forward();
   ops::max_pool2d_backward(context, desc, dy, index, dx);
-  const testing::GradientPair pairs[] = {{"x", x, dx}};
-  EXPECT_LE(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-8);
-  dx.span<double>()[7] += 0.1;
-  EXPECT_GT(testing::gradient_error(forward, pairs, 1e-5, 1000), 1e-3);
+  testing::expect_gradients(forward, {{"x", x, dx}}, 1e-8, "", 1e-5, 1000);
 }
 
 TEST(Pool2d, ShapesOfWindows) {

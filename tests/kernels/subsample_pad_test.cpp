@@ -96,10 +96,7 @@ TEST(SubsamplePad, GradientIsTheDerivative) {
     return testing::weighted_sum(y, dy);
   };
   ops::subsample_pad_backward(context, 2, dy, GradMode::overwrite, dx);
-  const testing::GradientPair pairs[] = {{"x", x, dx}};
-  EXPECT_LE(testing::gradient_error(forward, pairs), 1e-8);
-  dx.span<double>()[0] += 0.1;
-  EXPECT_GT(testing::gradient_error(forward, pairs), 1e-3);
+  testing::expect_gradients(forward, {{"x", x, dx}});
 }
 
 TEST(SubsamplePad, RefusesWhatTheContractExcludes) {

@@ -107,6 +107,24 @@ void expect_repeatable(const OpCase& item, Context& context, const char* file, i
   }
 }
 
+void expect_gradients(const std::function<double()>& loss, const std::vector<GradientPair>& pairs, double tolerance,
+                      std::string_view what, double h, std::int64_t max_elements, const char* file, int line) {
+  const auto error = [&] { return gradient_error(loss, pairs, h, max_elements); };
+  if (const double found = error(); !(found <= tolerance)) {
+    ADD_FAILURE_AT(file, line) << what << ": the gradients are off by " << found << ", expected " << tolerance;
+  }
+  for (const GradientPair& pair : pairs) {
+    const std::vector<double> right = to_doubles(pair.gradient);
+    for (double& value : pair.gradient.span<double>()) {
+      value *= 1.01;
+    }
+    if (!(error() > 1e-3)) {
+      ADD_FAILURE_AT(file, line) << what << ": a wrong gradient of " << pair.name << " does not show";
+    }
+    from_doubles(right, pair.gradient);
+  }
+}
+
 void expect_views_checked(std::vector<TensorView> views,
                           const std::function<void(const std::vector<TensorView>&)>& call, bool all_required) {
   EXPECT_NO_THROW(call(views));

@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"
+#include "tests/support/gradient_check.hpp"
 #include "tests/support/op_case.hpp"
 
 namespace lockstep::testing {
@@ -34,6 +37,13 @@ void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& th
 /// Expects the same bits in all outputs from a second instance, twice, and others from another first input.
 void expect_repeatable(const OpCase& item, Context& context, const char* file = __builtin_FILE(),
                        int line = __builtin_LINE());
+
+/// Expects gradient_error() of f64 gradients within the tolerance, and as a control more than 1e-3 once one of the
+/// gradients is off by a hundredth, each of them in turn.
+void expect_gradients(const std::function<double()>& loss, const std::vector<GradientPair>& pairs,
+                      double tolerance = 1e-8, std::string_view what = {}, double h = 1e-5,
+                      std::int64_t max_elements = 200, const char* file = __builtin_FILE(),
+                      int line = __builtin_LINE());
 
 /// Calls `call` with good views (of the host, contiguous, rank 1 or more), then with each of them spoiled in turn:
 /// another device is a DeviceError, f16 a DTypeError, another extent, a gap between rows and an address between two
