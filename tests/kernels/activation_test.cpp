@@ -235,9 +235,8 @@ TEST(Activation, InfinityHasALimitAndNaNStays) {
 TEST(Activation, TheBitsOfAnElementDoNotDependOnTheNumberOfElements) {
   constexpr std::int64_t kMost = 1024;
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    GuardedTensor x(Shape{kMost}, dtype), dy(Shape{kMost}, dtype), y(Shape{kMost}, dtype), dx(Shape{kMost}, dtype);
-    x.normal(1, 2);
-    dy.normal(2);
+    GuardedTensor x(Shape{kMost}, dtype, testing::normal(1, 2)), dy(Shape{kMost}, dtype, testing::normal(2)),
+        y(Shape{kMost}, dtype), dx(Shape{kMost}, dtype);
     for (const Activation kind : testing::kActivations) {
       CpuContext context;
       ops::activation_forward(context, kind, x, y);
@@ -271,9 +270,8 @@ TEST(Activation, GradientIsTheDerivative) {
   CpuContext context;
   const Shape shape{5, 7};
   for (const Activation kind : testing::kActivations) {
-    GuardedTensor x(shape, DType::f64), y(shape, DType::f64), dy(shape, DType::f64), dx(shape, DType::f64);
-    x.normal(1);
-    dy.normal(2);
+    GuardedTensor x(shape, DType::f64, testing::normal(1)), y(shape, DType::f64),
+        dy(shape, DType::f64, testing::normal(2)), dx(shape, DType::f64);
     const auto forward = [&] {
       ops::activation_forward(context, kind, x, y);
       return testing::weighted_sum(y, dy);
@@ -285,9 +283,8 @@ TEST(Activation, GradientIsTheDerivative) {
 
 TEST(Activation, TheGradientMayReplaceTheInput) {
   CpuContext context;
-  GuardedTensor x(Shape{37}, DType::f32), dy(Shape{37}, DType::f32), dx(Shape{37}, DType::f32);
-  x.normal(1);
-  dy.normal(2);
+  GuardedTensor x(Shape{37}, DType::f32, testing::normal(1)), dy(Shape{37}, DType::f32, testing::normal(2)),
+      dx(Shape{37}, DType::f32);
   ops::activation_backward(context, Activation::gelu, x, dy, dx);
   ops::activation_backward(context, Activation::gelu, x, dy, x);
   testing::expect_same_bits(x, dx);

@@ -139,8 +139,8 @@ TEST(GlobalAveragePool, MatchesTheNaiveLoop) {
 TEST(AveragePool2d, AWindowOverTheWholeImageIsTheGlobalMean) {
   CpuContext context;
   const Shape shape{3, 7, 9, 65};
-  GuardedTensor x(shape, DType::f64), windowed(Shape{3, 1, 1, 65}, DType::f64), global(Shape{3, 65}, DType::f64);
-  x.normal(1);
+  GuardedTensor x(shape, DType::f64, testing::normal(1)), windowed(Shape{3, 1, 1, 65}, DType::f64),
+      global(Shape{3, 65}, DType::f64);
   ops::average_pool2d_forward(context, {{7, 9}, {1, 1}}, AverageOver::window, x, windowed);
   ops::global_average_pool_forward(context, x, global);
   const std::vector<double> a = windowed.values();
@@ -164,9 +164,8 @@ TEST(AveragePool2d, TheSameBitsForAnyNumberOfThreads) {
 template <class Forward, class Backward>
 void expect_finite_differences(const Shape& out, Forward forward, Backward backward) {
   const Shape shape{2, 7, 6, 3};
-  GuardedTensor x(shape, DType::f64), dx(shape, DType::f64), y(out, DType::f64), dy(out, DType::f64);
-  x.normal(1);
-  dy.normal(2);
+  GuardedTensor x(shape, DType::f64, testing::normal(1)), dx(shape, DType::f64), y(out, DType::f64),
+      dy(out, DType::f64, testing::normal(2));
   const auto loss = [&] {
     forward(x, y);
     return testing::weighted_sum(y, dy);

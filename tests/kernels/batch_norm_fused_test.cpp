@@ -63,17 +63,13 @@ TEST(BatchNormFused, GradientsAreFiniteDifferences) {
   CpuContext context({.threads = 2});
   const Shape shape{5, 4, 8};
   for (const std::int64_t samples : {5, 3}) {
-    GuardedTensor x(shape, DType::f64), residual(shape, DType::f64), y(shape, DType::f64), dy(shape, DType::f64),
-        weights(shape, DType::f64), mask(testing::mask_shape(shape), DType::u8), weight(Shape{8}, DType::f64),
-        bias(Shape{8}, DType::f64), stats(Shape{17}, DType::f64), k(Shape{4, 8}, DType::f64),
+    GuardedTensor x(shape, DType::f64, testing::normal(1)), residual(shape, DType::f64, testing::normal(2)),
+        y(shape, DType::f64), dy(shape, DType::f64, testing::normal(3)), weights(shape, DType::f64),
+        mask(testing::mask_shape(shape), DType::u8), weight(Shape{8}, DType::f64, testing::normal(4)),
+        bias(Shape{8}, DType::f64, testing::normal(5)), stats(Shape{17}, DType::f64), k(Shape{4, 8}, DType::f64),
         sums(Shape{2, 8}, DType::f64), dweight(Shape{8}, DType::f64), dbias(Shape{8}, DType::f64),
-        masked(shape, DType::f64), dx(shape, DType::f64), valid(Shape{}, DType::i64);
-    x.normal(1);
-    residual.normal(2);
-    dy.normal(3);
-    weight.normal(4);
-    bias.normal(5);
-    valid.constant(static_cast<double>(samples));
+        masked(shape, DType::f64), dx(shape, DType::f64),
+        valid(Shape{}, DType::i64, testing::constant(static_cast<double>(samples)));
     weights.assign(dy.values());
     const TensorView padding = weights.view().slice(0, samples, 5);
     testing::from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);

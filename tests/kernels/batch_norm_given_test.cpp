@@ -28,13 +28,10 @@ TEST(BatchNormGiven, SumsOfTheTensorGiveItsCoefficients) {
   const Shape shape{6, 7, kChannels};
   const Shape vector{kChannels};
   for (const double from : {0.0, 3.0}) {
-    GuardedTensor x(shape, DType::f64), weight(vector, DType::f64), bias(vector, DType::f64), shift(vector, DType::f64),
+    GuardedTensor x(shape, DType::f64, testing::normal(1, 2, 3)), weight(vector, DType::f64, testing::normal(2)),
+        bias(vector, DType::f64, testing::normal(3)), shift(vector, DType::f64, testing::constant(from)),
         sums(Shape{2, kChannels}, DType::f64), stats(Shape{2 * kChannels + 1}, DType::f64),
         got(Shape{4, kChannels}, DType::f64), expected(Shape{4, kChannels}, DType::f64);
-    x.normal(1, 2, 3);
-    weight.normal(2);
-    bias.normal(3);
-    shift.constant(from);
     const std::vector<double> values = x.values();
     std::vector<double> both(2 * kChannels, 0.0);
     for (std::size_t i = 0; i < values.size(); ++i) {

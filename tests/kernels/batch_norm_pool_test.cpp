@@ -94,15 +94,12 @@ TEST(BatchNormPool, GradientsAreFiniteDifferences) {
   const Shape shape{4, 7, 6, 3};
   const Shape out = ops::pooled_shape(kStem, shape);
   for (const std::int64_t samples : {4, 3}) {
-    GuardedTensor x(shape, DType::f64), dx(shape, DType::f64), y(out, DType::f64), dy(out, DType::f64),
-        weights(out, DType::f64), index(out, DType::u8), weight(Shape{3}, DType::f64), bias(Shape{3}, DType::f64),
+    GuardedTensor x(shape, DType::f64, testing::normal(1)), dx(shape, DType::f64), y(out, DType::f64),
+        dy(out, DType::f64, testing::normal(2)), weights(out, DType::f64), index(out, DType::u8),
+        weight(Shape{3}, DType::f64, testing::normal(3)), bias(Shape{3}, DType::f64, testing::uniform(4, 0.2, 1)),
         dweight(Shape{3}, DType::f64), dbias(Shape{3}, DType::f64), stats(Shape{7}, DType::f64),
-        k(Shape{4, 3}, DType::f64), sums(Shape{2, 3}, DType::f64), valid(Shape{}, DType::i64);
-    x.normal(1);
-    dy.normal(2);
-    weight.normal(3);
-    bias.uniform(4, 0.2, 1);
-    valid.constant(static_cast<double>(samples));
+        k(Shape{4, 3}, DType::f64), sums(Shape{2, 3}, DType::f64),
+        valid(Shape{}, DType::i64, testing::constant(static_cast<double>(samples)));
     weights.assign(dy.values());
     const TensorView padding = weights.view().slice(0, samples, 4);
     testing::from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);

@@ -433,9 +433,8 @@ TEST(BatchNorm, MasksOfBothTypesAgree) {
       std::vector<GuardedTensor> masks;
       std::vector<GuardedTensor> gradients;
       for (const DType dtype : {DType::f32, DType::f64}) {
-        GuardedTensor x(shape, dtype), y(shape, dtype), k(Shape{4, channels}, dtype);
-        x.integers(7, -2, 2);
-        k.constant(1);
+        GuardedTensor x(shape, dtype, testing::integers(7, -2, 2)), y(shape, dtype),
+            k(Shape{4, channels}, dtype, testing::constant(1));
         k.assign([&] {
           std::vector<double> numbers(static_cast<std::size_t>(4 * channels), 0.0);
           std::fill_n(numbers.begin(), channels, 1.0);
@@ -444,10 +443,8 @@ TEST(BatchNorm, MasksOfBothTypesAgree) {
         masks.emplace_back(testing::mask_shape(shape), DType::u8);
         ops::batch_norm_apply(context, x, k, {}, true, y, masks.back());
         // With sums of zero the backward pass is the masked gradient times the scale of 1.
-        GuardedTensor sums(Shape{2, channels}, dtype), stats(Shape{2 * channels + 1}, dtype), dy(shape, dtype);
-        sums.constant(0);
-        stats.constant(1);
-        dy.integers(8, 1, 9);
+        GuardedTensor sums(Shape{2, channels}, dtype, testing::constant(0)),
+            stats(Shape{2 * channels + 1}, dtype, testing::constant(1)), dy(shape, dtype, testing::integers(8, 1, 9));
         gradients.emplace_back(shape, dtype);
         ops::batch_norm_backward_apply(context, dy, {}, masks.back(), x, k, sums, stats, {}, gradients.back(), {});
         const std::vector<double> given = dy.values();

@@ -748,10 +748,9 @@ TEST(Conv2d, ServesANorm) {
       EXPECT_FALSE(bare->serves_norm());
       EXPECT_TRUE(serving->serves_norm());
       EXPECT_EQ(ops::plan_conv2d(context, d, pass)->serves_norm(), false) << "it is no first guess";
-      GuardedTensor a(forward ? d.x_shape() : d.y_shape(), DType::f64), b(d.weights_shape(), DType::f64),
-          out(forward ? d.y_shape() : d.x_shape(), DType::f64), plain(Shape(out.view().shape), DType::f64);
-      a.normal(1);
-      b.normal(2);
+      GuardedTensor a(forward ? d.x_shape() : d.y_shape(), DType::f64, testing::normal(1)),
+          b(d.weights_shape(), DType::f64, testing::normal(2)), out(forward ? d.y_shape() : d.x_shape(), DType::f64),
+          plain(Shape(out.view().shape), DType::f64);
       const GuardedTensor workspace(Shape{static_cast<std::int64_t>(serving->workspace_bytes()) + 64}, DType::u8);
       NormTensors tensors(out.view().shape, norm);
       ops::conv2d(context, *bare, a, b, {}, plain, workspace);
@@ -799,9 +798,8 @@ TEST(Conv2d, RefusesANormThatDoesNotFit) {
   d.grad_mode = ops::GradMode::overwrite;
   const auto bare = ops::plan_conv2d(context, d, ConvPass::backward_data, "reference");
   const auto serving = ops::plan_conv2d(context, d, ConvPass::backward_data, "reference:norm");
-  GuardedTensor dy(d.y_shape(), DType::f64), weights(d.weights_shape(), DType::f64), dx(d.x_shape(), DType::f64);
-  dy.normal(1);
-  weights.normal(2);
+  GuardedTensor dy(d.y_shape(), DType::f64, testing::normal(1)),
+      weights(d.weights_shape(), DType::f64, testing::normal(2)), dx(d.x_shape(), DType::f64);
   const NormTensors tensors(d.x_shape(), d.norm);
   const ops::ConvNormOperands good = tensors.backward(d.norm);
   const auto call = [&](const ops::ConvNormOperands& norm) {

@@ -48,11 +48,8 @@ std::vector<bool> not_zero(const GuardedTensor& y) {
 GuardedTensor run_on_ones(const DropoutDesc& desc, const std::vector<double>& ids, double epoch, std::int64_t extent) {
   CpuContext context({.threads = 2});
   const auto samples = static_cast<std::int64_t>(ids.size());
-  GuardedTensor id_view(Shape{samples}, DType::i64), now(Shape{}, DType::i64), x(Shape{samples, extent}, DType::f32),
-      y(Shape{samples, extent}, DType::f32);
-  id_view.assign(ids);
-  now.constant(epoch);
-  x.constant(1);
+  GuardedTensor id_view(Shape{samples}, DType::i64, ids), now(Shape{}, DType::i64, testing::constant(epoch)),
+      x(Shape{samples, extent}, DType::f32, testing::constant(1)), y(Shape{samples, extent}, DType::f32);
   ops::dropout(context, desc, id_view, now, x, y);
   return y;
 }
@@ -62,11 +59,8 @@ TEST(Dropout, ByHand) {
   // Layer 0 draws what Random draws for the sample.
   const DropoutDesc desc{.rate = 0.5, .seed = 5};
   const std::vector<double> x{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  GuardedTensor ids(Shape{2}, DType::i64), epoch(Shape{}, DType::i64), in(Shape{2, 2, 3}, DType::f64),
-      y(Shape{2, 2, 3}, DType::f64);
-  ids.assign({40, -1});
-  epoch.constant(9);
-  in.assign(x);
+  GuardedTensor ids(Shape{2}, DType::i64, {40, -1}), epoch(Shape{}, DType::i64, testing::constant(9)),
+      in(Shape{2, 2, 3}, DType::f64, x), y(Shape{2, 2, 3}, DType::f64);
   ops::dropout(context, desc, ids, epoch, in, y);
   std::vector<double> expected;
   for (const std::int64_t id : {40, -1}) {
@@ -105,11 +99,8 @@ TEST(Dropout, MatchesTheDefinition) {
 
 TEST(Dropout, RateZeroCopiesAndDroppedElementsAreZeroWhateverTheyWere) {
   CpuContext context;
-  GuardedTensor ids(Shape{1}, DType::i64), epoch(Shape{}, DType::i64), x(Shape{1, 100}, DType::f32),
-      y(Shape{1, 100}, DType::f32);
-  ids.constant(1);
-  epoch.constant(0);
-  x.normal(1);
+  GuardedTensor ids(Shape{1}, DType::i64, testing::constant(1)), epoch(Shape{}, DType::i64, testing::constant(0)),
+      x(Shape{1, 100}, DType::f32, testing::normal(1)), y(Shape{1, 100}, DType::f32);
   ops::dropout(context, {.rate = 0}, ids, epoch, x, y);
   testing::expect_same_bits(x, y);
   x.constant(std::nan(""));
@@ -188,12 +179,9 @@ TEST(Dropout, TheSameCallOnDyIsTheGradient) {
   CpuContext context;
   const DropoutDesc desc = testing::dropout_desc();
   const Shape shape{3, 11};
-  GuardedTensor ids(Shape{3}, DType::i64), epoch(Shape{}, DType::i64), x(shape, DType::f64), y(shape, DType::f64),
-      dy(shape, DType::f64), dx(shape, DType::f64);
-  ids.assign({4, 4, 90});
-  epoch.constant(6);
-  x.normal(1);
-  dy.normal(2);
+  GuardedTensor ids(Shape{3}, DType::i64, {4, 4, 90}), epoch(Shape{}, DType::i64, testing::constant(6)),
+      x(shape, DType::f64, testing::normal(1)), y(shape, DType::f64), dy(shape, DType::f64, testing::normal(2)),
+      dx(shape, DType::f64);
   const auto forward = [&] {
     ops::dropout(context, desc, ids, epoch, x, y);
     return testing::weighted_sum(y, dy);
@@ -207,11 +195,8 @@ TEST(Dropout, TheSameCallOnDyIsTheGradient) {
 
 TEST(Dropout, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor ids(Shape{4}, DType::i64), epoch(Shape{1}, DType::i64), x(Shape{4, 6}, DType::f32),
-      y(Shape{4, 6}, DType::f32);
-  ids.constant(0);
-  epoch.constant(0);
-  x.constant(1);
+  GuardedTensor ids(Shape{4}, DType::i64, testing::constant(0)), epoch(Shape{1}, DType::i64, testing::constant(0)),
+      x(Shape{4, 6}, DType::f32, testing::constant(1)), y(Shape{4, 6}, DType::f32);
   testing::expect_views_checked(
       {ids, x, y}, [&](const std::vector<TensorView>& v) { ops::dropout(context, {}, v[0], epoch, v[1], v[2]); }, true);
   const auto call = [&](double rate, const TensorView& at, const TensorView& now, const TensorView& in,

@@ -51,8 +51,7 @@ TEST(GroupedCopy, TheSameBitsForAnyNumberOfThreads) {
 TEST(GroupedCopy, RunsInStreamOrder) {
   Stream worker = Stream::host_worker("w");
   CpuContext context({.stream = &worker});
-  GuardedTensor a(Shape{100}, DType::f32), b(Shape{100}, DType::f32), c(Shape{100}, DType::f32);
-  a.normal(1);
+  GuardedTensor a(Shape{100}, DType::f32, testing::normal(1)), b(Shape{100}, DType::f32), c(Shape{100}, DType::f32);
   const std::vector<CopyPair> first{{a, b}};
   const std::vector<CopyPair> second{{b, c}};
   ops::grouped_copy(context, first);
@@ -64,9 +63,8 @@ TEST(GroupedCopy, RunsInStreamOrder) {
 TEST(GroupedCopy, RefusesWhatTheContractExcludes) {
   CpuContext context;
   GuardedTensor a(Shape{2, 3}, DType::f32), b(Shape{2, 3}, DType::f32), wide(Shape{2, 3}, DType::f64);
-  GuardedTensor good_src(Shape{4}, DType::f32), good_dst(Shape{4}, DType::f32);
-  good_src.constant(1);
-  good_dst.constant(2);
+  GuardedTensor good_src(Shape{4}, DType::f32, testing::constant(1)),
+      good_dst(Shape{4}, DType::f32, testing::constant(2));
   const TensorView src = a;
   const TensorView dst = b;
   const auto call = [&](const TensorView& from, const TensorView& to) {

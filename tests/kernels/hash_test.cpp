@@ -119,8 +119,7 @@ TEST(Hash, TheSameForAnyNumberOfThreads) {
 
 TEST(Hash, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor x(Shape{4, 4}, DType::u64), result(Shape{}, DType::u64);
-  x.constant(1);
+  GuardedTensor x(Shape{4, 4}, DType::u64, testing::constant(1)), result(Shape{}, DType::u64);
   const auto call = [&](const TensorView& in, const TensorView& out) { ops::hash_range(context, in, out); };
   EXPECT_NO_THROW(call(x, result));
   EXPECT_NO_THROW(call(x.view().slice(0, 1, 4), x.view().slice(0, 0, 1).slice(1, 3, 4))) << "right beside it";

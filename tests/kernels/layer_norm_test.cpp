@@ -149,11 +149,9 @@ TEST(LayerNorm, BackwardMatchesTheJacobian) {
 
 TEST(LayerNorm, KeepsItsDigitsFarFromZero) {
   CpuContext context;
-  GuardedTensor x(Shape{3, 100}, DType::f32), weight(Shape{100}, DType::f32), bias(Shape{100}, DType::f32),
-      y(Shape{3, 100}, DType::f32), near(Shape{3, 100}, DType::f32), expected(Shape{3, 100}, DType::f32);
-  near.integers(1, -50, 50);
-  weight.constant(1);
-  bias.constant(0);
+  GuardedTensor x(Shape{3, 100}, DType::f32), weight(Shape{100}, DType::f32, testing::constant(1)),
+      bias(Shape{100}, DType::f32, testing::constant(0)), y(Shape{3, 100}, DType::f32),
+      near(Shape{3, 100}, DType::f32, testing::integers(1, -50, 50)), expected(Shape{3, 100}, DType::f32);
   std::vector<double> values = near.values();
   for (double& value : values) {
     value += 1e6;  // exact in f32
@@ -175,13 +173,10 @@ TEST(LayerNorm, TheSameBitsForAnyNumberOfThreads) {
 TEST(LayerNorm, GradientIsTheDerivative) {
   CpuContext context;
   const Shape shape{2, 3, 7};
-  GuardedTensor x(shape, DType::f64), weight(Shape{7}, DType::f64), bias(Shape{7}, DType::f64),
-      mean(Shape{6}, DType::f64), inv_std(Shape{6}, DType::f64), y(shape, DType::f64), dy(shape, DType::f64),
-      dx(shape, DType::f64), dweight(Shape{7}, DType::f64), dbias(Shape{7}, DType::f64);
-  x.normal(1, 2, 1);
-  weight.normal(2, 1, 1);
-  bias.normal(3);
-  dy.normal(4);
+  GuardedTensor x(shape, DType::f64, testing::normal(1, 2, 1)), weight(Shape{7}, DType::f64, testing::normal(2, 1, 1)),
+      bias(Shape{7}, DType::f64, testing::normal(3)), mean(Shape{6}, DType::f64), inv_std(Shape{6}, DType::f64),
+      y(shape, DType::f64), dy(shape, DType::f64, testing::normal(4)), dx(shape, DType::f64),
+      dweight(Shape{7}, DType::f64), dbias(Shape{7}, DType::f64);
   const auto forward = [&] {
     ops::layer_norm_forward(context, x, weight, bias, 1e-3, y, mean, inv_std);
     return testing::weighted_sum(y, dy);

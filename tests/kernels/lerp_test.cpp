@@ -14,9 +14,7 @@ using testing::OpCase;
 TEST(Lerp, ByHand) {
   CpuContext context;
   const double inf = std::numeric_limits<double>::infinity();
-  GuardedTensor x(Shape{4}, DType::f64), y(Shape{4}, DType::f64);
-  x.assign({2, -3, 8, std::nan("")});
-  y.assign({4, 1, 0, 1});
+  GuardedTensor x(Shape{4}, DType::f64, {2, -3, 8, std::nan("")}), y(Shape{4}, DType::f64, {4, 1, 0, 1});
   ops::lerp(context, 0.25, x, y);
   EXPECT_EQ(testing::to_doubles(y.view().slice(0, 0, 3)), (std::vector<double>{3.5, 0, 2}));
   EXPECT_TRUE(std::isnan(y.values()[3]));
@@ -56,8 +54,7 @@ TEST(Lerp, TheSameBitsForAnyNumberOfThreads) {
 
 TEST(Lerp, AnAverageOfManyStepsIsTheWeightedSum) {
   CpuContext context;
-  GuardedTensor x(Shape{1}, DType::f64), y(Shape{1}, DType::f64);
-  y.assign({5});
+  GuardedTensor x(Shape{1}, DType::f64), y(Shape{1}, DType::f64, {5});
   double expected = 5 * std::pow(0.9, 20);
   for (int step = 1; step <= 20; ++step) {
     x.assign({static_cast<double>(step * step)});
@@ -69,9 +66,7 @@ TEST(Lerp, AnAverageOfManyStepsIsTheWeightedSum) {
 
 TEST(Lerp, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor x(Shape{4, 5}, DType::f32), y(Shape{4, 5}, DType::f32);
-  x.constant(1);
-  y.constant(1);
+  GuardedTensor x(Shape{4, 5}, DType::f32, testing::constant(1)), y(Shape{4, 5}, DType::f32, testing::constant(1));
   testing::expect_views_checked({x, y}, [&](const std::vector<TensorView>& v) { ops::lerp(context, 0.5, v[0], v[1]); });
   EXPECT_THROW(ops::lerp(context, 0.5, x, x), ShapeError);
   for (const double weight : {-0.1, 1.1, std::nan("")}) {

@@ -124,12 +124,9 @@ TEST(LinearEpilogue, GradientsAreTheDerivatives) {
   CpuContext context;
   const Shape shape{5, 7};
   for (const Activation kind : testing::kActivations) {
-    GuardedTensor x(shape, DType::f64), bias(Shape{7}, DType::f64), residual(shape, DType::f64), y(shape, DType::f64),
-        dy(shape, DType::f64), dx(shape, DType::f64), dbias(Shape{7}, DType::f64);
-    x.normal(1);
-    bias.normal(2);
-    residual.normal(3);
-    dy.normal(4);
+    GuardedTensor x(shape, DType::f64, testing::normal(1)), bias(Shape{7}, DType::f64, testing::normal(2)),
+        residual(shape, DType::f64, testing::normal(3)), y(shape, DType::f64),
+        dy(shape, DType::f64, testing::normal(4)), dx(shape, DType::f64), dbias(Shape{7}, DType::f64);
     const auto forward = [&] {
       ops::linear_epilogue_forward(context, kind, x, bias, residual, y);
       return testing::weighted_sum(y, dy);
@@ -146,12 +143,9 @@ TEST(LinearEpilogue, GradientsAreTheDerivatives) {
 TEST(LinearEpilogue, OutputsMayReplaceInputs) {
   CpuContext context;
   const Shape shape{5, 7};
-  GuardedTensor x(shape, DType::f32), bias(Shape{7}, DType::f32), residual(shape, DType::f32), y(shape, DType::f32),
-      dx(shape, DType::f32), dy(shape, DType::f32);
-  x.normal(1);
-  bias.normal(2);
-  residual.normal(3);
-  dy.normal(4);
+  GuardedTensor x(shape, DType::f32, testing::normal(1)), bias(Shape{7}, DType::f32, testing::normal(2)),
+      residual(shape, DType::f32, testing::normal(3)), y(shape, DType::f32), dx(shape, DType::f32),
+      dy(shape, DType::f32, testing::normal(4));
   ops::linear_epilogue_forward(context, Activation::gelu, x, bias, residual, y);
   ops::linear_epilogue_forward(context, Activation::gelu, x, bias, residual, residual);
   testing::expect_same_bits(residual, y);

@@ -150,10 +150,8 @@ TEST(MaxPool2d, GradientsAreFiniteDifferences) {
   const Shape shape{2, 7, 6, 3};
   const PoolDesc desc{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
   const Shape out = ops::pooled_shape(desc, shape);
-  GuardedTensor x(shape, DType::f64), dx(shape, DType::f64), y(out, DType::f64), dy(out, DType::f64),
-      index(out, DType::i32);
-  x.normal(1);
-  dy.normal(2);
+  GuardedTensor x(shape, DType::f64, testing::normal(1)), dx(shape, DType::f64), y(out, DType::f64),
+      dy(out, DType::f64, testing::normal(2)), index(out, DType::i32);
   const auto forward = [&] {
     ops::max_pool2d_forward(context, desc, x, y, index);
     return testing::weighted_sum(y, dy);

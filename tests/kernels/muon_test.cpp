@@ -82,9 +82,8 @@ TEST(Muon, FactorsMatchTheDefinition) {
 
 TEST(Muon, PolynomialsByHand) {
   CpuContext context;
-  GuardedTensor x(Shape{2, 2, 2}, DType::f64), y(Shape{2, 2, 2}, DType::f64), z(Shape{2, 2, 2}, DType::f64);
-  x.assign({1, 2, 3, 4, 0, 0, 0, 1});
-  y.assign({1, 0, 0, 0, 2, 0, 5, 0});
+  GuardedTensor x(Shape{2, 2, 2}, DType::f64, {1, 2, 3, 4, 0, 0, 0, 1}),
+      y(Shape{2, 2, 2}, DType::f64, {1, 0, 0, 0, 2, 0, 5, 0}), z(Shape{2, 2, 2}, DType::f64);
   ops::muon_polynomial(context, {100, 10, 1}, x, y, z);
   EXPECT_EQ(z.values(), (std::vector<double>{111, 20, 30, 140, 102, 0, 5, 110}));
 }
@@ -127,15 +126,15 @@ TEST(Muon, RefusesWhatTheContractDoesNotAllow) {
   EXPECT_THROW(direction({1, true}, false), UsageError);
   EXPECT_THROW(direction({std::nan(""), true}, false), UsageError);
   EXPECT_THROW(direction({}, true), UsageError);
-  GuardedTensor squares(Shape{3}, DType::f64), factors(Shape{3}, DType::f32), few(Shape{2}, DType::f32);
-  squares.constant(1);
+  GuardedTensor squares(Shape{3}, DType::f64, testing::constant(1)), factors(Shape{3}, DType::f32),
+      few(Shape{2}, DType::f32);
   EXPECT_THROW(ops::muon_factor(context, 0, squares, factors), UsageError);
   EXPECT_THROW(ops::muon_factor(context, std::nan(""), squares, factors), UsageError);
   EXPECT_THROW(ops::muon_factor(context, 1, squares, few), ShapeError);
   EXPECT_THROW(ops::muon_factor(context, 1, factors, factors), DTypeError);
   EXPECT_THROW(ops::muon_factor(context, 1, squares, squares), ShapeError);
-  GuardedTensor x(Shape{2, 3, 3}, DType::f32), wide(Shape{2, 3, 4}, DType::f32), other(Shape{2, 3, 3}, DType::f64);
-  x.constant(1);
+  GuardedTensor x(Shape{2, 3, 3}, DType::f32, testing::constant(1)), wide(Shape{2, 3, 4}, DType::f32),
+      other(Shape{2, 3, 3}, DType::f64);
   EXPECT_THROW(ops::muon_polynomial(context, {}, wide, wide, wide), ShapeError);
   EXPECT_THROW(ops::muon_polynomial(context, {}, x, x, other), DTypeError);
   EXPECT_THROW(ops::muon_polynomial(context, {std::nan("")}, x, x, x), UsageError);

@@ -62,9 +62,8 @@ TEST(Relu, TheSameBitsForAnyNumberOfThreads) {
 TEST(Relu, GradientIsTheDerivative) {
   CpuContext context;
   const Shape shape{5, 7};
-  GuardedTensor x(shape, DType::f64), y(shape, DType::f64), dy(shape, DType::f64), dx(shape, DType::f64);
-  x.normal(1);
-  dy.normal(2);
+  GuardedTensor x(shape, DType::f64, testing::normal(1)), y(shape, DType::f64),
+      dy(shape, DType::f64, testing::normal(2)), dx(shape, DType::f64);
   const auto forward = [&] {
     ops::relu_forward(context, x, y);
     return testing::weighted_sum(y, dy);

@@ -15,9 +15,8 @@ using testing::OpCase;
 TEST(Scale, ByHand) {
   CpuContext context;
   const double inf = std::numeric_limits<double>::infinity();
-  GuardedTensor factor(Shape{1, 1}, DType::f64), x(Shape{5}, DType::f64), y(Shape{5}, DType::f64);
-  factor.constant(-0.5);
-  x.assign({2, -3, 0, inf, std::nan("")});
+  GuardedTensor factor(Shape{1, 1}, DType::f64, testing::constant(-0.5)),
+      x(Shape{5}, DType::f64, {2, -3, 0, inf, std::nan("")}), y(Shape{5}, DType::f64);
   ops::scale(context, factor, x, y);
   EXPECT_EQ(testing::to_doubles(y.view().slice(0, 0, 4)), (std::vector<double>{-1, 1.5, 0, -inf}));
   EXPECT_TRUE(std::isnan(y.values()[4]));
@@ -39,9 +38,8 @@ TEST(Scale, MatchesTheDefinition) {
 TEST(Scale, ReadsTheFactorWhenItRuns) {
   Stream stream = Stream::host_worker("scale");
   CpuContext context({.stream = &stream});
-  GuardedTensor factor(Shape{}, DType::f32), x(Shape{3}, DType::f32), y(Shape{3}, DType::f32);
-  factor.constant(2);
-  x.constant(3);
+  GuardedTensor factor(Shape{}, DType::f32, testing::constant(2)), x(Shape{3}, DType::f32, testing::constant(3)),
+      y(Shape{3}, DType::f32);
   context.stream().enqueue([&] { factor.constant(5); });
   ops::scale(context, factor, x, y);
   context.synchronize();
@@ -55,11 +53,8 @@ TEST(Scale, TheSameBitsForAnyNumberOfThreads) {
 
 TEST(Scale, TheSameCallOnDyIsTheGradient) {
   CpuContext context;
-  GuardedTensor factor(Shape{}, DType::f64), x(Shape{11}, DType::f64), y(Shape{11}, DType::f64),
-      dy(Shape{11}, DType::f64), dx(Shape{11}, DType::f64);
-  factor.constant(1.7);
-  x.normal(1);
-  dy.normal(2);
+  GuardedTensor factor(Shape{}, DType::f64, testing::constant(1.7)), x(Shape{11}, DType::f64, testing::normal(1)),
+      y(Shape{11}, DType::f64), dy(Shape{11}, DType::f64, testing::normal(2)), dx(Shape{11}, DType::f64);
   const auto forward = [&] {
     ops::scale(context, factor, x, y);
     return testing::weighted_sum(y, dy);
@@ -70,9 +65,8 @@ TEST(Scale, TheSameCallOnDyIsTheGradient) {
 
 TEST(Scale, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor factor(Shape{}, DType::f32), x(Shape{4, 5}, DType::f32), y(Shape{4, 5}, DType::f32);
-  factor.constant(1);
-  x.constant(1);
+  GuardedTensor factor(Shape{}, DType::f32, testing::constant(1)), x(Shape{4, 5}, DType::f32, testing::constant(1)),
+      y(Shape{4, 5}, DType::f32);
   testing::expect_views_checked(
       {x, y}, [&](const std::vector<TensorView>& v) { ops::scale(context, factor, v[0], v[1]); }, true);
   EXPECT_NO_THROW(ops::scale(context, factor, x, x)) << "y may be x";

@@ -20,9 +20,8 @@ TEST(Softmax, ByHand) {
   CpuContext context;
   // exp(2 x) is 1, 1, 2 and 1, 3, 4 up to a factor that goes away.
   const std::vector<double> x{7, 7, 7 + std::log(2.0) / 2, 0, std::log(3.0) / 2, std::log(4.0) / 2};
-  GuardedTensor in(Shape{2, 3}, DType::f64), y(Shape{2, 3}, DType::f64), dy(Shape{2, 3}, DType::f64),
+  GuardedTensor in(Shape{2, 3}, DType::f64, x), y(Shape{2, 3}, DType::f64), dy(Shape{2, 3}, DType::f64),
       dx(Shape{2, 3}, DType::f64);
-  in.assign(x);
   ops::softmax_forward(context, in, 2, SoftmaxMask::none, y);
   const std::vector<double> all{0.25, 0.25, 0.5, 0.125, 0.375, 0.5};
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -130,9 +129,8 @@ TEST(Softmax, GradientIsTheDerivative) {
   CpuContext context;
   for (const SoftmaxMask mask : {SoftmaxMask::none, SoftmaxMask::causal}) {
     const Shape shape{2, 3, 5};
-    GuardedTensor x(shape, DType::f64), y(shape, DType::f64), dy(shape, DType::f64), dx(shape, DType::f64);
-    x.normal(1, 2);
-    dy.normal(2);
+    GuardedTensor x(shape, DType::f64, testing::normal(1, 2)), y(shape, DType::f64),
+        dy(shape, DType::f64, testing::normal(2)), dx(shape, DType::f64);
     const auto forward = [&] {
       ops::softmax_forward(context, x, 0.7, mask, y);
       return testing::weighted_sum(y, dy);
@@ -145,8 +143,8 @@ TEST(Softmax, GradientIsTheDerivative) {
 
 TEST(Softmax, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor x(Shape{4, 5}, DType::f32), y(Shape{4, 5}, DType::f32), dx(Shape{4, 5}, DType::f32);
-  x.constant(1);
+  GuardedTensor x(Shape{4, 5}, DType::f32, testing::constant(1)), y(Shape{4, 5}, DType::f32),
+      dx(Shape{4, 5}, DType::f32);
   testing::expect_views_checked(
       {x, y},
       [&](const std::vector<TensorView>& v) { ops::softmax_forward(context, v[0], 1, SoftmaxMask::causal, v[1]); },

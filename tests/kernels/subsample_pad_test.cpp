@@ -87,10 +87,8 @@ TEST(SubsamplePad, TheSameBitsForAnyNumberOfThreads) {
 TEST(SubsamplePad, GradientIsTheDerivative) {
   CpuContext context;
   const SubsamplePadParams p{{2, 5, 4, 3}, 6, 2, DType::f64};
-  GuardedTensor x(p.x, p.dtype), y(testing::subsampled(p), p.dtype), dy(testing::subsampled(p), p.dtype),
-      dx(p.x, p.dtype);
-  x.normal(1);
-  dy.normal(2);
+  GuardedTensor x(p.x, p.dtype, testing::normal(1)), y(testing::subsampled(p), p.dtype),
+      dy(testing::subsampled(p), p.dtype, testing::normal(2)), dx(p.x, p.dtype);
   const auto forward = [&] {
     ops::subsample_pad_forward(context, 2, x, y);
     return testing::weighted_sum(y, dy);
