@@ -1,5 +1,7 @@
 // What goes wrong in CUDA, against the stand-in only: no driver, no device, the n-th call failing, work failing.
 #include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include <lockstep/runtime/machine/device_selection.hpp>
@@ -237,41 +239,17 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
     }
   }
   // The loop really went through the calls.
-  for (const char* name : {"cudaGetDeviceCount",
-                           "cudaGetDevice",
-                           "cudaSetDevice",
-                           "cudaInitDevice",
-                           "cuCtxGetDevice",
-                           "cuDevicePrimaryCtxGetState",
-                           "cuCtxPushCurrent",
-                           "cuCtxPopCurrent",
-                           "cudaGetDeviceProperties",
-                           "cudaDeviceGetAttribute",
-                           "cudaMemGetInfo",
-                           "cudaMemPoolCreate",
-                           "cudaMemPoolSetAttribute",
-                           "cudaMallocFromPoolAsync",
-                           "cudaFreeAsync",
-                           "cudaMemPoolDestroy",
-                           "cudaMalloc",
-                           "cudaMallocHost",
-                           "cudaStreamCreateWithPriority",
-                           "cudaEventCreateWithFlags",
-                           "cudaEventRecord",
-                           "cudaStreamWaitEvent",
-                           "cudaLaunchHostFunc",
-                           "cuDeviceGetAttribute",
-                           "cuStreamWaitValue64",
-                           "cudaMemcpyAsync",
-                           "cudaMemcpyPeerAsync",
-                           "cudaMemsetAsync",
-                           "cudaEventSynchronize",
-                           "cudaStreamSynchronize",
-                           "cudaEventElapsedTime",
-                           "cudaFree",
-                           "cudaFreeHost",
-                           "cudaStreamDestroy",
-                           "cudaEventDestroy"}) {
+  std::string name;
+  for (std::istringstream names(
+           "cudaGetDeviceCount cudaGetDevice cudaSetDevice cudaInitDevice cuCtxGetDevice "
+           "cuDevicePrimaryCtxGetState cuCtxPushCurrent cuCtxPopCurrent cudaGetDeviceProperties "
+           "cudaDeviceGetAttribute cudaMemGetInfo cudaMemPoolCreate cudaMemPoolSetAttribute "
+           "cudaMallocFromPoolAsync cudaFreeAsync cudaMemPoolDestroy cudaMalloc cudaMallocHost "
+           "cudaStreamCreateWithPriority cudaEventCreateWithFlags cudaEventRecord cudaStreamWaitEvent "
+           "cudaLaunchHostFunc cuDeviceGetAttribute cuStreamWaitValue64 cudaMemcpyAsync cudaMemcpyPeerAsync "
+           "cudaMemsetAsync cudaEventSynchronize cudaStreamSynchronize cudaEventElapsedTime cudaFree "
+           "cudaFreeHost cudaStreamDestroy cudaEventDestroy");
+       names >> name;) {
     EXPECT_TRUE(hit.contains(name)) << name << " was never made to fail";
   }
 }
