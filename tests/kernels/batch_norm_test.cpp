@@ -11,14 +11,10 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::BatchNormParams;
-using testing::GradientPlace;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 // ---- numbers by hand -----------------------------------------------------------------------------------------------
 
@@ -167,29 +163,29 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
 /// The op against its plain twin, on the same inputs.
 void expect_as_in_plain_loops(const OpCase& item, Context& context) {
   ASSERT_TRUE(item.plain) << item.name;
-  testing::compare(testing::plain_twin(item), context, item, context, item.tolerance);
+  compare(plain_twin(item), context, item, context, item.tolerance);
 }
 
 TEST(BatchNorm, StatsMatchTwoPassesInExtendedPrecision) {
   CpuContext context({.threads = 2});
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
-    expect_as_in_plain_loops(testing::batch_norm_stats_case(p), context);
+  for (const BatchNormParams& p : batch_norm_params()) {
+    expect_as_in_plain_loops(batch_norm_stats_case(p), context);
   }
 }
 
 TEST(BatchNorm, ApplyMatchesThePlainLoop) {
   CpuContext context({.threads = 2});
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
-    expect_as_in_plain_loops(testing::batch_norm_apply_case(p), context);
+  for (const BatchNormParams& p : batch_norm_params()) {
+    expect_as_in_plain_loops(batch_norm_apply_case(p), context);
   }
 }
 
 TEST(BatchNorm, BackwardReduceMatchesThePlainLoop) {
   CpuContext context({.threads = 2});
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
+  for (const BatchNormParams& p : batch_norm_params()) {
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate, GradMode::ignore}) {
       if (mode == GradMode::overwrite || p.shape.numel() <= 10000) {
-        expect_as_in_plain_loops(testing::batch_norm_backward_reduce_case(p, mode), context);
+        expect_as_in_plain_loops(batch_norm_backward_reduce_case(p, mode), context);
       }
     }
   }
@@ -197,10 +193,10 @@ TEST(BatchNorm, BackwardReduceMatchesThePlainLoop) {
 
 TEST(BatchNorm, BackwardApplyMatchesThePlainLoopInPlaceToo) {
   CpuContext context({.threads = 2});
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
+  for (const BatchNormParams& p : batch_norm_params()) {
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {
-        expect_as_in_plain_loops(testing::batch_norm_backward_apply_case(p, place), context);
+        expect_as_in_plain_loops(batch_norm_backward_apply_case(p, place), context);
       }
     }
   }
@@ -209,8 +205,8 @@ TEST(BatchNorm, BackwardApplyMatchesThePlainLoopInPlaceToo) {
 TEST(BatchNorm, BackwardOfAPairMatchesThePlainLoop) {
   CpuContext context({.threads = 2});
   int turn = 0;
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
-    for (const OpCase& item : testing::batch_norm_backward_pair_cases(p, turn++)) {
+  for (const BatchNormParams& p : batch_norm_params()) {
+    for (const OpCase& item : batch_norm_backward_pair_cases(p, turn++)) {
       expect_as_in_plain_loops(item, context);
     }
   }
@@ -221,28 +217,27 @@ TEST(BatchNorm, FinalizeMatchesTheFormulas) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t rows : {0, 1, 2, 1000}) {
       for (const bool running : {true, false}) {
-        expect_as_in_plain_loops(testing::batch_norm_finalize_case(17, dtype, rows, running), context);
+        expect_as_in_plain_loops(batch_norm_finalize_case(17, dtype, rows, running), context);
       }
     }
-    expect_as_in_plain_loops(testing::batch_norm_finalize_inference_case(17, dtype), context);
+    expect_as_in_plain_loops(batch_norm_finalize_inference_case(17, dtype), context);
   }
 }
 
 TEST(BatchNorm, MergedStatsMatchTwoPassesOverTheParts) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const std::vector<std::int64_t>& rows : testing::batch_norm_parts()) {
-      expect_as_in_plain_loops(testing::batch_norm_merge_stats_case(17, dtype, rows), context);
+    for (const std::vector<std::int64_t>& rows : batch_norm_parts()) {
+      expect_as_in_plain_loops(batch_norm_merge_stats_case(17, dtype, rows), context);
     }
-    testing::OpInstance alone(testing::batch_norm_merge_stats_case(5, dtype, {7}), context);
-    testing::run_checked(alone);
-    testing::expect_same_bits(alone.output(0).view().reshape({1, 11}), alone.inputs()[0], "of one part");
+    OpInstance alone(batch_norm_merge_stats_case(5, dtype, {7}), context);
+    run_checked(alone);
+    expect_same_bits(alone.output(0).view().reshape({1, 11}), alone.inputs()[0], "of one part");
   }
 }
 
 /// The plain loops answer for every backend, so they are held to the numbers by hand of ForwardAndBackwardByHand too.
 TEST(BatchNorm, ThePlainLoopsByHand) {
-  namespace plain = testing::plain;
   std::vector<double> x{1, 2, 3, 2, 5, -2, 7, -2, 99, 99};  // the last row is padding
   std::vector<double> stats(5, NAN), weight{3, 1}, bias{10, -1}, means{8, 1}, variances{1, 2}, k(8, NAN);
   std::vector<std::int64_t> valid{4};
@@ -293,18 +288,18 @@ double error_of_m2(const BatchNormParams& p, const std::function<void(GuardedTen
   fill(x);
   const Workspace workspace(context, x);
   ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
-  testing::plain::batch_norm_stats(x, {}, expected);
+  plain::batch_norm_stats(x, {}, expected);
   const std::int64_t channels = p.shape.back();
   const double unit = p.dtype == DType::f32 ? 1e-7 : 1e-15;
   for (std::int64_t c = 0; c < channels; ++c) {
     const auto u = static_cast<std::size_t>(c);
     const double mean = expected.values()[u];
-    const double deviation = std::sqrt(expected.values()[u + static_cast<std::size_t>(channels)] /
-                                       static_cast<double>(testing::rows_of(p.shape)));
+    const double deviation =
+        std::sqrt(expected.values()[u + static_cast<std::size_t>(channels)] / static_cast<double>(rows_of(p.shape)));
     EXPECT_LE(std::abs(stats.values()[u] - mean), unit * std::abs(mean) + 1e-5 * deviation) << p.shape << " " << c;
   }
-  return testing::relative_error(stats.view().slice(0, channels, 2 * channels),
-                                 expected.view().slice(0, channels, 2 * channels));
+  return relative_error(stats.view().slice(0, channels, 2 * channels),
+                        expected.view().slice(0, channels, 2 * channels));
 }
 
 TEST(BatchNorm, StatsKeepASmallDeviationOfALargeMean) {
@@ -320,7 +315,7 @@ TEST(BatchNorm, StatsTakeOutliersInTheFirstRows) {
     const auto fill = [&](GuardedTensor& x) {
       x.normal(1, 0.1, -2);
       const TensorView first = x.view().slice(0, 0, outliers);
-      testing::from_doubles(std::vector<double>(static_cast<std::size_t>(first.numel()), 1e6), first);
+      from_doubles(std::vector<double>(static_cast<std::size_t>(first.numel()), 1e6), first);
     };
     EXPECT_LE(error_of_m2({{5000, 16}, DType::f32}, fill), 1e-5) << outliers;
     EXPECT_LE(error_of_m2({{5000, 16}, DType::f64}, fill), 1e-13) << outliers;
@@ -329,7 +324,7 @@ TEST(BatchNorm, StatsTakeOutliersInTheFirstRows) {
 
 TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
   CpuContext context;
-  GuardedTensor x(Shape{777, 5}, DType::f32, testing::constant(0.1));
+  GuardedTensor x(Shape{777, 5}, DType::f32, constant(0.1));
   GuardedTensor stats(Shape{11}, DType::f32);
   const Workspace workspace(context, x);
   ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
@@ -342,7 +337,7 @@ TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
 
 TEST(BatchNorm, NaNIsNotHidden) {
   CpuContext context;
-  GuardedTensor x(Shape{40, 3}, DType::f32, testing::normal(1));
+  GuardedTensor x(Shape{40, 3}, DType::f32, normal(1));
   x.span<float>()[100] = NAN;  // channel 1
   GuardedTensor stats(Shape{7}, DType::f32);
   const Workspace workspace(context, x);
@@ -352,8 +347,8 @@ TEST(BatchNorm, NaNIsNotHidden) {
     EXPECT_EQ(std::isnan(stats.span<float>()[3 + c]), c == 1);
   }
   GuardedTensor y(Shape{40, 3}, DType::f32);
-  GuardedTensor mask(testing::mask_shape(y.view().shape), DType::u8);
-  GuardedTensor coefficients(Shape{4, 3}, DType::f32, testing::constant(1));
+  GuardedTensor mask(mask_shape(y.view().shape), DType::u8);
+  GuardedTensor coefficients(Shape{4, 3}, DType::f32, constant(1));
   ops::batch_norm_apply(context, x, coefficients, {}, true, y, mask);
   EXPECT_TRUE(std::isnan(y.span<float>()[100]));
   EXPECT_EQ(mask.span<std::uint8_t>()[12] >> 4 & 1, 0);
@@ -363,10 +358,10 @@ TEST(BatchNorm, TheSameBitsForAnyNumberOfThreads) {
   for (const Shape& shape : {Shape{67, 13, 11, 16}, Shape{67, 31, 33}, Shape{40000, 1}, Shape{200, 257}}) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       const BatchNormParams p{shape, dtype, shape[0] - 2, true, true, true};
-      for (const OpCase& item : {testing::batch_norm_stats_case(p), testing::batch_norm_apply_case(p),
-                                 testing::batch_norm_backward_reduce_case(p, GradMode::overwrite),
-                                 testing::batch_norm_backward_apply_case(p)}) {
-        testing::expect_same_bits_for_threads(item, {1, 2, 3});
+      for (const OpCase& item :
+           {batch_norm_stats_case(p), batch_norm_apply_case(p), batch_norm_backward_reduce_case(p, GradMode::overwrite),
+            batch_norm_backward_apply_case(p)}) {
+        expect_same_bits_for_threads(item, {1, 2, 3});
       }
     }
   }
@@ -376,13 +371,12 @@ TEST(BatchNorm, PaddingTakesNoPart) {
   CpuContext context({.threads = 2});
   const Shape shape{6, 5, 5, 17};
   const BatchNormParams p{shape, DType::f32, 4, true, true, true};
-  for (const OpCase& item :
-       {testing::batch_norm_stats_case(p), testing::batch_norm_backward_reduce_case(p, GradMode::overwrite),
-        testing::batch_norm_backward_apply_case(p)}) {
-    testing::OpInstance clean(item, context);
-    testing::run_checked(clean);
+  for (const OpCase& item : {batch_norm_stats_case(p), batch_norm_backward_reduce_case(p, GradMode::overwrite),
+                             batch_norm_backward_apply_case(p)}) {
+    OpInstance clean(item, context);
+    run_checked(clean);
     OpCase spoiled = item;
-    for (testing::TensorSpec& spec : spoiled.inputs) {
+    for (TensorSpec& spec : spoiled.inputs) {
       if (spec.shape == shape) {
         spec.start = [start = spec.start](GuardedTensor& t) {
           start(t);
@@ -391,12 +385,12 @@ TEST(BatchNorm, PaddingTakesNoPart) {
         };
       }
     }
-    testing::OpInstance dirty(spoiled, context);
-    testing::run_checked(dirty);
+    OpInstance dirty(spoiled, context);
+    run_checked(dirty);
     for (std::size_t i = 0; i < item.outputs.size(); ++i) {
-      testing::expect_same_bits(dirty.output(i), clean.output(i), item.name);
+      expect_same_bits(dirty.output(i), clean.output(i), item.name);
       if (item.outputs[i].shape == shape) {
-        const std::vector<double> padding = testing::to_doubles(clean.output(i).view().slice(0, 4, 6));
+        const std::vector<double> padding = to_doubles(clean.output(i).view().slice(0, 4, 6));
         EXPECT_EQ(padding, std::vector<double>(padding.size(), 0.0)) << item.name;
       }
     }
@@ -409,16 +403,16 @@ TEST(BatchNorm, ApplyInPlaceHasTheSameBits) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       GuardedTensor x(shape, dtype), residual(shape, dtype), y(shape, dtype);
       GuardedTensor k(Shape{4, shape.back()}, dtype);
-      GuardedTensor mask(testing::mask_shape(shape), DType::u8), mask2(testing::mask_shape(shape), DType::u8);
-      testing::batch_norm_coefficients(shape.back())(k);
+      GuardedTensor mask(mask_shape(shape), DType::u8), mask2(mask_shape(shape), DType::u8);
+      batch_norm_coefficients(shape.back())(k);
       for (const bool over_residual : {false, true}) {
         x.normal(1);
         residual.normal(2);
         ops::batch_norm_apply(context, x, k, residual, true, y, mask);
         const GuardedTensor& target = over_residual ? residual : x;
         ops::batch_norm_apply(context, x, k, residual, true, target, mask2);
-        testing::expect_same_bits(target, y);
-        testing::expect_same_bits(mask2, mask);
+        expect_same_bits(target, y);
+        expect_same_bits(mask2, mask);
       }
     }
   }
@@ -433,18 +427,17 @@ TEST(BatchNorm, MasksOfBothTypesAgree) {
       std::vector<GuardedTensor> masks;
       std::vector<GuardedTensor> gradients;
       for (const DType dtype : {DType::f32, DType::f64}) {
-        GuardedTensor x(shape, dtype, testing::integers(7, -2, 2)), y(shape, dtype),
-            k(Shape{4, channels}, dtype, testing::constant(1));
+        GuardedTensor x(shape, dtype, integers(7, -2, 2)), y(shape, dtype), k(Shape{4, channels}, dtype, constant(1));
         k.assign([&] {
           std::vector<double> numbers(static_cast<std::size_t>(4 * channels), 0.0);
           std::fill_n(numbers.begin(), channels, 1.0);
           return numbers;
         }());
-        masks.emplace_back(testing::mask_shape(shape), DType::u8);
+        masks.emplace_back(mask_shape(shape), DType::u8);
         ops::batch_norm_apply(context, x, k, {}, true, y, masks.back());
         // With sums of zero the backward pass is the masked gradient times the scale of 1.
-        GuardedTensor sums(Shape{2, channels}, dtype, testing::constant(0)),
-            stats(Shape{2 * channels + 1}, dtype, testing::constant(1)), dy(shape, dtype, testing::integers(8, 1, 9));
+        GuardedTensor sums(Shape{2, channels}, dtype, constant(0)), stats(Shape{2 * channels + 1}, dtype, constant(1)),
+            dy(shape, dtype, integers(8, 1, 9));
         gradients.emplace_back(shape, dtype);
         ops::batch_norm_backward_apply(context, dy, {}, masks.back(), x, k, sums, stats, {}, gradients.back(), {});
         const std::vector<double> given = dy.values();
@@ -454,7 +447,7 @@ TEST(BatchNorm, MasksOfBothTypesAgree) {
           ASSERT_EQ(out[i], in[i] > 0 ? given[i] : 0.0) << shape << " " << dtype << " " << i;
         }
       }
-      testing::expect_same_bits(masks[0], masks[1]);
+      expect_same_bits(masks[0], masks[1]);
     }
   }
 }
@@ -476,14 +469,14 @@ struct Layer {
       weights.span<double>()[i] += dy2.span<double>()[i];
     }
     const TensorView padding = weights.view().slice(0, count, shape[0]);
-    testing::from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);
+    from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);
   }
 
   double forward() {
     ops::batch_norm_stats(context, x, valid, stats, workspace.tensor);
     ops::batch_norm_finalize(context, stats, weight, bias, 1e-3, 0.1, {}, {}, k);
     ops::batch_norm_apply(context, x, k, residual, true, y, mask);
-    return testing::weighted_sum(y, weights);
+    return weighted_sum(y, weights);
   }
   void backward() {
     ops::batch_norm_backward_reduce(context, dy, dy2, mask, x, k, valid, GradMode::overwrite, sums, dweight, dbias, {},
@@ -496,11 +489,11 @@ struct Layer {
                                     dresidual, workspace.tensor);
     ops::batch_norm_backward_apply(context, dresidual, {}, {}, x, k, sums, stats, valid, dx, {});
   }
-  [[nodiscard]] std::vector<testing::GradientPair> pairs() const {
+  [[nodiscard]] std::vector<GradientPair> pairs() const {
     return {{"x", x, dx}, {"weight", weight, dweight}, {"bias", bias, dbias}, {"residual", residual, dresidual}};
   }
   double error() {
-    return testing::gradient_error([&] { return forward(); }, pairs());
+    return gradient_error([&] { return forward(); }, pairs());
   }
 
   Shape shape;
@@ -512,7 +505,7 @@ struct Layer {
   GuardedTensor weight{channels, DType::f64}, bias{channels, DType::f64}, dweight{channels, DType::f64},
       dbias{channels, DType::f64};
   GuardedTensor stats{Shape{2 * channels[0] + 1}, DType::f64}, k{Shape{4, channels[0]}, DType::f64},
-      sums{Shape{2, channels[0]}, DType::f64}, valid{Shape{}, DType::i64}, mask{testing::mask_shape(shape), DType::u8};
+      sums{Shape{2, channels[0]}, DType::f64}, valid{Shape{}, DType::i64}, mask{mask_shape(shape), DType::u8};
   Workspace workspace{context, x};
 };
 
@@ -523,10 +516,9 @@ TEST(BatchNorm, GradientsOfTheWholeLayerAreFiniteDifferences) {
       const auto loss = [&] { return layer.forward(); };
       loss();
       layer.backward_from_masked();
-      testing::expect_gradients(loss, layer.pairs(), 1e-6,
-                                concat(shape, " valid ", valid, ", from the masked gradient"));
+      expect_gradients(loss, layer.pairs(), 1e-6, concat(shape, " valid ", valid, ", from the masked gradient"));
       layer.backward();
-      testing::expect_gradients(loss, layer.pairs(), 1e-6, concat(shape, " valid ", valid));
+      expect_gradients(loss, layer.pairs(), 1e-6, concat(shape, " valid ", valid));
     }
   }
 }
@@ -540,9 +532,9 @@ struct Parts {
     Part(const Layer& whole, std::int64_t begin, std::int64_t samples)
         : shape(padded(whole.shape, samples)), valid_samples(samples) {
       const auto take = [&](const GuardedTensor& to, const TensorView& from) {
-        std::vector<double> values = testing::to_doubles(from.slice(0, begin, begin + samples));
+        std::vector<double> values = to_doubles(from.slice(0, begin, begin + samples));
         values.resize(static_cast<std::size_t>(shape.numel()), NAN);
-        testing::from_doubles(values, to);
+        from_doubles(values, to);
       };
       take(x, whole.x);
       take(residual, whole.residual);
@@ -561,7 +553,7 @@ struct Parts {
     GuardedTensor dweight{Shape{shape.back()}, DType::f64}, dbias{Shape{shape.back()}, DType::f64};
     GuardedTensor k{Shape{4, shape.back()}, DType::f64}, mean{Shape{shape.back()}, DType::f64},
         var{Shape{shape.back()}, DType::f64};
-    GuardedTensor valid{Shape{}, DType::i64}, mask{testing::mask_shape(shape), DType::u8};
+    GuardedTensor valid{Shape{}, DType::i64}, mask{mask_shape(shape), DType::u8};
   };
 
   Parts(Layer& of_whole, const std::vector<std::int64_t>& samples) : whole(of_whole) {
@@ -608,7 +600,7 @@ struct Parts {
   [[nodiscard]] GuardedTensor joined(GuardedTensor Part::*tensor) const {
     std::vector<double> values;
     for (const std::unique_ptr<Part>& part : parts) {
-      const std::vector<double> own = testing::to_doubles(((*part).*tensor).view().slice(0, 0, part->valid_samples));
+      const std::vector<double> own = to_doubles(((*part).*tensor).view().slice(0, 0, part->valid_samples));
       values.insert(values.end(), own.begin(), own.end());
     }
     GuardedTensor result(whole.shape, DType::f64, values);
@@ -632,12 +624,11 @@ struct Parts {
 /// The largest relative error of outputs, gradients and running statistics of the parts against the plain loops over
 /// the whole batch.
 double error_of_parts(const Shape& shape, const std::vector<std::int64_t>& samples, bool merged = true) {
-  namespace plain = testing::plain;
   Layer whole(shape, shape[0]);
   Parts parts(whole, samples);
   parts.run(merged);
-  const GuardedTensor mean(whole.channels, DType::f64, testing::constant(8));
-  const GuardedTensor var(whole.channels, DType::f64, testing::constant(2));
+  const GuardedTensor mean(whole.channels, DType::f64, constant(8));
+  const GuardedTensor var(whole.channels, DType::f64, constant(2));
   plain::batch_norm_stats(whole.x, {}, whole.stats);
   plain::batch_norm_finalize(whole.stats, whole.weight, whole.bias, 1e-3, 0.1, mean, var, whole.k);
   plain::batch_norm_apply(whole.x, whole.k, whole.residual, true, whole.y, whole.mask);
@@ -648,7 +639,7 @@ double error_of_parts(const Shape& shape, const std::vector<std::int64_t>& sampl
   using Part = Parts::Part;
   double worst = 0;
   const auto compare = [&](const TensorView& got, const TensorView& expected) {
-    const double error = testing::relative_error(got, expected);
+    const double error = relative_error(got, expected);
     worst = error <= worst ? worst : error;  // NaN stays
   };
   compare(parts.joined(&Part::y), whole.y);
@@ -705,7 +696,7 @@ struct PairLayer : Layer {
     ops::batch_norm_stats(context, residual, valid, stats2, workspace.tensor);
     ops::batch_norm_finalize(context, stats2, weight2, bias2, 1e-3, 0.1, {}, {}, k2);
     ops::batch_norm_apply_pair(context, x, k, residual, k2, true, y, mask);
-    return testing::weighted_sum(y, weights);
+    return weighted_sum(y, weights);
   }
   void backward() {
     const ops::NormBackward first{x, k, sums, dweight, dbias, GradMode::overwrite, dx};
@@ -713,7 +704,7 @@ struct PairLayer : Layer {
     ops::batch_norm_backward_reduce_pair(context, dy, dy2, mask, first, second, valid, g, workspace.tensor);
     ops::batch_norm_backward_apply_pair(context, g, first, second, stats, valid);
   }
-  [[nodiscard]] std::vector<testing::GradientPair> pairs() const {
+  [[nodiscard]] std::vector<GradientPair> pairs() const {
     return {{"x", x, dx},
             {"weight", weight, dweight},
             {"bias", bias, dbias},
@@ -735,7 +726,7 @@ TEST(BatchNorm, GradientsOfAPairAreFiniteDifferences) {
       PairLayer layer(shape, valid);
       layer.forward();
       layer.backward();
-      testing::expect_gradients([&] { return layer.forward(); }, layer.pairs(), 1e-6, concat(shape, " valid ", valid));
+      expect_gradients([&] { return layer.forward(); }, layer.pairs(), 1e-6, concat(shape, " valid ", valid));
     }
   }
 }
@@ -980,4 +971,4 @@ TEST(BatchNormErrors, BackwardApplyPair) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

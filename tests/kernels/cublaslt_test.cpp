@@ -7,16 +7,13 @@
 #include "tests/kernels/matmul_cases.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::MatmulDesc;
 using ops::cublaslt::Algorithm;
 using ops::cublaslt::ColumnMajor;
 using ops::cublaslt::Description;
-using testing::GuardedTensor;
-using testing::Inputs;
-using testing::Outputs;
 
 /// out (+)= op(first) op(second) + bias along out's rows, as cuBLASLt reads its arguments.
 std::vector<double> multiply(const MatmulDesc& d, const Description& description, const std::vector<double>& first,
@@ -49,8 +46,8 @@ std::vector<double> multiply(const MatmulDesc& d, const Description& description
 
 TEST(CublasLt, TheDescriptionReadsAsTheSameProduct) {
   CpuContext context;
-  for (const MatmulDesc& d : testing::matmul_descs(DType::f64)) {
-    testing::expect_matches(testing::matmul_case(d, "reference"), context, [&](Inputs in, Outputs expected) {
+  for (const MatmulDesc& d : matmul_descs(DType::f64)) {
+    expect_matches(matmul_case(d, "reference"), context, [&](Inputs in, Outputs expected) {
       expected[0].assign(multiply(d, ops::cublaslt::describe(d), in[1].values(), in[0].values(),
                                   d.bias ? in[2].values() : std::vector<double>(), expected[0].values()));
     });
@@ -126,4 +123,4 @@ TEST(CublasLt, OtherTextsAreNoChoice) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -8,19 +8,10 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::embedding_backward_case;
-using testing::embedding_forward_case;
-using testing::EmbeddingParams;
-using testing::GuardedTensor;
-using testing::OpCase;
-
-using testing::Inputs;
-using testing::Outputs;
-using testing::with;
 
 TEST(Embedding, ByHand) {
   CpuContext context;
@@ -28,7 +19,7 @@ TEST(Embedding, ByHand) {
   GuardedTensor ids(Shape{2, 2}, DType::i32, {2, 0, 2, 3});
   GuardedTensor positions(Shape{2, 2}, DType::f32, {10, 20, 30, 40});
   GuardedTensor y(Shape{2, 2, 2}, DType::f32);
-  GuardedTensor bad(Shape{}, DType::f64, testing::constant(5));
+  GuardedTensor bad(Shape{}, DType::f64, constant(5));
   ops::embedding_forward(context, table, ids, positions, {}, y, bad);
   EXPECT_EQ(y.values(), (std::vector<double>{15, 26, 31, 42, 15, 26, 0, 0}));
   EXPECT_EQ(bad.values()[0], 6);
@@ -74,8 +65,8 @@ TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
   const double low = std::numeric_limits<std::int32_t>::min();
   const double high = std::numeric_limits<std::int32_t>::max();
   OpCase forward = embedding_forward_case({4, 3, Shape{5}, true}, DType::f64);
-  forward.inputs[1].start = testing::values({low, 1, 4, -1, high});
-  testing::expect_matches(forward, context, [](Inputs in, Outputs expected) {
+  forward.inputs[1].start = values({low, 1, 4, -1, high});
+  expect_matches(forward, context, [](Inputs in, Outputs expected) {
     std::vector<double> y(15, 0.0);
     for (std::size_t d = 0; d < 3; ++d) {
       y[3 + d] = in[0].values()[3 + d] + in[2].values()[3 + d];
@@ -85,7 +76,7 @@ TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
   });
   OpCase backward = embedding_backward_case({4, 3, Shape{5}}, DType::f64, GradMode::overwrite);
   backward.inputs[1].start = forward.inputs[1].start;
-  testing::expect_matches(backward, context, [](Inputs in, Outputs expected) {
+  expect_matches(backward, context, [](Inputs in, Outputs expected) {
     std::vector<double> dtable(12, 0.0);
     for (std::size_t d = 0; d < 3; ++d) {
       dtable[3 + d] = in[0].values()[3 + d];
@@ -98,10 +89,10 @@ TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
 TEST(Embedding, MatchesTheDefinition) {
   CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const EmbeddingParams& p : testing::embedding_params()) {
+    for (const EmbeddingParams& p : embedding_params()) {
       const auto width = static_cast<std::size_t>(p.width);
       const auto length = static_cast<std::size_t>(p.ids.back());
-      testing::expect_matches(embedding_forward_case(p, dtype), context, [&](Inputs in, Outputs expected) {
+      expect_matches(embedding_forward_case(p, dtype), context, [&](Inputs in, Outputs expected) {
         const std::vector<double> table = in[0].values();
         const std::vector<double> ids = in[1].values();
         std::vector<double> y(ids.size() * width, 0.0);
@@ -126,7 +117,7 @@ TEST(Embedding, MatchesTheDefinition) {
         }
       });
       for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-        testing::expect_matches(embedding_backward_case(p, dtype, mode), context, [&](Inputs in, Outputs expected) {
+        expect_matches(embedding_backward_case(p, dtype, mode), context, [&](Inputs in, Outputs expected) {
           const std::vector<double> dy = in[0].values();
           const std::vector<double> ids = in[1].values();
           std::vector<double> dtable = expected[0].values();
@@ -147,53 +138,53 @@ TEST(Embedding, MatchesTheDefinition) {
 TEST(Embedding, SumsRunInTheOrderOfTheTokens) {
   CpuContext context;
   OpCase item = embedding_backward_case({1, 1, Shape{3}}, DType::f32, GradMode::overwrite);
-  item.inputs[1].start = testing::constant(0);
+  item.inputs[1].start = constant(0);
   for (const auto& [dy, sum] : {std::pair<std::vector<double>, double>{{1, 0x1p24, -0x1p24}, 0},
                                 {{0x1p24, -0x1p24, 1}, 1},
                                 {{-0x1p24, 1, 0x1p24}, 1}}) {  // -2^24 + 1 is exact, 2^24 + 1 is not
-    item.inputs[0].start = testing::values(dy);
-    testing::expect_matches(item, context, [&, sum = sum](Inputs, Outputs expected) { expected[0].constant(sum); });
+    item.inputs[0].start = values(dy);
+    expect_matches(item, context, [&, sum = sum](Inputs, Outputs expected) { expected[0].constant(sum); });
   }
 }
 
 TEST(Embedding, SumsBeginWithWhatIsThere) {
   CpuContext context;
   OpCase item = embedding_backward_case({1, 1, Shape{2}}, DType::f32, GradMode::accumulate);
-  item.inputs[1].start = testing::constant(0);
-  item.inputs[0].start = testing::values({1, -0x1p24});
-  item.outputs[0].start = testing::constant(0x1p24);
-  testing::expect_matches(item, context, [](Inputs, Outputs expected) { expected[0].constant(0); });
+  item.inputs[1].start = constant(0);
+  item.inputs[0].start = values({1, -0x1p24});
+  item.outputs[0].start = constant(0x1p24);
+  expect_matches(item, context, [](Inputs, Outputs expected) { expected[0].constant(0); });
 }
 
 TEST(Embedding, GradientsAreTheDerivatives) {
   CpuContext context({.threads = 2});
-  GuardedTensor table(Shape{5, 3}, DType::f64, testing::normal(1));
+  GuardedTensor table(Shape{5, 3}, DType::f64, normal(1));
   GuardedTensor ids(Shape{2, 4}, DType::i32, {4, 0, 4, 1, 2, 2, 4, 0});
-  GuardedTensor positions(Shape{4, 3}, DType::f64, testing::normal(2));
+  GuardedTensor positions(Shape{4, 3}, DType::f64, normal(2));
   GuardedTensor y(Shape{2, 4, 3}, DType::f64);
-  GuardedTensor dy(Shape{2, 4, 3}, DType::f64, testing::normal(3));
+  GuardedTensor dy(Shape{2, 4, 3}, DType::f64, normal(3));
   GuardedTensor dtable(Shape{5, 3}, DType::f64);
   GuardedTensor dpositions(Shape{4, 3}, DType::f64);
   const auto loss = [&] {
     ops::embedding_forward(context, table, ids, positions, {}, y, {});
-    return testing::weighted_sum(y, dy);
+    return weighted_sum(y, dy);
   };
   ops::embedding_backward(context, dy, ids, GradMode::overwrite, dtable, {});
   ops::reduce_rows(context, dy.view().reshape(Shape{2, 12}), GradMode::overwrite, dpositions.view().reshape(Shape{12}),
                    {});
-  testing::expect_gradients(loss, {{"table", table, dtable}, {"positions", positions, dpositions}});
+  expect_gradients(loss, {{"table", table, dtable}, {"positions", positions, dpositions}});
 }
 
 TEST(Embedding, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
-    testing::expect_same_bits_for_threads(embedding_forward_case({101, 300, Shape{7, 61}, true}, dtype));
+    expect_same_bits_for_threads(embedding_forward_case({101, 300, Shape{7, 61}, true}, dtype));
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-      testing::expect_same_bits_for_threads(embedding_backward_case({11, 67, Shape{2003}}, dtype, mode));
+      expect_same_bits_for_threads(embedding_backward_case({11, 67, Shape{2003}}, dtype, mode));
     }
   }
   // Tokens cut by the number of threads do not pass.
   OpCase item = embedding_backward_case({1, 1, Shape{2003}}, DType::f32, GradMode::overwrite);
-  item.run = [](Context& context, testing::Views in, testing::Views out, const TensorView&) {
+  item.run = [](Context& context, Views in, Views out, const TensorView&) {
     const int parts = static_cast<CpuContext&>(context).threads();
     float total = 0;
     for (int part = 0; part < parts; ++part) {
@@ -205,7 +196,7 @@ TEST(Embedding, TheSameBitsForAnyNumberOfThreads) {
     }
     out[0].as<float>()[0] = total;
   };
-  EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3}));
+  EXPECT_FALSE(same_bits_for_threads(item, {1, 2, 3}));
 }
 
 TEST(Embedding, RefusesWhatTheContractExcludes) {
@@ -216,10 +207,10 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
   const GuardedTensor y(Shape{2, 4, 3}, DType::f32);
   const GuardedTensor bad(Shape{}, DType::f64);
   const GuardedTensor valid(Shape{}, DType::i64);
-  testing::expect_views_checked(
+  expect_views_checked(
       {ids, y},
       [&](const std::vector<TensorView>& v) { ops::embedding_forward(context, table, v[0], {}, {}, v[1], bad); }, true);
-  testing::expect_views_checked({ids, positions, y}, [&](const std::vector<TensorView>& v) {
+  expect_views_checked({ids, positions, y}, [&](const std::vector<TensorView>& v) {
     ops::embedding_forward(context, table, v[0], v[1], {}, v[2], bad);
   });
   // The number of rows of a table is free.
@@ -264,7 +255,7 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
                ShapeError);
 
   const GuardedTensor dtable(Shape{5, 3}, DType::f32);
-  testing::expect_views_checked(
+  expect_views_checked(
       {y, ids},
       [&](const std::vector<TensorView>& v) {
         ops::embedding_backward(context, v[0], v[1], GradMode::overwrite, dtable, {});
@@ -286,4 +277,4 @@ TEST(Embedding, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

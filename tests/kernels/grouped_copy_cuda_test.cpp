@@ -5,10 +5,10 @@
 #include "tests/kernels/grouped_copy_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using CudaGroupedCopy = testing::CudaTest;
+using CudaGroupedCopy = CudaTest;
 
 TEST_F(CudaGroupedCopy, SidesAtAnyDistanceFromABoundary) {
   constexpr std::int64_t kCount = 1200;
@@ -41,7 +41,7 @@ TEST_F(CudaGroupedCopy, SidesAtAnyDistanceFromABoundary) {
 
 TEST_F(CudaGroupedCopy, Beyond2To31Bytes) {
   run_large([&] {
-    const std::int64_t count = testing::kLarge + 48;
+    const std::int64_t count = kLarge + 48;
     const Tensor src = Tensor::empty(cuda(), Shape{count}, DType::u8);
     const Tensor dst = Tensor::empty(cuda(), Shape{count}, DType::u8);
     ops::fill(cuda(), 1, src);
@@ -58,4 +58,4 @@ TEST_F(CudaGroupedCopy, Beyond2To31Bytes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -5,18 +5,15 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::GuardedTensor;
-using testing::OpCase;
 
 TEST(Lerp, ByHand) {
   CpuContext context;
   const double inf = std::numeric_limits<double>::infinity();
   GuardedTensor x(Shape{4}, DType::f64, {2, -3, 8, std::nan("")}), y(Shape{4}, DType::f64, {4, 1, 0, 1});
   ops::lerp(context, 0.25, x, y);
-  EXPECT_EQ(testing::to_doubles(y.view().slice(0, 0, 3)), (std::vector<double>{3.5, 0, 2}));
+  EXPECT_EQ(to_doubles(y.view().slice(0, 0, 3)), (std::vector<double>{3.5, 0, 2}));
   EXPECT_TRUE(std::isnan(y.values()[3]));
   x.assign({2, -3, 8, 1});
   y.assign({inf, -inf, std::nan(""), 7});
@@ -39,17 +36,17 @@ TEST(Lerp, MatchesTheDefinition) {
       expected[0].assign(y);
     };
   };
-  for (const OpCase& item : testing::lerp_cases()) {
-    testing::expect_matches(item, context, weighted(std::stod(item.name.substr(item.name.rfind(' ')))));
+  for (const OpCase& item : lerp_cases()) {
+    expect_matches(item, context, weighted(std::stod(item.name.substr(item.name.rfind(' ')))));
   }
-  OpCase bf16 = testing::lerp_case({301}, DType::bf16);
+  OpCase bf16 = lerp_case({301}, DType::bf16);
   bf16.tolerance = 0x1p-8;  // rounded once
-  testing::expect_matches(bf16, context, weighted(0.25));
+  expect_matches(bf16, context, weighted(0.25));
 }
 
 TEST(Lerp, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(testing::lerp_case({100003}, DType::f32, 1e-3));
-  testing::expect_same_bits_for_threads(testing::lerp_case({100003}, DType::f64, 1e-3));
+  expect_same_bits_for_threads(lerp_case({100003}, DType::f32, 1e-3));
+  expect_same_bits_for_threads(lerp_case({100003}, DType::f64, 1e-3));
 }
 
 TEST(Lerp, AnAverageOfManyStepsIsTheWeightedSum) {
@@ -66,8 +63,8 @@ TEST(Lerp, AnAverageOfManyStepsIsTheWeightedSum) {
 
 TEST(Lerp, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor x(Shape{4, 5}, DType::f32, testing::constant(1)), y(Shape{4, 5}, DType::f32, testing::constant(1));
-  testing::expect_views_checked({x, y}, [&](const std::vector<TensorView>& v) { ops::lerp(context, 0.5, v[0], v[1]); });
+  GuardedTensor x(Shape{4, 5}, DType::f32, constant(1)), y(Shape{4, 5}, DType::f32, constant(1));
+  expect_views_checked({x, y}, [&](const std::vector<TensorView>& v) { ops::lerp(context, 0.5, v[0], v[1]); });
   EXPECT_THROW(ops::lerp(context, 0.5, x, x), ShapeError);
   for (const double weight : {-0.1, 1.1, std::nan("")}) {
     EXPECT_THROW(ops::lerp(context, weight, x, y), UsageError) << weight;
@@ -75,4 +72,4 @@ TEST(Lerp, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -13,20 +13,11 @@
 #include "tests/support/op_checks.hpp"
 #include "tests/support/processor.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
 using ops::MatmulDesc;
-using testing::activated_matmul_descs;
-using testing::GuardedTensor;
-using testing::Inputs;
-using testing::matmul_case;
-using testing::matmul_descs;
-using testing::OpCase;
-using testing::OpInstance;
-using testing::Outputs;
-using testing::with;
 
 /// By the definitions in activation.hpp.
 double activated(ops::Activation kind, double x) {
@@ -75,7 +66,7 @@ void oracle(const MatmulDesc& d, Inputs inputs, Outputs expected) {
 
 void expect_oracle(Context& context, const MatmulDesc& d) {
   for (const std::string& choice : ops::matmul_choices(context, d)) {
-    testing::expect_matches(matmul_case(d, choice), context, [&](Inputs in, Outputs out) { oracle(d, in, out); });
+    expect_matches(matmul_case(d, choice), context, [&](Inputs in, Outputs out) { oracle(d, in, out); });
   }
 }
 
@@ -129,13 +120,13 @@ TEST(Matmul, ByHand) {
   d.bias = true;
   for (const std::string& choice : ops::matmul_choices(context, d)) {
     OpCase item = matmul_case(d, choice);
-    item.inputs[0].start = testing::values({1, 2, 3,  //
-                                            4, 5, 6});
-    item.inputs[1].start = testing::values({1, 10, 100,  //
-                                            0, 1, -1});
-    item.inputs[2].start = testing::values({0.5, -0.5});
+    item.inputs[0].start = values({1, 2, 3,  //
+                                   4, 5, 6});
+    item.inputs[1].start = values({1, 10, 100,  //
+                                   0, 1, -1});
+    item.inputs[2].start = values({0.5, -0.5});
     OpInstance instance(item, context);
-    testing::run_checked(instance);
+    run_checked(instance);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{321.5, -1.5, 654.5, -1.5})) << choice;
   }
 }
@@ -149,10 +140,10 @@ TEST(Matmul, ABatchHasALeadingAxis) {
   d.k = 2;
   for (const std::string& choice : ops::matmul_choices(context, d)) {
     OpCase item = matmul_case(d, choice);
-    item.inputs[0].start = testing::values({1, 2, 3, 4});
-    item.inputs[1].start = testing::values({1, 0, 0, 1, 10, 0, 0, 100});
+    item.inputs[0].start = values({1, 2, 3, 4});
+    item.inputs[1].start = values({1, 0, 0, 1, 10, 0, 0, 100});
     OpInstance instance(item, context);
-    testing::run_checked(instance);
+    run_checked(instance);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{1, 2, 30, 400})) << choice;
     EXPECT_EQ(instance.output(0).view().shape, (Shape{2, 1, 2}));
     const auto plan = ops::plan_matmul(context, d, choice);
@@ -165,8 +156,7 @@ TEST(Matmul, ABatchHasALeadingAxis) {
 TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlocks) {
   CpuContext context({.threads = 2});
   const auto whole = [](std::uint64_t seed) {
-    return testing::mapped(testing::uniform(seed, -4, 4),
-                           [](double value) { return std::round(value) + 0.0; });  // no -0
+    return mapped(uniform(seed, -4, 4), [](double value) { return std::round(value) + 0.0; });  // no -0
   };
   const std::int64_t sizes[] = {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 129};
   int variant = 0;
@@ -189,7 +179,7 @@ TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlock
           item.outputs[0].start = whole(20);
         }
         item.tolerance = 0;
-        testing::expect_matches(item, context, [&](Inputs in, Outputs out) { oracle(d, in, out); });
+        expect_matches(item, context, [&](Inputs in, Outputs out) { oracle(d, in, out); });
       }
     }
   }
@@ -211,12 +201,12 @@ TEST(Matmul, TheBitsOfARowDoNotDependOnTheNumberOfRows) {
         MatmulDesc d{.dtype = dtype, .m = 1024, .n = n, .k = k, .transpose_b = true, .bias = true};
         d.activation = activation;
         for (const std::string& choice : ops::matmul_choices(context, d)) {
-          if (choice.rfind("onednn", 0) == 0 && !testing::onednn_rows_are_alike()) {
+          if (choice.rfind("onednn", 0) == 0 && !onednn_rows_are_alike()) {
             continue;
           }
           const OpCase item = matmul_case(d, choice);
           OpInstance all(item, context);
-          testing::run_checked(all);
+          run_checked(all);
           const auto& in = all.inputs();
           for (const std::int64_t m : rows) {
             for (const int threads : {1, 2}) {
@@ -229,7 +219,7 @@ TEST(Matmul, TheBitsOfARowDoNotDependOnTheNumberOfRows) {
               const Tensor workspace = Tensor::empty(other, Shape{bytes}, DType::u8);
               ops::matmul(other, *plan, first_rows(in[0], m), in[1], in[2], c, workspace.view());
               other.synchronize();
-              testing::expect_same_bits(c, first_rows(all.output(0), m), concat(item.name, " rows ", m));
+              expect_same_bits(c, first_rows(all.output(0), m), concat(item.name, " rows ", m));
             }
           }
         }
@@ -241,10 +231,10 @@ TEST(Matmul, TheBitsOfARowDoNotDependOnTheNumberOfRows) {
 TEST(Matmul, SameBitsForEveryThreadCountOfTheReferenceAndForEveryRunOfAll) {
   CpuContext context({.threads = 2});
   for (const MatmulDesc& d : matmul_descs(DType::f32)) {
-    testing::expect_same_bits_for_threads(matmul_case(d, "reference"));
+    expect_same_bits_for_threads(matmul_case(d, "reference"));
     for (const std::string& choice : ops::matmul_choices(context, d)) {
       const OpCase same = matmul_case(d, choice);
-      testing::expect_repeatable(same, context);
+      expect_repeatable(same, context);
     }
   }
 }
@@ -252,9 +242,9 @@ TEST(Matmul, SameBitsForEveryThreadCountOfTheReferenceAndForEveryRunOfAll) {
 TEST(Matmul, SameBitsInBf16) {
   CpuContext context({.threads = 2});
   MatmulDesc d{.dtype = DType::bf16, .m = 33, .n = 130, .k = 17};
-  testing::expect_same_bits_for_threads(matmul_case(d, "reference"));
+  expect_same_bits_for_threads(matmul_case(d, "reference"));
   for (const std::string& choice : ops::matmul_choices(context, d)) {
-    testing::expect_repeatable(matmul_case(d, choice), context);
+    expect_repeatable(matmul_case(d, choice), context);
   }
 }
 
@@ -264,17 +254,17 @@ TEST(Matmul, AnActivationOfTheReferenceIsThatOfASecondPass) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const MatmulDesc& d : activated_matmul_descs(dtype)) {
       OpInstance fused(matmul_case(d, "reference"), context);
-      testing::run_checked(fused);
+      run_checked(fused);
       MatmulDesc alone = d;
       alone.bias = false;
       alone.activation = ops::Activation::identity;
       OpInstance product(matmul_case(alone, "reference"), context, &fused.inputs());
-      testing::run_checked(product);
+      run_checked(product);
       const TensorView y = product.output(0);
-      EXPECT_FALSE(testing::has_same_bits(fused.output(0), y));  // a control
+      EXPECT_FALSE(has_same_bits(fused.output(0), y));  // a control
       const TensorView bias = d.bias ? TensorView(fused.inputs()[2]) : TensorView();
       ops::linear_epilogue_forward(context, d.activation, y, bias, {}, y);
-      testing::expect_same_bits(fused.output(0), y, ops::name_of(d.activation));
+      expect_same_bits(fused.output(0), y, ops::name_of(d.activation));
     }
   }
 }
@@ -286,10 +276,10 @@ TEST(Matmul, AnActivationOfNaN) {
     const MatmulDesc d{.m = 2, .n = 1, .k = 2, .activation = kind};
     for (const std::string& choice : ops::matmul_choices(context, d)) {
       OpCase item = matmul_case(d, choice);
-      item.inputs[0].start = testing::values({NAN, 1, 1, 1});
-      item.inputs[1].start = testing::values({1, 1});
+      item.inputs[0].start = values({NAN, 1, 1, 1});
+      item.inputs[1].start = values({1, 1});
       OpInstance instance(item, context);
-      testing::run_checked(instance);
+      run_checked(instance);
       const std::vector<double> c = instance.output(0).values();
       const bool may_be_zero = kind == ops::Activation::relu && choice.starts_with("onednn");
       EXPECT_TRUE(std::isnan(c[0]) || (may_be_zero && c[0] == 0)) << name_of(kind) << ' ' << choice << ' ' << c[0];
@@ -419,4 +409,4 @@ TEST(Matmul, RunningRefusesOperandsThatDoNotFit) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -7,15 +7,10 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::reduce_rows_case;
-using testing::squared_norm_case;
-using testing::with;
 
 TEST(ReduceRows, ByHand) {
   CpuContext context;
@@ -29,9 +24,9 @@ TEST(ReduceRows, ByHand) {
 
 TEST(ReduceRows, MatchesALongDoubleLoop) {
   CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::reduce_rows_cases()) {
+  for (const OpCase& item : reduce_rows_cases()) {
     const bool accumulate = static_cast<bool>(item.outputs[0].start);
-    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
       const std::vector<double> x = in[0].values();
       std::vector<double> sums = expected[0].values();
       for (std::size_t c = 0; c < sums.size(); ++c) {
@@ -59,12 +54,12 @@ TEST(ReduceRows, ManyEqualValuesDoNotStallInF32) {
 TEST(ReduceRows, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{20011, 5}, Shape{3001, 300}, Shape{64, 4211}}) {
-      testing::expect_same_bits_for_threads(reduce_rows_case(shape[0], shape[1], dtype));
+      expect_same_bits_for_threads(reduce_rows_case(shape[0], shape[1], dtype));
     }
   }
   // A sum that is cut by the number of threads does not pass.
   OpCase item = reduce_rows_case(20011, 5, DType::f64);
-  item.run = [](Context& context, testing::Views in, testing::Views out, const TensorView&) {
+  item.run = [](Context& context, Views in, Views out, const TensorView&) {
     const auto& cpu = static_cast<CpuContext&>(context);
     const auto x = in[0].span<double>();
     const auto parts = static_cast<std::size_t>(cpu.threads());
@@ -80,7 +75,7 @@ TEST(ReduceRows, TheSameBitsForAnyNumberOfThreads) {
       out[0].span<double>()[c] = total;
     }
   };
-  EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3}));
+  EXPECT_FALSE(same_bits_for_threads(item, {1, 2, 3}));
 }
 
 TEST(ReduceRows, RefusesWhatTheContractExcludes) {
@@ -141,8 +136,8 @@ TEST(Sum, ByHand) {
 TEST(Sum, MatchesALongDoubleLoop) {
   CpuContext context({.threads = 2});
   for (const bool squares : {false, true}) {
-    for (const OpCase& item : testing::sum_cases(squares)) {
-      testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    for (const OpCase& item : sum_cases(squares)) {
+      expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
         long double sum = 0;
         for (const double value : in[0].values()) {
           sum += squares ? static_cast<long double>(value) * value : value;
@@ -156,15 +151,15 @@ TEST(Sum, MatchesALongDoubleLoop) {
 TEST(Sum, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const bool squares : {false, true}) {
-      testing::expect_same_bits_for_threads(testing::sum_case(Shape{300007}, dtype, squares));
+      expect_same_bits_for_threads(sum_case(Shape{300007}, dtype, squares));
     }
   }
 }
 
 TEST(AllFinite, FindsWhatIsNot) {
   CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::all_finite_cases({DType::f32, DType::f64})) {
-    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  for (const OpCase& item : all_finite_cases({DType::f32, DType::f64})) {
+    expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
       for (const double value : in[0].values()) {
         if (std::isnan(value) || std::isinf(value)) {
           expected[0].constant(1);
@@ -179,13 +174,13 @@ TEST(AllFinite, LargestAndSmallestNumbersAreFinite) {
   GuardedTensor x(Shape{5}, DType::f64,
                   {std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(),
                    std::numeric_limits<double>::denorm_min(), -0.0, 0.0});
-  GuardedTensor found(Shape{}, DType::i32, testing::constant(0));
+  GuardedTensor found(Shape{}, DType::i32, constant(0));
   ops::all_finite(context, x, found);
   EXPECT_EQ(found.values()[0], 0);
 }
 
 TEST(AllFinite, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(testing::all_finite_case(Shape{70001}, DType::f32, 69000, std::nan("")));
+  expect_same_bits_for_threads(all_finite_case(Shape{70001}, DType::f32, 69000, std::nan("")));
 }
 
 TEST(AllFinite, RefusesWhatTheContractExcludes) {
@@ -246,4 +241,4 @@ TEST_P(Sums, RefuseWhatTheContractExcludes) {
 INSTANTIATE_TEST_SUITE_P(Both, Sums, ::testing::Bool());
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -6,26 +6,23 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::GuardedTensor;
-using testing::OpCase;
 
 TEST(Scale, ByHand) {
   CpuContext context;
   const double inf = std::numeric_limits<double>::infinity();
-  GuardedTensor factor(Shape{1, 1}, DType::f64, testing::constant(-0.5)),
-      x(Shape{5}, DType::f64, {2, -3, 0, inf, std::nan("")}), y(Shape{5}, DType::f64);
+  GuardedTensor factor(Shape{1, 1}, DType::f64, constant(-0.5)), x(Shape{5}, DType::f64, {2, -3, 0, inf, std::nan("")}),
+      y(Shape{5}, DType::f64);
   ops::scale(context, factor, x, y);
-  EXPECT_EQ(testing::to_doubles(y.view().slice(0, 0, 4)), (std::vector<double>{-1, 1.5, 0, -inf}));
+  EXPECT_EQ(to_doubles(y.view().slice(0, 0, 4)), (std::vector<double>{-1, 1.5, 0, -inf}));
   EXPECT_TRUE(std::isnan(y.values()[4]));
 }
 
 TEST(Scale, MatchesTheDefinition) {
   CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::scale_cases()) {
-    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  for (const OpCase& item : scale_cases()) {
+    expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
       std::vector<double> y = in.size() > 1 ? in[1].values() : expected[0].values();
       for (double& value : y) {  // in double: products of f32 numbers are exact and are rounded by assign()
         value *= in[0].values()[0];
@@ -38,8 +35,7 @@ TEST(Scale, MatchesTheDefinition) {
 TEST(Scale, ReadsTheFactorWhenItRuns) {
   Stream stream = Stream::host_worker("scale");
   CpuContext context({.stream = &stream});
-  GuardedTensor factor(Shape{}, DType::f32, testing::constant(2)), x(Shape{3}, DType::f32, testing::constant(3)),
-      y(Shape{3}, DType::f32);
+  GuardedTensor factor(Shape{}, DType::f32, constant(2)), x(Shape{3}, DType::f32, constant(3)), y(Shape{3}, DType::f32);
   context.stream().enqueue([&] { factor.constant(5); });
   ops::scale(context, factor, x, y);
   context.synchronize();
@@ -47,27 +43,27 @@ TEST(Scale, ReadsTheFactorWhenItRuns) {
 }
 
 TEST(Scale, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(testing::scale_case({100003}, DType::f32));
-  testing::expect_same_bits_for_threads(testing::scale_case({100003}, DType::f64, true));
+  expect_same_bits_for_threads(scale_case({100003}, DType::f32));
+  expect_same_bits_for_threads(scale_case({100003}, DType::f64, true));
 }
 
 TEST(Scale, TheSameCallOnDyIsTheGradient) {
   CpuContext context;
-  GuardedTensor factor(Shape{}, DType::f64, testing::constant(1.7)), x(Shape{11}, DType::f64, testing::normal(1)),
-      y(Shape{11}, DType::f64), dy(Shape{11}, DType::f64, testing::normal(2)), dx(Shape{11}, DType::f64);
+  GuardedTensor factor(Shape{}, DType::f64, constant(1.7)), x(Shape{11}, DType::f64, normal(1)),
+      y(Shape{11}, DType::f64), dy(Shape{11}, DType::f64, normal(2)), dx(Shape{11}, DType::f64);
   const auto forward = [&] {
     ops::scale(context, factor, x, y);
-    return testing::weighted_sum(y, dy);
+    return weighted_sum(y, dy);
   };
   ops::scale(context, factor, dy, dx);
-  testing::expect_gradients(forward, {{"x", x, dx}});
+  expect_gradients(forward, {{"x", x, dx}});
 }
 
 TEST(Scale, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor factor(Shape{}, DType::f32, testing::constant(1)), x(Shape{4, 5}, DType::f32, testing::constant(1)),
+  GuardedTensor factor(Shape{}, DType::f32, constant(1)), x(Shape{4, 5}, DType::f32, constant(1)),
       y(Shape{4, 5}, DType::f32);
-  testing::expect_views_checked(
+  expect_views_checked(
       {x, y}, [&](const std::vector<TensorView>& v) { ops::scale(context, factor, v[0], v[1]); }, true);
   EXPECT_NO_THROW(ops::scale(context, factor, x, x)) << "y may be x";
   EXPECT_THROW(ops::scale(context, {}, x, y), ShapeError);
@@ -81,4 +77,4 @@ TEST(Scale, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

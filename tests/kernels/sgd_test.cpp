@@ -6,18 +6,13 @@
 
 #include "tests/kernels/arena_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ArenaSegment;
 using ops::SgdOptions;
-using testing::ArenaParams;
-using testing::GuardedTensor;
-using testing::Inputs;
-using testing::Outputs;
-using testing::sgd_case;
 
-testing::MakeArenaCase make(const SgdOptions& options) {
+MakeArenaCase make(const SgdOptions& options) {
   return [=](const ArenaParams& p) { return sgd_case(p, options); };
 }
 
@@ -66,7 +61,7 @@ TEST(Sgd, FiveStepsByHand) {
 
 TEST(Sgd, MatchesTheNaiveFormula) {
   CpuContext context({.threads = 2});
-  for (const SgdOptions& options : testing::sgd_options()) {
+  for (const SgdOptions& options : sgd_options()) {
     const double mu = options.momentum;
     const auto rule = [=](const ArenaSegment& s, double rate, double gradient, double& p, std::vector<double>& states) {
       const double g = gradient + s.weight_decay * p;
@@ -76,9 +71,9 @@ TEST(Sgd, MatchesTheNaiveFormula) {
       }
       p -= rate * (options.nesterov ? g + mu * velocity : velocity);
     };
-    for (const ArenaParams& p : testing::arena_params_and_clipped()) {
-      testing::expect_matches(sgd_case(p, options), context,
-                              [&](Inputs in, Outputs expected) { testing::arena_oracle(p, in, expected, rule); });
+    for (const ArenaParams& p : arena_params_and_clipped()) {
+      expect_matches(sgd_case(p, options), context,
+                     [&](Inputs in, Outputs expected) { arena_oracle(p, in, expected, rule); });
     }
   }
 }
@@ -103,49 +98,49 @@ TEST(Sgd, WhatIsNotANumberIsNotClipped) {
 
 TEST(Sgd, KeepsWhatItMustNotTouch) {
   CpuContext context({.threads = 2});
-  testing::expect_frozen_elements_kept(make({0.9, true}), context);
-  for (const SgdOptions& options : testing::sgd_options()) {
-    testing::expect_skip_obeyed(make(options), context);
+  expect_frozen_elements_kept(make({0.9, true}), context);
+  for (const SgdOptions& options : sgd_options()) {
+    expect_skip_obeyed(make(options), context);
   }
 }
 
 TEST(Sgd, TheCopyIsRoundedToNearestEven) {
   CpuContext context({.threads = 2});
-  for (const SgdOptions& options : testing::sgd_options()) {
-    testing::expect_copy_rounded(make(options), context);
+  for (const SgdOptions& options : sgd_options()) {
+    expect_copy_rounded(make(options), context);
   }
 }
 
 TEST(Sgd, RangesOfTheArenaGiveTheBitsOfTheWhole) {
   CpuContext context({.threads = 2});
   constexpr std::int64_t kCount = 50021;
-  for (const SgdOptions& options : testing::sgd_options()) {
+  for (const SgdOptions& options : sgd_options()) {
     for (const DType dtype : {DType::f32, DType::f64}) {
-      ArenaParams whole{kCount, dtype, testing::mixed_segments(kCount, 11), 0};
+      ArenaParams whole{kCount, dtype, mixed_segments(kCount, 11), 0};
       const std::vector<std::int64_t> cuts{1, 2, 33, 10004, 10004, 10013, 29999, 40020, 40021, 50000, 50021};
-      testing::expect_ranges_like_the_whole(make(options), context, whole, cuts);
+      expect_ranges_like_the_whole(make(options), context, whole, cuts);
       whole.factor = 0.3;
-      testing::expect_ranges_like_the_whole(make(options), context, whole, cuts);
+      expect_ranges_like_the_whole(make(options), context, whole, cuts);
     }
   }
 }
 
 TEST(Sgd, AFactorOf1IsTheSameAsNone) {
   CpuContext context({.threads = 2});
-  for (const SgdOptions& options : testing::sgd_options()) {
-    ArenaParams p{20011, DType::f32, testing::mixed_segments(20011, 11), 0};
-    testing::OpCase none = sgd_case(p, options);
-    none.inputs[2].start = testing::constant(1);
+  for (const SgdOptions& options : sgd_options()) {
+    ArenaParams p{20011, DType::f32, mixed_segments(20011, 11), 0};
+    OpCase none = sgd_case(p, options);
+    none.inputs[2].start = constant(1);
     p.factor = 1;
-    testing::compare(none, context, sgd_case(p, options), context, 0);
+    compare(none, context, sgd_case(p, options), context, 0);
   }
 }
 
 TEST(Sgd, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const SgdOptions& options : testing::sgd_options()) {
-      const ArenaParams p{50021, dtype, testing::mixed_segments(50021, 5), 0, 0.3};
-      testing::expect_same_bits_for_threads(sgd_case(p, options));
+    for (const SgdOptions& options : sgd_options()) {
+      const ArenaParams p{50021, dtype, mixed_segments(50021, 5), 0, 0.3};
+      expect_same_bits_for_threads(sgd_case(p, options));
     }
   }
 }
@@ -156,21 +151,21 @@ TEST(Sgd, WithoutMomentumVelocityIsNotTouched) {
   tensors[0].normal(1);
   tensors[1].normal(2);
   const GuardedTensor poison(Shape{5}, DType::f32);
-  GuardedTensor rate(Shape{1}, DType::f64, testing::constant(0.1));
+  GuardedTensor rate(Shape{1}, DType::f64, constant(0.1));
   const ArenaSegment segment{0, 5};
   ops::sgd_update(
       context, {},
       {.segments = std::span(&segment, 1), .learning_rate = rate, .parameters = tensors[0], .gradients = tensors[1]},
       tensors[2]);
-  testing::expect_same_bits(tensors[2], poison);
+  expect_same_bits(tensors[2], poison);
   EXPECT_FALSE(std::isnan(tensors[0].values()[0]));
 }
 
 TEST(Sgd, RefusesWhatTheContractExcludes) {
   CpuContext context;
   SgdOptions options{0.9, true};
-  const auto call = [&](const testing::ArenaArguments& a) { ops::sgd_update(context, options, a.update, a.states[0]); };
-  testing::expect_arena_update_checked(1, call);
+  const auto call = [&](const ArenaArguments& a) { ops::sgd_update(context, options, a.update, a.states[0]); };
+  expect_arena_update_checked(1, call);
 
   const GuardedTensor rate(Shape{}, DType::f64);
   const GuardedTensor parameters(Shape{6}, DType::f32);
@@ -186,4 +181,4 @@ TEST(Sgd, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

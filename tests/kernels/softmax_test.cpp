@@ -5,16 +5,10 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::SoftmaxMask;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::SoftmaxGradient;
-
-using testing::Inputs;
-using testing::Outputs;
 
 TEST(Softmax, ByHand) {
   CpuContext context;
@@ -54,7 +48,7 @@ void forward_oracle(const OpCase& item, SoftmaxMask mask, Inputs in, Outputs exp
     for (std::size_t k = 0; k < columns; ++k) {
       const bool hidden = mask == SoftmaxMask::causal && k + queries > query + columns;
       powers[k] = std::exp(hidden ? -std::numeric_limits<long double>::infinity()
-                                  : static_cast<long double>(testing::kSoftmaxScale * x[begin + k]));
+                                  : static_cast<long double>(kSoftmaxScale * x[begin + k]));
       sum += powers[k];
     }
     for (std::size_t k = 0; k < columns; ++k) {
@@ -67,9 +61,8 @@ void forward_oracle(const OpCase& item, SoftmaxMask mask, Inputs in, Outputs exp
 TEST(Softmax, ForwardMatchesTheDefinition) {
   CpuContext context({.threads = 2});
   for (const SoftmaxMask mask : {SoftmaxMask::none, SoftmaxMask::causal}) {
-    for (const OpCase& item : testing::softmax_forward_cases(mask)) {
-      testing::expect_matches(item, context,
-                              [&](Inputs in, Outputs expected) { forward_oracle(item, mask, in, expected); });
+    for (const OpCase& item : softmax_forward_cases(mask)) {
+      expect_matches(item, context, [&](Inputs in, Outputs expected) { forward_oracle(item, mask, in, expected); });
     }
   }
 }
@@ -83,7 +76,7 @@ void backward_oracle(const OpCase& item, SoftmaxGradient place, Inputs in, Outpu
   for (std::size_t begin = 0; begin < y.size(); begin += columns) {
     for (std::size_t k = begin; k < begin + columns; ++k) {
       for (std::size_t j = begin; j < begin + columns && y[k] != 0; ++j) {
-        dx[j] += testing::kSoftmaxScale * dy[k] * y[k] * ((k == j ? 1.0 : 0.0) - y[j]);
+        dx[j] += kSoftmaxScale * dy[k] * y[k] * ((k == j ? 1.0 : 0.0) - y[j]);
       }
     }
   }
@@ -93,9 +86,8 @@ void backward_oracle(const OpCase& item, SoftmaxGradient place, Inputs in, Outpu
 TEST(Softmax, BackwardMatchesTheJacobianAndReadsNoMaskedGradient) {
   CpuContext context({.threads = 2});
   for (const SoftmaxGradient place : {SoftmaxGradient::apart, SoftmaxGradient::over_dy, SoftmaxGradient::over_y}) {
-    for (const OpCase& item : testing::softmax_backward_cases(place)) {
-      testing::expect_matches(item, context,
-                              [&](Inputs in, Outputs expected) { backward_oracle(item, place, in, expected); });
+    for (const OpCase& item : softmax_backward_cases(place)) {
+      expect_matches(item, context, [&](Inputs in, Outputs expected) { backward_oracle(item, place, in, expected); });
     }
   }
 }
@@ -104,24 +96,24 @@ TEST(Softmax, LargeNumbersAndRowsWithoutADistribution) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const SoftmaxMask mask : {SoftmaxMask::none, SoftmaxMask::causal}) {
-      testing::OpInstance instance(testing::softmax_special_case(dtype, mask), context);
-      testing::run_checked(instance);
-      EXPECT_LE(testing::softmax_special_error(instance.output(0).values(), mask), 1e-6);
+      OpInstance instance(softmax_special_case(dtype, mask), context);
+      run_checked(instance);
+      EXPECT_LE(softmax_special_error(instance.output(0).values(), mask), 1e-6);
     }
   }
-  testing::OpInstance instance(testing::softmax_large_case(-1e8), context);
-  testing::run_checked(instance);
+  OpInstance instance(softmax_large_case(-1e8), context);
+  run_checked(instance);
   EXPECT_EQ(instance.output(0).values(), (std::vector<double>{0, 1, 0, 0, 0.5, 0.5}));
-  testing::OpInstance negated(testing::softmax_large_case(1e8), context);
-  testing::run_checked(negated);
+  OpInstance negated(softmax_large_case(1e8), context);
+  run_checked(negated);
   EXPECT_EQ(negated.output(0).values(), (std::vector<double>{0.5, 0, 0.5, 1, 0, 0}));
 }
 
 TEST(Softmax, TheSameBitsForAnyNumberOfThreads) {
-  for (const OpCase& item : {testing::softmax_forward_case({300, 129}, DType::f32, SoftmaxMask::none),
-                             testing::softmax_forward_case({9, 101, 101}, DType::f64, SoftmaxMask::causal, true),
-                             testing::softmax_backward_case({300, 129}, DType::f32, SoftmaxGradient::over_dy)}) {
-    testing::expect_same_bits_for_threads(item);
+  for (const OpCase& item : {softmax_forward_case({300, 129}, DType::f32, SoftmaxMask::none),
+                             softmax_forward_case({9, 101, 101}, DType::f64, SoftmaxMask::causal, true),
+                             softmax_backward_case({300, 129}, DType::f32, SoftmaxGradient::over_dy)}) {
+    expect_same_bits_for_threads(item);
   }
 }
 
@@ -129,27 +121,26 @@ TEST(Softmax, GradientIsTheDerivative) {
   CpuContext context;
   for (const SoftmaxMask mask : {SoftmaxMask::none, SoftmaxMask::causal}) {
     const Shape shape{2, 3, 5};
-    GuardedTensor x(shape, DType::f64, testing::normal(1, 2)), y(shape, DType::f64),
-        dy(shape, DType::f64, testing::normal(2)), dx(shape, DType::f64);
+    GuardedTensor x(shape, DType::f64, normal(1, 2)), y(shape, DType::f64), dy(shape, DType::f64, normal(2)),
+        dx(shape, DType::f64);
     const auto forward = [&] {
       ops::softmax_forward(context, x, 0.7, mask, y);
-      return testing::weighted_sum(y, dy);
+      return weighted_sum(y, dy);
     };
     forward();
     ops::softmax_backward(context, y, dy, 0.7, dx);
-    testing::expect_gradients(forward, {{"x", x, dx}});
+    expect_gradients(forward, {{"x", x, dx}});
   }
 }
 
 TEST(Softmax, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor x(Shape{4, 5}, DType::f32, testing::constant(1)), y(Shape{4, 5}, DType::f32),
-      dx(Shape{4, 5}, DType::f32);
-  testing::expect_views_checked(
+  GuardedTensor x(Shape{4, 5}, DType::f32, constant(1)), y(Shape{4, 5}, DType::f32), dx(Shape{4, 5}, DType::f32);
+  expect_views_checked(
       {x, y},
       [&](const std::vector<TensorView>& v) { ops::softmax_forward(context, v[0], 1, SoftmaxMask::causal, v[1]); },
       true);
-  testing::expect_views_checked(
+  expect_views_checked(
       {y, x, dx}, [&](const std::vector<TensorView>& v) { ops::softmax_backward(context, v[0], v[1], 1, v[2]); }, true);
 
   const auto forward = [&](const TensorView& in, double scale, SoftmaxMask mask, const TensorView& out) {
@@ -181,4 +172,4 @@ TEST(Softmax, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

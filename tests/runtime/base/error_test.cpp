@@ -8,7 +8,7 @@
 
 #include <lockstep/runtime/base/version.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 /// Shows whether a part of a message was formatted.
@@ -89,4 +89,4 @@ TEST(Version, SaysWhatTheBuildHas) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

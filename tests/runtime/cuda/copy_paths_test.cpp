@@ -5,13 +5,11 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::Pinned;
-
-using CudaCopyPathsTest = testing::CudaTest;
-using CudaCopyPathsPairTest = testing::CudaPairTest;
+using CudaCopyPathsTest = CudaTest;
+using CudaCopyPathsPairTest = CudaPairTest;
 
 constexpr std::uint64_t kFewSeeds = 8;
 
@@ -419,4 +417,4 @@ TEST_F(CudaCopyPathsPairTest, BetweenDevicesOneTypeAndRows) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -2,14 +2,11 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaCopyTest = testing::CudaTest;
-using CudaCopyPairTest = testing::CudaPairTest;
+using CudaCopyTest = CudaTest;
+using CudaCopyPairTest = CudaPairTest;
 
 TEST_F(CudaCopyTest, EveryTypeThereAndBackWithCounts) {
   CudaContext context(Device::cuda(0));
@@ -141,4 +138,4 @@ TEST_F(CudaCopyPairTest, BothDevicesAreForeign) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -10,13 +10,10 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaFailureTest = testing::CudaTest;
+using CudaFailureTest = CudaTest;
 
 TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
   struct Case {
@@ -177,7 +174,7 @@ void scenario(bool& reached) {
   const Pinned out(b, 50);
   const Tensor there = Tensor::zeros(a, Shape{50}, DType::f32);
   const Tensor here = Tensor::empty(b, Shape{50}, DType::f32);
-  const testing::Idle idle(b);  // its copy uses memory of a
+  const Idle idle(b);  // its copy uses memory of a
   Stream worker = Stream::host_worker("worker");
   Event copied(a.device(), Event::Timing::on);
   Event fetched(b.device());
@@ -331,4 +328,4 @@ TEST_F(CudaFailureTest, RecordingAndWaitingMakeNoNewEventsInSteadyState) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -7,13 +7,10 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaGraphTest = testing::CudaTest;
+using CudaGraphTest = CudaTest;
 
 constexpr std::int64_t kCount = 517;
 
@@ -401,4 +398,4 @@ TEST_F(CudaGraphTest, ALaunchIsOneCall) {
 #endif
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -5,14 +5,11 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaStreamTest = testing::CudaTest;
-using CudaStreamPairTest = testing::CudaPairTest;
+using CudaStreamTest = CudaTest;
+using CudaStreamPairTest = CudaPairTest;
 
 constexpr std::int64_t kCount = 1031;
 
@@ -425,4 +422,4 @@ TEST_F(CudaStreamTest, ABorrowedStreamMayOutliveItsWrapperWithAHostWaitQueued) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -18,14 +18,9 @@
 
 #include "tests/support/files.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::count_entries;
-using testing::error_of;
-using testing::expect_holds;
-using testing::get_file;
-using testing::TemporaryFolder;
 using Replace = AtomicFolder::Replace;
 
 constexpr int kFiles = 3;
@@ -189,7 +184,7 @@ TEST(AtomicFolder, AFolderThatIsDeletedIsNeverHalfThere) {
   }
   EXPECT_GT(deleted, 0);
   EXPECT_NO_THROW(remove_folder(root / "nothing"));
-  testing::put_file(root / "best-1.old-mine", "a file of a user");
+  put_file(root / "best-1.old-mine", "a file of a user");
   remove_folder(root / "best-1");
   EXPECT_TRUE(file_exists(root / "best-1.old-mine"));
 }
@@ -201,9 +196,9 @@ TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
   write_version(path, 3, Replace::swap);
   ASSERT_EQ(version_of(path), 3);
   const std::string part = get_file(path + "/part1");
-  testing::put_file(path + "/part1", part.substr(0, 100));
+  put_file(path + "/part1", part.substr(0, 100));
   EXPECT_EQ(version_of(path), -1);
-  testing::put_file(path + "/part1", "4" + part.substr(1));
+  put_file(path + "/part1", "4" + part.substr(1));
   EXPECT_EQ(version_of(path), -1);
   std::filesystem::remove(path + "/part1");
   EXPECT_EQ(version_of(path), -1);
@@ -378,4 +373,4 @@ TEST(InputFile, ErrorsNameThePathAndTheByte) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -15,14 +15,11 @@
 #include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-
 TEST(FolderLock, RefusesASecondRunAndNamesTheFirst) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "run");
   EXPECT_FALSE(FolderLock::known(folder / "run"));
   std::optional<FolderLock> first(std::in_place, folder / "run");
@@ -39,7 +36,7 @@ TEST(FolderLock, RefusesASecondRunAndNamesTheFirst) {
 
 // A run has the lock before it has a name there; until then the file has the name of a run before.
 TEST(FolderLock, NamesNoRunThatHasEnded) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "run";
   std::filesystem::create_directories(path);
   {
@@ -59,7 +56,7 @@ TEST(FolderLock, NamesNoRunThatHasEnded) {
 }
 
 TEST(FolderLock, OfOneFolderIsNoneOfAnother) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "a");
   std::filesystem::create_directories(folder / "b");
   const FolderLock a(folder / "a");
@@ -67,7 +64,7 @@ TEST(FolderLock, OfOneFolderIsNoneOfAnother) {
 }
 
 TEST(FolderLock, EndsWithAProcessThatIsKilled) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "run";
   std::filesystem::create_directories(path);
   int locked[2];
@@ -94,7 +91,7 @@ TEST(FolderLock, EndsWithAProcessThatIsKilled) {
 
 // What is behind a link belongs to somebody who has not asked for a run.
 TEST(FolderLock, WritesNothingThroughALink) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const auto content = [](const std::string& path) { return read_file(path, 100); };
   for (const char* name : {"soft", "nowhere", "hard"}) {
     std::filesystem::create_directories(folder / name);
@@ -114,10 +111,10 @@ TEST(FolderLock, WritesNothingThroughALink) {
 }
 
 TEST(FolderLock, AFolderThatIsNotThere) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   expect_holds(error_of<DataError>([&] { const FolderLock lock(folder / "none"); }),
                "none/run.lock: cannot be opened: No such");
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -19,14 +19,9 @@
 #include "tests/support/files.hpp"
 #include "tests/support/torch_files.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-namespace torch = testing::torch;
-using testing::Bytes;
-using testing::error_of;
-using testing::expect_holds;
-using testing::put_file;
 using std::string_literals::operator""s;
 using Extents = std::vector<std::int64_t>;
 
@@ -66,7 +61,7 @@ class TorchFiles : public ::testing::Test {
     file.read(*entry, std::as_writable_bytes(std::span(values)));
     return values;
   }
-  testing::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   std::string path_ = folder_ / "model.pth";
 };
 
@@ -532,4 +527,4 @@ TEST_F(TorchFiles, MadeByTorch) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

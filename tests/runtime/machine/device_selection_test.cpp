@@ -10,7 +10,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using Devices = std::vector<Device>;
@@ -268,4 +268,4 @@ TEST(DeviceSelection, TheMachineAtHand) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

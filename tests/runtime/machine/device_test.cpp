@@ -4,7 +4,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 TEST(Device, ParseAndPrint) {
@@ -39,4 +39,4 @@ TEST(Device, CountNeverThrowsForAMissingGpu) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -25,7 +25,7 @@
 
 #include "tests/support/temporary_folder.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using namespace std::chrono_literals;
@@ -57,7 +57,7 @@ class UsableGpusTest : public ::testing::Test {
   [[nodiscard]] const std::string& root() const { return root_.path(); }
 
  private:
-  testing::TemporaryFolder root_;
+  TemporaryFolder root_;
 };
 
 std::vector<int> indices(const UsableGpus& found) {
@@ -396,4 +396,4 @@ TEST_F(UsableGpusTest, TheFolderComesFromTheEnvironment) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

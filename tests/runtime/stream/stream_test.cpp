@@ -15,10 +15,8 @@
 
 #include "tests/support/error_of.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::error_of;
 
 /// A task that blocks its stream until open(). Opened by the destructor too, so that a failing test ends.
 class Gate {
@@ -483,4 +481,4 @@ TEST(HostEvent, RandomGraphsKeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -12,10 +12,8 @@
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::GuardedTensor;
 
 constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
                           DType::u8,  DType::i32, DType::i64,  DType::u64};
@@ -24,10 +22,10 @@ constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
 void check(Context& context, const TensorView& src, const TensorView& dst) {
   copy(context, src, dst);
   context.synchronize();
-  std::vector<double> expected = testing::to_doubles(src);
+  std::vector<double> expected = to_doubles(src);
   GuardedTensor converted(dst.shape, dst.dtype);
   converted.assign(expected);
-  EXPECT_EQ(testing::to_doubles(dst), converted.values()) << src << src.strides << " -> " << dst << dst.strides;
+  EXPECT_EQ(to_doubles(dst), converted.values()) << src << src.strides << " -> " << dst << dst.strides;
 }
 
 /// Fractions and integers, negative too, that every type can take: 0..100 for u8 and u64.
@@ -135,7 +133,7 @@ TEST(Copy, SameTypeKeepsTheBits) {
   GuardedTensor dst(Shape{3, 5}, DType::f32);
   dst.constant(0);
   copy(context, src, dst.view().permute({1, 0}));
-  testing::expect_same_bits(dst.view().reshape(Shape{15}), src.view().reshape(Shape{15}));
+  expect_same_bits(dst.view().reshape(Shape{15}), src.view().reshape(Shape{15}));
 }
 
 TEST(Copy, StridesOfEveryKind) {
@@ -178,7 +176,7 @@ TEST(Copy, LargerThanAThreadsShare) {
     src.normal(3);
     GuardedTensor dst(Shape{101, 71, 83}, DType::f32);
     copy(context, src, dst);
-    testing::expect_same_bits(dst, src);
+    expect_same_bits(dst, src);
     EXPECT_EQ(dst.check(), "");
     GuardedTensor turned(Shape{83, 101, 71}, DType::f32);
     check(context, src.view().permute({2, 0, 1}), turned);
@@ -320,4 +318,4 @@ TEST(Copy, Refuses) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -8,7 +8,7 @@
 
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -162,4 +162,4 @@ TEST(Print, Refuses) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -11,7 +11,7 @@
 
 #include <lockstep/runtime/tensor/copy.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 TEST(Tensor, EmptyIsContiguousAndAligned) {
@@ -153,4 +153,4 @@ TEST(Tensor, ToTheHostNeedsTheCudaContext) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing
