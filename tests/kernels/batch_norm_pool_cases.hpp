@@ -76,19 +76,17 @@ inline Generator small_eighths(std::uint64_t seed) {
 /// bf16.
 inline OpCase batch_norm_pool_forward_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
-  OpCase item;
-  item.name = name_of_stem("forward", p);
-  item.dtype = p.pool.dtype;
-  item.inputs = {{"x", p.pool.x, p.pool.dtype, integers(1, -40, 40)},
-                 {"coefficients", Shape{4, p.pool.x[3]}, parameters_of(p), small_eighths(2)}};
-  item.outputs = {{"y", pooled, p.pool.dtype, {}}, {"index", pooled, DType::u8, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_pool_forward(context, p.pool.desc, in[0], in[1], out[0], out[1]);
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    plain::batch_norm_pool_forward(p.pool, in[0], in[1], out[0], out[1]);
-  };
-  return item;
+  return {.name = name_of_stem("forward", p),
+          .dtype = p.pool.dtype,
+          .inputs = {{"x", p.pool.x, p.pool.dtype, integers(1, -40, 40)},
+                     {"coefficients", Shape{4, p.pool.x[3]}, parameters_of(p), small_eighths(2)}},
+          .outputs = {{"y", pooled, p.pool.dtype, {}}, {"index", pooled, DType::u8, {}}},
+          .run =
+              [=](Context& context, Views in, Views out, const TensorView&) {
+                ops::batch_norm_pool_forward(context, p.pool.desc, in[0], in[1], out[0], out[1]);
+              },
+          .plain = [=](Context&, Views in, Views out,
+                       const TensorView&) { plain::batch_norm_pool_forward(p.pool, in[0], in[1], out[0], out[1]); }};
 }
 
 /// A place in each window, one in ten none; some of them lie in the padding.
@@ -137,31 +135,31 @@ inline OpCase batch_norm_pool_backward_apply_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   const std::int64_t channels = p.pool.x[3];
   const std::int64_t samples = p.valid >= 0 ? p.valid : p.pool.x[0];
-  OpCase item;
-  item.name = name_of_stem("backward_apply", p);
-  item.dtype = p.pool.dtype;
-  item.inputs = {{"dy", pooled, p.pool.dtype, normal(1)},
-                 {"index", pooled, DType::u8, stem_winners()},
-                 {"x", p.pool.x, p.pool.dtype, normal(2)},
-                 {"coefficients", Shape{4, channels}, parameters_of(p), batch_norm_coefficients(channels)},
-                 {"sums", Shape{2, channels}, parameters_of(p), normal(6, 3)},
-                 {"stats", Shape{2 * channels + 1}, parameters_of(p),
-                  batch_norm_stats_values(samples * p.pool.x[1] * p.pool.x[2])},
-                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
-  item.outputs = {{"dx", p.pool.x, p.pool.dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_pool_backward_apply(context, p.pool.desc, in[0], in[1], in[2], in[3], in[4], in[5],
-                                        p.valid >= 0 ? in[6] : TensorView(), out[0]);
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    const GuardedTensor g(p.pool.x, DType::f64);
-    from_doubles(plain::pooled_gradient(p.pool, in[0], in[1]), g);
-    plain::batch_norm_backward_apply(g, {}, {}, in[2], in[3], in[4], in[5], p.valid >= 0 ? in[6] : TensorView(), out[0],
-                                     {});
-  };
-  item.flops = 5.0 * static_cast<double>(p.pool.x.numel());
-  item.tolerance = p.pool.dtype == DType::f64 ? 1e-13 : 1e-6;
-  return item;
+  return {.name = name_of_stem("backward_apply", p),
+          .dtype = p.pool.dtype,
+          .inputs = {{"dy", pooled, p.pool.dtype, normal(1)},
+                     {"index", pooled, DType::u8, stem_winners()},
+                     {"x", p.pool.x, p.pool.dtype, normal(2)},
+                     {"coefficients", Shape{4, channels}, parameters_of(p), batch_norm_coefficients(channels)},
+                     {"sums", Shape{2, channels}, parameters_of(p), normal(6, 3)},
+                     {"stats", Shape{2 * channels + 1}, parameters_of(p),
+                      batch_norm_stats_values(samples * p.pool.x[1] * p.pool.x[2])},
+                     {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}},
+          .outputs = {{"dx", p.pool.x, p.pool.dtype, {}}},
+          .run =
+              [=](Context& context, Views in, Views out, const TensorView&) {
+                ops::batch_norm_pool_backward_apply(context, p.pool.desc, in[0], in[1], in[2], in[3], in[4], in[5],
+                                                    p.valid >= 0 ? in[6] : TensorView(), out[0]);
+              },
+          .plain =
+              [=](Context&, Views in, Views out, const TensorView&) {
+                const GuardedTensor g(p.pool.x, DType::f64);
+                from_doubles(plain::pooled_gradient(p.pool, in[0], in[1]), g);
+                plain::batch_norm_backward_apply(g, {}, {}, in[2], in[3], in[4], in[5],
+                                                 p.valid >= 0 ? in[6] : TensorView(), out[0], {});
+              },
+          .flops = 5.0 * static_cast<double>(p.pool.x.numel()),
+          .tolerance = p.pool.dtype == DType::f64 ? 1e-13 : 1e-6};
 }
 
 /// The stem of ResNet-50 in small; odd extents and channels; padding on one side, none, and of two pixels; images of

@@ -10,12 +10,10 @@
 namespace lockstep::testing {
 
 inline OpCase fill_case(double value, const Shape& shape, DType dtype) {
-  OpCase item;
-  item.name = concat("fill ", dtype, ' ', shape);
-  item.dtype = dtype;
-  item.outputs = {{"out", shape, dtype, {}}};
-  item.run = [=](Context& context, Views, Views out, const TensorView&) { ops::fill(context, value, out[0]); };
-  return item;
+  return {.name = concat("fill ", dtype, ' ', shape),
+          .dtype = dtype,
+          .outputs = {{"out", shape, dtype, {}}},
+          .run = [=](Context& context, Views, Views out, const TensorView&) { ops::fill(context, value, out[0]); }};
 }
 
 /// Every type; empty, one element, odd, prime, and more than one thread's share.

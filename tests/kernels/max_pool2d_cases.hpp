@@ -48,17 +48,14 @@ inline Generator winners(const PoolParams& p) {
 
 /// inputs: dy, index; outputs: dx.
 inline OpCase max_pool2d_backward_case(const PoolParams& p) {
-  OpCase item;
-  item.name = name_of_pool("max_pool2d_backward", p);
-  item.dtype = p.dtype;
-  item.inputs = {{"dy", ops::pooled_shape(p.desc, p.x), p.dtype, normal(2)},
-                 {"index", ops::pooled_shape(p.desc, p.x), DType::i32, winners(p)}};
-  item.outputs = {{"dx", p.x, p.dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::max_pool2d_backward(context, p.desc, in[0], in[1], out[0]);
-  };
-  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
-  return item;
+  return {.name = name_of_pool("max_pool2d_backward", p),
+          .dtype = p.dtype,
+          .inputs = {{"dy", ops::pooled_shape(p.desc, p.x), p.dtype, normal(2)},
+                     {"index", ops::pooled_shape(p.desc, p.x), DType::i32, winners(p)}},
+          .outputs = {{"dx", p.x, p.dtype, {}}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::max_pool2d_backward(context, p.desc, in[0], in[1], out[0]); },
+          .tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
 inline std::vector<DeviceCase> max_pool2d_device_cases() {

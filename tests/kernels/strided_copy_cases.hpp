@@ -30,18 +30,15 @@ struct StridedCopyParams {
 
 /// inputs: src; outputs: dst, which starts with other numbers because a view need not reach all of it.
 inline OpCase strided_copy_case(const StridedCopyParams& p) {
-  OpCase item;
-  item.name = concat("strided_copy ", p.what, ' ', p.from, " to ", p.to, ' ', p.src);
-  item.dtype = p.from;
   const auto without_sign = [](DType t) { return t == DType::u8 || t == DType::u64; };
-  item.inputs = {{"src", p.src, p.from, uniform(1, without_sign(p.from) || without_sign(p.to) ? 0 : -100, 100)}};
-  item.outputs = {{"dst", p.dst, p.to, uniform(2, 0, 100)}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::strided_copy(context, p.src_view(in[0]), p.dst_view(out[0]));
-  };
   const TensorView view = p.dst_view(TensorView(nullptr, p.to, Device::cpu(), p.dst));
-  item.bytes = static_cast<double>(view.numel()) * static_cast<double>(size_of(p.from) + size_of(p.to));
-  return item;
+  return {.name = concat("strided_copy ", p.what, ' ', p.from, " to ", p.to, ' ', p.src),
+          .dtype = p.from,
+          .inputs = {{"src", p.src, p.from, uniform(1, without_sign(p.from) || without_sign(p.to) ? 0 : -100, 100)}},
+          .outputs = {{"dst", p.dst, p.to, uniform(2, 0, 100)}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::strided_copy(context, p.src_view(in[0]), p.dst_view(out[0])); },
+          .bytes = static_cast<double>(view.numel()) * static_cast<double>(size_of(p.from) + size_of(p.to))};
 }
 
 inline StridedCopyParams permuted_copy(const Shape& src, std::initializer_list<int> axes, DType from, DType to) {
