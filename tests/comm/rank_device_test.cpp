@@ -8,6 +8,8 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
+#include "tests/support/error_of.hpp"
+
 namespace lockstep::comm {
 namespace {
 
@@ -52,14 +54,8 @@ void expect_devices(const std::vector<RankDevice>& placed, const std::vector<int
 
 void expect_refused(std::string_view request, const std::vector<Uuids>& visible, const std::vector<std::string>& says,
                     const std::vector<int>& nodes = {}) {
-  try {
-    (void)place(request, visible, nodes);
-    ADD_FAILURE() << request << " was taken";
-  } catch (const UsageError& error) {
-    for (const std::string& part : says) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << " is not in: " << error.what();
-    }
-  }
+  SCOPED_TRACE(request);
+  testing::expect_error<UsageError>([&] { (void)place(request, visible, nodes); }, says);
 }
 
 TEST(RankDevice, OneGpuEachInTheOrderNamed) {

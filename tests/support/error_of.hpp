@@ -3,6 +3,7 @@
 #include <exception>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -32,6 +33,16 @@ inline void expect_holds(const std::string& text, const std::string& part, const
                          int line = __builtin_LINE()) {
   if (text.find(part) == std::string::npos) {
     ADD_FAILURE_AT(file, line) << "'" << text << "' does not hold '" << part << "'";
+  }
+}
+
+/// EXPECT that f throws an E whose text holds all parts.
+template <class E, class F>
+void expect_error(F&& f, const std::vector<std::string>& parts, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  const std::string text = error_of<E>(f, file, line);
+  for (const std::string& part : parts) {
+    expect_holds(text, part, file, line);
   }
 }
 

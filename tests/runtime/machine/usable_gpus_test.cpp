@@ -23,6 +23,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace lockstep::testing {
@@ -69,18 +70,6 @@ std::vector<int> indices(const UsableGpus& found) {
   return result;
 }
 
-template <class E, class Call>
-void expect_throws(Call call, const std::vector<std::string>& says) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const E& error) {
-    for (const std::string& part : says) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << " is not in: " << error.what();
-    }
-  }
-}
-
 TEST_F(UsableGpusTest, TakesTheFirstOnesThatAreUsable) {
   GpuSearch machine = search(4);
   std::vector<int> probed;
@@ -121,28 +110,28 @@ TEST_F(UsableGpusTest, TooFewNamesTheBusyOnesAndKeepsNothing) {
     return gpu.index == 1 ? std::string("no context can be made") : std::string();
   };
   const std::string claimed = concat("GPU 0 (Made-up, GPU-000, 0000:00:00.0): claimed by pid ", ::getpid(), " on ");
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(2, std::nullopt, machine); },
-                             {"2 wanted, 1 found", claimed, concat(", user ", ::getuid()),
-                              "GPU 1 (Made-up, GPU-111, 0000:01:00.0): no context can be made"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(2, std::nullopt, machine); },
+                            {"2 wanted, 1 found", claimed, concat(", user ", ::getuid()),
+                             "GPU 1 (Made-up, GPU-111, 0000:01:00.0): no context can be made"});
   EXPECT_EQ(indices(find_usable_gpus(1, std::nullopt, machine)), std::vector<int>{2}) << "GPU 2 was given back";
   machine.probe = [](const GpuInfo&, std::size_t) { return std::string("busy"); };
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"1 wanted, 0 found"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"1 wanted, 0 found"});
   machine.probe = [](const GpuInfo&, std::size_t) -> std::string { throw CudaError("broken"); };
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"0 found", "broken"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"0 found", "broken"});
   machine.probe = usable;
   EXPECT_EQ(indices(find_usable_gpus(-1, std::nullopt, machine)), (std::vector<int>{1, 2}));
 }
 
 TEST_F(UsableGpusTest, CountsThatMeanNothing) {
   for (const int count : {0, -2}) {
-    expect_throws<UsageError>([&] { (void)find_usable_gpus(count, std::nullopt, search(2)); },
-                              {concat("count is ", count), "-1 for all"});
+    expect_error<UsageError>([&] { (void)find_usable_gpus(count, std::nullopt, search(2)); },
+                             {concat("count is ", count), "-1 for all"});
   }
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(3, std::nullopt, search(2)); },
-                             {"3 wanted", "sees 2", "GPU-111"});
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, search(0)); }, {"no GPU"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(3, std::nullopt, search(2)); },
+                            {"3 wanted", "sees 2", "GPU-111"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, search(0)); }, {"no GPU"});
   if (num_gpus() == 0) {
-    expect_throws<DeviceError>([] { (void)find_usable_gpus(1); }, {"no GPU"});
+    expect_error<DeviceError>([] { (void)find_usable_gpus(1); }, {"no GPU"});
   }
 }
 
@@ -151,8 +140,8 @@ TEST_F(UsableGpusTest, ASearchThatDoesNotEndIsAnError) {
   machine.patience = 20ms;
   const GpuClaim::Attempt other = GpuClaim::attempt(folder(), "search");
   ASSERT_TRUE(other.claim);
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(1, std::nullopt, machine); },
-                             {concat("search of pid ", ::getpid()), "20 ms", folder()});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(1, std::nullopt, machine); },
+                            {concat("search of pid ", ::getpid()), "20 ms", folder()});
 }
 
 // ---- Two and more processes.
@@ -347,12 +336,12 @@ TEST_F(UsableGpusTest, UsersShareTheFolder) {
 TEST_F(UsableGpusTest, FilesOfOthersAreNotTrusted) {
   std::filesystem::create_directory(folder());
   std::filesystem::create_symlink(root() + "/elsewhere", folder() + "/GPU-000");
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-000"); }, {folder(), "GPU-000"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-000"); }, {folder(), "GPU-000"});
   EXPECT_FALSE(std::filesystem::exists(root() + "/elsewhere"));
   ASSERT_EQ(::mkfifo((folder() + "/GPU-111").c_str(), 0666), 0);
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-111"); }, {"not a regular file"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-111"); }, {"not a regular file"});
   std::filesystem::create_directory(folder() + "/GPU-222");
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-222"); }, {"GPU-222"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-222"); }, {"GPU-222"});
   const GpuClaim::Attempt held = GpuClaim::attempt(folder(), "GPU-333");
   std::ofstream(folder() + "/GPU-333") << "line\n\x1b[31m" << std::string(1000, 'x');
   const GpuClaim::Attempt again = GpuClaim::attempt(folder(), "GPU-333");
@@ -364,14 +353,14 @@ TEST_F(UsableGpusTest, FilesOfOthersAreNotTrusted) {
 }
 
 TEST_F(UsableGpusTest, FoldersThatCannotBeUsed) {
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/no/such", "GPU-000"); },
-                             {root() + "/no/such", "cannot be made", "LOCKSTEP_CLAIM_FOLDER"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/no/such", "GPU-000"); },
+                            {root() + "/no/such", "cannot be made", "LOCKSTEP_CLAIM_FOLDER"});
   std::ofstream(root() + "/file") << "";
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/file", "GPU-000"); }, {"cannot be opened"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/file", "GPU-000"); }, {"cannot be opened"});
   std::filesystem::create_directory_symlink(root(), root() + "/link");
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/link", "GPU-000"); }, {"cannot be opened"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/link", "GPU-000"); }, {"cannot be opened"});
   for (const char* name : {"", "../GPU-000", "a/b", "."}) {
-    expect_throws<UsageError>([&] { (void)GpuClaim::attempt(folder(), name); }, {concat("'", name, "'"), "a UUID"});
+    expect_error<UsageError>([&] { (void)GpuClaim::attempt(folder(), name); }, {concat("'", name, "'"), "a UUID"});
   }
 }
 
@@ -391,7 +380,7 @@ TEST_F(UsableGpusTest, TheFolderComesFromTheEnvironment) {
   EXPECT_EQ(default_claim_folder(), folder());
   EXPECT_EQ(GpuSearch{}.claim_folder, folder());
   ::setenv("LOCKSTEP_CLAIM_FOLDER", "claims", 1);
-  expect_throws<UsageError>([] { (void)default_claim_folder(); }, {"'claims'", "an absolute path"});
+  expect_error<UsageError>([] { (void)default_claim_folder(); }, {"'claims'", "an absolute path"});
   ::unsetenv("LOCKSTEP_CLAIM_FOLDER");
 }
 
