@@ -132,7 +132,7 @@ TEST(RanksWithoutMpi, PlacesThatCannotBe) {
   const Ended nowhere = session("2", "ok", "MASTER_ADDR=no-such-host.invalid LOCKSTEP_MEET_SECONDS=2");
   EXPECT_EQ(nowhere.count("ended: 2 2"), 1) << nowhere.output;
   EXPECT_LT(nowhere.seconds, 20);
-  EXPECT_EQ(nowhere.count("the name has no address"), 3) << "two errors, and rank 1's word before\n" << nowhere.output;
+  EXPECT_EQ(nowhere.count("the name has no address"), 3) << "two errors, and rank 1's note before\n" << nowhere.output;
   EXPECT_EQ(nowhere.count("lockstep: error:"), 2) << nowhere.output;
 }
 
@@ -144,8 +144,8 @@ TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   expect_printed(o, {"no word from rank 1 (host ", "the process is stopped"});
 }
 
-/// The boards of jobs on this machine: of those that start now, for a moment, and of starts that left theirs.
-std::set<std::string> boards() {
+/// The status tables of jobs on this machine: of jobs that start now, for a moment, and of starts that left theirs.
+std::set<std::string> tables() {
   std::istringstream listing(run_command("ls /dev/shm | grep '^lockstep-' || true").output);
   std::set<std::string> names;
   for (std::string name; std::getline(listing, name);) {
@@ -155,17 +155,17 @@ std::set<std::string> boards() {
 }
 
 /// What a start leaves behind to which not all ranks came would mislead the next one under the same name. Other jobs of
-/// this machine may start meanwhile; their boards go.
+/// this machine may start meanwhile; their status tables go.
 TEST(RanksWithoutMpi, AStartThatFailedLeavesNoBoard) {
-  const std::set<std::string> before = boards();
+  const std::set<std::string> before = tables();
   const Ended o = session("--without 2 3", "ok", "LOCKSTEP_MEET_SECONDS=1 LOCKSTEP_TEST_WATCHDOG=600");
   EXPECT_EQ(o.count("ended: 2 2 -"), 1) << o.output;
-  std::set<std::string> left = boards();
+  std::set<std::string> left = tables();
   std::erase_if(left, [&](const std::string& name) { return before.count(name) > 0; });
   constexpr int kLooks = 100;
   for (int look = 0; look < kLooks && !left.empty(); ++look) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    const std::set<std::string> now = boards();
+    const std::set<std::string> now = tables();
     std::erase_if(left, [&](const std::string& name) { return now.count(name) == 0; });
   }
   EXPECT_EQ(left, std::set<std::string>());
