@@ -127,7 +127,7 @@ TEST(BucketCost, PlanBucketsTakesTheModel) {
   EXPECT_EQ(finish_time(plan, ready, kLine, 4),
             finish_time(plan_buckets_by_cost(gradients, ready, kLine, 4), ready, kLine, 4));
   EXPECT_LT(finish_time(plan, ready, kLine, 4), finish_time(plan_buckets(gradients, {}), ready, kLine, 4));
-  options.backward_s = 0;  // as long as one all-reduce of all
+  options.backward_s = 0;  // backward lasts as long as one all-reduce of all gradients
   EXPECT_GT(plan_buckets(gradients, options).size(), 1U);
   options.bucket_bytes = 1000;
   EXPECT_THROW((void)plan_buckets(gradients, options), UsageError);

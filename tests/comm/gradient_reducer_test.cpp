@@ -154,7 +154,7 @@ TEST_P(GradientReducerTest, TheComputeStreamUsesTheCommunicatorBetweenBuckets) {
     std::vector<float> own(3), all(3 * static_cast<std::size_t>(communicator.size()));
     int wrong = 0;
     for (int step = 0; step < 6; ++step) {
-      const bool abandoned = step == 3;  // what it has started is under way in the next step
+      const bool abandoned = step == 3;  // started buckets are under way in the next step
       reducer.begin_step();
       for (std::size_t g = 0; g < gradients.size() - (abandoned ? 1 : 0); ++g) {
         const std::uint32_t delay = random.below(30000);

@@ -221,7 +221,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
       compute.synchronize();
       GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
                               {.sum = make_bucket_sum({.dtype = dtype})});
-      std::vector<int> steps(gradients.size());  // as a step counter in the device's memory
+      std::vector<int> steps(gradients.size());  // counters, as a step counter in the device's memory
       Graph graph = Graph::capture(compute.stream(), [&] {
         reducer.begin_step();
         for (std::size_t g = 0; g < gradients.size(); ++g) {
@@ -377,7 +377,7 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
     context.synchronize();
     for (const char* call : {"ncclGroupStart", "ncclGroupSimulateEnd", "ncclAllReduce"}) {
       const auto estimator = make_nccl_estimator(nccl);
-      meet(control);  // what fails on rank 0 ends a split that rank 1 is still in
+      meet(control);  // a failure on rank 0 ends a split that rank 1 is still in
       if (nccl.rank() == 0) {
         nccl_standin::fail_call(1, ncclInternalError, call);
         const auto estimate = [&] {

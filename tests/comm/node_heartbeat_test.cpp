@@ -340,7 +340,7 @@ TEST(NodeHeartbeat, RanksOfANodeAreNamed) {
     for (const auto& one : all) {
       one->set_addresses(address_texts);
     }
-    const auto speaker = c.node_of_rank.size() - 1;  // it does not listen, except alone
+    const auto speaker = c.node_of_rank.size() - 1;  // the speaker does not listen, except alone
     ASSERT_EQ(c.node_of_rank[speaker], 0);
     all[speaker]->send_heartbeat({"rank 4: x", "rank 5: y"});
     testing::expect_holds(named(*listeners[1], kSecond), c.text);
@@ -374,7 +374,7 @@ TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   hears(*ring[1], kSecond, "no word from host a (rank 0) for 0 s: ");
   hears(*ring[1], kSecond, "; its last word: rank 0: computing step 7");
   end.end_heartbeat();
-  for (int i = 0; i < 200; ++i) {  // as long as two heartbeats take
+  for (int i = 0; i < 200; ++i) {  // two heartbeats take as long
     ring[1]->listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

@@ -52,7 +52,7 @@ long double derivative(Activation kind, long double x) {
 TEST(Activation, ByHand) {
   struct Row {
     Activation kind;
-    std::vector<double> y;  // of -3, -0.5, 0, 1, 2
+    std::vector<double> y;  // values at -3, -0.5, 0, 1, 2
   };
   const Row rows[] = {
       {Activation::gelu, {-0.00404969409489031, -0.15426876936299344, 0, 0.8413447460685429, 1.9544997361036416}},
@@ -88,7 +88,7 @@ TEST(Activation, MatchesTheFormulas) {
                            expected[0].assign(values);
                          });
           OpCase backward = activation_backward_case(kind, shape, dtype, in_place);
-          backward.tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;  // of the difference quotient
+          backward.tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;  // error of the difference quotient
           expect_matches(backward, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
             const std::vector<double> x = in[0].values();
             std::vector<double> dx = in_place ? expected[0].values() : in[1].values();
@@ -221,7 +221,7 @@ TEST(Activation, InfinityHasALimitAndNaNStays) {
   EXPECT_EQ(y[1], 0);
   EXPECT_TRUE(std::isnan(y[2]));
   EXPECT_EQ(y[3], 0.5);
-  std::vector<double> smallest{-745, -720};  // whose exponentials are denormal
+  std::vector<double> smallest{-745, -720};  // numbers whose exponentials are denormal
   ops::activation_forward(context, Activation::sigmoid, TensorView(std::span(smallest), Shape{2}), vy.slice(0, 0, 2));
   EXPECT_EQ(y[0], std::exp(-745.0));
   EXPECT_NEAR(y[1] / std::exp(-720.0), 1, 1e-10);

@@ -23,7 +23,7 @@ inline std::vector<BatchNormParams> batch_norm_params() {
         if (large && (valid == 0 || valid == 1)) {
           continue;
         }
-        const int bits = turn++ % 8;  // which optional tensors: all eight over shapes and types
+        const int bits = turn++ % 8;  // bits choose optional tensors: all eight over shapes and types
         all.push_back({shape, dtype, valid, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
       }
     }

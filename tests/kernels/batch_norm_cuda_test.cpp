@@ -278,7 +278,7 @@ TEST_F(CudaBatchNorm, Beyond2To31Elements) {
     const std::vector<double> moments = fetch(stats);
     const std::vector<double> end = fetch(x.view().slice(0, rows - 2, rows));
     const std::vector<double> bits = fetch(mask.view().slice(0, (rows - 2) * kChannels / 8, rows * kChannels / 8));
-    const double share = 1 / static_cast<double>(rows);  // of the last row
+    const double share = 1 / static_cast<double>(rows);  // share of the last row
     for (std::size_t c = 0; c < kChannels; ++c) {
       EXPECT_NEAR(moments[c], 1 + 3 * share, 1e-6);
       EXPECT_NEAR(moments[kChannels + c], 9 * (1 - share), 1e-4);

@@ -38,7 +38,7 @@ std::vector<std::string> a_few(const std::vector<std::string>& choices, bool spl
 TEST_P(CudaConv2dPasses, SomeChoicesOfALibraryMatchTheHost) {
   const auto of_libraries = [&](const ConvDesc& d, ConvPass pass) {
     std::vector<std::string> choices = ops::conv2d_choices(cuda(), d, pass);
-    EXPECT_EQ(choices.back(), "cuda");  // behind whatever a library has
+    EXPECT_EQ(choices.back(), "cuda");  // the last choice, after all of a library
     choices.pop_back();
     std::vector<std::string> few = a_few(choices, false, 3);
     for (const std::string& choice : a_few(choices, true, 2)) {

@@ -112,7 +112,7 @@ void expect_oracle(Context& context, const ConvCase& item, DType dtype) {
       d.dtype = dtype;
       d.bias = variant;
       d.grad_mode = variant ? GradMode::accumulate : GradMode::overwrite;
-      std::vector<double> sums;  // the same for all choices: their inputs are
+      std::vector<double> sums;  // one result for all choices: their inputs are the same
       for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
         expect_matches(conv2d_case(item.name, d, pass, choice), context,
                        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {

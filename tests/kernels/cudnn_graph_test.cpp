@@ -229,7 +229,7 @@ class CudnnH100 : public ::testing::Test {
       const bool may_differ = config.has(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
       EXPECT_TRUE(may_differ || nondeterministic == 0) << name << ' ' << texts.back() << " is behind one that is not";
       nondeterministic += may_differ ? 1 : 0;
-      if (texts.size() == 1) {  // what a plan without a choice takes: it can be made
+      if (texts.size() == 1) {  // a plan without a choice takes the first that can be made
         Descriptor plan(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, config.descriptor());
         plan.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *properties_);
@@ -245,7 +245,7 @@ class CudnnH100 : public ::testing::Test {
     return texts;
   }
 
-  std::size_t nondeterministic_ = 0;  ///< of all that was offered
+  std::size_t nondeterministic_ = 0;  ///< nondeterministic plans among all offered
 
  private:
   std::unique_ptr<Descriptor> properties_;

@@ -14,7 +14,7 @@ inline OpCase hash_case(const Shape& shape, DType dtype) {
   item.name = concat("hash_range ", dtype, ' ', shape);
   item.dtype = dtype;
   item.inputs = {{"x", shape, dtype, integers(1, 0, 200)}};
-  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // that has to be replaced
+  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // start that the op must replace
   item.run = [=](Context& context, Views in, Views out, const TensorView&) { ops::hash_range(context, in[0], out[0]); };
   item.bytes = static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
   return item;

@@ -27,7 +27,7 @@ TEST(LossScale, ByHand) {
            Case{{DType::f32, Skip::not_finite, 1, 0, two}, 1, 0},        // not below the least
            Case{{DType::f64, Skip::no, 12582912, 1, two}, 16777216, 0},  // not above the most
            Case{{DType::f32, Skip::no, 65536, 1998}, 65536, 1999}, Case{{DType::f32, Skip::no, 65536, 1999}, 131072, 0},
-           Case{{DType::f32, Skip::no_weight, 65536, 1999}, 65536, 1999},  // as if there had been no update
+           Case{{DType::f32, Skip::no_weight, 65536, 1999}, 65536, 1999},  // state as without an update
        }) {
     OpInstance instance(loss_scale_case(item.params), context);
     run_checked(instance);

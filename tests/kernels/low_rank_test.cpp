@@ -147,7 +147,7 @@ TEST(LowRank, ResidualMatchesTheDefinition) {
           expect_matches(low_rank_residual_case(shape[0], shape[1], r, dtype, finite), context,
                          [&](Inputs in, Outputs expected) {
                            if (!finite) {
-                             return;  // as it was
+                             return;  // the output stays as before
                            }
                            std::vector<double> error = in[0].values();
                            const std::vector<double> p = in[1].values();

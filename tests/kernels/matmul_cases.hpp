@@ -79,7 +79,7 @@ inline std::vector<ops::MatmulDesc> activated_matmul_descs(DType dtype) {
                            .m = m,
                            .n = n,
                            .k = k,
-                           .transpose_b = bias,  // as a linear layer has it
+                           .transpose_b = bias,  // layout of a linear layer
                            .bias = bias,
                            .activation = activation});
         }
@@ -133,7 +133,7 @@ inline std::vector<DeviceCase> matmul_device_cases(
       for (const std::string& choice : choices(d)) {
         items.push_back(device_case(matmul_case(d, choice), host));
         if (d.bias && choice.starts_with("cublaslt")) {
-          items.back().tolerance += rounding_of(d.c_dtype());  // of the bias
+          items.back().tolerance += rounding_of(d.c_dtype());  // rounding of the bias
         }
       }
     }

@@ -15,7 +15,7 @@ using CudaMatmul = CudaTest;
 TEST_F(CudaMatmul, EveryChoiceOfALibraryMatchesTheHost) {
   const auto of_libraries = [&](const MatmulDesc& d) {
     std::vector<std::string> choices = ops::matmul_choices(cuda(), d);
-    EXPECT_EQ(choices.back(), "cuda");  // behind whatever a library has
+    EXPECT_EQ(choices.back(), "cuda");  // the last choice, after all of a library
     choices.pop_back();
     return choices;
   };

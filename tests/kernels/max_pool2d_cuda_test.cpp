@@ -42,7 +42,7 @@ TEST_F(CudaMaxPool2d, WinnersOutsideOfTheirWindows) {
   for (const std::int64_t channels : {7, 8}) {
     OpCase item = max_pool2d_backward_case({{2, 9, 8, channels}, kStem});
     item.inputs[1].start = [](GuardedTensor& tensor) {
-      tensor.integers(3, -20, 100);  // of 72 pixels
+      tensor.integers(3, -20, 100);  // winners beyond the 72 pixels too
       tensor.span<std::int32_t>()[0] = std::numeric_limits<std::int32_t>::max();
       tensor.span<std::int32_t>()[1] = std::numeric_limits<std::int32_t>::min();
     };

@@ -68,7 +68,7 @@ TEST(RegressionLoss, WeightsByHand) {
 
   Call elements{{RegressionLoss::l1}};
   elements.weights = {2, 0, 5, 4, 1, 1};
-  elements.target[1] = std::nan("");  // of weight 0: a point on land
+  elements.target[1] = std::nan("");  // NaN of weight 0: a point on land
   elements.run();
   EXPECT_EQ(elements.metrics, (std::vector<double>{10 + 2 / 2.0 + 4 * 0.5 / 2, 20, 30}));
   EXPECT_EQ(elements.gradient, (std::vector<double>{0.5, 0, 0, 1, 0, 0}));

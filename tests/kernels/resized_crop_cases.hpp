@@ -53,11 +53,11 @@ inline ops::images::Axis crop_axis(std::int64_t low, std::int64_t high, std::int
 
 struct ResizedCropParams {
   std::string name;
-  std::int64_t height = 1;  ///< of the images
+  std::int64_t height = 1;  ///< height of the images
   std::int64_t width = 1;
   std::vector<CropRow> rows;
   std::int64_t spare = 0;                   ///< bytes behind the largest picture
-  std::int64_t stride = ops::kPartColumns;  ///< of the table; NaN between its rows
+  std::int64_t stride = ops::kPartColumns;  ///< row stride of the table; NaN between rows
 };
 
 inline std::int64_t picture_bytes(const ResizedCropParams& p) {

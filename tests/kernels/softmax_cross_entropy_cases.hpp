@@ -29,7 +29,7 @@ struct SoftmaxCrossEntropyParams {
   std::int64_t valid = -1;  ///< -1: not given
   bool scaled = false;
   LogitsGradient gradient = LogitsGradient::apart;
-  std::int64_t positions = 0;  ///< of a sample; 0: (N, K)
+  std::int64_t positions = 0;  ///< positions of a sample; 0: (N, K)
   Weighting weighting = Weighting::none;
 };
 

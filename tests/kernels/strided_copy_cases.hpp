@@ -20,7 +20,7 @@ inline TensorView entire(const TensorView& tensor) {
 
 struct StridedCopyParams {
   std::string what;
-  Shape src;  ///< of the memory that the views are made of
+  Shape src;  ///< shape of the memory that the views are made of
   MakeView src_view = entire;
   Shape dst;
   MakeView dst_view = entire;

@@ -19,7 +19,7 @@
 namespace lockstep::ops {
 namespace {
 
-std::atomic<int> products{0};  // that the device has done
+std::atomic<int> products{0};  // products that the device has computed
 
 /// A provider on the stand-in: the product of zeros is zero, so that it has nothing to write.
 class CountingPlan final : public MatmulPlan {
@@ -30,7 +30,7 @@ class CountingPlan final : public MatmulPlan {
   [[nodiscard]] std::string choice() const override { return "counting"; }
   void run(Context& context, const TensorView&, const TensorView&, const TensorView&, const TensorView&,
            const TensorView&) const override {
-    cudaSetDevice(device().index);  // as providers do
+    cudaSetDevice(device().index);  // current device, as providers set it
     standin::launch(context.stream().cuda_handle(), [](std::span<const standin::DeviceMemory>) { ++products; });
   }
 };

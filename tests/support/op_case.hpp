@@ -41,7 +41,7 @@ struct OpCase {
   std::vector<TensorSpec> inputs;  ///< must keep their bits
   std::vector<TensorSpec> outputs;
   RunOp run;
-  RunOp plain;  ///< the same call in plain loops over host memory, of no backend; empty: the host's op is the oracle
+  RunOp plain;  ///< one call in plain loops over host memory, of no backend; empty: the host's op is the oracle
   std::function<std::size_t(Context&)> workspace_bytes;  ///< empty: none needed
   std::function<PreparedOp(Context&)> prepare;           ///< instead of run and workspace_bytes, for ops with a plan
   double bytes = 0;                                      ///< bytes that one call must move; 0: tensor_bytes()

@@ -25,7 +25,7 @@ struct Ended {
     std::vector<std::string> found;
     std::istringstream in(output);
     for (std::string line; std::getline(in, line);) {
-      found.push_back(line.substr(line.starts_with('\0') ? 1 : 0));  // behind each message of Open MPI 5's mpirun
+      found.push_back(line.substr(line.starts_with('\0') ? 1 : 0));  // 0 ends each message of Open MPI 5's mpirun
     }
     return found;
   }

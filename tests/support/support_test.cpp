@@ -54,7 +54,7 @@ TEST(Compare, NanAndInfinityFail) {
 TEST(Compare, Bits) {
   GuardedTensor a(Shape{3}, DType::f32);
   GuardedTensor b(Shape{3}, DType::f32);
-  EXPECT_TRUE(has_same_bits(a, b));  // the same NaN
+  EXPECT_TRUE(has_same_bits(a, b));  // one NaN has equal bits
   a.constant(0);
   b.assign({0, -0.0, 0});
   EXPECT_FALSE(has_same_bits(a, b));

@@ -232,7 +232,7 @@ TEST(Rendezvous, RanksSayForWhomTheyWait) {
 
 TEST(Rendezvous, AHostWithoutAnAddress) {
   RendezvousOptions nowhere = options(1, 2, 4711, 1);
-  nowhere.host = "no-such-host.invalid";  // it may come to have one, as those of pods do
+  nowhere.host = "no-such-host.invalid";  // the name may get an address later, as names of pods do
   EXPECT_EQ(
       come(nowhere, [](Rendezvous&) { FAIL(); })
           .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s: the name has no address"),

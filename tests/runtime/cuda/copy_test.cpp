@@ -63,7 +63,7 @@ TEST_F(CudaCopyTest, ZerosAndTo) {
   const Tensor here = Tensor::adopt(TensorView(std::span(values), Shape{1001}), {});
   const Tensor there = here.to(context);
   EXPECT_EQ(there.device(), Device::cuda(0));
-  EXPECT_EQ(there.to(context).view().data, there.view().data);  // the same storage
+  EXPECT_EQ(there.to(context).view().data, there.view().data);  // no new storage
   copy(context, there, TensorView(std::span(out), Shape{1001}));
   context.synchronize();
   EXPECT_EQ(out, values);

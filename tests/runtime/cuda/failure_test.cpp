@@ -21,7 +21,7 @@ TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
     int version;
     const char* says;
   };
-  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // of the major version before
+  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // version of the earlier major
   for (const Case& c : {Case{cudaErrorInsufficientDriver, 0, "there is no NVIDIA driver"},
                         Case{cudaErrorInsufficientDriver, old, "the NVIDIA driver knows CUDA up to "},
                         Case{cudaErrorNoDevice, CUDART_VERSION, "is CUDA_VISIBLE_DEVICES right?"},
@@ -174,7 +174,7 @@ void scenario(bool& reached) {
   const Pinned out(b, 50);
   const Tensor there = Tensor::zeros(a, Shape{50}, DType::f32);
   const Tensor here = Tensor::empty(b, Shape{50}, DType::f32);
-  const Idle idle(b);  // its copy uses memory of a
+  const Idle idle(b);  // the copy uses memory of a
   Stream worker = Stream::host_worker("worker");
   Event copied(a.device(), Event::Timing::on);
   Event fetched(b.device());

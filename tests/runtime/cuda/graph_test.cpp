@@ -313,7 +313,7 @@ TEST_F(CudaGraphTest, EveryCallFailingInTurnEndsTheCaptureAndLeaksNothing) {
       standin::reset({.devices = 1, .seed = seed});
       std::string failed;
       bool threw = false;
-      bool reached = false;  // behind the last call that may throw: what fails later fails in a destructor
+      bool reached = false;  // true after the last call that may throw: a later failure is in a destructor
       {
         Diamond diamond(Device::cuda(0));
         diamond.set(1);

@@ -234,7 +234,7 @@ void scenario(bool& reached) {
   const Tensor there = Tensor::empty(b, Shape{50}, DType::f32);
   const Tensor here = Tensor::empty(a, Shape{50}, DType::f32);
   b.synchronize();     // memory of b is ready for a
-  const Idle idle(a);  // whose copies use it
+  const Idle idle(a);  // copies of b use a's memory
   copy(a, view_of(values), here);
   copy(a, here, there);
   std::vector<double> out(20);

@@ -135,7 +135,7 @@ TEST_F(CudaTensorTest, WaitsAreReported) {
       EXPECT_EQ(taken(), Waits{}) << "memory in the order of the stream";
       copy(context, pinned, tensor);
       copy(context, tensor, pinned);
-      EXPECT_EQ(taken(), Waits{});  // these do not block
+      EXPECT_EQ(taken(), Waits{});  // no such call blocks
       copy(context, host, tensor);
       copy(context, tensor, host);
       EXPECT_EQ(taken(), (Waits{"copy: host copy, 64", "copy: host copy, 64"}));

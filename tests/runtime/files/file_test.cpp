@@ -128,7 +128,7 @@ TEST(AtomicFile, ANameOfAnOpenFileStays) {
   const std::string log = folder / "log";
   write_file(log, "old");
   const InputFile open(log);
-  std::string descriptor;  // of `open`, as the system names it
+  std::string descriptor;  // name of `open` in the system
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;
     if (std::filesystem::equivalent(entry.path(), log, ignored)) {

@@ -76,7 +76,7 @@ TEST(Tensor, AdoptReleasesOnceWhenTheLastOwnerIsGone) {
 }
 
 TEST(Tensor, AdoptReleasesOnceWhicheverThreadIsLast) {
-  struct Foreign {  // as DLPack has it: the deleter frees the struct that it is in
+  struct Foreign {  // layout of DLPack: the deleter frees the struct that holds it
     void (*deleter)(Foreign*);
     std::atomic<int>* deleted;
     std::vector<float> memory;
