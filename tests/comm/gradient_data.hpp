@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <lockstep/comm/gradients/bucket_plan.hpp>
+#include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/runtime/base/half.hpp>
 
 #include "view_of.hpp"
@@ -70,6 +71,22 @@ float sum_in_rank_order(int size, int step, std::int64_t i) {
     sum += static_cast<double>(static_cast<float>(T(gradient(r, step, i))));
   }
   return static_cast<float>(T(static_cast<float>(sum)));
+}
+
+/// The sum of a bucket that travels as `dtype` and is added in this order.
+inline float expected_sum(SumOrder order, DType dtype, int size, int step, std::int64_t i) {
+  if (order == SumOrder::tree) {
+    return sum_in_tree(0, 8, size, step, i);
+  }
+  const bool library = order == SumOrder::library;
+  switch (dtype) {
+    case DType::bf16:
+      return library ? rounded_sum<BFloat16>(size, step, i) : sum_in_rank_order<BFloat16>(size, step, i);
+    case DType::f16:
+      return library ? rounded_sum<Float16>(size, step, i) : sum_in_rank_order<Float16>(size, step, i);
+    default:
+      return library ? reduced(size, step, i) : sum_in_rank_order<float>(size, step, i);
+  }
 }
 
 inline const std::vector<std::int64_t> kSizes{700, 1, 299, 2048, 3, 0, 997, 997, 13, 5};

@@ -119,21 +119,6 @@ TEST(NcclHierarchy, AddsWithinAndBetweenNodes) {
 
 constexpr std::array kReduceTypes{DType::f32, DType::bf16, DType::f16};
 
-/// What an all-reduce of buckets of this type gives.
-float expected_sum(DType dtype, SumOrder order, int size, int step, std::int64_t i) {
-  if (order == SumOrder::tree) {
-    return sum_in_tree(0, 8, size, step, i);
-  }
-  if (order == SumOrder::ranks) {
-    return dtype == DType::bf16  ? sum_in_rank_order<BFloat16>(size, step, i)
-           : dtype == DType::f16 ? sum_in_rank_order<Float16>(size, step, i)
-                                 : sum_in_rank_order<float>(size, step, i);
-  }
-  return dtype == DType::bf16  ? rounded_sum<BFloat16>(size, step, i)
-         : dtype == DType::f16 ? rounded_sum<Float16>(size, step, i)
-                               : reduced(size, step, i);
-}
-
 /// Before each bucket, for its gradients, and at the end, for the last bucket.
 int waits_of_a_step(const std::vector<Bucket>& buckets) {
   return static_cast<int>(buckets.size()) + 1;
@@ -183,7 +168,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, Sum
     copy(compute, seen, TensorView(std::span(values), seen.shape()));
     compute.synchronize();
     for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-      const float sum = expected_sum(dtype, order, nccl.size(), step, i);
+      const float sum = expected_sum(order, dtype, nccl.size(), step, i);
       wrong += values[static_cast<std::size_t>(i)] == sum ? 0 : 1;
     }
   }
@@ -245,7 +230,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
         copy(compute, arena, TensorView(std::span(values), arena.shape()));
         compute.synchronize();
         for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-          ASSERT_EQ(values[static_cast<std::size_t>(i)], expected_sum(dtype, SumOrder::library, nccl.size(), step, i))
+          ASSERT_EQ(values[static_cast<std::size_t>(i)], expected_sum(SumOrder::library, dtype, nccl.size(), step, i))
               << dtype << ", step " << step << ", " << i;
         }
       }

@@ -25,9 +25,8 @@ TEST(FolderLock, RefusesASecondRunAndNamesTheFirst) {
   std::optional<FolderLock> first(std::in_place, folder / "run");
   first->name_holder();
   EXPECT_TRUE(FolderLock::known(folder / "run"));
-  const std::string text = error_of<UsageError>([&] { const FolderLock second(folder / "run"); });
-  expect_holds(text, folder / "run");
-  expect_holds(text, "another run writes there (pid " + std::to_string(::getpid()) + " on ");
+  expect_error<UsageError>([&] { const FolderLock second(folder / "run"); },
+                           {folder / "run", "another run writes there (pid " + std::to_string(::getpid()) + " on "});
   expect_holds(error_of<UsageError>([&] { const FolderLock third(folder / "run"); }), std::to_string(::getpid()));
   first.reset();
   EXPECT_TRUE(FolderLock::known(folder / "run"));
