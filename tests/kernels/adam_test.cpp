@@ -115,8 +115,7 @@ TEST(Adam, PaddingStaysZero) {
     for (auto& output : item.outputs) {
       output.start = constant(0);
     }
-    OpInstance instance(item, context);
-    run_checked(instance);
+    const CheckedRun instance(item, context);
     for (const GuardedTensor& output : instance.outputs()) {
       expect_same_bits(output, GuardedTensor(Shape{17}, DType::f32).constant(0));
     }

@@ -65,11 +65,9 @@ TEST_F(CudaAdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
   for (const double factor : {std::nan(""), infinity, -infinity, -3.0, 1e300}) {
     for (const double kind : {1.0, 2.0, 3.0, 4.0}) {
       AdjustColoursParams p{Shape{3, 3, 7, 3}, {{{1, 0.5}}, {{kind, factor}, {2, factor}}, {{2, 0.5}}}, 0, "any bytes"};
-      OpInstance bad(adjust_colours_case(p), cuda());
-      run_checked(bad);
+      const CheckedRun bad(adjust_colours_case(p), cuda());
       p.lists[1] = {};
-      OpInstance good(adjust_colours_case(p), cuda());
-      run_checked(good);
+      const CheckedRun good(adjust_colours_case(p), cuda());
       for (const std::int64_t n : {0, 2}) {
         expect_same_bits(bad.output(0).view().slice(0, n, n + 1), good.output(0).view().slice(0, n, n + 1));
       }

@@ -66,8 +66,7 @@ Bytes changed(const ColourList& list, const Bytes& image) {
   const AdjustColoursParams p{Shape{1, 1, static_cast<std::int64_t>(image.size() / 3), 3}, {list}, 0, ""};
   OpCase item = adjust_colours_case(p);
   item.outputs[0].start = testing::values({image.begin(), image.end()});
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   const auto bytes = instance.output(0).span<std::uint8_t>();
   return {bytes.begin(), bytes.end()};
 }
@@ -119,11 +118,9 @@ TEST(AdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
   for (const double factor : {std::nan(""), infinity, -infinity, -3.0, 1e300}) {
     for (const double kind : {1.0, 2.0, 3.0, 4.0}) {
       AdjustColoursParams p{Shape{3, 3, 7, 3}, {{{1, 0.5}}, {{kind, factor}, {2, factor}}, {{2, 0.5}}}, 0, "any bytes"};
-      OpInstance bad(adjust_colours_case(p), context);
-      run_checked(bad);
+      const CheckedRun bad(adjust_colours_case(p), context);
       p.lists[1] = {};
-      OpInstance good(adjust_colours_case(p), context);
-      run_checked(good);
+      const CheckedRun good(adjust_colours_case(p), context);
       for (const std::int64_t n : {0, 2}) {
         expect_same_bits(bad.output(0).view().slice(0, n, n + 1), good.output(0).view().slice(0, n, n + 1));
       }
@@ -137,8 +134,7 @@ TEST(AdjustColours, RowsOfATableMayLieAnywhere) {
   const AdjustColoursParams p{Shape{5, 3, 4, 3}, lists, 0, ""};
   AdjustColoursParams turned = p;
   std::reverse(turned.lists.begin(), turned.lists.end());
-  OpInstance expected(adjust_colours_case(turned), context);
-  run_checked(expected);
+  const CheckedRun expected(adjust_colours_case(turned), context);
   OpCase item = adjust_colours_case(p);
   const GuardedTensor sums(Shape{5}, DType::i64);
   // From the last row to the first.
@@ -147,21 +143,16 @@ TEST(AdjustColours, RowsOfATableMayLieAnywhere) {
                              Strides{-ops::kColourColumns, 1});
     ops::adjust_colours(c, out[0], changes, sums);
   };
-  OpInstance backwards(item, context);
-  run_checked(backwards);
-  expect_same_bits(backwards.output(0), expected.output(0));
+  expect_same_outputs(CheckedRun(item, context), expected);
   // One row for all.
   AdjustColoursParams same = p;
   same.lists = {colour_orders(0.7)[9]};
-  OpInstance alike(adjust_colours_case(same), context);
-  run_checked(alike);
+  const CheckedRun alike(adjust_colours_case(same), context);
   item = adjust_colours_case(same);
   item.run = [&](Context& c, Views in, Views out, const TensorView&) {
     ops::adjust_colours(c, out[0], TensorView(in[0].data, DType::f64, Device::cpu(), in[0].shape, Strides{0, 1}), sums);
   };
-  OpInstance one(item, context);
-  run_checked(one);
-  expect_same_bits(one.output(0), alike.output(0));
+  expect_same_outputs(CheckedRun(item, context), alike);
 }
 
 // What kernels/cuda/adjust_colours.cu does in the place of a division.

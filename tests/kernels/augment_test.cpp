@@ -239,8 +239,7 @@ TEST(Augment, NegativeValidMeansNoSample) {
   CpuContext context;
   OpCase item = augment_case({Shape{3, 2, 2, 3}, DType::f32, 0, false, 1});
   item.inputs[3].start = constant(-4);
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   EXPECT_EQ(instance.output(0).values(), std::vector<double>(36, 0.0));
 }
 

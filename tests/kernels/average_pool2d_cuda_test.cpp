@@ -24,8 +24,7 @@ TEST_F(CudaAveragePool2d, ANaNStaysInItsWindows) {
       tensor.integers(1, 1, 1);
       tensor.span<float>()[0] = NAN;  // pixel (0, 0), which window (0, 0) alone covers
     };
-    OpInstance device(item, cuda());
-    run_checked(device);
+    const CheckedRun device(item, cuda());
     const std::vector<double> y = device.output(0).values();
     for (std::size_t i = 0; i < y.size(); ++i) {
       EXPECT_TRUE(i == 0 ? std::isnan(y[i]) : y[i] == 1.0) << i << ": " << y[i];

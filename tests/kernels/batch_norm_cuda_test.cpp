@@ -20,8 +20,7 @@ using CudaBatchNorm = CudaTest;
 void expect_moments(Context& context, const BatchNormParams& p, const Generator& x, double tolerance) {
   OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = x;
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   const std::int64_t channels = p.shape.back();
   GuardedTensor expected(Shape{2 * channels + 1}, DType::f64);
   plain::batch_norm_stats(instance.inputs()[0], {}, expected);
@@ -69,25 +68,11 @@ TEST_F(CudaBatchNorm, StatsTakeOutliersInTheFirstRows) {
 TEST_F(CudaBatchNorm, StatsOfAConstantHaveNoDeviation) {
   OpCase item = batch_norm_stats_case({{777, 5}, DType::f32});
   item.inputs[0].start = constant(0.1);
-  OpInstance instance(item, cuda());
-  run_checked(instance);
+  const CheckedRun instance(item, cuda());
   const std::vector<double> stats = instance.output(0).values();
   for (std::size_t c = 0; c < 5; ++c) {
     EXPECT_EQ(stats[c], static_cast<double>(0.1F));
     EXPECT_EQ(stats[5 + c], 0);
-  }
-}
-
-/// What `valid` says is `told`; the outputs must have the bits of `meant`.
-void expect_taken_for(Context& context, OpCase item, std::size_t valid, std::int64_t told, std::int64_t meant) {
-  item.inputs.at(valid).start = constant(static_cast<double>(told));
-  OpInstance wrong(item, context);
-  run_checked(wrong);
-  item.inputs.at(valid).start = constant(static_cast<double>(meant));
-  OpInstance right(item, context);
-  run_checked(right);
-  for (std::size_t i = 0; i < item.outputs.size(); ++i) {
-    expect_same_bits(wrong.output(i), right.output(i), concat(item.name, " with ", told));
   }
 }
 
@@ -171,31 +156,27 @@ TEST_F(CudaBatchNorm, NaNIsNotHidden) {
   };
   OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = start;
-  OpInstance stats(item, cuda());
-  run_checked(stats);
+  const CheckedRun stats(item, cuda());
   for (std::size_t c = 0; c < 3; ++c) {
     EXPECT_EQ(std::isnan(stats.output(0).values()[c]), c == 1);
     EXPECT_EQ(std::isnan(stats.output(0).values()[3 + c]), c == 1);
   }
   item = batch_norm_apply_case(p);
   item.inputs[0].start = start;
-  OpInstance apply(item, cuda());
-  run_checked(apply);
+  const CheckedRun apply(item, cuda());
   EXPECT_TRUE(std::isnan(apply.output(0).values()[100]));
   EXPECT_EQ(static_cast<int>(apply.output(1).values()[12]) >> 4 & 1, 0);
 }
 
 TEST_F(CudaBatchNorm, RunningStatisticsStayFinite) {
   OpCase item = batch_norm_finalize_case(3, DType::f32, 5, true);
-  OpInstance good(item, cuda());
-  run_checked(good);
+  const CheckedRun good(item, cuda());
   item.inputs[0].start = [start = item.inputs[0].start](GuardedTensor& stats) {
     start(stats);
     stats.span<float>()[1] = std::nanf("");  // the mean of channel 1
     stats.span<float>()[3 + 2] = HUGE_VALF;  // the squares of channel 2
   };
-  OpInstance bad(item, cuda());
-  run_checked(bad);
+  const CheckedRun bad(item, cuda());
   const auto stats = good.inputs()[0].values();
   for (std::size_t c = 0; c < 3; ++c) {
     for (std::size_t i = 0; i < 2; ++i) {
@@ -217,8 +198,7 @@ TEST_F(CudaBatchNorm, MaskIsOfTheRoundedValue) {
         coefficients.span<float>()[c] = 1e-9F;  // 0 in f16
       }
     };
-    OpInstance instance(item, cuda());
-    run_checked(instance);
+    const CheckedRun instance(item, cuda());
     const bool kept = dtype == DType::f32;
     EXPECT_EQ(instance.output(0).values()[50] > 0, kept);
     EXPECT_EQ(instance.output(1).values()[0], kept ? 255 : 0);

@@ -43,13 +43,7 @@ OpCase backward_in_two_ops(const BatchNormParams& p) {
 }
 
 void expect_same_bits(Context& context, const OpCase& one, const OpCase& two) {
-  OpInstance fused(one, context);
-  run_checked(fused);
-  OpInstance apart(two, context);
-  run_checked(apart);
-  for (std::size_t i = 0; i < one.outputs.size(); ++i) {
-    testing::expect_same_bits(fused.output(i), apart.output(i), concat(one.name, ' ', one.outputs[i].name));
-  }
+  expect_same_outputs(CheckedRun(one, context), CheckedRun(two, context), one.name);
 }
 
 TEST_F(CudaBatchNormFused, HasTheBitsOfTwoOps) {
@@ -92,15 +86,7 @@ TEST_F(CudaBatchNormFused, ValidOutsideTheBatchIsTheNearestInside) {
   for (const std::int64_t told : {std::int64_t{-1}, std::int64_t{7}, kMost, -kMost}) {
     const BatchNormParams meant{{6, 60, 16}, DType::f32, told < 0 ? 0 : 6, true, true, true};
     for (const std::size_t which : {0, 1}) {
-      OpCase item = batch_norm_fused_calls(meant, 0)[which];
-      OpInstance right(item, cuda());
-      run_checked(right);
-      item.inputs[which == 0 ? 1 : 3].start = constant(static_cast<double>(told));
-      OpInstance wrong(item, cuda());
-      run_checked(wrong);
-      for (std::size_t i = 0; i < item.outputs.size(); ++i) {
-        testing::expect_same_bits(wrong.output(i), right.output(i), concat(item.name, " with ", told));
-      }
+      expect_taken_for(cuda(), batch_norm_fused_calls(meant, 0)[which], which == 0 ? 1 : 3, told, told < 0 ? 0 : 6);
     }
   }
 }
@@ -124,10 +110,8 @@ TEST_F(CudaBatchNormFused, PaddingTakesNoPart) {
         input.start = with_padding(input.start);
       }
     }
-    OpInstance with(item, cuda());
-    run_checked(with);
-    OpInstance without(clean, cuda());
-    run_checked(without);
+    const CheckedRun with(item, cuda());
+    const CheckedRun without(clean, cuda());
     for (std::size_t i = which == 0 ? 1 : 0; i + (which == 0 ? 1 : 0) < item.outputs.size(); ++i) {
       testing::expect_same_bits(with.output(i), without.output(i), concat(item.name, ' ', item.outputs[i].name));
     }

@@ -230,8 +230,7 @@ TEST(BatchNorm, MergedStatsMatchTwoPassesOverTheParts) {
     for (const std::vector<std::int64_t>& rows : batch_norm_parts()) {
       expect_as_in_plain_loops(batch_norm_merge_stats_case(17, dtype, rows), context);
     }
-    OpInstance alone(batch_norm_merge_stats_case(5, dtype, {7}), context);
-    run_checked(alone);
+    const CheckedRun alone(batch_norm_merge_stats_case(5, dtype, {7}), context);
     expect_same_bits(alone.output(0).view().reshape({1, 11}), alone.inputs()[0], "of one part");
   }
 }
@@ -373,8 +372,7 @@ TEST(BatchNorm, PaddingTakesNoPart) {
   const BatchNormParams p{shape, DType::f32, 4, true, true, true};
   for (const OpCase& item : {batch_norm_stats_case(p), batch_norm_backward_reduce_case(p, GradMode::overwrite),
                              batch_norm_backward_apply_case(p)}) {
-    OpInstance clean(item, context);
-    run_checked(clean);
+    const CheckedRun clean(item, context);
     OpCase spoiled = item;
     for (TensorSpec& spec : spoiled.inputs) {
       if (spec.shape == shape) {
@@ -385,8 +383,7 @@ TEST(BatchNorm, PaddingTakesNoPart) {
         };
       }
     }
-    OpInstance dirty(spoiled, context);
-    run_checked(dirty);
+    const CheckedRun dirty(spoiled, context);
     for (std::size_t i = 0; i < item.outputs.size(); ++i) {
       expect_same_bits(dirty.output(i), clean.output(i), item.name);
       if (item.outputs[i].shape == shape) {

@@ -27,8 +27,7 @@ TEST(Clip, ByHand) {
            Case{{DType::f64, 5e-7, 1e-16}, 1, 1e-8},                      // shorter, however short
            Case{{DType::f64, 1e-30, 1e-56}, 1e-2 / 1.001, 1e-28},
        }) {
-    OpInstance instance(clip_case(item.params), context);
-    run_checked(instance);
+    const CheckedRun instance(clip_case(item.params), context);
     EXPECT_NEAR(instance.output(0).values()[0], item.factor, 1e-15);
     EXPECT_EQ(instance.output(1).values()[0], 0);
     EXPECT_EQ(instance.output(2).values()[0], 42);

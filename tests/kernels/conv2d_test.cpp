@@ -163,8 +163,7 @@ void expect_by_hand(const ConvDesc& d, ConvPass pass, const std::vector<std::vec
     if (!before.empty()) {
       item.outputs[0].start = values(before);
     }
-    OpInstance instance(item, context);
-    run_checked(instance);
+    const CheckedRun instance(item, context);
     EXPECT_EQ(instance.output(0).values(), expected) << item.name;
   }
 }
@@ -273,10 +272,8 @@ TEST(Conv2d, BackwardIsTheDerivativeOfForwardInF64) {
     OpCase to_w = conv2d_case(item.name, d, ConvPass::backward_weights, {});
     to_w.inputs[0].start = values(forward.inputs()[0].values());
     to_w.inputs[1].start = values(dy.values());
-    OpInstance dx(to_x, context);
-    OpInstance dw(to_w, context);
-    run_checked(dx);
-    run_checked(dw);
+    const CheckedRun dx(to_x, context);
+    const CheckedRun dw(to_w, context);
     const auto loss = [&] {
       forward.enqueue();
       return weighted_sum(forward.output(0), dy);
@@ -573,8 +570,7 @@ TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
   CpuContext two({.threads = 2});
   for (const ConvPass pass : kConvPasses) {
     const OpCase item = conv2d_case("nested", square(4, 17, 16, 16, 3, 1, 1), pass, "onednn");
-    OpInstance outside(item, two);
-    run_checked(outside);
+    CheckedRun outside(item, two);
     const auto nested = [&] {
       OpInstance instance(item, two);  // planned and run here
       run_checked(instance);

@@ -24,8 +24,7 @@ TEST_F(CudaDropout, TheSameDecisionsInEveryType) {
   for (const std::int64_t extent : {33, 40}) {
     std::vector<double> first;
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      OpInstance instance(dropout_case({9, extent}, dtype), cuda());
-      run_checked(instance);
+      const CheckedRun instance(dropout_case({9, extent}, dtype), cuda());
       std::vector<double> kept = instance.output(0).values();
       for (double& value : kept) {
         value = value == 0 ? 0 : 1;
@@ -41,8 +40,7 @@ TEST_F(CudaDropout, DoesNotDependOnThePlaceInTheBatch) {
     OpCase item = dropout_case({static_cast<std::int64_t>(ids.size()), 24}, DType::bf16);
     item.inputs[0].start = values(ids);
     item.inputs[2].start = constant(1);
-    OpInstance instance(item, cuda());
-    run_checked(instance);
+    const CheckedRun instance(item, cuda());
     return instance.output(0).values();
   };
   const std::vector<double> together = rows({3, 4, 5});

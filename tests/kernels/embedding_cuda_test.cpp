@@ -52,8 +52,7 @@ TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
         ids.span<std::int32_t>()[static_cast<std::size_t>(token)] = 0;
       }
     };
-    OpInstance instance(item, cuda());
-    run_checked(instance);
+    const CheckedRun instance(item, cuda());
     const double rest = 100 * static_cast<double>(2 * distance - 2);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{0, 0, 0, rest, rest, rest})) << distance;
   }
@@ -64,8 +63,7 @@ TEST_F(CudaEmbedding, SumsBeginWithWhatIsThere) {
   item.inputs[0].start = testing::values({1, -0x1p24});
   item.inputs[1].start = constant(0);
   item.outputs[0].start = constant(0x1p24);
-  OpInstance instance(item, cuda());
-  run_checked(instance);
+  const CheckedRun instance(item, cuda());
   EXPECT_EQ(instance.output(0).values(), std::vector<double>{0}) << "1 - 2^24 is exact, 2^24 + 1 is 2^24";
   item = embedding_backward_case({5, 24, Shape{701}}, DType::f32, GradMode::accumulate);
   compare(item, cuda(), item, cpu(), 0);

@@ -86,8 +86,7 @@ Bytes result(const std::vector<Bytes>& pictures, const Row& erasures, const Row&
   if (count == 2) {
     item.inputs[1].start = values(mixture);
   }
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   const auto out = instance.output(0).span<std::uint8_t>();
   return {out.begin(), out.end()};
 }

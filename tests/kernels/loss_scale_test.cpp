@@ -29,8 +29,7 @@ TEST(LossScale, ByHand) {
            Case{{DType::f32, Skip::no, 65536, 1998}, 65536, 1999}, Case{{DType::f32, Skip::no, 65536, 1999}, 131072, 0},
            Case{{DType::f32, Skip::no_weight, 65536, 1999}, 65536, 1999},  // state as without an update
        }) {
-    OpInstance instance(loss_scale_case(item.params), context);
-    run_checked(instance);
+    const CheckedRun instance(loss_scale_case(item.params), context);
     EXPECT_EQ(instance.output(0).values()[0], item.scale);
     EXPECT_EQ(instance.output(1).values()[0], item.good);
   }

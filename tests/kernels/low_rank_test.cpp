@@ -121,8 +121,7 @@ TEST(LowRank, OrthonormaliseMatchesTheDefinition) {
 TEST(LowRank, EqualColumnsLeaveOne) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    OpInstance instance(orthonormalise_case(Shape{255, 2}, dtype, true), context);
-    run_checked(instance);
+    const CheckedRun instance(orthonormalise_case(Shape{255, 2}, dtype, true), context);
     EXPECT_EQ(instance.output(1).values(), (std::vector<double>{1, 0}));
     for (std::size_t row = 0; row < 255; ++row) {
       ASSERT_NEAR(instance.output(0).values()[2 * row], 1 / std::sqrt(255.0), 1e-7);

@@ -125,8 +125,7 @@ TEST(Matmul, ByHand) {
     item.inputs[1].start = values({1, 10, 100,  //
                                    0, 1, -1});
     item.inputs[2].start = values({0.5, -0.5});
-    OpInstance instance(item, context);
-    run_checked(instance);
+    const CheckedRun instance(item, context);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{321.5, -1.5, 654.5, -1.5})) << choice;
   }
 }
@@ -142,8 +141,7 @@ TEST(Matmul, ABatchHasALeadingAxis) {
     OpCase item = matmul_case(d, choice);
     item.inputs[0].start = values({1, 2, 3, 4});
     item.inputs[1].start = values({1, 0, 0, 1, 10, 0, 0, 100});
-    OpInstance instance(item, context);
-    run_checked(instance);
+    const CheckedRun instance(item, context);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{1, 2, 30, 400})) << choice;
     EXPECT_EQ(instance.output(0).view().shape, (Shape{2, 1, 2}));
     const auto plan = ops::plan_matmul(context, d, choice);
@@ -205,8 +203,7 @@ TEST(Matmul, TheBitsOfARowDoNotDependOnTheNumberOfRows) {
             continue;
           }
           const OpCase item = matmul_case(d, choice);
-          OpInstance all(item, context);
-          run_checked(all);
+          const CheckedRun all(item, context);
           const auto& in = all.inputs();
           for (const std::int64_t m : rows) {
             for (const int threads : {1, 2}) {
@@ -253,13 +250,11 @@ TEST(Matmul, AnActivationOfTheReferenceIsThatOfASecondPass) {
   CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const MatmulDesc& d : activated_matmul_descs(dtype)) {
-      OpInstance fused(matmul_case(d, "reference"), context);
-      run_checked(fused);
+      CheckedRun fused(matmul_case(d, "reference"), context);
       MatmulDesc alone = d;
       alone.bias = false;
       alone.activation = ops::Activation::identity;
-      OpInstance product(matmul_case(alone, "reference"), context, &fused.inputs());
-      run_checked(product);
+      const CheckedRun product(matmul_case(alone, "reference"), context, &fused.inputs());
       const TensorView y = product.output(0);
       EXPECT_FALSE(has_same_bits(fused.output(0), y));  // a control
       const TensorView bias = d.bias ? TensorView(fused.inputs()[2]) : TensorView();
@@ -278,8 +273,7 @@ TEST(Matmul, AnActivationOfNaN) {
       OpCase item = matmul_case(d, choice);
       item.inputs[0].start = values({NAN, 1, 1, 1});
       item.inputs[1].start = values({1, 1});
-      OpInstance instance(item, context);
-      run_checked(instance);
+      const CheckedRun instance(item, context);
       const std::vector<double> c = instance.output(0).values();
       const bool may_be_zero = kind == ops::Activation::relu && choice.starts_with("onednn");
       EXPECT_TRUE(std::isnan(c[0]) || (may_be_zero && c[0] == 0)) << name_of(kind) << ' ' << choice << ' ' << c[0];

@@ -29,12 +29,7 @@ TEST_F(CudaMaxPool2d, NaNInfinityAndZerosOfBothSigns) {
       }
       tensor.assign(values);
     };
-    OpInstance host(item, cpu());
-    OpInstance device(item, cuda());
-    run_checked(host);
-    run_checked(device);
-    expect_same_bits(device.output(0), host.output(0));
-    expect_same_bits(device.output(1), host.output(1));
+    expect_same_outputs(CheckedRun(item, cuda()), CheckedRun(item, cpu()));
   }
 }
 

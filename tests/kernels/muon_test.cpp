@@ -52,8 +52,7 @@ TEST(Muon, SkipKeepsTheVelocity) {
   CpuContext context;
   OpCase item = muon_direction_case({101, DType::f32, mixed_segments(101, 3), 0, 0.5, 1}, {});
   item.inputs[1].start = constant(std::nan(""));
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   for (std::size_t output = 0; output < item.outputs.size(); ++output) {
     EXPECT_TRUE(has_same_bits(start_of(item.outputs[output]), instance.output(output))) << output;
   }
@@ -113,8 +112,7 @@ TEST(Muon, RefusesWhatTheContractDoesNotAllow) {
   const auto direction = [&](const MuonOptions& options, bool copy) {
     ArenaParams p{8, DType::f32, {{0, 8, 1, 0}}};
     p.copy = copy ? std::optional(DType::bf16) : std::nullopt;
-    OpInstance instance(muon_direction_case(p, options), context);
-    run_checked(instance);
+    const CheckedRun instance(muon_direction_case(p, options), context);
   };
   EXPECT_THROW(direction({1, true}, false), UsageError);
   EXPECT_THROW(direction({std::nan(""), true}, false), UsageError);

@@ -24,8 +24,7 @@ TEST_F(CudaReduce, LongSumsDoNotStallInF32) {
       value = 0x1p24F;  // 2^24 + 1 is 2^24 in f32
     }
   };
-  OpInstance instance(item, cuda());
-  run_checked(instance);
+  const CheckedRun instance(item, cuda());
   for (const double sum : instance.output(0).values()) {
     EXPECT_NEAR(sum, 0x1p24 + 20010, 8);  // the seven ones beside 2^24 in its thread
   }
@@ -63,8 +62,7 @@ TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
       ops::sum(context, in[0], out[4], workspace);
       ops::sum(context, off, out[5], workspace);
     };
-    OpInstance instance(item, cuda());
-    run_checked(instance);
+    const CheckedRun instance(item, cuda());
     expect_same_bits(instance.output(0), instance.output(1));
     expect_same_bits(instance.output(2), instance.output(3));
     expect_same_bits(instance.output(4), instance.output(5));
@@ -75,8 +73,7 @@ TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
 TEST_F(CudaReduce, ManyFindWhatIsNotFinite) {
   OpCase item = all_finite_case(Shape{5003}, DType::bf16);
   item.inputs[0].start = constant(std::nan(""));
-  OpInstance instance(item, cuda());
-  run_checked(instance);
+  const CheckedRun instance(item, cuda());
   EXPECT_EQ(instance.output(0).values()[0], 1);
 }
 
@@ -85,8 +82,7 @@ TEST_F(CudaReduce, LargestNumbersAreFinite) {
        {std::pair{DType::f32, 0x1.fffffep127}, std::pair{DType::bf16, 0x1.fep127}, std::pair{DType::f16, 65504.0}}) {
     OpCase item = all_finite_case(Shape{40}, dtype);
     item.inputs[0].start = constant(largest);
-    OpInstance instance(item, cuda());
-    run_checked(instance);
+    const CheckedRun instance(item, cuda());
     EXPECT_EQ(instance.output(0).values()[0], 0) << dtype;
   }
 }

@@ -16,8 +16,7 @@ TEST_F(CudaRelu, NaNInfinityAndZerosOfBothSigns) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     OpCase item = relu_forward_case({9}, dtype);
     item.inputs[0].start = values(kSpecial);
-    OpInstance device(item, cuda());
-    run_checked(device);
+    const CheckedRun device(item, cuda());
     const std::vector<double> y = device.output(0).values();
     for (std::size_t i = 0; i < y.size(); ++i) {
       const double expected = kSpecial[i] <= 0 ? 0 : kSpecial[i];
@@ -26,22 +25,14 @@ TEST_F(CudaRelu, NaNInfinityAndZerosOfBothSigns) {
   }
   OpCase item = relu_forward_case({9}, DType::f32);
   item.inputs[0].start = values(kSpecial);
-  OpInstance host(item, cpu());
-  OpInstance device(item, cuda());
-  run_checked(host);
-  run_checked(device);
-  expect_same_bits(device.output(0), host.output(0));
+  expect_same_outputs(CheckedRun(item, cuda()), CheckedRun(item, cpu()));
 }
 
 TEST_F(CudaRelu, TheGradientOfNaNAndInfinityGoesWhereTheOutputIsPositive) {
   OpCase item = relu_backward_case({9}, DType::f32);
   item.inputs[0].start = values({0, 1, HUGE_VAL, NAN, 1, 0, 2, 1, 0});
   item.inputs[1].start = values({NAN, NAN, 3, 4, HUGE_VAL, -HUGE_VAL, -HUGE_VAL, -0.0, 5});
-  OpInstance host(item, cpu());
-  OpInstance device(item, cuda());
-  run_checked(host);
-  run_checked(device);
-  expect_same_bits(device.output(0), host.output(0));
+  expect_same_outputs(CheckedRun(item, cuda()), CheckedRun(item, cpu()));
 }
 
 }  // namespace

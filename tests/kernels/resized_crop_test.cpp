@@ -84,8 +84,7 @@ std::string mistake(const ResizedCropParams& p, const OpInstance& instance) {
 TEST(ResizedCrop, IsAPlainLoopInDouble) {
   CpuContext context({.threads = 2});
   for (const ResizedCropParams& p : resized_crop_params()) {
-    OpInstance instance(resized_crop_case(p), context);
-    run_checked(instance);
+    const CheckedRun instance(resized_crop_case(p), context);
     EXPECT_EQ(mistake(p, instance), "");
   }
 }
@@ -94,8 +93,7 @@ TEST(ResizedCrop, APartElsewhereShows) {
   // The control of the above.
   CpuContext context;
   ResizedCropParams p{"one", 4, 4, {{9, 8, crop_axis(1, 9, 4), crop_axis(0, 7, 4)}}};
-  OpInstance instance(resized_crop_case(p), context);
-  run_checked(instance);
+  const CheckedRun instance(resized_crop_case(p), context);
   EXPECT_EQ(mistake(p, instance), "");
   p.rows[0].x.begin += 0.1;
   EXPECT_NE(mistake(p, instance), "");
@@ -114,8 +112,7 @@ std::vector<double> shown(const CropRow& row, std::int64_t height, std::int64_t 
     bytes.insert(bytes.end(), {pixel, pixel + 1, pixel + 2});
   }
   item.inputs[0].start = values(bytes);
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   const std::vector<double> out = instance.output(0).values();
   std::vector<double> image;
   for (std::size_t i = 0; i < out.size(); i += 3) {

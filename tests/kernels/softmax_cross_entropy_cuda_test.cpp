@@ -20,8 +20,7 @@ TEST_F(CudaSoftmaxCrossEntropy, LabelsOutOfRangeAreCountedAndTakePartInNothing) 
         {9, 8, DType::f32, 0.1, 8, true, in_place ? LogitsGradient::in_place : LogitsGradient::apart});
     item.inputs[0].start = values({-1, 8, 3, kMin, kMax, 9, 0, 7, -1});
     compare(item, cuda(), item, cpu(), item.tolerance);
-    OpInstance instance(item, cuda());
-    run_checked(instance);
+    const CheckedRun instance(item, cuda());
     EXPECT_EQ(instance.output(0).values()[2], 5.0 + 5.0);  // the ninth does not count
   }
 }
@@ -40,8 +39,7 @@ TEST_F(CudaSoftmaxCrossEntropy, InfinitiesAndNaN) {
     OpCase item = softmax_cross_entropy_case({2, 3, dtype});
     item.inputs[0].start = values({0, 1});
     item.inputs[3].start = values({1, -inf, 1, 1e4, 0, -1e4});
-    OpInstance masked(item, cuda());
-    run_checked(masked);
+    const CheckedRun masked(item, cuda());
     EXPECT_NEAR(masked.output(0).values()[0], 2 + std::log(2.0) + masked.inputs()[3].values()[3], 1e-2);
     EXPECT_EQ(masked.output(0).values()[1], 3 + 1);
     EXPECT_EQ(masked.output(1).values(), (std::vector<double>{-0.5, 0, 0.5, 1, -1, 0}));
@@ -50,8 +48,7 @@ TEST_F(CudaSoftmaxCrossEntropy, InfinitiesAndNaN) {
         std::vector<double> logits{3, 3, 3, 1, 2, 3};
         logits[place] = bad;
         item.inputs[3].start = values(logits);
-        OpInstance instance(item, cuda());
-        run_checked(instance);
+        const CheckedRun instance(item, cuda());
         EXPECT_TRUE(std::isnan(instance.output(0).values()[0])) << bad << " at " << place;
         EXPECT_TRUE(std::isnan(instance.output(1).values()[place])) << bad << " at " << place;
         EXPECT_FALSE(std::isnan(instance.output(1).values()[3])) << "the other row";
@@ -67,8 +64,7 @@ TEST_F(CudaSoftmaxCrossEntropy, AWeightOfZeroTakesAPositionOut) {
     item.inputs[0].start = values({-100, 1, 2, 3});
     item.inputs[3].start = values({1, 2, 3, 0, 0, 0, std::nan(""), 1, 1, 1, 1, 1});
     item.inputs[4].start = values({0, 3, 0, std::nan("")});
-    OpInstance instance(item, cuda());
-    run_checked(instance);
+    const CheckedRun instance(item, cuda());
     EXPECT_NEAR(instance.output(0).values()[0], 2 + 1.5 * std::log(3.0), 1e-6);
     EXPECT_EQ(instance.output(0).values()[2], 5 + 1) << "the last label is no class, its weight is not 0";
     const std::vector<double> gradient = instance.output(1).values();
@@ -77,8 +73,7 @@ TEST_F(CudaSoftmaxCrossEntropy, AWeightOfZeroTakesAPositionOut) {
       EXPECT_EQ(gradient[i], 0) << i;
     }
     item.inputs[4].start = values({1, std::nan(""), 0, 0});
-    OpInstance shows(item, cuda());
-    run_checked(shows);
+    const CheckedRun shows(item, cuda());
     EXPECT_TRUE(std::isnan(shows.output(0).values()[0]));
     EXPECT_TRUE(std::isnan(shows.output(1).values()[3]));
   }
@@ -89,13 +84,10 @@ TEST_F(CudaSoftmaxCrossEntropy, InPlaceGivesTheBitsOfApart) {
     for (const std::int64_t classes : {17, 1000}) {
       OpCase apart = softmax_cross_entropy_case({23, classes, dtype, 0.1, 20, true});
       apart.inputs[3].start = eighths(2);
-      OpInstance first(apart, cuda());
-      OpInstance second(softmax_cross_entropy_case({23, classes, dtype, 0.1, 20, true, LogitsGradient::in_place}),
-                        cuda());
-      run_checked(first);
-      run_checked(second);
-      expect_same_bits(first.output(0), second.output(0));
-      expect_same_bits(first.output(1), second.output(1));
+      const CheckedRun first(apart, cuda());
+      const CheckedRun second(softmax_cross_entropy_case({23, classes, dtype, 0.1, 20, true, LogitsGradient::in_place}),
+                              cuda());
+      expect_same_outputs(first, second);
     }
   }
 }

@@ -13,8 +13,7 @@ using CudaSoftmax = CudaTest;
 TEST_F(CudaSoftmax, RowsWithoutADistribution) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     for (const SoftmaxMask mask : {SoftmaxMask::none, SoftmaxMask::causal}) {
-      OpInstance instance(softmax_special_case(dtype, mask), cuda());
-      run_checked(instance);
+      const CheckedRun instance(softmax_special_case(dtype, mask), cuda());
       EXPECT_LE(softmax_special_error(instance.output(0).values(), mask), 2e-3);
     }
   }

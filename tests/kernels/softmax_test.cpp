@@ -96,16 +96,13 @@ TEST(Softmax, LargeNumbersAndRowsWithoutADistribution) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const SoftmaxMask mask : {SoftmaxMask::none, SoftmaxMask::causal}) {
-      OpInstance instance(softmax_special_case(dtype, mask), context);
-      run_checked(instance);
+      const CheckedRun instance(softmax_special_case(dtype, mask), context);
       EXPECT_LE(softmax_special_error(instance.output(0).values(), mask), 1e-6);
     }
   }
-  OpInstance instance(softmax_large_case(-1e8), context);
-  run_checked(instance);
+  const CheckedRun instance(softmax_large_case(-1e8), context);
   EXPECT_EQ(instance.output(0).values(), (std::vector<double>{0, 1, 0, 0, 0.5, 0.5}));
-  OpInstance negated(softmax_large_case(1e8), context);
-  run_checked(negated);
+  const CheckedRun negated(softmax_large_case(1e8), context);
   EXPECT_EQ(negated.output(0).values(), (std::vector<double>{0.5, 0, 0.5, 1, 0, 0}));
 }
 

@@ -17,11 +17,7 @@ using CudaStridedCopy = CudaTest;
 
 /// Runs the case on both devices without a detour of the input through double, and compares bits.
 void expect_host_bits(const OpCase& item, Context& host, Context& device) {
-  OpInstance expected(item, host);
-  OpInstance out(item, device);
-  run_checked(expected);
-  run_checked(out);
-  expect_same_bits(out.output(0), expected.output(0), item.name);
+  expect_same_outputs(CheckedRun(item, device), CheckedRun(item, host), item.name);
 }
 
 TEST_F(CudaStridedCopy, FloatingToIntegerStopsAtTheRange) {
@@ -87,8 +83,7 @@ TEST_F(CudaStridedCopy, SpecialFloatingValues) {
       item.inputs[0].start = values(list);
       expect_host_bits(item, cpu(), cuda());
       item.inputs[0].start = constant(std::nan(""));
-      OpInstance nan(item, cuda());
-      run_checked(nan);
+      const CheckedRun nan(item, cuda());
       for (const double value : nan.output(0).values()) {
         EXPECT_TRUE(std::isnan(value)) << from << " to " << to;
       }

@@ -38,8 +38,7 @@ TEST_F(CudaTopK, OutputsWithoutASoftmaxAreWrongWhateverTheLabel) {
       for (const double bad : {std::nan(""), inf, -inf}) {
         row[place] = bad;
         item.inputs[0].start = values(row);
-        OpInstance instance(item, cuda());
-        run_checked(instance);
+        const CheckedRun instance(item, cuda());
         EXPECT_EQ(instance.output(0).values()[0], bad == -inf && place != 3 ? 8 : 7) << bad << " at " << place;
       }
     }

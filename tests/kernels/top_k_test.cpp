@@ -22,8 +22,7 @@ double found(const std::vector<double>& row, const std::vector<double>& labels, 
   }
   item.inputs[0].start = values(rows);
   item.inputs[1].start = values(labels);
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   return instance.output(0).values()[0] - 7;
 }
 

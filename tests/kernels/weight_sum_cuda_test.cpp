@@ -21,10 +21,8 @@ TEST_F(CudaWeightSum, ValidOutOfRangeIsClamped) {
 
 TEST_F(CudaWeightSum, OffTheBoundaryGivesTheSameBits) {
   const OpCase item = weight_sum_case({Shape{101, 333}, 90, true}, DType::f32);
-  OpInstance first(item, cuda());
-  OpInstance second(off_boundary(item), cuda());
-  run_checked(first);
-  run_checked(second);
+  const CheckedRun first(item, cuda());
+  const CheckedRun second(off_boundary(item), cuda());
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(first.output(i).values()[0], second.output(i).values()[1]);
   }
@@ -33,12 +31,10 @@ TEST_F(CudaWeightSum, OffTheBoundaryGivesTheSameBits) {
 TEST_F(CudaWeightSum, NaNShowsWhereItCounts) {
   OpCase item = weight_sum_case({Shape{3, 2}, 2, true, ops::GradMode::accumulate}, DType::f32);
   item.inputs[0].start = values({1, 2, -4, 8, std::nan(""), 1});
-  OpInstance hidden(item, cuda());
-  run_checked(hidden);
+  const CheckedRun hidden(item, cuda());
   EXPECT_EQ(hidden.output(0).values()[0], 0.5 + 0.375 * 3.5);
   item.inputs[0].start = values({1, std::nan(""), -4, 8, 1, 1});
-  OpInstance shows(item, cuda());
-  run_checked(shows);
+  const CheckedRun shows(item, cuda());
   EXPECT_TRUE(std::isnan(shows.output(0).values()[0]));
   EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
 }

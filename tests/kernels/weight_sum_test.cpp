@@ -13,13 +13,11 @@ TEST(WeightSum, ByHand) {
   CpuContext context;
   OpCase item = weight_sum_case({Shape{3, 2}, 2, true, GradMode::accumulate}, DType::f64);
   item.inputs[0].start = values({1, 2, -4, 8, std::nan(""), 1});  // means 1.5 and 2; the third does not count
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   EXPECT_EQ(instance.output(0).values()[0], 0.5 + 0.375 * 3.5);
   EXPECT_EQ(instance.output(1).values()[0], 7 + 3.5);
   item.inputs[0].start = values({1, std::nan(""), -4, 8, 1, 1});
-  OpInstance shows(item, context);
-  run_checked(shows);
+  const CheckedRun shows(item, context);
   EXPECT_TRUE(std::isnan(shows.output(0).values()[0]));
   EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
 }
@@ -30,8 +28,7 @@ TEST(WeightSum, OnesCountAndSizesDoNotMatter) {
   for (const double size : {1.0, 1e-6, 1e6}) {
     OpCase item = weight_sum_case({Shape{1000, 7}, 900, true}, DType::f32);
     item.inputs[0].start = constant(size);
-    OpInstance instance(item, context);
-    run_checked(instance);
+    const CheckedRun instance(item, context);
     const auto held = static_cast<double>(static_cast<float>(size));
     EXPECT_EQ(instance.output(0).values()[0], static_cast<double>(static_cast<float>(0.375 * 900 * held))) << size;
     EXPECT_NEAR(instance.output(1).values()[0], 7 + 900 * held, 1e-9 * size);

@@ -18,6 +18,16 @@ namespace lockstep::testing {
 /// run() + check(): fails the test when a guard or an input changed.
 void run_checked(OpInstance& instance, const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
+/// An OpInstance after run_checked().
+class CheckedRun : public OpInstance {
+ public:
+  CheckedRun(const OpCase& item, Context& context, const std::vector<GuardedTensor>* inputs = nullptr,
+             const char* file = __builtin_FILE(), int line = __builtin_LINE())
+      : OpInstance(item, context, inputs) {
+    run_checked(*this, file, line);
+  }
+};
+
 using Inputs = std::span<const GuardedTensor>;
 using Outputs = std::span<GuardedTensor>;
 
@@ -33,6 +43,14 @@ void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, 
 /// Expects the above, and as a control that one flipped bit of the first output that has one would show.
 void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& threads = {1, 2, 3},
                                   const char* file = __builtin_FILE(), int line = __builtin_LINE());
+
+/// Expects the same bits in all outputs of two runs.
+void expect_same_outputs(const OpInstance& a, const OpInstance& b, std::string_view what = {},
+                         const char* file = __builtin_FILE(), int line = __builtin_LINE());
+
+/// Expects the same bits whether the scalar input at this index holds `told` or `meant`.
+void expect_taken_for(Context& context, OpCase item, std::size_t input, std::int64_t told, std::int64_t meant,
+                      const char* file = __builtin_FILE(), int line = __builtin_LINE());
 
 /// Expects the same bits in all outputs from a second instance, twice, and others from another first input.
 void expect_repeatable(const OpCase& item, Context& context, const char* file = __builtin_FILE(),
