@@ -74,22 +74,20 @@ TEST(Activation, ByHand) {
 }
 
 TEST(Activation, MatchesTheFormulas) {
-  CpuContext context({.threads = 2});
   for (const Activation kind : kActivations) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       for (const Shape& shape : activation_shapes()) {
         for (const bool in_place : {false, true}) {
-          expect_matches(activation_forward_case(kind, shape, dtype, in_place), context,
-                         [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                           std::vector<double> values = in_place ? expected[0].values() : in[0].values();
-                           for (double& value : values) {
-                             value = static_cast<double>(function(kind, value));
-                           }
-                           expected[0].assign(values);
-                         });
+          expect_matches(activation_forward_case(kind, shape, dtype, in_place), [&](Inputs in, Outputs expected) {
+            std::vector<double> values = in_place ? expected[0].values() : in[0].values();
+            for (double& value : values) {
+              value = static_cast<double>(function(kind, value));
+            }
+            expected[0].assign(values);
+          });
           OpCase backward = activation_backward_case(kind, shape, dtype, in_place);
           backward.tolerance = dtype == DType::f64 ? 1e-12 : 1e-6;  // error of the difference quotient
-          expect_matches(backward, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+          expect_matches(backward, [&](Inputs in, Outputs expected) {
             const std::vector<double> x = in[0].values();
             std::vector<double> dx = in_place ? expected[0].values() : in[1].values();
             for (std::size_t i = 0; i < dx.size(); ++i) {

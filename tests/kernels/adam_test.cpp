@@ -74,10 +74,9 @@ void oracle_rule(const AdamOptions& o, const ArenaSegment& s, double rate, doubl
 }
 
 TEST(Adam, MatchesTheNaiveFormula) {
-  CpuContext context({.threads = 2});
   for (const AdamOptions& options : adam_options()) {
     for (const ArenaParams& p : arena_params_and_clipped()) {
-      expect_matches(adam_case(p, options), context, [&](Inputs in, Outputs expected) {
+      expect_matches(adam_case(p, options), [&](Inputs in, Outputs expected) {
         arena_oracle(p, in, expected,
                      [&](const ArenaSegment& s, double rate, double g, double& value, std::vector<double>& moments) {
                        oracle_rule(options, s, rate, g, value, moments);

@@ -63,18 +63,17 @@ std::vector<double> divisors(const PoolParams& p, AverageOver over) {
 }
 
 TEST(AveragePool2d, MatchesTheNaiveLoop) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const PoolParams& p : pool_params(dtype)) {
       for (const AverageOver over : kBoth) {
         const std::vector<double> divisor = divisors(p, over);
-        expect_matches(average_pool2d_forward_case(p, over), context, [&](Inputs in, Outputs expected) {
+        expect_matches(average_pool2d_forward_case(p, over), [&](Inputs in, Outputs expected) {
           const std::vector<double> x = in[0].values();
           std::vector<double> y(divisor.size(), 0.0);
           for_each_pair(p, [&](std::size_t to, std::size_t from, std::int64_t) { y[to] += x[from] / divisor[to]; });
           expected[0].assign(y);
         });
-        expect_matches(average_pool2d_backward_case(p, over), context, [&](Inputs in, Outputs expected) {
+        expect_matches(average_pool2d_backward_case(p, over), [&](Inputs in, Outputs expected) {
           const std::vector<double> dy = in[0].values();
           std::vector<double> dx(static_cast<std::size_t>(p.x.numel()), 0.0);
           for_each_pair(p, [&](std::size_t from, std::size_t to, std::int64_t) { dx[to] += dy[from] / divisor[from]; });
@@ -98,13 +97,12 @@ TEST(GlobalAveragePool, ByHand) {
 }
 
 TEST(GlobalAveragePool, MatchesTheNaiveLoop) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : global_average_pool_shapes()) {
       const auto channels = static_cast<std::size_t>(shape[3]);
       const auto pixels = static_cast<std::size_t>(shape[1] * shape[2]);
       const auto column = [&](std::size_t i) { return i / channels / pixels * channels + i % channels; };
-      expect_matches(global_average_pool_forward_case(shape, dtype), context, [&](Inputs in, Outputs expected) {
+      expect_matches(global_average_pool_forward_case(shape, dtype), [&](Inputs in, Outputs expected) {
         const std::vector<double> x = in[0].values();
         std::vector<double> y(static_cast<std::size_t>(shape[0]) * channels, 0.0);
         for (std::size_t i = 0; i < x.size(); ++i) {
@@ -112,7 +110,7 @@ TEST(GlobalAveragePool, MatchesTheNaiveLoop) {
         }
         expected[0].assign(y);
       });
-      expect_matches(global_average_pool_backward_case(shape, dtype), context, [&](Inputs in, Outputs expected) {
+      expect_matches(global_average_pool_backward_case(shape, dtype), [&](Inputs in, Outputs expected) {
         const std::vector<double> dy = in[0].values();
         std::vector<double> dx(static_cast<std::size_t>(shape.numel()));
         for (std::size_t i = 0; i < dx.size(); ++i) {

@@ -77,7 +77,7 @@ void enumerate(const ConvDesc& d, F f) {
 }
 
 /// The pass by enumeration, in double. out holds what the output held before.
-void oracle(const ConvDesc& d, ConvPass pass, std::span<const GuardedTensor> inputs, std::vector<double>& out) {
+void oracle(const ConvDesc& d, ConvPass pass, Inputs inputs, std::vector<double>& out) {
   const std::vector<double> a_values = inputs[0].values();
   const std::vector<double> b_values = inputs[1].values();
   if (pass == ConvPass::forward || d.grad_mode == GradMode::overwrite) {
@@ -114,14 +114,13 @@ void expect_oracle(Context& context, const ConvCase& item, DType dtype) {
       d.grad_mode = variant ? GradMode::accumulate : GradMode::overwrite;
       std::vector<double> sums;  // one result for all choices: their inputs are the same
       for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
-        expect_matches(conv2d_case(item.name, d, pass, choice), context,
-                       [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                         if (sums.empty()) {
-                           sums = expected[0].values();
-                           oracle(d, pass, in, sums);
-                         }
-                         expected[0].assign(sums);
-                       });
+        expect_matches(conv2d_case(item.name, d, pass, choice), context, [&](Inputs in, Outputs expected) {
+          if (sums.empty()) {
+            sums = expected[0].values();
+            oracle(d, pass, in, sums);
+          }
+          expected[0].assign(sums);
+        });
       }
     }
   }
@@ -458,7 +457,7 @@ TEST(Conv2d, ChoicesAreRightWhereOneDnnIsReportedWrong) {
         CpuContext context({.threads = threads});
         for (const std::string& choice : ops::conv2d_choices(context, item.desc, pass)) {
           expect_matches(with_band(conv2d_case(item.name, item.desc, pass, choice)), context,
-                         [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+                         [&](Inputs in, Outputs expected) {
                            if (sums.empty()) {
                              sums = expected[0].values();
                              oracle(item.desc, pass, in, sums);

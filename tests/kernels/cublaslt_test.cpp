@@ -45,9 +45,8 @@ std::vector<double> multiply(const MatmulDesc& d, const Description& description
 }
 
 TEST(CublasLt, TheDescriptionReadsAsTheSameProduct) {
-  CpuContext context;
   for (const MatmulDesc& d : matmul_descs(DType::f64)) {
-    expect_matches(matmul_case(d, "reference"), context, [&](Inputs in, Outputs expected) {
+    expect_matches(matmul_case(d, "reference"), [&](Inputs in, Outputs expected) {
       expected[0].assign(multiply(d, ops::cublaslt::describe(d), in[1].values(), in[0].values(),
                                   d.bias ? in[2].values() : std::vector<double>(), expected[0].values()));
     });

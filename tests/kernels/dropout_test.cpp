@@ -70,10 +70,9 @@ TEST(Dropout, ByHand) {
 }
 
 TEST(Dropout, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const OpCase& item : dropout_cases()) {
     const DropoutDesc& desc = dropout_desc(std::stod(item.name.substr(item.name.find("rate ") + 5)));
-    expect_matches(item, context, [&](Inputs in, Outputs expected) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       const std::vector<double> ids = in[0].values();
       std::vector<double> y = in.size() > 2 ? in[2].values() : expected[0].values();
       const std::size_t extent = y.empty() ? 0 : y.size() / ids.size();

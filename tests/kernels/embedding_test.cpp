@@ -61,12 +61,11 @@ TEST(Embedding, BadIdsCountInTheValidSequencesOnly) {
 }
 
 TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
-  CpuContext context({.threads = 2});
   const double low = std::numeric_limits<std::int32_t>::min();
   const double high = std::numeric_limits<std::int32_t>::max();
   OpCase forward = embedding_forward_case({4, 3, Shape{5}, true}, DType::f64);
   forward.inputs[1].start = values({low, 1, 4, -1, high});
-  expect_matches(forward, context, [](Inputs in, Outputs expected) {
+  expect_matches(forward, [](Inputs in, Outputs expected) {
     std::vector<double> y(15, 0.0);
     for (std::size_t d = 0; d < 3; ++d) {
       y[3 + d] = in[0].values()[3 + d] + in[2].values()[3 + d];
@@ -76,7 +75,7 @@ TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
   });
   OpCase backward = embedding_backward_case({4, 3, Shape{5}}, DType::f64, GradMode::overwrite);
   backward.inputs[1].start = forward.inputs[1].start;
-  expect_matches(backward, context, [](Inputs in, Outputs expected) {
+  expect_matches(backward, [](Inputs in, Outputs expected) {
     std::vector<double> dtable(12, 0.0);
     for (std::size_t d = 0; d < 3; ++d) {
       dtable[3 + d] = in[0].values()[3 + d];
@@ -87,12 +86,11 @@ TEST(Embedding, IdsOutOfRangeReadAndWriteNothing) {
 
 /// For each row of the table the tokens that name it, instead of the row of each token.
 TEST(Embedding, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const EmbeddingParams& p : embedding_params()) {
       const auto width = static_cast<std::size_t>(p.width);
       const auto length = static_cast<std::size_t>(p.ids.back());
-      expect_matches(embedding_forward_case(p, dtype), context, [&](Inputs in, Outputs expected) {
+      expect_matches(embedding_forward_case(p, dtype), [&](Inputs in, Outputs expected) {
         const std::vector<double> table = in[0].values();
         const std::vector<double> ids = in[1].values();
         std::vector<double> y(ids.size() * width, 0.0);
@@ -117,7 +115,7 @@ TEST(Embedding, MatchesTheDefinition) {
         }
       });
       for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-        expect_matches(embedding_backward_case(p, dtype, mode), context, [&](Inputs in, Outputs expected) {
+        expect_matches(embedding_backward_case(p, dtype, mode), [&](Inputs in, Outputs expected) {
           const std::vector<double> dy = in[0].values();
           const std::vector<double> ids = in[1].values();
           std::vector<double> dtable = expected[0].values();
@@ -136,24 +134,22 @@ TEST(Embedding, MatchesTheDefinition) {
 }
 
 TEST(Embedding, SumsRunInTheOrderOfTheTokens) {
-  CpuContext context;
   OpCase item = embedding_backward_case({1, 1, Shape{3}}, DType::f32, GradMode::overwrite);
   item.inputs[1].start = constant(0);
   for (const auto& [dy, sum] : {std::pair<std::vector<double>, double>{{1, 0x1p24, -0x1p24}, 0},
                                 {{0x1p24, -0x1p24, 1}, 1},
                                 {{-0x1p24, 1, 0x1p24}, 1}}) {  // -2^24 + 1 is exact, 2^24 + 1 is not
     item.inputs[0].start = values(dy);
-    expect_matches(item, context, [&, sum = sum](Inputs, Outputs expected) { expected[0].constant(sum); });
+    expect_matches(item, [&, sum = sum](Inputs, Outputs expected) { expected[0].constant(sum); });
   }
 }
 
 TEST(Embedding, SumsBeginWithWhatIsThere) {
-  CpuContext context;
   OpCase item = embedding_backward_case({1, 1, Shape{2}}, DType::f32, GradMode::accumulate);
   item.inputs[1].start = constant(0);
   item.inputs[0].start = values({1, -0x1p24});
   item.outputs[0].start = constant(0x1p24);
-  expect_matches(item, context, [](Inputs, Outputs expected) { expected[0].constant(0); });
+  expect_matches(item, [](Inputs, Outputs expected) { expected[0].constant(0); });
 }
 
 TEST(Embedding, GradientsAreTheDerivatives) {

@@ -25,7 +25,7 @@ bool holds(const double* rectangle, std::int64_t x, std::int64_t y) {
 }
 
 /// A pixel at a time. in: as of the case, images: of all.
-void oracle(const EraseAndMixParams& p, const Bytes& images, std::span<GuardedTensor> expected) {
+void oracle(const EraseAndMixParams& p, const Bytes& images, Outputs expected) {
   const Row erasures = erasure_table(p);
   const Row mixtures = mixture_table(p);
   const std::int64_t pictures = p.images[1];
@@ -61,14 +61,12 @@ void oracle(const EraseAndMixParams& p, const Bytes& images, std::span<GuardedTe
 }
 
 TEST(EraseAndMix, MatchesAPixelAtATime) {
-  CpuContext context({.threads = 2});
   for (const EraseAndMixParams& p : erase_and_mix_params()) {
-    expect_matches(erase_and_mix_case(p), context,
-                   [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                     const GuardedTensor& images = p.in_place ? expected[0] : in.back();
-                     const auto bytes = images.span<std::uint8_t>();
-                     oracle(p, Bytes(bytes.begin(), bytes.end()), expected);
-                   });
+    expect_matches(erase_and_mix_case(p), [&](Inputs in, Outputs expected) {
+      const GuardedTensor& images = p.in_place ? expected[0] : in.back();
+      const auto bytes = images.span<std::uint8_t>();
+      oracle(p, Bytes(bytes.begin(), bytes.end()), expected);
+    });
   }
 }
 

@@ -25,9 +25,8 @@ std::uint64_t bits_of_3_75(DType dtype) {
 }
 
 TEST(Fill, EveryTypeAndShapeHoldsTheBitsOfTheValueEverywhere) {
-  CpuContext context({.threads = 2});
   for (const OpCase& item : fill_cases()) {
-    expect_matches(item, context, [&](std::span<const GuardedTensor>, std::span<GuardedTensor> expected) {
+    expect_matches(item, [&](Inputs, Outputs expected) {
       const std::uint64_t bits = bits_of_3_75(item.dtype);
       auto* bytes = static_cast<std::uint8_t*>(expected[0].view().data);
       for (std::size_t i = 0; i < expected[0].view().bytes(); ++i) {

@@ -82,10 +82,9 @@ double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t 
 
 /// The elements of the call are all that norms are taken of, also where it begins inside a segment.
 void expect_the_naive_formula(const std::vector<ArenaParams>& params, bool divided) {
-  CpuContext context({.threads = 2});
   for (const LarsOptions& o : lars_options()) {
     for (const ArenaParams& p : params) {
-      const auto oracle = [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+      const auto oracle = [&](Inputs in, Outputs expected) {
         std::vector<double> ratios;
         for (const ArenaSegment& s : p.segments) {
           const double w = norm_of(expected[0], s, p.begin);
@@ -106,7 +105,7 @@ void expect_the_naive_formula(const std::vector<ArenaParams>& params, bool divid
               value -= rate * step;
             });
       };
-      expect_matches(divided ? lars_divided_case(p, o) : lars_case(p, o), context, oracle);
+      expect_matches(divided ? lars_divided_case(p, o) : lars_case(p, o), oracle);
     }
   }
 }

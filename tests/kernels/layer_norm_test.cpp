@@ -48,11 +48,10 @@ TEST(LayerNorm, ByHand) {
 }
 
 TEST(LayerNorm, ForwardMatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : layer_norm_shapes()) {
       for (const bool inference : {false, true}) {
-        expect_matches(layer_norm_forward_case(shape, dtype, inference), context, [&](Inputs in, Outputs expected) {
+        expect_matches(layer_norm_forward_case(shape, dtype, inference), [&](Inputs in, Outputs expected) {
           const std::vector<double> x = in[0].values();
           const std::vector<double> weight = in[1].values();
           const std::vector<double> bias = in[2].values();
@@ -123,7 +122,6 @@ void backward_oracle(Inputs in, GradMode mode, bool in_place, Outputs expected) 
 }
 
 TEST(LayerNorm, BackwardMatchesTheJacobian) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : layer_norm_shapes()) {
       for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate, GradMode::ignore}) {
@@ -131,7 +129,7 @@ TEST(LayerNorm, BackwardMatchesTheJacobian) {
           if (shape.back() > 1024 && (mode != GradMode::overwrite || in_place)) {
             continue;  // the oracle is quadratic in C
           }
-          expect_matches(layer_norm_backward_case(shape, dtype, mode, in_place), context,
+          expect_matches(layer_norm_backward_case(shape, dtype, mode, in_place),
                          [&](Inputs in, Outputs expected) { backward_oracle(in, mode, in_place, expected); });
         }
       }

@@ -25,9 +25,8 @@ TEST(Lerp, ByHand) {
 }
 
 TEST(Lerp, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   const auto weighted = [](double weight) {
-    return [weight](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    return [weight](Inputs in, Outputs expected) {
       std::vector<double> y = expected[0].values();
       const std::vector<double> x = in[0].values();
       for (std::size_t i = 0; i < y.size(); ++i) {
@@ -37,11 +36,11 @@ TEST(Lerp, MatchesTheDefinition) {
     };
   };
   for (const OpCase& item : lerp_cases()) {
-    expect_matches(item, context, weighted(std::stod(item.name.substr(item.name.rfind(' ')))));
+    expect_matches(item, weighted(std::stod(item.name.substr(item.name.rfind(' ')))));
   }
   OpCase bf16 = lerp_case({301}, DType::bf16);
   bf16.tolerance = 0x1p-8;  // rounded once
-  expect_matches(bf16, context, weighted(0.25));
+  expect_matches(bf16, weighted(0.25));
 }
 
 TEST(Lerp, TheSameBitsForAnyNumberOfThreads) {

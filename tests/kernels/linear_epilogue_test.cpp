@@ -97,12 +97,11 @@ void backward_oracle(const LinearEpilogueParams& p, Inputs in, Outputs expected)
 }
 
 TEST(LinearEpilogue, MatchesTheSingleSteps) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const LinearEpilogueParams& p : linear_epilogue_params(dtype)) {
-      expect_matches(linear_epilogue_forward_case(p), context,
+      expect_matches(linear_epilogue_forward_case(p),
                      [&](Inputs in, Outputs expected) { forward_oracle(p, in, expected); });
-      expect_matches(linear_epilogue_backward_case(p), context,
+      expect_matches(linear_epilogue_backward_case(p),
                      [&](Inputs in, Outputs expected) { backward_oracle(p, in, expected); });
     }
   }

@@ -82,11 +82,10 @@ TEST(LowRank, ColumnsAreOrthogonalAlsoWhenTheyAreNearlyEqual) {
 TEST(LowRank, OrthonormaliseMatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{255, 2}, Shape{700, 4}}) {
-      CpuContext context;
       const OpCase item = orthonormalise_case(shape, dtype);
       GuardedTensor start(shape, dtype);
       item.outputs[0].start(start);
-      expect_matches(item, context, [&](Inputs, Outputs expected) {
+      expect_matches(item, [&](Inputs, Outputs expected) {
         const auto r = static_cast<std::size_t>(shape[1]);
         const std::vector<double> from = start.values();
         std::vector<long double> x(from.begin(), from.end());
@@ -138,12 +137,11 @@ TEST(LowRank, ANumberThatIsNotFiniteIsTold) {
 }
 
 TEST(LowRank, ResidualMatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t r : {1, 2, 4}) {
       for (const Shape& shape : {Shape{1, 1}, Shape{3, 7}, Shape{65, 132}}) {
         for (const bool finite : {true, false}) {
-          expect_matches(low_rank_residual_case(shape[0], shape[1], r, dtype, finite), context,
+          expect_matches(low_rank_residual_case(shape[0], shape[1], r, dtype, finite),
                          [&](Inputs in, Outputs expected) {
                            if (!finite) {
                              return;  // the output stays as before

@@ -152,7 +152,6 @@ TEST(Matmul, ABatchHasALeadingAxis) {
 
 /// Whole numbers so small that every sum is exact, whatever its order: an element that is missed or taken twice shows.
 TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlocks) {
-  CpuContext context({.threads = 2});
   const auto whole = [](std::uint64_t seed) {
     return mapped(uniform(seed, -4, 4), [](double value) { return std::round(value) + 0.0; });  // no -0
   };
@@ -177,7 +176,7 @@ TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlock
           item.outputs[0].start = whole(20);
         }
         item.tolerance = 0;
-        expect_matches(item, context, [&](Inputs in, Outputs out) { oracle(d, in, out); });
+        expect_matches(item, [&](Inputs in, Outputs out) { oracle(d, in, out); });
       }
     }
   }

@@ -101,11 +101,10 @@ void forward_oracle(const PoolParams& p, Inputs in, Outputs expected) {
 }
 
 TEST(MaxPool2d, ForwardMatchesTheNaiveLoop) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const PoolParams& p : pool_params(dtype)) {
       for (const bool inference : {false, true}) {
-        expect_matches(max_pool2d_forward_case(p, inference), context,
+        expect_matches(max_pool2d_forward_case(p, inference),
                        [&](Inputs in, Outputs expected) { forward_oracle(p, in, expected); });
       }
     }
@@ -123,10 +122,9 @@ void backward_oracle(const PoolParams& p, Inputs in, Outputs expected) {
 }
 
 TEST(MaxPool2d, BackwardMatchesAScatter) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const PoolParams& p : pool_params(dtype)) {
-      expect_matches(max_pool2d_backward_case(p), context,
+      expect_matches(max_pool2d_backward_case(p),
                      [&](Inputs in, Outputs expected) { backward_oracle(p, in, expected); });
     }
   }

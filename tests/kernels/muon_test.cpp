@@ -35,10 +35,9 @@ TEST(Muon, DirectionsByHand) {
 }
 
 TEST(Muon, DirectionsMatchTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const MuonOptions& options : muon_options()) {
     for (const ArenaParams& p : arena_params_and_clipped()) {
-      expect_matches(muon_direction_case(p, options), context, [&](Inputs in, Outputs expected) {
+      expect_matches(muon_direction_case(p, options), [&](Inputs in, Outputs expected) {
         arena_oracle(p, in, expected, [&](const ArenaSegment&, double, double g, double&, std::vector<double>& states) {
           states[0] = options.momentum * states[0] + (1 - options.momentum) * g;
           states[1] = options.nesterov ? (1 - options.momentum) * g + options.momentum * states[0] : states[0];
@@ -59,10 +58,9 @@ TEST(Muon, SkipKeepsTheVelocity) {
 }
 
 TEST(Muon, FactorsMatchTheDefinition) {
-  CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t n : {0, 1, 4, 7}) {
-      expect_matches(muon_factor_case(n, dtype), context, [](Inputs in, Outputs expected) {
+      expect_matches(muon_factor_case(n, dtype), [](Inputs in, Outputs expected) {
         std::vector<double> factors;
         for (const double square : in[0].values()) {
           factors.push_back(square == 0 ? 1024 : std::pow(square, -0.5));
@@ -82,7 +80,6 @@ TEST(Muon, PolynomialsByHand) {
 }
 
 TEST(Muon, PolynomialsMatchTheDefinition) {
-  CpuContext context({.threads = 2});
   const auto oracle = [](Inputs in, Outputs expected) {
     const std::int64_t k = in[0].view().shape[2];
     const std::vector<double> x = in[0].values();
@@ -96,7 +93,7 @@ TEST(Muon, PolynomialsMatchTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const auto& [batch, k] : muon_matrices()) {
       for (const bool in_place : {false, true}) {
-        expect_matches(muon_polynomial_case(batch, k, dtype, in_place), context, oracle);
+        expect_matches(muon_polynomial_case(batch, k, dtype, in_place), oracle);
       }
     }
   }

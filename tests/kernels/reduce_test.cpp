@@ -23,10 +23,9 @@ TEST(ReduceRows, ByHand) {
 }
 
 TEST(ReduceRows, MatchesALongDoubleLoop) {
-  CpuContext context({.threads = 2});
   for (const OpCase& item : reduce_rows_cases()) {
     const bool accumulate = static_cast<bool>(item.outputs[0].start);
-    expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       const std::vector<double> x = in[0].values();
       std::vector<double> sums = expected[0].values();
       for (std::size_t c = 0; c < sums.size(); ++c) {
@@ -134,10 +133,9 @@ TEST(Sum, ByHand) {
 }
 
 TEST(Sum, MatchesALongDoubleLoop) {
-  CpuContext context({.threads = 2});
   for (const bool squares : {false, true}) {
     for (const OpCase& item : sum_cases(squares)) {
-      expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+      expect_matches(item, [&](Inputs in, Outputs expected) {
         long double sum = 0;
         for (const double value : in[0].values()) {
           sum += squares ? static_cast<long double>(value) * value : value;
@@ -157,9 +155,8 @@ TEST(Sum, TheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST(AllFinite, FindsWhatIsNot) {
-  CpuContext context({.threads = 2});
   for (const OpCase& item : all_finite_cases({DType::f32, DType::f64})) {
-    expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       for (const double value : in[0].values()) {
         if (std::isnan(value) || std::isinf(value)) {
           expected[0].constant(1);

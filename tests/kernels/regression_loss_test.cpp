@@ -102,11 +102,10 @@ TEST(RegressionLoss, NaNAndInfinitiesShow) {
 
 /// Sample by sample, all in double; the losses by cases on the sign.
 TEST(RegressionLoss, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const RegressionLossParams& p : regression_loss_params()) {
       const OpCase item = regression_loss_case(p, dtype);
-      expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+      expect_matches(item, [&](Inputs in, Outputs expected) {
         const bool in_place = p.gradient == PredictionGradient::in_place;
         const std::vector<double> prediction = (in_place ? expected[1] : in[3]).values();
         const std::vector<double> target = in[0].values();

@@ -33,10 +33,9 @@ TEST(Relu, ByHandWithZerosInfinitiesAndNaN) {
 }
 
 TEST(Relu, MatchesTheNaiveLoop) {
-  CpuContext context({.threads = 2});
   for (const OpCase& item : relu_cases()) {
     const bool forward = item.outputs[0].name == "y";
-    expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       std::vector<double> out = forward && !in.empty() ? in[0].values()
                                 : in.size() == 2       ? in[1].values()
                                                        : expected[0].values();

@@ -20,9 +20,8 @@ TEST(Scale, ByHand) {
 }
 
 TEST(Scale, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const OpCase& item : scale_cases()) {
-    expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       std::vector<double> y = in.size() > 1 ? in[1].values() : expected[0].values();
       for (double& value : y) {  // in double: products of f32 numbers are exact and are rounded by assign()
         value *= in[0].values()[0];

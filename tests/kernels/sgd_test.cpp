@@ -60,7 +60,6 @@ TEST(Sgd, FiveStepsByHand) {
 }
 
 TEST(Sgd, MatchesTheNaiveFormula) {
-  CpuContext context({.threads = 2});
   for (const SgdOptions& options : sgd_options()) {
     const double mu = options.momentum;
     const auto rule = [=](const ArenaSegment& s, double rate, double gradient, double& p, std::vector<double>& states) {
@@ -72,8 +71,7 @@ TEST(Sgd, MatchesTheNaiveFormula) {
       p -= rate * (options.nesterov ? g + mu * velocity : velocity);
     };
     for (const ArenaParams& p : arena_params_and_clipped()) {
-      expect_matches(sgd_case(p, options), context,
-                     [&](Inputs in, Outputs expected) { arena_oracle(p, in, expected, rule); });
+      expect_matches(sgd_case(p, options), [&](Inputs in, Outputs expected) { arena_oracle(p, in, expected, rule); });
     }
   }
 }

@@ -70,27 +70,25 @@ TEST(TopK, LabelsOutOfRangeAreWrong) {
 }
 
 TEST(TopK, MatchesASortedRow) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const TopKParams& p : top_k_params()) {
-      expect_matches(top_k_case(p, dtype), context,
-                     [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                       const std::vector<double> logits = in[0].values();
-                       const std::vector<double> labels = in[1].values();
-                       const std::int64_t counting = p.valid < 0 ? p.samples : std::min(p.valid, p.samples);
-                       double correct = 7;
-                       for (std::int64_t n = 0; n < counting; ++n) {
-                         std::vector<std::int64_t> order(static_cast<std::size_t>(p.classes));
-                         std::iota(order.begin(), order.end(), 0);
-                         const double* row = logits.data() + n * p.classes;
-                         std::stable_sort(order.begin(), order.end(), [=](auto a, auto b) { return row[a] > row[b]; });
-                         const auto last = order.begin() + p.k;
-                         const auto label = static_cast<std::int64_t>(labels[static_cast<std::size_t>(n)]);
-                         const double weight = p.weighted ? in[3].values()[static_cast<std::size_t>(n)] : 1;
-                         correct += std::find(order.begin(), last, label) != last ? weight : 0;
-                       }
-                       expected[0].constant(correct);
-                     });
+      expect_matches(top_k_case(p, dtype), [&](Inputs in, Outputs expected) {
+        const std::vector<double> logits = in[0].values();
+        const std::vector<double> labels = in[1].values();
+        const std::int64_t counting = p.valid < 0 ? p.samples : std::min(p.valid, p.samples);
+        double correct = 7;
+        for (std::int64_t n = 0; n < counting; ++n) {
+          std::vector<std::int64_t> order(static_cast<std::size_t>(p.classes));
+          std::iota(order.begin(), order.end(), 0);
+          const double* row = logits.data() + n * p.classes;
+          std::stable_sort(order.begin(), order.end(), [=](auto a, auto b) { return row[a] > row[b]; });
+          const auto last = order.begin() + p.k;
+          const auto label = static_cast<std::int64_t>(labels[static_cast<std::size_t>(n)]);
+          const double weight = p.weighted ? in[3].values()[static_cast<std::size_t>(n)] : 1;
+          correct += std::find(order.begin(), last, label) != last ? weight : 0;
+        }
+        expected[0].constant(correct);
+      });
     }
   }
 }

@@ -36,29 +36,27 @@ TEST(WeightSum, OnesCountAndSizesDoNotMatter) {
 }
 
 TEST(WeightSum, MatchesTheNaiveFormula) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const WeightSumParams& p : weight_sum_params()) {
-      expect_matches(weight_sum_case(p, dtype), context,
-                     [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) {
-                       const std::vector<double> weights = in[0].values();
-                       const std::int64_t samples = p.valid < 0 ? p.shape[0] : std::min(p.valid, p.shape[0]);
-                       double sum = 0;
-                       for (std::int64_t n = 0; n < samples; ++n) {
-                         const std::int64_t features = p.shape.numel() / p.shape[0];
-                         double sample = 0;
-                         for (std::int64_t i = 0; i < features; ++i) {
-                           sample += weights[static_cast<std::size_t>(n * features + i)];
-                         }
-                         sum += sample / static_cast<double>(features);
-                       }
-                       if (p.mode != GradMode::ignore) {
-                         out[0].constant((p.mode == GradMode::accumulate ? 0.5 : 0) + sum * (p.scaled ? 0.375 : 1));
-                       }
-                       if (p.total) {
-                         out[1].constant(7 + sum);
-                       }
-                     });
+      expect_matches(weight_sum_case(p, dtype), [&](Inputs in, Outputs out) {
+        const std::vector<double> weights = in[0].values();
+        const std::int64_t samples = p.valid < 0 ? p.shape[0] : std::min(p.valid, p.shape[0]);
+        double sum = 0;
+        for (std::int64_t n = 0; n < samples; ++n) {
+          const std::int64_t features = p.shape.numel() / p.shape[0];
+          double sample = 0;
+          for (std::int64_t i = 0; i < features; ++i) {
+            sample += weights[static_cast<std::size_t>(n * features + i)];
+          }
+          sum += sample / static_cast<double>(features);
+        }
+        if (p.mode != GradMode::ignore) {
+          out[0].constant((p.mode == GradMode::accumulate ? 0.5 : 0) + sum * (p.scaled ? 0.375 : 1));
+        }
+        if (p.total) {
+          out[1].constant(7 + sum);
+        }
+      });
     }
   }
 }

@@ -31,6 +31,11 @@ void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, 
   }
 }
 
+void expect_matches(const OpCase& item, const Oracle& oracle, const char* file, int line) {
+  static CpuContext context({.threads = 2});
+  expect_matches(item, context, oracle, file, line);
+}
+
 ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads) {
   std::vector<std::unique_ptr<CpuContext>> contexts;
   std::vector<std::unique_ptr<OpInstance>> instances;

@@ -37,6 +37,9 @@ using Outputs = std::span<GuardedTensor>;
 using Oracle = std::function<void(Inputs inputs, Outputs expected)>;
 void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, const char* file = __builtin_FILE(),
                     int line = __builtin_LINE());
+/// On the host, with two threads: one context for all cases of a program.
+void expect_matches(const OpCase& item, const Oracle& oracle, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE());
 
 /// The outputs have the same bits for every thread count (host).
 [[nodiscard]] ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads);
