@@ -106,20 +106,8 @@ inline std::vector<AdjustColoursParams> adjust_colours_params() {
   return all;
 }
 
-inline std::vector<OpCase> adjust_colours_cases() {
-  std::vector<OpCase> items;
-  for (const AdjustColoursParams& p : adjust_colours_params()) {
-    items.push_back(adjust_colours_case(p));
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> adjust_colours_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : adjust_colours_cases()) {
-    items.push_back(device_case(item, item));
-  }
-  return items;
+  return same_cases(adjust_colours_params(), adjust_colours_case);
 }
 
 }  // namespace lockstep::testing

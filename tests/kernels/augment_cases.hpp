@@ -79,18 +79,11 @@ inline std::vector<AugmentParams> augment_params() {
 
 /// In f32 the same bits as on the host.
 inline std::vector<DeviceCase> augment_device_cases() {
-  std::vector<DeviceCase> items;
-  for (AugmentParams p : augment_params()) {
-    if (p.dtype == DType::f32) {
-      append(items, device_cases([&](DType dtype) {
-               p.dtype = dtype;
-               OpCase item = augment_case(p);
-               item.tolerance = 0;
-               return item;
-             }));
-    }
-  }
-  return items;
+  return device_cases(augment_params(), [](const AugmentParams& p) {
+    OpCase item = augment_case(p);
+    item.tolerance = 0;
+    return item;
+  });
 }
 
 }  // namespace lockstep::testing

@@ -136,13 +136,8 @@ inline std::vector<BatchNormParams> batch_norm_given_params() {
 constexpr std::int64_t kGivenChannels[] = {1, 64, 300, 2048};
 
 inline std::vector<DeviceCase> batch_norm_given_device_cases() {
-  std::vector<DeviceCase> items;
-  for (BatchNormParams p : batch_norm_given_params()) {
-    append(items, device_cases([&](DType dtype) {
-             p.dtype = dtype;
-             return batch_norm_coefficients_given_case(p);
-           }));
-  }
+  std::vector<DeviceCase> items = device_cases(
+      batch_norm_given_params(), [](const BatchNormParams& p) { return batch_norm_coefficients_given_case(p); });
   for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
     for (const std::int64_t channels : {56, 300}) {  // in one round of a block's threads, and in the second
       append(items, device_cases([&](DType dtype) {

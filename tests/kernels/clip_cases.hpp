@@ -92,11 +92,7 @@ inline std::vector<ClipParams> clip_params_that_skip() {
 }
 
 inline std::vector<DeviceCase> clip_device_cases() {
-  std::vector<OpCase> items;
-  for (const ClipParams& p : clip_params()) {
-    items.push_back(clip_case(p));
-  }
-  return same_cases(items);
+  return same_cases(clip_params(), clip_case);
 }
 
 }  // namespace lockstep::testing

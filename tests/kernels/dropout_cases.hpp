@@ -54,10 +54,8 @@ inline std::vector<OpCase> dropout_cases() {
 
 /// In f32 the same bits as on the host.
 inline std::vector<DeviceCase> dropout_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const Shape& shape : dropout_shapes()) {
-    append(items, device_cases([&](DType dtype) { return dropout_case(shape, dtype); }));
-  }
+  std::vector<DeviceCase> items =
+      device_cases(dropout_shapes(), [](const Shape& shape, DType dtype) { return dropout_case(shape, dtype); });
   append(items, device_cases([&](DType dtype) { return dropout_case({11, 101}, dtype, dropout_desc(), true); }));
   for (const double rate : {0.0, 0.5}) {
     append(items, device_cases([&](DType dtype) { return dropout_case({11, 104}, dtype, dropout_desc(rate), true); }));

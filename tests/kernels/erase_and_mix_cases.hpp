@@ -126,20 +126,8 @@ inline std::vector<EraseAndMixParams> erase_and_mix_params() {
   return all;
 }
 
-inline std::vector<OpCase> erase_and_mix_cases() {
-  std::vector<OpCase> items;
-  for (const EraseAndMixParams& p : erase_and_mix_params()) {
-    items.push_back(erase_and_mix_case(p));
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> erase_and_mix_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : erase_and_mix_cases()) {
-    items.push_back(device_case(item, item));
-  }
-  return items;
+  return same_cases(erase_and_mix_params(), erase_and_mix_case);
 }
 
 }  // namespace lockstep::testing

@@ -102,16 +102,7 @@ inline std::vector<LinearEpilogueParams> linear_epilogue_params(DType dtype) {
 }
 
 inline std::vector<DeviceCase> linear_epilogue_device_cases() {
-  std::vector<DeviceCase> items;
-  for (LinearEpilogueParams p : linear_epilogue_params(DType::f32)) {
-    const auto with = [&](DType dtype) {
-      p.dtype = dtype;
-      return p;
-    };
-    append(items, device_cases([&](DType dtype) { return linear_epilogue_forward_case(with(dtype)); }));
-    append(items, device_cases([&](DType dtype) { return linear_epilogue_backward_case(with(dtype)); }));
-  }
-  return items;
+  return device_cases(linear_epilogue_params(DType::f32), linear_epilogue_forward_case, linear_epilogue_backward_case);
 }
 
 }  // namespace lockstep::testing

@@ -54,11 +54,7 @@ inline std::vector<LossScaleParams> loss_scale_params() {
 }
 
 inline std::vector<DeviceCase> loss_scale_device_cases() {
-  std::vector<OpCase> items;
-  for (const LossScaleParams& p : loss_scale_params()) {
-    items.push_back(loss_scale_case(p));
-  }
-  return same_cases(items);
+  return same_cases(loss_scale_params(), loss_scale_case);
 }
 
 }  // namespace lockstep::testing

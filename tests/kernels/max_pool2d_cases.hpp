@@ -59,17 +59,9 @@ inline OpCase max_pool2d_backward_case(const PoolParams& p) {
 }
 
 inline std::vector<DeviceCase> max_pool2d_device_cases() {
-  std::vector<DeviceCase> items;
-  for (PoolParams p : pool_params(DType::f32)) {
-    const auto with = [&](DType dtype) {
-      p.dtype = dtype;
-      return p;
-    };
-    append(items, device_cases([&](DType dtype) { return max_pool2d_forward_case(with(dtype)); }));
-    append(items, device_cases([&](DType dtype) { return max_pool2d_forward_case(with(dtype), true); }));
-    append(items, device_cases([&](DType dtype) { return max_pool2d_backward_case(with(dtype)); }));
-  }
-  return items;
+  return device_cases(
+      pool_params(DType::f32), [](const PoolParams& p) { return max_pool2d_forward_case(p); },
+      [](const PoolParams& p) { return max_pool2d_forward_case(p, true); }, max_pool2d_backward_case);
 }
 
 }  // namespace lockstep::testing

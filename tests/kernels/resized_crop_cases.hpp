@@ -205,17 +205,9 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
   return all;
 }
 
-inline std::vector<OpCase> resized_crop_cases() {
-  std::vector<OpCase> items;
-  for (const ResizedCropParams& p : resized_crop_params()) {
-    items.push_back(resized_crop_case(p));
-  }
-  return items;
-}
-
 /// The same bytes as on the host.
 inline std::vector<DeviceCase> resized_crop_device_cases() {
-  return same_cases(resized_crop_cases());
+  return same_cases(resized_crop_params(), resized_crop_case);
 }
 
 }  // namespace lockstep::testing

@@ -116,16 +116,7 @@ inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
 }
 
 inline std::vector<DeviceCase> softmax_cross_entropy_device_cases() {
-  std::vector<DeviceCase> items;
-  for (SoftmaxCrossEntropyParams p : softmax_cross_entropy_params()) {
-    if (p.dtype == DType::f32) {
-      append(items, device_cases([&](DType dtype) {
-               p.dtype = dtype;
-               return softmax_cross_entropy_case(p);
-             }));
-    }
-  }
-  return items;
+  return device_cases(softmax_cross_entropy_params(), softmax_cross_entropy_case);
 }
 
 }  // namespace lockstep::testing

@@ -129,17 +129,9 @@ inline std::vector<StridedCopyParams> all_strided_copies() {
   return all;
 }
 
-inline std::vector<OpCase> strided_copy_cases() {
-  std::vector<OpCase> items;
-  for (const StridedCopyParams& p : all_strided_copies()) {
-    items.push_back(strided_copy_case(p));
-  }
-  return items;
-}
-
 /// The host copies every type, too: the same bits.
 inline std::vector<DeviceCase> strided_copy_device_cases() {
-  return same_cases(strided_copy_cases());
+  return same_cases(all_strided_copies(), strided_copy_case);
 }
 
 }  // namespace lockstep::testing

@@ -59,11 +59,7 @@ inline std::vector<WeightSumParams> weight_sum_params() {
 
 /// Weights are f32 beside all types that GPUs compute in.
 inline std::vector<DeviceCase> weight_sum_device_cases() {
-  std::vector<OpCase> items;
-  for (const WeightSumParams& p : weight_sum_params()) {
-    items.push_back(weight_sum_case(p, DType::f32));
-  }
-  return same_cases(items);
+  return same_cases(weight_sum_params(), [](const WeightSumParams& p) { return weight_sum_case(p, DType::f32); });
 }
 
 }  // namespace lockstep::testing

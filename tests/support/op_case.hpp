@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -87,17 +88,38 @@ void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
 /// make(dtype) in each type that GPUs compute in, beside make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
-/// device_cases() of each element of the list: make(element, dtype).
-template <class List, class Make>
-[[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, Make make) {
+/// device_cases() of each element of the list with each of the makers: make(element, dtype), or make(element) with the
+/// type as the element's member, where elements of other types than f32 are left out.
+template <class List, class First, class... More>
+[[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, const First& first, const More&... more) {
   std::vector<DeviceCase> cases;
+  const auto add = [&](const auto& element, const auto& make) {
+    if constexpr (std::is_invocable_v<decltype(make), decltype(element), DType>) {
+      append(cases, device_cases([&](DType dtype) { return make(element, dtype); }));
+    } else if (element.dtype == DType::f32) {
+      append(cases, device_cases([&, typed = element](DType dtype) mutable {
+               typed.dtype = dtype;
+               return make(typed);
+             }));
+    }
+  };
   for (const auto& element : list) {
-    append(cases, device_cases([&](DType dtype) { return make(element, dtype); }));
+    add(element, first);
+    (add(element, more), ...);
   }
   return cases;
 }
 /// Each call on a GPU beside itself on the host, with its own tolerance.
 [[nodiscard]] std::vector<DeviceCase> same_cases(const std::vector<OpCase>& items);
+/// same_cases() of make(element) for each element of the list.
+template <class List, class Make>
+[[nodiscard]] std::vector<DeviceCase> same_cases(const List& list, Make make) {
+  std::vector<OpCase> items;
+  for (const auto& element : list) {
+    items.push_back(make(element));
+  }
+  return same_cases(items);
+}
 /// The same call on tensors that begin one element behind a 16-byte boundary: views into tensors of one axis. Not for
 /// ops with a plan.
 [[nodiscard]] OpCase off_boundary(const OpCase& item);
