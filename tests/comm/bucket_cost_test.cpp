@@ -10,6 +10,8 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
+#include "tests/support/error_of.hpp"
+
 namespace lockstep::comm {
 namespace {
 
@@ -184,13 +186,9 @@ TEST(CostModel, NonsenseIsRefusedByName) {
       {{{{0, 1, 1}, {std::numeric_limits<double>::infinity(), 1, 0}}}, "expected a finite number"},
   };
   for (const auto& item : cases) {
-    try {
-      check(item.model, "cost.json");
-      ADD_FAILURE() << "expected: " << item.says;
-    } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find(item.says), std::string::npos) << error.what();
-      EXPECT_EQ(std::string(error.what()).rfind("cost.json: ", 0), 0U) << error.what();
-    }
+    const std::string text = testing::error_of<DataError>([&] { check(item.model, "cost.json"); });
+    testing::expect_holds(text, item.says);
+    EXPECT_EQ(text.rfind("cost.json: ", 0), 0U) << text << ", expected: " << item.says;
   }
 }
 

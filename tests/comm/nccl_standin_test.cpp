@@ -29,10 +29,12 @@
 #include "gradient_data.hpp"
 #include "local_ranks.hpp"
 #include "nccl_control.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace lockstep::comm {
 namespace {
 
+using lockstep::testing::expect_holds;
 using Texts = std::vector<std::string>;
 
 void reset(int devices, std::uint64_t seed, const nccl_standin::Options& options = {}) {
@@ -479,10 +481,8 @@ TEST(NcclSetUp, TheNameLivesAsLongAsTheCommunicator) {
 
 TEST(NcclSetUp, OptionsAreChecked) {
   reset(1, 0);
-  EXPECT_NE(set_up(1, [](int) { return Device::cuda(0); }, {.timeout_s = 0})[0].find("timeout is 0 s"),
-            std::string::npos);
-  EXPECT_NE(set_up(1, [](int) { return Device::cuda(0); }, {.most_blocks = 65})[0].find("most_blocks is 65"),
-            std::string::npos);
+  expect_holds(set_up(1, [](int) { return Device::cuda(0); }, {.timeout_s = 0})[0], "timeout is 0 s");
+  expect_holds(set_up(1, [](int) { return Device::cuda(0); }, {.most_blocks = 65})[0], "most_blocks is 65");
   EXPECT_EQ(set_up(1, [](int) { return Device::cuda(0); }, {.most_blocks = 4})[0], "");
   expect_clean("options");
 }
@@ -519,10 +519,8 @@ TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
       const std::string text = error.what();
       EXPECT_EQ(text.find(concat("nccl: rank ", nccl.rank(), " of 3 on cuda:", nccl.rank(), ": while operations")), 0U)
           << text;
-      EXPECT_NE(text.find(nccl.rank() == 1 ? "unhandled system error; NCCL's last message: injected into rank 1"
-                                           : "remote process exited"),
-                std::string::npos)
-          << text;
+      expect_holds(text, nccl.rank() == 1 ? "unhandled system error; NCCL's last message: injected into rank 1"
+                                          : "remote process exited");
     }
     data.context.synchronize();  // ends: the operation was given up
     EXPECT_THROW(nccl.check(), NcclError);
@@ -809,8 +807,7 @@ TEST(NcclStandinItself, SeesADestructorBeforeTheStreamsHavePassed) {
     nccl.all_reduce(data->context.stream(), data->tensor);
   });
   ASSERT_FALSE(standin::violations().empty());
-  EXPECT_NE(standin::violations()[0].find("ncclCommFinalize: rank 0 has 1 operations queued"), std::string::npos)
-      << standin::violations()[0];
+  expect_holds(standin::violations()[0], "ncclCommFinalize: rank 0 has 1 operations queued");
 }
 
 }  // namespace

@@ -189,11 +189,7 @@ TEST(Conv2d, AChoiceThatIsRefusedIsNotTheLast) {
   EXPECT_EQ(*made, "good");
   EXPECT_EQ(asked, 3);
   EXPECT_EQ(ops::first_planned({"c"}, refusal, plan), nullptr);
-  try {
-    std::rethrow_exception(refusal);
-  } catch (const UnsupportedError& error) {
-    EXPECT_STREQ(error.what(), "a is refused") << "the first one";
-  }
+  EXPECT_EQ(error_of<UnsupportedError>([&] { std::rethrow_exception(refusal); }), "a is refused") << "the first one";
   refusal = nullptr;
   EXPECT_EQ(ops::first_planned({"b", "a"}, refusal, plan), nullptr);
   EXPECT_THROW(std::rethrow_exception(refusal), Error);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::testing {
@@ -107,12 +108,10 @@ TEST(TensorView, RequireOnNamesBothDevices) {
   const TensorView not_given;
   EXPECT_NO_THROW(require_on(Device::cpu(), "op", {&t.view, &not_given}));
   EXPECT_NO_THROW(require_on(Device::cuda(1), "op", {&elsewhere, &not_given}));
-  try {
-    require_on(Device::cpu(), "add", {&t.view, &elsewhere});
-    FAIL() << "no exception";
-  } catch (const DeviceError& error) {
-    EXPECT_STREQ(error.what(), "add: tensor 1 is on cuda:1, expected cpu");
-  }
+  EXPECT_EQ(error_of<DeviceError>([&] {
+              require_on(Device::cpu(), "add", {&t.view, &elsewhere});
+            }),
+            "add: tensor 1 is on cuda:1, expected cpu");
 }
 
 TEST(TensorView, Prints) {
