@@ -161,66 +161,61 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
 // ---- against the plain loops ---------------------------------------------------------------------------------------
 
 /// The op against its plain twin, on the same inputs.
-void expect_as_in_plain_loops(const OpCase& item, Context& context) {
+void expect_as_in_plain_loops(const OpCase& item) {
+  static CpuContext context({.threads = 2});
   ASSERT_TRUE(item.plain) << item.name;
   compare(plain_twin(item), context, item, context, item.tolerance);
 }
 
 TEST(BatchNorm, StatsMatchTwoPassesInExtendedPrecision) {
-  CpuContext context({.threads = 2});
   for (const BatchNormParams& p : batch_norm_params()) {
-    expect_as_in_plain_loops(batch_norm_stats_case(p), context);
+    expect_as_in_plain_loops(batch_norm_stats_case(p));
   }
 }
 
 TEST(BatchNorm, ApplyMatchesThePlainLoop) {
-  CpuContext context({.threads = 2});
   for (const BatchNormParams& p : batch_norm_params()) {
-    expect_as_in_plain_loops(batch_norm_apply_case(p), context);
+    expect_as_in_plain_loops(batch_norm_apply_case(p));
   }
 }
 
 TEST(BatchNorm, BackwardReduceMatchesThePlainLoop) {
-  CpuContext context({.threads = 2});
   for (const BatchNormParams& p : batch_norm_params()) {
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate, GradMode::ignore}) {
       if (mode == GradMode::overwrite || p.shape.numel() <= 10000) {
-        expect_as_in_plain_loops(batch_norm_backward_reduce_case(p, mode), context);
+        expect_as_in_plain_loops(batch_norm_backward_reduce_case(p, mode));
       }
     }
   }
 }
 
 TEST(BatchNorm, BackwardApplyMatchesThePlainLoopInPlaceToo) {
-  CpuContext context({.threads = 2});
   for (const BatchNormParams& p : batch_norm_params()) {
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {
-        expect_as_in_plain_loops(batch_norm_backward_apply_case(p, place), context);
+        expect_as_in_plain_loops(batch_norm_backward_apply_case(p, place));
       }
     }
   }
 }
 
 TEST(BatchNorm, BackwardOfAPairMatchesThePlainLoop) {
-  CpuContext context({.threads = 2});
   int turn = 0;
   for (const BatchNormParams& p : batch_norm_params()) {
     for (const OpCase& item : batch_norm_backward_pair_cases(p, turn++)) {
-      expect_as_in_plain_loops(item, context);
+      expect_as_in_plain_loops(item);
     }
   }
 }
 
 TEST(BatchNorm, FinalizeMatchesTheFormulas) {
-  CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t rows : {0, 1, 2, 1000}) {
       for (const bool running : {true, false}) {
-        expect_as_in_plain_loops(batch_norm_finalize_case(17, dtype, rows, running), context);
+        expect_as_in_plain_loops(batch_norm_finalize_case(17, dtype, rows, running));
       }
     }
-    expect_as_in_plain_loops(batch_norm_finalize_inference_case(17, dtype), context);
+    expect_as_in_plain_loops(batch_norm_finalize_inference_case(17, dtype));
   }
 }
 
@@ -228,7 +223,7 @@ TEST(BatchNorm, MergedStatsMatchTwoPassesOverTheParts) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::vector<std::int64_t>& rows : batch_norm_parts()) {
-      expect_as_in_plain_loops(batch_norm_merge_stats_case(17, dtype, rows), context);
+      expect_as_in_plain_loops(batch_norm_merge_stats_case(17, dtype, rows));
     }
     const CheckedRun alone(batch_norm_merge_stats_case(5, dtype, {7}), context);
     expect_same_bits(alone.output(0).view().reshape({1, 11}), alone.inputs()[0], "of one part");
