@@ -207,18 +207,17 @@ detail::TablePlace place(int local_rank, int local_size) {
       .job = concat("test of ", ::getpid()), .rank = local_rank, .local_rank = local_rank, .local_size = local_size};
 }
 
-/// A process in the status table of this one, as local rank 1 of `size`: it has written `doing`, and then does `then`.
-pid_t rank_1(int size, const char* doing, const std::function<void(detail::StatusTable&)>& then) {
+/// A process in the status table of this one, as local rank 1 of `size`: it has written `doing`, and ends with what
+/// `then` returns, without the destructor of its table.
+pid_t rank_1(int size, const char* doing, const std::function<int(detail::StatusTable&)>& then) {
   const detail::TablePlace here = place(1, size);
-  const pid_t child = ::fork();
-  if (child == 0) {
+  return testing::start_child([&] {
     detail::StatusTable table(here);
     table.progress().begin(doing, detail::Progress::kNoNumber, true);
     table.alive();
-    then(table);
-    std::_Exit(0);
-  }
-  return child;
+    std::_Exit(then(table));
+    return 0;
+  });
 }
 
 TEST(StatusTable, NamesRanksThatSayNothing) {
@@ -228,7 +227,7 @@ TEST(StatusTable, NamesRanksThatSayNothing) {
   EXPECT_EQ(lines[1].find("no word from rank 2 (host "), 0U) << lines[1];
   testing::expect_holds(lines[1], "): it has not begun");
 
-  const pid_t stopped = rank_1(3, "computing step 7", [](auto&) { std::raise(SIGSTOP); });
+  const pid_t stopped = rank_1(3, "computing step 7", [](auto&) { return std::raise(SIGSTOP); });
   int status = 0;
   ASSERT_EQ(::waitpid(stopped, &status, WUNTRACED), stopped);
   std::this_thread::sleep_for(milliseconds(600));
@@ -238,7 +237,7 @@ TEST(StatusTable, NamesRanksThatSayNothing) {
   testing::expect_holds(lines[0],
                         concat(", pid ", stopped, ") for 1 s: the process is stopped; it was computing step 7"));
   ASSERT_EQ(::kill(stopped, SIGKILL), 0);
-  ASSERT_EQ(::waitpid(stopped, &status, 0), stopped);
+  ASSERT_EQ(testing::end_of(stopped), -SIGKILL);
   testing::expect_holds(table.silent(0).front(), ": the process has ended; it was computing step 7");
   table.remove();
 }
@@ -247,8 +246,8 @@ TEST(StatusTable, TheTableHasALineForEachRank) {
   detail::StatusTable table(place(0, 3));
   table.progress().begin("waiting for the gradients of step", 7, true);
   table.progress().begun_ns -= 12'000'000'000;
-  const pid_t stopped =
-      rank_1(3, "computing step 7, 1 of 3 buckets enqueued, layer2.0.conv2.weight", [](auto&) { std::raise(SIGSTOP); });
+  const pid_t stopped = rank_1(3, "computing step 7, 1 of 3 buckets enqueued, layer2.0.conv2.weight",
+                               [](auto&) { return std::raise(SIGSTOP); });
   int status = 0;
   ASSERT_EQ(::waitpid(stopped, &status, WUNTRACED), stopped);
   const std::vector<std::string> lines = table.table();
@@ -258,7 +257,7 @@ TEST(StatusTable, TheTableHasALineForEachRank) {
             "rank 1: computing step 7, 1 of 3 buckets enqueued, layer2.0.conv2.weight, for 0 s, process is stopped");
   testing::expect_holds(lines[2], "rank 2: has not begun");
   ASSERT_EQ(::kill(stopped, SIGKILL), 0);
-  ASSERT_EQ(::waitpid(stopped, &status, 0), stopped);
+  ASSERT_EQ(testing::end_of(stopped), -SIGKILL);
   testing::expect_holds(table.table()[1], "process has ended");
   table.remove();
 }
@@ -278,11 +277,8 @@ TEST(StatusTable, OneRankTells) {
   detail::StatusTable table(place(0, 2));
   EXPECT_TRUE(table.first_to_tell());
   EXPECT_FALSE(table.first_to_tell());
-  const pid_t other = rank_1(2, "", [](detail::StatusTable& its) { std::_Exit(its.first_to_tell() ? 1 : 2); });
-  int status = 0;
-  ASSERT_EQ(::waitpid(other, &status, 0), other);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 2) << "this rank was first";
+  const pid_t other = rank_1(2, "", [](detail::StatusTable& its) { return its.first_to_tell() ? 1 : 2; });
+  EXPECT_EQ(testing::end_of(other), 2) << "this rank was first";
 }
 
 TEST(StatusTable, OneRankSpeaksForTheNodeOnceInAWhile) {
@@ -292,17 +288,14 @@ TEST(StatusTable, OneRankSpeaksForTheNodeOnceInAWhile) {
   EXPECT_FALSE(table.claims_heartbeat(3600));
   const pid_t other = rank_1(2, "", [](detail::StatusTable& its) {
     if (its.claims_heartbeat(3600)) {
-      std::_Exit(1);
+      return 1;
     }
     while (!its.claims_heartbeat(0.2)) {
       std::this_thread::sleep_for(milliseconds(10));
     }
-    std::_Exit(2);
+    return 2;
   });
-  int status = 0;
-  ASSERT_EQ(::waitpid(other, &status, 0), other);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 2);
+  EXPECT_EQ(testing::end_of(other), 2);
   EXPECT_FALSE(table.claims_heartbeat(3600)) << "rank 1 sends the heartbeats";
 }
 
@@ -367,23 +360,19 @@ TEST(StatusTable, ItsPlaceIsTheLaunchers) {
 
 // A batch system may stop a whole job for a while.
 TEST(Watchdog, TimeInWhichTheProcessIsStoppedDoesNotCount) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const pid_t child = testing::start_child([] {
     Watchdog watchdog(1, [](const std::string&) { std::_Exit(exit_code::kWatchdog); });
     watchdog.begin("computing step", 1);
     std::raise(SIGSTOP);
     std::this_thread::sleep_for(milliseconds(300));  // for looks at the time that has passed
-    std::_Exit(0);
-  }
+    return 0;
+  });
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
   ASSERT_TRUE(WIFSTOPPED(status)) << status;
   std::this_thread::sleep_for(milliseconds(1500));
   ASSERT_EQ(::kill(child, SIGCONT), 0);
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status)) << status;
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(testing::end_of(child), 0);
 }
 
 TEST(Watchdog, RefusesTimesThatAreNone) {

@@ -5,13 +5,13 @@
 #include <string>
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 
+#include "tests/support/child.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -68,23 +68,21 @@ TEST(FolderLock, EndsWithAProcessThatIsKilled) {
   std::filesystem::create_directories(path);
   int locked[2];
   ASSERT_EQ(::pipe(locked), 0);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const pid_t child = start_child([&]() -> int {
     FolderLock lock(path);
     lock.name_holder();
     [[maybe_unused]] const ssize_t sent = ::write(locked[1], "x", 1);
     for (;;) {
       ::pause();
     }
-  }
+  });
   ::close(locked[1]);
   char byte = 0;
   ASSERT_EQ(::read(locked[0], &byte, 1), 1) << "the child could not lock";
   ::close(locked[0]);
   expect_holds(error_of<UsageError>([&] { const FolderLock lock(path); }), "pid " + std::to_string(child) + " on ");
   ASSERT_EQ(::kill(child, SIGKILL), 0);
-  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  ASSERT_EQ(end_of(child), -SIGKILL);
   const FolderLock lock(path);
 }
 

@@ -23,6 +23,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
+#include "tests/support/child.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
@@ -262,28 +263,23 @@ TEST_F(UsableGpusTest, AProgramThatIsStartedDoesNotInheritAClaim) {
   EXPECT_EQ(files_open(::getpid(), folder()), 1);
   std::array<int, 2> started{};
   ASSERT_EQ(::pipe2(started.data(), O_CLOEXEC), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::execlp("sleep", "sleep", "60", nullptr);
-    ::_exit(1);
-  }
+  const pid_t child = start_child([] { return ::execlp("sleep", "sleep", "60", nullptr); });
   ::close(started[1]);
   char byte = 0;
   EXPECT_EQ(::read(started[0], &byte, 1), 0);  // ends when exec() has closed the other side
   ::close(started[0]);
   EXPECT_EQ(files_open(child, folder()), 0);
   ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(end_of(child), -SIGKILL);
 }
 
 TEST_F(UsableGpusTest, AForkedChildDoesNotEndItsParentsClaim) {
   GpuClaim::Attempt held = GpuClaim::attempt(folder(), "GPU-000");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    held.claim.reset();
-    ::_exit(0);
-  }
-  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(end_of(start_child([&] {
+              held.claim.reset();
+              return 0;
+            })),
+            0);
   const GpuClaim::Attempt again = GpuClaim::attempt(folder(), "GPU-000");
   EXPECT_FALSE(again.claim);
   EXPECT_EQ(again.holder.rfind(concat("pid ", ::getpid()), 0), 0U) << again.holder;
@@ -312,8 +308,7 @@ TEST_F(UsableGpusTest, UsersShareTheFolder) {
   free.claim.reset();
   std::ofstream(folder() + "/GPU-222") << "";  // a file whose maker ended before opening it to all
   std::filesystem::permissions(folder() + "/GPU-222", std::filesystem::perms(0644));
-  const pid_t other = ::fork();
-  if (other == 0) {
+  const pid_t other = start_child([&] {
     const uid_t nobody = 65534;
     int failures = ::setgid(nobody) != 0 || ::setuid(nobody) != 0 ? 1 : 0;
     try {
@@ -325,11 +320,9 @@ TEST_F(UsableGpusTest, UsersShareTheFolder) {
       std::fprintf(stderr, "%s\n", error.what());
       failures += 64;
     }
-    ::_exit(failures);
-  }
-  int status = -1;
-  ::waitpid(other, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+    return failures;
+  });
+  EXPECT_EQ(end_of(other), 0);
   EXPECT_TRUE(GpuClaim::attempt(folder(), "GPU-333").claim) << "a file of the other user";
 }
 
