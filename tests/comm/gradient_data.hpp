@@ -14,9 +14,8 @@
 
 namespace lockstep::comm {
 
-inline std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes) {
+inline std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes, std::int64_t begin = 0) {
   std::vector<GradientRange> result;
-  std::int64_t begin = 0;
   for (const std::int64_t size : sizes) {
     result.push_back({"g" + std::to_string(result.size()), begin, begin + size, 1});
     begin += size;

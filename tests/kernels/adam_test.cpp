@@ -38,13 +38,6 @@ std::vector<double> trajectory(double p, const AdamOptions& options, const Arena
   return values;
 }
 
-void expect_values(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], 1e-13) << "after step " << i + 1;
-  }
-}
-
 TEST(Adam, StepsByHand) {
   // A constant gradient: both moments over their corrections are 1, every step is 0.1 / (1 + 0.25).
   expect_values(trajectory(1, {0.9, 0.999, 0.25, false}, {0, 1}, {1, 1, 1, 1}), {0.92, 0.84, 0.76, 0.68});

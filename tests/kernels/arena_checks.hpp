@@ -128,6 +128,15 @@ inline void expect_copy_rounded(const MakeArenaCase& make, Context& context,
   }
 }
 
+/// A parameter after each of some steps.
+inline void expect_values(const std::vector<double>& values, const std::vector<double>& expected,
+                          double tolerance = 1e-14) {
+  ASSERT_EQ(values.size(), expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i], tolerance) << "after step " << i + 1;
+  }
+}
+
 /// However the arena is cut, an element has the same bits; another learning rate shows.
 inline void expect_ranges_like_the_whole(const MakeArenaCase& make, Context& context, const ArenaParams& whole,
                                          const std::vector<std::int64_t>& cuts) {

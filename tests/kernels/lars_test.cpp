@@ -36,13 +36,6 @@ std::vector<double> after(int steps, const LarsOptions& options, const ArenaSegm
   return p;
 }
 
-void expect_values(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], 1e-14) << i;
-  }
-}
-
 TEST(Lars, StepsByHand) {
   const LarsOptions plain{.trust_coefficient = 0.1, .epsilon = 0};
   // ||p|| = 5, ||g|| = 1: ratio 0.5.

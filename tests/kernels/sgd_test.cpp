@@ -34,13 +34,6 @@ std::vector<double> trajectory(double p, const SgdOptions& options, double rate,
   return values;
 }
 
-void expect_values(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], 1e-14) << "after step " << i + 1;
-  }
-}
-
 TEST(Sgd, FiveStepsByHand) {
   expect_values(trajectory(1, {}, 0.1, {0, 1}), {0.9, 0.8, 0.7, 0.6, 0.5});
   // weight decay alone: p' = p - 0.1 (1 + 0.5 p) = 0.95 p - 0.1
