@@ -31,13 +31,13 @@ Timed timed(const testing::OpCase& item, Context& context, const Limits& limits)
   const auto instance = std::make_shared<testing::OpInstance>(item, context);
   return {.work = {.start = [instance] { instance->enqueue(); }, .wait = [&context] { context.synchronize(); }},
           .sample_seconds = kSampleSeconds,
-          .per_call = {{"bytes_per_second", item.bytes},
-                       {"percent_of_copy", 100 * item.bytes / limits.bandwidth, /*rate=*/false},
+          .per_call = {{"bytes_per_second", testing::bytes_of(item)},
+                       {"percent_of_copy", 100 * testing::bytes_of(item) / limits.bandwidth, /*rate=*/false},
                        {"flop_per_second", item.flops > 0 ? item.flops : kDoesNotApply},
                        {"percent_of_fma",
                         item.flops > 0 && item.dtype == DType::f32 ? 100 * item.flops / limits.fma : kDoesNotApply,
                         /*rate=*/false}},
-          .counters = {{"bytes", item.bytes}},
+          .counters = {{"bytes", testing::bytes_of(item)}},
           .label = std::string(name_of(item.dtype))};
 }
 

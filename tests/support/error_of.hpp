@@ -3,6 +3,7 @@
 #include <exception>
 #include <initializer_list>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -55,6 +56,23 @@ inline void expect_lacks(const std::string& text, const Texts& parts, const char
       ADD_FAILURE_AT(file, line) << "'" << text << "' holds '" << part << "'";
     }
   }
+}
+
+/// EXPECT that f throws an E whose text holds all parts.
+template <class E, class F>
+void expect_error(F&& f, const std::vector<std::string>& parts, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  const std::string text = error_of<E>(f, file, line);
+  for (const std::string& part : parts) {
+    expect_holds(text, part, file, line);
+  }
+}
+
+/// `given` with one member changed: with(view, &TensorView::device, Device::cuda(0)), for calls that must refuse it.
+template <class T, class Member>
+[[nodiscard]] T with(std::type_identity_t<T> given, Member T::*member, const std::type_identity_t<Member>& value) {
+  given.*member = value;
+  return given;
 }
 
 }  // namespace lockstep::testing

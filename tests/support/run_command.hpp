@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <initializer_list>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -130,6 +131,35 @@ inline Ended run_as_ranks(const std::string& mpirun, const std::vector<std::stri
   }
   return run_command(mpirun + " -np " + std::to_string(commands.size()) +
                      " sh -c 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in " + cases + "esac'");
+}
+
+/// A text that a program prints on so many lines.
+struct Printed {
+  Printed(const char* said, int lines = 1) : text(said), times(lines) {}  // NOLINT(google-explicit-constructor)
+  Printed(std::string said, int lines = 1)
+      : text(std::move(said)), times(lines) {}  // NOLINT(google-explicit-constructor)
+  std::string text;
+  int times;
+};
+
+inline void expect_printed(const Ended& ended, std::initializer_list<Printed> printed,
+                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  for (const Printed& each : printed) {
+    if (const int times = ended.count(each.text); times != each.times) {
+      ADD_FAILURE_AT(file, line) << "'" << each.text << "' is on " << times << " lines, expected " << each.times
+                                 << ":\n"
+                                 << ended.output;
+    }
+  }
+}
+
+/// Expects the exit code and what was printed.
+inline void expect_ended(const Ended& ended, int code, std::initializer_list<Printed> printed = {},
+                         const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (ended.code != code) {
+    ADD_FAILURE_AT(file, line) << "the exit code is " << ended.code << ", expected " << code << ":\n" << ended.output;
+  }
+  expect_printed(ended, printed, file, line);
 }
 
 /// EXPECTs this exit code and one error line that has all of the words.

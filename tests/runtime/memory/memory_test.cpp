@@ -13,7 +13,7 @@
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/tensor/buffer.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 class Memory : public ::testing::Test {
@@ -298,4 +298,4 @@ TEST_F(Memory, CudaWithoutADeviceIsRefused) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing
