@@ -19,13 +19,13 @@ namespace {
 
 constexpr double kDoesNotApply = std::numeric_limits<double>::quiet_NaN();
 
-/// What the device can do at most.
+/// The measured limits of the device.
 struct Limits {
-  double bandwidth = kDoesNotApply;  ///< of a copy, bytes read and written a second
-  double fma = kDoesNotApply;        ///< f32 operations a second in registers, on the host
+  double bandwidth = kDoesNotApply;  ///< bytes that a copy reads and writes per second
+  double fma = kDoesNotApply;        ///< f32 operations per second in registers, on the host
 };
 
-/// Memory of an op, and what is timed.
+/// Makes the memory and the timed call of an op.
 Timed timed(const testing::OpCase& item, Context& context, const Limits& limits) {
   constexpr double kSampleSeconds = 1e-3;
   const auto instance = std::make_shared<testing::OpInstance>(item, context);

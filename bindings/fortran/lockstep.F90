@@ -1,17 +1,18 @@
-! lockstep for Fortran: the C interface (lockstep.h has the contract of every call) with arrays as they are: any section,
-! kind real(4), real(8), integer(4) or integer(8), nothing copied on the way. F2018 (assumed rank). bindings/fortran/README.md
-! has the rules and the traps, docs/embedding.md a program.
+! lockstep for Fortran: the C interface for Fortran arrays. lockstep.h has the contract of every call. An array may be any
+! section of kind real(4), real(8), integer(4) or integer(8); it is passed without a copy. F2018 (assumed rank).
+! bindings/fortran/README.md has the rules and the traps, docs/embedding.md a program.
 !
-! Order. The first dimension of an array is its fastest axis. All extents, strides and letters of axes are in that order here
-! and are turned round on the way to C, which counts from the slowest: axes = 'whn' is C's "nhw", a linear layer's weight is
-! (in, out), the sample shape of a convolution (channels, columns, rows).
+! Order. The first dimension of an array is its fastest axis. Extents, strides and letters of axes are in that order. The
+! module reverses them for C, which counts from the slowest: axes = 'whn' is C's "nhw", a linear layer's weight is (in, out),
+! the sample shape of a convolution (channels, columns, rows).
 !
-! stat, errmsg: as allocate has them. stat absent: a failure is an error stop with its text. stat present: never; it is 0 or a
-! LOCKSTEP_ERR_*, and errmsg is the text of a failure, cut or filled up with blanks.
+! stat, errmsg: as for allocate. Without stat a failure is an error stop with its text. With stat the program goes on: stat is
+! 0 or a LOCKSTEP_ERR_*, and errmsg is the text of a failure, cut or filled up with blanks.
 !
-! Handles. Assignment shares: both name the same context, communicator, model or trainer, and destroying one ends it for both;
-! a handle that was destroyed is found out (LOCKSTEP_ERR_INVALID). There is no finaliser, as Fortran runs them in no order
-! and not at the end of a program, while destroying a communicator is collective: call lockstep_destroy, in any order.
+! Handles. An assigned handle names the same context, communicator, model or trainer; destroying one handle ends the object for
+! both. A call with a handle that was destroyed fails (LOCKSTEP_ERR_INVALID). There are no finalisers: Fortran runs them in no
+! defined order and not at the end of a program, while destroying a communicator is collective. Call lockstep_destroy, in any
+! order.
 #define OPTIONAL_STAT integer(c_int), intent(out), optional :: stat
 #define OPTIONAL_ERRMSG character(len=*, kind=c_char), intent(inout), optional :: errmsg
 #define OPTIONAL_STAT_ERRMSG OPTIONAL_STAT; OPTIONAL_ERRMSG
@@ -75,7 +76,7 @@ module lockstep
     type(c_ptr) :: handle = c_null_ptr
   end type
 
-  ! A window on memory that lives elsewhere: of lockstep_view_of or lockstep_view_from_ptr. It dangles when that memory goes.
+  ! A window on the program's memory, made by lockstep_view_of or lockstep_view_from_ptr. It is valid as long as that memory.
   type, bind(C) :: lockstep_view
     private
     type(c_ptr) :: data = c_null_ptr
@@ -84,7 +85,7 @@ module lockstep
     character(kind=c_char) :: axes(16) = c_null_char
   end type
 
-  ! ---- Options, as lockstep.h has them, with their defaults; struct_size is set on the way.
+  ! ---- Options of lockstep.h with their defaults; the calls below set struct_size.
   type, bind(C) :: lockstep_allocator
     integer(c_int32_t) :: struct_size = 0, flags = 0
     type(c_ptr) :: user = c_null_ptr
@@ -94,7 +95,7 @@ module lockstep
     integer(c_int32_t) :: struct_size = 0, device_type = LOCKSTEP_CPU, device_id = 0, threads = 0, &
       stream_kind = LOCKSTEP_STREAM_OWN, reserved = 0
     type(c_ptr) :: stream = c_null_ptr
-    type(c_ptr) :: memory = c_null_ptr  ! c_loc of a lockstep_allocator, whose struct_size is c_sizeof of it
+    type(c_ptr) :: memory = c_null_ptr  ! c_loc of a lockstep_allocator; the caller sets its struct_size (c_sizeof)
     integer(c_int64_t) :: memory_limit = 0
   end type
   type, bind(C) :: lockstep_comm_ops
@@ -106,7 +107,7 @@ module lockstep
   end type
   type, bind(C) :: lockstep_layer_options
     integer(c_int32_t) :: struct_size = 0, activation = LOCKSTEP_ACTIVATION_NONE, bias = LOCKSTEP_BIAS_DEFAULT, pad_mode = 0
-    ! A number for each axis as in C: (planes,) rows, columns, not turned round.
+    ! One number per axis in C's order, which the module does not reverse here: (planes,) rows, columns.
     integer(c_int32_t) :: kernel(3) = 0, stride(3) = 0, pad(3) = 0, dilation(3) = 0
     integer(c_int32_t) :: groups = 0, reserved = 0
     real(c_double) :: epsilon = 0, momentum = 0, rate = 0
@@ -119,17 +120,17 @@ module lockstep
       weight_decay = 0, clip_norm = 0, huber_delta = 1
     integer(c_int64_t) :: max_batch = 0, bucket_bytes = 0
   end type
-  ! What lockstep_trainer_report gives.
+  ! The last step of all ranks together, as lockstep_trainer_report describes it.
   type, bind(C) :: lockstep_report
     integer(c_int32_t) :: struct_size = 0, reserved = 0
     integer(c_int64_t) :: step = 0, skipped = 0, samples = 0
     real(c_double) :: loss = 0, gradient_norm = 0
   end type
 
-  ! ---- Calls that take arrays. They are C procedures that see the array itself: a Fortran procedure between would make
-  ! gfortran pack sections of components (cells%t).
+  ! ---- Calls that take arrays are C procedures, which receive the array itself. With a Fortran procedure in between,
+  ! gfortran would pack sections of components (cells%t).
   interface
-    ! out = model(in), any number of samples. in_axes, out_axes: a letter for each dimension, fastest first.
+    ! Computes out = model(in) for any number of samples. in_axes, out_axes: a letter for each dimension, fastest first.
     subroutine lockstep_infer(model, in, out, in_axes, out_axes, stream, stat, errmsg) bind(C, name='lockstep_f_infer')
       import :: lockstep_model, c_char, c_int, c_ptr
       type(lockstep_model), intent(in) :: model
@@ -140,7 +141,7 @@ module lockstep
       OPTIONAL_STAT_ERRMSG
     end subroutine
 
-    ! in(i) gives out(i), computed together.
+    ! Computes out(i) from in(i) for all views together.
     subroutine lockstep_infer_many(model, in, out, stream, stat, errmsg) bind(C, name='lockstep_f_infer_many')
       import :: lockstep_model, lockstep_view, c_char, c_int, c_ptr
       type(lockstep_model), intent(in) :: model
@@ -149,7 +150,7 @@ module lockstep
       OPTIONAL_STAT_ERRMSG
     end subroutine
 
-    ! A view of an array that has the target attribute (or is a pointer's), for as long as that lives.
+    ! Makes a view of an array, which has the target attribute or belongs to a pointer. The view is valid while the array lives.
     subroutine lockstep_view_of(array, view, axes, stat, errmsg) bind(C, name='lockstep_f_view_of')
       import :: lockstep_view, c_char, c_int
       type(*), dimension(..), intent(in), target :: array
@@ -158,8 +159,8 @@ module lockstep
       OPTIONAL_STAT_ERRMSG
     end subroutine
 
-    ! A view of any address: the F2008 way (c_loc of a contiguous target), other types (LOCKSTEP_U8), memory of a GPU
-    ! (device_id given). strides in elements; absent: without gaps.
+    ! Makes a view of memory at an address: for F2008 (c_loc of a contiguous target), for other types (LOCKSTEP_U8), and for
+    ! memory of a GPU (device_id present). strides: in elements; absent: without gaps.
     subroutine lockstep_view_from_ptr(data, shape, strides, dtype, axes, device_id, view, stat, errmsg) &
         bind(C, name='lockstep_f_view_from_ptr')
       import :: lockstep_view, c_char, c_int, c_int32_t, c_int64_t, c_ptr
@@ -189,7 +190,7 @@ module lockstep
       OPTIONAL_STAT_ERRMSG
     end subroutine
 
-    ! Adds the gradients of samples.
+    ! Adds the gradients of the samples in the arrays.
     subroutine lockstep_trainer_add(trainer, in, target, weight, in_axes, target_axes, weight_axes, stream, stat, errmsg) &
         bind(C, name='lockstep_f_trainer_add')
       import :: lockstep_trainer, c_char, c_int, c_ptr
@@ -212,28 +213,29 @@ module lockstep
     end subroutine
   end interface
 
-  ! A communicator: of one rank (context, comm), of the program's own functions (context, ops, comm); lockstep_mpi and
-  ! lockstep_mpi_f08 add MPI's.
+  ! Makes a communicator of one rank (context, comm), of the program's own functions (context, ops, comm), or of NCCL
+  ! (context, nccl_comm, control, comm). lockstep_mpi and lockstep_mpi_f08 add those of MPI.
   interface lockstep_comm_create
     module procedure comm_self, comm_from_ops, comm_from_nccl
   end interface
 
-  ! A seed of either kind.
+  ! Makes the parameters; takes a seed of 32 or 64 bits.
   interface lockstep_model_initialise
     module procedure model_initialise_32, model_initialise_64
   end interface
 
-  ! A learning rate of either kind.
+  ! Ends a step; takes a learning rate of 32 or 64 bits.
   interface lockstep_trainer_update
     module procedure trainer_update_32, trainer_update_64
   end interface
 
-  ! Ends what the handle names, which then names nothing. Of nothing: nothing happens. Communicators: collective.
+  ! Destroys the object that the handle names; the handle then names nothing. Does nothing for a handle that names nothing.
+  ! Collective for communicators.
   interface lockstep_destroy
     module procedure context_destroy, comm_destroy, model_destroy, trainer_destroy
   end interface
 
-  ! For layers above: the C handle in a handle, and a handle of a C handle.
+  ! For layers above this module: lockstep_handle returns the C handle, lockstep_adopt makes a handle of a C handle.
   interface lockstep_handle
     module procedure context_handle
   end interface
@@ -241,7 +243,7 @@ module lockstep
     module procedure comm_adopt
   end interface
 
-  ! ---- lockstep.h
+  ! ---- Private: the functions of lockstep.h that take no arrays.
   type, bind(C) :: parameter_info
     integer(c_int32_t) :: struct_size = 0, ndim = 0
     integer(c_int64_t) :: shape(8) = 0
@@ -498,7 +500,7 @@ contains
     end do
   end function
 
-  ! What a failure without stat ends in; descriptor.c calls it.
+  ! Ends the program after a failure without stat; descriptor.c calls it.
   subroutine stop_with(pointer, n) bind(C, name='lockstep_f_stop')
     type(c_ptr), value :: pointer
     integer(c_int64_t), value :: n
@@ -512,8 +514,8 @@ contains
     error stop text
   end subroutine
 
-  ! How every call of a Fortran procedure ends, as lockstep_f_finish in descriptor.c ends the others (gfortran 12 cannot pass
-  ! an optional errmsg on to C).
+  ! Sets stat and errmsg at the end of every Fortran procedure, as lockstep_f_finish in descriptor.c does for C procedures
+  ! (gfortran 12 cannot pass an optional errmsg on to C).
   subroutine lockstep_finish(status, stat, errmsg)
     integer(c_int32_t), intent(in) :: status
     OPTIONAL_STAT_ERRMSG
@@ -542,7 +544,7 @@ contains
     text = text_at(c_status_name(status))
   end function
 
-  ! Of this thread's last call that failed; empty when the last one did not.
+  ! Returns the text of this thread's last call if that call failed, else an empty text.
   function lockstep_last_error() result(text)
     character(:), allocatable :: text
     text = text_at(c_last_error())
@@ -559,14 +561,14 @@ contains
     call lockstep_finish(c_context_create(given, context), stat, errmsg)
   end subroutine
 
-  ! Waits for its stream.
+  ! Waits for the context's stream.
   subroutine lockstep_context_synchronize(context, stat, errmsg)
     type(lockstep_context), intent(in) :: context
     OPTIONAL_STAT_ERRMSG
     call lockstep_finish(c_context_synchronize(context%handle), stat, errmsg)
   end subroutine
 
-  ! Bytes taken from its memory; -1 where that is not counted.
+  ! Returns the bytes of the context's memory in use, now and at most so far; -1 where they are not counted.
   subroutine lockstep_context_memory(context, in_use, peak, stat, errmsg)
     type(lockstep_context), intent(in) :: context
     integer(c_int64_t), intent(out) :: in_use, peak
@@ -599,7 +601,7 @@ contains
     call lockstep_finish(c_comm_from_ops(context%handle, given, comm), stat, errmsg)
   end subroutine
 
-  ! nccl_comm: an ncclComm_t; control: of the same ranks, for memory of the host.
+  ! nccl_comm: an ncclComm_t. control: a communicator of the same ranks, for host memory.
   subroutine comm_from_nccl(context, nccl_comm, control, comm, stat, errmsg)
     type(lockstep_context), intent(in) :: context
     type(c_ptr), intent(in) :: nccl_comm
@@ -615,7 +617,7 @@ contains
     comm%handle = handle
   end subroutine
 
-  ! rank from 0, as MPI counts.
+  ! Ranks are counted from 0, as in MPI.
   subroutine lockstep_comm_rank(comm, rank, size, stat, errmsg)
     type(lockstep_comm), intent(in) :: comm
     integer, intent(out) :: rank, size
@@ -629,7 +631,7 @@ contains
     call lockstep_finish(status, stat, errmsg)
   end subroutine
 
-  ! Collective: the largest of the ranks' numbers.
+  ! Returns the largest of the ranks' numbers. Collective.
   subroutine lockstep_comm_agree(comm, mine, largest, stat, errmsg)
     type(lockstep_comm), intent(in) :: comm
     integer, intent(in) :: mine
@@ -666,7 +668,7 @@ contains
       activation, model), stat, errmsg)
   end subroutine
 
-  ! inputs: nodes; 0 is the model's input. features: of linear, channels of convolutions; absent: 0. node: the layer's output.
+  ! inputs: nodes; 0 is the model's input. features: features of linear, channels of convolutions; absent: 0. node: the output.
   subroutine lockstep_model_add(model, kind, name, inputs, features, options, node, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     character(*), intent(in) :: kind, name
@@ -703,7 +705,7 @@ contains
     call lockstep_finish(c_model_initialise(model%handle, seed), stat, errmsg)
   end subroutine
 
-  ! Inference of up to max_batch samples then allocates nothing.
+  ! Plans and allocates for up to max_batch samples; inference of no more samples then allocates nothing.
   subroutine lockstep_model_prepare(model, max_batch, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     integer, intent(in) :: max_batch
@@ -711,7 +713,7 @@ contains
     call lockstep_finish(c_model_prepare(model%handle, int(max_batch, c_int64_t)), stat, errmsg)
   end subroutine
 
-  ! The same parameters for another thread's context.
+  ! Makes a model with the same parameters for the context of another thread.
   subroutine lockstep_model_share(model, context, shared, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     type(lockstep_context), intent(in) :: context
@@ -720,7 +722,8 @@ contains
     call lockstep_finish(c_model_share(model%handle, context%handle, shared), stat, errmsg)
   end subroutine
 
-  ! Collective: a rank's parameters and running statistics for all ranks of the communicator, whether they train or not.
+  ! Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not train.
+  ! Collective.
   subroutine lockstep_model_broadcast(model, comm, root, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     type(lockstep_comm), intent(in) :: comm
@@ -755,7 +758,8 @@ contains
     call lockstep_finish(status, stat, errmsg)
   end subroutine
 
-  ! index from 1. shape, as an array for it would have it; both are not allocated after a failure.
+  ! index counts from 1. shape is the shape of a Fortran array for the parameter. name and shape are not allocated after a
+  ! failure.
   subroutine lockstep_parameter_info(model, index, name, shape, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     integer, intent(in) :: index
@@ -774,7 +778,7 @@ contains
   end subroutine
 
   ! ---- Training.
-  ! Collective.
+  ! Makes the one trainer of a model. Collective.
   subroutine lockstep_trainer_create(model, comm, options, trainer, stat, errmsg)
     type(lockstep_model), intent(in) :: model
     type(lockstep_comm), intent(in) :: comm
@@ -787,7 +791,7 @@ contains
     call lockstep_finish(c_trainer_create(model%handle, comm%handle, given, trainer), stat, errmsg)
   end subroutine
 
-  ! Collective: sums the gradients over the ranks and updates the parameters.
+  ! Sums the gradients over the ranks and updates the parameters. Collective.
   subroutine trainer_update_32(trainer, learning_rate, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     real(c_float), intent(in) :: learning_rate
@@ -808,7 +812,8 @@ contains
     call lockstep_finish(c_trainer_abandon(trainer%handle), stat, errmsg)
   end subroutine
 
-  ! The mean loss over this rank's samples. wait absent or true: of the last step; false: the newest that is there.
+  ! Returns the mean loss over this rank's samples. wait absent or true: waits for the last step; false: the newest loss that
+  ! has arrived.
   subroutine lockstep_trainer_loss(trainer, loss, step, wait, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     real(c_double), intent(out) :: loss
@@ -826,7 +831,7 @@ contains
     call lockstep_finish(status, stat, errmsg)
   end subroutine
 
-  ! Collective, as are the rest. The last update as all ranks made it.
+  ! Describes the last step of all ranks together. Collective, as all following calls of the trainer.
   subroutine lockstep_trainer_report(trainer, report, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     type(lockstep_report), intent(out) :: report
@@ -835,7 +840,7 @@ contains
     call lockstep_finish(c_trainer_report(trainer%handle, report), stat, errmsg)
   end subroutine
 
-  ! Compares the parameters of the ranks, bit by bit.
+  ! Compares the bits of the parameters over the ranks.
   subroutine lockstep_trainer_check(trainer, stat, errmsg)
     type(lockstep_trainer), intent(in) :: trainer
     OPTIONAL_STAT_ERRMSG
