@@ -28,6 +28,7 @@
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/sampler.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
@@ -1279,7 +1280,7 @@ TEST_F(TrainResNet, ShowsWhatTheNetworkSees) {
   EXPECT_FALSE(fs::exists(path("nothing"))) << "nothing is trained";
   train_resnet(0, kTiny + "--steps 1" + out("nothing")).finished();  // not in the way of another sheet
   const std::string mixed = show(0, "mixed.png", kRandomPictures);
-  expect_holds(mixed, '*');
+  expect_holds(mixed, "*");
   EXPECT_NE(get("mixed.png"), file);
   if (kMpi) {
     EXPECT_EQ(show(2, "two.png", kRandomPictures), mixed);
