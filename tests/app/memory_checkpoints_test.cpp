@@ -20,7 +20,7 @@
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/files.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {

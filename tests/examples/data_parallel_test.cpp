@@ -1,5 +1,4 @@
 // Data parallelism by hand: its gradients and parameters against those of ranks, and the program.
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "examples/data_parallel/replicas.hpp"
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/files.hpp"
 #include "tests/support/guarded.hpp"
 #include "tests/support/run_command.hpp"
 

@@ -1,9 +1,7 @@
 // train_text as people call it, and its parts: text, windows, samples.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +11,6 @@
 #include <lockstep/nn/data/packed/pack_tokens.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "examples/train_text/corpus.hpp"

@@ -2,7 +2,6 @@
 // programs on the CPU: what ranks of GPUs leave behind, a rank of the CPU goes on from, to the same numbers.
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>

@@ -1,5 +1,4 @@
 // lockstep-info on files whose numbers are known.
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -8,7 +7,6 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/half.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 

@@ -12,6 +12,7 @@
 
 #include <lockstep/nn/data/packed/packed_file.hpp>
 #include <lockstep/runtime/base/error.hpp>
+#include <lockstep/runtime/base/text.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "tests/support/files.hpp"

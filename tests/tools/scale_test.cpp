@@ -5,7 +5,6 @@
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <gtest/gtest.h>
 
