@@ -1,6 +1,6 @@
-# oneDNN as the target DNNL::dnnl. Its own package file is not used: the one of Debian 12 is an error, even for QUIET,
-# without the OpenCL headers, which nothing here needs. Installed beside lockstepConfig.cmake.
-# Sets DNNL_FOUND, DNNL_VERSION. DNNL_ROOT: where to look first.
+# Finds oneDNN as the target DNNL::dnnl. oneDNN's own package file is not used: that of Debian 12 stops with an error, even
+# with QUIET, without the OpenCL headers, which lockstep does not need. This file is installed next to lockstepConfig.cmake.
+# Sets DNNL_FOUND, DNNL_VERSION. DNNL_ROOT: the folder to look in first.
 find_path(DNNL_INCLUDE_DIR oneapi/dnnl/dnnl.hpp)
 find_library(DNNL_LIBRARY dnnl)
 mark_as_advanced(DNNL_INCLUDE_DIR DNNL_LIBRARY)

@@ -1,6 +1,6 @@
-# gloo with its TCP transport as the target GLOO::gloo. Its own package file, GlooConfig.cmake, is not used: it knows no
-# namespace, and some packages lack it. Installed beside lockstepConfig.cmake.
-# Sets GLOO_FOUND, GLOO_VERSION. GLOO_ROOT: where to look first.
+# Finds gloo with its TCP transport as the target GLOO::gloo. gloo's own package file, GlooConfig.cmake, is not used: its
+# target has no namespace, and some packages lack the file. This file is installed next to lockstepConfig.cmake.
+# Sets GLOO_FOUND, GLOO_VERSION. GLOO_ROOT: the folder to look in first.
 find_path(GLOO_INCLUDE_DIR gloo/transport/tcp/device.h)
 find_library(GLOO_LIBRARY gloo)
 mark_as_advanced(GLOO_INCLUDE_DIR GLOO_LIBRARY)

@@ -1,6 +1,6 @@
-# libdeflate as the target LIBDEFLATE::libdeflate. Its own package file is not used: those before 1.15, as in Debian 12, have
-# none. Installed beside lockstepConfig.cmake.
-# Sets LIBDEFLATE_FOUND, LIBDEFLATE_VERSION. LIBDEFLATE_ROOT: where to look first.
+# Finds libdeflate as the target LIBDEFLATE::libdeflate. libdeflate's own package file is not used: versions before 1.15, as
+# in Debian 12, have none. This file is installed next to lockstepConfig.cmake.
+# Sets LIBDEFLATE_FOUND, LIBDEFLATE_VERSION. LIBDEFLATE_ROOT: the folder to look in first.
 find_path(LIBDEFLATE_INCLUDE_DIR libdeflate.h)
 find_library(LIBDEFLATE_LIBRARY deflate)
 mark_as_advanced(LIBDEFLATE_INCLUDE_DIR LIBDEFLATE_LIBRARY)

@@ -1,4 +1,4 @@
-# NCCL::NCCL, NCCL_VERSION. Looked for in NCCL_ROOT, the CUDA toolkit, the system and the Python package nvidia-nccl.
+# Sets NCCL::NCCL, NCCL_VERSION. Looks in NCCL_ROOT, the CUDA toolkit, the system and the Python package nvidia-nccl.
 
 include(${CMAKE_CURRENT_LIST_DIR}/LockstepSitePackages.cmake)
 lockstep_find_nvidia(NCCL nccl.h NAMES nccl libnccl.so.2 FOLDER nccl)

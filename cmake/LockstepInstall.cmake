@@ -2,9 +2,9 @@
 
 include(CMakePackageConfigHelpers)
 
-# lockstep::lockstep is everything that a host program embeds; a program that needs less links lockstep::runtime, ::kernels, ::comm (::comm_mpi
-# with MPI's own header) or ::nn;
-# programs that start their own ranks link lockstep::launch too, training programs lockstep::app.
+# lockstep::lockstep is everything that a host program embeds. A program that needs less links lockstep::runtime, ::kernels,
+# ::comm (::comm_mpi with MPI's own header) or ::nn. Programs that start their own ranks also link lockstep::launch, training
+# programs lockstep::app.
 add_library(lockstep INTERFACE)
 add_library(lockstep::lockstep ALIAS lockstep)
 target_link_libraries(lockstep INTERFACE lockstep_nn)
@@ -13,7 +13,7 @@ if(TARGET lockstep_comm_mpi)
   target_link_libraries(lockstep INTERFACE lockstep_comm_mpi)
   list(APPEND _targets lockstep_comm_mpi)
 endif()
-if(TARGET lockstep_comm_gloo)  # not a part of lockstep::lockstep: a host program has communicators
+if(TARGET lockstep_comm_gloo)  # not a part of lockstep::lockstep: a host program has its own communicators
   list(APPEND _targets lockstep_comm_gloo)
 endif()
 
@@ -24,8 +24,8 @@ endif()
 set(_floors runtime kernels comm nn app)
 set(_package ${CMAKE_INSTALL_LIBDIR}/cmake/lockstep)
 
-# Not installed: the folders of backends and of CUDA, detail/, parts/, and those of layers and rules: no public header. What
-# needs MPI goes with it.
+# Folders without public headers are not installed: those of backends and of CUDA, detail/, parts/, the folders inside
+# nn/layers, nn/optim and nn/step. Headers that need MPI or gloo are installed only with it.
 set(_internal REGEX "/nn/(layers|optim|step)/[a-z]+$" EXCLUDE
   PATTERN "cpu" EXCLUDE PATTERN "cuda" EXCLUDE PATTERN "onednn" EXCLUDE PATTERN "cudnn" EXCLUDE
   PATTERN "cublaslt" EXCLUDE PATTERN "nvjpeg" EXCLUDE PATTERN "detail" EXCLUDE PATTERN "nccl" EXCLUDE PATTERN "images" EXCLUDE PATTERN "cli" EXCLUDE)
@@ -40,7 +40,7 @@ foreach(_floor IN LISTS _floors)
     FILES_MATCHING PATTERN "*.hpp" ${_internal})
 endforeach()
 
-# What a program that links the static libraries must find, taken from what the floors are linked with.
+# The find_dependency() calls of a program that links the static libraries, made from the link libraries of the floors.
 set(LOCKSTEP_FIND_DEPENDENCIES "")
 set(_known
   "Threads::Threads=Threads"
@@ -89,7 +89,7 @@ foreach(_floor IN LISTS _linked)
   endforeach()
 endforeach()
 
-# What an install takes along without having been told is said when it is made.
+# Prints a notice when the installation uses libraries of a Python's site-packages, which nobody has asked for.
 lockstep_of_python(_of_python)
 if(_of_python)
   foreach(_component Runtime Development)

@@ -1,4 +1,4 @@
-# Options, the libraries they switch on, and the table that configure prints.
+# Options, the libraries that they switch on, and the table that configure prints.
 
 set(CMAKE_MODULE_PATH ${CMAKE_CURRENT_LIST_DIR} ${CMAKE_MODULE_PATH})
 
@@ -6,8 +6,8 @@ if(PROJECT_IS_TOP_LEVEL AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYP
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)
 endif()
 
-# Release means -O2, not CMake's -O3: what gains from more asks for it (LOCKSTEP_CPU_OPTIONS in kernels/CMakeLists.txt).
-# Flags that somebody has set stay.
+# Release means -O2, not CMake's -O3: files that gain from more set it (LOCKSTEP_CPU_OPTIONS below).
+# Flags that the user has set stay.
 macro(lockstep_release_flags language)
   if(PROJECT_IS_TOP_LEVEL AND CMAKE_${language}_FLAGS_RELEASE STREQUAL "-O3 -DNDEBUG")
     set(CMAKE_${language}_FLAGS_RELEASE "-O2 -DNDEBUG")
@@ -15,7 +15,7 @@ macro(lockstep_release_flags language)
 endmacro()
 lockstep_release_flags(CXX)
 
-# The benchmarks are on where Google Benchmark is, the Fortran module where a compiler is, but not in somebody else's project.
+# By default the benchmarks need Google Benchmark, the Fortran module a compiler. Inside of another project both are off.
 set(_ours AUTO)
 if(NOT PROJECT_IS_TOP_LEVEL)
   set(_ours OFF)
@@ -25,7 +25,7 @@ set(LOCKSTEP_FORTRAN ${_ours} CACHE STRING "Build the Fortran module: AUTO, ON o
 foreach(library CUDA NCCL CUDNN CUBLASLT NVJPEG MPI GLOO ONEDNN OPENMP IMAGES LIBDEFLATE FORTRAN BENCH)
   set(LOCKSTEP_${library} AUTO CACHE STRING "Use ${library}: AUTO, ON or OFF")
   set_property(CACHE LOCKSTEP_${library} PROPERTY STRINGS AUTO ON OFF)
-  # Every spelling that CMake takes for a truth value: on, yes, 1, off, no, 0, ...
+  # Accepts every spelling of CMake's truth values: on, yes, 1, off, no, 0, ...
   string(TOUPPER "${LOCKSTEP_${library}}" _value)
   if(_value MATCHES "^(ON|YES|TRUE|Y|1)$")
     set(LOCKSTEP_${library} ON)
@@ -41,13 +41,14 @@ if(PROJECT_IS_TOP_LEVEL)
   option(BUILD_SHARED_LIBS "Install liblockstep as a shared library beside its archive; OFF: the archive alone" ON)
 endif()
 option(LOCKSTEP_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
-option(LOCKSTEP_EXAMPLES "Build train_resnet and hello_ranks" ${PROJECT_IS_TOP_LEVEL})
+option(LOCKSTEP_EXAMPLES "Build examples, tools and the programs that train" ${PROJECT_IS_TOP_LEVEL})
 option(LOCKSTEP_INSTALL "Generate the install target" ${PROJECT_IS_TOP_LEVEL})
 option(LOCKSTEP_WERROR "Warnings are errors (the CI presets)" OFF)
 option(LOCKSTEP_CLANG_TIDY "Run clang-tidy on the library" OFF)
 set(LOCKSTEP_TEST_OPTIONS "" CACHE STRING "More compiler options for the files of the tests, e.g. -O0; not for what they test")
 option(LOCKSTEP_PRECOMPILED "Standard headers and GoogleTest's are compiled once; a file that forgets to include one compiles then" OFF)
 set(LOCKSTEP_PROGRAM_OPTIONS "" CACHE STRING "The same for app/cli, examples, tools and bench, most of whose code is CLI11's")
+option(LOCKSTEP_UNITY "Compile the files of a floor eight at a time, in half the time; upward includes within nn are then not seen" OFF)
 option(LOCKSTEP_RACE_CHECKS "Tests: the emulated CUDA kernels under the race checker, too (CI: off; scripts/nightly.sh: on)" ON)
 set(LOCKSTEP_FAULT_SHARDS 1 CACHE STRING "Tests of planted faults try every n-th one (CI: 8; scripts/nightly.sh tries all)")
 set(LOCKSTEP_LINKER "" CACHE STRING "-fuse-ld= for programs, e.g. lld, which is faster; empty: the compiler's default")
@@ -71,7 +72,7 @@ set(LOCKSTEP_CUDA_ARCHITECTURES "90" CACHE STRING "GPU architectures, as in CMAK
 option(LOCKSTEP_SITE_PACKAGES "Take NCCL, cuDNN and nvJPEG from a Python's site-packages where nothing else has them"
   ${PROJECT_IS_TOP_LEVEL})
 
-# Compiled objects are kept by ccache when it is there (scripts/lib.sh lets build folders share them).
+# ccache, if it is found, keeps compiled objects (scripts/lib.sh lets build folders share them).
 if(PROJECT_IS_TOP_LEVEL)
   find_program(LOCKSTEP_CCACHE ccache)
   foreach(language CXX CUDA)
@@ -81,8 +82,8 @@ if(PROJECT_IS_TOP_LEVEL)
   endforeach()
 endif()
 
-# lockstep_want(NAME found-variable detail hint): turns AUTO into ON or OFF; ON without the library is an error that says
-# what to install or which option to set. LOCKSTEP_HAS_NAME: 1 when it is used.
+# lockstep_want(NAME found-variable detail hint): turns AUTO into ON or OFF. ON without the library is an error that names
+# the package to install or the option to set. Sets LOCKSTEP_HAS_NAME to 1 when the library is used, else to 0.
 set(LOCKSTEP_SUMMARY "" CACHE INTERNAL "")
 macro(lockstep_want name found detail hint)
   if(LOCKSTEP_${name} STREQUAL "ON" AND NOT ${found})
@@ -99,7 +100,8 @@ macro(lockstep_want name found detail hint)
   endif()
 endmacro()
 
-# lockstep_need(PACKAGE "who needs it" "what to install" [arguments of find_package]): a library without which nothing is built.
+# lockstep_need(PACKAGE "who needs it" "what to install" [arguments of find_package]): finds a library that the build needs;
+# without it configure stops.
 macro(lockstep_need package who hint)
   find_package(${package} QUIET ${ARGN})
   if(NOT ${package}_FOUND)
@@ -139,7 +141,7 @@ if(LOCKSTEP_TESTS)
   lockstep_need(GTest "the tests" "apt-get install libgtest-dev, or configure with -DLOCKSTEP_TESTS=OFF.")
 endif()
 
-# CUDA: nvcc for kernels/cuda, the runtime library for runtime/cuda.
+# CUDA needs nvcc for kernels/cuda, and the runtime library for runtime/cuda.
 set(_found FALSE)
 if(NOT LOCKSTEP_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit QUIET)
@@ -176,7 +178,7 @@ if(NOT LOCKSTEP_HAS_CUDA)
 endif()
 lockstep_want(CUDNN _found "${CUDNN_VERSION}" "${_hint}")
 
-# cuBLASLt comes with the toolkit, as a package of its own that may be missing. Not linked: loaded when it is needed.
+# cuBLASLt is a package of the toolkit that may be missing. It is not linked, but loaded when it is needed.
 set(_found FALSE)
 if(LOCKSTEP_HAS_CUDA AND NOT LOCKSTEP_CUBLASLT STREQUAL "OFF")
   find_path(CUBLASLT_INCLUDE_DIR cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
@@ -191,8 +193,8 @@ if(NOT LOCKSTEP_HAS_CUDA)
 endif()
 lockstep_want(CUBLASLT _found "of the toolkit" "${_hint}")
 
-# NVTX, with which tools such as Nsight Systems see named ranges, is a header of the toolkit, in a package of its own that
-# may be missing. No option: where no tool is attached it does nothing.
+# NVTX shows named ranges to tools such as Nsight Systems. It is a header in a package of the toolkit that may be missing.
+# There is no option for it: without a tool NVTX does nothing.
 set(LOCKSTEP_HAS_NVTX 0)
 if(LOCKSTEP_HAS_CUDA)
   find_path(NVTX_INCLUDE_DIR nvtx3/nvToolsExt.h PATHS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
@@ -205,7 +207,7 @@ if(LOCKSTEP_HAS_CUDA)
   endif()
 endif()
 
-# nvJPEG comes with most toolkits. Not linked: loaded when it is needed.
+# nvJPEG is a part of most toolkits. It is not linked, but loaded when it is needed.
 set(_found FALSE)
 if(LOCKSTEP_HAS_CUDA AND NOT LOCKSTEP_NVJPEG STREQUAL "OFF")
   find_package(NVJPEG 12 QUIET)
@@ -232,7 +234,7 @@ if(NOT LOCKSTEP_GLOO STREQUAL "OFF")
 endif()
 lockstep_want(GLOO _found "gloo ${GLOO_VERSION}" "apt-get install libgloo-dev.")
 
-# The Fortran module, for tests and examples here; its source is installed either way.
+# The Fortran module is compiled here for tests and examples; its source is installed in any case.
 set(_found FALSE)
 if(NOT LOCKSTEP_FORTRAN STREQUAL "OFF")
   include(CheckLanguage)
@@ -248,7 +250,7 @@ if(NOT LOCKSTEP_FORTRAN STREQUAL "OFF")
 endif()
 lockstep_want(FORTRAN _found "${CMAKE_Fortran_COMPILER_ID} ${CMAKE_Fortran_COMPILER_VERSION}" "apt-get install gfortran.")
 
-# Threads of an op on the host. Without it an op runs on the thread that calls it.
+# OpenMP gives an op several threads on the host. Without OpenMP an op runs on the thread that calls it.
 set(_found FALSE)
 if(NOT LOCKSTEP_OPENMP STREQUAL "OFF")
   find_package(OpenMP QUIET COMPONENTS CXX)
@@ -256,7 +258,7 @@ if(NOT LOCKSTEP_OPENMP STREQUAL "OFF")
 endif()
 lockstep_want(OPENMP _found "OpenMP ${OpenMP_CXX_VERSION}" "For clang 14: apt-get install libomp-14-dev.")
 
-# oneDNN has threads of its own, which are OpenMP's and take their number from it.
+# oneDNN computes with threads of OpenMP, as many as OpenMP says.
 set(_found FALSE)
 if(LOCKSTEP_HAS_OPENMP AND NOT LOCKSTEP_ONEDNN STREQUAL "OFF")
   find_package(DNNL QUIET)
@@ -268,7 +270,7 @@ if(NOT LOCKSTEP_HAS_OPENMP)
 endif()
 lockstep_want(ONEDNN _found "oneDNN ${DNNL_VERSION}" "${_hint}")
 
-# JPEG and PNG files, both or none. Other libjpegs than libjpeg-turbo do not decode grey as RGB.
+# JPEG and PNG files are supported together or not at all. Only libjpeg-turbo decodes grey images as RGB.
 set(_found FALSE)
 if(NOT LOCKSTEP_IMAGES STREQUAL "OFF")
   find_package(JPEG QUIET)
@@ -283,7 +285,7 @@ if(NOT LOCKSTEP_IMAGES STREQUAL "OFF")
 endif()
 lockstep_want(IMAGES _found "PNG ${PNG_VERSION_STRING}" "libjpeg-turbo and libpng: apt-get install libjpeg-dev libpng-dev.")
 
-# Fast checksums (runtime/files/crc32.cpp). Without it they are zlib's: the same values.
+# libdeflate computes checksums faster (runtime/files/crc32.cpp). Without it zlib computes the same values.
 set(_found FALSE)
 if(NOT LOCKSTEP_LIBDEFLATE STREQUAL "OFF")
   find_package(LIBDEFLATE QUIET)
@@ -298,7 +300,8 @@ if(NOT LOCKSTEP_BENCH STREQUAL "OFF")
 endif()
 lockstep_want(BENCH _found "benchmark ${benchmark_VERSION}" "apt-get install libbenchmark-dev.")
 
-# lockstep_of_python(RESULT): "NCCL (its file), CUDNN (its file)", those that this build has from a Python's site-packages.
+# lockstep_of_python(RESULT): sets RESULT to the libraries that this build takes from a Python's site-packages, as "NCCL
+# (its file), CUDNN (its file)".
 function(lockstep_of_python result)
   set(text "")
   foreach(library NCCL CUDNN NVJPEG)
@@ -337,9 +340,9 @@ function(lockstep_print_summary)
 endfunction()
 
 # Host kernels are compiled for one processor family (LOCKSTEP_CPU_ARCH). Contraction into fused multiply-adds is
-# allowed; nothing that changes the meaning of a program (-ffast-math) is. Nobody asks for the errno of a square root,
-# whose setting keeps loops (Adam's) from being vectorised. With a sanitizer -O3 takes three times as long to compile and
-# runs no faster. -fopenmp-simd: `#pragma omp simd` tells the compiler about a loop and calls nothing of OpenMP.
+# allowed; options that change the meaning of a program (-ffast-math) are not. -fno-math-errno: no code reads the errno of
+# a square root, and setting it prevents the vectorisation of loops (Adam's). With a sanitizer -O3 takes three times as long
+# to compile and runs no faster. -fopenmp-simd: `#pragma omp simd` is a hint to the compiler and calls nothing of OpenMP.
 set(LOCKSTEP_CPU_OPTIONS -O3 -ffp-contract=fast -fno-math-errno -fopenmp-simd)
 if(LOCKSTEP_SANITIZE)
   set(LOCKSTEP_CPU_OPTIONS -O1 -ffp-contract=fast -fno-math-errno -fopenmp-simd)
@@ -348,7 +351,7 @@ if(LOCKSTEP_CPU_ARCH)
   list(APPEND LOCKSTEP_CPU_OPTIONS -march=${LOCKSTEP_CPU_ARCH})
 endif()
 
-# Synthetic and resampled images have the same pixels on every machine; their loops over pixels gain from vectors.
+# Synthetic and resampled images have the same pixels on every machine, so contraction is off; -O3 vectorises their loops.
 set(LOCKSTEP_IMAGE_OPTIONS -O3 -ffp-contract=off -fno-math-errno)
 if(LOCKSTEP_SANITIZE)
   set(LOCKSTEP_IMAGE_OPTIONS -O1 -ffp-contract=off -fno-math-errno)

@@ -1,7 +1,7 @@
-# lockstep_instruction_sets(RESULT options...): the instruction sets of x86-64, joined by commas, that the C++ compiler may use
-# with these options beside CMAKE_CXX_FLAGS; empty for the oldest x86-64 and on other processors. Asked of its macros in a
-# file that is compiled, so that -march=native, and what a wrapper around the compiler adds (Spack's), mean what they mean here.
-# runtime/machine/instruction_sets.cpp knows the same names and asks the processor.
+# lockstep_instruction_sets(RESULT options...): sets RESULT to the instruction sets of x86-64, joined by commas, that the C++
+# compiler may use with CMAKE_CXX_FLAGS and these options; empty for the oldest x86-64 and on other processors. Compiles a file
+# that reads the compiler's macros, so that -march=native and the options of a compiler wrapper (Spack's) count as in the
+# build. runtime/machine/instruction_sets.cpp has the same names and asks the processor.
 function(lockstep_instruction_sets result)
   set(${result} "" PARENT_SCOPE)
   if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")

@@ -1,6 +1,6 @@
-# lockstep_site_packages(result): the site-packages folders of the python3 on PATH, in import order; empty without one, and
-# with LOCKSTEP_SITE_PACKAGES=OFF. NVIDIA's Python packages put libraries and headers there, as nvidia/NAME/lib and
-# nvidia/NAME/include.
+# lockstep_site_packages(result): sets `result` to the site-packages folders of the python3 on PATH, in import order; empty
+# without python3, and with LOCKSTEP_SITE_PACKAGES=OFF. NVIDIA's Python packages put libraries and headers there, as
+# nvidia/NAME/lib and nvidia/NAME/include.
 function(lockstep_site_packages result)
   set(folders "")
   if(DEFINED LOCKSTEP_SITE_PACKAGES AND NOT LOCKSTEP_SITE_PACKAGES)
@@ -22,9 +22,9 @@ function(lockstep_site_packages result)
 endfunction()
 
 # lockstep_find_nvidia(PREFIX header NAMES library names FOLDER names in site-packages): sets PREFIX_LIBRARY and
-# PREFIX_INCLUDE_DIR, and PREFIX_OF_PYTHON to whether they are a Python package's, not named by PREFIX_ROOT. Order:
-# PREFIX_ROOT, the CUDA toolkit, the system, Python's site-packages. The header is looked for beside the library first, so
-# that both are of one version.
+# PREFIX_INCLUDE_DIR. Sets PREFIX_OF_PYTHON to TRUE when they belong to a Python package and PREFIX_ROOT does not name them.
+# Order: PREFIX_ROOT, the CUDA toolkit, the system, Python's site-packages. The header next to the library comes first, so
+# that both have one version.
 function(lockstep_find_nvidia prefix header)
   cmake_parse_arguments(F "" "" "FOLDER;NAMES" ${ARGN})
   lockstep_site_packages(folders)
@@ -39,7 +39,7 @@ function(lockstep_find_nvidia prefix header)
     set(named TRUE)
   endif()
   if(NOT sites AND NOT named AND "${${prefix}_LIBRARY}" MATCHES "${of_python}")
-    # Of an earlier configure run, which looked there.
+    # The cached values come from an earlier configure run that looked in site-packages.
     unset(${prefix}_LIBRARY CACHE)
     unset(${prefix}_INCLUDE_DIR CACHE)
   endif()
@@ -59,8 +59,8 @@ function(lockstep_find_nvidia prefix header)
   endif()
 endfunction()
 
-# lockstep_header_version(result file MACRO...): the values of #define MACRO number, joined by dots; empty when one of
-# them is missing.
+# lockstep_header_version(result file MACRO...): sets `result` to the numbers of `#define MACRO number`, joined by dots;
+# empty when one of the macros is missing.
 function(lockstep_header_version result file)
   set(version "")
   if(EXISTS "${file}")

@@ -1,22 +1,22 @@
-# Functions that declare floors, ops, tests and benchmarks.
+# Functions that declare floors, rooms and ops, and set the options of targets.
 
 include(GNUInstallDirs)
 
-# What every target of ours is compiled with.
+# Sets the compile and link options that every target of lockstep has.
 function(lockstep_compile_settings target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES CXX_EXTENSIONS OFF POSITION_INDEPENDENT_CODE ON)
   target_compile_options(${target} PRIVATE
     $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20>  # CMake 3.25 does not know CUDA_STANDARD 20
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
-                              -Wno-missing-field-initializers>  # designated initialisers name what is not the default
+                              -Wno-missing-field-initializers>  # designated initialisers may leave fields at their defaults
     $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${LOCKSTEP_WERROR}>>:-Werror=all-warnings>)
   if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND NOT APPLE)
-    # Libraries of which a program uses nothing are not loaded, as with Debian's g++: hello_ranks needs no oneDNN.
+    # A program does not load libraries that it does not use, as with Debian's g++: hello_ranks needs no oneDNN.
     target_link_options(${target} PRIVATE $<HOST_LINK:LINKER:--as-needed>)
   endif()
-  if(LOCKSTEP_LINKER)  # libraries that are installed are linked as their users link them
+  if(LOCKSTEP_LINKER)  # only for programs: installed libraries are linked as their users link them
     target_link_options(${target} PRIVATE
       $<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:$<HOST_LINK:-fuse-ld=${LOCKSTEP_LINKER}>>)
   endif()
@@ -24,13 +24,13 @@ function(lockstep_compile_settings target)
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${LOCKSTEP_SANITIZE}
                            -fno-sanitize-recover=all -fno-omit-frame-pointer>)
     target_link_options(${target} PUBLIC -fsanitize=${LOCKSTEP_SANITIZE})
-    # Checked loops are not vectorised, of which clang warns.
+    # clang warns that loops with a sanitizer's checks are not vectorised.
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-pass-failed>)
   endif()
 endfunction()
 
-# lockstep_compile_for_size(files/json.cpp ...): files that plan, or read and write files, of which no step runs anything. They
-# take half the room so. In a Debug build, and with a sanitizer, they are as the others.
+# lockstep_compile_for_size(files/json.cpp ...): compiles files for size that plan, or read and write files, and that no step
+# runs; they need half of the space then. In a Debug build, and with a sanitizer, they are compiled as the others.
 function(lockstep_compile_for_size)
   if(NOT LOCKSTEP_SANITIZE)
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_OPTIONS $<$<NOT:$<CONFIG:Debug>>:-Os>)
@@ -38,18 +38,19 @@ function(lockstep_compile_for_size)
   endif()
 endfunction()
 
-# lockstep_precompile(target [gtest/gtest.h ...]): with LOCKSTEP_PRECOMPILED, the target's headers, the standard ones and those given, are
-# compiled once for it. Compilers do not mix options of optimisation, addressing and OpenMP: files with their own pass the headers over
-# (SKIP_PRECOMPILE_HEADERS). ccache finds an object that has them
-# only where all options are the same, so runtime, kernels and comm, to which builds without CUDA give other ones, have none.
+# lockstep_precompile(target [gtest/gtest.h ...]): with LOCKSTEP_PRECOMPILED, compiles the standard headers and the given ones
+# once for the target. Compilers do not mix options of optimisation, addressing and OpenMP: files with their own options skip
+# the precompiled headers (SKIP_PRECOMPILE_HEADERS). With precompiled headers ccache finds an object only if all options are
+# equal. runtime, kernels and comm have none, as builds without CUDA give them other options.
 function(lockstep_precompile target)
   if(LOCKSTEP_PRECOMPILED)
-    # Without the time of the headers in it, ccache knows the file again (scripts/lib.sh).
+    # Without the headers' times in it, ccache recognises the precompiled file (scripts/lib.sh).
     target_compile_options(${target} PRIVATE $<$<COMPILE_LANG_AND_ID:CXX,Clang>:SHELL:-Xclang -fno-pch-timestamp>)
     set(headers ${ARGN} <algorithm> <array> <cmath> <filesystem> <fstream> <functional> <map> <memory> <optional> <span> <sstream>
       <string> <thread> <vector>)
     target_precompile_headers(${target} PRIVATE ${headers})
-    # What ccache takes the result for (CCACHE_PCH_EXTSUM), 70 MB that it would read for every object: the text of the headers.
+    # The checksum of the headers' text. With CCACHE_PCH_EXTSUM ccache reads it instead of the precompiled file, 70 MB that it
+    # would read for every object.
     set(folder ${CMAKE_CURRENT_BINARY_DIR}/CMakeFiles/${target}.dir)
     list(TRANSFORM headers PREPEND "#include ")
     list(JOIN headers "\n" lines)
@@ -64,24 +65,24 @@ function(lockstep_precompile target)
   endif()
 endfunction()
 
-# lockstep_compile_settings() for a test program: LOCKSTEP_TEST_OPTIONS comes last.
+# Calls lockstep_compile_settings() for a test program and appends LOCKSTEP_TEST_OPTIONS.
 function(lockstep_test_settings target)
   lockstep_compile_settings(${target})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_TEST_OPTIONS}>)
 endfunction()
 
-# lockstep_compile_settings() for command lines, examples, tools and benchmarks: LOCKSTEP_PROGRAM_OPTIONS comes last.
+# Calls lockstep_compile_settings() for command lines, examples, tools or benchmarks and appends LOCKSTEP_PROGRAM_OPTIONS.
 function(lockstep_program_settings target)
   lockstep_compile_settings(${target})
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_PROGRAM_OPTIONS}>)
 endfunction()
 
 # lockstep_add_floor(NAME runtime DEPENDS ... [ASKS MPI] SOURCES ...)
-# A static library lockstep_NAME (lockstep::NAME). Its headers are <lockstep/NAME/...>: the include root of the build
-# tree holds one link to the floor's folder. A floor sees its own root and, through DEPENDS, those of the floors below;
-# an upward include does not compile. ASKS: the floor's files see LOCKSTEP_HAS_MPI (0 or 1). Only floors that ask have it:
-# a build without MPI then takes the objects of the others from ccache. -Wundef finds a file that forgot to ask.
-# Without SOURCES the floor consists of rooms, lockstep_add_room(), whose files see less than the users of the floor.
+# Makes a static library lockstep_NAME (lockstep::NAME). Its headers are <lockstep/NAME/...>: the include root of the build
+# tree holds one link to the floor's folder. A floor sees its own root and, by DEPENDS, those of the floors below; an upward
+# include does not compile. ASKS: the floor's files see LOCKSTEP_HAS_MPI (0 or 1). Only floors that ask have the macro, so a
+# build without MPI takes the objects of the others from ccache. -Wundef finds files that use it without asking. Without
+# SOURCES the floor consists of rooms, lockstep_add_room(), whose files see fewer headers than the users of the floor.
 function(lockstep_add_floor)
   cmake_parse_arguments(F "" "NAME" "DEPENDS;ASKS;SOURCES" ${ARGN})
   set(root ${PROJECT_BINARY_DIR}/include/${F_NAME})
@@ -89,7 +90,11 @@ function(lockstep_add_floor)
   file(CREATE_LINK ${CMAKE_CURRENT_SOURCE_DIR} ${root}/lockstep/${F_NAME} SYMBOLIC)
   add_library(lockstep_${F_NAME} STATIC ${F_SOURCES})
   add_library(lockstep::${F_NAME} ALIAS lockstep_${F_NAME})
-  set_target_properties(lockstep_${F_NAME} PROPERTIES EXPORT_NAME ${F_NAME})
+  set(unity ${LOCKSTEP_UNITY})
+  if(F_NAME STREQUAL kernels)  # the files of ops share names of their own
+    set(unity OFF)
+  endif()
+  set_target_properties(lockstep_${F_NAME} PROPERTIES EXPORT_NAME ${F_NAME} UNITY_BUILD ${unity})
   set(scope PUBLIC)
   if(NOT F_SOURCES)
     set(scope INTERFACE)
@@ -102,7 +107,7 @@ function(lockstep_add_floor)
   endforeach()
   lockstep_compile_settings(lockstep_${F_NAME})
   target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wundef>)
-  if(LOCKSTEP_SANITIZE AND F_NAME STREQUAL app)  # nothing of a step: as programs, in half the time to compile
+  if(LOCKSTEP_SANITIZE AND F_NAME STREQUAL app)  # app has no part of a step: it is compiled as programs are, in half the time
     target_compile_options(lockstep_${F_NAME} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:${LOCKSTEP_PROGRAM_OPTIONS}>)
   endif()
   if(LOCKSTEP_CLANG_TIDY)
@@ -112,9 +117,9 @@ function(lockstep_add_floor)
 endfunction()
 
 # lockstep_add_room(nn plan BELOW batch model SOURCES plan.cpp ...)
-# A folder of a floor, whose files are compiled into the floor's library. They see the headers of their room, of the rooms
-# BELOW, which are declared before, and of the floors below, and no other: each room has an include root of its own.
-# The target lockstep_nn_plan carries these roots.
+# Declares a room: a folder of a floor, whose files are compiled into the floor's library. The files see only the headers of
+# their room, of the rooms BELOW, which are declared before, and of the floors below: each room has its own include root. The
+# target lockstep_nn_plan has these roots.
 function(lockstep_add_room floor room)
   cmake_parse_arguments(R "" "" "BELOW;SOURCES" ${ARGN})
   set(root ${PROJECT_BINARY_DIR}/include/${floor}_)
@@ -128,14 +133,18 @@ function(lockstep_add_room floor room)
   list(TRANSFORM R_BELOW PREPEND ${root} OUTPUT_VARIABLE roots)
   list(TRANSFORM R_SOURCES PREPEND ${room}/)
   target_sources(lockstep_${floor} PRIVATE ${R_SOURCES})
-  set_property(SOURCE ${R_SOURCES} APPEND PROPERTY INCLUDE_DIRECTORIES ${root}${room} ${roots})
+  if(LOCKSTEP_UNITY)  # CMake joins only files without properties of their own
+    target_include_directories(lockstep_${floor} PRIVATE ${PROJECT_BINARY_DIR}/include/${floor})
+  else()
+    set_property(SOURCE ${R_SOURCES} APPEND PROPERTY INCLUDE_DIRECTORIES ${root}${room} ${roots})
+  endif()
   add_library(lockstep_${floor}_${room} INTERFACE)
   target_include_directories(lockstep_${floor}_${room} INTERFACE
     ${root}${room} ${roots} $<TARGET_PROPERTY:lockstep_${floor},INCLUDE_DIRECTORIES>)
 endfunction()
 
-# add_op(matmul BACKENDS cpu cuda onednn cublaslt): the files of one op, by name. Contract and checks, one file per backend, the
-# cases and the test must all exist, and no backend file may exist that is not listed here.
+# add_op(matmul BACKENDS cpu cuda onednn cublaslt): adds the files of one op by its name. Contract and checks, one file per
+# backend, the cases and the test must all exist; a backend's file that exists must be listed.
 function(add_op name)
   cmake_parse_arguments(OP "" "" "BACKENDS" ${ARGN})
   set(unknown ${OP_UNPARSED_ARGUMENTS} ${OP_BACKENDS})

@@ -1,4 +1,4 @@
-// Compiled like kernels/cpu: for one processor family, with contraction into multiply-adds.
+// Compiled as kernels/cpu: for one processor family, with contraction into multiply-adds.
 #include <measure/arithmetic.hpp>
 
 #include <algorithm>
@@ -18,21 +18,22 @@ constexpr std::size_t kBytes = 32;
 #else
 constexpr std::size_t kBytes = 16;
 #endif
-typedef float Vector __attribute__((vector_size(kBytes)));  // NOLINT(modernize-use-using): gcc wants it so
+typedef float Vector __attribute__((vector_size(kBytes)));  // NOLINT(modernize-use-using): gcc requires typedef
 constexpr std::size_t kLanes = kBytes / sizeof(float);
-// More than the latency of a multiply-add times those that begin in a cycle (4 x 2); they fit the registers.
+// More chains than the latency of a multiply-add times the multiply-adds that begin in a cycle (4 x 2); the chains fit
+// in the registers.
 constexpr std::size_t kChains = 12;
 
-/// Of one thread. The sum of all chains, so that none is left out.
+/// Runs the multiply-adds of one thread. Returns the sum of all chains, so that the compiler removes none.
 float run(std::int64_t rounds) {
-  // Chains that begin alike are one chain to a compiler.
+  // Different first values, as the compiler would merge equal chains.
   Vector chains[kChains] = {};
   for (std::size_t i = 0; i < kChains; ++i) {
     chains[i] += static_cast<float>(i + 2);
   }
   Vector factor = {};
   Vector addend = {};
-  factor += 0.999F;  // converges: no infinity, no denormal
+  factor += 0.999F;  // the chains converge: no infinity, no denormal
   addend += 1e-3F;
   for (std::int64_t i = 0; i < rounds; ++i) {
     for (Vector& chain : chains) {

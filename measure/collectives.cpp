@@ -16,7 +16,7 @@ constexpr std::int64_t kAlignment = 256;
 constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather",
                                        "all_to_all", "broadcast",      "send_recv"};
 
-/// Every rank gets, or gives, a part of the larger tensor.
+/// True when every rank gets, or gives, a part of the larger tensor.
 bool in_parts(Collective collective) {
   return collective == Collective::reduce_scatter || collective == Collective::all_gather ||
          collective == Collective::all_to_all;
@@ -36,7 +36,7 @@ int expected(const CollectiveCase& item, int mine, int ranks, std::int64_t part,
     for (int r = 0; r < ranks % kNumbers; ++r) {
       total += number(r, at);
     }
-    return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);  // every residue once in kNumbers ranks
+    return total + ranks / kNumbers * (kNumbers * (kNumbers - 1) / 2);  // kNumbers ranks have each residue once
   };
   switch (item.collective) {
     case Collective::all_reduce:
@@ -122,10 +122,10 @@ struct CollectiveBench::Impl {
   Tensor in;   // u8
   Tensor out;  // made when a case needs it
   std::int64_t next = 0;
-  bool turn = false;  // send_recv: who sends
+  bool turn = false;  // send_recv: true when the rank with sends_first() sends in this call
   Graph graph;
 
-  /// n elements at the next place of a pool; both pools move together.
+  /// Returns n elements at the next place of a pool; both pools have the same next place.
   [[nodiscard]] TensorView at(const Tensor& pool, DType dtype, std::int64_t n) const {
     const std::int64_t bytes = n * static_cast<std::int64_t>(size_of(dtype));
     require<UsageError>(bytes <= pool.shape()[0], "collective of ", bytes, " bytes, expected at most ",
@@ -138,14 +138,14 @@ struct CollectiveBench::Impl {
       context.synchronize();
     }
   }
-  /// Calls of another size may come next: start at the beginning of the pool when the next one would not fit.
+  /// Starts again at the beginning of the pool when the next call would not fit. Calls may have different sizes.
   void make_room(std::int64_t bytes) {
     if (next + bytes > std::min(pool_bytes, in.shape()[0])) {
       next = 0;
     }
   }
 
-  /// The tensors of one call: the input, and where the result is.
+  /// The tensors of one call: the input and the result.
   struct Views {
     TensorView in;
     TensorView out;
@@ -168,7 +168,7 @@ struct CollectiveBench::Impl {
     }
   }
 
-  /// The rank that this one exchanges messages with, or -1.
+  /// Returns the rank that this rank exchanges messages with, or -1.
   [[nodiscard]] int partner(const CollectiveCase& item) const {
     const int mine = communicator.rank();
     if (item.from >= 0) {
@@ -215,7 +215,8 @@ struct CollectiveBench::Impl {
                         " in a graph, expected another collective than send_recv, of NCCL");
   }
 
-  /// Runs the operation once first: NCCL makes connections at first use, which a capture does not allow.
+  /// Captures the operation in a graph. Runs the operation once before, as NCCL connects at first use, which a capture
+  /// does not allow.
   void capture(const CollectiveCase& item, const Views& views) {
     enqueue(item, views);
     stream.synchronize();
@@ -305,7 +306,7 @@ void CollectiveBench::check(const CollectiveCase& item, std::int64_t bytes) {
   const std::int64_t part = in_parts(item.collective) ? elements / ranks : elements;
   const int other = item.collective == Collective::send_recv ? s.partner(item) : mine;
   if (item.collective == Collective::send_recv && other < 0) {
-    return;  // only watches
+    return;  // this rank has no partner
   }
   const auto fill = [&](const TensorView& view, auto&& value) {
     visit_dtype(item.dtype, [&](auto type) {

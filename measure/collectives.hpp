@@ -50,39 +50,41 @@ struct CollectiveCase {
 [[nodiscard]] std::vector<CollectiveCase> collective_cases(const std::vector<Collective>& collectives,
                                                            const std::vector<DType>& dtypes);
 
-/// Elements of the larger of a rank's two tensors for a size in bytes. Where each rank gets a part: at least one per
-/// rank, and a multiple of the number of ranks. Pure.
+/// Returns the number of elements in the larger of a rank's two tensors, for a size in bytes. When each rank gets a
+/// part, the number is a multiple of the number of ranks, at least one per rank. Pure.
 [[nodiscard]] std::int64_t collective_elements(const CollectiveCase& item, std::int64_t bytes, int ranks);
 
-/// "all_reduce/mpi/f32/in_place/blocking/1048576" ("stream" instead of blocking where the stream is not inline,
-/// "graph" for a captured one). The size is that of collective_elements().
+/// Returns a name as "all_reduce/mpi/f32/in_place/blocking/1048576"; "stream" stands for a stream that is not inline,
+/// "graph" for a captured operation. The size in bytes is that of collective_elements().
 [[nodiscard]] std::string collective_name(const comm::Communicator& communicator, const Stream& stream,
                                           const CollectiveCase& item, std::int64_t bytes);
 
-/// Memory and a stream for collectives of one communicator. algbw = bytes / time, where bytes are those of the larger
-/// of a rank's two tensors, as in nccl-tests. One thread uses it; all ranks make the same calls. Timed calls go through
-/// a pool of buffers larger than a cache; the buffers hold zeros, whose sums stay zero. A graph uses one place of the
-/// pool. UsageError for a graph of send_recv or of a communicator that cannot be captured. Destroy it before the
-/// communicator.
+/// Memory and a stream for collectives of one communicator. algbw = bytes / time, with the bytes of the larger of a
+/// rank's two tensors, as in nccl-tests. One thread uses the bench; all ranks make the same calls. Timed calls go
+/// through a pool of buffers larger than a cache; the buffers hold zeros, whose sums stay zero. A graph uses one place
+/// of the pool. UsageError for a graph of send_recv or of a communicator that cannot be captured. Destroy the bench
+/// before the communicator.
 class CollectiveBench {
  public:
-  /// context: device and memory of the tensors. stream: takes the operations, on the same device. Both must outlive the
-  /// bench.
+  /// context: gives the device and the memory of the tensors. stream: takes the operations, on the same device. Both
+  /// must outlive the bench.
   CollectiveBench(comm::Communicator& communicator, Context& context, Stream& stream, std::int64_t max_bytes,
                   std::int64_t pool_bytes = kPoolBytes);
   ~CollectiveBench();
   CollectiveBench(const CollectiveBench&) = delete;
   CollectiveBench& operator=(const CollectiveBench&) = delete;
 
-  /// ranks: a communicator of the same ranks for everything but the operation itself. The name is collective_name().
-  /// payload: the bytes; traffic: what a rank's link carries, payload * bus_factor(), 0 for one rank.
+  /// Times the case; the result's name is collective_name(). ranks: a communicator of the same ranks for everything but
+  /// the operation itself. payload_bytes is the size; traffic_bytes are the bytes that a rank's link carries, payload *
+  /// bus_factor(), 0 for one rank.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CollectiveCase& item, std::int64_t bytes,
                                     const MeasureOptions& options);
   [[nodiscard]] Work work(const CollectiveCase& item, std::int64_t bytes);
   /// Runs the case once on small whole numbers, whose sums every type holds exactly, and compares every element, in
   /// host or GPU memory. StateError on the ranks that find a wrong element.
   void check(const CollectiveCase& item, std::int64_t bytes);
-  /// The seconds that NCCL expects one call to take; empty where it has no estimate. estimator: of the same ranks.
+  /// Returns the seconds that NCCL expects one call to take; empty where NCCL has no estimate. estimator: one for the
+  /// same ranks.
   [[nodiscard]] std::optional<double> estimate(comm::NcclEstimator& estimator, const CollectiveCase& item,
                                                std::int64_t bytes);
 

@@ -23,7 +23,7 @@ namespace lockstep::measure {
 namespace {
 
 constexpr std::int64_t kAlignment = 256;
-constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // per thread; as in runtime's copy()
+constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // least bytes per thread, as in runtime's copy()
 
 const char* name_of(Memory memory) {
   constexpr const char* kNames[] = {"pageable", "pinned", "device"};
@@ -39,7 +39,7 @@ bool on_host(Mover mover) {
   return mover != Mover::copy_engine && mover != Mover::kernel;
 }
 
-/// The second part of the name: the nodes, the kind of host memory, or the GPUs.
+/// Returns the second part of a path's name: the nodes, the kind of host memory, or the GPUs.
 std::string place(const CopyPath& path) {
   if (path.from.node) {
     return concat(path.from.node->number, "_to_", path.to.node->number);
@@ -72,8 +72,8 @@ CopyPath named(CopyPath path) {
   return path;
 }
 
-/// Non-temporal stores: they do not read the line that they overwrite, nor leave it in a cache. Both ends are 16-byte
-/// aligned, except for the last bytes.
+/// Copies with non-temporal stores, which neither read the line that they overwrite nor leave it in a cache. Both
+/// addresses are 16-byte aligned; the last bytes % 16 bytes are copied by memcpy.
 void stream_range(const std::byte* src, std::byte* dst, std::int64_t bytes) {
 #if defined(__SSE2__)
   const std::int64_t whole = bytes / 16 * 16;
@@ -89,11 +89,11 @@ void stream_range(const std::byte* src, std::byte* dst, std::int64_t bytes) {
 
 void stream_copy(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   constexpr std::int64_t kLine = 64;
-  constexpr std::int64_t kLeast = 4 * kLine;  // smaller copies use memcpy: these stores take longer to leave the core
+  constexpr std::int64_t kLeast = 4 * kLine;  // smaller copies use memcpy: non-temporal stores take longer
   const auto bytes = static_cast<std::int64_t>(src.bytes());
   const auto* from = static_cast<const std::byte*>(src.data);
   auto* to = static_cast<std::byte*>(dst.data);
-  // memcpy also copies a piece that is not 16-byte aligned, which these stores do not take.
+  // memcpy copies pieces that are not 16-byte aligned, as the non-temporal stores require alignment.
   if (bytes < kLeast || reinterpret_cast<std::uintptr_t>(from) % 16 != 0 ||
       reinterpret_cast<std::uintptr_t>(to) % 16 != 0) {
     std::memcpy(to, from, static_cast<std::size_t>(bytes));
@@ -112,7 +112,8 @@ void bind(Stream& worker, const ProcessorSet& processors) {
   worker.synchronize();
 }
 
-/// The memory of one end of a path, touched. A page is in the memory of the node that touches it first.
+/// The memory of one end of a path. The constructor touches host memory, as a page is placed on the node that touches
+/// it first.
 class Pool {
  public:
   Pool(const CopyEnd& end, Device gpu, std::int64_t bytes, Context& context, int threads) : device_(end.device) {
@@ -170,10 +171,10 @@ class Lane {
     dst_ = std::make_unique<Pool>(to, gpu, bytes, *context_, threads);
   }
 
-  /// Called with no copy under way. Grouped copies get lists that exist already, as a program would pass them. On the
-  /// host a list must not change until its copy is done, so each place of the pool has its own.
+  /// Makes the lists of grouped copies before they are timed, as a program would. Is called with no copy under way. On
+  /// the host a list must not change until its copy is done, so each place of the pool has its own list.
   void prepare(const CopySize& size) {
-    constexpr std::int64_t kMostPairs = 1 << 15;  // in all lists together; beyond it fewer places are used
+    constexpr std::int64_t kMostPairs = 1 << 15;  // pairs in all lists together; the number of places is limited by it
     groups_.clear();
     place_ = 0;
     const std::int64_t step = align_up(size.bytes, kAlignment);
@@ -223,7 +224,7 @@ class Lane {
   }
 
  private:
-  /// Calls f(src, dst) for each piece of a copy that begins at this place of the pools.
+  /// Calls f(src, dst) for each piece of a copy that begins at offset `at` of the pools.
   template <class F>
   void for_pieces(const CopySize& size, std::int64_t at, F&& f) {
     for (std::int64_t i = 0; i < size.pieces; ++i) {
@@ -250,7 +251,7 @@ class Lane {
       case Mover::kernel:
         break;
     }
-    // Pinned host memory has one address everywhere: a kernel uses it like memory of its own device.
+    // Pinned host memory has the same address on all devices: a kernel uses it like memory of its own device.
     TensorView near_src = src;
     TensorView near_dst = dst;
     near_src.device = near_dst.device = context_->device();
@@ -271,7 +272,7 @@ class Lane {
   std::unique_ptr<Context> context_;
   std::unique_ptr<Pool> src_;
   std::unique_ptr<Pool> dst_;
-  std::vector<std::vector<ops::CopyPair>> groups_;  ///< for the prepared size: one list for each place of the pool
+  std::vector<std::vector<ops::CopyPair>> groups_;  ///< lists of the prepared size, one for each place of the pool
   std::size_t place_ = 0;
 };
 
@@ -367,8 +368,8 @@ struct CopyBench::Impl {
 CopyBench::CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads, std::int64_t pool_bytes)
     : impl_(std::make_unique<Impl>(Impl{path, max_bytes, {}})) {
   require<UsageError>(max_bytes >= 1, path.name, ": the largest copy is ", max_bytes, " bytes, expected at least 1");
-  // Between nodes, allocate so much that the C library asks the system for it (malloc(3), M_MMAP_THRESHOLD:
-  // 32 MiB at most): no thread has touched those pages, so their node is not chosen yet.
+  // Between nodes, allocate more than malloc(3)'s M_MMAP_THRESHOLD (32 MiB at most): such memory comes new from the
+  // system. No thread has touched its pages, so their node is not chosen yet.
   const std::int64_t bytes = std::max({max_bytes, pool_bytes, path.from.node ? kPoolBytes : 0});
   if (!path.both_ways) {
     impl_->lanes.push_back(std::make_unique<Lane>(path, path.from, path.to, bytes, pool_bytes, threads));

@@ -16,24 +16,24 @@ namespace lockstep::measure {
 
 enum class Memory : unsigned char { pageable, pinned, device };
 
-/// What moves the bytes.
+/// The way in which the bytes are moved.
 enum class Mover : unsigned char {
   memcpy,       ///< host: one memcpy by the calling thread
   streaming,    ///< host: all threads, with non-temporal stores that bypass the caches (as in STREAM)
   copy,         ///< host: lockstep::copy() on an inline stream, all threads
-  copy_worker,  ///< host: the same, enqueued on a worker thread
+  copy_worker,  ///< host: lockstep::copy() enqueued on a worker thread, all threads
   copy_engine,  ///< GPU: lockstep::copy(), which is a cudaMemcpyAsync
   kernel        ///< GPU: ops::strided_copy; for pinned host memory the kernel reads and writes over the link
 };
 
 struct CopyEnd {
   Memory memory = Memory::pageable;
-  Device device;  ///< the device whose memory this is: the CPU for pageable and pinned
+  Device device;  ///< owner of the memory; the CPU for pageable and pinned
   /// Host: the NUMA node whose memory holds the bytes. Either both ends have a node or none.
   std::optional<NumaNode> node{};
 };
 
-/// A source, a destination and a way to copy. Both ways: a second copy runs from `to` to `from` at the same time,
+/// A source, a destination and a way to copy. With both_ways a second copy runs from `to` to `from` at the same time,
 /// between other buffers.
 struct CopyPath {
   std::string name;  ///< "host_to_host/pageable/one_way/memcpy", "peer/0_to_1/both_ways/copy_engine"
@@ -56,44 +56,45 @@ struct CopyPath {
   [[nodiscard]] double traffic_bytes(std::int64_t bytes) const { return payload_bytes(bytes) * (over_link() ? 1 : 2); }
 };
 
-/// All paths of a machine with these GPUs: those of the host, then from, to and inside each GPU, then between every two
-/// GPUs. Pure. Between pageable memory and a GPU there is one way only, as such a copy blocks its caller.
+/// Returns all paths of a machine with these GPUs: paths of the host, then from, to and inside each GPU, then between
+/// every two GPUs. Pure. Paths between pageable memory and a GPU are one way only, as such a copy blocks its caller.
 [[nodiscard]] std::vector<CopyPath> copy_paths(std::span<const Device> gpus);
 
-/// Paths from each NUMA node to each, including itself: "numa/0_to_1/one_way/memcpy". The bytes are in the first node's
-/// memory; threads on processors of the second node copy them into its memory, one thread (memcpy) or one per processor
-/// (copy). Empty for fewer than two nodes. Pure.
+/// Returns the paths from each NUMA node to each, including itself: "numa/0_to_1/one_way/memcpy". The bytes are in the
+/// first node's memory. Threads on processors of the second node copy them into the second node's memory: one thread
+/// (memcpy) or one per processor (copy). Empty for fewer than two nodes. Pure.
 [[nodiscard]] std::vector<CopyPath> numa_paths(std::span<const NumaNode> nodes);
-/// The nodes that have processors of `allowed`, restricted to those processors. Pure.
+/// Returns the nodes that have processors of `allowed`, restricted to these processors. Pure.
 [[nodiscard]] std::vector<NumaNode> usable_nodes(std::span<const NumaNode> nodes, const ProcessorSet& allowed);
 
 /// The size of one measurement.
 struct CopySize {
-  std::int64_t bytes = 0;   ///< of all pieces together, in one direction
+  std::int64_t bytes = 0;   ///< bytes of all pieces together, in one direction
   std::int64_t pieces = 1;  ///< the bytes are split into this many copies
   bool wait_each = false;   ///< true: waits after every piece; false: once, after the last
   bool grouped = false;     ///< one call for all pieces (CopyPath::can_group)
 };
 
-/// PATH/BYTES, followed by the pieces and how they are waited for when there are several.
+/// Returns PATH/BYTES; for several pieces also their number and the way in which the host waits for them.
 [[nodiscard]] std::string copy_name(const CopyPath& path, const CopySize& size);
 
 /// Memory and contexts for one path. Not thread-safe. Timed calls go through a pool of buffers larger than a cache, one
-/// after the other, so that small copies find in a cache only what the hardware prefetched.
+/// after the other, so that a cache holds only the bytes of a small copy that the hardware prefetched.
 class CopyBench {
  public:
-  /// threads: of the host's own copies, 0 for OpenMP's default; on a NUMA node at most its processors. Allocates and
-  /// touches memory: about 2 * directions * max(max_bytes, pool_bytes), at least 128 MiB between nodes. DeviceError
-  /// when a GPU is missing, OutOfMemory, StateError for a node that this process may not run on.
+  /// threads: number of threads of the host's own copies, 0 for OpenMP's default; on a NUMA node at most its
+  /// processors. Allocates and touches about 2 * directions * max(max_bytes, pool_bytes) bytes, at least 128 MiB
+  /// between nodes. DeviceError when a GPU is missing, OutOfMemory, StateError for a node that this process may not run
+  /// on.
   CopyBench(const CopyPath& path, std::int64_t max_bytes, int threads = 0, std::int64_t pool_bytes = kPoolBytes);
   ~CopyBench();
   CopyBench(const CopyBench&) = delete;
   CopyBench& operator=(const CopyBench&) = delete;
 
-  /// All ranks copy at once, each in its own memory. The name is copy_name(). UsageError unless 1 <= pieces <= bytes <=
-  /// max_bytes, and for grouped pieces on a path that cannot group them.
+  /// Times copies of all ranks at once, each in its own memory. The result's name is copy_name(). UsageError unless 1
+  /// <= pieces <= bytes <= max_bytes, and for grouped pieces on a path that cannot group them.
   [[nodiscard]] Measurement measure(comm::Communicator& ranks, const CopySize& size, const MeasureOptions& options);
-  /// One copy for callers with a loop of their own: start() enqueues it, wait() returns when it is complete.
+  /// Returns one copy for callers with their own loop: start() enqueues the copy, wait() returns when it is complete.
   [[nodiscard]] Work work(const CopySize& size);
   /// Copies a pattern once and compares. StateError naming the first byte that differs.
   void check(const CopySize& size);

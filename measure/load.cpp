@@ -20,7 +20,7 @@ struct Load::Impl {
   std::exception_ptr failure;
   std::thread thread;
   Clock::time_point begin;
-  std::int64_t before = 0;  ///< pieces of work done before begin
+  std::int64_t before = 0;  ///< pieces of work done before `begin`
 };
 
 Load::Load() = default;

@@ -10,8 +10,8 @@
 
 namespace lockstep::measure {
 
-/// Work that a thread repeats while something else is timed: it shows what a copy costs beside a matrix product, and
-/// the product beside a copy. One object can be started and stopped any number of times.
+/// Work that a thread repeats while something else is timed, for example matrix products during a copy: both times show
+/// how the two slow each other down. An object can be started and stopped any number of times.
 class Load {
  public:
   virtual ~Load();
@@ -38,27 +38,28 @@ class Load {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Products of two square f32 matrices on the device of `context`, which only the load uses until it is destroyed: 512
-/// x 512 on the CPU; 2048 x 2048 on a GPU, where the next product is always enqueued behind the running one.
+/// Makes a load of products of two square f32 matrices on the device of `context`: 512 x 512 on the CPU; 2048 x 2048 on
+/// a GPU, where the next product is always enqueued before the running one ends. Only the load uses `context` until the
+/// load is destroyed.
 [[nodiscard]] std::unique_ptr<Load> matmul_load(Context& context);
 /// False where this build has no matrix product for that device.
 [[nodiscard]] bool can_load_matmul(Context& context);
-/// All-reduces of `bytes` over a communicator that only the load uses meanwhile, on the stream and in the memory of
-/// `context` (MPI: the host, an inline stream; NCCL: the rank's GPU). The ranks agree inside the all-reduce on when to
-/// stop, so the host waits for each one. Meanwhile the process may use no other NCCL communicator. StateError on the
-/// host unless any_thread(), UsageError for one rank.
+/// Makes a load of all-reduces of `bytes` bytes, on the stream and in the memory of `context` (MPI: the host, an inline
+/// stream; NCCL: the rank's GPU). Only the load may use the communicator meanwhile, and the process may use no other
+/// NCCL communicator. The ranks agree inside the all-reduce on when to stop, so the host waits for each one. StateError
+/// on the host unless any_thread(), UsageError for one rank.
 [[nodiscard]] std::unique_ptr<Load> all_reduce_load(comm::Communicator& communicator, Context& context,
                                                     std::int64_t bytes);
 
 /// How two pieces of work slow each other down.
 struct Beside {
-  Samples samples;           ///< of the timed work, with the load
+  Samples samples;           ///< times of the timed work, with the load
   double alone_seconds = 0;  ///< median without the load
   double slowdown = 0;       ///< median with / without
-  double load_slowdown = 0;  ///< rate without / with, on the rank where it is largest; NaN: the load finished no piece
+  double load_slowdown = 0;  ///< load's rate alone / with the work, largest of all ranks; NaN: no piece finished
 };
 
-/// Runs take() alone, the load alone for as long, then both. Collective over `ranks`.
+/// Runs take() alone, then the load alone for the same time, then both. Collective over `ranks`.
 [[nodiscard]] Beside measure_beside(comm::Communicator& ranks, Load& load, const std::function<Samples()>& take);
 
 }  // namespace lockstep::measure

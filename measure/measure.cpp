@@ -12,8 +12,8 @@
 namespace lockstep::measure {
 namespace {
 
-constexpr std::int64_t kMaxCalls = 1000000;  // behind one value
-constexpr double kShortest = 1e-9;           // for a sample that the clock measured as 0
+constexpr std::int64_t kMaxCalls = 1000000;  // most calls timed together for one value
+constexpr double kShortest = 1e-9;           // seconds of a sample that the clock measured as 0
 
 template <class T>
 TensorView view_of(std::vector<T>& values) {
@@ -74,10 +74,10 @@ class Measure {
     return seconds_since(begin);
   }
 
-  /// Seconds of one call, from this many calls timed together.
+  /// Returns the seconds of one call, from `calls` calls timed together.
   double value(std::int64_t calls) { return sample(calls) / static_cast<double>(calls); }
 
-  /// Finds how many calls last for sample_seconds.
+  /// Finds the number of calls that last for sample_seconds.
   void find_calls() {
     for (;;) {
       const double seconds = std::max(sample(calls_), kShortest);
@@ -94,7 +94,8 @@ class Measure {
     }
   }
 
-  /// At most twice as many: a lucky beginning must not decide on the rest.
+  /// Returns the number of values of the next round, at most as many as exist already: a few fast values at the
+  /// beginning must not decide on the rest.
   [[nodiscard]] std::int64_t next_round(std::int64_t done, double seconds) const {
     const std::int64_t left = options_.max_iterations - done;
     if (seconds >= options_.target_seconds || left <= 0) {
@@ -105,7 +106,7 @@ class Measure {
     return fit < static_cast<double>(most) ? std::max<std::int64_t>(static_cast<std::int64_t>(fit), 1) : most;
   }
 
-  /// Rank 0's value.
+  /// Returns rank 0's value on every rank. Collective.
   std::int64_t agreed(std::int64_t value) {
     if (ranks_.size() > 1) {
       ranks_.broadcast(inline_, {std::span(&value, 1), Shape{1}}, 0);

@@ -44,8 +44,8 @@ double Samples::max() const {
 std::optional<double> Samples::percentile(double percent) const {
   require<UsageError>(percent > 0 && percent < 100, "percentile is ", percent, ", expected a value between 0 and 100");
   const auto count = static_cast<double>(seconds.size());
-  // At least one value must lie above the percentile: for 95 %, 20 values are enough. Times 100, to compare whole
-  // numbers when percent is whole.
+  // At least one value must lie above the percentile: for 95 %, 20 values are enough. Both sides are multiplied by 100,
+  // so that whole numbers are compared when percent is whole.
   if (count * (100 - percent) < 100) {
     return std::nullopt;
   }

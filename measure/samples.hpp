@@ -8,12 +8,12 @@ namespace lockstep::measure {
 
 /// Times of repeated calls, in seconds of one call.
 struct Samples {
-  std::vector<double> seconds;       ///< one value per iteration, in order: of the rank that took longest in it
+  std::vector<double> seconds;       ///< one value per iteration, in order: the time of the slowest rank
   std::vector<double> rank_medians;  ///< the median of each rank's own values, in rank order
-  std::int64_t calls = 1;  ///< least number of calls behind one value: calls too short for the clock are timed together
+  std::int64_t calls = 1;      ///< least number of calls timed together for one value; more than 1 for short calls
   double mean_over_ranks = 0;  ///< mean of all ranks' own values: the average of OSU's benchmarks
 
-  /// NaN where there is no value.
+  /// These return NaN when there is no value.
   [[nodiscard]] double median() const;
   [[nodiscard]] double mean() const;
   [[nodiscard]] double min() const;

@@ -29,7 +29,7 @@ if ! command -v orterun > /dev/null || ! command -v ompi_info > /dev/null; then
   "$repository/scripts/install-deps.sh" run
 fi
 
-# path NAME: one of Open MPI's folders as it was configured; all but the settings lie below the prefix.
+# path NAME: prints one of Open MPI's configured folders; all but the settings lie below the prefix.
 path() { ompi_info --path "$1" --parsable | sed -n "s/^path:$1://p" | sort -u; }
 prefix=$(path prefix)
 plugins=$(path pkglibdir)
@@ -43,11 +43,12 @@ folder=$(cd "$folder" && pwd -P)
 inside=$folder/${plugins#"$prefix"/}
 mkdir -p "$inside" "$folder/${help#"$prefix"/}"
 
-# glibc comes from there, since it must fit that machine's kernel and loader; so does the C++ library, since an older one in
-# front of it breaks that machine's cmake and Python. NVIDIA's libraries come from the toolkit or from Python there:
-# libcublasLt alone is larger than this bundle may be.
+# These libraries are the target machine's own: glibc must fit its kernel and loader; an older C++ library in front of its own
+# breaks its cmake and Python; NVIDIA's libraries come from its toolkit or Python, since libcublasLt alone is larger than the
+# bundle may be.
 elsewhere='^(linux-vdso|ld-linux-x86-64|lib(c|m|dl|rt|pthread|util|resolv|anl|stdc\+\+|gcc_s)|lib(cuda|cudart|cublas|cublasLt|cudnn.*|nccl|nvjpeg|nvrtc.*|nvidia.*))\.so'
-# take_libraries FILE...: the libraries that the files need and that are not taken yet, under the name they are asked for.
+# take_libraries FILE...: copies the libraries that the files need and that are not copied yet, under the names that the files
+# ask for.
 take_libraries() {
   local name file
   while read -r name file; do
@@ -57,20 +58,20 @@ take_libraries() {
   done < <(LD_LIBRARY_PATH='' ldd "$@" 2> /dev/null | awk '/=> not found/ {print $1; next} /=>/ {print $1, $3}' | sort -u)
 }
 
-# xz unpacks the programs that scripts/gpu-check.sh --prepare packs; a small system has none.
+# xz unpacks the programs that scripts/gpu-check.sh --prepare packs; a small system has no xz.
 for name in orterun orted xz; do
   file=$(command -v "$name") || die "bundle-deps.sh: no $name on this machine; Debian: apt-get install openmpi-bin xz-utils"
   cp -L "$file" "$folder/bin/$name"
 done
 take_libraries "$folder"/bin/*
-# A copy: not every way to copy a tree keeps symbolic links.
+# mpirun is a copy, as not every way to copy a tree keeps symbolic links.
 cp "$folder/bin/orterun" "$folder/bin/mpirun"
 libmpi=$(ldconfig -p | awk '$1 == "libmpi.so.40" && !found {print $NF; found = 1}')
 [ -n "$libmpi" ] || die "bundle-deps.sh: no libmpi.so.40 (Open MPI 4) on this machine"
 cp -L "$libmpi" "$folder/lib/libmpi.so.40"
 take_libraries "$libmpi"
 
-# One machine needs no fabric: the plugins for InfiniBand, libfabric, UCX and PSM would bring 20 MB of libraries along.
+# A single machine needs no fabric: the plugins for InfiniBand, libfabric, UCX and PSM would add 20 MB of libraries.
 # OpenSHMEM is not used, either.
 fabric='lib(fabric|ibverbs|rdmacm|ucp|uct|psm2|psm_infinipath|oshmem|nl-3)\.so'
 taken=0
@@ -82,7 +83,7 @@ for plugin in "$plugins"/mca_*.so; do
   taken=$((taken + 1))
 done
 cp -L "$help"/*.txt "$folder/${help#"$prefix"/}/"
-# PMIx, which starts the ranks, has plugins and texts of its own.
+# PMIx, which starts the ranks, has its own plugins and texts.
 pmix=$(ldd "$plugins"/mca_pmix_ext3x.so 2> /dev/null | awk '/libpmix\.so/ {print $3}')
 if [ -n "$pmix" ]; then
   pmix=$(dirname "$(dirname "$(readlink -f "$pmix")")")

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Runs every call of scripts/gpu-check.sh with the bundle of --prepare in a bare Debian 12 (a chroot made by debootstrap)
-# that has no network, no Open MPI, no libgomp, no Python and no GPU: the programs must start, Open MPI of the bundle must
+# that has no network, no Open MPI, no libgomp, no Python and no GPU. The programs must start, Open MPI of the bundle must
 # start ranks, and each call must end with status 77 and its reports. Needs root.
 #   scripts/check-air-gapped.sh [--bundle FOLDER] [--out FOLDER]     default: .bundle; the reports are kept in --out
-# NVIDIA's libraries come from this machine's toolkit (CUDA_HOME, default /usr/local/cuda), as they would there.
-# FOLDER=... in the environment: where bookworm/ is or is made (default: a temporary folder, removed at the end).
+# NVIDIA's libraries come from this machine's toolkit (CUDA_HOME, default /usr/local/cuda), as on a machine with a GPU.
+# FOLDER=... in the environment: the folder that has bookworm/, or where it is made (default: a temporary folder, removed at
+# the end).
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Second half: in mount and network namespaces of its own, so that no mount outlives it.
+# The second half of the script runs in its own mount and network namespaces, so that no mount outlives it.
 if [ "${1:-}" = --inside ]; then
   system=$2 libraries=$3
-  ip link set lo up  # a machine without a network still has this one
+  ip link set lo up  # a machine without a network still has the loopback device
   for mount in proc sys dev; do mkdir -p "$system/$mount"; done
   mount -t proc proc "$system/proc"
   mount --rbind /dev "$system/dev"
@@ -20,7 +21,7 @@ if [ "${1:-}" = --inside ]; then
     mount --bind "$libraries" "$system/usr/local/cuda/lib64"
   fi
   failures=0
-  expect() {  # expect PATTERN: the last call said it
+  expect() {  # expect PATTERN: counts a failure unless the output of the last call matches
     if grep -qE -- "$1" "$system/srv/output"; then return; fi
     failures=$((failures + 1))
     say "$call: nothing matches '$1'"

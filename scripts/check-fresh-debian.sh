@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Runs the README's two commands, scripts/train.sh and scripts/test.sh, in two fresh Debian systems (chroots made by
-# debootstrap from the package mirror that this system uses): as root, and as a user with sudo. What is committed in this
-# tree is cloned into them. Needs root, debootstrap and about 6 GB.
+# debootstrap from the package mirror that this system uses): as root, and as a user with sudo. The systems get a clone of
+# this tree's last commit. Needs root, debootstrap and about 6 GB.
 #   scripts/check-fresh-debian.sh [--suite SUITE] LOG [options for scripts/train.sh]
 # SUITE: bookworm (Debian 12, the default) or trixie (Debian 13: GCC 14, Open MPI 5, oneDNN 3).
-# FOLDER=... in the environment: where the systems are made (default: a temporary folder, removed at the end).
-# USERS="root" or "builder": one of the two only.
+# FOLDER=... in the environment: the folder in which the systems are made (default: a temporary one, removed at the end).
+# USERS="root" or "builder": runs as one of the two users only.
 # OBJECTS=FOLDER: ccache keeps compiled objects there, so that the second system of a suite compiles nothing anew.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-# Second half: inside a mount namespace of its own, so that no mount outlives it.
+# The second half of the script runs in its own mount namespace, so that no mount outlives it.
 if [ "${1:-}" = --inside ]; then
   system=$2 who=$3
   shift 3
@@ -28,7 +28,7 @@ if [ "${1:-}" = --inside ]; then
   for name in http_proxy https_proxy no_proxy; do
     if [ -n "${!name:-}" ]; then enter+=("$name=${!name}"); fi
   done
-  run() {  # run COMMAND: as `who`, in the clone; prints how it ended
+  run() {  # run COMMAND: runs it as `who` in the clone and prints its exit status and time
     local start=$SECONDS status=0
     echo "==== $who: $1"
     if [ "$who" = root ]; then
@@ -45,7 +45,7 @@ if [ "${1:-}" = --inside ]; then
   result=0
   run "scripts/train.sh$options" || result=1
   run "scripts/test.sh" || result=1
-  run "scripts/train.sh --help" || result=1  # again: nothing is left to set up
+  run "scripts/train.sh --help" || result=1  # a second time, when everything is set up
   exit "$result"
 fi
 
@@ -66,7 +66,7 @@ folder=${FOLDER:-$(mktemp -d)}
 mkdir -p "$folder"
 if [ -z "${FOLDER:-}" ]; then trap 'rm -rf --one-file-system "$folder"' EXIT; fi
 
-# "git and the base system", and sudo for the second run.
+# The base system has git, and sudo for the second run.
 debian_base "$folder" "$suite"
 
 failures=0

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Looks at the machine code of the CUDA kernels, without a GPU: no kernel spills registers, and the bandwidth-bound ones
-# load and store 16 bytes at a time, some with several loads on their way (where there is nvdisasm, which is also in the
-# Python package nvidia-cuda-nvdisasm; else a line says that this was skipped). kernels/cuda/wide_access.txt says which those are; instances whose last template
-# argument is 1 take single elements, for addresses that are no multiple of 16, and are left out. Every kernel waits for the
-# one before it (gpu::wait_for_earlier) before it touches memory, from sm_90 on.
+# Checks the machine code of the CUDA kernels, without a GPU. No kernel may spill registers. The bandwidth-bound kernels of
+# kernels/cuda/wide_access.txt must load and store 16 bytes at a time, some with several loads in flight (checked with
+# nvdisasm, which is also in the Python package nvidia-cuda-nvdisasm; without it a line says "skipped"). Instances with a last
+# template argument of 1 are not checked: they take single elements, for addresses that are no multiple of 16. From sm_90 on
+# every kernel must wait for the kernel before it (gpu::wait_for_earlier) before it accesses memory.
 #   scripts/check-kernels.sh [ARCHITECTURE]      default sm_90; prints a table, and as its last line "N passed, N failed,
-#                                                N skipped", counted in kernels; exit status 1 when something is amiss
+#                                                N skipped", counted in kernels; exit status 1 when a check fails
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 cd "$repository"
 architecture=${1:-sm_90}
@@ -15,7 +15,7 @@ trap 'rm -rf "$work"' EXIT
 mkdir -p "$work/include/lockstep"
 for floor in runtime kernels; do ln -s "$repository/$floor" "$work/include/lockstep/$floor"; done
 
-compile() {  # compile FILE.cu: its PTX and what ptxas says of it; no host code
+compile() {  # compile FILE.cu: makes its PTX, its cubin and ptxas's output, without host code
   local name
   name=$(basename "$1" .cu)
   {
@@ -27,13 +27,13 @@ export -f compile
 export work architecture
 printf '%s\n' kernels/cuda/*.cu | xargs -P "$(build_jobs)" -I {} bash -c 'compile {}' || die "check-kernels.sh: a kernel does not compile"
 
-# The control of the last figure below: kernels whose accesses come too early.
+# The control of the last column of the table below: kernels with accesses before they wait.
 printf 'ptxas info    : Compiling entry function \047%s\047 for\n' first second third > "$work/control.log"
 printf '%s\n' '.visible .entry first(' '@!%p1 ld.v4.f32 {%f1}, [%rd1];' 'ld.param.u64 %rd1, [a];' 'griddepcontrol.wait;' 'st.global.u32 [%rd1], 1;' \
   '.visible .entry second(' 'atom.global.add.u32 %r1, [%rd1], 1;' '.visible .entry third(' 'ld.shared.u32 %r1, [a];' 'griddepcontrol.wait;' \
   'red.global.add.u32 [%rd1], 1;' > "$work/control.ptx"
-# One line a kernel: op, name, registers, bytes spilled, 16-byte loads, 16-byte stores, accesses before it waits (none; "all"
-# where it never waits).
+# Makes one line per kernel: op, name, registers, bytes spilled, 16-byte loads, 16-byte stores, memory accesses before the
+# kernel waits ("all" if it never waits).
 for log in "$work"/*.log; do
   name=$(basename "$log" .log)
   awk -v op="$name" '
@@ -54,7 +54,7 @@ done | sort > "$work/table"
 [ "$(awk '$1 == "control" {printf "%s %s, ", $2, $7}' "$work/table")" = "first 1, second all, third 0, " ] ||
   die "check-kernels.sh: the control's early accesses are not seen"
 sed -i '/^control /d' "$work/table"
-# A line for each kernel of the ops that the fourth column is about: its name and the most loads on their way.
+# Makes one line per kernel of the ops with a fourth column in wide_access.txt: its name and the most loads in flight.
 disassembler=$(command -v nvdisasm || true)
 : > "$work/flight"
 if [ -n "$disassembler" ]; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rules that no compiler checks: formatting, floors, where library headers may appear, paths of somebody's machine.
+# Checks rules that no compiler checks: formatting, floors, places of library headers, comments, paths of a machine.
 # Reports long headers without failing. The last line is "N passed, N failed, N skipped", counted in checks.
 #   scripts/check-style.sh [--fix]     --fix: format the files instead of reporting them
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
@@ -8,7 +8,7 @@ shopt -s lastpipe  # check, the last command of a pipe, counts in this shell
 
 fix=${1:-}
 passed=0 failed=0 skipped=0
-check() {  # check TITLE: reads offending lines; none is good
+check() {  # check TITLE: reads offending lines and passes if there are none
   local lines
   lines=$(cat)
   if [ -z "$lines" ]; then
@@ -32,7 +32,7 @@ if [ -z "$formatter" ]; then
 elif [ "$fix" = --fix ]; then
   "$formatter" -i "${sources[@]}"
 else
-  # `// clang-format off` tables stay as they are; clang-format knows.
+  # clang-format leaves tables after `// clang-format off` as they are.
   { "$formatter" --dry-run "${sources[@]}" 2>&1 | grep -E 'warning:' | cut -d: -f1 | sort | uniq -c || true; } |
     check "formatted as .clang-format says (scripts/check-style.sh --fix)"
 fi
@@ -41,6 +41,7 @@ fi
 
 { { scripts/count_lines.py 2>&1 >&3 || true; } | check "lines of code of each floor within scripts/budget"; } 3>&1
 { { scripts/check_sizes.py 2>&1 >&3 || true; } | check "functions of at most 80 lines, classes of at most 400"; } 3>&1
+{ { scripts/check_comments.py 2>&1 >&3 || true; } | check "at most 2 % of trailing comments begin without a subject"; } 3>&1
 
 { tracked ':!tests' ':!bench' ':!examples' ':!docs' ':!*.md' | xargs -d '\n' grep -liE 'power_?[s]gd' | tail -n +6 || true; } |
   check "a way to sum gradients is known to at most 5 files (the low-rank one, in comm/gradients/sums)"

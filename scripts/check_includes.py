@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""What the floors include, counted from their #include lines: no file includes one of a floor above it, none outside
-comm/launch and app includes these two, no folders and no headers include each other in a circle (a folder and its
-detail/ are one; runtime/detail and runtime/cuda, the two sides of one seam, may), the rooms of nn include those below them
-alone, no two sources include each other's header without one of the headers saying so, and no folder of a floor holds more
-than 24 files beside each other (kernels/ is flat by design). Prints what breaks a rule, and then how many folders include each
-other in circles; exit status 1.
+"""Checks the #include lines of the floors. No file includes a file of a floor above it. No file outside of comm/launch and
+app includes these two. No folders and no headers include each other in a circle (a folder and its detail/ count as one;
+runtime/detail and runtime/cuda, the two sides of one seam, may). A room of nn includes only the rooms below it. Two sources
+include each other's header only if one of the headers includes the other. No folder of a floor holds more than 24 files
+(kernels/ is flat by design). Prints each violation; exit status 1 when there is one.
   scripts/check_includes.py [ROOT]"""
 import os
 import re
 import sys
 
-FLOORS = ["runtime", "kernels", "comm", "nn", "app"]  # from below
+FLOORS = ["runtime", "kernels", "comm", "nn", "app"]  # ordered from the lowest
 MOST_FILES = 24
 
 
@@ -28,14 +27,14 @@ def folder_of(name):
 
 
 def rooms_of(root):
-    """The rooms of nn and those that each may include, from nn/CMakeLists.txt."""
+    """Returns the rooms of nn, each with the rooms that it may include, from nn/CMakeLists.txt."""
     with open(os.path.join(root, "nn/CMakeLists.txt"), encoding="utf-8") as text:
         rooms = re.findall(r"^lockstep_add_room\(nn (\w+)(?: BELOW ([a-z ]+))? SOURCES", text.read(), re.MULTILINE)
     return {room: below.split() for room, below in rooms}
 
 
 def circles(graph):
-    """Strongly connected groups of more than one node (Tarjan)."""
+    """Returns the strongly connected groups of more than one node (Tarjan)."""
     index, low, stack, found = {}, {}, [], []
 
     def visit(node):
@@ -73,7 +72,7 @@ def main():
         for other in sorted(includes[name]):
             if FLOORS.index(other.split("/")[0]) > FLOORS.index(name.split("/")[0]):
                 faults.append(f"{name} includes {other}, of a floor above it")
-            for owned in ("comm/launch/", "app/"):  # what only the owner of a process may do
+            for owned in ("comm/launch/", "app/"):  # folders for the owner of a process
                 if other.startswith(owned) and not name.startswith(("comm/launch/", "app/")):
                     faults.append(f"{name} includes {other}: only programs know how they were launched")
     for group in circles({name: includes[name] for name in files if name.endswith(".hpp")}):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures functions and classes: prints each function whose body has more than 80 lines and each class of more than 400,
 unless scripts/size_exceptions lists it, and each entry of that list that is not needed; exit status 1 when there is one.
-A body counts from the line of its opening brace to that of its closing one. A class counts likewise; one of a .cpp also
-counts its members that are defined outside its braces. CUDA kernels are not measured. Sources are clang-formatted.
+A body counts from the line of its opening brace to the line of its closing brace, a class likewise. For a class in a .cpp
+its members that are defined outside of its braces count, too. CUDA kernels are not measured. Sources are clang-formatted.
   scripts/check_sizes.py [ROOT]"""
 import os
 import re
@@ -14,10 +14,10 @@ MOST_LINES = {"function": 80, "class": 400}
 MOST_EXCEPTIONS = 10
 SOURCES = (".hpp", ".cpp", ".cu", ".cuh", ".h", ".c")
 
-# Comments, raw strings, strings, characters (no quote between digits), preprocessor lines: what is in them is no code.
+# Matches text that is no code: comments, raw strings, strings, characters (no quote between digits), preprocessor lines.
 NO_CODE = re.compile(r"//(?:\\\n|[^\n])*|/\*.*?\*/" r'|\bR"([^(\s"]*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'
                      r"|(?<!\w)'(?:\\.|[^'\\\n])+'|^[ \t]*\#(?:\\\n|/\*.*?\*/|[^\n])*", re.DOTALL | re.MULTILINE)
-# What may stand before a declaration, and what looks like a call in one.
+# Match text that may stand before a declaration (BEFORE), and parts of a declaration that look like calls (NO_NAME).
 BEFORE = re.compile(r"\s*(?:(?:public|private|protected)\s*:(?!:)|\[\[.*?\]\])")
 NO_NAME = re.compile(r"\b(?:alignas|decltype|noexcept|__launch_bounds__|__attribute__)"
                      r"\s*\(\(?[^()]*(?:\([^()]*\))*[^()]*\)?\)")
@@ -25,7 +25,7 @@ CLASS = re.compile(r"(?:typedef\s+)?(?:class|struct|union)\b\s*([\w:]*)[^()]*$")
 
 
 def without(text, opening, closing):
-    """The text less what stands between two brackets, these too."""
+    """Returns the text without pairs of these brackets and the text between them."""
     pattern = re.compile(rf"\{opening}[^\{opening}\{closing}]*\{closing}")
     while pattern.search(text):
         text = pattern.sub("", text)
@@ -33,7 +33,7 @@ def without(text, opening, closing):
 
 
 def kind_of(head):
-    """(kind, name) of the braces that a head opens: scope, class, function, kernel or values."""
+    """Returns (kind, name) of the braces that a head opens: scope, class, function, kernel or values."""
     while BEFORE.match(head):
         head = BEFORE.sub("", head, count=1)
     plain = without(NO_NAME.sub("", head).replace("->", ""), "<", ">").replace("template", "").strip()
@@ -50,7 +50,7 @@ def kind_of(head):
 
 
 def measure(text, is_source):
-    """[(kind, name, line, lines)] of the functions and classes of a file; ValueError when its braces do not pair."""
+    """Returns [(kind, name, line, lines)] of the functions and classes of a file; ValueError when its braces do not pair."""
     text = NO_CODE.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
     line_of = lambda at: text.count("\n", 0, at) + 1
     found, outside, scopes, begin, rounds = [], [], [], 0, 0
@@ -84,7 +84,7 @@ def measure(text, is_source):
 
 def main():
     root = sys.argv[1] if len(sys.argv) > 1 else "."
-    listed, later, faults = {}, {}, []  # (file, name) or file: how often needed
+    listed, later, faults = {}, {}, []  # (file, name) or file -> number of uses
     with open(os.path.join(root, "scripts/size_exceptions"), encoding="utf-8") as lines:
         for words in (line.split() for line in lines if line.strip() and not line.startswith("#")):
             if words[0] == "later":

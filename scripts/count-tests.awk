@@ -1,8 +1,8 @@
-# Counts single tests in the JUnit file of ctest: "N passed, N failed, N skipped" as the last line, before it one line
-# for every skipped test with its reason.
+# Counts single tests in the JUnit file of ctest. Prints one line for every skipped test with its reason, and as the last line
+# "N passed, N failed, N skipped".
 #   awk -f count-tests.awk junit.xml
 # A GoogleTest program counts with its own numbers (under mpirun all ranks report the same tests: the largest number
-# counts); one that died counts as one failure beside what it had reported. Other entries of ctest count as one test.
+# counts); a program that died counts as one more failure. Other entries of ctest count as one test.
 function number(line, word,    text) {
   if (!match(line, "\\[ +" word " +\\] [0-9]+ tests?")) return 0
   text = substr(line, RSTART, RLENGTH)
@@ -27,7 +27,7 @@ function most(a, b) { return a > b ? a : b }
   sub(/^\t\t<skipped message="/, "", why)
   sub(/"\/>$/, "", why)
 }
-# The first line that the entry itself printed.
+# The first line of the entry's own output.
 /^\t\t<system-out>/ { in_output = 1 }
 in_output && first == "" {
   first = $0

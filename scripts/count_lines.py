@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Counts the lines of each floor, code and comments apart, beside scripts/budget: prints a table, and the floors that have
-more lines of code than the budget allows. Exit status 1 when there is one. A line with code and a comment is code; empty
+"""Counts the lines of code and of comments of each floor and compares them with scripts/budget: prints a table, and the floors
+with more lines of code than the budget allows. Exit status 1 when there is one. A line with code and a comment is code; empty
 lines do not count.
   scripts/count_lines.py [ROOT]"""
 import os
@@ -12,7 +12,7 @@ HASHES = (".sh", ".py", ".cmake", ".toml", ".json", ".def", "CMakeLists.txt")
 
 
 def count(text, name):
-    """(code, comments) of a file."""
+    """Returns (lines of code, lines of comments) of a file."""
     mark = "//" if name.endswith(SLASHES) else "!" if name.lower().endswith((".f90", ".f90.in", ".inc")) else "#"
     code = comments = 0
     in_block = False
@@ -46,7 +46,7 @@ def main():
         try:
             with open(os.path.join(root, name), encoding="utf-8") as text:
                 code, comments = count(text.read(), name)
-        except UnicodeDecodeError:  # no text
+        except UnicodeDecodeError:  # a binary file
             continue
         floor = name.split("/")[0]
         found[floor][0] += code

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the CUDA code on a real GPU and writes a report: tests, training, speed. The machine with the GPU needs its driver
-# and what PyTorch brings; no network, Open MPI, oneDNN or GoogleTest. Run `scripts/gpu-check.sh --help`.
+# Runs the CUDA code on a real GPU and writes a report: tests, training, speed. The machine with the GPU needs its driver and
+# the libraries of a PyTorch; no network, Open MPI, oneDNN or GoogleTest. Run `scripts/gpu-check.sh --help`.
 parts=$(cd "$(dirname "${BASH_SOURCE[0]}")/gpu_check" && pwd -P)
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 for file in report checks machine prepare build_here calls; do source "$parts/$file.sh"; done
@@ -87,7 +87,7 @@ if [ "$action" = prepare ]; then
 fi
 [ "$action" = first ] || die "gpu-check.sh: nothing was given, expected first CALL or --prepare; --help explains them"
 [ ${#cmake_options[@]} = 0 ] || die "gpu-check.sh: '${cmake_options[0]}' goes with --prepare"
-patience=1  # how many times its own limit a check may take
+patience=1  # factor of the time limit of each check
 case "$call" in
   a | b | again) usual=430 ;;
   c) usual=360 ;;
@@ -102,7 +102,7 @@ budget=${budget:-$usual}
 bundle=$(cd "$bundle" && pwd -P)
 
 export LC_ALL=C
-# Streams that wait hold up no others.
+# More hardware queues, so that a waiting stream does not block others.
 export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
 out=${OUT:-$repository/out}
 mkdir -p "$out" "$kept"
@@ -110,7 +110,7 @@ work=$(mktemp -d)
 mkdir -p "$work/log" "$work/data" "$work/tables" "$work/runs"
 files=$out/gpu-check-$call
 for file in "$files.tsv" "$work/checks.json" "$work/checks.md" "$work/figures"; do : > "$file"; done
-# What earlier calls know, from here, from the tree and from the bundle. A row that a KILL cut ends here.
+# Collects the rows of earlier calls from the tree, the bundle and --kept. Ends a row first that a KILL has cut.
 if [ -s "$kept/rows.tsv" ] && [ -n "$(tail -c 1 "$kept/rows.tsv")" ]; then echo >> "$kept/rows.tsv"; fi
 for folder in "$repository/docs/results/gpu" "$bundle"; do
   for letter in all a b c d again; do cat "$folder/gpu-check-$letter.tsv" 2> /dev/null || true; done
@@ -124,12 +124,12 @@ trap 'kill "${helpers[@]}" 2> /dev/null || true; rm -rf "$work" || true' EXIT
 (while sleep 10 && kill -0 $$; do pack || true; done) > /dev/null 2>&1 &
 helpers+=($!)
 disown
-# Stopped from outside: what is known so far is still worth a report.
+# finish: writes the report of the results so far when a signal stops this script.
 finish() {
   trap - TERM INT
   local pid
   for pid in $running $(jobs -p); do kill "$pid" 2> /dev/null || true; done
-  wait 2> /dev/null || true  # their rows are whole
+  wait 2> /dev/null || true  # until the background checks have written their rows
   row "stopped" failed 0 1 0 "$SECONDS" "by a signal: the checks that follow did not run"
   write_reports
   exit 1

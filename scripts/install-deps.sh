@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# Installs the packages that lockstep needs. Does nothing, and needs no rights, when they are all there. The names are those
+# Installs the packages that lockstep needs. Does nothing, and needs no rights, when all are installed. The names are those
 # of Debian 12 and 13 and of Ubuntu 24.04, where most are in the component universe.
-#   scripts/install-deps.sh run     what scripts/train.sh needs (default)
-#   scripts/install-deps.sh test    and what the tests and benchmarks need
-#   scripts/install-deps.sh ci      and what .ci/run needs: clang 14, clang-tidy, clang-format, lld, gfortran, ccache, gloo,
-#                                   MPICH beside Open MPI, which stays mpirun and mpicxx, libabigail, pkg-config, SLURM (no
-#                                   service of it is started here; tests/launch/slurm.sh makes a cluster of its own). Debian
-#                                   13 has no clang 14: this set is for Debian 12 and Ubuntu 24.04
+#   scripts/install-deps.sh run     packages for scripts/train.sh (default)
+#   scripts/install-deps.sh test    also packages for the tests and benchmarks
+#   scripts/install-deps.sh ci      also packages for .ci/run: clang 14, clang-tidy, clang-format, lld, gfortran, ccache, gloo,
+#                                   MPICH (mpirun and mpicxx stay Open MPI's), libabigail, pkg-config, SLURM (its services
+#                                   are not started; tests/launch/slurm.sh makes its own cluster). Debian 13 has no clang
+#                                   14: this set is for Debian 12 and Ubuntu 24.04
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 packages=(g++ cmake ninja-build libopenmpi-dev openmpi-bin libdnnl-dev zlib1g-dev nlohmann-json3-dev libcli11-dev
   libtomlplusplus-dev libjpeg-dev libpng-dev libdeflate-dev)
-# iproute2 and procps make and watch the two hosts of tests/launch, xz is a part of what bundle-deps.sh makes.
+# tests/launch makes and watches two hosts with iproute2 and procps; bundle-deps.sh copies xz.
 test_packages=(libgtest-dev libbenchmark-dev iproute2 procps xz-utils)
 slurm=(slurmctld slurmd slurm-client munge)
 case "${1:-run}" in
@@ -47,7 +47,7 @@ if [ "$(id -u)" != 0 ]; then
   as_root=(sudo)
 fi
 
-# A mirror that is being updated or a lock held by another apt goes away after a while.
+# Tries several times: a mirror may be in an update, and another apt may hold the lock.
 apt() {
   local try
   for try in 1 2 3 4; do
@@ -62,7 +62,7 @@ apt() {
   return 1
 }
 
-# Debian's packages of daemons start them unless this file says no.
+# Debian's packages start their daemons unless this file forbids it.
 policy=/usr/sbin/policy-rc.d
 if [[ " ${missing[*]}" =~ \ (slurm|munge) ]] && [ ! -e "$policy" ]; then
   trap '"${as_root[@]}" rm -f "$policy"' EXIT

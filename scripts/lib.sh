@@ -1,4 +1,4 @@
-# Shared by the scripts in this folder: sourced, never run.
+# Functions of the scripts in this folder. This file is sourced, never run.
 set -euo pipefail
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 
@@ -8,7 +8,7 @@ die() {
   exit 2
 }
 
-# build_jobs: one per core, but not more than one per 1.5 GB of memory that is free.
+# build_jobs: prints the number of compile jobs: one per core, but at most one per 1.5 GB of free memory.
 build_jobs() {
   local cores memory
   cores=$(nproc)
@@ -22,49 +22,51 @@ build_jobs() {
 # folder is left out of the debug information.
 export CCACHE_BASEDIR="${CCACHE_BASEDIR:-$repository}"
 export CCACHE_NOHASHDIR="${CCACHE_NOHASHDIR:-1}"
-export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"  # precompiled headers are taken as they are
-export CCACHE_PCH_EXTSUM="${CCACHE_PCH_EXTSUM:-1}"  # and known by their text (lockstep_precompile)
+export CCACHE_SLOPPINESS="${CCACHE_SLOPPINESS:-pch_defines,time_macros}"  # ccache accepts precompiled headers
+export CCACHE_PCH_EXTSUM="${CCACHE_PCH_EXTSUM:-1}"  # ccache compares their text (lockstep_precompile)
 
-# What mpirun needs on a small machine, as root and in a container; tests/CMakeLists.txt says the same for ctest. Open MPI 5
-# has other names for some settings, PRTE_MCA_*; each version ignores those of the other. What the caller has set stays.
+# mpi_environment: sets the variables that mpirun needs on a small machine, as root and in a container; tests/CMakeLists.txt
+# sets the same for ctest. Open MPI 5 has other names for some settings, PRTE_MCA_*; each version ignores the other's names.
+# Variables that the caller has set stay.
 mpi_environment() {
-  # No ssh and no scheduler: all ranks are on this machine. Otherwise mpirun ends with "rsh agent not found".
+  # No ssh and no scheduler, as all ranks are on this machine. Otherwise mpirun ends with "rsh agent not found".
   export OMPI_MCA_plm="${OMPI_MCA_plm:-isolated}"
-  # More ranks than cores. Otherwise: "There are not enough slots available".
+  # Allows more ranks than cores. Otherwise: "There are not enough slots available".
   export OMPI_MCA_rmaps_base_oversubscribe="${OMPI_MCA_rmaps_base_oversubscribe:-1}"
   export PRTE_MCA_rmaps_default_mapping_policy="${PRTE_MCA_rmaps_default_mapping_policy:-:oversubscribe}"
-  # Ranks share what cores there are, so a waiting rank gives its core away, and nobody is pinned to one core (the
-  # default pins a rank with all its threads to a single core).
+  # Ranks share the cores: a waiting rank yields its core, and no rank is pinned (the default pins a rank with all its threads
+  # to a single core).
   export OMPI_MCA_mpi_yield_when_idle="${OMPI_MCA_mpi_yield_when_idle:-1}"
   export OMPI_MCA_hwloc_base_binding_policy="${OMPI_MCA_hwloc_base_binding_policy:-none}"
   export PRTE_MCA_hwloc_default_binding_policy="${PRTE_MCA_hwloc_default_binding_policy:-none}"
   export OMP_WAIT_POLICY="${OMP_WAIT_POLICY:-passive}"
-  # Containers usually forbid ptrace between processes: copies go through shared memory without asking the kernel.
+  # Containers usually forbid ptrace between processes, so copies go through shared memory without the kernel's help.
   # Otherwise: "Read -1, expected N, errno = 1".
   export OMPI_MCA_btl_vader_single_copy_mechanism="${OMPI_MCA_btl_vader_single_copy_mechanism:-none}"
   export OMPI_MCA_smsc="${OMPI_MCA_smsc:-^cma}"
-  # Open MPI refuses root unless told twice; in a container root is what there is.
+  # Open MPI refuses root without these two variables; a container often has no other user.
   if [ "$(id -u)" = 0 ]; then
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   fi
 }
 
-# Open MPI 4 deletes the folder of all its programs when a program that ends finds it empty; MPI_Init of one that begins just
-# then fails ("ORTE_ERROR_LOG: Error in file session_dir.c"). A folder in it, which stays, keeps it.
+# keep_mpi_sessions: keeps Open MPI 4 from deleting the session folder of all its programs, by a folder inside of it. A program
+# that ends deletes the session folder if it is empty; MPI_Init of a program that begins just then fails ("ORTE_ERROR_LOG: Error
+# in file session_dir.c").
 keep_mpi_sessions() {
   local host=${HOSTNAME:-$(uname -n)}
   mkdir -p "${OMPI_MCA_orte_tmpdir_base:-${TMPDIR:-${TEMP:-${TMP:-/tmp}}}}/ompi.${host%%.*}.$(id -u)/kept"
 }
 
-# configure PRESET [cmake options]: again only when there is no build system yet or options are given.
+# configure PRESET [cmake options]: runs cmake with a preset.
 configure() {
   local preset=$1
   shift
   (cd "$repository" && cmake --preset "$preset" "$@")
 }
 
-# show_progress LOG: adds what `cmake --build` prints to LOG and says on the standard error how far the build is and about
-# how long the rest takes, if it is like what was built: in one line on a terminal, else a line every 5 percent.
+# show_progress LOG: appends the output of `cmake --build` (standard input) to LOG, and prints to standard error how far the
+# build is and about how long the rest takes at the same pace: in one line on a terminal, else a line every 5 percent.
 show_progress() {
   local log=$1 line built total seconds percent shown=-5 text='' terminal=0
   if [ -t 2 ] && [ "${TERM:-dumb}" != dumb ]; then terminal=1; fi
@@ -89,7 +91,7 @@ show_progress() {
 }
 minutes() { printf '%d:%02d min' $(($1 / 60)) $(($1 % 60)); }
 
-# build_quietly FOLDER LOG [arguments of cmake --build]: with show_progress; when it fails, the end of LOG is shown.
+# build_quietly FOLDER LOG [arguments of cmake --build]: builds with show_progress; on failure prints the end of LOG.
 build_quietly() {
   local folder=$1 log=$2
   shift 2
@@ -99,8 +101,8 @@ build_quietly() {
   fi
 }
 
-# python_packages NAME PACKAGE...: installs packages of Python that bring libraries or programs into an environment of their
-# own, build/NAME. Fails, and says so, where they cannot be had.
+# python_packages NAME PACKAGE...: installs Python packages, for the libraries or programs in them, into their own environment
+# build/NAME. Prints a message and fails when they cannot be installed.
 python_packages() {
   local venv=$repository/build/$1
   shift
@@ -109,7 +111,7 @@ python_packages() {
   return 1
 }
 
-# nvjpeg_header: sets NVJPEG_ROOT, which CMake reads, where a toolkit without nvJPEG is: to Python's package of it.
+# nvjpeg_header: sets NVJPEG_ROOT, which CMake reads, to nvJPEG's Python package if there is a toolkit without nvJPEG.
 nvjpeg_header() {
   local nvcc find_header header
   nvcc=$(command -v nvcc) || return 0
@@ -128,19 +130,19 @@ nvjpeg_header() {
   fi
 }
 
-# onednn3: oneDNN 3.2 for the preset ci-onednn3, beside Debian 12's 2.6.
+# onednn3: installs oneDNN 3.2 for the preset ci-onednn3, in addition to Debian 12's 2.6.
 onednn3() {
   [ -e "$repository/build/onednn3/lib/libdnnl.so" ] ||
     python_packages onednn3 onednn-cpu-gomp==2023.2.0 onednn-devel-cpu-gomp==2023.2.0
 }
 
-# The build folder of a preset, as in CMakePresets.json.
+# build_folder PRESET: prints the build folder of a preset, as in CMakePresets.json.
 build_folder() {
   if [ "$1" = release ]; then echo "$repository/build"; else echo "$repository/build/$1"; fi
 }
 
-# debian_base FOLDER SUITE: FOLDER/SUITE, a small Debian 12 (bookworm) or 13 (trixie) with git and sudo, made by debootstrap
-# from the package mirror that this system uses, which becomes `mirror`. One that is there already is taken as it is.
+# debian_base FOLDER SUITE: makes FOLDER/SUITE, a small Debian 12 (bookworm) or 13 (trixie) with git and sudo, by debootstrap
+# from the package mirror of this system, and sets `mirror` to that mirror. A system that exists already is used as it is.
 debian_base() {
   local own
   own=$(sed -n 's/^VERSION_CODENAME=//p' /etc/os-release)

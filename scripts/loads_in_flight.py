@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""How many 16-byte loads a kernel has on their way before it uses the first of them: loads_in_flight.py < FILE
+"""Counts the 16-byte loads that a kernel has in flight before it uses the first of them: loads_in_flight.py < FILE
 
-FILE is what `nvdisasm -c` says of a cubin. Prints a line for each kernel: its name, and the most loads (LDG.E.128) that stand
-in one piece of straight code before an instruction that names a register of one of them."""
+FILE is the output of `nvdisasm -c` for a cubin. Prints a line for each kernel: its name, and the most loads (LDG.E.128) in one
+piece of straight code before an instruction that names a register of one of them."""
 import re
 import sys
 
@@ -14,7 +14,7 @@ ENDS = re.compile(r"\b(BRA|BRX|EXIT|RET|CALL|BAR|WARPSYNC)\b")
 def most_in_flight(lines):
     most, loads, pending = 0, 0, set()
     for line in lines:
-        if re.match(r"^\S+:\s*$", line):  # a label: others come here, too
+        if re.match(r"^\S+:\s*$", line):  # a label: other code jumps here
             most, loads, pending = max(most, loads), 0, set()
             continue
         found = INSTRUCTION.match(line)

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# What takes too long for .ci/run, which comes first: the full tests where .ci/run takes a part (clang, sanitizers with
-# the outside project, builds without a library), clang-tidy with the static analyzer, and the CUDA code compiled for
-# three generations of GPUs, threads in the C interface under ThreadSanitizer, and what calls of it may cost (bench_embedding
-# --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
+# Runs the checks that take too long for .ci/run, which comes first: all tests of builds of which .ci/run takes a part (clang,
+# sanitizers with the outside project, builds without a library), clang-tidy with the static analyzer, the CUDA code compiled
+# for three generations of GPUs, threads in the C interface under ThreadSanitizer, limits on the cost of its calls
+# (bench_embedding --gates; on a quiet machine), new inputs for every reader (tests/fuzz; FUZZ_SECONDS each, 60).
 #   scripts/nightly.sh FOLDER             all parts
-#   scripts/nightly.sh FOLDER PART...     some: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults
-#                                         embedding apps mpich valgrind fuzz sweep world torchrun debian
-# Writes one log a part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
+#   scripts/nightly.sh FOLDER PART...     some parts: asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules
+#                                         faults embedding apps mpich valgrind fuzz sweep world torchrun debian
+# Writes one log per part, FOLDER/PART.log, and adds a line for each to FOLDER/nightly.txt.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 all=(asan clang no-cuda no-mpi no-onednn tidy tsan sm_80_90_100 schedules faults embedding apps mpich valgrind fuzz sweep world torchrun debian)
 [ $# -ge 1 ] || die "nightly.sh: expected the folder for the logs, e.g. docs/results/nightly"
@@ -29,13 +29,13 @@ cd "$repository"
 "$repository/scripts/install-deps.sh" ci
 nvjpeg_header
 
-# The functions below run where a failing command does not end the script: they chain.
-# The kernels as machine code for three generations, and as PTX for what comes after them.
+# A failing command in the functions below does not end the script, so they chain commands by && and ||.
+# Compiles the kernels to machine code for three generations of GPUs, and to PTX for later ones.
 compile_for_gpus() {
   cmake --preset ci-gcc -B build/nightly-cuda -DLOCKSTEP_CUDA=ON "-DLOCKSTEP_CUDA_ARCHITECTURES=80-real;90-real;100" &&
     cmake --build build/nightly-cuda --parallel "$(build_jobs)" --target lockstep_kernels
 }
-# Planted faults and every emulated test under the race checker and under schedules that .ci/run does not reach, and
+# Runs planted faults and every emulated test under the race checker and under schedules that .ci/run does not reach, and
 # cuDNN's planning, which takes two minutes.
 more_schedules() {
   local program tests='^(cuda_emulation\.emulator\.race|kernels\.cudnn_(norm|graph)|nn\.cudnn_planning)$'
@@ -50,7 +50,7 @@ more_schedules() {
       "build/ci-gcc/tests/kernels/test_kernels_cuda_$program" --gtest_repeat=12 --gtest_brief=1 || return
   done
 }
-# Kills, signals, disks, damage and other faults (docs/reliability.md).
+# Trains under kills, signals, full disks, damage and other faults (docs/reliability.md).
 many_faults() {
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target train_resnet || return
   mpi_environment
@@ -60,8 +60,8 @@ many_faults() {
       --limits 30 --moves 30 --deletes 30 --damages 50 --unread 5 --restarts 30 --copies 20 --worlds 6 --ranks "$ranks" || return
   done
 }
-# The C interface's threads. Without oneDNN and OpenMP, whose barriers ThreadSanitizer does not see. With it g++ 12 takes
-# the members of a variant for never set.
+# Tests the C interface's threads under ThreadSanitizer, without oneDNN and OpenMP, whose barriers it does not see. With
+# ThreadSanitizer g++ 12 warns that the members of a variant are never set.
 c_threads() {
   local name
   local names=(concurrency inference training dlpack)
@@ -77,7 +77,7 @@ embedding_gates() {
     cmake --build build/nightly-embedding --parallel "$(build_jobs)" --target bench_embedding &&
     OMP_WAIT_POLICY=passive build/nightly-embedding/bin/bench_embedding --gates .
 }
-# The programs of examples/embedding from an installed prefix, with every number of ranks, under each MPI.
+# Builds the programs of examples/embedding with an installed lockstep and runs them with 1 to 4 ranks, under each MPI.
 embedding_apps() {
   local preset libraries=(lockstep_c lockstep_c_static lockstep_c_mpi lockstep_c_mpi_static)
   for preset in ci-no-cuda ci-mpich; do
@@ -87,14 +87,14 @@ embedding_apps() {
     cmake --preset "$preset" -ULOCKSTEP_APPS_RANKS > /dev/null || return
   done
 }
-# What calls MPI, under MPICH, whose waiting ranks spin; see .ci/run. Programs that start their ranks themselves look for
-# mpirun, which is Open MPI's.
+# Runs the tests that call MPI under MPICH, whose waiting ranks spin; see .ci/run. Programs that start their ranks themselves
+# are left out: they look for mpirun, which is Open MPI's.
 under_mpich() {
   scripts/test.sh --preset ci-mpich \
     -R '^(comm\.(session|hello_ranks|mpi_)|bindings\.(c\.mpi|fortran\.mpi|heat2d)|examples\.(heat2d|column_physics|lorenz96))' \
     -E 'hello_ranks\.(devices|alone)'
 }
-# The C interface's tests under valgrind, which knows no AVX-512.
+# Runs the C interface's tests under valgrind, which has no AVX-512.
 under_valgrind() {
   local name tests=(inference training dlpack)
   cmake --preset ci-no-cuda -B build/nightly-valgrind -DLOCKSTEP_CPU_ARCH=x86-64-v3 -DLOCKSTEP_MPI=OFF -DLOCKSTEP_FORTRAN=OFF &&
@@ -104,8 +104,8 @@ under_valgrind() {
       "build/nightly-valgrind/tests/bindings/c/test_bindings_c_$name" --gtest_brief=1 || return
   done
 }
-# Each reader of tests/fuzz with new inputs for FUZZ_SECONDS (60), then the lines that all inputs reach. What is found lies
-# in build/fuzz/new/READER: it becomes a file of tests/fuzz/found/READER when it is mended.
+# Runs each reader of tests/fuzz with new inputs for FUZZ_SECONDS (60), then measures the lines that all inputs reach. Inputs
+# that fail are in build/fuzz/new/READER; with the fix they become files of tests/fuzz/found/READER.
 fuzz_readers() {
   local reader readers sets=() found=0 new=build/fuzz/new
   cmake --preset fuzz && cmake --build --preset fuzz --parallel "$(build_jobs)" --target fuzzers || return
@@ -115,7 +115,7 @@ fuzz_readers() {
     local options=(-max_total_time="${FUZZ_SECONDS:-60}" -rss_limit_mb=2048 -timeout=20 -max_len=16384 -print_final_stats=1)
     if [ -f "tests/fuzz/dictionaries/$reader.dict" ]; then options+=(-dict="tests/fuzz/dictionaries/$reader.dict"); fi
     echo "==== $reader"
-    # It replays the seeds and what was found first.
+    # The reader first replays the seeds and the inputs found before.
     LLVM_PROFILE_FILE=/dev/null "build/fuzz/tests/fuzz/fuzz_$reader" "${options[@]}" -artifact_prefix="$new/$reader/" \
       "$new/$reader/corpus" "tests/fuzz/seeds/$reader" "tests/fuzz/found/$reader" > "$new/$reader/log" 2>&1 || found=1
     grep -E '^(finding|stat::(number_of_executed_units|peak_rss_mb)|SUMMARY|artifact_prefix)' "$new/$reader/log"
@@ -127,7 +127,8 @@ fuzz_readers() {
   fi
   python3 tests/fuzz/coverage.py build/fuzz/tests/fuzz/fuzz_replay build/fuzz/coverage "${sets[@]}"
 }
-# Random shapes by the host's libraries, for SWEEP_SECONDS (3600), with what this processor has and as on one with AVX2.
+# Computes random shapes with the host's libraries for SWEEP_SECONDS (3600): with all instruction sets of this processor, and
+# with AVX2 only.
 sweep_libraries() {
   local found=0 seconds=${SWEEP_SECONDS:-3600} isa
   cmake --preset ci-no-cuda && cmake --build --preset ci-no-cuda --parallel "$(build_jobs)" --target library_sweep || return
@@ -138,19 +139,19 @@ sweep_libraries() {
   done
   return $found
 }
-# Models of 50 steps on 1, 2, 4 and 8 ranks.
+# Trains models for 50 steps on 1, 2, 4 and 8 ranks.
 world_numbers() {
   cmake --preset ci-gcc && cmake --build --preset ci-gcc --target train_resnet train_text &&
     scripts/world-numbers.sh build/ci-gcc
 }
-# Ranks that torchrun starts, over gloo.
+# Runs programs as ranks that torchrun starts, over gloo.
 under_torchrun() {
   local bin=build/ci-no-cuda
   cmake --preset ci-no-cuda -DLOCKSTEP_GLOO=ON &&
     cmake --build --preset ci-no-cuda --parallel "$(build_jobs)" --target hello_ranks train_resnet session_program start_ranks &&
     tests/launch/torchrun.sh "$bin/tests/comm/gloo/start_ranks" "$bin/bin" "$bin/tests/comm/session_program"
 }
-# What is committed, in fresh systems: Debian 12 and 13, as root and as a user.
+# Runs the last commit in fresh systems: Debian 12 and 13, as root and as a user.
 fresh_debian() {
   local suite found=0
   for suite in bookworm trixie; do
@@ -221,7 +222,7 @@ for part in "${parts[@]}"; do
       ;;
   esac
   run_part "$part" > "$log" 2>&1 || status=$?
-  # Logs are kept in the tree: no paths of this machine.
+  # Logs are kept in the tree, so paths of this machine are removed.
   sed -i "s|$repository|.|g" "$log"
   if [ "$status" != 0 ]; then failures=$((failures + 1)); fi
   printf '%-16s status %d  %6d s  %s\n' "$part" "$status" $((SECONDS - start)) "$(tail -n 1 "$log")" >> "$summary"

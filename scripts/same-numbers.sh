@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Trains small models and prints the sha256 of what each run leaves: two builds that compute the same numbers print the
-# same lines. Run it before and after a change that must not change a number. A minute a build.
-#   scripts/same-numbers.sh BUILD             the hashes of the programs in BUILD/bin
-#   scripts/same-numbers.sh BUILD OTHER       those of both builds, compared; exit status 1 when a line differs
-# Lines ".plan" are no numbers but the calls of a training step as text, for a GPU that this machine need not have: layer,
-# op, shape, operations, bytes, launches, second stream. Lines ".output" are what host programs in C and
-# Fortran print, and ".evaluation" the figures of a test set. What differs is shown as text.
-# KEEP=FOLDER in the environment: the models and texts stay there.
+# Trains small models and prints the sha256 of the results of each run: two builds that compute the same numbers print the
+# same lines. Run it before and after a change that must not change a number. Takes a minute per build.
+#   scripts/same-numbers.sh BUILD             prints the hashes of the programs in BUILD/bin
+#   scripts/same-numbers.sh BUILD OTHER       compares the hashes of both builds; exit status 1 when a line differs
+# Lines ".plan" hash the calls of a training step as text, for a GPU that this machine need not have: layer, op, shape,
+# operations, bytes, launches, second stream. Lines ".output" hash the output of host programs in C and Fortran, lines
+# ".evaluation" the figures of a test set. Texts that differ are shown.
+# KEEP=FOLDER in the environment: keeps the models and texts in FOLDER.
 # The hashes hold for one processor family and one set of libraries: compare builds on the same machine only.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -15,28 +15,28 @@ mpi_environment
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# launch NAME RANKS PROGRAM OPTIONS...: its output in NAME.log.
+# launch NAME RANKS PROGRAM OPTIONS...: runs a program under mpirun, with its output in NAME.log.
 launch() {
   local name=$1 ranks=$2
   shift 2
   mpirun -np "$ranks" "$@" > "$folder/$name.log" 2>&1 ||
     { tail -n 20 "$folder/$name.log" >&2; die "run '$name' of $build failed"; }
 }
-# run NAME RANKS OPTIONS...: trains train_resnet into the folder NAME. One thread a rank, no reader threads.
+# run NAME RANKS OPTIONS...: trains with train_resnet into the folder NAME. One thread per rank, no reader threads.
 run() {
   local name=$1 ranks=$2
   shift 2
   launch "$name" "$ranks" "$build/bin/train_resnet" --devices cpu --threads 1 --workers 0 --train-images 96 --test-images 16 \
     --epochs 100 --seed 3 --out "$folder/$name" "$@"
 }
-# The same with train_text.
+# text NAME RANKS OPTIONS...: trains with train_text into the folder NAME.
 text() {
   local name=$1 ranks=$2
   shift 2
   launch "$name" "$ranks" "$build/bin/train_text" --devices cpu --threads 1 --workers 0 --data "$book" --layers 2 --heads 2 \
     --width 32 --length 24 --batch-size 8 --epochs 100 --sample 40 --out "$folder/$name" "$@"
 }
-# plan NAME PROGRAM OPTIONS...: the calls of a step for an H100.
+# plan NAME PROGRAM OPTIONS...: writes the calls of a step for an H100 to NAME.plan.
 plan() {
   local name=$1 program=$2
   shift 2
@@ -45,7 +45,7 @@ plan() {
   sed -n '/^call  *layer/,/ plan, batch /p' "$folder/$name.log" > "$folder/$name.plan"
   grep -q ' plan, batch ' "$folder/$name.plan" || die "plan '$name' of $build: no table of calls in $name.log"
 }
-# output NAME RANKS PROGRAM OPTIONS...: what it prints.
+# output NAME RANKS PROGRAM OPTIONS...: writes the sorted output of a program to NAME.output.
 output() {
   local name=$1 ranks=$2 program=$3
   shift 3
@@ -96,11 +96,11 @@ models() {
   text gpt-2-powersgd 2 --steps 8 --compress powersgd:4
 }
 
-# The last checkpoint's model and what else it keeps of numbers; the figures of an evaluation.
+# Prints the hashes of the last checkpoints' models, averages and optimizer states.
 hashes_of_models() {
   local file name
   for file in "$folder"/*/last/{model,ema,optimizer}.safetensors; do
-    [ -f "$file" ] || continue  # not all have an average
+    [ -f "$file" ] || continue  # not all checkpoints have an average
     name=${file#"$folder"/}
     printf '%s  %s\n' "$(sha256sum < "$file" | cut -d ' ' -f 1)" "${name/\/last\//.}"
   done

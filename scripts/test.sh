@@ -2,7 +2,7 @@
 # Sets up, builds everything and runs all tests. Safe to run again. The last line is "N passed, N failed, N skipped",
 # counted in single tests (scripts/count-tests.awk); the exit status is not 0 when something failed.
 #   scripts/test.sh [--preset NAME] [--targets "NAME ..."] [-DOPTION=VALUE of cmake ...] [arguments of ctest]
-# --targets builds these alone; the arguments of ctest have to name tests that they hold.
+# --targets builds only these targets; the arguments of ctest then have to select tests of these targets.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 preset=release
@@ -23,14 +23,14 @@ fi
 build=$(build_folder "$preset")
 options=()
 if [ "$preset" = release ]; then
-  options=(-DLOCKSTEP_TESTS=ON)  # scripts/train.sh may have left them off
+  options=(-DLOCKSTEP_TESTS=ON)  # scripts/train.sh may have configured without tests
 fi
 while [[ ${1:-} == -D* ]]; do
   options+=("$1")
   shift
 done
 configure "$preset" "${options[@]}"
-# All errors, not the first one only. CI keeps the whole output, a user sees how far the build is.
+# The build goes on after an error (-k 0). CI keeps the whole output; a user sees the progress.
 if [ "${CI:-}" = true ]; then
   cmake --build "$build" --parallel "$(build_jobs)" "${targets[@]}" -- -k 0
 else
@@ -44,7 +44,7 @@ keep_mpi_sessions
 report=$build/tests.xml
 rm -f "$report"
 status=0
-# Two more tests than processors: those that start ranks mostly wait for mpirun.
+# Runs two more tests than processors at a time, as tests that start ranks mostly wait for mpirun.
 ctest --test-dir "$build" --parallel "$(($(nproc) + 2))" --output-on-failure --no-tests=error --output-junit "$report" \
   --test-output-size-passed 100000000 --test-output-size-failed 100000000 "$@" < /dev/null || status=$?
 [ -f "$report" ] || die "ctest left no report $report"

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# clang-tidy (.clang-tidy, every warning is an error) on the library: one process per core, nothing is built.
+# Runs clang-tidy (.clang-tidy, every warning is an error) on the library: one process per core, without a build.
 # The last line is "N passed, N failed, N skipped", counted in files.
 #   scripts/tidy.sh [--no-analyzer] [REGEX of paths, e.g. 'runtime/.*']
-# The static analyzer (clang-analyzer-*) takes three quarters of the time; reserved names, which are looked for in every header
-# of the system too, take a sixth of what is left. .ci/run leaves both to scripts/nightly.sh. Without them, eight files of a
-# folder are checked as one that includes them, since most of the time goes into the headers that they share. Where that finds
-# something each is checked alone, whose result counts.
+# The static analyzer (clang-analyzer-*) takes three quarters of the time; the check for reserved names, which also searches
+# every header of the system, takes a sixth of the rest. .ci/run leaves both to scripts/nightly.sh. Without them, eight files of
+# a folder are checked as one file that includes them, since most of the time goes into their common headers. If that finds
+# something, each file is checked alone, and only these results count.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 export TIDY_CHECKS=''
@@ -23,7 +23,7 @@ results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT
 
 cd "$repository"
-check_one() {  # check_one TIDY BUILD RESULTS FILE
+check_one() {  # check_one TIDY BUILD RESULTS FILE: checks one file; leaves a log in RESULTS if it fails
   local log=$3/${4//\//_}
   if "$1" --quiet -p "$2" --checks="$TIDY_CHECKS" "$4" > "$log" 2> "$log.stderr"; then
     rm -f "$log"
@@ -33,16 +33,16 @@ check_one() {  # check_one TIDY BUILD RESULTS FILE
   fi
   rm -f "$log.stderr"
 }
-# check_group TIDY BUILD RESULTS FOLDER FILE...: FOLDER is for the file that includes the others. Files whose names clash
-# with those of earlier ones become a group of their own; a group in which clang-tidy finds something is checked file by file.
+# check_group TIDY BUILD RESULTS FOLDER FILE...: checks files as one file in FOLDER that includes them. Files whose names clash
+# with those of earlier files become their own group; a group in which clang-tidy finds something is checked file by file.
 check_group() {
   local tidy=$1 build=$2 results=$3 folder=$4 file clashes together=() apart=()
   shift 4
   if [ $# -gt 1 ]; then
     mkdir -p "$folder"
     printf "#include \"$PWD/%s\"\n" "$@" > "$folder/all.cpp"
-    # The command of the first file, for the new one; all of a group have the same options. Names of one file may hide
-    # those of another.
+    # The new file gets the command of the first file, as all files of a group have the same options. Names of one file may hide
+    # names of another (-Wno-shadow).
     grep -B 2 -F "\"file\": \"$PWD/$1\"" "$build/compile_commands.json" |
       sed -e "s|$PWD/$1|$folder/all.cpp|g" -e 's| -o | -Wno-shadow -o |' -e '1s|^|[{|' -e '$s|$|}]|' > "$folder/compile_commands.json"
     if "$tidy" --quiet -p "$folder" --config-file="$PWD/.clang-tidy" \
@@ -68,12 +68,12 @@ export -f check_one check_group
 mapfile -t files < <(sed -n 's|^ *"file": "'"$repository"'/\(.*\.cpp\)",\{0,1\}$|\1|p' "$build/compile_commands.json" |
   sort -u | { grep -E "^(runtime/|kernels/|comm/|nn/|app/[a-z_]*\.cpp|app/(detail|options)/|bindings/)" || true; } | { grep -E "^(${1:-.*})" || true; })
 [ ${#files[@]} -gt 0 ] || die "tidy.sh: no file matches"
-# options FILE: its compile command but for the names of the file and of the object.
+# options FILE: prints its compile command without the names of the file and of the object.
 options() {
   grep -B 1 -F "\"file\": \"$repository/$1\"" "$build/compile_commands.json" | sed -n 's|^ *"command": ||p' |
     sed -e 's| -o [^ ]*||' -e 's| -Os||' -e "s|$repository/$1||"
 }
-# One line a group: its folder and its files.
+# Each line of awk is a group: its folder and its files.
 groups=$(mktemp -d)
 trap 'rm -rf "$results" "$groups"' EXIT
 for file in "${files[@]}"; do printf '%s %s %s\n' "$(dirname "$file")" "$(options "$file" | md5sum | cut -d ' ' -f 1)" "$file"; done |

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Sets up, builds and trains: the main job under mpirun. Safe to run again; only what is missing is done.
+# Installs packages, builds, and trains under mpirun. Safe to run again: only missing steps are done.
 #   scripts/train.sh [--ranks N] [options of train_resnet]
 # --ranks N (or RANKS=N in the environment): number of ranks, 2 by default. They compute on the CPU unless --devices (or the
-# file of --config) says otherwise: --ranks 2 --devices 2 takes two GPUs. Everything else goes to train_resnet;
+# file of --config) says otherwise: --ranks 2 --devices 2 takes two GPUs. Other arguments go to train_resnet;
 # scripts/train.sh --help shows its options. Without any option it trains on synthetic images.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -34,7 +34,7 @@ build=$(build_folder release)
 log=$build/train.sh.log
 mkdir -p "$build"
 say "building train_resnet in $build (log: $log)"
-# Tests are left as they were configured: scripts/test.sh uses the same folder.
+# Only a new build folder is configured without tests: scripts/test.sh uses the same folder.
 test_options=()
 if [ ! -f "$build/CMakeCache.txt" ]; then
   test_options=(-DLOCKSTEP_TESTS=OFF)
@@ -45,14 +45,14 @@ if ! configure release "${test_options[@]}" > "$log" 2>&1; then
 fi
 build_quietly "$build" "$log" --target train_resnet
 
-# Few slots, root, no ssh, containers: handled and explained in lib.sh. `mpirun -np N build/bin/train_resnet` does the
-# same where Open MPI is set up for the machine.
+# lib.sh sets mpirun up for few slots, root, no ssh, and containers, and explains it. `mpirun -np N build/bin/train_resnet` does
+# the same where Open MPI is set up for the machine.
 mpi_environment
-# Again and again the same: the results of the last one go. With options nothing goes that --overwrite does not name.
+# Without options every start is the same run, so it overwrites the last results. With options only --overwrite does.
 if [ ${#options[@]} = 0 ]; then
   options=(--out out/first-run --overwrite)
 fi
-# Two ranks fit every machine, but not its number of GPUs.
+# The CPU is the default, as two ranks fit every machine, but not every number of GPUs.
 case " ${options[*]}" in
   *" --devices"* | *" --config"*) ;;
   *) options=(--devices cpu "${options[@]}") ;;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Trains ResNet-20 and a small transformer for 50 steps with --reproducible world --virtual-ranks 8, on each of the given
-# numbers of ranks, and compares model.safetensors: exit status 1 when a number of ranks gives other bytes. Then the control:
-# --reproducible run, whose models must differ.
+# numbers of ranks, and compares model.safetensors: exit status 1 when a number of ranks gives other bytes. Then trains the
+# control, --reproducible run, whose models must differ.
 #   scripts/world-numbers.sh BUILD            on 1, 2, 4 and 8 ranks
-#   scripts/world-numbers.sh BUILD RANKS...   the first is what the others are compared with
+#   scripts/world-numbers.sh BUILD RANKS...   compares the other numbers of ranks with the first
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 [ $# -ge 1 ] || die "world-numbers.sh: expected a build folder"

@@ -100,3 +100,18 @@ function(lockstep_add_test_room)
     endif()
   endforeach()
 endfunction()
+
+# lockstep_call_main(TARGET PROGRAM): a test program calls the main() of another program as PROGRAM_main(), with _ for -
+# (support/run_here.hpp). main.cpp is compiled once more, the program's other objects are linked.
+function(lockstep_call_main target program)
+  get_target_property(folder ${program} SOURCE_DIR)
+  get_target_property(main ${program} SOURCES)
+  get_target_property(libraries ${program} LINK_LIBRARIES)
+  list(FILTER main INCLUDE REGEX "main\\.cpp$")
+  string(REPLACE - _ name ${program})
+  set_source_files_properties(${folder}/${main} PROPERTIES COMPILE_DEFINITIONS main=${name}_main
+    SKIP_PRECOMPILE_HEADERS ON)
+  target_sources(${target} PRIVATE ${folder}/${main})
+  target_link_libraries(${target} PRIVATE $<FILTER:$<TARGET_OBJECTS:${program}>,EXCLUDE,/main.cpp> ${libraries})
+  add_dependencies(${target} ${program})
+endfunction()

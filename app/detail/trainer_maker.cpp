@@ -29,7 +29,7 @@ void TrainerMaker::make(const TrainingInputs& inputs) {
                      made_.resolved.trainer);
   });
   made_.identity.layers = trainer_->layers();
-  made_.identity.choices = trainer_->choices();
+  made_.identity.choices = trainer_->train_step().choices();
   made_.identity.buckets = identity_of(*trainer_).buckets;
 }
 

@@ -1,14 +1,14 @@
-// bench_allreduce: what collectives cost between the ranks.
+// bench_allreduce: measures collectives between the ranks.
 //
-//   bench_allreduce --devices cpu:4 --benchmark_out=all_reduce.json      starts its ranks itself, as the next one
+//   bench_allreduce --devices cpu:4 --benchmark_out=all_reduce.json      starts its ranks itself, as the next command
 //   bench_allreduce --devices gpu --benchmark_filter='^all_reduce/.*/stream/'
 //   mpirun -np 4 bench_allreduce
 //
-// Host tensors go over MPI, those on GPUs over NCCL, on a stream of high priority.
+// Host tensors are sent over MPI, tensors on GPUs over NCCL, on a stream of high priority.
 // Four kinds of rows: one collective of one size; the same captured in a CUDA graph (NCCL); the all-reduces of a
-// model's gradient buckets, back to back; and an all-reduce beside matrix products. algbw and busbw are those of
-// nccl-tests (measure/collectives.hpp); percent_of_copy holds busbw against what a copy (bytes read + bytes
-// written) gets while all ranks copy at once.
+// model's gradient buckets, back to back; and an all-reduce at the same time as matrix products. algbw and busbw are
+// those of nccl-tests (measure/collectives.hpp). percent_of_copy is busbw relative to a copy (bytes read + bytes
+// written) while all ranks copy at once.
 
 #include <algorithm>
 #include <cmath>
@@ -60,7 +60,7 @@ struct Options {
 
 class CollectiveBenchmarks {
  public:
-  /// gpus: where the tensors are and what they go through; nullptr: the host, MPI.
+  /// gpus: tensors are on these GPUs and are sent over NCCL; nullptr: host tensors, over MPI.
   CollectiveBenchmarks(comm::Session& session, const Options& options, comm::GpuRanks* gpus)
       : session_(session),
         options_(options),
@@ -75,7 +75,7 @@ class CollectiveBenchmarks {
 
   [[nodiscard]] int threads() const { return threads_; }
   [[nodiscard]] bool overlaps() const { return grad().can_overlap(); }
-  /// Whether there are products to run beside collectives.
+  /// True when matrix products can run at the same time as collectives.
   [[nodiscard]] bool can_multiply() { return measure::can_load_matmul(context()); }
 
   std::vector<Case> list() {
@@ -148,7 +148,7 @@ class CollectiveBenchmarks {
     return timed;
   }
 
-  /// Bytes read and written a second by the rank that gets least of the memory while all copy. Measured once.
+  /// Returns the bytes read and written per second by the slowest rank while all ranks copy. Measured once.
   double copy_bandwidth() {
     if (std::isnan(copy_)) {
       constexpr double kCopySeconds = 0.3;
@@ -160,7 +160,7 @@ class CollectiveBenchmarks {
     return copy_;
   }
 
-  /// What is counted of one call that brings so many bytes.
+  /// Returns the counters of one call that delivers `bytes` bytes.
   Timed timed_of(Collective collective, std::int64_t bytes) {
     const auto payload = static_cast<double>(bytes);
     const double traffic = payload * measure::bus_factor(collective, session_.size()).value_or(kDoesNotApply);
@@ -177,12 +177,13 @@ class CollectiveBenchmarks {
   void add(std::vector<Case>& all, const CollectiveCase& item, Stream& stream, std::int64_t bytes) {
     const std::string name = measure::collective_name(grad(), stream, item, bytes);
     if (!all.empty() && all.back().name == name) {
-      return;  // too small for a part for each rank: the same as the size before
+      return;  // too small for a part for each rank: rounded up to the size before
     }
     all.push_back({name, [this, item, &stream, bytes] { return open(item, stream, bytes); }});
   }
 
-  /// Products where the tensors are: on a GPU on a stream of their own, behind the collectives' in priority.
+  /// Adds an all-reduce at the same time as matrix products on the device of the tensors. On a GPU the products have
+  /// their own stream, with lower priority than the stream of the collectives.
   void add_beside_matmul(std::vector<Case>& all, std::int64_t bytes) {
     const CollectiveCase item{Collective::all_reduce, DType::f32};
     Stream& stream = communication_stream();
@@ -207,10 +208,10 @@ class CollectiveBenchmarks {
     if (options_.model.empty()) {
       return;
     }
-    (void)model();  // known?
+    (void)model();  // throws for an unknown name
     const std::pair<const char*, comm::BucketOptions> plans[] = {
         {"default", {}},
-        {"cap_25MiB", {.bucket_bytes = 25 * kMiB}},  // what PyTorch's DDP takes unless told
+        {"cap_25MiB", {.bucket_bytes = 25 * kMiB}},  // the default of PyTorch's DDP
         {"one_bucket", {.bucket_bytes = std::numeric_limits<std::int64_t>::max()}},
         {"one_a_tensor", {.bucket_bytes = 1}}};
     for (const auto& [name, plan] : plans) {
@@ -227,7 +228,7 @@ class CollectiveBenchmarks {
     return nn::make_model({.name = options_.model, .classes = 1000, .height = 224, .width = 224});
   }
 
-  /// Of the model, in the order in which they become ready.
+  /// Returns the gradients of the model, in the order in which they become ready.
   const std::vector<comm::GradientRange>& gradients() {
     if (gradients_.empty()) {
       gradients_ = nn::gradient_ranges(nn::ParameterSet(host_, model(), DType::f32));
@@ -235,7 +236,7 @@ class CollectiveBenchmarks {
     return gradients_;
   }
 
-  /// One call is the all-reduces of a step, in the order in which they start.
+  /// Opens a case in which one call is all all-reduces of a step, in the order in which they start.
   Timed open_buckets(const std::vector<comm::Bucket>& buckets, Stream& stream) {
     const std::int64_t elements = buckets.back().end;
     const auto arena = std::make_shared<Tensor>(Tensor::zeros(context(), Shape{elements}, DType::f32));
@@ -248,7 +249,7 @@ class CollectiveBenchmarks {
     };
     timed.work = {.start = start, .wait = [&stream] { stream.synchronize(); }, .prepare = {}};
     timed.counters.emplace_back("buckets", static_cast<double>(buckets.size()));
-    if (estimator_) {  // one after the other
+    if (estimator_) {  // the all-reduces run one after the other
       double seconds = 0;
       for (const comm::Bucket& bucket : buckets) {
         const TensorView range = arena->view().slice(0, bucket.begin, bucket.end);
@@ -266,7 +267,7 @@ class CollectiveBenchmarks {
   comm::GpuRanks* gpus_;
   CpuContext host_;
   std::unique_ptr<CudaContext> device_;
-  std::unique_ptr<comm::NcclEstimator> estimator_;  ///< of the GPUs' ranks; or nothing
+  std::unique_ptr<comm::NcclEstimator> estimator_;  ///< estimates for ranks with GPUs; may be null
   Stream inline_ = Stream::host_inline();
   std::optional<measure::CollectiveBench> bench_;
   Stream* stream_ = nullptr;
@@ -275,12 +276,12 @@ class CollectiveBenchmarks {
   std::vector<comm::GradientRange> gradients_;
 };
 
-/// GPUs that nothing can be reduced on.
+/// True for `--devices auto` in a build without NCCL, which cannot all-reduce on GPUs.
 bool auto_without_nccl(const DeviceRequest& devices) {
   return std::holds_alternative<DeviceRequest::Automatic>(devices.form()) && !comm::has_nccl();
 }
 
-/// This rank's GPU, or the CPU: also with auto in a build without NCCL.
+/// Returns this rank's GPU or the CPU; the CPU also for `auto` in a build without NCCL.
 comm::RankDevice place(comm::Session& session, const DeviceRequest& devices) {
   return auto_without_nccl(devices) ? comm::RankDevice{} : comm::place_rank(session, devices);
 }

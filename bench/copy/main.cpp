@@ -1,11 +1,11 @@
-// bench_copy: what it costs to bring bytes from one memory to another.
+// bench_copy: measures copies from one memory to another.
 //
 //   bench_copy --benchmark_filter=host_to_host --benchmark_out=copy.json
 //   bench_copy --devices cpu:4     four ranks copy at once, each with its share of the host
-//   mpirun -np 4 bench_copy        the same, each on its own GPU where there are any
+//   mpirun -np 4 bench_copy        four ranks copy at once, each on its own GPU if there are GPUs
 //
-// Paths are those of measure/copy_paths.hpp; the names of the benchmarks say path, size, pieces and what runs
-// beside.
+// measure/copy_paths.hpp has the paths. The name of a benchmark has path, size, pieces, and the load that runs at the
+// same time.
 
 #include <functional>
 #include <memory>
@@ -48,7 +48,7 @@ class CopyBenchmarks {
         options_(options),
         gpus_(std::move(gpus)),
         threads_(options.threads > 0 ? options.threads : comm::cpu_share(session).threads()) {
-    if (session.size() == 1) {  // the rows of all ranks are the same
+    if (session.size() == 1) {  // several ranks need the same rows, and their nodes may differ
       nodes_ = measure::usable_nodes(numa_nodes(), ProcessorSet::of_this_thread());
     }
     session.agree([&] {
@@ -60,7 +60,7 @@ class CopyBenchmarks {
 
   [[nodiscard]] int threads() const { return threads_; }
 
-  /// What this machine or these ranks have no rows for, and why.
+  /// Returns the kinds of rows that are missing on this machine or with these ranks, and why.
   [[nodiscard]] std::string left_out() const {
     std::string text;
     const auto add = [&](const char* what) { text += concat(text.empty() ? "" : "; ", what); };
@@ -123,7 +123,7 @@ class CopyBenchmarks {
   }
 
  private:
-  /// The memory of the path at hand: kept while sizes of one path follow each other.
+  /// Returns the bench with the memory of a path; successive sizes of one path share it.
   measure::CopyBench& bench_of(const CopyPath& path, std::int64_t bytes) {
     if (path.name != name_ || bytes > bytes_) {
       bench_.reset();
@@ -152,7 +152,7 @@ class CopyBenchmarks {
     all.push_back({"copy/" + measure::copy_name(path, size), [this, path, size] { return open(path, size); }});
   }
 
-  /// The GPU that a path has to do with, the sender of two; nothing for a path of the host.
+  /// Returns the GPU of a path, for two GPUs the sender; nullopt for a path inside the host.
   static std::optional<Device> gpu_of(const CopyPath& path) {
     for (const measure::CopyEnd* end : {&path.from, &path.to}) {
       if (end->memory == measure::Memory::device) {
@@ -164,7 +164,7 @@ class CopyBenchmarks {
 
   enum class Beside : unsigned char { matmul, all_reduce };
 
-  /// What runs beside a copy runs where the path is: on its GPU, on a stream of its own, or on the host.
+  /// Makes the load that runs at the same time as a copy: on the path's GPU, on its own stream, or on the host.
   bench::Neighbour neighbour(const CopyPath& path, Beside beside) {
     constexpr std::int64_t kHostBytes = 4 * kMiB;
     constexpr std::int64_t kGpuBytes = 32 * kMiB;
@@ -207,8 +207,8 @@ class CopyBenchmarks {
   std::vector<Device> gpus_;
   int threads_;
   std::vector<NumaNode> nodes_;
-  std::optional<comm::GpuRanks> nccl_;  ///< of several ranks with GPUs, from its first use on
-  bool can_multiply_ = true;            ///< on every GPU
+  std::optional<comm::GpuRanks> nccl_;  ///< NCCL's communicator; made at first use, for several ranks with GPUs
+  bool can_multiply_ = true;            ///< every GPU has a matrix product
   std::optional<measure::CopyBench> bench_;
   std::string name_;
   std::int64_t bytes_ = 0;

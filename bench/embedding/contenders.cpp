@@ -29,7 +29,7 @@ namespace lockstep::bench {
 namespace {
 
 constexpr std::int64_t kBoxes = 64;
-constexpr std::int64_t kCells = 8 * 8 * 8;  ///< of a box
+constexpr std::int64_t kCells = 8 * 8 * 8;  ///< cells of a box
 constexpr int kCallsOfAThread = 20;
 
 void ok(lockstep_status status) {
@@ -39,7 +39,7 @@ void ok(lockstep_status status) {
 template <class T>
 constexpr lockstep_dtype kType = std::is_same_v<T, float> ? LOCKSTEP_F32 : LOCKSTEP_F64;
 
-/// A context with one thread and the model on it, through the C interface alone.
+/// A context with one thread and the model on it, through the C interface only.
 template <class T>
 class Host {
  public:
@@ -50,7 +50,7 @@ class Host {
     ok(lockstep_model_initialise(model_, 1));
     ok(lockstep_model_prepare(model_, max_batch));
   }
-  /// The parameters of another one.
+  /// Shares the parameters of another Host.
   Host(const Host& other, std::int64_t max_batch) {
     make_context();
     ok(lockstep_model_share(other.model_, context_, &model_));
@@ -76,7 +76,7 @@ class Host {
   lockstep_model model_ = nullptr;
 };
 
-/// (n, features) in the host program's memory.
+/// A view (n, features) of the host program's memory.
 template <class T>
 class Rows {
  public:
@@ -100,7 +100,7 @@ class Rows {
   lockstep_view view_;
 };
 
-/// A host program with n samples, prepared for max_batch.
+/// A host program with n samples; its model is prepared for max_batch samples.
 template <class T>
 struct Embedded {
   Embedded(std::int64_t n, std::int64_t max_batch)
@@ -117,7 +117,7 @@ struct Embedded {
   Rows<T> out;
 };
 
-/// bench_embedding_torch.so beside this program.
+/// The functions of bench_embedding_torch.so, which lies next to this program.
 class Torch {
  public:
   static const Torch& loaded() {
@@ -163,7 +163,7 @@ void require_close(const std::vector<T>& found, const std::vector<T>& expected, 
   }
 }
 
-/// What plain loops make of samples<T>(n).
+/// Returns the result of plain loops for samples<T>(n).
 template <class T>
 std::vector<T> expected(std::int64_t n) {
   Network<T> network(n);
@@ -171,7 +171,7 @@ std::vector<T> expected(std::int64_t n) {
   return network.result();
 }
 
-/// A call that writes `result`, a number a sample, which is compared once.
+/// Makes a contender of a call that writes `result`, one number per sample; runs it once and compares the result.
 template <class T>
 Contender checked(std::function<void()> call, const std::vector<T>& result, const std::string& what) {
   call();
@@ -186,7 +186,7 @@ Contender in_cpp(const std::string& way, std::int64_t n) {
   return checked<T>([network, call = std::move(call)] { call(); }, network->result(), way);
 }
 
-/// One call of lockstep_infer for all samples of the program.
+/// Returns a call of lockstep_infer for all samples of the program.
 template <class T>
 std::function<void()> infer(const std::shared_ptr<Embedded<T>>& program) {
   return [program] { ok(lockstep_infer(program->host.model(), program->in.view(), program->out.view(), nullptr)); };
@@ -243,7 +243,7 @@ Contender in_torch(std::int64_t n) {
   return checked<T>(call, program->y, "torch");
 }
 
-/// Threads that wait for their next turn.
+/// Threads that compute together in turns. They wait between the turns, so that starting threads is not timed.
 template <class T>
 class Team {
  public:

@@ -5,38 +5,40 @@
 #include <string>
 #include <vector>
 
-// What bench_embedding times, each as a function without arguments. All compute the network of
-// bench/embedding/network.hpp with the same parameters; each result was compared with the plain loops' when it was
-// made.
+// The contenders that bench_embedding times, as functions without arguments. All compute the network of
+// bench/embedding/network.hpp with the same parameters. Making a contender compares its result with that of plain
+// loops.
 
 namespace lockstep::bench {
 
-/// One way to compute something.
+/// One way to compute the network.
 struct Contender {
-  std::function<void()> call{};  ///< holds what it needs; empty: it cannot run here
-  std::string missing{};         ///< why it cannot
-  double samples = 0;            ///< of a call
+  std::function<void()> call{};  ///< owns everything that it uses; empty: it cannot run here
+  std::string missing{};         ///< reason why `call` is empty
+  double samples = 0;            ///< samples per call
 };
 
-/// "c", "cpp", "plain", "exact", "fortran", "torch".
+/// Returns "c", "cpp", "plain", "exact", "fortran", "torch".
 [[nodiscard]] const std::vector<std::string>& ways();
-/// n samples, one thread. UsageError for another way; Error when a result is not what plain loops give.
+/// Makes a contender for n samples on one thread. UsageError for an unknown way; Error when a result differs from that
+/// of plain loops.
 template <class T>
 [[nodiscard]] Contender make_contender(const std::string& way, std::int64_t n);
 
-/// 64 boxes of 8 x 8 x 8 cells: through lockstep_infer_many, or as one view of all cells.
+/// Makes a contender for 64 boxes of 8 x 8 x 8 cells: by lockstep_infer_many, or as one view of all cells.
 template <class T>
 [[nodiscard]] Contender make_boxes(bool many);
 
-/// Threads with a context and a shared model each; every one computes 20 times 1024 samples, at once.
+/// Makes a contender of threads with a context and a shared model each. Every thread computes 20 times 1024 samples,
+/// all threads at the same time.
 template <class T>
 [[nodiscard]] Contender make_threads(int threads);
 
-/// lockstep_infer of a model that was prepared for 1024 samples once, for any number of them.
+/// Returns lockstep_infer for any number of samples, with a model that was prepared once for 1024 samples.
 template <class T>
 [[nodiscard]] std::function<void(std::int64_t n)> make_any();
 
-/// "2.6.0", or why there is none.
+/// Returns "2.6.0", or the reason why there is no libtorch.
 [[nodiscard]] std::string torch_version();
 
 }  // namespace lockstep::bench

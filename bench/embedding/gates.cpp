@@ -30,7 +30,7 @@ using Calls = std::vector<std::function<void()>>;
 
 constexpr int kRounds = 31;
 
-/// Of this thread on its processor, for calls that one thread computes: what other programs take in between does not
+/// Returns the processor time of this thread, for calls that one thread computes: the time of other programs does not
 /// count.
 double seconds_of_thread() {
   timespec now{};
@@ -41,7 +41,8 @@ double seconds_of_clock() {
   return std::chrono::duration<double>(measure::Clock::now().time_since_epoch()).count();
 }
 
-/// Seconds of one call of each: the median over rounds, in which each is called as often as takes `seconds`.
+/// Returns the seconds of one call of each function: the median over the rounds. In a round each function is repeated
+/// for about `seconds` seconds.
 std::vector<double> in_turns(const Calls& calls, int rounds = kRounds, double seconds = 1e-3,
                              double (*now)() = seconds_of_thread) {
   const auto time = [now](const std::function<void()>& call, std::int64_t repeats) {
@@ -84,7 +85,7 @@ class Gates {
 
   [[nodiscard]] bool wants(const std::string& name) const { return std::regex_search(name, chosen_); }
 
-  /// A line. NaN fails.
+  /// Adds the line of a gate: `value` must be at most `limit` times slack. NaN fails.
   void check(const std::string& name, double value, double limit, const std::string& remark = {}) {
     const bool holds = value <= limit * slack_;
     report_.failed += holds ? 0 : 1;
@@ -116,7 +117,7 @@ std::string type_name() {
   return std::is_same_v<T, float> ? "f32" : "f64";
 }
 
-/// n samples in C beside plain loops; with `overheads` beside C++ and Fortran too.
+/// Checks n samples in C against plain loops; with `overheads` also against C++ and Fortran.
 template <class T>
 void check_size(Gates& gates, std::int64_t n, double of_plain, bool overheads) {
   const std::string name = concat(type_name<T>(), "/n:", n);
@@ -145,9 +146,9 @@ void check_size(Gates& gates, std::int64_t n, double of_plain, bool overheads) {
   }
 }
 
-/// Every n after one lockstep_model_prepare, beside a plan of exactly n. What comes near the limit is measured again,
-/// for longer and with a plan in another place: it may have been a noisy moment, or an unlucky address. The least
-/// counts.
+/// Checks every n, after one lockstep_model_prepare, against a plan of exactly n samples. A ratio near the limit is
+/// measured again, for longer and with a plan at another address, as noise or the address may be the reason. The least
+/// ratio counts.
 template <class T>
 void check_every(Gates& gates) {
   constexpr double kLimit = 1.5;
@@ -188,7 +189,7 @@ void check_boxes(Gates& gates) {
   }
 }
 
-/// Each thread does the same work, so that perfect threads take the time of one.
+/// Checks the time of 8 threads against one thread. Each thread does the same work, so ideally both times are equal.
 void check_threads(Gates& gates) {
   constexpr int kThreads = 8;
   const std::string name = concat("f32/threads:", kThreads, " over one");

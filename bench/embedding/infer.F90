@@ -1,4 +1,4 @@
-! lockstep_infer as a Fortran program calls it, for bench_embedding: x (features, samples), y (outputs, samples). What fails
+! Call lockstep_infer as a Fortran program does, for bench_embedding: x (features, samples), y (outputs, samples). A failure
 ! stops the program with its text.
 subroutine bench_infer_f32(model, x, y, n) bind(C)
   use, intrinsic :: iso_c_binding, only: c_float, c_int64_t

@@ -1,4 +1,4 @@
-// bench_embedding: what a call of the C interface costs on the host, beside C++, Fortran, libtorch and plain loops.
+// bench_embedding: compares calls of the C interface on the host with C++, Fortran, libtorch and plain loops.
 //
 //   embedding/f32/n:32/c              lockstep_infer of a model prepared for 1024 samples
 //   embedding/f32/n:32/cpp            Inference::run
@@ -6,11 +6,11 @@
 //   embedding/f32/n:32/plain          loops over samples, outputs and inputs, with std::tanh
 //   embedding/f32/n:32/fortran        lockstep_infer in Fortran
 //   embedding/f32/n:32/torch          the same network in libtorch
-//   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8: lockstep_infer_many, one view of all
+//   embedding/f32/boxes:64/many|one   64 boxes of 8 x 8 x 8: lockstep_infer_many, or one view of all
 //   embedding/f32/threads:2           20 times 1024 samples on each thread, with a shared model each
 //
-// The network is an MLP 4-32-32-1 with tanh, as column physics in a climate code has them. --gates checks limits
-// instead (gates.hpp); the exit code is 3 where one fails.
+// The network is an MLP 4-32-32-1 with tanh, as in the column physics of a climate code. --gates checks limits
+// instead (gates.hpp); the exit code is 3 when a gate fails.
 #include <cstdint>
 #include <cstdio>
 #include <functional>
@@ -59,7 +59,7 @@ void add_cases(std::vector<Case>& all, const std::string& type) {
 }
 
 struct Options {
-  std::string gates{};  ///< empty: the cases
+  std::string gates{};  ///< regular expression of --gates; empty: run the benchmarks
   double slack = 1;
 };
 

@@ -15,8 +15,7 @@
 #include <lockstep/runtime/tensor/buffer.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-// What bench_embedding times: an MLP 4-32-32-1 with tanh, as column physics in a climate code has
-// them.
+// The network that bench_embedding times: an MLP 4-32-32-1 with tanh, as in the column physics of a climate code.
 
 namespace lockstep::bench {
 
@@ -32,7 +31,7 @@ inline nn::Model mlp() {
   return b.build();
 }
 
-/// y = w x + b by sample: x (n, in), w (out, in), b (out), y (n, out).
+/// Computes y = w x + b for each sample: x (n, in), w (out, in), b (out), y (n, out).
 template <class T>
 [[gnu::noinline]] void layer(const std::vector<T>& x, const std::vector<T>& w, const std::vector<T>& b,
                              std::vector<T>& y, std::int64_t n, std::int64_t in, std::int64_t out, bool tanh) {
@@ -47,7 +46,7 @@ template <class T>
   }
 }
 
-/// Samples that follow no pattern, (n, kInputs).
+/// Returns n different samples, (n, kInputs).
 template <class T>
 std::vector<T> samples(std::int64_t n) {
   std::vector<T> x(static_cast<std::size_t>(n * kInputs));
@@ -57,8 +56,8 @@ std::vector<T> samples(std::int64_t n) {
   return x;
 }
 
-/// The network in one type on one thread, with memory for n samples, and the ways to compute them in C++. Each gives a
-/// function to be timed, which ends before this does.
+/// The network in one type on one thread, with memory for n samples, and the ways to compute them in C++. Each way
+/// returns a function to be timed; the Network must outlive it.
 template <class T>
 class Network {
  public:
@@ -82,14 +81,14 @@ class Network {
     }
   }
 
-  /// Inference::run, which splits any number of samples into plans of a few sizes.
+  /// Returns a call of Inference::run, which splits any number of samples into plans of a few sizes.
   [[nodiscard]] std::function<void()> run() {
     inference_ = std::make_unique<nn::Inference>(
         context_, model_, parameters_, nn::InferenceOptions{.max_batch = kMaxBatch, .plan = {.dtype = dtype_of<T>}});
     return [this] { inference_->run(in(), out()); };
   }
 
-  /// Plan::run of a plan of n samples, with the same copies in and out.
+  /// Returns a call of Plan::run with a plan of n samples, with the same copies in and out.
   [[nodiscard]] std::function<void()> exact() {
     const nn::PlanOptions options{.dtype = dtype_of<T>};
     state_ = std::make_unique<nn::StepState>(context_, n_, nn::step_layout(model_, options));
@@ -104,7 +103,7 @@ class Network {
     };
   }
 
-  /// Loops over samples, outputs and inputs, with std::tanh.
+  /// Returns plain loops over samples, outputs and inputs, with std::tanh.
   [[nodiscard]] std::function<void()> plain() {
     return [this] {
       layer(in_, weights_[0], weights_[1], hidden1_, n_, kInputs, kHidden, true);
@@ -113,9 +112,9 @@ class Network {
     };
   }
 
-  /// Weight, bias of each layer, in their logical shapes.
+  /// Returns the weight and the bias of each layer in turn, in their logical shapes.
   [[nodiscard]] const std::vector<std::vector<T>>& weights() const { return weights_; }
-  [[nodiscard]] const std::vector<T>& result() const { return out_; }  ///< (n, 1), of what was run last
+  [[nodiscard]] const std::vector<T>& result() const { return out_; }  ///< (n, 1), result of the last run
 
  private:
   static std::vector<T> values(std::int64_t count) { return std::vector<T>(static_cast<std::size_t>(count)); }

@@ -91,7 +91,7 @@ p.add_argument("--out")
 a = p.parse_args()
 
 environment = dict(os.environ, OMP_WAIT_POLICY="passive")
-WAYS = ("nhwc", "nchw", *(["compiled"] if a.compile else []))  # of the peer
+WAYS = ("nhwc", "nchw", *(["compiled"] if a.compile else []))  # layouts of the peer
 port = 29500
 rounds = []
 of_processor = []

@@ -27,7 +27,7 @@ import tempfile
 
 
 def arguments(description):
-    """Of a program that compares runs."""
+    """Returns the argument parser of a program that compares runs."""
     p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--program", default="build/bin/train_resnet")
     p.add_argument("--ranks", type=int, default=1)
@@ -45,7 +45,7 @@ def parse(text, program):
 
 
 def output_of(command):
-    """What a program prints. Where it fails, this one ends."""
+    """Returns the output of a program. Ends this program when that one fails."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                           env=dict(os.environ, OMP_WAIT_POLICY="passive"))
     if done.returncode != 0:
@@ -54,7 +54,7 @@ def output_of(command):
 
 
 def metrics_of(command, ranks=1):
-    """The lines of metrics.jsonl of one run on the host."""
+    """Runs a command on the host and returns the lines of its metrics.jsonl."""
     with tempfile.TemporaryDirectory() as out:
         run = os.path.join(out, "run")
         output_of((["mpirun", "-np", str(ranks)] if ranks > 1 else []) + command + ["--devices", "cpu", "--out", run])
@@ -81,7 +81,7 @@ def processor():
 
 
 def interval(run, first):
-    """Of the median over the rounds of run / first, drawn again 10000 times."""
+    """Returns the 95 % interval of the median over the rounds of run / first, by 10000 bootstrap draws."""
     ratios = [a / b for a, b in zip(run, first)]
     draws = random.Random(1)
     medians = sorted(statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(10000))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs a PyTorch program with fused SGD in the place of foreach SGD: torch_fused.py PROGRAM.py [ARGUMENT ...]
+"""Runs a PyTorch program with fused SGD instead of foreach SGD: torch_fused.py PROGRAM.py [ARGUMENT ...]
 
 With foreach the loss scaler reads on the host whether a gradient overflowed (.item()), which no CUDA graph can capture; the
-fused kernel reads it on the GPU. It also is PyTorch's fastest."""
+fused kernel reads it on the GPU. Fused SGD is also PyTorch's fastest."""
 import runpy
 import sys
 

@@ -26,12 +26,12 @@ std::vector<testing::OpCase> adam_bench() {
   return items;
 }
 
-/// A few scalars: what the launch costs.
+/// A few scalars, so that the launch dominates.
 std::vector<testing::OpCase> clip_bench() {
   return {testing::clip_case({DType::f32, 1, 4, 1024})};
 }
 
-/// A small range, the gradients of ResNet-20 and those of ResNet-50.
+/// A small range, the gradients of ResNet-20, and the gradients of ResNet-50.
 std::vector<testing::OpCase> fill_bench() {
   std::vector<testing::OpCase> items;
   for (const std::int64_t n : {4096, 272474, 25557032}) {
@@ -45,7 +45,7 @@ std::vector<testing::OpCase> hash_bench() {
   return {testing::hash_case({25557032}, DType::f32), testing::hash_case({124439808}, DType::f32)};
 }
 
-/// The arenas of ResNet-20 and ResNet-50 with as many tensors as those have, and one bucket of 25 MiB.
+/// The arenas of ResNet-20 and ResNet-50 with the networks' numbers of tensors, and one bucket of 25 MiB.
 std::vector<testing::OpCase> lars_bench() {
   std::vector<testing::OpCase> items;
   for (const auto& [n, tensors] : {std::pair<std::int64_t, std::int64_t>{272474, 65}, {6553600, 40}, {25557032, 161}}) {
@@ -59,21 +59,21 @@ std::vector<testing::OpCase> lerp_bench() {
   return {testing::lerp_case({25557032}, DType::f32, 1e-4), testing::lerp_case({124439808}, DType::f32, 1e-4)};
 }
 
-/// A few scalars: what the launch costs.
+/// A few scalars, so that the launch dominates.
 std::vector<testing::OpCase> loss_scale_bench() {
   return {testing::loss_scale_case({.good = 7})};
 }
 
-/// Bias gradients of classifiers, one tall reduction, and ResNet-50: the gradient norm, the
-/// search for infinities.
+/// Bias gradients of classifiers, one tall reduction, and for ResNet-50 the gradient norm, the sum and the search for
+/// infinities.
 std::vector<testing::OpCase> reduce_bench() {
   return {testing::reduce_rows_case(128, 10, DType::f32),    testing::reduce_rows_case(256, 1000, DType::f32),
           testing::reduce_rows_case(131072, 64, DType::f32), testing::squared_norm_case(Shape{25557032}, DType::f32),
           testing::sum_case(Shape{25557032}, DType::f32),    testing::all_finite_case(Shape{25557032}, DType::f32)};
 }
 
-/// The arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB; two groups as with undecayed biases. Then without
-/// momentum, and with 16-bit gradients and a 16-bit copy.
+/// The arenas of ResNet-20 and ResNet-50, and one bucket of 25 MiB, in two groups as with undecayed biases; the arena
+/// of ResNet-50 without momentum, and with 16-bit gradients and a 16-bit copy.
 std::vector<testing::OpCase> sgd_bench() {
   std::vector<testing::OpCase> items;
   const auto arena = [](std::int64_t n) {
@@ -89,7 +89,7 @@ std::vector<testing::OpCase> sgd_bench() {
   return items;
 }
 
-/// A weight a sample, a position of a text, and a pixel.
+/// Weights of samples, of the positions of texts, and of the values of images.
 std::vector<testing::OpCase> weight_sum_bench() {
   return {testing::weight_sum_case({Shape{256}}, DType::f32), testing::weight_sum_case({Shape{32, 1024}}, DType::f32),
           testing::weight_sum_case({Shape{32, 224, 224, 3}}, DType::f32)};

@@ -25,7 +25,7 @@ std::vector<testing::OpCase> erase_and_mix_bench() {
           testing::erase_and_mix_case({Shape{64, 2, 224, 224, 3}})};
 }
 
-/// Batches of one rank: pictures as large as ImageNet's usually are, half of each or all of it; pictures of a camera.
+/// Batches of one rank: pictures of ImageNet's usual size, a part or all of each; pictures of a camera.
 std::vector<testing::OpCase> resized_crop_bench() {
   constexpr std::int64_t kSize = 224;
   const auto batch = [](const char* name, std::size_t samples, const testing::CropRow& row) {

@@ -93,7 +93,7 @@ std::vector<testing::OpCase> batch_norm_fused_bench() {
   return items;
 }
 
-/// Channels of ResNet-50 behind sums that a convolution has taken: nothing of x is read.
+/// Channels of ResNet-50 for which a convolution has computed the sums, so x is not read.
 std::vector<testing::OpCase> batch_norm_given_bench() {
   std::vector<testing::OpCase> items;
   for (const std::int64_t channels : {64, 2048}) {
@@ -124,7 +124,7 @@ std::vector<testing::OpCase> dropout_bench() {
   return items;
 }
 
-/// GPT-2 small on 8 sequences of 1024, ids in equal shares.
+/// The embedding of GPT-2 small on 8 sequences of 1024, with all ids equally frequent.
 std::vector<testing::OpCase> embedding_bench() {
   const testing::EmbeddingParams p{50257, 768, Shape{8, 1024}, true, 8};
   return {testing::embedding_forward_case(p, DType::f32),
@@ -140,7 +140,7 @@ std::vector<testing::OpCase> grouped_copy_bench() {
         norms.insert(norms.end(), 2, {Shape{channels}, DType::f32});
       }
     }
-    norms.insert(norms.end(), 2, {Shape{4 * width}, DType::f32});  // of the skip
+    norms.insert(norms.end(), 2, {Shape{4 * width}, DType::f32});  // norm of the skip
   };
   norms.insert(norms.end(), 2, {Shape{64}, DType::f32});
   stage(3, 64);
@@ -168,7 +168,7 @@ std::vector<testing::OpCase> max_pool2d_bench() {
   return {testing::max_pool2d_forward_case(stem), testing::max_pool2d_backward_case(stem)};
 }
 
-/// A rank's batch of images that a network rebuilds, with and without weights, and a table of numbers.
+/// A rank's batch of images that a network reconstructs, with and without weights, and a table of numbers.
 std::vector<testing::OpCase> regression_loss_bench() {
   const ops::RegressionLossOptions huber{ops::RegressionLoss::huber, 1};
   return {testing::regression_loss_case({Shape{32, 224, 224, 3}, {}, -1, true}, DType::f32),
@@ -212,8 +212,8 @@ std::vector<testing::OpCase> softmax_cross_entropy_bench() {
           testing::softmax_cross_entropy_case({256, 1000, DType::f32, 0.1, -1, true})};
 }
 
-/// Matrices turned; heads of attention (GPT-2 small, 8 sequences of 1024) moved in front of positions; channels of an
-/// activation of ResNet-50 moved last; casts; part of every row.
+/// Transposed matrices; heads of attention (GPT-2 small, 8 sequences of 1024) moved before positions; channels of an
+/// activation of ResNet-50 moved last; casts; a part of every row.
 std::vector<testing::OpCase> strided_copy_bench() {
   using testing::permuted_copy;
   using testing::strided_copy_case;

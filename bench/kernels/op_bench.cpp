@@ -19,25 +19,25 @@ namespace {
 
 constexpr double kDoesNotApply = std::numeric_limits<double>::quiet_NaN();
 
-/// What the device can do at most.
+/// The measured limits of the device.
 struct Limits {
-  double bandwidth = kDoesNotApply;  ///< of a copy, bytes read and written a second
-  double fma = kDoesNotApply;        ///< f32 operations a second in registers, on the host
+  double bandwidth = kDoesNotApply;  ///< bytes that a copy reads and writes per second
+  double fma = kDoesNotApply;        ///< f32 operations per second in registers, on the host
 };
 
-/// Memory of an op, and what is timed.
+/// Makes the memory and the timed call of an op.
 Timed timed(const testing::OpCase& item, Context& context, const Limits& limits) {
   constexpr double kSampleSeconds = 1e-3;
   const auto instance = std::make_shared<testing::OpInstance>(item, context);
   return {.work = {.start = [instance] { instance->enqueue(); }, .wait = [&context] { context.synchronize(); }},
           .sample_seconds = kSampleSeconds,
-          .per_call = {{"bytes_per_second", item.bytes},
-                       {"percent_of_copy", 100 * item.bytes / limits.bandwidth, /*rate=*/false},
+          .per_call = {{"bytes_per_second", testing::bytes_of(item)},
+                       {"percent_of_copy", 100 * testing::bytes_of(item) / limits.bandwidth, /*rate=*/false},
                        {"flop_per_second", item.flops > 0 ? item.flops : kDoesNotApply},
                        {"percent_of_fma",
                         item.flops > 0 && item.dtype == DType::f32 ? 100 * item.flops / limits.fma : kDoesNotApply,
                         /*rate=*/false}},
-          .counters = {{"bytes", item.bytes}},
+          .counters = {{"bytes", testing::bytes_of(item)}},
           .label = std::string(name_of(item.dtype))};
 }
 

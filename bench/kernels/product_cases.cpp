@@ -12,7 +12,7 @@
 namespace lockstep::bench {
 
 /// Each pass of the convolutions of ResNet-20 (batch 128) and ResNet-50 (batch 8) with every choice that the host has,
-/// in f32 and bf16, weight reorders included; where there is a GPU, also with the best guess of each of its providers.
+/// in f32 and bf16, weight reorders included; with a GPU, also with the best guess of each of its providers.
 std::vector<testing::OpCase> conv2d_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -41,7 +41,7 @@ std::vector<testing::OpCase> conv2d_bench() {
 
 namespace {
 
-/// What desc says in two passes: the product, and over it bias and activation.
+/// Makes a case that computes `desc` in two passes: the product, then bias and activation.
 testing::OpCase in_two_passes(const ops::MatmulDesc& desc, const std::string& choice) {
   testing::OpCase item = testing::matmul_case(desc, choice);
   item.name += " in two passes";
@@ -63,7 +63,7 @@ testing::OpCase in_two_passes(const ops::MatmulDesc& desc, const std::string& ch
 
 /// The three products of the last layers of ResNet-20 and ResNet-50, one large square, and the hidden layer of a
 /// perceptron and of a transformer with their activation, in one pass and in two; in f32 and bf16, with every choice
-/// that the host has and, where there is a GPU, the best guess of each of its providers.
+/// that the host has and, with a GPU, the best guess of each of its providers.
 std::vector<testing::OpCase> matmul_bench() {
   CpuContext context;
   std::vector<testing::OpCase> items;
@@ -113,8 +113,8 @@ std::vector<testing::OpCase> matmul_bench() {
   return items;
 }
 
-/// Behind the products of a transformer block of width 768 (GPT-2 small) on 8 sequences of 1024: the hidden layer, and
-/// the projection that is added to the stream of the block.
+/// The epilogues after the products of a transformer block of width 768 (GPT-2 small) on 8 sequences of 1024: the
+/// hidden layer, and the projection that is added to the block's input.
 std::vector<testing::OpCase> linear_epilogue_bench() {
   using ops::Activation;
   using testing::LinearEpilogueParams;
@@ -139,7 +139,7 @@ std::vector<testing::OpCase> low_rank_bench() {
   return items;
 }
 
-/// ResNet-50's arena, and the squares of a layer of GPT-2 small and of four of ResNet-50's widest.
+/// The arena of ResNet-50, and square matrices: 12 of GPT-2 small's width, 4 of ResNet-50's largest.
 std::vector<testing::OpCase> muon_bench() {
   return {testing::muon_direction_case({25557032, DType::f32, testing::many_segments(25557032, 161), 0}, {}),
           testing::muon_polynomial_case(12, 768, DType::f32), testing::muon_polynomial_case(4, 2048, DType::f32)};

@@ -1,16 +1,16 @@
-// bench_loader: images a second that one thread of a loader reads, by what it does to them.
+// bench_loader: measures the images per second that one thread of a loader reads and augments.
 //
 //   loader/memory/32/none          a copy out of memory; crop_flip: padded by an eighth, cropped and mirrored;
 //                                  resized_part, trivial, rand (TrivialAugment, RandAugment), jitter, erase, mixup,
-//                                  cutmix: that alone; all: all but resized parts, trivial and rand
-//   loader/folder/224/middle       a JPEG file of 500 x 375 pixels: decoded, resized, the middle cut out
-//   loader/folder/224/part         a random part, mirrored; jitter, all: then that
-//   loader/folder/224/device       what is left of it for a loader where a device resizes (train_resnet --pictures
-//                                  device); nvjpeg: and decodes
-//   loader/packed/files/224/...    the same out of one file (lockstep-pack); packed/pixels: stored as pixels
+//                                  cutmix: this operation alone; all: all but resized parts, trivial and rand
+//   loader/folder/224/middle       a JPEG file of 500 x 375 pixels: decoded, resized, cropped to the middle
+//   loader/folder/224/part         a random part, mirrored; jitter, all: followed by these operations
+//   loader/folder/224/device       the loader's work when a device resizes (train_resnet --pictures device); nvjpeg:
+//                                  when a device also decodes
+//   loader/packed/files/224/...    pictures in one file of lockstep-pack; packed/pixels: stored as pixels
 //
-// A rank's --workers threads each do as much. A call reads one image; files stay in the system's cache. For figures:
-// --benchmark_repetitions=5
+// Each of a rank's --workers threads does the same work. A call reads one image; files stay in the system's cache. Use
+// --benchmark_repetitions=5 for results to publish.
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -71,7 +71,7 @@ Timed timed(std::unique_ptr<nn::Dataset> set, nn::PicturesOn where = nn::Picture
   const auto reader = std::make_shared<Reader>(std::move(set), where);
   Timed timed;
   timed.work.start = [reader] { reader->next(); };
-  timed.work.start();  // what is made at first use
+  timed.work.start();  // makes the objects of the first use
   timed.sample_seconds = 1e-4;
   timed.per_call = {{"images_per_second", 1}};
   return timed;
@@ -113,7 +113,7 @@ void add_memory(std::vector<Case>& all, std::int64_t side) {
   }
 }
 
-/// The images of a training run without data: as many classes as ImageNet.
+/// Adds the synthetic images of a training run without data, with as many classes as ImageNet.
 void add_synthetic(std::vector<Case>& all, std::int64_t side) {
   all.push_back({concat("loader/synthetic/", side), [side] {
                    return timed(nn::open_data({.synthetic = {.height = side, .width = side, .classes = 1000}}).train);
@@ -121,7 +121,7 @@ void add_synthetic(std::vector<Case>& all, std::int64_t side) {
 }
 
 #if LOCKSTEP_HAS_IMAGES
-/// Photographs as far as a decoder is concerned: smooth, with texture; colours at half the resolution.
+/// Writes JPEG files that cost a decoder as much as photographs: smooth, with texture, colours at half the resolution.
 void put_photos(const std::string& folder) {
   constexpr int kPhotos = 16;
   Random random(2, RandomUse::test);
@@ -138,7 +138,7 @@ void put_photos(const std::string& folder) {
   }
 }
 
-/// spec: of --data, in `photos`. kind: a part of the name.
+/// Adds the cases of pictures. spec: the value of --data, in `photos`. kind: a part of the cases' names.
 void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                   const std::string& kind, const std::string& spec) {
   for (const Named& step : steps(0)) {
@@ -151,13 +151,13 @@ void add_pictures(std::vector<Case>& all, const std::shared_ptr<testing::Tempora
                      nn::DataOptions options{.spec = spec};
                      options.folder.random_crops = !whole;
                      nn::AugmentationOptions then = step.options;
-                     then.flip = false;  // where it is decoded
+                     then.flip = false;  // the decoder mirrors
                      return timed(std::make_unique<nn::AugmentedImages>(nn::open_data(options).train, then));
                    }});
   }
 }
 
-/// What a device leaves to the loader.
+/// Adds a case of the loader's work when a device does the rest (`where`).
 void add_deferred(std::vector<Case>& all, const std::shared_ptr<testing::TemporaryFolder>& photos,
                   const std::string& kind, const std::string& spec, nn::PicturesOn where) {
   all.push_back({concat("loader/", kind, "/224/", name_of(where)),

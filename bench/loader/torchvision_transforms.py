@@ -1,9 +1,9 @@
-"""Images a second that one thread reads and augments with torchvision, for the cases of bench_loader:
+"""Measures the images per second that one thread reads and augments with torchvision, for the cases of bench_loader:
 
     python3 bench/loader/torchvision_transforms.py          (torch, torchvision, Pillow, NumPy)
 
-Prints the median and the best of the repetitions. Images are Pillow's where torchvision takes them, as its data sets
-do; erasing is of a tensor.
+Prints the median and the best of the repetitions. Images are Pillow's, as in torchvision's data sets; only erasing takes
+a tensor.
 """
 import io
 import time

@@ -1,23 +1,22 @@
-// bench_matmul: matrix products on the CPU and on a GPU, and what waiting for small results costs.
+// bench_matmul: measures matrix products on the CPU and on a GPU, and the cost of waiting for small results.
 //
 //   bench_matmul --benchmark_filter=/f32/
 //
 //   matmul/cpu/f32/onednn/n:1024            one product of two n x n matrices, by size, provider and device
 //
-//   matmul/cuda:0/f32/cublaslt/n:1024/with_copies   both operands come from the host, the product goes back to it
+//   matmul/cuda:0/f32/cublaslt/n:1024/with_copies   both operands are copied from the host, the product to the host
 //
-//   matmul/cpu/norms/logged_each            1000 products of 100 x 100 matrices, the norm of each brought to the host
+//   matmul/cpu/norms/logged_each            1000 products of 100 x 100 matrices, the norm of each copied to the host
 //
-//   matmul/cpu/norms/kept                   the same, norms kept on the device and brought to the host once
+//   matmul/cpu/norms/kept                   the same products; all norms are copied to the host once, at the end
 //
 //   matmul/cpu_and_cpu/two_halves/n:1024/at_once   two products at once, each by half of the threads
 //
-//   matmul/cuda:0_and_cuda:0/two_streams/n:1024/at_once   each on a stream of its own of one GPU
+//   matmul/cuda:0_and_cuda:0/two_streams/n:1024/at_once   two products at once, each on its own stream of one GPU
 //
-//   matmul/cuda:0_and_cuda:1/two_devices/n:1024/at_once   each on its GPU
+//   matmul/cuda:0_and_cuda:1/two_devices/n:1024/at_once   two products at once, each on its own GPU
 //
-// times_as_fast_as_cpu of a row of a GPU holds the product, with or without these copies, against the fastest one of
-// its size on the CPU.
+// times_as_fast_as_cpu, in rows of GPUs, is the speed relative to the fastest product of the same size on the CPU.
 
 #include <algorithm>
 #include <map>
@@ -61,7 +60,7 @@ ops::MatmulDesc square(std::int64_t n) {
   return desc;
 }
 
-/// One product with its memory. The context outlives it.
+/// One product with its memory. The context must outlive it.
 class Product {
  public:
   Product(Context& context, std::int64_t n, const std::string& choice)
@@ -79,7 +78,7 @@ class Product {
   [[nodiscard]] const TensorView& result() const { return c_; }
   [[nodiscard]] Context& context() const { return context_; }
 
-  /// Every element is n. StateError otherwise.
+  /// Computes the product once. StateError unless every element is n.
   void check() {
     enqueue();
     std::vector<float> values(static_cast<std::size_t>(c_.shape().numel()));
@@ -100,7 +99,7 @@ class Product {
   Tensor a_, b_, c_, workspace_;
 };
 
-/// A product on a GPU of operands that are in page-locked memory of the host, where the result goes, too.
+/// A product on a GPU with operands and result in page-locked host memory.
 class StagedProduct {
  public:
   explicit StagedProduct(Product& product)
@@ -119,7 +118,7 @@ class StagedProduct {
     product_.enqueue();
     copy(product_.context(), product_.result(), host(c_));
   }
-  /// As Product::check().
+  /// Computes and copies once. StateError as Product::check().
   void check() {
     enqueue();
     product_.context().synchronize();
@@ -136,7 +135,7 @@ class StagedProduct {
   Buffer a_, b_, c_;
 };
 
-/// A context whose work runs beside the calling thread: on a worker for the CPU.
+/// A device with a context whose work does not run in the calling thread: the CPU has a worker thread.
 struct Place {
   std::string name;
   Device device;
@@ -186,7 +185,7 @@ class MatmulBenchmarks {
     std::vector<Case> all;
     for (Place& place : places_) {
       place.open();
-      std::vector<std::string> providers;  // each with its best guess for every size
+      std::vector<std::string> providers;  // a plan with a provider's name takes its best guess
       for (const std::string& choice : ops::matmul_choices(*place.context, square(options_.min_size))) {
         const std::string provider = choice.substr(0, choice.find(':'));
         if (providers.empty() || providers.back() != provider) {
@@ -194,7 +193,7 @@ class MatmulBenchmarks {
         }
       }
       for (const std::string& choice : providers) {
-        const bool slow = choice.starts_with("reference");  // for comparison: nobody waits for its large sizes
+        const bool slow = choice.starts_with("reference");  // large sizes would take too long
         for (const std::int64_t n : bench::size_sweep(options_.min_size, options_.max_size, 2)) {
           if (!slow || n <= 512) {
             add_size(all, place, choice, n, /*staged=*/false);
@@ -224,7 +223,7 @@ class MatmulBenchmarks {
  private:
   static constexpr const char* kStaged = "/with_copies";
 
-  /// A product with its memory; staged: with the operands and the result in the host's memory.
+  /// A product with its memory; `staged`: operands and result are in host memory.
   struct Sized {
     Sized(Context& context, std::int64_t n, const std::string& choice, bool staged) : product(context, n, choice) {
       product.check();
@@ -244,7 +243,7 @@ class MatmulBenchmarks {
       session_.agree([&] { sized = std::make_shared<Sized>(*place.context, n, choice, staged); });
       Timed timed;
       timed.work = {[sized] { sized->enqueue(); }, [&place] { place.context->synchronize(); }, {}};
-      timed.sample_seconds = 1e-4;  // as many products are under way as a program would have
+      timed.sample_seconds = 1e-4;  // several products are enqueued before a wait, as in a program
       timed.per_call = {{"flop_per_second", square(n).flops()}};
       timed.after = [this, &place, choice, n](const measure::Samples& samples, benchmark::UserCounters& counters) {
         std::map<std::string, double>& on_cpu = cpu_seconds_[n];
@@ -259,7 +258,7 @@ class MatmulBenchmarks {
     all.push_back({concat("matmul/", place.name, "/f32/", choice, "/n:", n, staged ? kStaged : ""), open});
   }
 
-  /// Products and their norms, which are what a program would log.
+  /// Products and their norms, which a program would log.
   struct Norms {
     static constexpr std::int64_t kSize = 100;
     Norms(Context& on, std::int64_t products)
@@ -271,7 +270,7 @@ class MatmulBenchmarks {
               DType::u8)),
           logged(static_cast<std::size_t>(products)) {}
 
-    /// each: brings every norm to the host and waits for it; otherwise all of them together.
+    /// Enqueues all products. each: copies every norm to the host and waits for it; else copies all norms at the end.
     void enqueue(bool each) {
       for (std::size_t i = 0; i < logged.size(); ++i) {
         const auto at = static_cast<std::int64_t>(i);
@@ -319,8 +318,8 @@ class MatmulBenchmarks {
     }
   }
 
-  /// One call: two products. One after the other: the first with all threads of the CPU, or on the first device, then
-  /// the second in the same place.
+  /// Makes a case in which one call is two products. Unless at_once, both run one after the other in the same place:
+  /// with all threads of the CPU, or on the first device.
   Timed two(Place& first, Place& second, bool at_once) {
     first.open();
     second.open();
@@ -345,9 +344,9 @@ class MatmulBenchmarks {
   int threads_;
   std::vector<Place> places_;
   Place half_[2];
-  Place second_stream_;  ///< of the first GPU
+  Place second_stream_;  ///< another stream of the first GPU
   std::string left_out_;
-  std::map<std::int64_t, std::map<std::string, double>> cpu_seconds_;  ///< of a product, by size, then by provider
+  std::map<std::int64_t, std::map<std::string, double>> cpu_seconds_;  ///< time of a product: size -> provider -> s
 };
 
 int run(const Options& options, comm::Session& session, const DeviceRequest& devices,

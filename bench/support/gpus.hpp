@@ -12,11 +12,11 @@ namespace lockstep::bench {
 
 struct ProcessGpus {
   std::vector<Device> devices{};
-  std::shared_ptr<const UsableGpus> claims{};  ///< with usable:N; keep them until measuring ends
+  std::shared_ptr<const UsableGpus> claims{};  ///< claims of usable:N; keep them until measuring ends
 };
 
-/// The GPUs that this process measures: all that --devices asks for (docs/devices.md) when it is the only rank, its own
-/// GPU among several ranks. Empty on the host. UsageError on all ranks, also for cpu:N with another number of ranks;
+/// Returns the GPUs that this process measures: as the only rank all GPUs of --devices (docs/devices.md), among several
+/// ranks its own GPU. Empty on the host. UsageError on all ranks, also for cpu:N with another number of ranks;
 /// DeviceError for usable:N. Collective.
 [[nodiscard]] ProcessGpus gpus_of_process(comm::Session& session, const DeviceRequest& request);
 

@@ -20,7 +20,7 @@
 namespace lockstep::bench {
 namespace {
 
-/// Accepts "0.5" and "0.5s", and turns both into what the library takes: the number and the suffix.
+/// Returns a validator that accepts "0.5" and "0.5s" and turns both into the library's form: the number and `unit`.
 CLI::Validator seconds(const std::string& unit = "") {
   const auto check = [unit](std::string& text) -> std::string {
     const std::string number = text.ends_with('s') ? text.substr(0, text.size() - 1) : text;
@@ -35,9 +35,9 @@ CLI::Validator seconds(const std::string& unit = "") {
   return {check, "SECONDS"};
 }
 
-/// The library's options. Each is passed on, given or not: otherwise the library would read it from the environment
-/// (BENCHMARK_FILTER and so on), which may differ between ranks. --benchmark_enable_random_interleaving is left out: it
-/// would give each rank an order of its own.
+/// The library's options. Each option is passed on, given or not: else the library would read it from the environment
+/// (BENCHMARK_FILTER and so on), which may differ between ranks. --benchmark_enable_random_interleaving is not offered:
+/// it would give each rank its own order.
 class LibraryOptions {
  public:
   explicit LibraryOptions(CLI::App& app) {
@@ -100,14 +100,14 @@ class LibraryOptions {
   }};
 };
 
-/// The command line, or a text to print instead of a run (--help, --version).
+/// The options of the command line, or a text to print instead of running (--help, --version).
 struct Parsed {
   DeviceRequest devices{};
   RunOptions options{};
   std::string text{};
 };
 
-/// Throws UsageError, and DataError for a file that is not TOML. `config`: the file of --config.
+/// Parses the command line. `config`: the file of --config. UsageError, and DataError for a file that is not TOML.
 Parsed parse(const Program& program, int argc, char** argv, const lockstep::cli::ConfigFile& config) {
   Parsed parsed;
   std::string devices = "auto";

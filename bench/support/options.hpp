@@ -18,15 +18,15 @@ class App;
 
 namespace lockstep::bench {
 
-/// The command line's options about the run.
+/// The options that all benchmark programs have.
 struct RunOptions {
   const char* executable = "";         ///< argv[0]: the library keeps this pointer
-  std::vector<std::string> library{};  ///< "--benchmark_...=value": every option that the library gets
-  std::string filter{};                ///< --benchmark_filter; this and the next ones are also read here
+  std::vector<std::string> library{};  ///< "--benchmark_...=value": all options passed to the library
+  std::string filter{};                ///< --benchmark_filter; the runner also reads this and the following ones
   std::string out{};                   ///< --benchmark_out
   std::string out_format{};            ///< --benchmark_out_format
   bool list_tests = false;             ///< --benchmark_list_tests
-  bool console = true;                 ///< --benchmark_format: text for people
+  bool console = true;                 ///< --benchmark_format is console: text for people
   std::int64_t iterations = 0;         ///< --iterations
   double max_seconds = 0;              ///< --max-seconds
 };
@@ -36,22 +36,23 @@ struct Program {
   std::string name;  ///< "bench_copy"
   std::string description;
   /// Adds the program's own options to a command line that has --devices, --benchmark_*, --iterations, --max-seconds,
-  /// --config and --version. They may be parsed several times, into fresh values each time. Defaults are in --help.
+  /// --config and --version. The options may be parsed several times, into new values each time. --help has the
+  /// defaults.
   std::function<void(CLI::App&)> add_options{};
-  /// Which ranks the program starts when no launcher did (comm/launch/self_start.hpp); nothing: it runs alone. Empty:
-  /// on one rank only, UsageError for more.
+  /// Returns the ranks that the program starts when no launcher did (comm/launch/self_start.hpp); nullopt: it runs
+  /// alone. An empty function: the program runs on one rank only, UsageError for more.
   std::function<std::optional<comm::RanksRequest>(const DeviceRequest&)> ranks{};
   std::function<int(comm::Session&, const DeviceRequest&, const RunOptions&)> run;
 };
 
-/// The main() of such a program. Rank 0 prints --help and --version. UsageError on all ranks, printed once, for
-/// arguments that do not parse or differ between ranks.
+/// The main() of a benchmark program. Rank 0 prints --help and --version. UsageError on all ranks, printed once, for
+/// arguments that are invalid or differ between ranks.
 int run_program(int argc, char** argv, const Program& program) noexcept;
 
-/// For Program::ranks: as many ranks as cpu:N says, otherwise none, since one process measures all GPUs.
+/// For Program::ranks: returns the N ranks of cpu:N, else nullopt, since one process measures all GPUs.
 [[nodiscard]] std::optional<comm::RanksRequest> host_ranks(const DeviceRequest& devices);
 
-/// --threads of a rank; 0: its share of the processors.
+/// Adds --threads of a rank; 0: its share of the processors.
 void add_threads_option(CLI::App& app, int& threads);
 
 /// Sizes in bytes from min to max, each `factor` times the one before.
@@ -61,11 +62,11 @@ struct SizeOptions {
   std::int64_t factor = 4;
   std::int64_t pool_bytes = measure::kPoolBytes;
 };
-/// --min-bytes, --max-bytes, --factor, --pool-bytes. held: the memory that the largest size needs, for --help.
+/// Adds --min-bytes, --max-bytes, --factor, --pool-bytes. held: the memory that the largest size needs, for --help.
 void add_size_options(CLI::App& app, SizeOptions& options, const std::string& held);
 
-/// Sizes from least to most, each `factor` times the one before, the last one `most`. Pure. UsageError unless
-/// 1 <= least <= most and factor >= 2.
+/// Returns sizes from `least` to `most`, each `factor` times the one before, the last one `most`. Pure. UsageError
+/// unless 1 <= least <= most and factor >= 2.
 [[nodiscard]] std::vector<std::int64_t> size_sweep(std::int64_t least, std::int64_t most, std::int64_t factor);
 
 }  // namespace lockstep::bench

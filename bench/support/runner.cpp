@@ -14,14 +14,14 @@
 namespace lockstep::bench {
 namespace {
 
-/// The reporter of ranks that report nothing.
+/// The reporter of the ranks other than 0, which report nothing.
 class NullReporter final : public benchmark::BenchmarkReporter {
  public:
   bool ReportContext(const Context& /*context*/) override { return true; }
   void ReportRuns(const std::vector<Run>& /*runs*/) override {}
 };
 
-/// Passes its options to the library. UsageError for one that it does not take.
+/// Passes options to the library. UsageError for an option that the library does not take.
 void initialize(const char* executable, std::vector<std::string> options) {
   std::string name = executable;
   std::vector<char*> words{name.data()};
@@ -34,7 +34,7 @@ void initialize(const char* executable, std::vector<std::string> options) {
   require<UsageError>(count == 1, "the benchmark library does not take '", count == 1 ? "" : words[1], "'");
 }
 
-/// Rank 0's names of the cases, on all ranks: a rank may call its own GPU by another number.
+/// Returns rank 0's names of the cases on all ranks, as a rank's own GPU may have another number.
 std::vector<std::string> names_of_rank_0(comm::Session& session, const std::vector<Case>& cases) {
   std::string joined;
   for (const Case& each : cases) {
@@ -66,7 +66,7 @@ class Runner {
     }
   }
 
-  /// The names that the filter selects. UsageError when it selects none.
+  /// Returns the names that the filter selects. UsageError when it selects none.
   [[nodiscard]] std::string chosen() const {
     NullReporter reporter;
     std::ostringstream names;
@@ -83,7 +83,7 @@ class Runner {
     return names.str();
   }
 
-  /// For run_chosen(). Rank 0 writes the file.
+  /// Passes the options of run_chosen() to the library. Only rank 0 writes the file.
   void initialize_chosen() const {
     std::vector<std::string> arguments = options_.library;
     if (session_.rank() != 0) {
@@ -104,7 +104,7 @@ class Runner {
   }
 
  private:
-  /// The library calls this with more and more iterations until they last long enough.
+  /// Times a case. The library calls run() with more and more iterations until they last long enough.
   void run(std::size_t index, benchmark::State& state) {
     open(index);
     if (!timed_) {
@@ -130,7 +130,7 @@ class Runner {
     count(state, samples);
   }
 
-  /// Opens the case to be timed; the previous case is destroyed first.
+  /// Opens the case to be timed, after destroying the previous case.
   void open(std::size_t index) {
     if (index_ == index) {
       return;
@@ -192,11 +192,11 @@ class Runner {
   const std::vector<Case>& cases_;
   measure::Clock::time_point begin_;
   std::optional<std::size_t> index_;
-  std::optional<Timed> timed_;  ///< of the case index_, unless it is skipped
+  std::optional<Timed> timed_;  ///< the open case, number index_; empty if it is skipped
   std::string skipped_;
 };
 
-/// The library does not check whether its output reached the disk.
+/// DataError when the file of --benchmark_out is incomplete: the library does not check that its output was written.
 void require_written(const RunOptions& options) {
   if (!std::filesystem::is_regular_file(options.out)) {  // a pipe, for example
     return;
@@ -212,7 +212,7 @@ void require_written(const RunOptions& options) {
 }  // namespace
 
 int run_cases(comm::Session& session, const RunOptions& options, const RunContext& context,
-              const std::vector<Case>& cases, const std::function<std::string()>& conclude) {
+              const std::vector<Case>& cases) {
   const bool reports = session.rank() == 0;
   Runner runner(session, options, cases);
   std::string names;
@@ -236,9 +236,6 @@ int run_cases(comm::Session& session, const RunOptions& options, const RunContex
   }
   runner.run_chosen();
   session.agree([&] {
-    if (reports && conclude && options.console) {
-      std::printf("%s", conclude().c_str());
-    }
     if (reports && !options.out.empty()) {
       require_written(options);
     }

@@ -16,27 +16,27 @@
 
 namespace lockstep::bench {
 
-/// A counter of one case: `amount` divided by the seconds of a call. NaN is left out.
+/// A counter of one case: `amount` divided by the seconds of a call. NaN values are not reported.
 struct PerCall {
   std::string name;
   double amount = 0;
-  bool rate = true;  ///< true: per second, "2.4G/s"; false: a share, such as per cent of a limit
+  bool rate = true;  ///< true: a rate, "2.4G/s"; false: a share, such as per cent of a limit
 };
 
 /// One case with its memory, ready to be timed.
 struct Timed {
   measure::Work work{};
   double sample_seconds = 0;              ///< calls shorter than this are timed together, as in measure::MeasureOptions
-  std::shared_ptr<measure::Load> load{};  ///< runs beside the work, if given
+  std::shared_ptr<measure::Load> load{};  ///< runs at the same time as the work, if given
   std::vector<PerCall> per_call{};
-  std::vector<std::pair<std::string, double>> counters{};  ///< NaN is left out
+  std::vector<std::pair<std::string, double>> counters{};  ///< (name, value); NaN values are not reported
   std::string label{};
-  std::string skipped{};  ///< why this case cannot be timed here; or empty
-  /// Called after each run of the library: adds counters, and keeps data for `conclude`.
+  std::string skipped{};  ///< reason why this case cannot be timed here; or empty
+  /// Called after each run of the library: adds counters.
   std::function<void(const measure::Samples& samples, benchmark::UserCounters& counters)> after{};
 };
 
-/// What runs beside a case, and the context that it runs on: for Timed::load.
+/// A load that runs at the same time as a case (Timed::load), and its context.
 struct Neighbour {
   std::unique_ptr<Context> context;
   std::unique_ptr<measure::Load> load;
@@ -44,21 +44,21 @@ struct Neighbour {
 
 struct Case {
   std::string name;  ///< "copy/host_to_host/pageable/one_way/memcpy/1048576"; the library adds "/manual_time"
-  /// Makes memory and checks results. All ranks call it together when the case's turn comes; its result is destroyed
-  /// before the next case is opened.
+  /// Makes memory and checks results. All ranks call open() together when the case's turn comes; the result is
+  /// destroyed before the next case is opened.
   std::function<Timed()> open;
 };
 
-/// Names and values above the results, also in the context of the JSON.
+/// Names and values that are printed above the results and written to the context of the JSON.
 using RunContext = std::vector<std::pair<std::string, std::string>>;
 
 /// Registers the cases with Google Benchmark and runs those that the options select; rank 0 reports. The library
-/// chooses the number of iterations in each process by the time that the case reports: all ranks report the time of the
-/// slowest one, so all choose the same number. conclude: returns the text that rank 0 prints below the table.
+/// chooses the number of iterations in each process from the time that the case reports. All ranks report the time of
+/// the slowest rank, so all choose the same number.
 ///
 /// UsageError for a filter that selects nothing, DataError for a file that cannot be written: on all ranks, through
 /// Session::agree(). Returns the exit code.
 int run_cases(comm::Session& session, const RunOptions& options, const RunContext& context,
-              const std::vector<Case>& cases, const std::function<std::string()>& conclude = {});
+              const std::vector<Case>& cases);
 
 }  // namespace lockstep::bench

@@ -43,8 +43,8 @@ void require_addressable(const TensorView& view, const char* name) {
   }
 }
 
-/// Whether no two elements share memory, as far as sorting the strides tells: each is longer than all that the smaller
-/// ones reach. Arrays and sections of arrays are so.
+/// Returns true when every stride is longer than the range that all smaller strides span together; then no two elements
+/// share memory. Arrays and sections of arrays satisfy this.
 bool elements_are_apart(const TensorView& view) {
   std::array<std::pair<std::int64_t, std::int64_t>, Shape::kMaxRank> axes{};  // |stride|, extent
   std::size_t n = 0;
@@ -77,7 +77,7 @@ double number_of(T element) {
   }
 }
 
-/// check(element, its index), in row-major order.
+/// Calls check(element, index of the element) for each element in row-major order.
 template <class T, class Check>
 void each_element(const TensorView& view, Check&& check) {
   std::array<std::int64_t, Shape::kMaxRank> at{};
@@ -101,7 +101,7 @@ void each_element(const TensorView& view, Check&& check) {
 }  // namespace
 
 std::string text_of(const char* text, std::size_t length, const char* name) {
-  constexpr std::size_t kLongest = std::size_t{1} << 30;  // beyond it somebody's -1
+  constexpr std::size_t kLongest = std::size_t{1} << 30;  // a longer length is likely a -1
   static_cast<void>(given(text, name));
   require<UsageError>(length <= kLongest, name, " has ", length, " bytes, expected at most ", kLongest);
   std::string result = length == 0 ? std::string(text) : std::string(text, length);

@@ -15,16 +15,16 @@
 
 namespace lockstep::c {
 
-/// UsageError "NAME is NULL" unless given.
+/// Returns *pointer. UsageError "NAME is NULL" for a null pointer.
 template <class T>
 T& given(T* pointer, const char* name) {
   require<UsageError>(pointer != nullptr, name, " is NULL");
   return *pointer;
 }
 
-/// The caller's struct of options as this library knows it: what a shorter one lacks comes from `defaults`. oldest: its
-/// size in the first version of this soname. UsageError for a size below that, UnsupportedError for one of a newer
-/// header that holds something behind what is known.
+/// Returns the caller's struct of options in this library's layout. Fields that a shorter struct lacks come from
+/// `defaults`. oldest: the size of the struct in the first version of this soname. UsageError for a smaller size,
+/// UnsupportedError for a struct of a newer header with bytes other than 0 after the fields that this library knows.
 template <class T>
 [[nodiscard]] T read_options(const T* options, const T& defaults, std::size_t oldest, const char* name) {
   static_assert(std::is_trivially_copyable_v<T>);
@@ -54,16 +54,17 @@ void write_options(T* options, std::size_t size, T defaults, std::size_t oldest,
   std::memcpy(static_cast<void*>(options), &defaults, std::min(size, sizeof(T)));
 }
 
-/// A pointer and a length; length 0: ended by a zero. UsageError for NULL, an empty text, or a zero within.
+/// Returns the text at a pointer; length 0: the text is ended by a zero. UsageError for NULL, an empty text, or a zero
+/// within.
 [[nodiscard]] std::string text_of(const char* text, std::size_t length, const char* name);
 
-/// DTypeError for another number.
+/// DTypeError for a number that is no lockstep_dtype.
 [[nodiscard]] DType dtype_from(lockstep_dtype dtype, const char* name);
 /// DTypeError for a type that C has no number for.
 [[nodiscard]] lockstep_dtype to_c(DType dtype);
 
-/// The value that C's `number` stands for; numbers count `values` from 0. UsageError for another number, which names
-/// the first one as C's header has it, and the end of the last one's name.
+/// Returns values[number], for a number of lockstep.h. UsageError for a number outside of `values`; its text has
+/// `first`, the name of number 0 in lockstep.h, and `last`, the end of the name of the last number.
 template <class T, std::size_t count>
 [[nodiscard]] T value_of(std::int32_t number, const T (&values)[count], const char* what, const char* first,
                          const char* last) {
@@ -72,21 +73,21 @@ template <class T, std::size_t count>
   return values[number];
 }
 
-/// 0 or 1; UsageError.
+/// Returns true for 1 and false for 0; UsageError for other numbers.
 [[nodiscard]] bool flag_of(std::int32_t value, const char* name);
 
-/// The caller's view. UsageError for NULL; ShapeError for a number of axes, an extent or an address that cannot be,
-/// DTypeError, DeviceError for another device than `device` or, except for a GPU's own, the host.
+/// Returns the caller's view as a TensorView. UsageError for NULL; ShapeError for an invalid number of axes, extent or
+/// address; DTypeError; DeviceError unless the memory is on `device` or on the host.
 [[nodiscard]] TensorView view_of(const lockstep_view* view, Device device, const char* name);
-/// The same for memory that is written: ShapeError where two elements may share memory.
+/// view_of() for memory that is written: also ShapeError where two elements may share memory.
 [[nodiscard]] TensorView output_of(const lockstep_view* view, Device device, const char* name);
 [[nodiscard]] std::string_view axes_of(const lockstep_view& view);
 
-/// UsageError naming the first element that is NaN or infinite, in row-major order. UnsupportedError for memory of a
-/// GPU.
+/// UsageError that names the first element that is NaN or infinite, in row-major order. UnsupportedError for memory of
+/// a GPU.
 void require_finite(const TensorView& view, const char* name);
-/// Labels: DTypeError unless they are integers; DataError naming the first one on the host that is not in [least,
-/// most].
+/// DTypeError unless the labels are integers. DataError that names the first label outside of [least, most]; only
+/// labels in host memory are checked.
 void require_labels(const TensorView& view, std::int64_t least, std::int64_t most, const char* name);
 
 }  // namespace lockstep::c

@@ -11,21 +11,21 @@
 
 namespace lockstep::c {
 
-/// What a lockstep_comm names.
+/// The object that a lockstep_comm names.
 struct CommObject {
   std::shared_ptr<ContextObject> context;
-  std::shared_ptr<comm::Communicator> communicator;  ///< of host memory
-  std::unique_ptr<comm::Communicator> gpus{};  ///< of the same ranks, for memory of the context's GPU; may be null
+  std::shared_ptr<comm::Communicator> communicator;  ///< for host memory
+  std::unique_ptr<comm::Communicator> gpus{};        ///< for memory of the context's GPU, of these ranks; may be null
 };
 
-/// How a collective entry begins: every rank comes here, whether its arguments are good or not. StateError on all of
-/// them where one is in another entry. `failure`: what is wrong here, or null. Rethrows it; where another rank has one,
-/// PeerError with that rank's text ("agreed: rank 1: ..."). With nothing wrong, the ranks' values of `must_be_equal`
-/// are compared: UsageError on all of them that names `what`.
+/// Begins a collective entry: every rank calls it, whether its arguments are valid or not. `failure` is this rank's
+/// error, or null. StateError on all ranks when a rank calls another entry. Else rethrows `failure`, or throws
+/// PeerError with the text of a rank that failed ("agreed: rank 1: ..."). When no rank failed, compares the ranks'
+/// values of `must_be_equal`: UsageError on all ranks that names `what` if they differ.
 void agree(comm::Communicator& communicator, const std::exception_ptr& failure, std::uint64_t must_be_equal = 0,
            const char* what = "");
 
-/// Runs check() and agrees on what it throws, and on the number that it returns, if any: `what`.
+/// Runs check() and calls agree() with the exception that it throws, and with the number that it returns, if any.
 template <class Check>
 void agree_on(comm::Communicator& communicator, Check&& check, const char* what = "") {
   std::exception_ptr failure;
@@ -42,13 +42,13 @@ void agree_on(comm::Communicator& communicator, Check&& check, const char* what 
   agree(communicator, failure, must_be_equal, what);
 }
 
-/// A number of a text, the same in every process (FNV-1a).
+/// Returns a hash of a text, equal in every process (FNV-1a).
 [[nodiscard]] std::uint64_t number_of(std::string_view text);
 
-/// The root of a broadcast, for agree_on(). UsageError for one that is no rank.
+/// Returns the root of a broadcast, for agree_on(). UsageError unless it is a rank.
 [[nodiscard]] std::uint64_t root_of(std::int32_t root, const comm::Communicator& communicator);
 
-/// The largest of the ranks' values.
+/// Returns the largest of the ranks' values. Collective.
 [[nodiscard]] std::int64_t largest_of_ranks(comm::Communicator& communicator, std::int64_t value);
 
 }  // namespace lockstep::c

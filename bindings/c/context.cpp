@@ -62,7 +62,7 @@ void HostAllocator::deallocate(void* pointer, std::size_t bytes, std::size_t /*a
     const InCallback here;
     functions_.deallocate(functions_.user, pointer, bytes,
                           device_.kind == DeviceKind::cuda ? stream.cuda_handle() : nullptr);
-  } catch (...) {  // nobody to tell
+  } catch (...) {  // a noexcept function cannot report the error
   }
   counter_.subtract(bytes);
 }
@@ -119,7 +119,7 @@ ContextObject::Call::Call(ContextObject& owner, lockstep_stream stream) : owner_
   if (owner.device().kind != DeviceKind::cuda) {
     return;
   }
-  // The handle of the legacy stream has several names: borrowing decides which stream it is.
+  // NULL and cudaStreamLegacy name the same stream, so the handles are compared after borrow_cuda().
   if (!owner.borrowed_.has_value() || owner.last_stream_ != stream) {
     owner.borrowed_.emplace(Stream::borrow_cuda(owner.device(), cuda_stream(stream)));
     owner.last_stream_ = stream;

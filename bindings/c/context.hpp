@@ -11,11 +11,11 @@
 
 namespace lockstep::c {
 
-/// The host program's allocator as a memory resource. It may be called by one thread at a time, as its context is.
+/// The host program's allocator as a memory resource. One thread at a time may use it, as for its context.
 class HostAllocator final : public MemoryResource {
  public:
   HostAllocator(const lockstep_allocator& functions, Device device) : functions_(functions), device_(device) {}
-  /// OutOfMemory where the host's function returns NULL, UsageError where it throws.
+  /// OutOfMemory when the host program's function returns NULL, UsageError when it throws.
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   [[nodiscard]] Device device() const override { return device_; }
@@ -27,19 +27,19 @@ class HostAllocator final : public MemoryResource {
   MemoryCounter counter_;
 };
 
-/// What a lockstep_context names. Everything made with it holds a share.
+/// The object that a lockstep_context names. Every object made with it holds a share in it.
 struct ContextObject {
   explicit ContextObject(const lockstep_context_options& options);
 
   [[nodiscard]] Device device() const { return context->device(); }
-  /// Whether work on its stream may become a CUDA graph: not that of CUDA's legacy stream.
+  /// True when work on the context's stream may be captured in a CUDA graph; false for CUDA's legacy stream.
   [[nodiscard]] bool can_be_captured() const;
 
-  std::unique_ptr<MemoryResource> host_memory;  ///< of the host program, or one with a limit; null: the context's own
-  std::unique_ptr<MemoryResource> limited;      ///< what a limit is put on
+  std::unique_ptr<MemoryResource> host_memory;  ///< the host program's, or one with a limit; null: the context's own
+  std::unique_ptr<MemoryResource> limited;      ///< the resource under host_memory, if that has a limit
   std::unique_ptr<Context> context;
 
-  /// A call that uses the context, or what was made with it: StateError while another thread is in one.
+  /// Marks the context as used while a call runs. StateError while another thread is in a call of the context.
   class Use {
    public:
     explicit Use(ContextObject& owner);
@@ -51,15 +51,15 @@ struct ContextObject {
     ContextObject& owner_;
   };
 
-  /// Orders the context's stream behind a stream of the call, and that one behind the context's when it ends. Nothing
-  /// on the host, or where the two are the same.
+  /// Makes the context's stream wait for `stream`; end() makes `stream` wait for the context's stream. Does nothing on
+  /// the host, or when the two streams are the same.
   class Call {
    public:
     Call(ContextObject& owner, lockstep_stream stream);
     ~Call() = default;
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
-    /// All is enqueued.
+    /// Is called when all work of the call is enqueued.
     void end();
 
    private:
@@ -69,8 +69,8 @@ struct ContextObject {
 
  private:
   std::atomic<bool> used_ = false;
-  lockstep_stream last_stream_ = nullptr;  ///< of a call
-  std::optional<Stream> borrowed_;         ///< the same as a Stream
+  lockstep_stream last_stream_ = nullptr;  ///< stream of the last call
+  std::optional<Stream> borrowed_;         ///< last_stream_ as a Stream
   std::optional<Event> before_;
   std::optional<Event> after_;
 };

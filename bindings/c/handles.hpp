@@ -12,16 +12,16 @@ struct CommObject;
 struct ModelObject;
 struct TrainerObject;
 
-/// What a handle may name.
+/// The kinds of objects that a handle may name.
 enum class HandleKind : std::uint8_t { context = 1, comm, model, trainer };
 
 namespace detail {
-/// A handle is the number of a slot, the slot's generation and the kind, so that one that was destroyed, is of another
-/// kind or was never one is found out instead of being followed. Looking one up takes no lock.
+/// Makes a handle of an object. A handle consists of the number of a slot, the slot's generation and the kind, so a
+/// handle that was destroyed, is of another kind or was never made is an error. Looking up a handle takes no lock.
 [[nodiscard]] void* add_handle(HandleKind kind, std::shared_ptr<void> object);
-/// UsageError that names kind and handle.
+/// Returns the object of a handle. UsageError that names the kind, for an invalid handle.
 [[nodiscard]] const std::shared_ptr<void>& find_handle(HandleKind kind, const void* handle);
-/// The same, and the handle is gone; the slot's share in the object is returned.
+/// Ends a handle and returns the slot's share in the object. Errors as find_handle().
 [[nodiscard]] std::shared_ptr<void> take_handle(HandleKind kind, const void* handle);
 }  // namespace detail
 
@@ -48,24 +48,24 @@ struct HandleType<lockstep_trainer> {
   static constexpr HandleKind kind = HandleKind::trainer;
 };
 
-/// A handle that owns a share in the object.
+/// Makes a handle that owns a share in the object.
 template <class Handle>
 [[nodiscard]] Handle make_handle(std::shared_ptr<typename HandleType<Handle>::Object> object) {
   return static_cast<Handle>(detail::add_handle(HandleType<Handle>::kind, std::move(object)));
 }
-/// The object; UsageError for a handle that is none.
+/// Returns the object of a handle; UsageError for an invalid handle.
 template <class Handle>
 [[nodiscard]] typename HandleType<Handle>::Object& object_of(Handle handle) {
   return *static_cast<typename HandleType<Handle>::Object*>(
       detail::find_handle(HandleType<Handle>::kind, handle).get());
 }
-/// A share in it.
+/// Returns a share in the object of a handle; UsageError for an invalid handle.
 template <class Handle>
 [[nodiscard]] std::shared_ptr<typename HandleType<Handle>::Object> share_of(Handle handle) {
   return std::static_pointer_cast<typename HandleType<Handle>::Object>(
       detail::find_handle(HandleType<Handle>::kind, handle));
 }
-/// Gives the handle up; nothing for NULL. What goes with it goes outside of every lock.
+/// Ends the handle; does nothing for NULL. An object that goes with the handle is destroyed outside of every lock.
 template <class Handle>
 void destroy(Handle handle) {
   if (handle != nullptr) {

@@ -13,7 +13,7 @@
 namespace lockstep::c {
 namespace {
 
-/// What a kind of layer takes.
+/// A kind of layer: its name, inputs and options, and the function that adds it.
 struct Kind {
   std::string_view name;
   std::size_t least_inputs;
@@ -29,8 +29,8 @@ void require_option(bool supported, const LayerRequest& request, std::string_vie
                             value, ", expected ", expected);
 }
 
-/// An option with a number for each of `axes` axes. 0: as in the first place; there: `otherwise`. A negative one is
-/// refused, but for -1 behind the first place of what may be none.
+/// Returns an option with one number for each of `axes` axes. A 0 means the number in the first place; a 0 in the first
+/// place means `otherwise`. UsageError for negative numbers; with may_be_none, -1 after the first place means 0.
 nn::AxisSizes sizes(const LayerRequest& request, int axes, const std::int32_t (&values)[3], const char* option,
                     const nn::AxisSizes& otherwise, bool may_be_none = false) {
   std::array<std::int64_t, 3> each{};

@@ -10,7 +10,7 @@
 
 namespace lockstep::c {
 
-/// A layer as lockstep_model_add describes it.
+/// The arguments of lockstep_model_add that describe a layer.
 struct LayerRequest {
   std::string kind;
   std::string name;
@@ -19,11 +19,11 @@ struct LayerRequest {
   lockstep_layer_options options{};
 };
 
-/// Adds it. UnsupportedError for a kind, or an option of it, that is not there; UsageError for a number of inputs or a
-/// size that the kind does not take; what the builder throws.
+/// Adds the layer and returns its output. UnsupportedError for an unknown kind or an option that the kind does not
+/// have; UsageError for a number of inputs or a size that the kind does not take; and the builder's errors.
 nn::NodeId add_layer(nn::ModelBuilder& builder, const LayerRequest& request);
 
-/// UsageError for another number.
+/// UsageError for a number that is no LOCKSTEP_ACTIVATION_*.
 [[nodiscard]] ops::Activation activation_from(std::int32_t number);
 
 }  // namespace lockstep::c

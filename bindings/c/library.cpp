@@ -5,7 +5,7 @@
 #include <lockstep/c/arguments.hpp>
 #include <lockstep/c/entry.hpp>
 
-// NOLINTBEGIN(cppcoreguidelines-macro-usage): text that the compiler puts together
+// NOLINTBEGIN(cppcoreguidelines-macro-usage): the preprocessor makes a text
 #define LOCKSTEP_TEXT_OF(x) #x
 #define LOCKSTEP_TEXT(x) LOCKSTEP_TEXT_OF(x)
 #if defined(__clang__)

@@ -27,7 +27,7 @@ namespace {
 
 constexpr std::size_t kOldestLayerOptions = offsetof(lockstep_layer_options, output_pad);
 constexpr std::size_t kOldestParameter = sizeof(lockstep_parameter);
-constexpr std::int64_t kSamplesUnasked = 64;  ///< that a model which nobody prepared is planned for, at least
+constexpr std::int64_t kSamplesUnasked = 64;  ///< least max_batch of a model without lockstep_model_prepare
 
 lockstep_layer_options default_layer_options() {
   lockstep_layer_options options{};
@@ -56,7 +56,8 @@ nn::ModelBuilder& unfinished(ModelObject& model) {
   return *model.builder;
 }
 
-/// Makes the parameters of a model that has none; the model is as before when that fails. True: it was not finished.
+/// Makes the parameters of a model that has none; the model itself does not change. StateError for a model without
+/// layers.
 std::shared_ptr<Learned> finish(const ModelObject& model) {
   require<StateError>(model.nodes.size() > 1, "the model has no layers, expected lockstep_model_add before");
   nn::ModelBuilder copy = *model.builder;
@@ -68,7 +69,8 @@ void adopt(ModelObject& model, std::shared_ptr<Learned> learned) {
   model.builder.reset();
 }
 
-/// Two layers of one name would have the same parameters: only where that is asked for.
+/// UsageError unless the name is new, or with share = 1 the name of an earlier layer: layers of one name share
+/// parameters.
 void require_name(const ModelObject& model, const LayerRequest& request) {
   const bool taken = std::find(model.names.begin(), model.names.end(), request.name) != model.names.end();
   if (flag_of(request.options.share, "options: share")) {
@@ -90,7 +92,7 @@ void prepare(ModelObject& model, std::int64_t max_batch) {
   model.inference = std::move(made);
 }
 
-/// The number of samples in a view as far as its letters tell; what does not fit is found when it is computed.
+/// Returns the number of samples in a view by its letters. An invalid view is found later, when it is computed.
 std::int64_t samples_in(const nn::SampleView& view) {
   std::int64_t samples = 1;
   for (int axis = 0; axis < view.view.shape.rank(); ++axis) {
@@ -113,7 +115,7 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   model.inputs.resize(n);
   model.outputs.resize(n);
   std::int64_t most = 0;
-  bool on_host = false;  // memory of which is the caller's again when the call returns
+  bool on_host = false;  // a view is in host memory, which belongs to the caller after the call
   for (std::size_t i = 0; i < n; ++i) {
     model.inputs[i] = {view_of(&in[i], device, "in"), axes_of(in[i])};
     model.outputs[i] = {output_of(&out[i], device, "out"), axes_of(out[i])};
@@ -125,14 +127,14 @@ void infer(ModelObject& model, const lockstep_view* in, const lockstep_view* out
   if (model.inference == nullptr) {
     prepare(model, std::max(most, kSamplesUnasked));
   } else if (most > model.inference->max_batch()) {
-    // By a half at least: a number that grows by 1 from call to call is planned rarely.
+    // At least half as many again: a number that grows by 1 with every call is planned rarely.
     prepare(model, std::max(most, model.inference->max_batch() * 3 / 2));
   }
   ContextObject::Call call(*model.context, stream);
   model.inference->run(model.inputs, model.outputs);
   call.end();
   if (on_host && device.kind == DeviceKind::cuda) {
-    model.context->context->synchronize();  // page-locked memory is copied without a wait
+    model.context->context->synchronize();  // copies of page-locked memory have not waited
   }
 }
 
@@ -140,7 +142,7 @@ std::string parameter_name(const char* name, std::size_t length) {
   return text_of(name, length, "name");
 }
 
-/// Numbers of the root for all ranks, through the host: also where the ranks exchange host memory alone.
+/// Sends the root's arena to all ranks through host memory, as some communicators exchange host memory only.
 void broadcast(Context& context, comm::Communicator& ranks, const TensorView& arena, int root) {
   if (arena.numel() == 0) {
     return;
@@ -341,7 +343,7 @@ lockstep_status lockstep_model_broadcast(lockstep_model model, lockstep_comm com
     broadcast(context, ranks, parameters.values(), root);
     parameters.round_weights(context);
     broadcast(context, ranks, parameters.evaluation_buffer_arena(), root);
-    if (learned->trainer.expired() && parameters.buffer_arena().numel() > 0) {  // a trainer goes on from its own
+    if (learned->trainer.expired() && parameters.buffer_arena().numel() > 0) {  // a trainer keeps its own
       ops::strided_copy(context, parameters.evaluation_buffer_arena(), parameters.buffer_arena());
     }
     context.synchronize();

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A failure with its text. */
+/* Sets the text of lockstep_last_error and returns the status. */
 __attribute__((format(printf, 2, 3))) static lockstep_status failure(lockstep_status status, const char* format, ...) {
   char text[512];
   va_list arguments;
@@ -34,7 +34,7 @@ void lockstep_f_finish(const lockstep_status* status, int32_t* stat, CFI_cdesc_t
   }
 }
 
-/* The length of a text without the blanks at its end; 0 for one that is not given. */
+/* Returns the length of a text without the blanks at its end; 0 for an absent text. */
 static size_t trimmed(const CFI_cdesc_t* text) {
   size_t n = text != NULL && text->base_addr != NULL ? text->elem_len : 0;
   while (n > 0 && ((const char*)text->base_addr)[n - 1] == ' ') {
@@ -43,7 +43,8 @@ static size_t trimmed(const CFI_cdesc_t* text) {
   return n;
 }
 
-/* What C counts from the slowest axis, Fortran counts from the fastest. */
+/* Sets the view's letters, in reverse: C counts axes from the slowest, Fortran from the fastest. SHAPE unless there is
+ * one letter per dimension, or none. */
 static lockstep_status set_axes(const char* entry, const char* name, const CFI_cdesc_t* axes, lockstep_f_view* view) {
   const size_t letters = trimmed(axes);
   if (letters != 0 && letters != (size_t)view->ndim) {
@@ -93,7 +94,7 @@ static const char* kind_of(const CFI_cdesc_t* array) {
 
 lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, const CFI_cdesc_t* array,
                                          const CFI_cdesc_t* axes, lockstep_f_view* view) {
-  if (array->base_addr == NULL) { /* first: the extents of such a one are rubbish */
+  if (array->base_addr == NULL) { /* checked first: without memory the extents are undefined */
     return failure(LOCKSTEP_ERR_SHAPE, "%s: %s is not allocated or not associated, expected an array", entry, name);
   }
   view->data = array->base_addr;
@@ -269,7 +270,7 @@ void lockstep_f_trainer_add(const lockstep_trainer* trainer, const CFI_cdesc_t* 
   lockstep_f_trainer_add_view(trainer, &a, &b, weight != NULL ? &w : NULL, stream, stat, errmsg);
 }
 
-/* lockstep_parameter_read or _write. */
+/* Calls lockstep_parameter_read or _write. */
 static void parameter(lockstep_status (*function)(lockstep_model, const char*, size_t, const lockstep_view*),
                       const char* entry, lockstep_model model, const CFI_cdesc_t* name, const CFI_cdesc_t* values,
                       int32_t* stat, CFI_cdesc_t* errmsg) {

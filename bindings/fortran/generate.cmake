@@ -1,15 +1,18 @@
-# lockstep_fortran_module(HEADER TEMPLATE OUTPUT) writes lockstep.F90: lockstep.F90.in, and what follows from lockstep.h, which is
+# lockstep_fortran_module(HEADER TEMPLATE OUTPUT) writes lockstep.F90: the text of lockstep.F90.in with the parts that follow from
+# lockstep.h in these places:
 #   @numbers@     the macros that are numbers
 #   @handles@     a type for each kind of handle
-#   @interfaces@  a function c_x for each entry lockstep_x
+#   @interfaces@  a function c_x for each entry lockstep_x; gfortran 12 passes values wrongly through a shared abstract interface
 #   @procedures@  a procedure for each entry lockstep_x that the template names but does not define: after `public ::` as
 #                 lockstep_x, after `module procedure` as x or, with numbers of 64 bits, x_64
+# The template has by hand: fields of structs, in the order of lockstep.h; the names of handles after `public ::`; interfaces of
+# the procedures of descriptor.c, for entries with views; procedures with arrays, optional arguments or other names, which call c_x.
 
-# One row for each kind of argument. The columns are: C's type; the declaration in the interface, then in the procedure; what
-# the procedure passes to C; statements of the procedure: after the call, one that declares a variable, two before the call.
+# One row for each kind of argument. The columns are: C's type; the declaration in the interface, then in the procedure; the value
+# that the procedure passes to C; statements of the procedure: after the call, one that declares a variable, two before the call.
 # H is a handle, S a struct that begins with its size, T the type, N the name (without one in lockstep.h: the type's), M the name
-# without _n. An entry that has an argument of another type gets no interface; a row of two columns allows no procedure. A procedure
-# returns a status in stat, a text as its result.
+# without _n. An entry that has an argument of another type gets no interface; a row of two columns allows no procedure, and
+# CMake stops at a named entry. A procedure returns a status in stat, a text as its result.
 set(lockstep_fortran_arguments [[
 destroy H       | type(c_ptr), value              | type(T), intent(inout) | N%handle | N%handle = c_null_ptr
 H               | type(c_ptr), value              | type(T), intent(in) | N%handle

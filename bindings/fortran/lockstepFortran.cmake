@@ -1,7 +1,6 @@
-# lockstep_add_fortran(SOURCES MODULE): the targets lockstep::fortran and, beside lockstep::mpi and MPI's Fortran,
-# lockstep::fortran_mpi, compiled here from MODULE, which is lockstep.F90, and the folder SOURCES: .mod files and array
-# descriptors differ between Fortran compilers, so that neither is shipped compiled. lockstep::c is there. The languages C and
-# Fortran are on.
+# lockstep_add_fortran(SOURCES MODULE): makes the target lockstep::fortran and, if lockstep::mpi and MPI::MPI_Fortran exist,
+# lockstep::fortran_mpi. Compiles them from MODULE, which is lockstep.F90, and the folder SOURCES, because .mod files and array
+# descriptors differ between Fortran compilers. Requires the target lockstep::c and the languages C and Fortran.
 include(CheckIncludeFile)
 
 function(lockstep_add_fortran sources module)
@@ -19,7 +18,7 @@ function(lockstep_add_fortran sources module)
   endif()
   target_link_libraries(lockstep_fortran PUBLIC lockstep::c)
 
-  # A C compiler of another house has no such header: it gets the Fortran compiler's, and only that.
+  # A C compiler of another vendor has no ISO_Fortran_binding.h: it gets a copy of this one header of the Fortran compiler.
   check_include_file(ISO_Fortran_binding.h LOCKSTEP_C_HAS_FORTRAN_DESCRIPTORS)
   if(NOT LOCKSTEP_C_HAS_FORTRAN_DESCRIPTORS)
     execute_process(COMMAND ${CMAKE_Fortran_COMPILER} -print-file-name=include/ISO_Fortran_binding.h OUTPUT_VARIABLE header

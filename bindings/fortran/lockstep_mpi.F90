@@ -1,5 +1,5 @@
-! Communicators from MPI: lockstep_comm_create(context, mpi_comm, comm) with an integer, as mpif.h and `use mpi` have it. The
-! contract is that of lockstep_comm_from_mpi_f in lockstep_mpi.h.
+! Communicators from MPI: lockstep_comm_create(context, mpi_comm, comm) for the integer handles of mpif.h and `use mpi`.
+! lockstep_mpi.h has the contract (lockstep_comm_from_mpi_f).
 module lockstep_mpi
   use, intrinsic :: iso_c_binding, only: c_int, c_int32_t, c_int64_t, c_null_ptr, c_ptr
   use lockstep, only: lockstep_adopt, lockstep_comm, lockstep_comm_create, lockstep_context, lockstep_finish, lockstep_handle

@@ -1,4 +1,4 @@
-! The same with a type(MPI_Comm) of `use mpi_f08`; integers stay good.
+! Communicators from MPI: lockstep_comm_create(context, mpi_comm, comm) for a type(MPI_Comm) of `use mpi_f08`, or an integer.
 module lockstep_mpi_f08
   use, intrinsic :: iso_c_binding, only: c_int
   use mpi_f08, only: MPI_Comm
@@ -20,6 +20,6 @@ contains
     type(lockstep_comm), intent(out) :: comm
     integer(c_int), intent(out), optional :: stat
     character(*), intent(inout), optional :: errmsg
-    call lockstep_comm_create(context, int(parent%MPI_VAL), comm, stat, errmsg)  ! -fdefault-integer-8
+    call lockstep_comm_create(context, int(parent%MPI_VAL), comm, stat, errmsg)  ! with -fdefault-integer-8 MPI_VAL may be shorter
   end subroutine
 end module lockstep_mpi_f08

@@ -1,16 +1,16 @@
 // data_parallel [--devices cpu:2]: data parallelism by hand, in one process without MPI.
 //
-// A batch is split, each device computes the gradient of its share, the gradients are summed by copies between the
-// devices, and each device updates its own parameters (replicas.hpp, replicas.cpp). The program checks the summed
-// gradient against that of one device with the whole batch, and says what each part of a step costs.
+// A batch is split, each device computes the gradient of its share, copies between the devices sum the gradients, and
+// each device updates its own parameters (replicas.hpp, replicas.cpp). The program compares the summed gradient with
+// the gradient of one device for the whole batch, and prints the time of each part of a step.
 //
-// It is here to be read. train_resnet, with a process (a rank) for each device, does better in what matters at scale:
-//   - the sum of a layer's gradients runs while backward computes the layers before it; here it begins when all is done
-//   - NCCL or MPI choose rings, trees and links, also between nodes; here every copy is written down
-//   - a host thread, its caches and its memory belong to one device; here one thread feeds them all, and the more
+// The program is an explanation. train_resnet, with a process (a rank) for each device, scales better:
+//   - it sums the gradients of a layer while backward computes the layers before; here the sum begins after backward
+//   - NCCL or MPI choose rings, trees and links, also between nodes; here every copy is explicit
+//   - each device has its own host thread, with caches and memory; here one thread serves all devices, and the more
 //     devices there are, the later the last one starts
-//   - a process that fails names itself, and has its own handles, allocator and NUMA node
-// What this way is good for: two or three GPUs of one workstation, models split over devices, and seeing how it works.
+//   - each device has its own process, with handles, allocator and NUMA node; a process that fails is named
+// One process suits two or three GPUs of one workstation, models split over devices, and learning.
 
 #include <algorithm>
 #include <chrono>
@@ -53,8 +53,8 @@ struct Options {
   int threads = 0;
 };
 
-/// Convolutions and a linear layer. No batch norm: its statistics are those of a share, so that the gradient of a split
-/// batch would not be that of the whole.
+/// Makes a model of convolutions and a linear layer. The model has no batch norm: its statistics over a share would
+/// make the summed gradient differ from the gradient of the whole batch.
 nn::Model small_cnn(std::int64_t side, int classes) {
   nn::ModelBuilder b = nn::ModelBuilder::for_images("small_cnn", {side, side, 3});
   nn::NodeId x = b.relu("relu1", b.conv2d("conv1", b.input(), 16, {.kernel = 3, .pad = 1, .bias = true}));
@@ -89,7 +89,7 @@ StepTimes step(Replicas& replicas, const nn::Batch& batch, Sum how) {
   return times;
 }
 
-/// Of the step in the middle by its total: a mean would show what else ran on the machine.
+/// Returns the times of the median step by total time, which other work on the machine disturbs less than the mean.
 StepTimes median_step(Replicas& replicas, nn::Loader& loader, std::int64_t steps, Sum how) {
   step(replicas, loader.next(), how);  // warm up
   std::vector<StepTimes> all;
@@ -111,7 +111,7 @@ std::vector<float> gradient_of(Replicas& replicas, const nn::Batch& batch, Sum h
   return host;
 }
 
-/// ||a - b|| / ||b||
+/// Returns ||a - b|| / ||b||.
 double relative_difference(const std::vector<float>& a, const std::vector<float>& b) {
   double difference = 0;
   double norm = 0;

@@ -53,7 +53,7 @@ Replicas::~Replicas() {
   for (const auto& replica : replicas_) {
     try {
       replica->context->synchronize();
-    } catch (...) {  // whoever destroys after a failure knows
+    } catch (...) {  // a failure was reported before
     }
   }
 }
@@ -63,11 +63,11 @@ void Replicas::broadcast_parameters() {
   root.context->stream().record(root.done);
   for (std::size_t d = 1; d < size(); ++d) {
     Replica& replica = at(d);
-    replica.context->stream().wait(root.done);  // the parameters are there
+    replica.context->stream().wait(root.done);  // until the parameters are complete
     copy(*replica.context, root.parameters.values(), replica.parameters.values());
     replica.parameters.round_weights(*replica.context);
     replica.context->stream().record(replica.done);
-    root.context->stream().wait(replica.done);  // and stay until they have been copied
+    root.context->stream().wait(replica.done);  // until the parameters have been copied
   }
 }
 
@@ -105,33 +105,33 @@ void Replicas::all_reduce(Sum how) {
   }
 }
 
-// Simple, and the slower the more devices there are: all 2 (N - 1) copies go through device 0, one after the other on
-// its way in.
+// The star is simple, and slower with more devices: all 2 (N - 1) copies go through device 0, which receives the
+// gradients one after the other.
 void Replicas::all_reduce_star() {
   Replica& root = at(0);
   const TensorView& sum = root.parameters.gradients();
   for (std::size_t d = 1; d < size(); ++d) {
     Replica& replica = at(d);
     replica.context->stream().record(replica.done);
-    root.context->stream().wait(replica.done);  // its gradient is there
+    root.context->stream().wait(replica.done);  // until the replica's gradient is complete
     copy(*root.context, replica.parameters.gradients(), root.received);
     ops::add(*root.context, sum, root.received, sum);
   }
   root.context->stream().record(root.done);
   for (std::size_t d = 1; d < size(); ++d) {
     Replica& replica = at(d);
-    replica.context->stream().wait(root.done);  // the sum is there, and this gradient has been read
+    replica.context->stream().wait(root.done);  // until the sum is complete and this gradient has been read
     copy(*replica.context, sum, replica.parameters.gradients());
     replica.context->stream().record(replica.done);
   }
   for (std::size_t d = 1; d < size(); ++d) {
-    root.context->stream().wait(at(d).done);  // the next backward may write over the sum
+    root.context->stream().wait(at(d).done);  // before the next backward overwrites the sum
   }
 }
 
-// N - 1 steps in which each device adds to one part what its left neighbour has of it, after which device d holds the
-// whole sum of part d + 1; and N - 1 steps in which the sums are handed on. Each link carries 2 (N - 1) / N of the
-// gradient, whatever N is. A part is summed on one device and then copied: all devices end with the same bits.
+// In the first N - 1 steps each device adds to one part the same part of its left neighbour; then device d holds the
+// whole sum of part d + 1. In the next N - 1 steps the sums are passed on. Each link carries 2 (N - 1) / N of the
+// gradient. A part is summed on one device and then copied, so all devices end with the same bits.
 void Replicas::all_reduce_ring() {
   const std::size_t count = size();
   const auto part = [&](const TensorView& all, std::size_t index) {
@@ -139,8 +139,8 @@ void Replicas::all_reduce_ring() {
         nn::partition_of(all.numel(), static_cast<std::int64_t>(count), static_cast<std::int64_t>(index % count));
     return all.slice(0, share.begin, share.begin + share.count);
   };
-  // Before a step a device waits for what both neighbours did in the step before: the left one has made the part that
-  // is read now, the right one has read the part that is written now.
+  // Before a step a device waits for the previous step of both neighbours: the left one has then made the part that is
+  // read now, and the right one has read the part that is written now.
   const auto meet = [&] {
     for (const auto& replica : replicas_) {
       replica->context->stream().record(replica->done);
@@ -167,7 +167,7 @@ void Replicas::all_reduce_ring() {
            part(at(d).parameters.gradients(), d + count - step));
     }
   }
-  meet();  // the next backward may write over the gradients
+  meet();  // before the next backward overwrites the gradients
 }
 
 void Replicas::update() {

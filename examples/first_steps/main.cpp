@@ -1,6 +1,6 @@
-// first_steps: devices, tensors on them, copies, and a network whose parameters live where they are put. The transcript
-// of the chapter on GPUs of "Dive into Deep Learning" (d2l.ai, section 6.7), in C++. Runs on two GPUs, on one, and on
-// none; without GPUs the second context is one more on the CPU. ./first_steps
+// first_steps: devices, tensors on devices, copies, and a network with its parameters on a chosen device. The program
+// follows the chapter on GPUs of "Dive into Deep Learning" (d2l.ai, section 6.7), in C++. It runs with two GPUs, one or
+// none; without GPUs both contexts are on the CPU. ./first_steps
 
 #include <cstdio>
 #include <memory>
@@ -41,7 +41,7 @@ void show_devices() {
   say("try_all_gpus(): " + all);
 }
 
-/// The sum of two tensors, on the context's device.
+/// Returns the sum of two tensors, on the context's device.
 Tensor sum(Context& context, const TensorView& a, const TensorView& b) {
   Tensor result = Tensor::empty_like(context, a);
   ops::add(context, a, b, result);
@@ -61,7 +61,7 @@ void show_tensors(Context& first, Context& second) {
   title("Tensors of two devices are refused: nothing is copied behind your back");
   TensorView other = X;
   if (X.device() == Y.device()) {
-    // The refusal comes before memory is looked at, so a view that says it is elsewhere will do.
+    // add() checks the devices before it reads memory, so a view that only claims another device is enough.
     other.device = Device::gpu(num_gpus());
     say(concat("(there is one device: X only says that it is on ", other.device, ")"));
   }

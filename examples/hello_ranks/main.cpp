@@ -1,5 +1,5 @@
-// hello_ranks: who is here? Every rank names its host, its place and its device, and all add up their ranks. The first
-// thing to run on a new machine: mpirun -np 8 ./hello_ranks, or ./hello_ranks --devices cpu:8
+// hello_ranks: prints the host, the place and the device of every rank, and checks the all-reduced sum of the ranks.
+// Run it first on a new machine: mpirun -np 8 ./hello_ranks, or ./hello_ranks --devices cpu:8
 
 #include <cstdio>
 #include <optional>
@@ -37,7 +37,7 @@ std::string text_of(const comm::RankDevice& placed, int threads) {
                 placed.note.empty() ? "" : "  (", placed.note, placed.note.empty() ? "" : ")");
 }
 
-/// The options, or a text to print instead of a run (--help, --version). UsageError.
+/// The options, or a text to print instead of running (--help, --version).
 struct Parsed {
   lockstep::cli::LaunchOptions launch;
   comm::RanksRequest ranks;
@@ -99,7 +99,7 @@ int run(comm::Session& session, int argc, char** argv) {
   }
   const int threads = comm::compute_threads(comm::cpu_share(session)).count;
   std::string line;
-  session.agree([&] {  // a broken driver on one node is that rank's failure, reported once
+  session.agree([&] {  // a driver's error on one node is reported once, as the failure of that rank
     const std::string why = lockstep::cli::bind_rank(parsed.launch, placed.device);
     line = concat("rank ", session.rank(), " of ", session.size(), "  ", session.host(), "  local ",
                   session.local_rank(), " of ", session.local_size(), "  ", text_of(placed, threads), "  processors ",

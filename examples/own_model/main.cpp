@@ -1,5 +1,5 @@
-// mpirun -np N own_model [EPOCHS]: a model and data of one's own. Trains on all GPUs, one rank each, or on the CPU,
-// keeps checkpoints in own_model.out, goes on from the last one there, and predicts. README.md shows its middle.
+// mpirun -np N own_model [EPOCHS]: trains a user's own model on own data, on all GPUs, one rank each, or on the CPU.
+// Writes checkpoints to own_model.out, goes on from the last one, and predicts. README.md shows the middle part.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
-/// Points of two spirals, and on which of them each lies.
+/// Points of two spirals, with the number of the spiral for each point.
 struct Points {
   Points(std::int64_t count, std::uint64_t seed) : size(count) {
     Random random(seed, RandomUse::synthetic);
@@ -49,12 +49,12 @@ int run(comm::Session& session, int argc, char** argv) {
   EpochLines lines;
   nn::RunObserver silent;
   // README.md from here
-  comm::RankContext here(session);  // one rank a GPU; without GPUs the CPU
+  comm::RankContext here(session);  // one rank per GPU; without GPUs the CPU
 
   nn::ModelBuilder b("spirals", {2});  // a sample is two numbers
   nn::NodeId x = b.linear("1", b.input(), 64, {.activation = ops::Activation::tanh});
   x = b.linear("2", x, 64, {.activation = ops::Activation::tanh});
-  b.linear("3", x, 2);  // a number for each of two classes
+  b.linear("3", x, 2);  // one output for each of two classes
   const nn::Model model = b.build();
   const nn::MemoryDataset train_set = train.dataset("spirals"), test_set = test.dataset("other points");
   nn::Trainer trainer(here.context(), {here.grad(), here.control(), here.communication_stream()}, model,
@@ -62,16 +62,16 @@ int run(comm::Session& session, int argc, char** argv) {
                       {.global_batch = 128,
                        .step = {.optimizer = {.kind = nn::OptimizerKind::adamw}, .weight_decay = 1e-4},
                        .schedule = {.base = 5e-3}});
-  trainer.start();  // all ranks have rank 0's parameters
+  trainer.start();  // sends rank 0's parameters to all ranks
 
   const nn::RunIdentity identity = nn::identity_of(trainer);
-  std::string differs;  // what is not as in the run that wrote the checkpoint, a line each
+  std::string differs;  // differences from the run that wrote the checkpoint, one per line
   nn::RunProgress progress = nn::resume_if_there("own_model.out/last", trainer, here.control(), identity, &differs);
   std::printf("%s", session.rank() == 0 ? differs.c_str() : "");
   nn::run_training(trainer, here.control(), identity, {.epochs = epochs, .checkpoint_dir = "own_model.out"}, progress,
                    session.rank() == 0 ? lines : silent);
 
-  nn::Inference predict(here.context(), model, trainer.parameters());  // up to 1024 samples a call, nothing allocated
+  nn::Inference predict(here.context(), model, trainer.parameters());  // run(): up to 1024 samples, no allocation
   std::vector<float> point{0.33F, 0}, scores(2);
   predict.run(TensorView(std::span(point), {1, 2}), TensorView(std::span(scores), {1, 2}));
   here.context().synchronize();

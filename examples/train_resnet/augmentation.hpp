@@ -14,31 +14,31 @@ class Schema;
 
 namespace train_resnet {
 
-/// The options of random pictures, as given.
+/// The options of augmentation, as given on the command line.
 struct AugmentationFlags {
-  std::vector<double> crop_scale;  ///< least and most part of the area; none: torchvision's, and of folders only
+  std::vector<double> crop_scale;  ///< least and most share of the area; none: torchvision's, for folders only
   std::vector<double> crop_ratio;  ///< least and most width / height; none: torchvision's
   std::string auto_augment = "none";
   std::vector<double> color_jitter;  ///< brightness, contrast, saturation, hue; or none
   double random_erase = 0;
   double mixup = 0;
   double cutmix = 0;
-  std::string pictures = "host";  ///< where pictures become images: nn::PicturesOn
-  std::string show_batch;         ///< PNG file; empty: train
+  std::string pictures = "host";  ///< place where pictures become images: nn::PicturesOn
+  std::string show_batch;         ///< PNG file to write instead of training; empty: train
 };
 
-/// The group Augmentation.
+/// Adds the options of the group Augmentation.
 void describe(lockstep::Schema& schema, AugmentationFlags& flags);
 
-/// UsageError naming the option and what was expected. pad: as given, -1 for the default.
+/// UsageError with the option and the expected value. pad: as given, -1 for the default.
 void require_augmentation_flags(const AugmentationFlags& flags, bool of_folder, std::int64_t pad,
                                 const lockstep::nn::TrainingOptions& training);
 
-/// The random parts that pictures of a folder are taken of.
+/// Returns the sizes of the random crops of pictures.
 [[nodiscard]] lockstep::nn::CropOptions crop_of(const AugmentationFlags& flags);
 
-/// What is done on the host. on_device: padding and mirror of the data set, which move to the host beside anything
-/// else; and the mean that erased rectangles are filled with.
+/// Returns the augmentation on the host. on_device: padding and mirroring of the data set, which move to the host if
+/// there is any other augmentation; and the mean, which erased rectangles are filled with.
 [[nodiscard]] lockstep::nn::AugmentationOptions augmentation_of(const AugmentationFlags& flags, bool of_folder,
                                                                 const lockstep::ops::AugmentDesc& on_device,
                                                                 std::uint64_t seed);

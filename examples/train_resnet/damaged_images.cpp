@@ -15,9 +15,9 @@ using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 std::vector<nn::DamagedImage> find_damaged(comm::Session& session, const comm::CpuShare& share,
                                            const nn::DataOptions& data) {
   if (comm::Watchdog* watchdog = session.watchdog()) {
-    watchdog->pause("looking for damaged images");  // as long as reading all of them takes
+    watchdog->pause("looking for damaged images");  // reading all images takes long
   }
-  std::string found;  // names and texts, each with a zero behind it
+  std::string found;  // names and texts, each ended by a zero
   session.agree([&] {
     for (const nn::DamagedImage& image : nn::damaged_images(data, session.size(), session.rank(), share.threads())) {
       found += image.file + '\0' + image.text + '\0';

@@ -1,4 +1,4 @@
-// mpirun -np N train_resnet [options]: data-parallel training of an image classifier. --help explains the rest.
+// mpirun -np N train_resnet [options]: data-parallel training of an image classifier. --help explains the options.
 #include <algorithm>
 #include <memory>
 #include <optional>
@@ -63,7 +63,7 @@ int run(comm::Session& session, comm::RankContext& place, const Options& o) {
   const bool photos = !o.data.spec.starts_with("idx:");  // digits and letters change their meaning when mirrored
   nn::TrainingInputs inputs{.model = *model, .test = std::move(data.test), .class_names = std::move(data.class_names)};
   inputs.rate = train_resnet::base_rate(request.name, o.training.trainer.step.optimizer.kind);
-  // Random parts of a picture are taken, and mirrored, where it is decoded.
+  // The decoder of a picture takes random parts of it, and mirrors them.
   const bool folder = train_resnet::of_folder(o.data);
   const bool prepared = folder && o.data.folder.random_crops;
   inputs.augment = {
@@ -86,7 +86,7 @@ int run(comm::Session& session, comm::RankContext& place, const Options& o) {
   const bool whitens = request.name == "airbench94" && !program.takes_parameters();
   if (whitens) {
     session.agree([&] {
-      if (session.rank() == 0) {  // all begin with its parameters
+      if (session.rank() == 0) {  // all ranks begin with the parameters of rank 0
         const nn::ChannelStatistics normalised{inputs.augment.mean, inputs.augment.std};
         inputs.model = inputs.model.with_initial_value("whiten.weight", nn::whitening_filters(train, normalised));
       }

@@ -14,7 +14,8 @@
 
 namespace train_resnet {
 
-/// Mirror images: at random in each epoch, or (alternate) in the first one and then the other way round in turn.
+/// Mirroring of images: at random in each epoch; or (alternate) at random in the first epoch, then each image the other
+/// way round from epoch to epoch.
 enum class Flip : unsigned char { on, off, automatic, alternate };
 
 /// The command line as given.
@@ -23,32 +24,32 @@ struct Options {
   std::vector<std::int64_t> hidden;
   bool zero_init_residual = false;
   lockstep::nn::DataOptions data;
-  std::optional<std::int64_t> image_size;  ///< of synthetic images and of those of pictures
+  std::optional<std::int64_t> image_size;  ///< side of synthetic images and of images made of pictures
   bool skip_damaged = false;
   std::int64_t pad = -1;  ///< -1: the default of the data set
-  bool reflect = false;   ///< padding shows the image reflected; false: it is black
+  bool reflect = false;   ///< true: padding is the image reflected; false: padding is black
   Flip flip = Flip::automatic;
   AugmentationFlags augmentation;
   lockstep::nn::TestTimeAugmentation test_time_augmentation = lockstep::nn::TestTimeAugmentation::none;
-  std::vector<float> mean;  ///< of value / 255, three channels; none: of the training images, or of the checkpoint
+  std::vector<float> mean;  ///< means of value / 255, three channels; none: those of the training images or checkpoint
   std::vector<float> std;
   lockstep::cli::LaunchOptions launch;
   lockstep::nn::TrainingOptions training;
 };
 
-/// The data is folder:DIR or list:FILE, or either in packed:FILE: pictures of any size.
+/// True when the data is pictures of any size: folder:DIR or list:FILE, or either in packed:FILE.
 [[nodiscard]] bool of_folder(const lockstep::nn::DataOptions& data);
 
-/// The model is one of those for CIFAR's images, of 32 x 32 pixels.
+/// True for the models of CIFAR's images, of 32 x 32 pixels.
 [[nodiscard]] bool for_small_images(const std::string& model);
 
-/// UsageError naming the option and what was expected. `config`: the file of --config.
+/// Parses the command line. UsageError with the option and the expected value. `config`: the file of --config.
 [[nodiscard]] lockstep::cli::Parsed<Options> parse(int argc, const char* const* argv,
                                                    const lockstep::cli::ConfigFile& config);
 
-/// The learning rate that "auto" begins with: 0.1 at 128 for small images (He et al. 2015), 0.1 at 256 for large ones
-/// (Goyal et al. 2017), 0.02 at 128 for mlp, 1.5 at 1024 for airbench94 (Jordan 2024); 100 times that with LARS, whose
-/// trust ratios are small; 0.001 at any batch with Adam, AdamW and Muon.
+/// Returns the learning rate of "auto" and its batch size: 0.1 at 128 for small images (He et al. 2015), 0.1 at 256 for
+/// large ones (Goyal et al. 2017), 0.02 at 128 for mlp, 1.5 at 1024 for airbench94 (Jordan 2024); 100 times that with
+/// LARS, whose trust ratios are small; 0.001 at any batch size with Adam, AdamW and Muon.
 [[nodiscard]] lockstep::nn::BaseRate base_rate(const std::string& model, lockstep::nn::OptimizerKind optimizer);
 
 }  // namespace train_resnet

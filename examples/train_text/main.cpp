@@ -1,6 +1,5 @@
 // mpirun -np N train_text [options]: data-parallel training of a small GPT on the bytes of a text, or on files of
-// tokens.
-// --help explains the rest.
+// tokens. --help explains the options.
 #include <cstdint>
 #include <iostream>
 #include <optional>
@@ -35,7 +34,7 @@ nn::TrainingInputs inputs_of(const Options& o, const nn::Model& model, const Tex
   inputs.about = {{"text", text.about},
                   {"baseline", concat(digits(histogram, 3), " bits a ", text.unit, ": validation by the ", text.unit,
                                       " histogram of the text to train on")}};
-  inputs.options["heads"] = std::to_string(o.heads);  // changes numbers, but no shape
+  inputs.options["heads"] = std::to_string(o.heads);  // no shape of a parameter shows it
   inputs.config = {{"data", o.data},   {"layers", o.layers}, {"heads", o.heads},
                    {"width", o.width}, {"length", o.length}, {"histogram_bits", histogram}};
   const std::string bits = "bits_per_" + text.unit;
@@ -46,7 +45,7 @@ nn::TrainingInputs inputs_of(const Options& o, const nn::Model& model, const Tex
   return inputs;
 }
 
-/// What the sample goes on from.
+/// Returns the tokens that the sample continues.
 std::vector<std::int32_t> prompt_of(const Options& o, const TextData& text) {
   if (text.bytes()) {
     return train_text::tokens_of(o.prompt.empty() ? "\n" : o.prompt);

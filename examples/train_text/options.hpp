@@ -13,7 +13,7 @@ namespace train_text {
 /// The command line as given.
 struct Options {
   std::string data;                 ///< empty: the documents of lockstep
-  std::int64_t vocabulary = 50257;  ///< of data that is tokens
+  std::int64_t vocabulary = 50257;  ///< size of the vocabulary of token data
   bool vocabulary_given = false;
   std::int64_t layers = 4;
   std::int64_t heads = 4;
@@ -26,10 +26,10 @@ struct Options {
   lockstep::nn::TrainingOptions training;
 };
 
-/// UsageError for a vocabulary that was given for text.
+/// UsageError when --vocabulary was given for text.
 void require_no_vocabulary(const Options& options);
 
-/// UsageError naming the option and what was expected. `config`: the file of --config.
+/// Parses the command line. UsageError with the option and the expected value. `config`: the file of --config.
 [[nodiscard]] lockstep::cli::Parsed<Options> parse(int argc, const char* const* argv,
                                                    const lockstep::cli::ConfigFile& config);
 

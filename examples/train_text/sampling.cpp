@@ -19,7 +19,7 @@ namespace nn = lockstep::nn;
 
 namespace {
 
-/// The token at `point`, in [0, 1), of the softmax's distribution.
+/// Returns the token at `point`, in [0, 1), of the cumulative softmax distribution.
 std::size_t token_at(std::span<const float> logits, double temperature, double point) {
   const double largest = *std::max_element(logits.begin(), logits.end());
   std::vector<double> weights;
@@ -54,7 +54,7 @@ std::vector<std::int32_t> sample_tokens(lockstep::Context& context, const nn::Mo
   std::vector<std::int32_t> said = options.prompt;
   const std::size_t begin = said.size();
   for (std::int64_t i = 0; i < options.tokens; ++i) {
-    // The last tokens, and zeros behind them while they are few: no position looks at what comes after it.
+    // The window holds the last tokens, then zeros while they are few: no position depends on later ones.
     const std::size_t known = std::min(said.size(), window.size());
     std::fill(window.begin(), window.end(), 0);
     std::copy(said.end() - static_cast<std::ptrdiff_t>(known), said.end(), window.begin());

@@ -6,18 +6,19 @@
 
 namespace lockstep::nn {
 
-/// sum / weight; NaN without a weight, by which nothing is divided: no floating-point exception.
+/// Returns sum / weight, or NaN where the weight is 0. Never divides by 0, so no floating-point exception is raised.
 [[nodiscard]] inline double mean_of(double sum, double weight) {
-  return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());  // clang divides ahead of a branch
+  // The branch chooses the divisor, because clang moves a division ahead of a branch.
+  return sum / (weight != 0 ? weight : std::numeric_limits<double>::quiet_NaN());
 }
 
-/// Sums over samples. Losses and correct predictions are weighted when batches bring weights (PlanOptions::weights).
+/// Sums over samples. If batches bring weights (PlanOptions::weights), losses and correct predictions are weighted.
 struct Metrics {
   double loss_sum = 0;
   double correct = 0;
-  double top_k_correct = 0;  ///< in an evaluation with PlanOptions::top_k
-  double samples = 0;        ///< number of samples that count, whatever their weights
-  double weight = 0;         ///< sum of their weights; equals samples without weights
+  double top_k_correct = 0;  ///< counted in an evaluation with PlanOptions::top_k, else 0
+  double samples = 0;        ///< number of valid samples, whatever their weights
+  double weight = 0;         ///< sum of the weights of the valid samples; without weights equal to `samples`
   [[nodiscard]] double loss() const { return mean_of(loss_sum, weight); }
   [[nodiscard]] double accuracy() const { return mean_of(correct, weight); }
   [[nodiscard]] double top_k_accuracy() const { return mean_of(top_k_correct, weight); }
@@ -32,8 +33,8 @@ struct Metrics {
   }
 };
 
-/// The sum of `parts`: neighbours in pairs, then pairs of pairs, and so on, as comm::SumOrder::tree adds
-/// gradients. So equal powers of two of them may be summed apart, and then their sums, without changing a bit.
+/// Returns the sum of `parts` in the order in which comm::SumOrder::tree adds gradients: neighbours in pairs, then
+/// pairs of pairs, and so on. So groups of 2^k parts may first be summed on their own; the result has the same bits.
 [[nodiscard]] inline Metrics sum_in_tree(std::span<const Metrics> parts) {
   if (parts.size() < 2) {
     return parts.empty() ? Metrics{} : parts.front();

@@ -96,7 +96,7 @@ FieldSpec field_spec(StateField field, const StepLayout& layout, std::int64_t ba
 
 namespace {
 
-/// The fields that one copy sends: all but the large ones.
+/// True for a field that lies in StepState::packed(): every field except the large ones.
 bool is_packed(StateField field) {
   using enum StateField;
   constexpr std::array kLarge{images, values, tokens, targets, weights, other_labels, shares, other_shares};

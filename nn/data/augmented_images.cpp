@@ -25,7 +25,7 @@ namespace {
 using detail::Draw;
 using detail::random_for;
 
-/// What a thread keeps between images.
+/// Memory that a thread keeps between images.
 struct Scratch {
   images::Picture picture;
   images::ResampleMemory resample;
@@ -51,7 +51,7 @@ void resized_part(const images::Extent& size, const CropOptions& crop, Random& r
   images::resample(images::view_of(picture), view.x, view.y, size, false, scratch.resample, image);
 }
 
-/// As ops::augment places the image, with its draws.
+/// Pads, crops and mirrors the image with the draws of ops::augment, for the same result.
 void place(const images::Extent& size, const AugmentationOptions& options, std::int64_t epoch, std::int64_t index,
            Image image) {
   Random random = random_for(options.seed, Draw::placement, epoch, index);
@@ -76,8 +76,8 @@ void place(const images::Extent& size, const AugmentationOptions& options, std::
                image.data());
 }
 
-/// The logarithm of a number from Gamma(alpha, 1): Marsaglia and Tsang, "A simple method for generating gamma
-/// variables" (2000), with their step from alpha + 1 to alpha, which may be too small for a double.
+/// Draws the logarithm of a number from Gamma(alpha, 1): Marsaglia and Tsang, "A simple method for generating gamma
+/// variables" (2000), with their step from alpha + 1 to alpha. The number itself may be too small for a double.
 double log_gamma_draw(double alpha, Random& random) {
   const double d = alpha + 1 - 1.0 / 3;
   const double c = 1 / std::sqrt(9 * d);
@@ -94,7 +94,7 @@ double log_gamma_draw(double alpha, Random& random) {
   }
 }
 
-/// Beta(alpha, alpha).
+/// Draws a number from Beta(alpha, alpha).
 double beta_draw(double alpha, Random& random) {
   const double a = log_gamma_draw(alpha, random);
   const double b = log_gamma_draw(alpha, random);
@@ -256,7 +256,8 @@ AugmentedImages::Mixture AugmentedImages::mixture(std::int64_t epoch, std::int64
     mixture.share = share;
     return mixture;
   }
-  // The rectangle has the other's share of each side's square, around any pixel; what lies outside is cut off.
+  // Each side of the rectangle is sqrt(1 - share) of the image's side. The middle is any pixel; the rectangle is
+  // clipped at the image's edges.
   const double half = 0.5 * std::sqrt(1 - share);
   const auto side = [&](std::int64_t extent, std::int64_t& begin, std::int64_t& end) {
     const std::int64_t middle = random.below(static_cast<std::uint32_t>(extent));

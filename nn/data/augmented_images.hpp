@@ -11,26 +11,28 @@
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/options/auto_augment_policy.hpp>
 
-/// What a training image goes through in an epoch, in the loader's threads or, from the colours on, on a device
-/// (Dataset::device_preprocessing()), in the order of torchvision's recipes:
+/// How a training image is augmented in an epoch, in the order of torchvision's recipes. The loader's threads do all
+/// steps; the steps from the colours on may run on a device instead (Dataset::device_preprocessing()):
 ///
-///     picture -> random part, resized            CropOptions; folder:DIR takes it while it decodes (FolderOptions)
-///             or padding, then a crop            `pad`     \ as ops::augment does them where nothing else is asked
-///             -> mirrored                        `flip`    / for, with the same draws
+///     picture -> random part, resized            CropOptions; folder:DIR takes it when decoding (FolderOptions)
+///             or padding, then a crop            `pad`     \ same draws as ops::augment, which does these two steps
+///             -> mirrored                        `flip`    / where no other step is asked for
 ///             -> TrivialAugment, RandAugment     `automatic`
 ///             -> colours                         JitterOptions
 ///             -> a rectangle erased              `erase`
 ///             -> mixed with another sample       `mixup`, `cutmix`: the batch then brings two labels and their shares
 ///     -> u8 (H, W, 3), which the device normalises (ops::augment with pad 0 and no flip)
 ///
-/// All draws are of Random(seed, augment, epoch, sample), each step with numbers of its own: an image is the same for
-/// any number of ranks, threads and batches, and switching a step on leaves the others as they were. The partner of a
-/// mixed sample is drawn from the whole set, not from the batch, and looks as it does itself in that epoch; so a mixed
-/// set decodes two pictures a sample. Test images are read as they are: folder:DIR resizes them and takes the middle.
+/// Each step draws numbers of its own from Random(seed, augment, epoch, sample). So an image is the same for any number
+/// of ranks, threads and batches, and a step that is switched on does not change the draws of the others. The partner
+/// of a mixed sample is drawn from the whole set, not from the batch. It is augmented as its own sample is in that
+/// epoch, so a set that mixes decodes two pictures per sample. Test images are not augmented: folder:DIR resizes them
+/// and takes the middle.
 namespace lockstep::nn {
 
-/// torchvision's ColorJitter: how far each may change. Brightness, contrast and saturation by a factor from
-/// max(0, 1 - value) to 1 + value; hue by a turn from -value to value, up to 0.5 (half of the circle). In random order.
+/// Strengths of torchvision's ColorJitter, which applies the four changes in random order. Brightness, contrast and
+/// saturation are multiplied by a factor from max(0, 1 - value) to 1 + value. Hue turns by -value to value; the most is
+/// 0.5, half of the circle.
 struct JitterOptions {
   double brightness = 0;
   double contrast = 0;
@@ -40,41 +42,42 @@ struct JitterOptions {
 };
 
 struct AugmentationOptions {
-  std::optional<CropOptions> crop{};  ///< resized to the size of the image; not beside `pad`
-  std::int64_t pad = 0;               ///< pixels on each side before a crop of the same size: black, or
-  bool reflect = false;               ///< the image reflected about its edge pixels
-  bool flip = false;                  ///< mirrored left to right with probability 1/2, or
-  bool alternate = false;             ///< in every other epoch: ops::AugmentDesc::alternate
+  std::optional<CropOptions> crop{};  ///< random part, resized to the size of the image; excludes `pad`
+  std::int64_t pad = 0;               ///< pixels added on each side before a crop to the old size
+  bool reflect = false;               ///< added pixels reflect the image about its edge pixels; false: they are black
+  bool flip = false;                  ///< mirrors the image left to right with probability 1/2
+  bool alternate = false;             ///< `flip` mirrors in every other epoch instead: ops::AugmentDesc::alternate
   AutoAugment automatic = AutoAugment::none;
   JitterOptions jitter{};
-  /// The probability of torchvision's RandomErasing: a rectangle of 2 to 33 % of the area, sides 3:10 to 10:3.
+  /// Probability of torchvision's RandomErasing: a rectangle of 2 to 33 % of the area, sides 3:10 to 10:3.
   double erase = 0;
-  std::array<std::uint8_t, 3> fill{};  ///< of an erased rectangle: the mean, which is 0 once it is normalised
-  /// Beta(alpha, alpha) is the distribution of the share of a sample in the mixture of two (Zhang et al. 2017) or in
-  /// the area of a rectangle of the other one (Yun et al. 2019); 0: none. With both, half of the samples get each.
+  std::array<std::uint8_t, 3> fill{};  ///< colour of an erased rectangle: the mean, which is 0 after normalisation
+  /// alpha of mixup (Zhang et al. 2017); 0: off. A sample's share of the mixture is drawn from Beta(alpha, alpha).
   double mixup = 0;
+  /// alpha of cutmix (Yun et al. 2019); 0: off. A sample's share of the area, outside the rectangle that shows the
+  /// other sample, is drawn from Beta(alpha, alpha). If mixup is on as well, half of the samples get each.
   double cutmix = 0;
   std::uint64_t seed = 0;
 
-  /// Something that ops::augment does not do.
+  /// True if a step is on that ops::augment does not do.
   [[nodiscard]] bool any() const {
     return crop.has_value() || automatic != AutoAugment::none || jitter.any() || erase > 0 || mixes();
   }
   [[nodiscard]] bool mixes() const { return mixup > 0 || cutmix > 0; }
 };
 
-/// UsageError naming the value and what was expected.
+/// Throws UsageError, naming the value and the expected range, if an option is out of range.
 void require_augmentation(const AugmentationOptions& options);
-/// What it does, for people and for the identity of a run: "colour jitter 0.4 0.4 0.4 0.1, erased with probability
-/// 0.25", with all digits. Without the seed and the fill. Empty: nothing.
+/// Describes the steps, for people and for the identity of a run: "colour jitter 0.4 0.4 0.4 0.1, erased with
+/// probability 0.25". Numbers have all digits; seed and fill are not in the text. Empty: no step is on.
 [[nodiscard]] std::string text_of(const AugmentationOptions& options);
 
-/// The images of another set, which it owns, augmented in every epoch. Fields: images and labels; of a set that mixes
-/// also StateField::other_labels and the shares of both labels, `shares` and `other_shares`, whose sum is 1. Allocates
-/// little per thread, once.
+/// Augments the images of another set, which this set owns, anew in every epoch. Fields: images and labels. A set that
+/// mixes also has StateField::other_labels and the shares of both labels, `shares` and `other_shares`, whose sum is 1.
+/// Each thread allocates a little memory, once.
 class AugmentedImages final : public Dataset {
  public:
-  /// UsageError for bad options, no images, and a reflected padding of an image's side or more.
+  /// Throws UsageError for bad options, for no images, and for a reflected padding as wide as a side of the image.
   AugmentedImages(std::unique_ptr<ImageDataset> images, const AugmentationOptions& options);
 
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
@@ -86,8 +89,8 @@ class AugmentedImages final : public Dataset {
   [[nodiscard]] const ImageDataset& images() const { return *images_; }
   [[nodiscard]] const AugmentationOptions& options() const { return options_; }
 
-  /// With which sample one is mixed in an epoch. share: of the sample itself. Of cutmix the part of the image that the
-  /// other one covers, in pixels [left, right) and [top, bottom); all 0 of mixup.
+  /// The other sample that a sample is mixed with in an epoch. share: that of the sample itself. cut: true for cutmix;
+  /// the other sample then covers pixels [left, right) and [top, bottom), all 0 for mixup.
   struct Mixture {
     std::int64_t other = 0;
     double share = 1;
@@ -95,15 +98,15 @@ class AugmentedImages final : public Dataset {
     std::int64_t left = 0, right = 0, top = 0, bottom = 0;
   };
   [[nodiscard]] Mixture mixture(std::int64_t epoch, std::int64_t index) const;
-  /// An image before it is mixed; `image` holds image_bytes() of the set.
+  /// Writes an image as it is before mixing to `image`, which holds image_bytes() of the set.
   void read_unmixed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
-  /// For device_preprocessing(), as ImageDataset::read_part(): an image before its colours change. What a device does
-  /// not do (padding, mirrors, `automatic`) is done.
+  /// Writes an image as it is before its colours change, for device_preprocessing(), in the form of
+  /// ImageDataset::read_part(). Padding, mirroring and `automatic`, which a device does not do, are applied.
   [[nodiscard]] PicturePart read_part(std::int64_t epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const;
 
  private:
-  /// Before its colours change.
+  /// Writes an image as it is before its colours change.
   void read_placed(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
 
   std::unique_ptr<ImageDataset> images_;

@@ -45,7 +45,7 @@ void append(const std::string& path, Images& images) {
   }
 }
 
-/// The lines of batches.meta.txt; none without the file.
+/// Reads the lines of batches.meta.txt; returns none if the file does not exist.
 std::vector<std::string> read_class_names(const std::string& path) {
   constexpr std::uint64_t kMostBytes = 1 << 16;
   std::vector<std::string> names;

@@ -53,7 +53,7 @@ PicturesOn parse_pictures_on(const std::string& name) {
 
 namespace {
 
-/// One sample of a tensor (N, sample ...).
+/// Returns the field of one sample of a tensor (N, sample ...).
 SampleField sample_of(const FieldView& given) {
   require<ShapeError>(given.view.given() && given.view.shape.rank() >= 1, "field '", name_of(given.field), "' is ",
                       given.view, ", expected (N, ...)");
@@ -125,7 +125,7 @@ void ImageDataset::read_in(std::int64_t /*epoch*/, std::int64_t index, std::span
 
 namespace {
 
-/// The fields of ImageDataset: memory for the image, and the label written.
+/// Writes the label of an ImageDataset's sample to out[1], and returns out[0], the memory for the image.
 std::span<std::uint8_t> image_beside(std::int32_t label, std::span<const std::span<std::byte>> out) {
   std::memcpy(out[1].data(), &label, sizeof label);
   return {reinterpret_cast<std::uint8_t*>(out[0].data()), out[0].size()};
@@ -169,7 +169,7 @@ bool lies_by_class(const ImageDataset& dataset) {
     changes += i > 0 && dataset.label(i) != dataset.label(i - 1) ? 1 : 0;
   }
   const auto size = static_cast<double>(dataset.size());
-  double same = 0;  // the probability that two samples are of one class
+  double same = 0;  // probability that two random samples have the same class
   for (const std::int64_t count : images) {
     same += static_cast<double>(count) / size * static_cast<double>(count) / size;
   }
@@ -178,7 +178,7 @@ bool lies_by_class(const ImageDataset& dataset) {
 
 bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk) {
   const std::int64_t window = Sampler::kWindowChunks;
-  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // all positions are one window
+  if (chunk <= 1 || dataset.size() / chunk < 2 * window) {  // one window holds all positions
     return false;
   }
   const std::int64_t in_chunk = std::max<std::int64_t>(1, chunk * dataset.classes() / dataset.size());
@@ -192,7 +192,7 @@ ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t s
   std::array<std::uint64_t, 3> sum{};
   std::array<std::uint64_t, 3> sum_of_squares{};
   for (std::int64_t i = 0; i < count; ++i) {
-    // i * size / count without the product, which could overflow.
+    // i * size / count, without the product i * size, which could overflow.
     const std::int64_t index = dataset.size() / count * i + dataset.size() % count * i / count;
     dataset.read(index, image);
     for (std::size_t p = 0; p < image.size(); p += 3) {

@@ -17,51 +17,53 @@ namespace lockstep::nn {
 
 class DevicePreprocessing;  // nn/data/device_preprocessing.hpp
 
-/// Where pictures become images.
+/// Where image files become images of the model's size.
 enum class PicturesOn : unsigned char {
-  host,    ///< in the loader's threads
-  device,  ///< these read and decode; kernels resize, recolour, erase and mix. The same bits
-  nvjpeg   ///< and the GPU decodes JPEG files, to pixels that differ a little
+  host,    ///< the loader's threads do all of it
+  device,  ///< the loader's threads read and decode; kernels resize, recolour, erase and mix. Same bits as `host`
+  nvjpeg   ///< like `device`, but the GPU decodes JPEG files too; pixels differ a little
 };
 [[nodiscard]] const char* name_of(PicturesOn where);
-/// Of the names above. UsageError for others.
+/// Returns the value whose name_of() is `name`. Throws UsageError for another name.
 [[nodiscard]] PicturesOn parse_pictures_on(const std::string& name);
 
 /// A field of a sample, as the data set reads it.
 struct SampleField {
   StateField field;
   DType dtype;
-  Shape shape;  ///< of one sample, row-major: the logical shape, as the model counts (nn/batch/batch.hpp)
+  Shape shape;  ///< logical shape of one sample, row-major, in the model's order of axes (nn/batch/batch.hpp)
   [[nodiscard]] std::size_t bytes() const { return static_cast<std::size_t>(shape.numel()) * size_of(dtype); }
 };
 
-/// Samples by index. Immutable; any number of threads may read at once. Derive from it to bring your own data, or give
-/// existing tensors to a MemoryDataset.
+/// Samples by index. Immutable; any number of threads may read at once. Derive from Dataset to bring your own data, or
+/// give existing tensors to a MemoryDataset.
 class Dataset {
  public:
-  /// UsageError unless there is at least one sample and one field, and each field occurs once.
+  /// Throws UsageError unless there is at least one sample and one field, each field occurs once, and no field is
+  /// sample_ids.
   Dataset(std::string name, std::int64_t size, std::vector<SampleField> fields);
   virtual ~Dataset() = default;
   Dataset(const Dataset&) = delete;
   Dataset& operator=(const Dataset&) = delete;
 
-  [[nodiscard]] const std::string& name() const { return name_; }  ///< for people and error texts
+  [[nodiscard]] const std::string& name() const { return name_; }  ///< name for people and error texts
   [[nodiscard]] std::int64_t size() const { return size_; }
   [[nodiscard]] std::span<const SampleField> fields() const { return fields_; }
 
-  /// Writes sample `index` (0 <= index < size()): out[i] gets the bytes of fields()[i]. Allocates nothing, unless it
-  /// decodes files.
+  /// Writes sample `index` (0 <= index < size()): out[i] gets the bytes of fields()[i]. Allocates nothing, except in a
+  /// set that decodes files.
   virtual void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const = 0;
-  /// The sample as it is in one epoch, for sets that vary their samples (random crops): a function of epoch and index
-  /// alone. This is what a loader reads. Here: read_sample().
+  /// Writes a sample as it is in one epoch, for sets that vary their samples (random crops). The bytes depend on epoch
+  /// and index alone. A loader calls this function. Default: read_sample().
   virtual void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const;
-  /// Samples [begin, begin + count), which are in the set, will be read soon: a set that lies in a file tells the
-  /// system, which then reads a piece at once. A hint, without errors. Here: nothing.
+  /// Hints that samples [begin, begin + count), all in the set, will be read soon. A set in a mapped file tells the
+  /// system, which then reads the whole range at once. Reports no errors. Default: does nothing.
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept;
-  /// The same samples without what a device can do to them as well; this must outlive them. nullptr, as here: nothing.
-  /// keep_jpeg: JPEG files stay as they are, where nvJPEG reads them.
+  /// Returns the same samples without the last steps of their preparation, which a device can do as well. This set must
+  /// outlive the result. nullptr, the default: a device can do nothing. keep_jpeg: the samples hold JPEG files, not
+  /// pixels, where nvJPEG can read the files.
   [[nodiscard]] virtual std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const;
-  /// Hash of sizes and contents. Ranks that see the same data have the same value; the name is not part of it.
+  /// Hash of sizes and contents, without the name. Ranks that see the same data have the same value.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 
  private:
@@ -70,12 +72,12 @@ class Dataset {
   std::vector<SampleField> fields_;
 };
 
-/// Samples in memory, one tensor per field. The axes are those of nn/batch/batch.hpp in the model's order: (N, sample
-/// ...).
+/// Samples in memory, one tensor per field. A tensor is (N, sample ...) in the model's order of axes
+/// (nn/batch/batch.hpp).
 class MemoryDataset final : public Dataset {
  public:
-  /// Copies the tensors, which are on the host and may have any strides. ShapeError when they hold different numbers of
-  /// samples.
+  /// Copies the tensors, which are on the host and may have any strides. Throws ShapeError when the tensors hold
+  /// different numbers of samples.
   MemoryDataset(std::string name, std::span<const FieldView> fields);
   MemoryDataset(std::string name, std::initializer_list<FieldView> fields)
       : MemoryDataset(std::move(name), std::span(fields.begin(), fields.size())) {}
@@ -84,71 +86,73 @@ class MemoryDataset final : public Dataset {
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
-  std::vector<std::vector<std::byte>> data_;  ///< by field
+  std::vector<std::vector<std::byte>> data_;  ///< bytes of all samples, by field
   std::uint64_t fingerprint_ = 0;
 };
 
-/// The training and the test set of a trainer, which must outlive it.
+/// The training and the test set of a trainer. Both must outlive the trainer.
 struct TrainingData {
   const Dataset& train;
   const Dataset& test;
 };
 
-/// The fixed properties of a set of images. Images have three channels; a set with one channel repeats it.
+/// The fixed properties of a set of images. Images have three channels; a set with one channel repeats that channel.
 struct DatasetInfo {
-  std::string name;  ///< for people and error texts: "cifar10:DIR test"
+  std::string name;  ///< name for people and error texts: "cifar10:DIR test"
   std::int64_t size = 0;
   std::int64_t height = 0;
   std::int64_t width = 0;
   int classes = 0;
 };
 
-/// A picture that is not resized yet, and how it becomes an image.
+/// A picture (an image file, or its pixels) that is not resized yet, with the parameters of its resizing to an image.
 struct PicturePart {
-  /// As kernels/resized_crop.hpp says: an axis of the whole picture, as it is stored.
+  /// Axis of the whole picture as it is stored, in the terms of kernels/resized_crop.hpp.
   struct Axis {
     double begin = 0;
     double step = 1;
     std::int64_t low = 0;
     std::int64_t high = 0;
   };
-  std::int64_t width = 0;  ///< pixels that are given: those from (top, left) of the picture on
-  std::int64_t height = 0;
-  std::int64_t left = 0;
-  std::int64_t top = 0;
-  bool transposed = false;  ///< the image's rows go along the picture's columns
+  std::int64_t width = 0;   ///< columns of the given pixels
+  std::int64_t height = 0;  ///< rows of the given pixels
+  std::int64_t left = 0;    ///< column of the picture at which the given pixels begin
+  std::int64_t top = 0;     ///< row of the picture at which the given pixels begin
+  bool transposed = false;  ///< rows of the image run along columns of the picture
   Axis x{};
   Axis y{};
-  std::int64_t file_bytes = 0;  ///< 0: pixels are given. Else a JPEG file of the whole picture
+  std::int64_t file_bytes = 0;  ///< size of the JPEG file of the whole picture, if that is given; 0: pixels are given
 };
 
-/// Labelled images by index: fields images (u8 (H, W, 3)) and labels (i32).
+/// Labelled images by index. A sample has the fields images (u8 (H, W, 3)) and labels (i32).
 class ImageDataset : public Dataset {
  public:
-  explicit ImageDataset(DatasetInfo info);  ///< UsageError unless all numbers are positive
+  explicit ImageDataset(DatasetInfo info);  ///< throws UsageError unless all numbers are positive
 
   [[nodiscard]] std::int64_t height() const { return height_; }
   [[nodiscard]] std::int64_t width() const { return width_; }
   [[nodiscard]] int classes() const { return classes_; }
   [[nodiscard]] std::int64_t image_bytes() const { return height_ * width_ * 3; }
 
-  /// In [0, classes()).
+  /// The label of image `index`, in [0, classes()).
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
-  /// Writes image `index`; `image` (H, W, 3) holds image_bytes() bytes. Allocates nothing, unless it decodes a file.
+  /// Writes image `index` to `image` (H, W, 3), which holds image_bytes() bytes. Allocates nothing, except in a set
+  /// that decodes files.
   virtual void read(std::int64_t index, std::span<std::uint8_t> image) const = 0;
-  /// The image as it is in one epoch (read_sample_in()). Here: read().
+  /// Writes the image as it is in one epoch (read_sample_in()). Default: read().
   virtual void read_in(std::int64_t epoch, std::int64_t index, std::span<std::uint8_t> image) const;
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const final;
   void read_sample_in(std::int64_t epoch, std::int64_t index, std::span<const std::span<std::byte>> out) const final;
 
-  /// For device_preprocessing(): writes the pixels of a picture that the image is made of, or its JPEG file, to the
-  /// beginning of `row`, which holds part_bytes(). No epoch: as read() reads it. A file only with keep_jpeg, and only
-  /// where its pixels take at most decoded_bytes(). Here, and wherever nothing else fits: the image itself.
+  /// Writes the pixels of the picture that image `index` is made from, or the picture's JPEG file, to the beginning of
+  /// `row`, which holds part_bytes(). For device_preprocessing(). No epoch: the part that read() takes. A JPEG file is
+  /// written only with keep_jpeg, and only where its pixels take at most decoded_bytes(). By default, and wherever
+  /// nothing else fits into `row`, the finished image is written.
   [[nodiscard]] virtual PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                               std::span<std::uint8_t> row) const;
   [[nodiscard]] virtual std::int64_t part_bytes() const { return image_bytes(); }  ///< at least image_bytes()
   [[nodiscard]] std::int64_t decoded_bytes() const { return 2 * part_bytes(); }
-  /// For errors: the picture's file, where it has one.
+  /// Names sample `index` in error texts, by its file where there is one.
   [[nodiscard]] virtual std::string text_of(std::int64_t index) const;
   [[nodiscard]] std::unique_ptr<DevicePreprocessing> device_preprocessing(bool keep_jpeg) const final;
 
@@ -158,22 +162,22 @@ class ImageDataset : public Dataset {
   int classes_;
 };
 
-/// Mean and standard deviation of value / 255 per channel.
+/// Mean and standard deviation of each channel, where pixels are bytes / 255.
 struct ChannelStatistics {
   std::array<float, 3> mean{};
   std::array<float, 3> std{1, 1, 1};
 };
 
-/// Computed from `samples` images spread evenly over the set (all, if there are fewer). Summed in integers, so the bits
-/// are the same everywhere. A constant channel has std 1.
+/// Computes the statistics of `samples` images that are spread evenly over the set (of all, if there are fewer). Sums
+/// are integers, so the bits are the same on every machine. A constant channel has std 1.
 [[nodiscard]] ChannelStatistics channel_statistics(const ImageDataset& dataset, std::int64_t samples);
 
-/// Whether samples of a class lie side by side much more often than in a random order: labels change less than half as
-/// often from sample to sample.
+/// True if samples of one class lie side by side much more often than in a random order: from sample to sample the
+/// label changes less than half as often.
 [[nodiscard]] bool lies_by_class(const ImageDataset& dataset);
-/// Whether a shuffle in chunks of so many samples (SamplerOptions::chunk) leaves batches with less than half of the
-/// classes that they have in a random order, as far as the order of the samples tells: they lie by class, and the
-/// chunks of a window have few classes.
+/// True if a shuffle in chunks of `chunk` samples (SamplerOptions::chunk) makes batches with less than half of the
+/// classes that batches have in a random order. This is estimated from the order of the samples: they lie by class, and
+/// the chunks of a window have few classes.
 [[nodiscard]] bool chunks_separate_classes(const ImageDataset& dataset, std::int64_t chunk);
 
 }  // namespace lockstep::nn

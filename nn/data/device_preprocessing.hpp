@@ -8,34 +8,37 @@
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-/// Samples whose last part is done on the device: a loader's threads read them, kernels finish the batch.
+/// Samples whose preparation ends on the device: a loader's threads read the samples, kernels finish the batch.
 namespace lockstep::nn {
 
-/// Finishes batches, on a stream of its own on a GPU.
+/// Finishes batches of a DevicePreprocessing. On a GPU the work runs on a stream of its own.
 class BatchPreprocessor {
  public:
   BatchPreprocessor() = default;
-  virtual ~BatchPreprocessor() = default;  ///< waits for the work that it has enqueued, and for that of the context
+  virtual ~BatchPreprocessor() = default;  ///< waits for the enqueued work, and for the work of the context
   BatchPreprocessor(const BatchPreprocessor&) = delete;
   BatchPreprocessor& operator=(const BatchPreprocessor&) = delete;
 
-  /// Enqueues what is left of a loader's batch. The batch that is returned has the fields of the data set and the ids;
-  /// work that is enqueued on the context's stream before the next call may read them. Allocates nothing; nvJPEG does,
-  /// for a batch that needs more than those before it. DataError where a file is damaged.
+  /// Enqueues the last steps of the preparation of a loader's batch. The returned batch has the fields of the original
+  /// data set and the sample ids. Work that is enqueued on the context's stream before the next call may read these
+  /// fields. Allocates nothing, but nvJPEG allocates for a batch that needs more memory than all earlier ones. Throws
+  /// DataError where a file is damaged.
   [[nodiscard]] virtual const Batch& finish(const Batch& batch) = 0;
-  /// Waits until batches that were given may be freed. The context's stream has been waited for before.
+  /// Waits until all batches that were passed to finish() may be freed. The caller has waited for the context's stream
+  /// before.
   virtual void wait_for_copies() = 0;
 };
 
-/// What Dataset::device_preprocessing() returns. Its fields are those that a loader reads.
+/// Result of Dataset::device_preprocessing(): the data set that a loader reads, with fields that a BatchPreprocessor
+/// turns into those of the original set.
 class DevicePreprocessing : public Dataset {
  public:
   using Dataset::Dataset;
-  /// For batches of at most `capacity` samples, on the context's device. The context and this must outlive it.
-  /// UnsupportedError where the device cannot do it.
+  /// Makes a preprocessor for batches of at most `capacity` samples on the context's device. The context and this set
+  /// must outlive the preprocessor. Throws UnsupportedError where the device cannot do the work.
   [[nodiscard]] virtual std::unique_ptr<BatchPreprocessor> preprocessor(Context& context,
                                                                         std::int64_t capacity) const = 0;
-  /// The bytes that a preprocessor allocates on the device, without what nvJPEG takes.
+  /// Bytes that a preprocessor allocates on the device, without the memory of nvJPEG.
   [[nodiscard]] virtual std::size_t preprocessor_bytes(Device device, std::int64_t capacity) const = 0;
 };
 

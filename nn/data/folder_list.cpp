@@ -1,4 +1,4 @@
-// Folders of classes: what is in them, and what is for training and what for the test.
+// Lists the images in folders of classes, and divides them into training and test sets.
 
 #include <lockstep/nn/data/detail/folder_list.hpp>
 
@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The entries of a folder whose names begin with no dot, in the order of the bytes of their names.
+/// Returns the entries of a folder in the order of the bytes of their names, without names that begin with a dot.
 std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
   std::vector<fs::directory_entry> found;
   std::error_code error;
@@ -55,7 +55,8 @@ bool holds(const fs::path& outer, const fs::path& inner) {
   return std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end()).first == outer.end();
 }
 
-/// The images in a folder and those below it. Links are followed, but not to a folder that is being read.
+/// Appends the images in a folder and in the folders below it. Links are followed. Throws DataError for a link to a
+/// folder that contains the link. open: the folders that are being read, outermost first.
 void add_images(const fs::path& folder, std::vector<fs::path>& open, std::vector<fs::path>& images) {
   std::error_code error;
   open.push_back(fs::canonical(folder, error));
@@ -74,7 +75,7 @@ void add_images(const fs::path& folder, std::vector<fs::path>& open, std::vector
   open.pop_back();
 }
 
-/// The classes in DIR/`part`, each with its images, relative to DIR and in the order of their bytes.
+/// Returns the classes in DIR/`part`, each with the names of its images, relative to DIR and sorted by their bytes.
 std::vector<std::pair<std::string, std::vector<std::string>>> classes_in(const fs::path& root, const fs::path& part) {
   std::vector<std::pair<std::string, std::vector<std::string>>> classes;
   const fs::path top = part.empty() ? root : root / part;
@@ -120,7 +121,7 @@ FolderList given_parts(const fs::path& root, const char* test_part) {
   auto test = classes_in(root, test_part);
   for (std::size_t i = 0; i < std::max(train.size(), test.size()); ++i) {
     const bool same = i < train.size() && i < test.size() && train[i].first == test[i].first;
-    // The smaller of two names that differ is missing in the other part.
+    // If two names differ, the smaller one is missing in the other part.
     const bool only_train = !same && i < train.size() && (i == test.size() || train[i].first < test[i].first);
     require<DataError>(same, printable(root.native()), ": class ",
                        printable(same ? "" : (only_train ? train : test)[i].first), " is in ",
@@ -147,7 +148,7 @@ std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint6
   std::vector<std::size_t> order(images);
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::vector<bool> test(images);
-  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // Permutation has 0, and 2 and more
+  Random random(seed, RandomUse::shuffle, static_cast<std::uint64_t>(label), 1);  // Permutation uses 0, and 2 or more
   for (std::size_t i = 0; i < count; ++i) {
     std::swap(order[i], order[i + random.below(static_cast<std::uint32_t>(images - i))]);
     test[order[i]] = true;

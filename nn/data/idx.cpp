@@ -1,5 +1,5 @@
-// The IDX format of MNIST (yann.lecun.com/exdb/mnist): magic 0x00000803 for images and 0x00000801 for labels, the
-// extents as big-endian 32-bit numbers, then bytes. Plain or in gzip (RFC 1952).
+// The IDX format of MNIST (yann.lecun.com/exdb/mnist): magic number 0x00000803 for images and 0x00000801 for labels,
+// then the extents as big-endian 32-bit numbers, then bytes. Files are plain or compressed with gzip (RFC 1952).
 
 #include <algorithm>
 #include <array>
@@ -21,14 +21,14 @@ constexpr std::uint64_t kMaxBytes = std::uint64_t{1} << 34;
 constexpr std::uint32_t kMaxSide = 4096;
 constexpr int kLeastClasses = 10;
 
-// A source of bytes, read front to back.
+// A source of bytes that is read front to back.
 class Source {
  public:
   virtual ~Source() = default;
   Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
-  /// Returns fewer bytes than asked for only at the end.
+  /// Reads bytes to `out` and returns their number, which is less than out.size() only at the end.
   virtual std::size_t read(std::span<std::uint8_t> out) = 0;
   /// An upper bound of all bytes of this source.
   [[nodiscard]] virtual std::uint64_t most() const = 0;
@@ -70,7 +70,7 @@ class GzipSource final : public Source {
       const int status = inflate(&stream_, Z_NO_FLUSH);
       done += piece - stream_.avail_out;
       if (status == Z_STREAM_END) {
-        // Another member may follow.
+        // Another gzip member may follow.
         ended_ = stream_.avail_in == 0 && position_ == file_.size();
         inflateReset(&stream_);
         continue;
@@ -80,7 +80,7 @@ class GzipSource final : public Source {
     }
     return done;
   }
-  /// Deflate expands a byte to at most 1032 (zlib's technical notes).
+  /// 1032 bytes for each byte of the file: Deflate expands no more (zlib's technical notes).
   std::uint64_t most() const override { return file_.size() * 1032; }
 
  private:
@@ -97,7 +97,7 @@ class GzipSource final : public Source {
   InputFile file_;
   z_stream stream_{};
   std::array<std::uint8_t, 1 << 16> buffer_;
-  std::uint64_t position_ = 0;  // in the file, behind what is in the buffer
+  std::uint64_t position_ = 0;  // next byte of the file, after those in the buffer
   bool ended_ = false;
 };
 
@@ -151,7 +151,7 @@ Idx read_idx(const std::string& plain, std::uint32_t magic) {
   require<DataError>(fits && total <= kMaxBytes, idx.path, ": the header asks for more than ", kMaxBytes, " bytes");
   require<DataError>(total <= source->most(), idx.path, ": the header asks for ", total,
                      " bytes, but the file cannot hold more than ", source->most());
-  // Memory grows with the data read: the header of a small compressed file may claim a thousand times its size.
+  // Memory grows with the data read, because the header of a small compressed file may claim a thousand times its size.
   constexpr std::uint64_t kBlock = std::uint64_t{1} << 24;
   std::size_t filled = 0;
   while (filled == idx.bytes.size() && filled < total) {
@@ -178,8 +178,8 @@ Part read_part(const std::string& stem) {
   return part;
 }
 
-// Labels must be used without a gap, so that one damaged byte does not look like a set with 200 classes. They may begin
-// with 1, as in one part of EMNIST.
+// Counts the classes up to the first label that is not used, at least 10. So one damaged byte does not look like a set
+// with 200 classes. Labels may begin with 1, as in one part of EMNIST.
 int count_classes(const std::vector<std::uint8_t>& labels) {
   std::array<bool, 257> used{};
   for (const std::uint8_t label : labels) {
@@ -199,9 +199,10 @@ void check_labels(const Idx& labels, int classes) {
   }
 }
 
-/// One damaged byte right behind the last class looks like a class more.
+/// Throws DataError if the last class has a single training sample and no test sample. A damaged byte, one above the
+/// last label, looks like that.
 void require_no_lone_class(const Idx& train, const Idx& test, int classes) {
-  constexpr std::size_t kUsual = 10;  // samples of each class: in a smaller set one of one sample may be meant
+  constexpr std::size_t kUsual = 10;  // samples per class; in a smaller set, a class of one sample may be intended
   const auto last = static_cast<std::uint8_t>(classes - 1);
   const auto lone = std::find(train.bytes.begin(), train.bytes.end(), last);
   const bool alone = classes > kLeastClasses && train.bytes.size() >= kUsual * static_cast<std::size_t>(classes) &&

@@ -1,4 +1,4 @@
-// Pictures in files, by folder or list: the two sets, and which files are damaged.
+// Opens the training and the test set of pictures in a folder or list, and finds damaged files.
 
 #include <iterator>
 #include <string>
@@ -43,20 +43,20 @@ class FolderPictures final : public detail::Pictures {
   std::vector<FolderFile> files_;
 };
 
-/// What is wrong with a picture; empty: nothing.
+/// Decodes a picture and returns the error text; empty: the picture is not damaged.
 std::string damage_of(const std::string& root, const std::string& name) {
   thread_local std::vector<std::uint8_t> file;
   thread_local images::Picture picture;
   const std::string text = detail::shown(root, name);
   std::string damage = detail::damage_in([&] {
     const images::Header header = detail::load_picture(root, name, text, file);
-    images::decode(file, text, header, 8, picture);  // all of the file, in the least time
+    images::decode(file, text, header, 8, picture);  // shrink 8 decodes the whole file in the least time
   });
   detail::keep_little(picture.pixels);
   return damage;
 }
 
-/// A list may have a picture several times.
+/// Removes repeated names, because a list may name a picture several times.
 void keep_first_of_each(std::vector<FolderFile>& files) {
   std::unordered_set<std::string> names;
   std::erase_if(files, [&](const FolderFile& file) { return !names.insert(file.name).second; });
@@ -69,7 +69,7 @@ std::string detail::path_of(const std::string& root, const std::string& name) {
 }
 
 std::string detail::shown(const std::string& root, const std::string& name) {
-  constexpr std::size_t kShown = 200;  // of printable()
+  constexpr std::size_t kShown = 200;  // longest text that printable() does not shorten
   const std::string path = path_of(root, name);
   return printable(path.size() <= kShown ? path : name);
 }

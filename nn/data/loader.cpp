@@ -18,7 +18,7 @@
 namespace lockstep::nn {
 namespace {
 
-// The batch that the caller holds, and the two before it.
+// Batches that the caller may use: the last one that next() returned, and the two before it.
 constexpr std::int64_t kHeld = 3;
 
 std::size_t aligned(std::size_t bytes) {
@@ -32,7 +32,7 @@ std::size_t checked_bytes(std::int64_t rows, std::int64_t row_bytes) {
   return static_cast<std::size_t>(bytes);
 }
 
-/// Where the tensors of a batch lie in its buffer: the data set's fields, then the sample ids.
+/// Offsets of the tensors of a batch in its buffer: the data set's fields, then the sample ids.
 struct Layout {
   Layout(const Dataset& dataset, const Sampler& sampler) {
     const auto place = [&](std::size_t row_bytes) {
@@ -69,16 +69,16 @@ std::int64_t slot_count(const LoaderOptions& options) {
 
 }  // namespace
 
-// Batches are numbered from the start position: 0, 1, ... Batch t lies in slot t % slots. A batch is filled in pieces,
-// as many as there are workers, so that it is there soon and few batches need to be under way. A worker takes the next
-// piece once the caller no longer holds the batch that was in its slot.
+// Batches are numbered from the start position: 0, 1, ... Batch t lies in slot t % slots. All workers fill a batch
+// together, one piece each, so that the batch is ready soon and few batches need to be under way. A worker begins a
+// piece of batch t once the caller no longer holds batch t - slots, which was in the same slot.
 struct Loader::Impl {
-  using Row = std::vector<std::span<std::byte>>;  // a sample of a batch, by field of the data set
+  using Row = std::vector<std::span<std::byte>>;  // bytes of one sample of a batch, by field of the data set
   struct Slot {
     Buffer buffer;
     Batch batch;
-    std::int64_t left = 0;    // pieces that are not filled yet
-    std::int64_t ready = -1;  // number of the batch in it
+    std::int64_t left = 0;    // number of pieces that are not filled yet
+    std::int64_t ready = -1;  // number of the last batch that was filled in this slot
     std::exception_ptr error;
   };
 
@@ -103,7 +103,7 @@ struct Loader::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  /// What batch `number` is. Its rows follow.
+  /// Writes epoch, index and numbers of samples of batch `number` to its slot. fill() writes the rows later.
   void prepare(std::int64_t number, Slot& slot) const {
     Batch& batch = slot.batch;
     // The first epoch may have fewer batches than the others.
@@ -118,7 +118,7 @@ struct Loader::Impl {
     slot.left = pieces;
   }
 
-  /// What a thread keeps between batches.
+  /// Memory that a thread keeps between batches.
   struct Memory {
     Memory(const Dataset& dataset, const Sampler& sampler) : row(dataset.fields().size()) {
       if (sampler.options().shuffle && sampler.options().chunk > 0) {
@@ -155,8 +155,8 @@ struct Loader::Impl {
     }
   }
 
-  /// The windows that come after those of this batch, and that no batch before it has announced. The one behind the
-  /// last window of an epoch is the first of the next.
+  /// Announces the windows that follow those of this batch, unless an earlier batch has announced them. After the last
+  /// window of an epoch comes the first window of the next.
   void announce_behind(const Batch& batch, std::int64_t number, std::vector<std::int64_t>& ids) const {
     if (!sampler.options().shuffle || sampler.options().chunk == 0) {
       return;
@@ -173,7 +173,7 @@ struct Loader::Impl {
     }
   }
 
-  /// Reads the rows of a piece of a batch that is prepared. row: memory that stays.
+  /// Reads the rows of a piece of a batch, after prepare(). row: memory that is reused.
   void fill(const Batch& batch, std::int64_t piece, Row& row) const {
     const std::int64_t skipped = batch.epoch == options.epoch ? options.skipped : 0;
     const Partition share = sampler.share(batch.index, skipped);
@@ -202,7 +202,7 @@ struct Loader::Impl {
     }
   }
 
-  /// What was thrown, or null.
+  /// Fills a piece. Returns the exception that was thrown, or nullptr.
   [[nodiscard]] std::exception_ptr try_to_fill(const Batch& batch, std::int64_t number, std::int64_t piece,
                                                Memory& memory) const noexcept {
     try {
@@ -254,14 +254,14 @@ struct Loader::Impl {
   std::int64_t count = 0;
 
   std::mutex mutex;
-  std::condition_variable space;   // a slot may be filled again
-  std::condition_variable filled;  // a slot is ready
+  std::condition_variable space;   // notified when a slot may be filled again
+  std::condition_variable filled;  // notified when a slot is ready
   std::atomic<bool> stop{false};
-  std::int64_t pieces = 1;      // of a batch
-  std::int64_t next_batch = 0;  // and its piece that a worker takes next
-  std::int64_t next_piece = 0;
-  std::int64_t taken = 0;  // batches that next() has begun to return
-  Memory own;              // of next(), without workers
+  std::int64_t pieces = 1;      // number of pieces of a batch
+  std::int64_t next_batch = 0;  // batch of the piece that a worker takes next
+  std::int64_t next_piece = 0;  // number of that piece
+  std::int64_t taken = 0;       // number of batches that next() has returned or waits for
+  Memory own;                   // memory of next() when there are no workers
   std::exception_ptr failed;
   std::vector<std::thread> workers;
 };

@@ -1,4 +1,4 @@
-// Apart from dataset.cpp, so that a program that opens no files needs no library for them.
+// Separate from dataset.cpp, so that a program that opens no files needs no library for image files.
 
 #include <lockstep/nn/data/open_data.hpp>
 

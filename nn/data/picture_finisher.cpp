@@ -1,4 +1,4 @@
-// Pictures become images on the device: resized, recoloured, erased, mixed.
+// Finishes batches of images on the device: kernels resize, recolour, erase and mix them.
 
 #include <array>
 #include <cstddef>
@@ -21,10 +21,10 @@
 namespace lockstep::nn::detail {
 namespace {
 
-/// With which nvJPEG reads entropy code where it does not do so on the GPU, as of few files.
+/// Host threads that decode entropy codes for nvJPEG, where it does not do so on the GPU, as for a few files.
 constexpr int kEntropyThreads = 4;
 
-/// What a preprocessor allocates, in pictures or samples.
+/// Sizes and offsets of the parts of the one block that a preprocessor allocates.
 struct Extents {
   Extents(const DeviceImages& set, std::int64_t capacity, bool on_gpu)
       : samples(capacity),
@@ -49,7 +49,7 @@ struct Extents {
   std::int64_t samples;
   std::int64_t pictures;
   std::int64_t row_bytes;
-  Shape image;  ///< of all pictures
+  Shape image;  ///< shape of the images of all pictures: (pictures, H, W, 3)
   int slots = 1;
   std::size_t rows_at = 0;
   std::size_t work_at = 0;
@@ -59,14 +59,14 @@ struct Extents {
   std::size_t bytes = 0;
 };
 
-/// On a GPU a stream of its own:
+/// Finishes batches. On a GPU the work runs on a stream of its own, the picture stream:
 ///
 ///   picture stream   wait used(n - 2) | rows and work -> device | decode, resize, recolour, erase, mix | record
 ///   finished context's stream                          step n - 1 ......                       wait finished | step n
 ///
-/// so a batch is finished beside the step before it. Images have two slots; the step that read a slot has ended when
-/// the event passes that the context's stream recorded one call ago. On the host the work goes into the context's
-/// stream, in order, and pictures are read where the loader put them.
+/// So a batch is finished while the step before it runs. There are two slots of images. The step that read a slot has
+/// ended when the event has passed that the context's stream recorded one call ago. On the host the work goes into the
+/// context's stream, in order, and kernels read the pictures in the loader's memory.
 class PictureFinisher final : public BatchPreprocessor {
  public:
   PictureFinisher(const DeviceImages& set, Context& context, std::int64_t capacity)
@@ -152,14 +152,15 @@ class PictureFinisher final : public BatchPreprocessor {
     }
   }
 
-  /// Rows of pixels as far as they are used, neighbours that are full in one copy; files are decoded into theirs.
+  /// Copies the used part of each row of pixels to the device. Full rows that are neighbours take one copy. Rows with a
+  /// JPEG file are decoded to their place on the device.
   void send(const Batch& batch, const TensorView& host_work, const TensorView& rows) {
     const auto* table = host_work.as<double>();                        // (pictures, columns)
     auto* from = batch.view(StateField::pictures).as<std::uint8_t>();  // (pictures, row)
     auto* to = rows.as<std::uint8_t>();                                // (pictures, row on the device)
     const std::int64_t row = set_.row_bytes();
-    std::int64_t begin = 0;  // of a copy that is not enqueued yet
-    std::int64_t bytes = 0;
+    std::int64_t begin = 0;  // first row of the copy that is not enqueued yet
+    std::int64_t bytes = 0;  // size of that copy
     const auto flush = [&] {
       if (bytes > 0) {
         copy(*own_, TensorView(from + begin * row, DType::u8, Device::cpu(), {bytes}),
@@ -242,17 +243,17 @@ class PictureFinisher final : public BatchPreprocessor {
   const DeviceImages& set_;
   Context& context_;
   Extents extents_;
-  std::unique_ptr<CudaContext> own_;  ///< the picture stream; nullptr on the host
-  std::deque<Event> used_;            ///< recorded by the context's stream: a call and the one before it
+  std::unique_ptr<CudaContext> own_;  ///< context of the picture stream; nullptr on the host
+  std::deque<Event> used_;            ///< events that the context's stream recorded in the last two calls
   Event finished_;
   Buffer memory_;
   std::optional<ops::JpegDecoder> decoder_;
   std::vector<ops::JpegDecoder::File> files_;
-  std::vector<std::int64_t> owners_;  ///< of files_: pictures of the batch
+  std::vector<std::int64_t> owners_;  ///< number in the batch of the picture of each of files_
   std::int64_t calls_ = 0;
   Batch batch_;
-  std::optional<SyncGuard> idle_;  ///< goes first, with the next: queued work uses the memory
-  SyncGuard idle_context_;
+  std::optional<SyncGuard> idle_;  ///< waits for own_'s stream; destroyed before the memory that queued work uses
+  SyncGuard idle_context_;         ///< waits for the context's stream; destroyed first
 };
 
 }  // namespace

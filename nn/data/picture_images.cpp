@@ -1,4 +1,4 @@
-// How a picture becomes an image.
+// Makes images of one size from pictures: decodes, turns, crops and resizes them.
 
 #include <algorithm>
 #include <bit>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::int64_t kMostSide = 4096;
 
-/// What a thread keeps between pictures.
+/// Memory that a thread keeps between pictures.
 struct Scratch {
   std::vector<std::uint8_t> file;
   images::Picture picture;
@@ -30,7 +30,7 @@ Scratch& own_scratch() {
   return scratch;
 }
 
-/// A large picture does not keep its memory.
+/// Frees the memory of a large picture.
 void keep_little(Scratch& scratch) {
   detail::keep_little(scratch.file);
   detail::keep_little(scratch.picture.pixels);
@@ -81,7 +81,7 @@ std::string PictureImages::enlarged_text() const {
     try {
       const images::Header header = pictures_->open(i * size() / some, memory).header;
       sides.push_back(std::min(header.width, header.height));
-    } catch (const DataError&) {  // the error comes where the picture is needed
+    } catch (const DataError&) {  // the read of the picture's pixels will report the error
       continue;
     }
   }
@@ -97,7 +97,7 @@ PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, st
   Placed placed{.opened = pictures_->open(index, memory)};
   const images::Header& header = placed.opened.header;
 
-  // EXIF's orientation: rows and columns exchanged, then one or both mirrored.
+  // EXIF's orientation exchanges rows and columns, then mirrors one or both.
   const int turn = header.orientation;
   placed.transposed = turn >= 5;
   const bool mirrored_x = turn == 2 || turn == 3 || turn == 7 || turn == 8;
@@ -112,7 +112,7 @@ PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, st
       view = images::mirrored(view, this->width());
     }
   }
-  // As stored.
+  // From the turned picture to the picture as it is stored.
   placed.x = placed.transposed ? view.y : view.x;
   placed.y = placed.transposed ? view.x : view.y;
   placed.x = mirrored_x ? images::mirrored(placed.x, header.width) : placed.x;
@@ -123,7 +123,7 @@ PictureImages::Placed PictureImages::place(std::optional<std::int64_t> epoch, st
 
 namespace {
 
-/// The pixels of a picture that was placed, decoded where it is a file; its axes then are those of the pixels.
+/// Returns the pixels of a placed picture. A file is decoded; the axes are then converted to the decoded pixels.
 template <class Placed>
 images::PixelView decoded(Placed& placed, Scratch& scratch) {
   const images::Header& header = placed.opened.header;

@@ -38,7 +38,7 @@ Permutation::Permutation(std::uint64_t seed, std::int64_t epoch, std::int64_t si
 std::int64_t Permutation::operator()(std::int64_t position) const {
   auto x = static_cast<std::uint64_t>(position);
   do {
-    // The halves differ by a bit when the width is odd: even rounds change the left one, odd rounds the right one.
+    // Even rounds change the left half, odd rounds the right one. The right half has a bit more if the width is odd.
     std::uint64_t left = x >> right_bits_;
     std::uint64_t right = low_bits(x, right_bits_);
     for (std::size_t round = 0; round < kRounds; round += 2) {
@@ -85,7 +85,7 @@ std::int64_t Sampler::Order::begin_of(std::int64_t place) const {
 
 std::int64_t Sampler::Order::place_of(std::int64_t position) const {
   const std::int64_t place = position / chunk_;
-  // Behind the last chunk, whose missing samples would have been there, all begin earlier.
+  // All places after that of the smaller chunk begin missing_ positions earlier.
   return position < begin_of(last_place_ + 1) ? place : (position + missing_) / chunk_;
 }
 
@@ -94,7 +94,7 @@ std::int64_t Sampler::Order::window_of(std::int64_t position) const {
     return 0;
   }
   const std::int64_t place = place_of(position);
-  const std::int64_t chunks = chunks_ / windows_;  // of a window; of the first `larger` ones it is one more
+  const std::int64_t chunks = chunks_ / windows_;  // chunks of a window; the first `larger` windows have one more
   const std::int64_t larger = chunks_ % windows_;
   const std::int64_t behind = place - larger * (chunks + 1);
   return behind < 0 ? place / (chunks + 1) : larger + behind / chunks;

@@ -1,8 +1,9 @@
-// Images drawn from random numbers: a figure of the class at a random place, size, tilt and stretch, in a random colour
-// on a random gradient, with specks and noise. The figure is brighter than its surroundings as often as it is darker,
-// so the mean image is the same for every class and a linear classifier cannot learn it; a small convolutional network
-// learns it from a few thousand images. Mirroring an image left to right keeps its class. Only + - * / and sqrt are
-// used, and this file is compiled without fused multiply-add: the pixels are the same on every machine.
+// Draws images from random numbers. An image shows the figure of its class at a random place, size, tilt and stretch,
+// in a random colour on a random gradient, with specks and noise. The figure is brighter than its surroundings as often
+// as it is darker. So the mean image is the same for every class, and a linear classifier cannot learn the classes; a
+// small convolutional network learns them from a few thousand images. Mirroring an image left to right keeps its class.
+// The pixels are the same on every machine: the code uses only + - * / and sqrt, and is compiled without fused
+// multiply-add.
 
 #include <algorithm>
 #include <array>
@@ -31,9 +32,9 @@ enum class Figure : int {
 };
 constexpr int kFigures = 10;
 
-// The drawing of a class: one figure (classes 0 to 9), or rows of two small equal figures side by side: one row (10 to
-// 19), two rows (20 to 119) or three (120 to 1119). The kinds of figures, from top to bottom, are the digits of the
-// class's number among the classes with as many rows.
+// An image of classes 0 to 9 shows one figure. Images of other classes show rows of two small equal figures side by
+// side: one row (classes 10 to 19), two rows (20 to 119) or three rows (120 to 1119). The kinds of figures, from top to
+// bottom, are the digits of the class's number among the classes with the same number of rows.
 constexpr int kMaxRows = 3;
 constexpr int kMaxClasses = kFigures + 10 + 100 + 1000;
 
@@ -45,8 +46,8 @@ float bars(float x, float y) {
   return std::min({box(x, y + 0.66F, 0.9F, 0.21F), box(x, y, 0.9F, 0.21F), box(x, y - 0.66F, 0.9F, 0.21F)});
 }
 
-// Signed distance to the figure's edge, below zero inside; y points down. Exact near straight edges, which is enough to
-// smooth them.
+// Returns the signed distance of (x, y) to the figure's edge, below zero inside; y points down. The distance is exact
+// near straight edges, which is enough to smooth them.
 float figure_distance(Figure figure, float x, float y) {
   constexpr float kDiagonal = 0.70710678F;
   constexpr float kSlope = 0.4472136F;  // 1 / sqrt(5): the sides rise by 2 for every 1
@@ -78,7 +79,7 @@ float figure_distance(Figure figure, float x, float y) {
   return 1;
 }
 
-// Pixels are drawn in pieces of a row, in loops over arrays that a compiler turns into vectors.
+// Pixels are drawn in pieces of a row, in loops over arrays that a compiler can vectorise.
 constexpr std::int64_t kPiece = 256;
 using Floats = std::array<float, kPiece>;
 
@@ -99,7 +100,7 @@ constexpr auto kDistancesTo = for_each_figure(std::make_integer_sequence<int, kF
 class Drawing {
  public:
   explicit Drawing(int class_index) {
-    int of_rows = kFigures;  // classes of as many rows
+    int of_rows = kFigures;  // number of classes with rows_ rows
     while (class_index >= of_rows) {
       class_index -= of_rows;
       ++rows_;
@@ -111,7 +112,8 @@ class Drawing {
     }
   }
 
-  // Of neighbours, u and v of which change little: below zero inside, as in figure_distance(). Changes u and v.
+  // Writes the distances of `count` neighbouring points (u, v) to the drawing's edge, below zero inside, as
+  // figure_distance() does. Overwrites u and v.
   void distances(Floats& u, Floats& v, std::size_t count, Floats& out) const {
     if (rows_ == 0) {
       kDistancesTo[figures_[0]](u, v, 0, count, out);
@@ -119,7 +121,7 @@ class Drawing {
     }
     const auto rows = static_cast<float>(rows_);
     const float scale = std::max(rows, 2.0F);
-    const float pitch = 2.2F / scale;  // of columns and rows
+    const float pitch = 2.2F / scale;  // distance between columns, and between rows
     const auto row_of = [&](float at) {
       const float row = at / pitch + 0.5F * rows;
       return static_cast<std::size_t>(rows_ > 1 && row >= 1) + static_cast<std::size_t>(rows_ > 2 && row >= 2);
@@ -150,7 +152,7 @@ class Drawing {
 
 using Colour = std::array<float, 3>;  // 0 to 255
 
-// To 0 to most.
+// Clamps a value to the range 0 to most.
 float limited(float value, float most) {
   return std::min(std::max(value, 0.0F), most);
 }
@@ -159,7 +161,7 @@ float between(Random& random, double low, double high) {
   return static_cast<float>(low + (high - low) * random.uniform());
 }
 
-// SplitMix64 (Steele, Lea, Flood 2014): the noise needs a number for every pixel and channel.
+// SplitMix64 (Steele, Lea, Flood 2014): a quick generator, as the noise needs a number for every pixel and channel.
 std::uint64_t next_word(std::uint64_t& state) {
   state += 0x9e3779b97f4a7c15ULL;
   std::uint64_t z = state;
@@ -176,13 +178,13 @@ struct Speck {
 };
 constexpr int kSpecks = 4;
 
-// What one image shows, and how its pixels are drawn.
+// The content of one image, drawn at random by the constructor; draw() computes its pixels.
 class Picture {
  public:
   Picture(int class_index, float width, float height, Random& random) : drawing_(class_index), w_(width), h_(height) {
     const float side = std::min(h_, w_);
-    // Surroundings: a colour and its change over half the image. Figure: the same colour made brighter or darker, and
-    // each channel moved a little more.
+    // The surroundings have a colour and its change over half the image. The figure has the same colour made brighter
+    // or darker, and each channel moved a little more.
     const float sign = random.below(2) == 0 ? -1.0F : 1.0F;
     const float contrast = between(random, 40, 110) * sign;
     for (std::size_t c = 0; c < 3; ++c) {
@@ -193,7 +195,7 @@ class Picture {
     }
     noise_ = between(random, 4, 24);
 
-    // Place. (cos, sin) = ((1 - t^2), 2t) / (1 + t^2) is a rotation by 2 atan(t): up to 17 degrees.
+    // Size, tilt and place. (cos, sin) = ((1 - t^2), 2t) / (1 + t^2) is a rotation by 2 atan(t), up to 17 degrees.
     radius_ = between(random, 0.20, 0.36) * side;
     const float stretch = between(random, 0.85, 1.18);
     const float t = between(random, -0.15, 0.15);
@@ -214,7 +216,7 @@ class Picture {
     noise_state_ = noise_state_ << 32 | random.bits();
   }
 
-  // Draws `count` pixels of a row, at most kPiece, from column `first` on. y: the row's middle.
+  // Draws `count` pixels of a row, at most kPiece, from column `first` on. y: middle of the row.
   void draw(float y, std::int64_t first, std::size_t count, std::uint8_t* pixel) {
     Floats x;
     Floats u;
@@ -226,7 +228,7 @@ class Picture {
       v[i] = ((y - centre_y_) * cosine_ - (x[i] - centre_x_) * sine_) * scale_y_;
     }
     drawing_.distances(u, v, count, cover);
-    std::array<std::array<std::uint32_t, kPiece>, 3> bytes;  // two of each channel
+    std::array<std::array<std::uint32_t, kPiece>, 3> bytes;  // two random bytes for each channel and pixel
     for (std::size_t i = 0; i < count; ++i) {
       const std::uint64_t word = next_word(noise_state_);
       bytes[0][i] = static_cast<std::uint32_t>(word) & 0xffffU;
@@ -234,7 +236,7 @@ class Picture {
       bytes[2][i] = static_cast<std::uint32_t>(word >> 32) & 0xffffU;
     }
     for (std::size_t i = 0; i < count; ++i) {
-      cover[i] = limited(0.5F - cover[i] * radius_, 1);  // from figure units to pixels: smooth over one pixel
+      cover[i] = limited(0.5F - cover[i] * radius_, 1);  // coverage of the pixel; edges are smooth over one pixel
     }
     std::array<std::array<std::int32_t, kPiece>, 3> values;
     for (std::size_t c = 0; c < 3; ++c) {
@@ -245,7 +247,7 @@ class Picture {
       for (const Speck& speck : specks_) {
         const float dy = y - speck.y;
         const float square = speck.radius * speck.radius;
-        // No column further away is inside.
+        // Only columns within radius + 2 of the speck's centre can be inside the speck.
         const auto column = [&](float at) {
           return static_cast<std::size_t>(limited(at - static_cast<float>(first), static_cast<float>(count)));
         };
@@ -258,7 +260,7 @@ class Picture {
         }
       }
       for (std::size_t i = 0; i < count; ++i) {
-        // A triangular distribution with mean 0 and variance 1/6.
+        // n has a triangular distribution with mean 0 and variance 1/6.
         const auto sum = static_cast<std::int32_t>((bytes[c][i] & 255U) + (bytes[c][i] >> 8));
         const float n = (static_cast<float>(sum) - 255.0F) / 256.0F;
         values[c][i] = static_cast<std::int32_t>(limited(clean[i] + 2.45F * noise_ * n + 0.5F, 255));
@@ -311,7 +313,7 @@ class Synthetic final : public ImageDataset {
     }
   }
 
-  // These numbers determine the pixels; a few images show that they are also drawn the same way.
+  // The numbers determine the pixels. The hash of a few images tells whether another version draws them differently.
   std::uint64_t fingerprint() const override {
     Hash hash;
     for (const std::int64_t number : {size(), height(), width(), static_cast<std::int64_t>(classes())}) {

@@ -38,7 +38,7 @@ std::vector<std::unique_ptr<const TokenIds>> shared(std::vector<TokenFile> files
 }
 
 std::int64_t windows_of(const TokenIds& file, std::int64_t length) {
-  return (file.size() - 1) / length;  // the last label is one token beyond its window
+  return (file.size() - 1) / length;  // the last label of a window is the token after the window
 }
 
 std::int64_t windows_of(const std::string& name, std::span<const std::unique_ptr<const TokenIds>> files,
@@ -113,7 +113,7 @@ std::uint64_t TokenFile::fingerprint() const {
   std::uint64_t hash = mixed(mixed(kFnvBegin, bytes), width_);
   const std::uint64_t pages = std::min(kPages, (bytes + kPage - 1) / kPage);
   for (std::uint64_t page = 0; page < pages; ++page) {
-    const std::uint64_t begin = pages == 1 ? 0 : (bytes - kPage) * page / (pages - 1);  // the last one ends the file
+    const std::uint64_t begin = pages == 1 ? 0 : (bytes - kPage) * page / (pages - 1);  // the last page ends the file
     hash = fnv1a(file_->bytes(begin, std::min(kPage, bytes - begin)), hash);
   }
   return hash;
@@ -148,7 +148,7 @@ std::int64_t TokenWindows::tokens() const {
 }
 
 void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const {
-  // The last file whose first window is not behind the index: files without a window share theirs with the next one.
+  // The last file whose first window is at most `index`. A file without a window has the first window of the next file.
   const auto file =
       static_cast<std::size_t>(std::upper_bound(first_.begin(), first_.end(), index) - first_.begin()) - 1;
   const std::int64_t begin = (index - first_[file]) * length_;

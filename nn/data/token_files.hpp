@@ -11,78 +11,81 @@
 
 namespace lockstep::nn {
 
-/// Token ids, one after the other, in which windows lie: a file of them, or a part of a packed file. Any number of
+/// A sequence of token ids that is cut into windows: a file of token ids, or a part of a packed file. Any number of
 /// threads may read.
 class TokenIds {
  public:
   virtual ~TokenIds() = default;
-  [[nodiscard]] virtual std::int64_t size() const = 0;  ///< in tokens, 1 or more
-  /// out[i] = id `begin` + i, for 0 <= begin and begin + out.size() <= size(). DataError that names file, place and id
-  /// for one that is not below `vocabulary`, which is at most 2^31 - 1.
+  [[nodiscard]] virtual std::int64_t size() const = 0;  ///< number of tokens, 1 or more
+  /// Reads out[i] = id `begin` + i, for 0 <= begin and begin + out.size() <= size(). Throws DataError, which names the
+  /// file, the place and the id, for an id that is not below `vocabulary`, which is at most 2^31 - 1.
   virtual void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const = 0;
-  /// These tokens will be read soon (MappedFile::ahead()).
+  /// Hints that tokens [begin, begin + count) will be read soon (MappedFile::ahead()).
   virtual void ahead(std::int64_t begin, std::int64_t count) const noexcept = 0;
-  /// Tells contents apart.
+  /// Hash that tells contents apart.
   [[nodiscard]] virtual std::uint64_t fingerprint() const = 0;
 };
 
-/// Token ids in a file, mapped into memory. Two kinds, by the first four bytes:
+/// Token ids in a file, mapped into memory. The first four bytes decide which of two kinds the file is:
 ///
-///   llm.c    a header of 256 i32 (little-endian): 20240520, 1, count, or 20240801, 7, count; then count ids of u16 or,
-///            with the second, of u32
-///   nanoGPT  ids of u16 from the first byte on. With GPT-2's vocabulary no such file begins like a header.
+///   llm.c    a header of 256 i32 (little-endian) that begins with 20240520, 1, count or with 20240801, 7, count; then
+///            count ids, which are u16 after the first header and u32 after the second
+///   nanoGPT  ids of u16 from the first byte on. With GPT-2's vocabulary no such file begins like a header of llm.c.
 class TokenFile final : public TokenIds {
  public:
-  /// DataError, or FileError where the system is the reason: no file, no id in it, a file shorter or longer than its
-  /// header says, another version.
+  /// Throws DataError, or FileError where the system is the reason: no file, a file without ids, a file shorter or
+  /// longer than its header says, a header of another version.
   explicit TokenFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_->path(); }
   [[nodiscard]] std::int64_t size() const override { return size_; }
   void read(std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const override;
   void ahead(std::int64_t begin, std::int64_t count) const noexcept override;
-  /// Of the size and of 256 pages spread over the file: a look at all of it would read it from the disk.
+  /// Hash of the size and of 256 pages spread over the file. A hash of all pages would read the whole file from the
+  /// disk.
   [[nodiscard]] std::uint64_t fingerprint() const override;
 
  private:
   std::unique_ptr<MappedFile> file_;
-  std::uint64_t offset_ = 0;  ///< of the first id, in bytes
-  std::uint64_t width_ = 2;   ///< of an id, in bytes
+  std::uint64_t offset_ = 0;  ///< byte of the file at which the first id begins
+  std::uint64_t width_ = 2;   ///< bytes of an id
   std::int64_t size_ = 0;
 };
 
-/// Windows of token files, or of parts of a packed file (packed/packed_tokens.hpp), as samples: tokens (length) and
-/// labels (length), both i32, the label of a token being the next one. Windows do not overlap and lie in one file each;
-/// what is left at a file's end is in none of them.
+/// Samples that are windows of token files, or of parts of a packed file (packed/packed_tokens.hpp). A sample has
+/// tokens (length) and labels (length), both i32; the label of a token is the token after it. Windows do not overlap,
+/// and each lies in one file. Tokens at the end of a file that fill no window are in no sample.
 class TokenWindows final : public Dataset {
  public:
-  /// UsageError unless length >= 1 and 1 <= vocabulary < 2^31. DataError when no file has more than `length` tokens.
+  /// Throws UsageError unless length >= 1 and 1 <= vocabulary < 2^31, and DataError when no file has more than `length`
+  /// tokens.
   TokenWindows(const std::string& name, std::vector<TokenFile> files, std::int64_t length, std::int64_t vocabulary);
   TokenWindows(const std::string& name, std::vector<std::unique_ptr<const TokenIds>> files, std::int64_t length,
                std::int64_t vocabulary);
 
   [[nodiscard]] std::span<const std::unique_ptr<const TokenIds>> files() const { return files_; }
-  [[nodiscard]] std::int64_t tokens() const;  ///< of all files
-  /// Errors as of TokenFile::read().
+  [[nodiscard]] std::int64_t tokens() const;  ///< number of tokens in all files
+  /// Throws the errors of TokenIds::read().
   void read_sample(std::int64_t index, std::span<const std::span<std::byte>> out) const override;
   void ahead(std::int64_t begin, std::int64_t count) const noexcept override;
   [[nodiscard]] std::uint64_t fingerprint() const override { return fingerprint_; }
 
  private:
   std::vector<std::unique_ptr<const TokenIds>> files_;
-  std::vector<std::int64_t> first_;  ///< window of each file, ascending
+  std::vector<std::int64_t> first_;  ///< number of the first window of each file, ascending
   std::int64_t length_;
   std::int64_t vocabulary_;
   std::uint64_t fingerprint_;
 };
 
 struct TokenFolder {
-  std::vector<std::string> train;       ///< paths in the order of their names
-  std::vector<std::string> validation;  ///< likewise
+  std::vector<std::string> train;       ///< sorted paths of the training files
+  std::vector<std::string> validation;  ///< sorted paths of the validation files
 };
-/// The files *.bin of a folder, as nanoGPT and llm.c call them: one of the words between '_', '-' and '.' of its name
-/// is train, or val, valid or validation ("train.bin", "fineweb_val_000000.bin"). Others are ignored. DataError when
-/// one of the two kinds is not there, FileError when the folder cannot be read.
+/// Finds the files *.bin of a folder that are named as nanoGPT and llm.c name them. One of the words of the name, which
+/// '_', '-' and '.' separate, is train, or val, valid or validation ("train.bin", "fineweb_val_000000.bin"). Other
+/// files are ignored. Throws DataError when there is no training or no validation file, and FileError when the folder
+/// cannot be read.
 [[nodiscard]] TokenFolder find_token_files(const std::string& folder);
 
 }  // namespace lockstep::nn

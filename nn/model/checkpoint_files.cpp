@@ -14,13 +14,13 @@ namespace lockstep::nn {
 
 namespace {
 
-/// Bytes and CRC-32.
+/// Returns the size in bytes and the CRC-32 of a file.
 std::pair<std::int64_t, std::int64_t> checksum_of(const std::string& path) {
   const InputFile file(path);
   return {static_cast<std::int64_t>(file.size()), std::int64_t{crc32_of(file, 0, file.size())}};
 }
 
-/// How errors call the entry.
+/// Throws DataError unless `name` is a plain file name. Returns the name of the entry for error texts.
 std::string require_plain(const std::string& name, const std::string& list) {
   std::string source = concat(list, ": ", printable(name));
   require<DataError>(name.find('/') == std::string::npos, source, ": expected a plain name");

@@ -12,7 +12,7 @@ namespace lockstep::nn {
 
 namespace {
 
-/// More cannot be counted in bytes of 64 bits, with the states of an optimizer.
+/// Most parameter values of a model: the bytes of more, with the optimizer's states, would not fit into 64 bits.
 constexpr std::int64_t kMostValues = std::int64_t{1} << 56;
 
 }  // namespace
@@ -42,7 +42,7 @@ Shape BufferSpec::stored_shape() const {
 
 std::vector<Model::Parameter> Model::parameters() const {
   std::vector<Parameter> list;
-  std::unordered_map<std::string, std::size_t> places;  // of the last write, by name
+  std::unordered_map<std::string, std::size_t> places;  // index in `list` of each parameter's last write, by name
   for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
     if (!node->layer) {
       continue;
@@ -87,7 +87,7 @@ std::vector<Model::Parameter> Model::parameters() const {
 
 namespace {
 
-/// Names of layers from the first to the last, which backward meets first.
+/// Joins up to 16 names of layers in reverse order, from the first layer on: backward lists the last layer first.
 std::string forward_text(const std::vector<std::string>& layers) {
   constexpr std::size_t kMost = 16;
   std::string text;
@@ -101,7 +101,7 @@ std::string forward_text(const std::vector<std::string>& layers) {
 
 void Model::freeze(const std::string& prefix) {
   bool found = false;
-  std::vector<std::string> layers;  // by the part of their names before the first point
+  std::vector<std::string> layers;  // parts of the parameters' names before the first dot
   for (const Parameter& parameter : parameters()) {
     const std::string& name = parameter.spec.name;
     const std::string layer = name.substr(0, name.find('.'));
@@ -158,7 +158,7 @@ std::vector<BufferSpec> Model::buffers() const {
   for (const Node& node : nodes_) {
     if (node.layer) {
       for (BufferSpec& spec : node.layer->buffers(input_shapes(nodes_, node))) {
-        if (names.insert(spec.name).second) {  // layers of one name have the same ones, as they have parameters
+        if (names.insert(spec.name).second) {  // layers of one name share buffers, as they share parameters
           list.push_back(std::move(spec));
         }
       }
@@ -169,7 +169,7 @@ std::vector<BufferSpec> Model::buffers() const {
 
 std::map<std::string, std::string> Model::layer_texts() const {
   std::map<std::string, std::string> texts;
-  std::vector<std::string> names{"input"};  // of the nodes
+  std::vector<std::string> names{"input"};  // names of the nodes
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     const Layer& layer = *nodes_[i].layer;
     std::string name = layer.name();

@@ -18,36 +18,37 @@ struct NodeId {
 };
 
 struct Node {
-  std::shared_ptr<const Layer> layer;  ///< null for the input
-  std::vector<NodeId> inputs;          ///< all earlier nodes
-  Shape shape;                         ///< one sample as stored, channels last
-  std::int64_t channels = 0;           ///< of the last axis; those that are stored beyond them are zero
+  std::shared_ptr<const Layer> layer;  ///< null for the input of the model
+  std::vector<NodeId> inputs;          ///< inputs of the node, which are all earlier nodes
+  Shape shape;                         ///< stored shape of one sample, channels last
+  std::int64_t channels = 0;           ///< logical channels of the last axis; further stored channels are zero
 };
 
-/// The shapes of the node's inputs, in their order.
+/// Returns the shapes of the node's inputs, in their order.
 [[nodiscard]] std::vector<Shape> input_shapes(const std::vector<Node>& nodes, const Node& node);
 
-/// What a parameter begins with instead of what ParameterSpec::init draws, or in a part of it.
+/// Initial values of a parameter that replace the numbers of ParameterSpec::init, or a part of them.
 struct InitialValue {
   bool identity = false;                                ///< the first filters are the identity, ConvInit::identity
-  std::shared_ptr<const std::vector<double>> values{};  ///< all of it, in the order of `dims`; null: not given
+  std::shared_ptr<const std::vector<double>> values{};  ///< values of the whole parameter, in order of `dims`, or null
 };
 
-/// An immutable graph of layers from one input to one output. Knows no device, batch size or dtype; made by a
-/// ModelBuilder (nn/layers/model_builder.hpp), shared freely.
+/// An immutable graph of layers from one input to one output, which a ModelBuilder makes
+/// (nn/layers/model_builder.hpp). Knows no device, batch size or dtype. May be shared freely.
 class Model {
  public:
   [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
   [[nodiscard]] NodeId output() const { return {static_cast<int>(nodes_.size()) - 1}; }
-  /// Logical: (D, H, W, C), (H, W, C), (T, C), (features), or (T) when the model reads tokens.
+  /// Logical shape of an input sample: (D, H, W, C), (H, W, C), (T, C), (features), or (T) tokens.
   [[nodiscard]] const Shape& input_shape() const { return input_shape_; }
   [[nodiscard]] InputKind input_kind() const { return input_kind_; }
-  /// The same model on input that comes in another form: images (H, W, 3) as u8 or as numbers. UsageError otherwise.
+  /// Returns the same model with another kind of input: images (H, W, 3) may be u8 images or values. Throws UsageError
+  /// for other changes.
   [[nodiscard]] Model reading(InputKind kind) const;
   [[nodiscard]] const Shape& output_shape() const { return nodes_.back().shape; }
   [[nodiscard]] std::int64_t classes() const { return output_shape().back(); }
-  /// Learned values, counted by logical shape; a tied parameter counts once.
+  /// Number of learned values, counted by logical shape; a tied parameter counts once.
   [[nodiscard]] std::int64_t parameter_count() const;
 
   /// A parameter of the model with the number of writes that its gradient gets per step (tied: more than one).
@@ -56,23 +57,25 @@ class Model {
     int writes = 1;
     InitialValue beginning{};
   };
-  /// In the order in which their gradients become ready: layers from last to first, a layer's own in its order; a tied
-  /// parameter stands where its last write is. Frozen ones come behind the others, in the same order.
-  /// ShapeError when a tied parameter has two shapes, and for more than 2^56 values in all; build() calls it, too.
+  /// The parameters in the order in which their gradients become ready: layers from last to first, and the parameters
+  /// of a layer in its order. A tied parameter stands where its last gradient write is. Frozen parameters come after
+  /// all others, in the same order. Throws ShapeError when a tied parameter has two shapes, and for more than 2^56
+  /// values in all; ModelBuilder::build() calls this function too.
   [[nodiscard]] std::vector<Parameter> parameters() const;
-  /// The same model with the parameters frozen that are called `prefix` or begin with `prefix` and a dot ("layer1",
-  /// "conv1.weight"): ParameterSpec::trainable is false. Of a frozen parameter no gradient is computed, reduced or
-  /// stored, and the optimizer leaves its bits alone; backward ends at the first layer that trains. Running statistics
-  /// go on following the batches. UsageError when there is no such parameter, or when none would train any more.
+  /// Returns the same model with frozen parameters (ParameterSpec::trainable is false): those whose name is `prefix` or
+  /// begins with `prefix` and a dot ("layer1", "conv1.weight"). The gradient of a frozen parameter is not computed,
+  /// reduced or stored, and the optimizer does not change the parameter. Backward ends at the first layer that trains.
+  /// Running statistics still follow the batches. Throws UsageError when there is no such parameter, or when no
+  /// parameter would train.
   [[nodiscard]] Model freezing(const std::string& prefix) const;
-  /// The same model with a parameter that begins with these values, as when they were computed from data: in the order
-  /// of the logical shape. A checkpoint that is read has its own. UsageError when there is no such parameter, for
-  /// another number of values than it has, and for one that is not finite.
+  /// Returns the same model with initial values for a parameter, for example values computed from data, in the order of
+  /// the logical shape. Values from a checkpoint replace them. Throws UsageError when there is no such parameter, for
+  /// another number of values than the parameter has, and for a value that is not finite.
   [[nodiscard]] Model with_initial_value(const std::string& parameter, std::vector<double> values) const;
-  [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< in the order of the layers
+  [[nodiscard]] std::vector<BufferSpec> buffers() const;  ///< buffers of all layers, in the order of the layers
   /// Kind, inputs and settings of each layer by its name, "conv2d of input: stride 2, pad 1". Models with equal
-  /// parameters and equal texts compute the same function. A name that several layers have is numbered from the second
-  /// on, "relu (2)".
+  /// parameters and equal texts compute the same function. If several layers have one name, the second and later ones
+  /// get a number: "relu (2)".
   [[nodiscard]] std::map<std::string, std::string> layer_texts() const;
 
  private:
@@ -83,8 +86,8 @@ class Model {
   Shape input_shape_;
   InputKind input_kind_ = InputKind::values;
   std::vector<Node> nodes_;
-  std::vector<std::string> frozen_;                     ///< names of parameters
-  std::map<std::string, InitialValue> initial_values_;  ///< by the names of parameters
+  std::vector<std::string> frozen_;                     ///< names of the frozen parameters
+  std::map<std::string, InitialValue> initial_values_;  ///< initial values by name of the parameter
 };
 
 }  // namespace lockstep::nn

@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The states that are part of the model.
+/// Returns the pieces of all states that are saved in the model's file.
 std::vector<Piece> model_pieces(const ParameterSet& parameters) {
   std::vector<Piece> pieces;
   for (const State& state : parameters.states().all()) {
@@ -32,16 +32,16 @@ std::vector<Piece> model_pieces(const ParameterSet& parameters) {
   return pieces;
 }
 
-/// Counters of PyTorch's BatchNorm and AveragedModel.
+/// True for the counters of PyTorch's BatchNorm and AveragedModel, which are skipped.
 bool ignored(const TensorEntry& entry) {
   return entry.name.ends_with(".num_batches_tracked") || entry.name == "n_averaged";
 }
 
-/// What other programs write before the names of a model's tensors: DistributedDataParallel and AveragedModel,
-/// torch.compile, Lightning. They may be nested.
+/// Prefixes that other programs put before the names of a model's tensors: DistributedDataParallel and AveragedModel,
+/// torch.compile, Lightning. Prefixes may be nested.
 constexpr std::array<std::string_view, 3> kPrefixes{"module.", "_orig_mod.", "model."};
 
-/// Takes such a prefix off where the file has none of the model's tensors without it.
+/// Removes a prefix of kPrefixes from all names if the file has none of the model's tensors without the prefix.
 void take_off_prefix(TensorFile& file, const ParameterSet& parameters) {
   std::set<std::string, std::less<>> names;
   for (const Piece& piece : model_pieces(parameters)) {
@@ -73,7 +73,7 @@ void take_off_prefix(TensorFile& file, const ParameterSet& parameters) {
   file.set_entries(std::move(entries));
 }
 
-/// Checks that the file has all pieces, and nothing else but the tensors in `left`.
+/// Throws DataError unless the file has all pieces, and no other tensors except those named in `left`.
 void require_fit(const TensorFile& file, const std::vector<Piece>& pieces, const std::vector<std::string>& left) {
   require_pieces(file, pieces, kModel);
   std::set<std::string> known(left.begin(), left.end());
@@ -98,7 +98,7 @@ void read_fitting(const TensorFile& file, Context& context, ParameterSet& parame
   context.synchronize();
 }
 
-/// The parameters of the last layer that has any and shares none.
+/// Returns the parameters of the last layer that has parameters; none if another layer shares one of them.
 std::vector<ParameterSpec> head_of(const Model& model) {
   const std::vector<Node>& nodes = model.nodes();
   for (auto node = nodes.rbegin(); node != nodes.rend() && node->layer; ++node) {
@@ -116,8 +116,7 @@ std::vector<ParameterSpec> head_of(const Model& model) {
   return {};
 }
 
-/// The names of the head's tensors, when the file has all of them with another first extent, the same for all; else
-/// empty.
+/// Returns the names of the head's tensors if the file has all of them with one other first extent; else none.
 std::vector<std::string> other_head(const TensorFile& file, const Model& model) {
   std::vector<std::string> names;
   std::int64_t classes = model.classes();
@@ -135,7 +134,7 @@ std::vector<std::string> other_head(const TensorFile& file, const Model& model) 
   return names;
 }
 
-/// The file that a path means.
+/// Returns the model file for a path that may be a file or a folder.
 std::string model_path(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) {
@@ -147,13 +146,13 @@ std::string model_path(const std::string& path) {
   if (file_exists(path)) {
     return path;
   }
-  const std::string folder = path.empty() ? "" : find_folder(path);  // between two renames the folder has another name
+  const std::string folder = path.empty() ? "" : find_folder(path);  // also finds a folder that is being replaced
   require<FileError>(!folder.empty(), path, ": there is no such file or folder, expected ", kModelFile,
                      " or a folder with one");
   return folder + "/" + kModelFile;
 }
 
-/// Checks the file against a checksums.json in its folder.
+/// Throws DataError if the file's checksum differs from the one in a checksums.json of its folder.
 void require_unchanged(const TensorFile& file) {
   const fs::path path(file.path());
   require_checksums(path.has_parent_path() ? path.parent_path().string() : ".", {path.filename().string()});

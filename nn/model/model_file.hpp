@@ -11,41 +11,45 @@
 
 namespace lockstep::nn {
 
-/// Texts by name in the header of a safetensors file (Python: safe_open(...).metadata()). The name "format" is taken.
+/// Texts by name in the header of a safetensors file (Python: safe_open(...).metadata()). The name "format" is
+/// reserved.
 using Metadata = std::map<std::string, std::string>;
 
 /// Writes the parameters and the averaged running statistics to a safetensors file, with the names and logical shapes
 /// of torchvision and in the type of the values (f32 for 16-bit plans). At any moment `path` is the old file or the new
-/// one. Local. DataError when it cannot be written.
+/// one. Local: the calling rank writes alone. Throws DataError when the file cannot be written.
 ///
-/// The statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()): Trainer::evaluate(),
-/// average_statistics() and load_model() write them.
+/// The statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()), which Trainer::evaluate(),
+/// average_statistics() and load_model() set.
 void save_model(const std::string& path, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 
-/// Reads such a file, or one of torch.save (runtime/files/torch_file.hpp), into parameters and running statistics.
+/// Reads a file of save_model() or of torch.save (runtime/files/torch_file.hpp) into parameters and running statistics.
 /// path: the file, or a folder that contains model.safetensors (a checkpoint). Numbers may be F32, F64, F16 or BF16. A
-/// tensor called ...num_batches_tracked is skipped: PyTorch counts batches there. Local: any rank may call it alone.
+/// tensor called ...num_batches_tracked, in which PyTorch counts batches, is skipped. Local: any rank may call it
+/// alone.
 ///
-/// GPT-2 as Hugging Face and nanoGPT store it: names lose "transformer."; matrices of Hugging Face, (in, out), are
-/// turned, which the one of c_attn tells, never being square; masks and a tied lm_head.weight are skipped.
+/// Files of GPT-2 by Hugging Face and nanoGPT are converted: "transformer." is removed from names, the matrices of
+/// Hugging Face, (in, out), are transposed, and masks and a tied lm_head.weight are skipped. The shape of c_attn, which
+/// is never square, tells whether matrices are (in, out).
 ///
-/// DataError when there is no such file, when it is of neither format, when its checksum is not the one in a
-/// checksums.json beside it, or when a tensor is missing, unknown or of another shape; the text names the tensor, the
-/// shape found and the shape expected. All tensors are checked before anything changes.
+/// Throws DataError when there is no such file, when the file has neither format, when its checksum is not the one in a
+/// checksums.json in its folder, or when a tensor is missing, unknown or of another shape. The error text names the
+/// tensor, the shape found and the shape expected. All tensors are checked before anything changes.
 void load_model(const std::string& path, Context& context, ParameterSet& parameters);
 
-/// The same for a model that has other classes than the file. The head is the last layer with parameters. When its
-/// tensors in the file differ from the model's only in the first extent (the number of classes), they keep their
-/// present values. Returns their names; empty when the whole file fits.
+/// Reads a file like load_model() into a model that may have another number of classes. The head is the last layer with
+/// parameters. If the head's tensors in the file differ from the model's only in the first extent (the number of
+/// classes), the model's head keeps its present values. Returns the names of the head's tensors then, and nothing when
+/// the whole file fits.
 [[nodiscard]] std::vector<std::string> load_pretrained(const std::string& path, Context& context, const Model& model,
                                                        ParameterSet& parameters);
 
-/// The metadata of such a file, except "format"; path as in load_model().
+/// Returns the metadata of a file, except "format". path: as in load_model().
 [[nodiscard]] Metadata read_metadata(const std::string& path);
 
-/// Opens the file of a path as load_model() does, with the names and shapes of our models. DataError when there is
-/// none.
+/// Opens the file that load_model() would read for `path`, with names and shapes converted to those of our models.
+/// Throws DataError when there is no such file.
 [[nodiscard]] TensorFile open_model_file(const std::string& path);
 /// Throws the DataErrors of load_model().
 void require_model(const TensorFile& file, const ParameterSet& parameters);

@@ -19,7 +19,7 @@ bool fits(const std::string& pattern, const std::string& name) {
   return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
 }
 
-/// "layer4.*=0.1", each behind the separator but the first.
+/// Joins the rates, like "layer4.*=0.1", with the separator between them.
 std::string rates_text(const ParameterGroups& groups, char separator) {
   std::string text;
   for (const ParameterGroups::Rate& rate : groups.rates) {

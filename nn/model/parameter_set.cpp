@@ -32,7 +32,7 @@ TensorView part(const TensorView& arena, std::int64_t offset, const Shape& shape
           arena.device, shape};
 }
 
-/// what: "parameter", "buffer".
+/// Throws ShapeError or DeviceError unless `view` is host memory of shape `shape`. what: "parameter" or "buffer".
 void require_host_value(const char* what, const std::string& name, const Shape& shape, const TensorView& view) {
   require<ShapeError>(view.shape == shape, what, " '", name, "' is ", shape, ", given is ", view.shape);
   require<DeviceError>(view.device == Device::cpu(), what, " '", name, "': given is on ", view.device,
@@ -48,8 +48,8 @@ void require_separate(std::initializer_list<std::pair<std::string_view, TensorVi
   }
 }
 
-/// Sets the first filters of a weight (K, C, R, ...) to the identity, as many as there are channels C: 1 in the middle
-/// of channel k of filter k, r / 2 of each extent r, and 0 elsewhere.
+/// Sets the first min(K, C) filters of a weight (K, C, R, ...) to the identity: filter k is 1 in the middle of channel
+/// k (position r / 2 of each extent r) and 0 elsewhere.
 void put_identity(const Shape& dims, std::span<double> values) {
   const std::int64_t filters = std::min(dims[0], dims[1]);
   std::int64_t positions = 1;
@@ -162,7 +162,7 @@ ParameterSet::ParameterSet(Context& context, const Model& model, DType dtype, co
                     {"weights", rounds() ? weights() : TensorView()},
                     {"buffers", buffer_arena()},
                     {"evaluation_buffers", evaluation_buffer_arena()}});
-  // Work is queued only when everything is allocated: an error above gives back memory that no work uses.
+  // Work is enqueued only after all allocations, so an error above frees memory that no enqueued work uses.
   ops::fill(context, 0, values());
   ops::fill(context, 0, gradients_and_weight_sum());
   round_weights(context);
@@ -240,7 +240,7 @@ TensorView ParameterSet::logical(int index, const TensorView& arena) const {
   const ParameterInfo& info = infos_[static_cast<std::size_t>(index)];
   const ParameterSpec& spec = info.spec;
   const TensorView stored = part(arena, info.offset, spec.stored_shape());
-  // Stored axis i is logical axis axes[i]; the padded end of the last stored axis is left out.
+  // Stored axis i is logical axis axes[i]. The view leaves out the padding of the last stored axis.
   TensorView view = stored;
   view.shape = spec.dims;
   view.strides = spec.dims;

@@ -13,57 +13,60 @@
 
 namespace lockstep::nn {
 
-/// How the ranks share a state.
+/// How the values of a state on different ranks are related.
 enum class Sharing : unsigned char {
-  same,          ///< equal on all ranks: broadcast, and compared
-  of_rank,       ///< each rank's own. A broadcast gives all ranks the root's. A file has that of every rank, one behind
-                 ///< the other; on another number of ranks the state begins anew, or with the mean
-  sum_of_ranks,  ///< each rank's own, and only the sum over the ranks counts. No broadcast. A file has that of every
-                 ///< rank; on another number of ranks each gets an equal part of the sum
-  shard  ///< like the gradients: where ranks divide states (ParameterSet::shard_states()) each has its elements,
-         ///< else it is `same`. A file has the whole
+  same,          ///< equal on all ranks. It is broadcast, and ranks compare it
+  of_rank,       ///< different on each rank. A broadcast gives all ranks the root's value. A file has the values of all
+                 ///< ranks, one after the other. Another number of ranks starts from the initial value, or the mean
+  sum_of_ranks,  ///< different on each rank; only the sum over ranks matters. It is not broadcast. A file has the
+                 ///< values of all ranks. On another number of ranks each rank gets an equal part of the sum
+  shard  ///< divided like the gradients: where ranks divide states (ParameterSet::shard_states()) each rank has its own
+         ///< elements, else the state is `same`. A file has the whole state
 };
 
-/// How a file holds a state.
+/// Form of a state in a file.
 enum class StateLayout : unsigned char {
-  tensor,      ///< as one tensor, f64 or i64; a scalar has shape (1)
-  parameters,  ///< the state is an arena like values() or gradients(): a tensor for each parameter, by its name
-  buffers      ///< an arena like buffer_arena(): a tensor for each buffer
+  tensor,      ///< one tensor, f64 or i64; a scalar has shape (1)
+  parameters,  ///< the state is an arena like values() or gradients(); the file has one tensor per parameter, by name
+  buffers      ///< the state is an arena like buffer_arena(); the file has one tensor per buffer
 };
 
 /// The file of a saved state (nn/step/state_file.hpp).
 enum class StateFile : unsigned char {
-  model,      ///< what evaluation and inference read
-  optimizer,  ///< all else
-  average     ///< what evaluation reads of a moving average. Tensors of each rank are in the optimizer's file; in a
-              ///< folder without this file these states follow the parameters
+  model,      ///< states that evaluation and inference read
+  optimizer,  ///< all other states
+  average     ///< states of a moving average that evaluation reads; those that differ between ranks are in the
+              ///< optimizer's file. In a folder without this file these states are set from the parameters
 };
 
-/// What loading does with a state that the file lacks. A sum_of_ranks in the layout of the parameters becomes 0 then.
+/// Action when a file that is loaded lacks a state. A sum_of_ranks in the layout of the parameters becomes 0 instead.
 enum class Missing : unsigned char {
-  refused,     ///< DataError
-  kept,        ///< the state does not change
-  kept_unlike  ///< the same, also where the file's has another shape or type
+  refused,     ///< throws DataError
+  kept,        ///< leaves the state unchanged
+  kept_unlike  ///< leaves the state unchanged, also where the tensor in the file has another shape or type
 };
 
-/// The numbers that a state may have in a file (DataError otherwise).
+/// Values that a state may have in a file; others are a DataError.
 enum class Numbers : unsigned char { any, counts, scale };
 
-/// A tensor that a run keeps from step to step: it is broadcast, compared, saved, loaded and divided as this says.
+/// A tensor that a run keeps from step to step, with the rules by which it is broadcast, compared, saved, loaded and
+/// divided.
 struct State {
-  std::string name;  ///< in comparisons and errors
-  TensorView view;   ///< contiguous; it may have no elements
+  std::string name;  ///< name in comparisons and errors
+  TensorView view;   ///< contiguous memory, which may have no elements
   Sharing sharing = Sharing::same;
   StateLayout layout = StateLayout::tensor;
   StateFile file = StateFile::optimizer;
-  std::string saved_as{};  ///< of a tensor its name, empty: in no file; else what follows a parameter's name
+  /// With StateLayout::tensor, name of the tensor in the file; empty: not saved. With another layout, suffix that
+  /// follows each parameter's name.
+  std::string saved_as{};
   Missing missing = Missing::refused;
-  std::string beside{};  ///< missing is `refused` only in a file that has this tensor; empty: in all
+  std::string beside{};  ///< Missing::refused applies only to files that have this tensor; empty: to all files
   Numbers numbers = Numbers::any;
-  std::string mean{};  ///< of_rank: the state that holds the mean over the ranks
+  std::string mean{};  ///< name of the state that holds the mean over the ranks, for Sharing::of_rank
   double initial = 0;
-  std::function<void(Context&, const TensorView& state)> follow{};  ///< sets it from the parameters
-  /// Whether it is an arena in the layout of the parameters that all ranks make up together.
+  std::function<void(Context&, const TensorView& state)> follow{};  ///< sets the state from the parameters
+  /// True for an arena in the layout of the parameters that is equal on all ranks or divided between them.
   [[nodiscard]] bool in_arena() const {
     return layout == StateLayout::parameters && (sharing == Sharing::same || sharing == Sharing::shard);
   }
@@ -71,36 +74,36 @@ struct State {
 
 /// A state of the program's own (ParameterSet::register_state()).
 struct StateSpec {
-  std::string name;  ///< in the file, too
-  Shape shape{};     ///< not used with Sharing::shard: one dimension like the gradients
+  std::string name;  ///< name, also in the file
+  Shape shape{};     ///< shape; with Sharing::shard not used, the state is one-dimensional like the gradients
   Sharing sharing = Sharing::same;
   DType dtype = DType::f32;  ///< f32, f64, or i64 with Sharing::same; not used with Sharing::shard
   double initial = 0;
-  bool optional = false;  ///< a file that lacks it is no error: the state keeps its value
+  bool optional = false;  ///< a file may lack the state, which then keeps its value
 };
 
 /// The states of a run, in one list.
 class StateRegistry {
  public:
-  /// Adds a state in memory of the caller. StateError when the name is taken.
+  /// Adds a state in memory of the caller. Throws StateError when the name is empty or taken.
   void add(State state);
-  /// Adds a state in memory of the registry, filled with `initial`. view gives its type, shape and device.
+  /// Adds a state in memory of the registry, filled with `initial`. state.view gives its type, shape and device.
   TensorView make(Context& context, MemoryResource& memory, State state);
   [[nodiscard]] std::span<const State> all() const { return states_; }
-  [[nodiscard]] const State* find(std::string_view name) const;  ///< nullptr when there is none
-  [[nodiscard]] TensorView view(std::string_view name) const;    ///< not given when there is none
-  [[nodiscard]] const State& of(std::string_view name) const;    ///< StateError when there is none
-  [[nodiscard]] std::size_t bytes() const;                       ///< of what make() has allocated
-  [[nodiscard]] std::string text() const;  ///< a line for each: name, type, shape, sharing; equal on all ranks
-  /// Enqueues the initial values of what make() has allocated.
+  [[nodiscard]] const State* find(std::string_view name) const;  ///< nullptr when there is no such state
+  [[nodiscard]] TensorView view(std::string_view name) const;    ///< not given when there is no such state
+  [[nodiscard]] const State& of(std::string_view name) const;    ///< throws StateError when there is no such state
+  [[nodiscard]] std::size_t bytes() const;                       ///< bytes that make() has allocated
+  [[nodiscard]] std::string text() const;  ///< a line for each state: name, type, shape, sharing; equal on all ranks
+  /// Enqueues the initial values of the states that make() has allocated.
   void initialise(Context& context) const;
-  /// The parameters have new values: calls `follow` where there is one.
+  /// Calls State::follow of each state that has one. To be called after the parameters got new values.
   void follow(Context& context) const;
 
  private:
   std::vector<State> states_;
   std::vector<Buffer> made_;
-  std::vector<std::size_t> of_made_;  ///< states in made_
+  std::vector<std::size_t> of_made_;  ///< index in states_ of the state of each buffer in made_
 };
 
 }  // namespace lockstep::nn

@@ -13,45 +13,50 @@
 
 namespace lockstep::nn {
 
-/// Compares the calls of libraries in a plan (PlanOptions::verifier) with our own kernels before the first step. A
-/// library's implementation that is wrong for a shape shows as a number that is wrong beyond roundings, or as a guard
-/// byte that has changed.
+/// Compares the library calls of a plan (PlanOptions::verifier) with our own kernels before the first step. A library's
+/// implementation that is wrong for a shape shows as a number that differs by more than rounding, or as a changed guard
+/// byte.
 ///
-/// Each call runs on random numbers between guard bytes: with the context's threads and, on the host, with one thread.
-/// The batch (of a product rows and terms) is the smallest one for which the library chooses the same implementation
-/// (ConvPlan::implementation()), so that a fault that needs a larger batch stays unseen. Passes that serve a norm
-/// (ConvPlan::serves_norm()) are compared as NormTrial compares them. A difference counts when it is larger than four
-/// times what f32 sums of so many terms in any order may give, and the roundings of the result: twice its last place in
-/// 16 bits, 2^-9 of the sum of absolute values with TF32, and 2^-8 of that with 16 bits on a GPU, where an engine may
-/// round on the way.
+/// Each call runs on random numbers between guard bytes: with the context's threads and, on the host, also with one
+/// thread. The batch (for a product, the rows and terms) is the smallest for which the library chooses the same
+/// implementation (ConvPlan::implementation()); a fault that needs a larger batch is not found. Passes that serve a
+/// norm (ConvPlan::serves_norm()) are compared by NormTrial.
 ///
-/// One verifier serves all plans of a process; each call and choice is compared once. Not for two threads at a time.
+/// A difference is an error if it exceeds the sum of two bounds. The first is four times the largest error of an f32
+/// sum of as many terms in any order. The second is the rounding of the result: twice its last place, plus 2^-9 of the
+/// sum of absolute values with TF32, and 2^-8 of that sum with 16 bits on a GPU, where an engine may round intermediate
+/// sums.
+///
+/// One verifier serves all plans of a process and compares each call and choice once. Only one thread at a time may use
+/// it.
 class ChoiceVerifier {
  public:
   using Tell = std::function<void(const std::string& refused)>;
-  explicit ChoiceVerifier(Tell tell = {}) : tell_(std::move(tell)) {}  ///< tell: hears of each line of refused()
+  explicit ChoiceVerifier(Tell tell = {}) : tell_(std::move(tell)) {}  ///< tell: called with each line of refused()
 
-  /// `plan`, if it computes what our own kernel does; else a plan of the first other choice of conv2d_choices() that
-  /// does. Our own kernel is the last of these. Waits for the context's stream; allocates on its device.
+  /// Returns `plan` if it computes the same as our own kernel, else a plan of the first other choice of
+  /// conv2d_choices() or matmul_choices() that does. Our own kernel is the last choice. Waits for the context's stream;
+  /// allocates on its device.
   [[nodiscard]] std::shared_ptr<const ops::ConvPlan> checked(Context& context,
                                                              std::shared_ptr<const ops::ConvPlan> plan);
   [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> checked(Context& context,
                                                                std::shared_ptr<const ops::MatmulPlan> plan);
 
-  [[nodiscard]] int compared() const { return static_cast<int>(wrong_.size()); }  ///< calls and choices
-  [[nodiscard]] double seconds() const { return seconds_; }                       ///< spent
-  /// What was found, one line each: "conv2d forward f32 ...: onednn:nhwc (jit:avx2): element 5 is 3, expected 4 ...".
+  [[nodiscard]] int compared() const { return static_cast<int>(wrong_.size()); }  ///< number of calls and choices
+  [[nodiscard]] double seconds() const { return seconds_; }                       ///< time of all comparisons
+  /// Errors that were found, one line each: "conv2d forward f32 ...: onednn:nhwc (jit:avx2): element 5 is 3, expected 4
+  /// ...".
   [[nodiscard]] const std::vector<std::string>& refused() const { return refused_; }
 
-  /// A verifier that tells standard error, when the environment has LOCKSTEP_VERIFY=1; none when it has 0 or nothing;
-  /// else UsageError.
+  /// Returns a verifier that writes to standard error if the environment has LOCKSTEP_VERIFY=1, and nullptr if the
+  /// variable is 0, empty or not set. Throws UsageError for another value.
   [[nodiscard]] static std::shared_ptr<ChoiceVerifier> from_environment();
 
  private:
   template <class Plan>
   std::shared_ptr<const Plan> first_right(Context& context, std::shared_ptr<const Plan> plan);
   Tell tell_;
-  std::map<std::string, std::string> wrong_;  ///< by call and choice: what is wrong, or an empty text
+  std::map<std::string, std::string> wrong_;  ///< error text of each call and choice; empty: no error
   std::vector<std::string> refused_;
   double seconds_ = 0;
 };

@@ -6,13 +6,12 @@
 
 namespace lockstep::nn {
 
-/// The ranks that a training plan talks to while it computes. A collective operation is a call of the plan
-/// (PlanBuilder::all_gather()): it has its place in the order of the calls, runs on the plan's stream, and is never
-/// computed again. All ranks run plans of one model, equally often, so that their exchanges match.
+/// The ranks that a training plan communicates with while it runs. A collective operation is a call of the plan
+/// (PlanBuilder::all_gather()): it has a place in the order of the calls, runs on the plan's stream, and is never
+/// computed again. All ranks run plans of the same model, equally often, so that their exchanges match.
 struct Exchange {
-  comm::Communicator* ranks = nullptr;  ///< outlives the plan; nullptr: the plan exchanges nothing
-  /// Called before and after an exchange is enqueued: for what the stream has to wait for, and who watches it. They
-  /// may throw.
+  comm::Communicator* ranks = nullptr;  ///< must outlive the plan; nullptr: the plan exchanges nothing
+  /// Called before and after an exchange is enqueued, for waits of the stream and for a watchdog. Both may throw.
   std::function<void()> before{};
   std::function<void()> after{};
   [[nodiscard]] bool given() const { return ranks != nullptr; }

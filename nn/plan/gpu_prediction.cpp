@@ -21,9 +21,9 @@ namespace {
 
 constexpr std::size_t kKilo = 1024;
 
-// NVIDIA's data sheets: A100 80GB (June 2021), H100 (SXM and PCIe), H200, GH200 (the part with 96 GB), B200 as in HGX
-// (dense figures, half of the sparse ones). Shared memory a multiprocessor: CUDA C++ Programming Guide, "Technical
-// Specifications per Compute Capability".
+// Values of NVIDIA's data sheets: A100 80GB (June 2021), H100 (SXM and PCIe), H200, GH200 (the version with 96 GB),
+// B200 in HGX (dense figures, half of the sparse ones). Shared memory per multiprocessor: CUDA C++ Programming Guide,
+// "Technical Specifications per Compute Capability".
 constexpr GpuDescription kGpus[] = {
     {"a100", "NVIDIA A100 80GB (SXM)", 80e9, 2.039e12, 312e12, 156e12, 19.5e12, 19.5e12, {108, 164 * kKilo}},
     {"h100", "NVIDIA H100 (SXM)", 80e9, 3.35e12, 989.4e12, 494.7e12, 66.9e12, 66.9e12, {132, 228 * kKilo}},
@@ -33,35 +33,36 @@ constexpr GpuDescription kGpus[] = {
     {"b200", "NVIDIA B200 (SXM)", 180e9, 7.7e12, 2250e12, 1125e12, 75e12, 37e12, {148, 228 * kKilo}},
 };
 
-/// What a copy on the GPU reaches of the data sheet's bandwidth, read and written bytes together: 3.0 TB/s on an
-/// H100, 4.3 on an H200. Published on an H100 (SXM): 2,903 GB/s (github.com/aigatech/vpbenchmarking) and 2,959 (issue
-/// 392 of github.com/NVIDIA/cuda-samples); reading alone 3,615 and writing alone 3,705 of the 4,000 of a GH200
-/// (github.com/mredenti/PowerCapping). The other GPUs are taken to reach the same share.
+/// Share of the data sheet's bandwidth that a copy on the GPU reaches, read and written bytes together: 3.0 TB/s on an
+/// H100, 4.3 on an H200. Published values for an H100 (SXM): 2,903 GB/s (github.com/aigatech/vpbenchmarking) and 2,959
+/// (issue 392 of github.com/NVIDIA/cuda-samples). For a GH200: reading alone 3,615 and writing alone 3,705 of 4,000
+/// (github.com/mredenti/PowerCapping). The other GPUs are assumed to reach the same share.
 constexpr double kCopy = 0.896;
 
-/// Of the bandwidth and of the rate of a data sheet.
+/// Shares of a data sheet's bandwidth and rate that kernels reach, and the time of a launch.
 struct Efficiency {
   double PredictedTime::*seconds;
-  double library_memory;  ///< by calls of cuDNN and cuBLASLt
-  double own_memory;      ///< by our kernels
-  double arithmetic;
-  double slow_arithmetic;  ///< at most, by a slow convolution
+  double library_memory;   ///< share of the bandwidth that calls of cuDNN and cuBLASLt reach
+  double own_memory;       ///< share of the bandwidth that our kernels reach
+  double arithmetic;       ///< share of the rate
+  double slow_arithmetic;  ///< most that a slow convolution reaches of the rate
   double launch_s;
 };
 
-// `expected`: our kernels reach 0.85 of a copy, libraries 0.78; a large bf16 product 0.8 of its rate and a convolution
-// 0.8 of that; two dependent nodes of a CUDA graph begin about 1.2 us apart. `low` takes about an eighth off.
+// expected_s: our kernels reach 0.85 of a copy's bandwidth, libraries 0.78. A large bf16 product reaches 0.8 of its
+// rate and a convolution 0.8 of that. Two dependent nodes of a CUDA graph begin about 1.2 us apart. low_s: about an
+// eighth less.
 constexpr Efficiency kEfficiencies[] = {
     {&PredictedTime::limit_s, 1, 1, 1, 1, 0},
     {&PredictedTime::expected_s, 0.78 * kCopy, 0.85 * kCopy, 0.62, 0.35, 1.2e-6},
     {&PredictedTime::low_s, 0.68 * kCopy, 0.74 * kCopy, 0.55, 0.31, 1.5e-6},
 };
 
-/// Of the arithmetic, by an engine of cuDNN that takes a norm's sums on its way: it is compiled at run time for the
-/// instructions of an A100, which reach about 0.65 of what a newer GPU's own do.
+/// Factor on the arithmetic of a cuDNN engine that also computes a batch norm's sums. The engine is compiled at run
+/// time for the instructions of an A100, which reach about 0.65 of the rate of a newer GPU's own instructions.
 constexpr double kServingRate = 0.65;
 
-constexpr std::string_view kAgain = "again ";  // before the op of a call that backward repeats
+constexpr std::string_view kAgain = "again ";  // prefix of the op of a forward call that backward repeats
 
 bool of_library(const Call& call) {
   std::string_view op = call.op;
@@ -69,7 +70,7 @@ bool of_library(const Call& call) {
   return op.starts_with("conv") || op.starts_with("matmul ");
 }
 
-/// Operations a second of a call: of a library's, as its narrowest floating tensor allows.
+/// Returns the data sheet's operations per second for a call. The narrowest floating tensor of a library call decides.
 double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bool tf32) {
   std::size_t narrowest = sizeof(double);
   const auto look_at = [&](const std::vector<SlotId>& slots) {
@@ -91,14 +92,14 @@ double rate_of(const Plan& plan, const Call& call, const GpuDescription& gpu, bo
   return narrowest < sizeof(float) ? gpu.flops_16 : tf32 ? gpu.flops_tf32 : gpu.flops_32;
 }
 
-/// "conv2d forward" of "conv2d forward onednn", "again conv2d forward" of that with "again" before it.
+/// Returns the op without its provider: "conv2d forward" of "conv2d forward onednn"; an "again " before it stays.
 std::string kind_of(const Call& call) {
   const std::size_t first = call.op.find(' ', call.op.starts_with(kAgain) ? kAgain.size() : 0);
   return call.op.substr(0, first == std::string::npos ? first : call.op.find(' ', first + 1));
 }
 
-/// "layer1.0.conv1 forward", of each convolution that reaches little of the rate whatever the library: few channels
-/// leave tensor cores idle, and a data gradient with a stride writes what it does not multiply.
+/// Returns the keys ("layer1.0.conv1 forward") of the convolutions that reach little of the rate with any library. Few
+/// channels leave tensor cores idle, and a data gradient with a stride writes elements that it does not multiply.
 std::set<std::string> slow_convolutions(const Plan& plan) {
   constexpr std::int64_t kFewChannels = 128;
   std::set<std::string> slow;
@@ -122,13 +123,13 @@ std::string milliseconds(double seconds) {
   return out.str();
 }
 
-/// What one line of the table adds up.
+/// The sums in one line of the table.
 struct Line {
   int calls = 0;
   int launches = 0;
   double bytes = 0;
   double flops = 0;
-  double arithmetic_s = 0;  ///< the part of time.limit_s that operations decide
+  double arithmetic_s = 0;  ///< part of time.limit_s in calls that operations limit, not bytes
   PredictedTime time{};
 
   void operator+=(const Line& other) {

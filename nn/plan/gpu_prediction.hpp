@@ -7,62 +7,63 @@
 #include <lockstep/kernels/batch_norm_fused.hpp>
 #include <lockstep/nn/plan/plan.hpp>
 
-/// How long a plan would take on a GPU that is not here: from its bytes, operations and launches, which are counted,
-/// and from what the GPU can do at most. Nothing of it is measured.
+/// Predicts the time of a plan on a GPU that this machine need not have. The prediction uses the plan's bytes,
+/// operations and launches, which are counted, and the GPU's data sheet. Nothing is measured.
 namespace lockstep::nn {
 
-/// A GPU by its data sheet. Operations a second are those of dense factors (no sparsity), a multiplication and an
-/// addition being two.
+/// Values of a GPU's data sheet. Rates are those of dense factors (no sparsity), and count a multiplication and an
+/// addition as two operations.
 struct GpuDescription {
   std::string_view name;    ///< "h200"
   std::string_view title;   ///< "NVIDIA H200 (SXM)"
-  double memory_bytes = 0;  ///< that it has
-  double bytes_per_s = 0;   ///< between it and its memory
-  double flops_16 = 0;      ///< bf16 and f16 on tensor cores, summed in f32
-  double flops_tf32 = 0;    ///< on tensor cores
-  double flops_32 = 0;      ///< not on tensor cores
-  double flops_64 = 0;      ///< on tensor cores where they have it
+  double memory_bytes = 0;  ///< size of the GPU's memory
+  double bytes_per_s = 0;   ///< bandwidth of the GPU's memory
+  double flops_16 = 0;      ///< operations per second of bf16 and f16 on tensor cores, summed in f32
+  double flops_tf32 = 0;    ///< operations per second of TF32 on tensor cores
+  double flops_32 = 0;      ///< operations per second of f32, not on tensor cores
+  double flops_64 = 0;      ///< operations per second of f64, on tensor cores if they support f64
   ops::ChipMemory chip{};
 };
 
-[[nodiscard]] const GpuDescription& known_gpu(std::string_view name);  ///< UsageError that names those there are
-[[nodiscard]] std::string known_gpu_names();                           ///< "a100, h100, ..."
+/// Returns the description of a GPU. Throws UsageError, which lists the known names, for another name.
+[[nodiscard]] const GpuDescription& known_gpu(std::string_view name);
+[[nodiscard]] std::string known_gpu_names();  ///< "a100, h100, ..."
 
-/// Seconds under three assumptions about what kernels reach of the data sheet.
+/// Seconds under three assumptions about the share of the data sheet's values that kernels reach.
 struct PredictedTime {
-  double limit_s = 0;     ///< all of it, and launches that take no time
-  double expected_s = 0;  ///< what good kernels reach of a copy's bandwidth and of the rate
-  double low_s = 0;       ///< about an eighth less: what kernels reach that nobody has tuned on that GPU
+  double limit_s = 0;     ///< kernels reach the full values, and launches take no time
+  double expected_s = 0;  ///< kernels reach the shares of a copy's bandwidth and of the rate that good kernels reach
+  double low_s = 0;       ///< kernels that nobody has tuned on the GPU: about an eighth less of both
 
   PredictedTime& operator+=(const PredictedTime& other);
 };
 
 struct GpuPredictionOptions {
   bool tf32 = false;        ///< PlanOptions::tf32 of the plan
-  double update_bytes = 0;  ///< that the optimizer reads and writes in a step; 0: leaves it out
-  int micro_batches = 1;    ///< of a step, each taken to cost what the plan costs
-  double samples = 0;       ///< of a step on this GPU; 0: as many as the micro-batches can hold
+  double update_bytes = 0;  ///< bytes that the optimizer reads and writes in a step; 0: no update
+  int micro_batches = 1;    ///< number of micro-batches in a step; each is assumed to take the time of the plan
+  double samples = 0;       ///< samples of a step on this GPU; 0: as many as the micro-batches can hold
 };
 
-/// A training step or an evaluation of a batch on one GPU, call by call. A call takes the larger of bytes / bandwidth
-/// and operations / rate, and a time for each launch (the roofline model: Williams et al. 2009, doi
-/// 10.1145/1498765.1498785). The caches between two calls, the copy of the input, and sums over GPUs are left out.
+/// Predicted times of a training step, or of the evaluation of a batch, on one GPU, call by call. A call takes the
+/// larger of bytes / bandwidth and operations / rate, plus a time for each launch (the roofline model: Williams et al.
+/// 2009, doi 10.1145/1498765.1498785). Caches between two calls, the copy of the input, and sums over GPUs are ignored.
 class GpuPrediction {
  public:
   /// gpu must outlive the object.
   GpuPrediction(const Plan& plan, const GpuDescription& gpu, const GpuPredictionOptions& options = {});
 
-  [[nodiscard]] const std::vector<PredictedTime>& calls() const { return calls_; }  ///< of the plan, one each
-  [[nodiscard]] const PredictedTime& update() const { return update_; }             ///< the optimizer's
-  [[nodiscard]] PredictedTime step() const;  ///< all micro-batches and the update
-  /// A table: an op in each line, the step, and samples a second.
+  [[nodiscard]] const std::vector<PredictedTime>& calls() const { return calls_; }  ///< time of each call of the plan
+  [[nodiscard]] const PredictedTime& update() const { return update_; }             ///< time of the optimizer's update
+  [[nodiscard]] PredictedTime step() const;  ///< time of all micro-batches and the update
+  /// Formats a table with a line for each kind of op, then the update, the step, and samples per second.
   [[nodiscard]] std::string text(const Plan& plan) const;
 
  private:
   const GpuDescription* gpu_;
   GpuPredictionOptions options_;
   std::vector<PredictedTime> calls_;
-  std::vector<bool> arithmetic_;  ///< by call: operations, not bytes, decide limit_s
+  std::vector<bool> arithmetic_;  ///< for each call: operations, not bytes, decide limit_s
   PredictedTime update_;
 };
 

@@ -29,7 +29,7 @@ namespace {
 
 constexpr const char* kFormat = "lockstep-choices";
 constexpr int kVersion = 1;
-constexpr int kMostThreads = 12;  // that make candidates ready
+constexpr int kMostThreads = 12;  // most threads that prepare candidates
 
 std::string extents(const std::array<std::int64_t, 3>& values, int rank) {
   std::string text;
@@ -77,12 +77,13 @@ std::size_t bytes_of(const TensorView& view) {
   return view.shape.rank() == 0 && !view.given() ? 0 : view.bytes();
 }
 
-/// Memory for one operand of all calls, as large as the largest.
+/// Memory for one operand of all calls, with the size of the largest.
 class Arena {
  public:
   void need(const TensorView& view) { bytes_ = std::max(bytes_, bytes_of(view)); }
 
-  /// Random numbers in [0, 1) of a 16-bit type: their bits are finite and small in the wider types, too.
+  /// Fills the memory with random numbers in [0, 1) of a 16-bit type, whose bits are finite and small in wider types
+  /// too.
   void fill(Context& context, std::uint64_t seed) {
     memory_ = small_random_numbers(context, static_cast<std::int64_t>((bytes_ + 7) / 8 * 4), seed);
   }
@@ -110,7 +111,7 @@ struct Candidate {
   std::size_t workspace_bytes = 0;
   bool deterministic = false;
   std::function<void(const Operands&, const TensorView& workspace)> run;
-  /// Of a convolution beside a norm: compares what it gives (NormTrial::check()).
+  /// For a convolution next to a batch norm, compares the results (NormTrial::check()); else empty.
   std::function<void(const Operands&, const TensorView& workspace)> check{};
 };
 
@@ -141,7 +142,7 @@ Candidate plan_candidate(Context& context, const LibraryCall& call, const std::s
   return candidate;
 }
 
-/// The median of a candidate's runs; empty when it was too slow to time.
+/// Returns the median of a candidate's runs; empty if the warm-up was too slow.
 std::optional<double> time_candidate(Context& context, const Candidate& candidate, const Operands& operands,
                                      const ChoiceOptions& options, double best) {
   const Buffer workspace(candidate.workspace_bytes, context);
@@ -165,7 +166,7 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
     context.synchronize();
     throw;
   }
-  context.synchronize();  // before the workspace is freed
+  context.synchronize();  // the runs must end before the workspace is freed
   if (seconds.empty()) {
     return std::nullopt;
   }
@@ -174,7 +175,7 @@ std::optional<double> time_candidate(Context& context, const Candidate& candidat
   return *middle;
 }
 
-/// A timed choice and its plan; a library keeps a plan while somebody holds it.
+/// A timed choice and its plan. A library keeps a plan as long as a shared pointer holds it.
 struct Chosen {
   TimedChoice timed;
   std::shared_ptr<const void> plan;
@@ -201,7 +202,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
     refused.push_back(concat(nn::describe(call), ": ", failure));
   }
   for (const std::string& choice : all) {
-    if (!norm && choice.find(":norm") != std::string::npos) {  // "cudnn:norm:..": not to be compared
+    if (!norm && choice.find(":norm") != std::string::npos) {  // "cudnn:norm:..." cannot be compared without the trial
       continue;
     }
     try {
@@ -220,9 +221,9 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
         best_plan = candidate.plan;
       }
     } catch (const CudaError&) {
-      throw;                        // the device failed: nothing runs on it any more
-    } catch (const OutOfMemory&) {  // no memory for its workspace: not a choice for this device
-    } catch (const Error& error) {  // a heuristic's guess that the library then refuses
+      throw;                        // the device has failed, so no further candidate can run
+    } catch (const OutOfMemory&) {  // no memory for the candidate's workspace on this device
+    } catch (const Error& error) {  // the library refuses a candidate that its heuristic has listed
       refused.push_back(concat(nn::describe(call), ": ", choice, ": ", error.what()));
       refusal = refusal.empty() ? concat("; ", choice, ": ", error.what()) : refusal;
     }
@@ -236,7 +237,7 @@ Chosen choose(Context& context, const LibraryCall& call, const Operands& operand
   return {std::move(best), std::move(best_plan)};
 }
 
-/// Whether a choice that was found in a file can be planned here: a library may lack what it had there.
+/// True if a choice from a file can be planned here; another version of a library may lack it.
 bool can_be_planned(Context& context, const LibraryCall& call, const std::string& choice,
                     std::vector<std::string>& refused) {
   try {
@@ -256,8 +257,8 @@ int planning_threads() {
   return std::clamp(ProcessorSet::of_process().count(), 1, kMostThreads);
 }
 
-/// Times the candidates of every call, and keeps the fastest in `known`. options.progress hears the seconds since
-/// begin.
+/// Times the candidates of every call, and keeps the fastest in `known`. Passes the seconds since `begin` to
+/// options.progress.
 void choose_all(Context& context, const std::map<std::string, LibraryCall>& calls, const ChoiceOptions& options,
                 std::chrono::steady_clock::time_point begin, std::map<std::string, TimedChoice>& known,
                 std::vector<std::string>& refused) {
@@ -275,11 +276,11 @@ void choose_all(Context& context, const std::map<std::string, LibraryCall>& call
   for (Arena* arena : {&arenas.a, &arenas.b, &arenas.bias, &arenas.out}) {
     arena->fill(context, seed++);
   }
-  std::vector<std::shared_ptr<const void>> chosen;  // the winners', so that prepare_conv2d() drops only the losers
+  std::vector<std::shared_ptr<const void>> chosen;  // plans of the winners; prepare_conv2d() drops unheld plans
   const int threads = planning_threads();
   int timed = 0;
   for (auto next = calls.begin(); next != calls.end();) {
-    // A group has two calls a thread: no thread waits long for the last plan, and the losers need little memory.
+    // A group has two calls per thread, so no thread waits long for the last plan, and losing plans need little memory.
     std::vector<ops::ConvCall> ahead;
     auto end = next;
     for (int i = 0; i < 2 * threads && end != calls.end(); ++i, ++end) {
@@ -300,7 +301,7 @@ void choose_all(Context& context, const std::map<std::string, LibraryCall>& call
   }
 }
 
-/// The convolutions among the calls, each with its choice.
+/// Returns the convolutions among the calls, each with its choice.
 std::vector<ops::ConvCall> with_choices(const std::map<std::string, LibraryCall>& calls,
                                         const std::map<std::string, TimedChoice>& known) {
   std::vector<ops::ConvCall> all;
@@ -326,7 +327,7 @@ std::string host_name() {
   return "cpu";
 }
 
-/// Ends all ranks in the same way: rank 0 sends this instead of choices.
+/// Throws the error that rank 0 has sent instead of choices, on all ranks in the same way.
 [[noreturn]] void throw_together(const std::string& text, int code) {
   if (code == exit_code::kBadInput) {
     throw comm::CollectiveError<UsageError>(text);
@@ -437,7 +438,7 @@ Choices choose_libraries(Context& context, const std::vector<LibraryPlan>& plans
   std::map<std::string, TimedChoice>& known = table[choice_key(context, options)];
   std::map<std::string, LibraryCall> missing;
   std::map<std::string, LibraryCall> stored;
-  std::map<std::string, std::string> of_call;  // by key of the plan
+  std::map<std::string, std::string> of_call;  // description of the call for each key
   for (const LibraryPlan& library : plans) {
     const LibraryCall call = call_of(library);
     const std::string text = describe(call);

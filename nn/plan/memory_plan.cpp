@@ -16,7 +16,7 @@ MemoryPlan plan_memory(std::span<const Lifetime> lifetimes, std::size_t alignmen
 
   MemoryPlan plan;
   plan.offsets.assign(lifetimes.size(), 0);
-  std::vector<std::size_t> placed;  // indices sorted by offset
+  std::vector<std::size_t> placed;  // placed lifetimes, sorted by offset
   for (const std::size_t i : order) {
     const Lifetime& life = lifetimes[i];
     require<ShapeError>(life.first <= life.last, "plan_memory: lifetime ", i, " ends at ", life.last,

@@ -10,26 +10,27 @@
 
 namespace lockstep::nn {
 
-/// Endings of a call's name in Choices: its choice in the micro-batches that add to gradients, and in evaluation.
+/// Endings of a call's key in Choices, for its choices in micro-batches that add to gradients, and in evaluation.
 inline constexpr const char* kAccumulating = " accumulate";
 inline constexpr const char* kEvaluating = " evaluate";
 
-/// The plans of a rank's micro-batches, over one workspace. `batch`: samples of the largest micro-batch;
-/// `microbatches`: their number per step. options.choices may hold other choices for a call in the second and third
-/// plan, under its name with one of the endings above; otherwise the choice of `train` applies. Where such a choice
-/// cannot be planned, the provider's first guess is used.
+/// The plans of a rank's micro-batches, over one workspace. batch: samples of the largest micro-batch. microbatches:
+/// number of micro-batches per step. options.choices may hold choices for the calls of `accumulate` and `evaluate`,
+/// under keys with the endings above; otherwise these calls use the choices of `train`. Where such a choice cannot be
+/// planned, the provider's first guess is used.
 struct MicrobatchPlans {
   MicrobatchPlans(Context& context, const Model& model, std::int64_t batch, std::int64_t microbatches,
                   const PlanOptions& options);
 
-  Plan train;                      ///< the first micro-batch of a step
-  std::optional<Plan> accumulate;  ///< the others, when there are several
+  Plan train;                      ///< plan of the first micro-batch of a step
+  std::optional<Plan> accumulate;  ///< plan of the other micro-batches, if there are several
   Plan evaluate;
 
-  /// Calls and choices of all plans, under the names above; choose_libraries() takes library_plans().
+  /// Library calls and choices of all plans, with the endings above in their keys. choose_libraries() takes
+  /// library_plans().
   [[nodiscard]] std::vector<LibraryPlan> library_plans() const;
   [[nodiscard]] Choices choices() const;
-  [[nodiscard]] std::size_t workspace_bytes() const;  ///< of the plan that needs the most
+  [[nodiscard]] std::size_t workspace_bytes() const;  ///< largest workspace of the plans
   void bind(ParameterSet& parameters, StepState& state, Buffer& workspace);
 };
 

@@ -13,9 +13,10 @@ namespace lockstep::nn {
 namespace {
 
 constexpr double kEpsilon = 1e-5;
-// What differs by rounding: sums of the same 16-bit numbers in another order, and gradients rounded once more or less.
+// Relative tolerance for rounding: sums of the same 16-bit numbers in another order, and gradients rounded once more or
+// less.
 constexpr double kTolerance = 0.05;
-constexpr std::int64_t kCompared = std::int64_t{1} << 20;  // elements of g
+constexpr std::int64_t kCompared = std::int64_t{1} << 20;  // number of elements of g that are compared
 
 Tensor random_like(Context& context, const Shape& shape, DType dtype, std::uint64_t seed) {
   const auto bytes = shape.numel() * static_cast<std::int64_t>(size_of(dtype));
@@ -146,7 +147,8 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
     const auto* const from = values.view().as<double>();
     all.insert(all.end(), from, from + view.numel());
   };
-  if (pass_ == ops::ConvPass::forward) {  // sums around the mean, from which a step then shifts
+  // In forward: sums of deviations from the mean. check() makes the mean of the bare pass the shift of serving plans.
+  if (pass_ == ops::ConvPass::forward) {
     if (serves) {
       take(given_.view().slice(0, 0, 2));
     } else {
@@ -163,7 +165,7 @@ std::vector<double> NormTrial::results(const TensorView& out, bool serves) {
 
 void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
   require<UnsupportedError>(checks() || !plan.serves_norm(), "there is no bare pass to compare it with");
-  // What is not written, or added to what is there, shows.
+  // Outputs begin as NaN, so that an element that is not written, or is only added to, is found.
   const double nan = std::numeric_limits<double>::quiet_NaN();
   ops::fill(context_, nan, given_.view());
   ops::fill(context_, nan, operands.out);
@@ -184,8 +186,9 @@ void NormTrial::check(const ops::ConvPlan& plan, const Operands& operands) {
     largest = std::max(largest, std::abs(expected_[i]));
   }
   for (std::size_t i = 0; i < got.size(); ++i) {
-    // Squares are compared with themselves, a sum of deviations with what it deviates by; a sum of gradients with that
-    // of g, whose terms have one sign; an element with the largest.
+    // Scale of the tolerance. Forward: a sum of squares itself; for a sum of deviations, the root of rows times the sum
+    // of squares. Backward: for a sum, the sum of g, whose terms have one sign; for an element of g, the largest
+    // element.
     double scale = largest;
     if (pass_ == ops::ConvPass::forward) {
       const double squares = expected_[channels + i % channels];

@@ -19,49 +19,50 @@
 
 namespace lockstep::nn {
 
-/// Where a layer writes a gradient: the slot, and whether to overwrite it or add to it.
+/// Destination of a gradient that a layer computes: the slot, and whether to overwrite the slot or add to it.
 struct GradientTarget {
   SlotId slot;
   ops::GradMode mode = ops::GradMode::ignore;
   [[nodiscard]] bool wanted() const { return mode != ops::GradMode::ignore; }
 };
 
-/// What a batch norm leaves whose output its reader computes on its way.
+/// Results of a batch norm that does not compute its output: the layer that reads the output computes it from these.
 struct UnappliedNorm {
   SlotId coefficients, stats;
-  std::string name;  ///< of the layer
+  std::string name;  ///< name of the norm's layer
 };
 
-/// A batch norm that can take its gradient after its ReLU's mask, with sums, from the convolution that reads its output
-/// (ConvNorm in kernels/conv2d.hpp). With x2 its shortcut's norm gets the same gradient.
+/// A batch norm with a ReLU that accepts a MaskedGradient from the convolution that reads its output (ConvNorm in
+/// kernels/conv2d.hpp). With x2, the batch norm of its shortcut gets the same gradient.
 struct FusibleNorm {
   SlotId mask, x, coefficients;
   SlotId x2{}, coefficients2{};
 };
 
-/// That gradient, and sums (2, C), with x2 (3, C).
+/// Gradient g of a FusibleNorm's output after the mask of its ReLU, and sums for the norm: (2, C), with x2 (3, C).
 struct MaskedGradient {
   SlotId g, sums;
 };
 
-/// The gradient of a max pool's output beside the winners: what batch_norm_pool.hpp computes the norm's gradient from.
+/// Gradient of a max pool's output and the index of its winners, from which batch_norm_pool.hpp computes the gradient
+/// of the batch norm before the pool.
 struct PooledGradient {
   SlotId dy, index;
   ops::PoolDesc desc;
 };
 
-/// The tools of Layer::plan(): it makes slots, appends calls, and finds the tensors of the node being planned. Plan's
-/// constructor and layers use it; it lives only while a plan is made.
+/// The tools of Layer::plan(): makes slots, appends calls, and finds the tensors of the node that is being planned.
+/// Plan's constructor and layers use a PlanBuilder, which lives only while a plan is made.
 class PlanBuilder {
  public:
   PlanBuilder(Context& context, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options);
 
-  /// Plans input, layers, loss and backward, and places every slot in the workspace. Once.
+  /// Plans input, layers, loss and backward, and places every slot in the workspace. May be called once.
   [[nodiscard]] PlanContents build();
 
-  [[nodiscard]] Context& context() { return *context_; }  ///< within beside() that one
+  [[nodiscard]] Context& context() { return *context_; }  ///< the plan's context; within beside() PlanOptions::beside
   [[nodiscard]] Mode mode() const { return mode_; }
-  [[nodiscard]] bool fuses() const {  ///< PlanOptions::fusions
+  [[nodiscard]] bool fuses() const {  ///< true if PlanOptions::fusions is on for this device
     return options_.fusions == Fusions::on ||
            (options_.fusions == Fusions::automatic && context_->device().kind == DeviceKind::cuda);
   }
@@ -72,79 +73,81 @@ class PlanBuilder {
   [[nodiscard]] std::int64_t batch() const { return batch_; }
 
   // --- the node being planned
-  /// The activation (batch, ...) of the i-th input.
+  /// The activation (batch, ...) of the node's i-th input.
   [[nodiscard]] SlotId input(int i = 0) const { return producer(i).output; }
-  [[nodiscard]] const Shape& input_shape(int i = 0) const { return producer_node(i).shape; }  ///< of one sample
+  [[nodiscard]] const Shape& input_shape(int i = 0) const { return producer_node(i).shape; }  ///< shape of one sample
   [[nodiscard]] Shape batched(const Shape& sample) const;                                     ///< (batch, sample...)
-  /// A parameter as the optimizer keeps it, in accumulation_dtype(dtype()): for biases and parameters of norms.
+  /// A parameter in the type of the optimizer, accumulation_dtype(dtype()): for biases and parameters of norms.
   [[nodiscard]] SlotId parameter(const std::string& name);
-  /// A parameter in dtype(): for weights of convolutions and products, and for tables. Without 16 bits,
-  /// parameter(name).
+  /// A parameter in dtype(): for weights of convolutions and products, and for tables. The same as parameter(name)
+  /// unless dtype() has 16 bits.
   [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
   [[nodiscard]] SlotId loss_scale();  ///< ParameterSet::loss_scale()
   [[nodiscard]] SlotId weight_sum();  ///< ParameterSet::weight_sum()
-  /// True when no other node uses the i-th input and its value is not needed after this forward call: the output
-  /// may then overwrite it.
+  /// True if no other node uses the i-th input and backward does not need its value. The output may then overwrite the
+  /// input.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
   void set_output(SlotId slot);  ///< must be called once by Layer::plan()
-  /// True when the only reader of the node's output takes it as a tensor and coefficients (Layer::takes_norm()): then
-  /// the node may call leave_norm_unapplied(), and its output is the tensor.
+  /// True if the only reader of the node's output, a batch norm's, can compute that output itself
+  /// (Layer::takes_norm()). The node may then call leave_norm_unapplied(); its output slot is the input of the norm.
   [[nodiscard]] bool may_leave_norm_unapplied(bool relu) const;
   void leave_norm_unapplied(UnappliedNorm norm) { here().unapplied = std::move(norm); }
-  /// What the node of the i-th input left; without coefficients when the input is its output.
+  /// The UnappliedNorm of the node of the i-th input. Without coefficients the input slot is that node's real output.
   [[nodiscard]] const UnappliedNorm& unapplied_norm(int i) const { return producer(i).unapplied; }
 
-  /// Where the only reader of `output`, the node's output, wants sums of its channels (Layer::sums_wanted_near()): the
-  /// buffer to take deviations from. Then the node may call leave_sums() with (2, C).
+  /// Returns the buffer to take deviations from if the only reader of `output`, the node's output, wants sums over its
+  /// channels (Layer::sums_wanted_near()); else an invalid slot. The node may then call leave_sums() with (2, C).
   [[nodiscard]] SlotId sums_wanted_near(SlotId output);
   void leave_sums(SlotId sums) { here().sums = sums; }
-  [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }  ///< what the node of the input left; or invalid
+  [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }  ///< sums of the input's node, or invalid
 
   // --- slots
-  [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< of the plan's dtype
-  [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< of statistics_dtype()
+  [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< slot of the plan's dtype
+  [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< slot of statistics_dtype()
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
-  [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< u8, for one call; invalid SlotId for 0 bytes
+  [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< u8 memory for one call; invalid SlotId for 0 bytes
   [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
-                             const Shape& shape);         ///< same memory; last use of `of`
-  [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype without memory
+                             const Shape& shape);         ///< slot in the memory of `of`, which must not be used later
+  [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype of a slot, without memory
 
   // --- calls
-  /// Appends a call. `reads` and `writes` must name every slot that run touches, and no slot in `reads` that it only
-  /// overwrites. launches: see Call.
+  /// Appends a call. `reads` and `writes` must name every slot that `run` touches. A slot that `run` only overwrites
+  /// must not be in `reads`. launches: Call::launches.
   void call(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
             std::function<void(Context&, const Frame&)> run, int launches = 1);
-  /// The same for a call that must run once where a plan computes others again (PlanOptions::recompute): it
-  /// communicates, counts, or does anything else beside writing `writes` from `reads`.
+  /// Appends a call that is never computed again (PlanOptions::recompute), because it communicates, counts, or has
+  /// another effect than writing `writes` from `reads`.
   void call_once(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                  std::function<void(Context&, const Frame&)> run, int launches = 1);
-  /// The same for a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp): a plan has such calls on one
-  /// stream. StateError within beside(), where a second context is given.
+  /// Appends a call that is a cooperative launch on a GPU (kernels/cuda/grid.hpp). All such calls of a plan run on one
+  /// stream: throws StateError within beside() if PlanOptions::beside is given.
   void call_together(const std::string& op, std::vector<SlotId> reads, std::vector<SlotId> writes, double flops,
                      std::function<void(Context&, const Frame&)> run);
-  /// Appends an exchange with the ranks of PlanOptions::exchange, which is given: returns (ranks, elements of
-  /// `own`), what every rank has in `own`, in rank order. StateError without one, and within beside(), where a second
-  /// context is given.
+  /// Appends an all-gather over the ranks of PlanOptions::exchange. Returns a slot (ranks, elements of `own`) with the
+  /// `own` of every rank, in rank order. Throws StateError without an exchange, and within beside() if
+  /// PlanOptions::beside is given.
   [[nodiscard]] SlotId all_gather(const std::string& op, SlotId own, const std::string& name);
 
-  /// Runs plan(), which plans and appends calls that take long and whose results nothing in the plan needs: the
-  /// gradients of weights. Where PlanOptions::beside gives a second context these may still run while the calls behind
-  /// them do; what they read and write is kept apart. context(), and the one that the calls get, are then that one.
+  /// Runs plan(), which appends calls for the side stream: long calls whose results no other call of the plan needs,
+  /// like the gradients of weights. If PlanOptions::beside is given, context() is that context within plan(), and the
+  /// calls run on its stream. They may overlap the following calls, which do not share the memory of their slots.
   template <class F>
   void beside(F&& plan) {
     const Beside scope{*this, std::exchange(context_, options_.beside != nullptr ? options_.beside : context_)};
     plan();
   }
 
-  /// The last call reads `slot` only in rare cases, as of a batch that is not full: its bytes are not counted.
+  /// Does not count the bytes of `slot` in the last call, which reads `slot` only in rare cases, like a batch that is
+  /// not full.
   void seldom_read(SlotId slot) { contents_.calls.back().bytes -= static_cast<double>(info_of(slot).bytes); }
 
-  /// Appends the sum of dy, seen as `rows` (M, C), into the gradient of a bias; does nothing where that is not wanted.
+  /// Appends a call that sums dy, in the shape `rows` (M, C), into the gradient of a bias. Does nothing if the gradient
+  /// is not wanted.
   void reduce_rows(SlotId dy, const Shape& rows, const GradientTarget& dbias);
-  /// Plans a library call (plan_conv2d, plan_matmul): make(choice) with the choice that the options hold for `key`, or
-  /// with an empty one for the provider's first guess. Records the choice that was made.
+  /// Plans a library call (plan_conv2d, plan_matmul) with make(choice). choice: the one that the options hold for
+  /// `key`, or an empty text for the provider's first guess. Records the choice of the plan that was made.
   template <class Make>
   [[nodiscard]] auto planned(const std::string& key, Make&& make) {
     auto plan = shared(make_with_choice(key, make));
@@ -160,55 +163,56 @@ class PlanBuilder {
   [[nodiscard]] std::shared_ptr<const ops::MatmulPlan> matmul(const std::string& key, ops::MatmulDesc desc);
 
   // --- backward (train mode only; ignored otherwise)
-  /// `emit` runs after all forward calls, in reverse order of the layers; within it the functions above refer to this
-  /// node again.
+  /// Registers `emit`, which appends the node's backward calls. It runs after all forward calls, in reverse order of
+  /// the layers. Within `emit` the functions above refer to this node again.
   void on_backward(std::function<void(PlanBuilder&)> emit);
   /// Gradients of the node's output, at most Layer::gradients_taken() of them.
   [[nodiscard]] std::span<const SlotId> output_gradients() const { return here().gradients; }
-  /// Where the gradient of the i-th input goes. wanted() is false for the model's input, and where all parameters
-  /// before this layer are frozen. reuse: a gradient slot that this call reads for the last time; a new gradient that
-  /// is overwritten takes its memory. can_accumulate = false: makes a separate slot, which is added to the others
-  /// afterwards.
+  /// Returns the destination of the gradient of the i-th input. wanted() is false for the model's input, and where all
+  /// parameters before this layer are frozen. reuse: a gradient slot that the next call reads for the last time; a new
+  /// gradient slot takes its memory. can_accumulate = false: the layer cannot add to a gradient; it gets a separate
+  /// slot, which is added to the others afterwards.
   [[nodiscard]] GradientTarget input_gradient(int i, SlotId reuse = {}, bool can_accumulate = true);
-  /// True when input_gradient(i) is wanted and has a tensor of its own, to which nothing is added before the calls of
-  /// another node.
+  /// True if input_gradient(i) is wanted and returns a new slot that is not added to another gradient.
   [[nodiscard]] bool first_input_gradient(int i) const;
   [[nodiscard]] bool wants_input_gradient(int i) const { return producer(i).trains; }
-  /// Calls f() as if the node of the i-th input were being planned, whose backward this node appends with its own.
+  /// Calls f() as if the node of the i-th input were being planned, so that this node can append that node's backward.
   template <class F>
   void as_input(int i, F&& f) {
     const int reader = std::exchange(current_, node().inputs[static_cast<std::size_t>(i)].index);
     f();
     current_ = reader;
   }
-  /// Memory for a tensor that replaces dy, a gradient of the output, after its last use: dy's own memory, unless other
-  /// calls still read it.
+  /// Returns a slot for a tensor that replaces dy, a gradient of the output, after its last use. The slot has dy's
+  /// memory, unless other calls still read dy.
   [[nodiscard]] SlotId overwrite_gradient(SlotId dy, const std::string& name);
-  /// Makes dy, a gradient of the output, the gradient of the i-th input. Nothing is copied: all inputs for which it is
-  /// called share dy, and from then on no call writes into it.
+  /// Makes dy, a gradient of the output, the gradient of the i-th input without a copy. Several inputs may share dy. No
+  /// later call writes into dy.
   void pass_gradient(int i, SlotId dy);
-  /// Hands a gradient to the norm of the input (unapplied_norm(0)), instead of its output's.
+  /// Passes a PooledGradient to the unapplied norm of the input (unapplied_norm(0)), in place of the gradient of the
+  /// norm's output.
   void pass_pooled_gradient(const PooledGradient& gradient);
-  /// What was handed to this node; without dy when nothing was.
+  /// The PooledGradient that was passed to this node; without dy if there was none.
   [[nodiscard]] const PooledGradient& pooled_gradient() const { return here().pooled; }
-  /// In forward: the node's backward takes a MaskedGradient.
+  /// Declares, in forward, that the node's backward accepts a MaskedGradient.
   void offer_norm(const FusibleNorm& norm) { here().fusible = norm; }
-  /// The offer of the input's node, when this node's gradient is the only one that it still waits for, and one other at
-  /// most has come (`addend`). Then the node may call pass_masked_gradient(), with all of them in g.
+  /// Returns the offer of the input's node if this node's gradient is the last one that the node waits for, and at most
+  /// one other gradient exists, which becomes `addend`; else nullptr. This node may then call pass_masked_gradient()
+  /// with a g that includes the addend.
   [[nodiscard]] const FusibleNorm* fusible_norm(SlotId& addend) const;
   void pass_masked_gradient(const MaskedGradient& gradient) { producer(0).masked = gradient; }
-  /// What was handed to this node; without g when nothing was.
+  /// The MaskedGradient that was passed to this node; without g if there was none.
   [[nodiscard]] const MaskedGradient& masked_gradient() const { return here().masked; }
-  /// Where the gradient of a parameter goes; the next call() counts as a write of it. wanted() is false when the
-  /// parameter is frozen.
+  /// Returns the destination of a parameter's gradient; the next call() counts as a write of that gradient. wanted() is
+  /// false if the parameter is frozen.
   [[nodiscard]] GradientTarget parameter_gradient(const std::string& name);
-  /// The gradients of two parameters that one op computes in one mode: both are wanted or none. When one of them is
-  /// frozen, its gradient goes to memory that is not read.
+  /// Returns the destinations of two parameters' gradients that one op computes in one mode: both are wanted or none.
+  /// If one parameter is frozen, its gradient goes to memory that is not read.
   [[nodiscard]] std::pair<GradientTarget, GradientTarget> parameter_gradients(const std::string& first,
                                                                               const std::string& second);
 
  private:
-  /// Puts the plan's own context back.
+  /// Restores the plan's own context at the end of beside().
   struct Beside {
     PlanBuilder& builder;
     Context* own;
@@ -216,11 +220,11 @@ class PlanBuilder {
   };
   struct NodeState {
     SlotId output;
-    UnappliedNorm unapplied;  ///< with coefficients: the output is batch_norm_apply() of `output` and these
-    PooledGradient pooled;    ///< with dy: the node has no gradients of its output
-    SlotId sums;              ///< of `output`
-    FusibleNorm fusible;      ///< with x: an offer
-    MaskedGradient masked;    ///< with g: all gradients of its output
+    UnappliedNorm unapplied;  ///< if coefficients are valid: the real output is batch_norm_apply() of `output` and them
+    PooledGradient pooled;    ///< if dy is valid: replaces the gradients of the output
+    SlotId sums;              ///< sums over the channels of `output`, or invalid
+    FusibleNorm fusible;      ///< if x is valid: the node accepts a MaskedGradient
+    MaskedGradient masked;    ///< if g is valid: the sum of all gradients of the output
     std::vector<SlotId> gradients;
     std::function<void(PlanBuilder&)> backward;
     int uses = 0;
@@ -228,7 +232,7 @@ class PlanBuilder {
   };
   [[nodiscard]] NodeState& here() { return nodes_[static_cast<std::size_t>(current_)]; }
   [[nodiscard]] const NodeState& here() const { return nodes_[static_cast<std::size_t>(current_)]; }
-  /// Of the i-th input of the node.
+  /// Index of the node that is the i-th input of the current node.
   [[nodiscard]] std::size_t producer_index(int i) const {
     return static_cast<std::size_t>(node().inputs[static_cast<std::size_t>(i)].index);
   }
@@ -239,7 +243,8 @@ class PlanBuilder {
   [[nodiscard]] const SlotInfo& info_of(SlotId slot) const {
     return contents_.slots[static_cast<std::size_t>(slot.index)];
   }
-  /// The layer that alone reads the node's output, and as which input; nullptr when there are others, or none.
+  /// Returns the only layer that reads the node's output, and sets `input` to the number of that input; nullptr if no
+  /// layer or several layers read the output.
   [[nodiscard]] const Layer* only_reader(int& input) const;
   [[nodiscard]] const Node& node() const { return model_.nodes()[static_cast<std::size_t>(current_)]; }
   template <class Plan>
@@ -260,7 +265,7 @@ class PlanBuilder {
       throw;
     } catch (const OutOfMemory&) {
       throw;
-    } catch (const Error&) {  // this build lacks the provider, or the library fails at this choice
+    } catch (const Error&) {  // the build lacks the provider, or the library cannot plan the choice
     }
     return make(std::string());
   }
@@ -268,16 +273,17 @@ class PlanBuilder {
   SlotId parameter_slot(const std::string& name, SlotKind kind, DType dtype);
   void merge_pending();
   [[nodiscard]] bool shared_gradient(SlotId slot) const;
-  /// StateError when the node has several gradients (Layer::gradients_taken()) and its backward, the calls from
+  /// Throws StateError if the node has several gradients (Layer::gradients_taken()) and its backward, the calls from
   /// `first_call` on, does not read all of them.
   void require_gradients_read(std::size_t first_call) const;
   void add_gradients(SlotId a, SlotId b, SlotId out);
 
   Context* context_;
   const Model& model_;
-  std::vector<Model::Parameter> parameters_;  ///< the model's
+  std::vector<Model::Parameter> parameters_;  ///< parameters of the model, in ready order
   std::vector<BufferSpec> buffers_;
-  std::unordered_map<std::string, std::size_t> parameter_index_, buffer_index_;  ///< into these, by name
+  /// Indices into parameters_ and buffers_, by name.
+  std::unordered_map<std::string, std::size_t> parameter_index_, buffer_index_;
   Mode mode_;
   std::int64_t batch_;
   const PlanOptions& options_;
@@ -285,14 +291,14 @@ class PlanBuilder {
   std::vector<NodeState> nodes_;
   int current_ = 0;
   bool backward_phase_ = false;
-  bool once_ = false;                ///< of the next call
+  bool once_ = false;                ///< Call::once of the next call
   std::vector<int> pending_writes_;  ///< parameters whose gradient the next call writes
   struct Merge {
     SlotId from, into;
   };
   std::vector<Merge> pending_merges_;
-  std::vector<SlotId> shared_gradients_;  ///< of several nodes: must not be written any more
-  std::vector<int> writes_so_far_;        ///< per parameter; an accumulating plan begins with 1
+  std::vector<SlotId> shared_gradients_;  ///< gradients that several nodes may share, so no call may write into them
+  std::vector<int> writes_so_far_;        ///< gradient writes of each parameter; an accumulating plan begins with 1
 };
 
 }  // namespace lockstep::nn

@@ -7,7 +7,7 @@
 
 namespace lockstep::nn {
 
-/// What a run computes in, by the values of --dtype:
+/// Types that a run computes in, chosen by the values of --dtype:
 ///
 ///   name         activations, factors of products   in memory   parameters, gradients of parameters, statistics
 ///   fp32, f32    f32                                 4 bytes     f32
@@ -19,17 +19,17 @@ namespace lockstep::nn {
 ///                scale; on GPUs only
 ///   f64          f64; on the host only               8 bytes     f64
 ///
-/// Sums are f32 at least everywhere.
+/// All sums are at least f32.
 struct Precision {
   DType dtype = DType::f32;
   bool tf32 = false;
   friend bool operator==(const Precision&, const Precision&) = default;
 };
 
-[[nodiscard]] Precision parse_precision(std::string_view name);  ///< UsageError for another name
+[[nodiscard]] Precision parse_precision(std::string_view name);  ///< throws UsageError for another name
 [[nodiscard]] std::string_view name_of(Precision precision);     ///< "fp32", "tf32", "bf16", "fp16" or "f64"
 
-/// UsageError unless models are computed in `dtype` on `device`: f16 on GPUs only, f64 on the host only.
+/// Throws UsageError unless `device` can run plans in `dtype`: f16 needs a GPU, f64 the host.
 void require_computed_on(Device device, DType dtype);
 
 }  // namespace lockstep::nn

@@ -6,7 +6,7 @@ class Lockstep(CMakePackage, CudaPackage):
     """Training and inference inside a program in C, C++ or Fortran: the program's communicators, streams and memory, no
     deep-learning framework, no globals."""
 
-    # There is no archive to fetch yet. In a checkout of the sources:
+    # There is no archive to fetch yet. Run these in a checkout of the sources:
     #     spack repo create REPO lockstep && mkdir REPO/packages/lockstep && cp packaging/spack/package.py REPO/packages/lockstep
     #     spack repo add REPO && spack dev-build lockstep@0.1.0
     manual_download = True
@@ -50,7 +50,7 @@ class Lockstep(CMakePackage, CudaPackage):
 
     def cmake_args(self):
         args = [
-            # Spack's compiler wrapper says which processor the binary is for, and nothing comes from a Python's packages.
+            # Spack's compiler wrapper sets the target processor; no library comes from a Python's packages.
             self.define("LOCKSTEP_CPU_ARCH", ""),
             self.define("LOCKSTEP_SITE_PACKAGES", False),
             self.define("LOCKSTEP_EXAMPLES", False),

@@ -1,8 +1,8 @@
-# Whether this machine's compiler and toolkit build us. Sourced by gpu-check.sh.
+# Builds lockstep with this machine's compiler and toolkit. Sourced by gpu-check.sh.
 
-# Runtime and kernels build here, and a program that links them fills a tensor on the GPU: whether this machine's compiler
-# and toolkit can do it. What that does not need may be missing: the floor nn is configured and never built, nlohmann-json is
-# empty here, and zlib has the one function that runtime links.
+# build_here: builds runtime and kernels on this machine, and runs a program with them that fills a tensor on the GPU. Other
+# libraries may be missing: the floor nn is configured and never built, nlohmann-json is empty, and zlib has only the one
+# function that runtime links.
 build_here() {
   local tool reason='' build=$work/build
   for tool in cmake ninja nvcc c++ ar; do

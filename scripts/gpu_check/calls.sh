@@ -1,7 +1,7 @@
-# The calls, in the order of what is worth most. Sourced by gpu-check.sh. A check that fails holds nothing up: each call runs
-# as `call_a || true`, in which bash goes on.
+# The calls; the most important checks of each come first. Sourced by gpu-check.sh. A check that fails does not end its call:
+# each call runs as `call_a || true`, in which bash goes on.
 
-# begin: programs, libraries, GPUs, and that Open MPI starts ranks at all.
+# begin: checks programs, libraries and GPUs, and that Open MPI starts ranks.
 begin() {
   local cores memory
   if ! unpack; then
@@ -26,7 +26,7 @@ begin() {
   sanitizer=$(tool compute-sanitizer) ncu=$(tool ncu)
 }
 
-# tool NAME: where a tool of the toolkit is; nothing when it is nowhere.
+# tool NAME: prints the path of a tool of the toolkit; prints nothing when there is none.
 tool() {
   local found
   found=$(command -v "$1" || true)
@@ -39,13 +39,13 @@ tool() {
   done
 }
 
-# ---- what the calls are made of
+# ---- the parts of the calls
 
-big='CudaLarge.*:*Beyond2To31*'  # tests of more than 2^31 elements: alone, and not under a sanitizer
+big='CudaLarge.*:*Beyond2To31*'  # tests of more than 2^31 elements run alone, and not under a sanitizer
 on_gpu0=(--devices "0,")
 large() { check "tests beyond 2^31" 120 read_tests "$programs/test_kernels_cuda" --gtest_filter="$big" || true; }
 
-# shares NAME COUNT LIMIT READER FILTER [TOOL...]: the kernels' tests in shares beside each other.
+# shares NAME COUNT LIMIT READER FILTER [TOOL...]: runs the kernels' tests in COUNT shares at the same time.
 shares() {
   local share
   for share in $(seq 0 $(($2 - 1))); do
@@ -54,8 +54,8 @@ shares() {
   done
 }
 
-# sanitize TOOL LIMIT COUNT WHAT FILTER: shares under compute-sanitizer; sanitize_steps: the whole trainer. Tests of errors make
-# calls of CUDA fail on purpose: only the device's accesses count.
+# sanitize TOOL LIMIT COUNT WHAT FILTER: runs shares under compute-sanitizer; sanitize_steps: the whole trainer. Tests of errors
+# make calls of CUDA fail on purpose, so API errors are not reported, only accesses of the device.
 sanitized=(--error-exitcode 86 --print-limit 5 --report-api-errors no)
 no_sanitizer() { echo "${reason:-$([ -n "$sanitizer" ] || echo "no compute-sanitizer on this machine")}"; }
 sanitize() {
@@ -73,14 +73,14 @@ sanitize_steps() {
     --batch-size 64 --epochs 1 --dtype bf16 --tune off --workers 1 --cuda-graph off --out "$work/runs/sanitized"
 }
 
-# test_programs with_ranks|without_ranks: what --prepare wrote down in the bundle's file `tests`, without the two that have
-# places of their own.
+# test_programs with_ranks|without_ranks: runs the test programs of the bundle's file `tests`, which --prepare has written,
+# without the two that other functions run.
 test_programs() {
   local program ranked count
   while read -r program ranked; do
     case "$program" in test_kernels_cuda | test_nn_norm_trial_cuda) continue ;; esac
     if [ -z "$ranked" ] && [ "$1" = without_ranks ]; then
-      # Tests that need no GPU run also where there is none: then the programs start, at least.
+      # Tests that need no GPU run also without one; this shows at least that the programs start.
       reason='' beside "$program" 120 read_tests "$programs/$program"
     elif [ -n "$ranked" ] && [ "$1" = with_ranks ]; then
       for count in 1 2 4; do
@@ -91,8 +91,8 @@ test_programs() {
   done < <(cat "$bundle/tests" 2> /dev/null || true)
 }
 
-# resnet50 TYPE STEPS: `options` of a run whose figure is that of whole steps: loader, augmentation, copies and updates are
-# part of it, evaluation is not.
+# resnet50 TYPE STEPS: sets `options` for a run that measures whole steps, with loader, augmentation, copies and updates,
+# without evaluation.
 resnet50() {
   local batch=256
   if [ "$1" = fp16 ]; then batch=64; fi
@@ -100,17 +100,17 @@ resnet50() {
     --classes 1000 --train-images $((batch * $2)) --test-images 16 --flip on --steps "$2" --epochs 1000 --log-every 4
     --workers "$workers")
 }
-# figure NAME LIMIT OPTION...: a run of train_resnet; figure_of PROGRAM NAME LIMIT OPTION... of any program.
+# figure NAME LIMIT OPTION...: runs and measures train_resnet; figure_of PROGRAM NAME LIMIT OPTION... any program.
 figure_of() { check "$2" "$3" read_figure "$programs/$1" "${@:4}" --out "$work/runs/$2" || true; }
 figure() { figure_of train_resnet "$@"; }
-# What the tuner chose is kept from call to call, and from machine to machine where the tree or the bundle brings it.
+# The tuner's choices are kept from call to call, and from machine to machine in the tree or the bundle.
 choices=choices-resnet50-bf16-256.json
 tuned() {  # tuned NAME LIMIT OPTION...
   resnet50 bf16 40
   figure "$1" "$2" "${options[@]}" --tune on --choices "$kept/$choices" "${@:3}"
 }
 
-# peer NAME LIMIT TYPE OPTION...: PyTorch's ResNet-50, with the libraries and settings of before.
+# peer NAME LIMIT TYPE OPTION...: measures PyTorch's ResNet-50, with the machine's own libraries and settings.
 peer() {
   local reason=$reason batch=256
   if [ -z "$reason" ] && ! command -v python3 > /dev/null; then reason="no python3 on this machine"; fi
@@ -121,13 +121,13 @@ peer() {
     --batch $batch --dtype "$3" --steps 30 --warmup 10 "${@:4}" || true
 }
 
-# train NAME LIMIT RANKS OPTION...: a run of train_resnet on GPUs, into $work/runs/NAME; with how=beside in the background.
+# train NAME LIMIT RANKS OPTION...: runs train_resnet on GPUs, into $work/runs/NAME; with how=beside in the background.
 how=check reader=read_status
 train() {
   if [ "$3" = 1 ]; then
     ranks=("$programs/train_resnet" "${on_gpu0[@]}")
   elif [ "$3" -le "$gpus" ]; then
-    # All GPUs ("gpu") would be refused where there are more than ranks.
+    # "gpu" (all GPUs) would be refused with more GPUs than ranks.
     on_ranks "$3" "$programs/train_resnet" --devices "$3"
   else
     on_ranks "$3" "$programs/train_resnet" --devices gpu
@@ -135,7 +135,7 @@ train() {
   "$how" "$1" "$2" "$reader" "${ranks[@]}" --out "$work/runs/$1" "${@:4}" || true
 }
 
-# runs_there RUN...: why a comparison of runs cannot be; nothing when all left a checkpoint.
+# runs_there RUN...: prints why runs cannot be compared; prints nothing when all have left a checkpoint.
 runs_there() {
   local run
   if [ -n "$no_gpu" ]; then echo "$no_gpu"; fi
@@ -143,8 +143,8 @@ runs_there() {
     [ -n "$no_gpu" ] || [ -f "$work/runs/$run/last/model.safetensors" ] || echo "the run '$run' left no checkpoint"
   done | head -n 1
 }
-# same RUN OTHER: the checkpoints of two runs are equal, byte for byte. differ RUN OTHER: they are not. `first again` knows
-# by the names of such rows which runs they need.
+# same RUN OTHER: checks that the checkpoints of two runs are equal, byte for byte; differ RUN OTHER: that they are not.
+# `first again` reads the names of the runs from the name of such a row.
 same() {
   local reason
   reason=$(runs_there "$1" "$2")
@@ -159,8 +159,8 @@ differ() {
   check "$1 != $2" 30 read_status bash -c 'if cmp "$1" "$2"; then echo "error: they are the same"; exit 1; fi' differ \
     "$work/runs/$1/last/model.safetensors" "$work/runs/$2/last/model.safetensors" || true
 }
-# distance SIGN RUN OTHER BOUND...: of the momenta, which are the gradients after one step of SGD with momentum and without
-# weight decay.
+# distance SIGN RUN OTHER BOUND...: checks the distance of the momenta of two runs. After one step of SGD with momentum and
+# without weight decay these are the gradients.
 distance() {
   local reason file=last/optimizer.safetensors
   reason=$(runs_there "$2" "$3")
@@ -169,7 +169,7 @@ distance() {
     "$work/runs/$2/$file" "$work/runs/$3/$file" || true
 }
 
-# ---- a: does it work? The whole trainer, its first figure beside PyTorch's, every op against the host, memory errors
+# ---- a: does it work? The whole trainer, its speed compared with PyTorch, every op against the host, memory errors
 
 call_a() {
   if check "the machine" 60 read_status "$programs/lockstep-devices"; then
@@ -195,7 +195,7 @@ call_a() {
 
 call_b() {
   local type way
-  # The long ones, a core each, beside everything.
+  # The long checks run in the background, a core each.
   beside "norms served by engines" 300 read_tests "$programs/test_nn_norm_trial_cuda"
   fashion_mnist
   for way in racecheck initcheck; do
@@ -205,7 +205,7 @@ call_b() {
   how=beside steps
   how=beside pictures
   together
-  # That two runs call by call are equal comes first: where they are not, the graph is not the reason.
+  # Two runs call by call are compared first: if they differ, the graph is not the reason.
   for type in fp32 bf16; do
     for way in again graph beside dependent; do same "$way-$type" "calls-$type"; done
     differ "seed-$type" "graph-$type"
@@ -221,7 +221,7 @@ call_b() {
   tuned resnet50-tuned 600
 }
 
-# ResNet-20 call by call, again, captured, with weight gradients on a second stream, and with dependent launches.
+# steps: trains ResNet-20 call by call, again, captured, with weight gradients on a second stream, and with dependent launches.
 steps() {
   local type way options
   for type in fp32 bf16; do
@@ -236,17 +236,17 @@ steps() {
   done
 }
 
-# Pictures that the GPU finishes have the bits of those that the loader's threads make.
+# pictures: trains with images that the GPU finishes and with images that the loader's threads make; their bits must be equal.
 pictures() {
   local where
   for where in host device; do
     train "pictures-$where" 90 1 --model resnet20 --data synthetic --train-images 2048 --test-images 64 --batch-size 128 \
       --epochs 2 --dtype bf16 --tune off --workers 1 --crop-scale 0.3,1 --color-jitter 0.4,0.4,0.4,0.1 --random-erase 0.5 \
-      --mixup 0.2 --cutmix 1 --flip off --pictures "$where"  # of mirrored images the loader resizes
+      --mixup 0.2 --cutmix 1 --flip off --pictures "$where"  # mirrored images would be resized by the loader
   done
 }
 
-# Ranks over NCCL: on one GPU where there are fewer, which NCCL is told a way around. Times mean nothing then.
+# several_ranks: trains with several ranks over NCCL. With fewer GPUs they share one (on_ranks); times mean nothing then.
 several_ranks() {
   local ranked=$((gpus < 2 ? 2 : gpus)) rooms=$(((rooms + 1) / 2)) way options
   options=(--model mlp --hidden 256,128 --data synthetic --train-images 512 --test-images 64 --batch-size 256 --steps 1
@@ -285,8 +285,8 @@ read_accuracy() {
   fi
 }
 
-# ---- c: is it fast? Whole steps beside PyTorch's, one after the other on the quiet GPU; launch-bound and transformer steps;
-# copies, kernels, counters of a step
+# ---- c: is it fast? Whole steps compared with PyTorch, one run after the other on the quiet GPU; launch-bound and transformer
+# steps; copies, kernels, counters of a step
 
 call_c() {
   local batch known=no
@@ -294,7 +294,7 @@ call_c() {
   figure quiet-graph 90 "${options[@]}" --tune off
   peer quiet-torch-graph 90 bf16 --graph
   ratio "ResNet-50 bf16 256, untuned and quiet, over PyTorch" quiet-graph quiet-torch-graph
-  # Seconds with choices that are known, minutes without: then last.
+  # With known choices the tuned run takes seconds; without them minutes, so it comes last.
   if [ -s "$kept/$choices" ]; then known=yes; fi
   if [ "$known" = yes ]; then tuned quiet-tuned 150; fi
   resnet50 bf16 40
@@ -318,8 +318,8 @@ call_c() {
   ratio "ResNet-50 bf16 256 over PyTorch" 'quiet-(graph|tuned|beside|dependent|fast)' 'quiet-torch-.*'
 }
 
-# GPT-2 of 124 million parameters on random tokens, with its vocabulary and with one of a multiple of 64. No byte is above
-# 195, so no token is above 50115.
+# gpt2_options VOCABULARY STEPS: sets `options` for GPT-2 of 124 million parameters on random tokens; gpt2: measures it with its
+# own vocabulary and with a multiple of 64. No byte of the data is above 195, so no token is above 50115.
 gpt2_options() {
   local data=$work/tokens
   if [ ! -d "$data" ]; then
@@ -355,7 +355,7 @@ bench_copies_and_kernels() {
   fi
 }
 
-# counters NAME PROGRAM OPTION...: names, times and bytes of the kernels of a few later steps, which run once.
+# counters NAME PROGRAM OPTION...: records names, times and bytes of the kernels of a few later steps; each kernel runs once.
 counters() {
   local reason=${reason:-$([ -n "$ncu" ] || echo "no ncu on this machine")}
   check "$1" 90 read_status "$ncu" --metrics gpu__time_duration.sum,dram__bytes_read.sum,dram__bytes_write.sum \
@@ -363,8 +363,8 @@ counters() {
     "$programs/$2" "${@:3}" --out "$work/runs/$1" || true
 }
 
-# ---- d: what else there is: what moving data costs, several ranks' all-reduce, rounds of the comparison, fp16, the
-# sanitizers' rest, a build
+# ---- d: the other checks: the cost of moving data, all-reduces of several ranks, rounds of the comparison with PyTorch, fp16,
+# the other sanitizers, a build
 
 call_d() {
   local round
@@ -389,15 +389,15 @@ call_d() {
   all_over
 }
 
-# What moving data costs: each path alone (lockstep-cost with one rank), then ranks on all GPUs over NCCL; two on one GPU
-# where there is one, which the report says. Rows of their own hold the figures against what they should be; those of
-# bench_copy and bench_kernels are of call c, if it ran on this machine.
+# moving_data: measures the cost of moving data: each path alone (lockstep-cost with one rank), then ranks on all GPUs over NCCL.
+# With one GPU two ranks share it, and the report says so. The rows "moving data" compare the figures with limits; the figures
+# of bench_copy and bench_kernels come from call c, if it ran on this machine.
 moving_data() {
   local count=$gpus what="$gpus ranks" mind='' most=() alone=$work/cost-alone several=$work/cost-ranks
   if [ "$count" -lt 2 ]; then
     count=2 what="2 ranks on 1 GPU" mind=": times between ranks mean nothing" most=(--max-bytes 1048576)
   fi
-  # One rank with all GPUs in sight: auto lets some without a rank, so that it copies to the next one, too.
+  # One rank that sees all GPUs: with "auto" some GPUs have no rank, so the rank also copies to the next GPU.
   on_ranks 1 "$programs/lockstep-cost" --devices auto --seconds 20 --out "$alone"
   check "lockstep-cost, 1 rank" 75 read_status "${ranks[@]}" || true
   on_ranks "$count" "$programs/lockstep-cost" --devices gpu --seconds 20 --out "$several"
@@ -421,13 +421,13 @@ moving_data() {
   fi
 }
 
-# cost_report NAME TITLE FOLDER: what lockstep-cost wrote there, into both reports. Its plots are files of their own.
+# cost_report NAME TITLE FOLDER: adds lockstep-cost's results in FOLDER to both reports, without its plots, which are files.
 cost_report() {
   if [ -s "$3/cost.md" ]; then add_table "$2" < <(sed -e '/^!\[/d' -e 's/^#/###/' "$3/cost.md"); fi
   add_data "$1" "$3/cost.json"
 }
 
-# limits_of_copies ALONE RANKS: the rows of cost_rows.py.
+# limits_of_copies ALONE RANKS: adds the rows of cost_rows.py.
 limits_of_copies() {
   local said state detail left=$reason name="moving data"
   due "$name" || return 0
@@ -450,8 +450,8 @@ limits_of_copies() {
   done <<< "$said"
 }
 
-# kernel_table FILE: the table of bench_kernels' file, in which Google Benchmark has a member a line. A product is held against
-# the fastest one of its type in the same run, everything else against the copy bandwidth measured there.
+# kernel_table FILE: prints a table of bench_kernels' file, in which Google Benchmark writes one member per line. A product is
+# compared with the fastest product of its type in the run, other cases with the copy bandwidth of the run.
 kernel_table() {
   awk '
     function value() { sub(/^[^:]*: */, ""); sub(/,$/, ""); gsub(/^"|"$/, ""); return $0 }
@@ -478,10 +478,10 @@ kernel_table() {
     }' "$1"
 }
 
-# ---- again: what failed in earlier calls, then what had no time, in the order of the calls
+# ---- again: repeats checks that failed in earlier calls, then checks that had no time, in the order of the calls
 
-# call_again: the last row of a name counts. Rows are those that were kept here and those that the tree and the bundle
-# bring. A comparison is made of runs, whose rows come again with it.
+# call_again: the last row of a name counts. The rows come from --kept, the tree and the bundle. A comparison needs runs, which
+# are repeated with it.
 call_again() {
   local wanted name other several="lockstep-cost, $gpus ranks"
   if [ "$gpus" -lt 2 ]; then several="lockstep-cost, 2 ranks on 1 GPU"; fi
@@ -496,7 +496,7 @@ call_again() {
     only=()
     while IFS= read -r name; do
       only[$name]=yes
-      # A run that the first wave has repeated is there.
+      # Runs that the first wave has repeated exist already.
       for other in "${name%% = *}" "${name##* = }" "${name%% != *}" "${name##* != }"; do
         cut -f 1 "$files.tsv" | grep -qxF -- "$other" || only[$other]=yes
       done

@@ -1,20 +1,20 @@
-# Checks, one after the other or beside each other, within the call's time. Sourced by gpu-check.sh.
+# Runs checks, one after the other or several at a time, within the call's time. Sourced by gpu-check.sh.
 
 reserve=6  # seconds that the reports may take
-grace=3    # between TERM and KILL for a check whose time is over
-least=5    # a check with less time than this is not begun
+grace=3    # seconds between TERM and KILL for a check whose time is over
+least=5    # seconds: a check with less time is not begun
 seconds_left() { echo $((budget - reserve - SECONDS)); }
 
-# check NAME LIMIT READER COMMAND...: runs the command, its output in `log`, and makes a row of it. READER looks at `status`,
-# `stopped` and `log` and sets `state`, `detail` and the counts. `reason`, when set, is why the check is skipped.
-# Returns 0 when it passed.
+# check NAME LIMIT READER COMMAND...: runs the command for at most LIMIT seconds, with its output in `log`, and makes a row of
+# it. READER reads `status`, `stopped` and `log` and sets `state`, `detail` and the counts. If `reason` is set, the check is
+# skipped for that reason. Returns 0 when it passed.
 check() {
   due "$1" || return 1
   conduct "$@"
 }
 
-# beside NAME LIMIT READER COMMAND...: the same in the background, once fewer than `rooms` run there; together waits for those
-# since the last together, all_over for all.
+# beside NAME LIMIT READER COMMAND...: runs a check in the background, as soon as fewer than `rooms` run there. together: waits
+# for the background checks begun since the last together; all_over: waits for all.
 rooms=2 wave=()
 beside() {
   due "$1" || return 0
@@ -39,7 +39,7 @@ all_over() {
   wave=()
 }
 
-# due NAME: whether the call wants this check. `first again` wants those of `only`, once.
+# due NAME: succeeds when the call includes this check. `first again` includes the checks of `only`, once.
 declare -A only=()
 due() {
   if [ "$call" != again ]; then return 0; fi
@@ -63,10 +63,10 @@ conduct() {
     return 1
   fi
   allowed=$((left < limit ? left : limit))
-  # The last row of a name counts: `first again` repeats this check if its call is killed before it has another.
+  # The last row of a name counts: if the call is killed before this check has its row, `first again` repeats it.
   printf '%s\tfailed\t0\t1\t0\t0\tbegun, and cut with its call\n' "${name//[^ -~]/ }" >> "$kept/rows.tsv"
-  # mpirun passes a TERM on to its ranks and waits for them; KILL for what does not listen.
-  # In the background, so that a signal to this script is heard at once.
+  # mpirun passes a TERM on to its ranks and waits for them; a program that ignores TERM gets a KILL. The command runs in the
+  # background, so that this script handles signals at once.
   timeout --kill-after="$grace" "$allowed" "$@" > "$log" 2>&1 < /dev/null &
   running=$!
   wait "$running" 2> /dev/null || status=$?
@@ -75,8 +75,8 @@ conduct() {
     stopped="stopped after $allowed s"
   fi
   "$reader"
-  # What a stopped program printed counts. Without an error in it: a hang if the check's own limit was reached, else the
-  # call's time is to blame. How slow a sanitizer is says nothing about the program.
+  # The output of a stopped program counts. Without an error in it the check failed by a hang if it reached its own limit;
+  # else the call had no time for it. A sanitizer that reaches its limit is only slow.
   if [ -n "$stopped" ] && [ "$state" != failed ]; then
     if [ "$allowed" -lt "$limit" ]; then
       state=skipped skip=$((skip + 1)) detail="no time: $detail"
@@ -93,7 +93,7 @@ conduct() {
 log_of() { printf '%s/log/%s.log' "$work" "${1//[^A-Za-z0-9_.-]/_}"; }  # log_of NAME
 last_line() { grep -avE '^[[:space:]]*$' "$log" | tail -n 1 || true; }
 
-# A program whose exit status says it all.
+# read_status: a reader for programs whose exit status is the result.
 read_status() {
   if [ -n "$stopped" ]; then
     detail="$stopped, it last said: $(last_line)"
@@ -106,8 +106,8 @@ read_status() {
   esac
 }
 
-# A GoogleTest program. One line a test: "[       OK ] Suite.Name (3 ms)"; the summary's lines have no times. Under mpirun
-# the lines are those of all ranks.
+# read_tests: a reader for GoogleTest programs. Each test has a line "[       OK ] Suite.Name (3 ms)"; lines of the summary have
+# no times. Under mpirun the lines of all ranks count.
 read_tests() {
   local names said last=''
   read -r pass fail skip names < <(awk '
@@ -121,7 +121,7 @@ read_tests() {
       awk 'NR <= 3 {n = $1; $1 = ""; printf "%s%d skipped:%s", sep, n, $0; sep = "; "}' || true)
   fi
   if [ "$status" != 0 ]; then
-    # The last test that began, if no line says how it ended.
+    # The last test that began, if it has no line with its result.
     last=$({ grep -aE "\[ +(RUN|OK|FAILED|SKIPPED) +\] " "$log" || true; } | tail -n 1 |
       sed -nE 's/.*\[ +RUN +\] ([^ ]+).*/, in \1/p')
   fi
@@ -139,7 +139,8 @@ read_tests() {
   fi
 }
 
-# The same under compute-sanitizer, whose own errors make its exit status 86 (--error-exitcode).
+# read_sanitizer: a reader for GoogleTest programs under compute-sanitizer, whose own errors give exit status 86
+# (--error-exitcode).
 read_sanitizer() {
   local errors summary printed='^=+ +(Invalid|Uninitialized|Misaligned|Race|Error|Warning: Race|Barrier|Out-of-range|Stack)'
   local refused='not supported|unable to (find|create)|unsupported'
@@ -157,11 +158,11 @@ read_sanitizer() {
   fi
 }
 
-# note_figure RATE: for ratio().
+# note_figure RATE: records the rate of this check for ratio().
 note_figure() { printf '%s\t%s\n' "$name" "$1" >> "$work/figures"; }
 
-# A run of ours: the median of what its reports say, without the first two; clocks and watts of nvidia-smi's log beside it. A
-# stopped run has its figure, too.
+# read_figure: a reader for lockstep's runs. The figure is the median rate of the reports without the first two, with clocks and
+# watts of nvidia-smi's log. A stopped run has its figure, too.
 read_figure() {
   local reports=${log%.log}.rates metrics=$work/runs/$name/metrics.jsonl number rate said
   read_status
@@ -182,7 +183,7 @@ read_figure() {
   if [ "$status" != 0 ]; then detail+="; $said"; fi
 }
 
-# The peer's program, whose last line is JSON.
+# read_peer: a reader for the peer's program, whose last line is JSON.
 read_peer() {
   local rate
   read_status
@@ -199,7 +200,8 @@ read_peer() {
   fi
 }
 
-# clocks FROM TO: what nvidia-smi said while the GPU worked between these seconds of this script; nothing without it.
+# clocks FROM TO: prints the mean watts and clocks of nvidia-smi while the GPU worked between these seconds of this script;
+# prints nothing without nvidia-smi.
 clocks() {
   awk -v from="$1" -v to="$2" '
     $2 == "#" && /pclk/ { for (i = 3; i <= NF; ++i) at[$i] = i - 1 }
@@ -209,7 +211,8 @@ clocks() {
     2> /dev/null || true
 }
 
-# ratio NAME OURS THEIRS: a row of the best of ours over the best of the peer in this call, by patterns of their names.
+# ratio NAME OURS THEIRS: adds a row with lockstep's best rate over the peer's best rate in this call. OURS and THEIRS are
+# patterns of the names of runs.
 ratio() {
   local said
   said=$(awk -F '\t' -v ours="^($2)\$" -v theirs="^($3)\$" '

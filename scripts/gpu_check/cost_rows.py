@@ -18,7 +18,7 @@ WANTED = 0.9
 
 
 def load(path):
-    """The file's object; None when it is not there or was not written to the end."""
+    """Returns the file's object; None when the file is missing or was not written to the end."""
     try:
         with open(path) as file:
             return json.load(file)
@@ -31,7 +31,7 @@ def path_of(cost, name):
 
 
 def best_copy(cost, name, copies, pattern):
-    """Bytes a second that arrive, of the best size; None when neither program has this path."""
+    """Returns the delivered bytes per second of the best size; None when neither program has this path."""
     path = path_of(cost, name)
     rates = [p["bytes"] / p["median_s"] for p in path["points"]] if path else []
     rates += [b.get("bytes_per_second") for b in (copies or {}).get("benchmarks", []) if re.search(pattern, b["name"])]
@@ -39,7 +39,7 @@ def best_copy(cost, name, copies, pattern):
 
 
 def share(rate, limit, of):
-    """Status and detail of a rate that is to reach WANTED of a limit."""
+    """Returns status and detail of a rate, which must reach WANTED times the limit."""
     said = f"{rate / 1e9:.1f} GB/s, {100 * rate / limit:.1f} % of {of}, {limit / 1e9:.1f} GB/s; "
     said += f"at least {100 * WANTED:.0f} % wanted"
     return ("passed" if rate >= WANTED * limit else "failed"), said
@@ -91,7 +91,7 @@ def nccl_row(ranks):
     if ranks is None:
         return "skipped", "lockstep-cost with several ranks left no cost.json"
     path = path_of(ranks, "all_reduce/nccl")
-    if path is None:  # every bundle has NCCL
+    if path is None:  # a failure, as every bundle has NCCL
         return "failed", left_out(ranks, "All-reduces between GPUs") or "lockstep-cost has no all_reduce/nccl"
     points = path["points"]
     least, most = points[0], max(points, key=lambda p: p["bytes"] / p["median_s"])

@@ -1,13 +1,13 @@
-# What is there on the machine: the programs that were brought along, NVIDIA's libraries, GPUs. Sourced by gpu-check.sh.
+# Finds the bundle's programs, NVIDIA's libraries and the GPUs of the machine. Sourced by gpu-check.sh.
 
-# unpack: the folder of the programs, and Open MPI's environment. Without programs: a failed row, and status 1.
+# unpack: sets `programs`, the folder of the programs, and Open MPI's environment. Without programs: a failed row, and status 1.
 unpack() {
   commit=$(git -C "$repository" describe --always --dirty 2> /dev/null || echo unknown)
   bundle_commit=$(cat "$bundle/commit" 2> /dev/null || echo none)
   host="$(uname -srm), $(nproc) processors, $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo 2> /dev/null | sort -u | head -n 1)"
   mkdir -p "$work/programs" "$work/log"
   own_path=$PATH own_libraries=${LD_LIBRARY_PATH:-}
-  # Some ways to copy a tree lose who may execute what.
+  # Some ways to copy a tree lose the permission to execute.
   chmod +x "$bundle"/deps/bin/* "$bundle"/programs/* 2> /dev/null || true
   if [ -f "$bundle/deps/environment" ]; then source "$bundle/deps/environment"; fi
   mpi_environment
@@ -26,7 +26,8 @@ unpack() {
   fi
 }
 
-# same_sources: a row that tells whether the programs are from this tree. Others do not make a check fail: a row "skipped".
+# same_sources: adds a row that says whether the programs are built from this tree. Programs of other sources are no failure:
+# the row is "skipped".
 same_sources() {
   local others count
   if [ ! -f "$bundle/sources" ]; then return; fi
@@ -40,8 +41,8 @@ same_sources() {
   fi
 }
 
-# find_libraries: NVIDIA's libraries by name, into nvidia_libraries (a search path) and $work/libraries (what lies where).
-# Python's packages come first: then PyTorch and we use the same ones, and a comparison means something.
+# find_libraries: finds NVIDIA's libraries; sets nvidia_libraries (a search path) and writes their places to $work/libraries.
+# Python's packages come first, so that lockstep and PyTorch use the same libraries and can be compared.
 find_libraries() {
   local sites='' folders=() name folder site found
   nvidia_libraries=
@@ -84,9 +85,9 @@ find_libraries() {
   fi
 }
 
-# programs_start: a row for what each program would not find. Without NVIDIA's libraries that is for the machine's owner.
-# libcublasLt and libcudnn are loaded when they are needed, which ldd does not see: without them there would be other numbers,
-# and nothing else would say so.
+# programs_start: adds a row with the libraries that the programs would not find; the machine's owner has to install those of
+# NVIDIA. ldd does not show libcublasLt and libcudnn, which are loaded when needed: without them the numbers would differ
+# silently, so they count as not found.
 programs_start() {
   local program missing all='' count=0 loaded=''
   if [ "$gpus" != 0 ]; then
@@ -109,11 +110,11 @@ programs_start() {
   fi
 }
 
-# smi ARGUMENT...: nvidia-smi, which may hang on a GPU that is not well; status 127 where there is none.
+# smi ARGUMENT...: runs nvidia-smi for at most 30 s, as it may hang on a broken GPU; status 127 without nvidia-smi.
 smi() { timeout 30 nvidia-smi "$@" 2> /dev/null < /dev/null; }
 
-# find_gpus: `gpus` that CUDA can use, counted by our own program, or by nvidia-smi where ours counts none: then that is a
-# failed row, and the rest goes on. `gpu` in words. Sets `reason` when there are none.
+# find_gpus: sets `gpus`, the number of GPUs that CUDA can use, by lockstep-devices. If lockstep-devices counts none, the number
+# of nvidia-smi counts, with a failed row. Sets `gpu` to a description, and `no_gpu` to the reason when there are no GPUs.
 find_gpus() {
   local said='' log=$work/log/lockstep-devices.log ours listed
   gpus=0 gpu="none found" no_gpu=
@@ -134,7 +135,7 @@ find_gpus() {
   fi
 }
 
-# gpu_state: a row that says whether the GPUs are ours alone, and a row where nvidia-smi, which knows it, is missing.
+# gpu_state: adds a row that says whether no other process uses the GPUs; the row is "skipped" without nvidia-smi.
 gpu_state() {
   local index total used mode mig wrong='' holders
   if ! command -v nvidia-smi > /dev/null; then
@@ -156,7 +157,7 @@ gpu_state() {
   fi
 }
 
-# loaded_versions: "NAME VERSION" of each library that programs load here, and of the CUDA that the driver is for.
+# loaded_versions: prints "NAME VERSION" of each library that programs load here, and of the CUDA that the driver supports.
 loaded_versions() {
   python3 - << 'END_PYTHON' 2> /dev/null || true
 import ctypes
@@ -182,7 +183,8 @@ ask("driver", "libcuda.so.1", lambda l: "{}.{}".format(*divmod(by_address((l, "c
 END_PYTHON
 }
 
-# find_versions: rows for the libraries beside what the programs were built with, and for the driver beside the toolkit.
+# find_versions: adds rows that compare the libraries with those that the programs were built with, and the driver with the
+# toolkit.
 find_versions() {
   local name built loaded differ='' driver toolkit
   loaded_versions > "$work/versions"
@@ -212,8 +214,8 @@ find_versions() {
   fi
 }
 
-# watch_clocks: nvidia-smi says every two seconds what the GPUs do, as clocks() reads it. A driver that somebody uses also stays
-# loaded, without which each program waits seconds for it.
+# watch_clocks: lets nvidia-smi log the state of the GPUs every two seconds, for clocks(). This also keeps the driver loaded;
+# else each program would wait seconds for it.
 watch_clocks() {
   command -v nvidia-smi > /dev/null || return 0
   timeout "$((budget + 60))" stdbuf -oL nvidia-smi dmon -d 2 -s puc 2>&1 < /dev/null |
@@ -222,8 +224,8 @@ watch_clocks() {
   disown
 }
 
-# on_ranks N COMMAND...: prints the command that runs it as N ranks. Fewer GPUs than ranks: several ranks on one GPU, by
-# the recipe that LOCKSTEP_ALLOW_SHARED_GPU=1 switches on in NcclCommunicator. Its times mean nothing.
+# on_ranks N COMMAND...: sets `ranks` to the command that runs COMMAND as N ranks. With fewer GPUs than ranks several ranks share
+# one GPU (LOCKSTEP_ALLOW_SHARED_GPU=1, see NcclCommunicator); the times of such runs mean nothing.
 on_ranks() {
   ranks=(mpirun -np "$1" --oversubscribe --bind-to none)
   if [ "$1" -gt "$gpus" ]; then ranks+=(-x LOCKSTEP_ALLOW_SHARED_GPU=1); fi

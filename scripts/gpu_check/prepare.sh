@@ -1,11 +1,11 @@
-# --prepare: builds and packs what a machine with a GPU needs. Sourced by gpu-check.sh.
+# --prepare: builds and packs the files that a machine with a GPU needs. Sourced by gpu-check.sh.
 
-limit=$((58 * 1024 * 1024))  # of the bundle and the tree together
+limit=$((58 * 1024 * 1024))  # most bytes of the bundle and the tree together
 tools=(hello_ranks lockstep-devices lockstep-cost train_resnet train_text bench_kernels bench_copy bench_allreduce)
 
-# device_tests BUILD: the programs of the tests with the label gpu, a line each, with "ranks" behind those with the label
-# gpu_ranks, too, which take any number of ranks. lockstep_add_test() names the program of A.B test_A_B; tests that this
-# build lacks have none.
+# device_tests BUILD: prints the programs of the tests with the label gpu, one per line. Programs with the label gpu_ranks, which
+# take any number of ranks, are followed by "ranks". lockstep_add_test() names the program of A.B test_A_B; tests that this
+# build lacks have no program.
 device_tests() {
   local label program of_ranks
   names_with() { ctest --test-dir "$1" -N -L "^$2\$" 2> /dev/null | sed -n 's/^ *Test *#[0-9]*: //p' | tr . _; }
@@ -18,13 +18,13 @@ device_tests() {
   done
 }
 
-# tracked_sources: the hash of each file that git tracks and that programs are built from, as sha256sum --check takes them.
+# tracked_sources: prints the hash of each source file that git tracks, in the form of sha256sum --check.
 tracked_sources() {
   (cd "$repository" && git ls-files -z -- '*.cpp' '*.hpp' '*.cu' '*.cuh' '*.h' '*CMakeLists.txt' '*.cmake' '*.cmake.in' |
     xargs -0 -r sha256sum)
 }
 
-# built_with: "NAME VERSION" of the toolkit and of the libraries whose headers were compiled, as find_versions() reads them.
+# built_with: prints "NAME VERSION" of the toolkit and of the libraries whose headers were compiled, for find_versions().
 built_with() {
   printf '%s\n' '#include <cuda_runtime_api.h>' '#include <cudnn_version.h>' '#include <cublas_api.h>' '#include <nccl.h>' \
     'cuda CUDART_VERSION' 'nvrtc CUDART_VERSION' 'cudnn CUDNN_MAJOR.CUDNN_MINOR.CUDNN_PATCHLEVEL' \
@@ -34,13 +34,13 @@ built_with() {
       /^(cudnn|cublaslt|nccl) / { name = $1; gsub(/^[a-z]+| /, ""); print name, $0 }'
 }
 
-# bytes_together FOLDER: `bytes` of the bundle that becomes of it and `tree`, what git tracks.
+# bytes_together FOLDER: sets `bytes` to the bytes of FOLDER, the future bundle, and `tree` to those of the files in git.
 bytes_together() {
   bytes=$(du -sb "$1" | cut -f 1)
   tree=$(cd "$repository" && git ls-files -z | xargs -0 du -cb 2> /dev/null | awk '$2 == "total" {sum += $1} END {print sum + 0}')
 }
 
-# cut_fashion_mnist FOLDER: leaves the first 20,000 (0x4e20) of 60,000 training images, with which less is reached.
+# cut_fashion_mnist FOLDER: keeps the first 20,000 (0x4e20) of 60,000 training images, and expects less accuracy.
 cut_fashion_mnist() {
   local name size file
   say "--prepare: too large with all of Fashion-MNIST: its first 20000 training images are taken"
@@ -53,14 +53,14 @@ cut_fashion_mnist() {
   echo 0.90 > "$1/wanted"
 }
 
-# prepare [CMAKE OPTION...]
+# prepare [CMAKE OPTION...]: builds the programs and makes the bundle.
 prepare() {
   local build=$repository/build/gpu-check staged program found bytes tree name
   [ "$(uname -m)" = x86_64 ] || die "--prepare: this machine is $(uname -m), the bundle is for x86_64"
   command -v nvcc > /dev/null || [ -n "${CUDACXX:-}" ] || die "--prepare: needs nvcc on PATH, or CUDACXX"
-  nvjpeg_header  # else the tests of the JPEG decoder are left out
-  # Machine code for sm_90 and PTX for what is newer. The host part is for any x86-64 with AVX2. Libraries are found by
-  # LD_LIBRARY_PATH there, not in the folders of this machine. No library of the machine may bind to our copy of libstdc++.
+  nvjpeg_header  # without it the tests of the JPEG decoder are left out
+  # Kernels are machine code for sm_90, and PTX for newer GPUs. Host code is for any x86-64 with AVX2. The target machine finds
+  # libraries by LD_LIBRARY_PATH, not in this machine's folders. None of its libraries may bind to the programs' libstdc++.
   cmake -S "$repository" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DLOCKSTEP_CUDA=ON -DLOCKSTEP_MPI=ON \
     -DLOCKSTEP_NCCL=ON -DLOCKSTEP_CUDNN=ON -DLOCKSTEP_CUBLASLT=ON -DLOCKSTEP_ONEDNN=OFF \
     -DLOCKSTEP_BENCH=ON -DLOCKSTEP_EXAMPLES=ON -DLOCKSTEP_TESTS=ON \
@@ -72,7 +72,7 @@ prepare() {
   device_tests "$build" > "$staged/tests"
   [ -s "$staged/tests" ] || die "--prepare: this build has no test with the label gpu"
   mapfile -t names < <(printf '%s\n' "${tools[@]}"; cut -d ' ' -f 1 "$staged/tests")
-  # Before they are compiled: what changes meanwhile is a difference.
+  # The hashes are taken before compiling: a file that changes meanwhile counts as different.
   tracked_sources > "$staged/sources"
   built_with > "$staged/versions"
   cmake --build "$build" --parallel "$(build_jobs)" --target "${names[@]}"
@@ -94,12 +94,12 @@ prepare() {
   else
     say "--prepare: $peer_folder has no torch_resnet.py (--peer): without it nothing is compared with PyTorch"
   fi
-  # Choices that a machine with a GPU gave stay.
+  # The bundle keeps choices that came from a machine with a GPU.
   cp "$bundle"/choices-*.json "$staged/" 2> /dev/null || true
   git -C "$repository" describe --always --dirty > "$staged/commit" 2> /dev/null || echo unknown > "$staged/commit"
   {
     du -b "$staged"/programs/* | sort -rn
-    # Programs share most of the library and of the kernels' code: xz with a dictionary that holds them all.
+    # The programs share most of their code, so xz gets a dictionary that holds them all.
     tar -C "$staged/programs" --sort=name --owner=0 --group=0 --mtime=@0 -c . | xz --threads=1 --lzma2=preset=6,dict=192MiB \
       > "$staged/programs.tar.xz"
     rm -r "$staged/programs"

@@ -1,20 +1,20 @@
-# Rows, tables and data of one call, and the two reports that they become. Rows come from several processes at a time: what
-# is known lies in files, and one process at a time writes. Sourced by gpu-check.sh.
+# Collects rows, tables and data of one call and makes the two reports. Rows come from several processes at a time, so all
+# results lie in files, and one process at a time writes. Sourced by gpu-check.sh.
 
-complete=no  # whether the call is over
-helpers=()   # processes that last as long as the call; the first packs
-# Of the report's head; unpack() and find_gpus() find out.
+complete=no  # yes: the call is over
+helpers=()   # processes that run until the call ends; the first one packs
+# Facts in the head of the report; unpack(), find_gpus() and find_versions() set them.
 commit=unknown bundle_commit=unknown host=unknown gpus=0 gpu="not looked for" versions="not looked for"
 
-# json_string TEXT: quoted and escaped, in `json`. What is no printable character of ASCII becomes a space.
+# json_string TEXT: sets `json` to the text, quoted and escaped. Characters other than printable ASCII become spaces.
 json_string() {
   local text=${1//[^ -~]/ }
   text=${text//\\/\\\\}
   json=\"${text//\"/\\\"}\"
 }
 
-# row NAME STATUS PASSED FAILED SKIPPED SECONDS DETAIL: STATUS is passed, failed or skipped; a skipped check says why. The row
-# lies in files before anybody reads of it on the standard output.
+# row NAME STATUS PASSED FAILED SKIPPED SECONDS DETAIL: adds a row. STATUS is passed, failed or skipped; the detail of a skipped
+# check is the reason. The row is written to files before it is printed.
 row() {
   local name=${1//[^ -~]/ } detail=${7//[^ -~]/ } counts json quoted_name
   case "$2" in
@@ -24,7 +24,7 @@ row() {
   printf -v counts '%d\t%d\t%d\t%d' "$3" "$4" "$5" "$6"
   detail=${detail:0:20000}
   {
-    # Who was stopped in here and writes its last row waits for itself, but not for ever.
+    # A process that was stopped in here and writes its last row would wait for itself: at most 5 s.
     flock -w 5 9 || true
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$files.tsv"
     printf '%s\t%s\t%s\t%s\n' "$name" "$2" "$counts" "$detail" >> "$kept/rows.tsv"
@@ -39,7 +39,7 @@ row() {
   } 9>> "$work/lock"
 }
 
-# count: `passed`, `failed` and `skipped` rows of this call. Without a process of its own, as all that every row does.
+# count: sets `passed`, `failed` and `skipped` to the numbers of rows of this call. Starts no process, as it runs for every row.
 count() {
   local rows row
   passed=0 failed=0 skipped=0
@@ -53,7 +53,7 @@ count() {
   done
 }
 
-# conclude: one sentence in `conclusion`. Nothing on a GPU is no success, whatever else passed.
+# conclude: sets `conclusion` to one sentence. A call in which nothing ran on a GPU is no success.
 conclude() {
   local passed failed skipped
   count
@@ -70,7 +70,7 @@ conclude() {
   fi
 }
 
-# exit_status: of the whole call, see usage.
+# exit_status: prints the exit status of the whole call, see usage.
 exit_status() {
   local passed failed skipped
   count
@@ -83,7 +83,7 @@ exit_status() {
   fi
 }
 
-# write_reports: the files, and what they say. The call is over.
+# write_reports: marks the call as over, writes all files and prints the conclusion.
 write_reports() {
   local conclusion
   complete=yes
@@ -96,7 +96,7 @@ write_reports() {
   echo "$conclusion"
 }
 
-# write_files: $files.json and .md. Each is there as a whole, whenever somebody stops this.
+# write_files: writes $files.json and .md. Each file is replaced as a whole, so it is complete even if this script is stopped.
 write_files() {
   local file date over=false head=() rows separator='' json text conclusion
   conclude
@@ -144,11 +144,11 @@ write_files() {
   mv "$files.md.new" "$files.md"
 }
 
-# pack: all logs in one archive, which is small enough to be fetched (16 MiB), and the choices of the libraries beside it.
+# pack: writes all logs into one archive, small enough to be fetched (16 MiB), and the choices of the libraries next to it.
 pack() {
   local file most
   {
-    # One process at a time packs. A child of a killed one may hold the lock for a while.
+    # One process at a time packs. A child of a killed process may hold the lock for a while.
     flock -w 30 8 || true
     for file in "$kept"/choices-*.json; do
       [ -f "$file" ] || continue
@@ -164,7 +164,7 @@ pack() {
   } 8>> "$work/pack.lock"
 }
 
-# add_table TITLE: a section of the Markdown report, from the standard input.
+# add_table TITLE: adds a section to the Markdown report, from the standard input.
 add_table() {
   {
     printf '## %s\n\n' "$1"
@@ -173,15 +173,15 @@ add_table() {
   mv "$work/table.new" "$work/tables/$(printf '%03d' "$(find "$work/tables" -type f | wc -l)").md"
 }
 
-# quoted FILE PATTERN: the lines that match, as Markdown takes them unchanged.
+# quoted FILE PATTERN: prints the lines that match as a code block of Markdown.
 quoted() {
   echo '```'
   grep -E "$2" "$1" | cut -c 1-160 || true
   echo '```'
 }
 
-# add_data NAME FILE: into the JSON report. What is no JSON, as of a program that was stopped, would spoil all of it: it
-# stays in the archive only, with a line in the log.
+# add_data NAME FILE: adds a JSON file to the JSON report. A file that is no valid JSON, as of a stopped program, would make the
+# whole report invalid: it stays in the archive only, with a line in the log.
 add_data() {
   [ -s "$2" ] || return 0
   cp "$2" "$work/log/$1.json"

@@ -20,7 +20,7 @@
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/files.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -73,7 +73,7 @@ class Copies : public TrainerTest {
             EXPECT_EQ(resume_checkpoint(copies.newest(), trainer, control, identity, progress), "");
             EXPECT_EQ(progress.position.step, *found);
           }
-          (void)comm::all_gather_value(control, 0);  // as in a program: all have read before the first settles
+          (void)comm::all_gather_value(control, 0);  // All ranks have read before the first settles, as in a program.
           copies.settle(false);
           if (before) {
             before(copies);
@@ -162,15 +162,13 @@ TEST_F(Copies, ADamagedCopyIsLeftOutAndTheOneBeforeIsTaken) {
   const Outcome other = run(nodes, 9);
   EXPECT_EQ(other.found, 8) << "the other node's";
   ASSERT_EQ(other.said.size(), 1U);
-  EXPECT_NE(other.said[0].find("a copy in memory is left out: " + folder(0) + "/last"), std::string::npos)
-      << other.said[0];
-  EXPECT_NE(other.said[0].find("CRC-32"), std::string::npos) << other.said[0];
+  testing::expect_holds(other.said[0], {"a copy in memory is left out: " + folder(0) + "/last", "CRC-32"});
 
   fs::remove_all(root(0));
   fs::remove_all(root(1));
   run(nodes, 9);
   damage(folder(0) + "/last");
-  fs::remove(folder(1) + "/last/checksums.json");  // as a kill never leaves it
+  fs::remove(folder(1) + "/last/checksums.json");  // No kill leaves a copy like this.
   const Outcome before = run(nodes, 9);
   EXPECT_EQ(before.found, 4);
   EXPECT_EQ(before.said.size(), 2U);
@@ -208,8 +206,7 @@ TEST_F(Copies, WithoutRoomTheRunGoesOnWithoutCopies) {
   const Outcome none = run({1, 1}, 9, "", [](MemoryCheckpoints& copies) { copies.require_room(std::size_t{1} << 50); });
   EXPECT_FALSE(none.on);
   ASSERT_EQ(none.said.size(), 1U);
-  EXPECT_NE(none.said[0].find("no more copies in memory: rank 0: " + folder(0)), std::string::npos) << none.said[0];
-  EXPECT_NE(none.said[0].find("bytes are free, expected "), std::string::npos) << none.said[0];
+  testing::expect_holds(none.said[0], {"no more copies in memory: rank 0: " + folder(0), "bytes are free, expected "});
   EXPECT_FALSE(fs::exists(folder(0) + "/last"));
   EXPECT_TRUE(run({1, 1}, 9, "", [](MemoryCheckpoints& copies) { copies.require_room(1000); }).on);
   // A folder that cannot be written to, for root too.
@@ -225,7 +222,7 @@ TEST_F(Copies, WithoutRoomTheRunGoesOnWithoutCopies) {
     });
     EXPECT_FALSE(broken.on);
     ASSERT_EQ(broken.said.size(), 1U);
-    EXPECT_NE(broken.said[0].find(concat("rank ", node, ": ", folder(node))), std::string::npos) << broken.said[0];
+    testing::expect_holds(broken.said[0], concat("rank ", node, ": ", folder(node)));
   }
 }
 

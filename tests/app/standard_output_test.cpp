@@ -7,7 +7,6 @@
 
 #include <array>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -18,6 +17,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
 namespace lockstep::nn {
@@ -37,7 +37,7 @@ struct Child {
   explicit Child(const std::function<int()>& body) {
     std::array<int, 2> ends{};
     EXPECT_EQ(::pipe(ends.data()), 0);
-    std::fflush(nullptr);  // what GoogleTest has printed is not the child's
+    std::fflush(nullptr);  // GoogleTest's output so far is not the child's.
     pid = ::fork();
     if (pid == 0) {
       ::close(ends[0]);
@@ -113,7 +113,7 @@ TEST(StandardOutput, APipeThatNobodyReadsHoldsNothingUp) {
   const std::string text = child.read_all();
   EXPECT_EQ(child.code(), 0);
   EXPECT_GT(text.size(), std::size_t{4} << 20);
-  EXPECT_NE(text.find("\n(lines were left out here, which nobody read)\nthe end\n"), std::string::npos);
+  testing::expect_holds(text, "\n(lines were left out here, which nobody read)\nthe end\n");
 }
 
 TEST(StandardOutput, AReaderThatHasGoneIsNoSignal) {

@@ -39,8 +39,7 @@ int run(comm::Session& session, const bench::RunOptions& options) {
     return {};
   };
   const int code = bench::run_cases(session, options, {{"about", "ranks"}},
-                                    {{"slow/rank_1", sleeping}, {"unsupported/rank_1", unsupported}, {"fails", fails}},
-                                    [] { return std::string("concluded once\n"); });
+                                    {{"slow/rank_1", sleeping}, {"unsupported/rank_1", unsupported}, {"fails", fails}});
   const auto all = comm::all_gather_value(session.control(), static_cast<double>(calls));
   if (session.rank() == 0) {
     std::printf("calls:");

@@ -10,6 +10,9 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
+#include "gradient_data.hpp"
+#include "tests/support/error_of.hpp"
+
 namespace lockstep::comm {
 namespace {
 
@@ -17,15 +20,7 @@ const CostModel kLine{{{0, 1e-4, 1e-9}}};  // 0.1 ms, 1 GB/s
 // Faster, then slower for each byte, as collectives are that change their algorithm.
 const CostModel kPieces{{{0, 2e-5, 4e-9}, {1e5, 3.6e-4, 6e-10}, {1e6, 0, 1.1e-9}}};
 
-std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes) {
-  std::vector<GradientRange> result;
-  std::int64_t begin = 128;  // an arena need not begin with the first gradient
-  for (const std::int64_t size : sizes) {
-    result.push_back({"g" + std::to_string(result.size()), begin, begin + size, 1});
-    begin += size;
-  }
-  return result;
-}
+constexpr std::int64_t kBegin = 128;  // an arena need not begin with the first gradient
 
 /// The plan that cuts after gradient i when bit i of `cuts` is set; never after the 64th.
 std::vector<Bucket> plan_of(std::span<const GradientRange> gradients, std::uint64_t cuts) {
@@ -65,7 +60,7 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
       now += random.uniform() * 1e-3;
       ready.push_back(now);
     }
-    const std::vector<GradientRange> gradients = ranges(sizes);
+    const std::vector<GradientRange> gradients = ranges(sizes, kBegin);
     for (const CostModel& model : {kLine, kPieces}) {
       const std::vector<Bucket> plan = plan_buckets_by_cost(gradients, ready, model, 4);
       const double finish = finish_time(plan, ready, model, 4);
@@ -96,7 +91,7 @@ TEST(BucketCost, NoPlanOfAllIsOverEarlierNorHasFewerBuckets) {
 }
 
 TEST(BucketCost, WhatLatencyAndBandwidthAskFor) {
-  const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(100, 100000));  // 40 MB of f32
+  const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(100, 100000), kBegin);  // 40 MB of f32
   const std::vector<double> at_once(100, 0.0);
   EXPECT_EQ(plan_buckets_by_cost(gradients, at_once, kLine, 4).size(), 1U);
 
@@ -118,7 +113,7 @@ TEST(BucketCost, WhatLatencyAndBandwidthAskFor) {
 }
 
 TEST(BucketCost, PlanBucketsTakesTheModel) {
-  const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(50, 100000));
+  const std::vector<GradientRange> gradients = ranges(std::vector<std::int64_t>(50, 100000), kBegin);
   BucketOptions options;
   options.all_reduce = kLine;
   options.backward_s = 0.03;
@@ -127,7 +122,7 @@ TEST(BucketCost, PlanBucketsTakesTheModel) {
   EXPECT_EQ(finish_time(plan, ready, kLine, 4),
             finish_time(plan_buckets_by_cost(gradients, ready, kLine, 4), ready, kLine, 4));
   EXPECT_LT(finish_time(plan, ready, kLine, 4), finish_time(plan_buckets(gradients, {}), ready, kLine, 4));
-  options.backward_s = 0;  // as long as one all-reduce of all
+  options.backward_s = 0;  // backward lasts as long as one all-reduce of all gradients
   EXPECT_GT(plan_buckets(gradients, options).size(), 1U);
   options.bucket_bytes = 1000;
   EXPECT_THROW((void)plan_buckets(gradients, options), UsageError);
@@ -142,12 +137,12 @@ TEST(BucketCost, PlanBucketsTakesTheModel) {
 TEST(BucketCost, EdgesAndErrors) {
   EXPECT_TRUE(plan_buckets_by_cost({}, {}, kLine, 4).empty());
   EXPECT_EQ(finish_time({}, {}, kLine, 4), 0);
-  const std::vector<GradientRange> empty = ranges({0, 0});
+  const std::vector<GradientRange> empty = ranges({0, 0}, kBegin);
   EXPECT_EQ(even_ready_times(empty, 1), (std::vector<double>{1, 1}));
   EXPECT_EQ(plan_buckets_by_cost(empty, std::vector<double>{1, 1}, kLine, 4).size(), 1U);
   const CostModel free{{{0, 0, 0}}};
-  EXPECT_EQ(plan_buckets_by_cost(ranges({5, 6}), std::vector<double>{0, 0}, free, 4).size(), 1U);
-  const std::vector<GradientRange> two = ranges({1, 1});
+  EXPECT_EQ(plan_buckets_by_cost(ranges({5, 6}, kBegin), std::vector<double>{0, 0}, free, 4).size(), 1U);
+  const std::vector<GradientRange> two = ranges({1, 1}, kBegin);
   EXPECT_THROW((void)plan_buckets_by_cost(two, std::vector<double>{1}, kLine, 4), ShapeError);
   EXPECT_THROW((void)plan_buckets_by_cost(two, std::vector<double>{2, 1}, kLine, 4), ShapeError);
   EXPECT_THROW((void)plan_buckets_by_cost(two, std::vector<double>{-1, 1}, kLine, 4), ShapeError);
@@ -184,13 +179,9 @@ TEST(CostModel, NonsenseIsRefusedByName) {
       {{{{0, 1, 1}, {std::numeric_limits<double>::infinity(), 1, 0}}}, "expected a finite number"},
   };
   for (const auto& item : cases) {
-    try {
-      check(item.model, "cost.json");
-      ADD_FAILURE() << "expected: " << item.says;
-    } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find(item.says), std::string::npos) << error.what();
-      EXPECT_EQ(std::string(error.what()).rfind("cost.json: ", 0), 0U) << error.what();
-    }
+    const std::string text = testing::error_of<DataError>([&] { check(item.model, "cost.json"); });
+    testing::expect_holds(text, item.says);
+    EXPECT_EQ(text.rfind("cost.json: ", 0), 0U) << text << ", expected: " << item.says;
   }
 }
 

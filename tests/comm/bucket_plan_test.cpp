@@ -10,17 +10,10 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
+#include "gradient_data.hpp"
+
 namespace lockstep::comm {
 namespace {
-
-std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes, std::int64_t begin = 0) {
-  std::vector<GradientRange> result;
-  for (const std::int64_t size : sizes) {
-    result.push_back({"g" + std::to_string(result.size()), begin, begin + size, 1});
-    begin += size;
-  }
-  return result;
-}
 
 /// Number of gradients per bucket.
 std::vector<int> counts(const std::vector<Bucket>& buckets) {

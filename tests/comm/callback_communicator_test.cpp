@@ -50,7 +50,7 @@ class CallbackCommunicatorTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, CallbackCommunicatorTest, ::testing::Values(1, 2, 3));
 
 TEST_P(CallbackCommunicatorTest, SumsMovesAndParts) {
-  const auto failures = run_ranks(GetParam(), [](Communicator& host) {
+  on_ranks(GetParam(), [](Communicator& host) {
     const auto comm = make_callback_communicator(functions_of(host));
     ASSERT_EQ(comm->rank(), host.rank());
     ASSERT_EQ(comm->size(), host.size());
@@ -93,7 +93,6 @@ TEST_P(CallbackCommunicatorTest, SumsMovesAndParts) {
       EXPECT_THROW(comm->recv(stream, view, (me + 1) % size), UnsupportedError);
     }
   });
-  EXPECT_EQ(failures, none_failed(GetParam()));
 }
 
 TEST(CallbackCommunicator, WhatItHasNot) {

@@ -2,13 +2,16 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <gtest/gtest.h>
 
 #include <lockstep/comm/communicator.hpp>
+#include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
@@ -193,7 +196,6 @@ inline void check_counts(Communicator& comm, Stream& stream, const Place& place 
   EXPECT_EQ(after.bytes - before.bytes, 40);
 }
 
-/// Everything that holds for every communicator on every stream.
 /// Sums of n elements on a worker's stream beside small ones on this thread: two communicators do not mix.
 inline void check_two_at_once(Communicator& grad, Communicator& inline_ops, std::int64_t n) {
   Stream worker = Stream::host_worker("grad");
@@ -216,6 +218,52 @@ inline void check_two_at_once(Communicator& grad, Communicator& inline_ops, std:
   }
 }
 
+/// Texts of a length of their own reach every rank, and those of any root.
+inline void check_texts(Communicator& comm) {
+  const int size = comm.size();
+  const auto all = all_gather_text(comm, std::string(static_cast<std::size_t>(comm.rank()), 'x'));
+  ASSERT_EQ(static_cast<int>(all.size()), size);
+  const auto pairs = all_gather_values<std::int64_t>(comm, {comm.rank(), 7});
+  ASSERT_EQ(static_cast<int>(pairs.size()), 2 * size);
+  for (int r = 0; r < size; ++r) {
+    EXPECT_EQ(all[static_cast<std::size_t>(r)], std::string(static_cast<std::size_t>(r), 'x'));
+    EXPECT_EQ(pairs[static_cast<std::size_t>(2 * r)], r);
+    EXPECT_EQ(pairs[static_cast<std::size_t>(2 * r + 1)], 7);
+    EXPECT_EQ(broadcast_text(comm, concat("from ", comm.rank()), r), concat("from ", r));
+  }
+  EXPECT_EQ(broadcast_text(comm, ""), "");
+  EXPECT_EQ(all_gather_value(comm, comm.rank() + 0.5).back(), size - 0.5);
+}
+
+/// NaN of the last rank reaches every rank; sums of integers wrap.
+inline void check_nan_and_wrap(Communicator& comm) {
+  Stream stream = Stream::host_inline();
+  const bool last = comm.rank() == comm.size() - 1;
+  std::vector<float> data(7, last ? std::numeric_limits<float>::quiet_NaN() : 1.0F);
+  comm.all_reduce(stream, view_of(data));
+  for (const float v : data) {
+    EXPECT_TRUE(v != v);
+  }
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  std::vector<std::int32_t> most(3, comm.rank() == 0 ? kMost : last ? 1 : 0);
+  comm.all_reduce(stream, view_of(most));
+  EXPECT_EQ(most[2], comm.size() == 1 ? kMost : std::numeric_limits<std::int32_t>::min());
+}
+
+/// Four ranks add in the order of ranks: 1e8 + 1 rounds to 1e8, so another order of the same numbers has another sum.
+inline void check_order_of_sums(Communicator& comm) {
+  const float values[] = {1e8F, 1.0F, -1e8F, 1.0F};
+  ASSERT_EQ(comm.size(), 4);
+  Stream stream = Stream::host_inline();
+  std::vector<float> data(1000, values[comm.rank()]);
+  comm.all_reduce(stream, view_of(data));
+  EXPECT_EQ(data, std::vector<float>(1000, 1.0F));
+  std::vector<float> other(1000, values[(comm.rank() + 1) % 4]);
+  comm.all_reduce(stream, view_of(other));
+  EXPECT_NE(other[0], 1.0F) << "control";
+}
+
+/// Everything that holds for every communicator on every stream.
 inline void check_everything(Communicator& comm, Stream& stream, const std::vector<std::int64_t>& sizes,
                              const Place& place = host()) {
   check_operations(comm, stream, sizes, place);

@@ -10,6 +10,7 @@
 #include <lockstep/runtime/stream/stream.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
+#include "tests/comm/view_of.hpp"
 #include "tests/support/guarded.hpp"
 
 // What the checks of a communicator exchange, and where it is.

@@ -9,6 +9,8 @@
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
+#include "tests/support/error_of.hpp"
+
 namespace lockstep::comm {
 namespace {
 
@@ -58,14 +60,9 @@ TEST(CostFile, TheModelOfTheRanksThatTrain) {
 
 TEST(CostFile, GradientsOnGpusHaveAModelOfTheirOwn) {
   CostFile file = made_up();
-  try {
-    (void)all_reduce_cost(file, GradientPath::nccl, 2, 1, "f");
-    FAIL() << "MPI's model was taken for NCCL's";
-  } catch (const DataError& error) {
-    EXPECT_EQ(std::string(error.what()),
-              "f: has no path 'all_reduce/nccl', expected one: run lockstep-cost with 2 ranks and the GPUs that train "
-              "(--devices), in a build with NCCL");
-  }
+  EXPECT_EQ(testing::error_of<DataError>([&] { (void)all_reduce_cost(file, GradientPath::nccl, 2, 1, "f"); }),
+            "f: has no path 'all_reduce/nccl', expected one: run lockstep-cost with 2 ranks and the GPUs that train "
+            "(--devices), in a build with NCCL");
   file.paths.push_back({.name = all_reduce_name(GradientPath::nccl), .text = "nccl", .model = {{{0, 2e-5, 1e-11}}}});
   EXPECT_EQ(all_reduce_cost(file, GradientPath::nccl, 2, 1, "f"), file.paths.back().model);
   EXPECT_EQ(all_reduce_cost(file, GradientPath::host, 2, 1, "f"), file.paths[0].model);
@@ -121,13 +118,9 @@ TEST(CostFile, DamagedAndForeignFilesAreNamed) {
       {replaced("\"left_out\"", "\"left_over\""), "left_out"},
   };
   for (const auto& item : cases) {
-    try {
-      (void)parse_cost(item.text, "f.json");
-      ADD_FAILURE() << "expected: " << item.says;
-    } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find(item.says), std::string::npos) << error.what();
-      EXPECT_EQ(std::string(error.what()).rfind("f.json", 0), 0U) << error.what();
-    }
+    const std::string text = testing::error_of<DataError>([&] { (void)parse_cost(item.text, "f.json"); });
+    testing::expect_holds(text, item.says);
+    EXPECT_EQ(text.rfind("f.json", 0), 0U) << text << ", expected: " << item.says;
   }
 }
 

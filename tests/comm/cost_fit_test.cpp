@@ -114,7 +114,7 @@ TEST(CostFit, ErrorsAreOfTheOtherSizes) {
   EXPECT_LT(held_out_errors(points).worst, 1e-3);
   std::vector<TimedSize> doubled = points;
   for (std::size_t i = 1; i < doubled.size(); i += 2) {
-    doubled[i].seconds *= 2;  // what the fit does not see
+    doubled[i].seconds *= 2;  // sizes that the fit does not see
   }
   EXPECT_NEAR(held_out_errors(doubled).median, 0.5, 1e-3);
   const CostErrors ten = cost_errors(kHockney, {points.begin(), points.begin() + 10});

@@ -9,6 +9,8 @@
 #include <lockstep/comm/error.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
+#include "tests/support/error_of.hpp"
+
 // What needs neither NCCL nor a GPU.
 
 namespace lockstep::comm {
@@ -49,8 +51,7 @@ TEST(NcclRanks, TwoOnOneGpuAreNamed) {
   for (NcclRank& rank : ranks) {
     rank.allow_shared_gpu = true;
   }
-  EXPECT_NE(refused<UsageError>(ranks).find("NCCL_HOSTID is '' and ''"), std::string::npos)
-      << refused<UsageError>(ranks);
+  testing::expect_holds(refused<UsageError>(ranks), "NCCL_HOSTID is '' and ''");
   ranks[1].host_id = ranks[2].host_id = "x";
   EXPECT_NE(refused<UsageError>(ranks).find("NCCL_HOSTID is 'x' and 'x'"), std::string::npos);
   ranks[2].host_id = "y";

@@ -5,15 +5,17 @@
 #include <vector>
 
 #include <lockstep/comm/gradients/bucket_plan.hpp>
+#include <lockstep/comm/gradients/bucket_sum.hpp>
 #include <lockstep/runtime/base/half.hpp>
+
+#include "view_of.hpp"
 
 // Gradients for tests of the reducer, with sums that are known exactly.
 
 namespace lockstep::comm {
 
-inline std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes) {
+inline std::vector<GradientRange> ranges(const std::vector<std::int64_t>& sizes, std::int64_t begin = 0) {
   std::vector<GradientRange> result;
-  std::int64_t begin = 0;
   for (const std::int64_t size : sizes) {
     result.push_back({"g" + std::to_string(result.size()), begin, begin + size, 1});
     begin += size;
@@ -68,6 +70,22 @@ float sum_in_rank_order(int size, int step, std::int64_t i) {
     sum += static_cast<double>(static_cast<float>(T(gradient(r, step, i))));
   }
   return static_cast<float>(T(static_cast<float>(sum)));
+}
+
+/// The sum of a bucket that travels as `dtype` and is added in this order.
+inline float expected_sum(SumOrder order, DType dtype, int size, int step, std::int64_t i) {
+  if (order == SumOrder::tree) {
+    return sum_in_tree(0, 8, size, step, i);
+  }
+  const bool library = order == SumOrder::library;
+  switch (dtype) {
+    case DType::bf16:
+      return library ? rounded_sum<BFloat16>(size, step, i) : sum_in_rank_order<BFloat16>(size, step, i);
+    case DType::f16:
+      return library ? rounded_sum<Float16>(size, step, i) : sum_in_rank_order<Float16>(size, step, i);
+    default:
+      return library ? reduced(size, step, i) : sum_in_rank_order<float>(size, step, i);
+  }
 }
 
 inline const std::vector<std::int64_t> kSizes{700, 1, 299, 2048, 3, 0, 997, 997, 13, 5};

@@ -47,11 +47,6 @@ T plain_sum(std::int64_t leaves, std::int64_t i) {
   return row.front();
 }
 
-template <class T>
-TensorView view_of(std::vector<T>& values) {
-  return {std::span<T>(values), {static_cast<std::int64_t>(values.size())}};
-}
-
 /// Writes leaves [first, first + count) one after the other and adds them.
 template <class T>
 void add_leaves(GradientTree& tree, Context& context, std::vector<T>& arena, std::int64_t first, std::int64_t count) {
@@ -93,7 +88,7 @@ TEST(GradientTree, RanksThatShareTheLeavesMakeTheSameTree) {
   for (const int ranks : {1, 2, 4, 8}) {
     for (const SumOrder order : {SumOrder::tree, SumOrder::library}) {
       std::vector<float> sums;
-      const auto failures = run_ranks(ranks, [&](Communicator& communicator) {
+      on_ranks(ranks, [&](Communicator& communicator) {
         CpuContext context({.threads = 1});
         std::vector<float> arena(kElements);
         GradientTree tree(context, view_of(arena), kLeaves / ranks);
@@ -114,7 +109,6 @@ TEST(GradientTree, RanksThatShareTheLeavesMakeTheSameTree) {
           sums = arena;
         }
       });
-      EXPECT_EQ(failures, none_failed(ranks));
       if (order == SumOrder::library) {
         in_library_order.insert(sums);
       }

@@ -1,6 +1,5 @@
 #include <lockstep/comm/local/local_communicator.hpp>
 
-#include <limits>
 #include <optional>
 #include <string>
 
@@ -18,23 +17,19 @@ class LocalCommunicatorTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, LocalCommunicatorTest, ::testing::Values(1, 2, 3, 4));
 
 TEST_P(LocalCommunicatorTest, OperationsOnInlineStreams) {
-  EXPECT_EQ(run_ranks(GetParam(),
-                      [](Communicator& comm) {
-                        Stream stream = Stream::host_inline();
-                        cases::check_everything(comm, stream, kSizes);
-                      }),
-            none_failed(GetParam()));
+  on_ranks(GetParam(), [](Communicator& comm) {
+    Stream stream = Stream::host_inline();
+    cases::check_everything(comm, stream, kSizes);
+  });
 }
 
 TEST_P(LocalCommunicatorTest, OperationsOnWorkers) {
-  EXPECT_EQ(run_ranks(GetParam(),
-                      [](Communicator& comm) {
-                        EXPECT_TRUE(comm.can_overlap());
-                        EXPECT_EQ(comm.backend(), "local");
-                        Stream stream = Stream::host_worker("rank");
-                        cases::check_everything(comm, stream, kSizes);
-                      }),
-            none_failed(GetParam()));
+  on_ranks(GetParam(), [](Communicator& comm) {
+    EXPECT_TRUE(comm.can_overlap());
+    EXPECT_EQ(comm.backend(), "local");
+    Stream stream = Stream::host_worker("rank");
+    cases::check_everything(comm, stream, kSizes);
+  });
 }
 
 TEST_P(LocalCommunicatorTest, WhatAllRanksMustHave) {
@@ -43,7 +38,7 @@ TEST_P(LocalCommunicatorTest, WhatAllRanksMustHave) {
     const bool last = comm.rank() == comm.size() - 1;
     require_same_on_all_ranks(comm, concat("program 1.0\nimages ", last ? 59999 : 60000));
   });
-  for (const std::string& failure : failures) {  // the same on all ranks; nobody to differ from alone
+  for (const std::string& failure : failures) {  // every rank has the same text; a rank alone differs from nobody
     const std::string expected =
         concat("the ranks do not agree: rank 0 has 'images 60000', rank ", GetParam() - 1, " has 'images 59999'");
     EXPECT_EQ(failure.starts_with(expected), GetParam() > 1) << failure;
@@ -51,71 +46,19 @@ TEST_P(LocalCommunicatorTest, WhatAllRanksMustHave) {
 }
 
 TEST_P(LocalCommunicatorTest, Texts) {
-  EXPECT_EQ(run_ranks(GetParam(),
-                      [](Communicator& comm) {
-                        const std::string mine(static_cast<std::size_t>(comm.rank() * 5), 'a');
-                        const auto all = all_gather_text(comm, mine);
-                        ASSERT_EQ(static_cast<int>(all.size()), comm.size());
-                        for (int r = 0; r < comm.size(); ++r) {
-                          EXPECT_EQ(all[static_cast<std::size_t>(r)],
-                                    std::string(static_cast<std::size_t>(r * 5), 'a'));
-                          EXPECT_EQ(broadcast_text(comm, "from " + std::to_string(comm.rank()), r),
-                                    "from " + std::to_string(r));
-                        }
-                        EXPECT_EQ(broadcast_text(comm, ""), "");
-                        const auto values = all_gather_value(comm, 0.5 * comm.rank());
-                        const auto pairs = all_gather_values<std::int64_t>(comm, {comm.rank(), 7});
-                        ASSERT_EQ(pairs.size(), 2 * values.size());
-                        for (int r = 0; r < comm.size(); ++r) {
-                          EXPECT_EQ(values[static_cast<std::size_t>(r)], 0.5 * r);
-                          EXPECT_EQ(pairs[static_cast<std::size_t>(2 * r)], r);
-                          EXPECT_EQ(pairs[static_cast<std::size_t>(2 * r + 1)], 7);
-                        }
-                      }),
-            none_failed(GetParam()));
+  on_ranks(GetParam(), [](Communicator& comm) { cases::check_texts(comm); });
 }
 
 TEST(LocalCommunicator, SumsRunInRankOrder) {
-  // 1e8 + 1 rounds to 1e8 in f32: the order decides the result.
-  const float values[] = {1e8f, 1.0f, -1e8f, 1.0f};
-  EXPECT_EQ(run_ranks(4,
-                      [&](Communicator& comm) {
-                        Stream stream = Stream::host_inline();
-                        std::vector<float> data(1000, values[comm.rank()]);
-                        comm.all_reduce(stream, {std::span(data), Shape{1000}});
-                        for (const float v : data) {
-                          ASSERT_EQ(v, 1.0f);
-                        }
-                        // Control: another order of the same numbers has another sum.
-                        std::vector<float> other(1000, values[(comm.rank() + 1) % 4]);
-                        comm.all_reduce(stream, {std::span(other), Shape{1000}});
-                        ASSERT_NE(other[0], 1.0f);
-                      }),
-            none_failed(4));
+  on_ranks(4, [](Communicator& comm) { cases::check_order_of_sums(comm); });
 }
 
 TEST(LocalCommunicator, IntegerSumsWrap) {
-  EXPECT_EQ(run_ranks(2,
-                      [&](Communicator& comm) {
-                        Stream stream = Stream::host_inline();
-                        std::vector<std::int32_t> data{std::numeric_limits<std::int32_t>::max()};
-                        comm.all_reduce(stream, {std::span(data), Shape{1}});
-                        EXPECT_EQ(data[0], -2);
-                      }),
-            none_failed(2));
+  on_ranks(2, [](Communicator& comm) { cases::check_nan_and_wrap(comm); });
 }
 
 TEST(LocalCommunicator, NanReachesEveryRank) {
-  EXPECT_EQ(run_ranks(3,
-                      [&](Communicator& comm) {
-                        Stream stream = Stream::host_inline();
-                        std::vector<float> data(7, comm.rank() == 1 ? std::numeric_limits<float>::quiet_NaN() : 1.0f);
-                        comm.all_reduce(stream, {std::span(data), Shape{7}});
-                        for (const float v : data) {
-                          EXPECT_TRUE(v != v);
-                        }
-                      }),
-            none_failed(3));
+  on_ranks(3, [](Communicator& comm) { cases::check_nan_and_wrap(comm); });
 }
 
 TEST(LocalCommunicator, ARankThatLeavesFailsTheOthers) {

@@ -5,15 +5,18 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <type_traits>
 #include <vector>
+
+#include <gtest/gtest.h>
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 namespace lockstep::comm {
 
-/// Runs body(communicator) as `size` ranks on threads. What each rank threw: "" or the text, PeerError with "peer: "
-/// in front.
+/// Runs body(communicator), or body(communicator, another one of the same ranks), as `size` ranks on threads. What each
+/// rank threw: "" or the text, PeerError with "peer: " in front.
 template <class Body>
 std::vector<std::string> run_ranks(int size, Body&& body) {
   LocalGroup group(size);
@@ -24,7 +27,11 @@ std::vector<std::string> run_ranks(int size, Body&& body) {
       std::string& failure = failures[static_cast<std::size_t>(rank)];
       try {
         const std::unique_ptr<Communicator> communicator = group.communicator(rank);
-        body(*communicator);
+        if constexpr (std::is_invocable_v<Body&, Communicator&>) {
+          body(*communicator);
+        } else {
+          body(*communicator, *communicator->split(0, rank));
+        }
       } catch (const PeerError& e) {
         failure = std::string("peer: ") + e.what();
       } catch (const std::exception& e) {
@@ -40,6 +47,22 @@ std::vector<std::string> run_ranks(int size, Body&& body) {
 
 inline std::vector<std::string> none_failed(int size) {
   return std::vector<std::string>(static_cast<std::size_t>(size));
+}
+
+/// EXPECT that no rank threw; `failures` is what run_ranks() returned.
+inline void expect_none_failed(const std::vector<std::string>& failures, const char* file = __builtin_FILE(),
+                               int line = __builtin_LINE()) {
+  for (std::size_t rank = 0; rank < failures.size(); ++rank) {
+    if (!failures[rank].empty()) {
+      ADD_FAILURE_AT(file, line) << "rank " << rank << " of " << failures.size() << " threw: " << failures[rank];
+    }
+  }
+}
+
+/// Runs body(communicator) as run_ranks() does. No rank may throw.
+template <class Body>
+void on_ranks(int size, Body&& body, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  expect_none_failed(run_ranks(size, body), file, line);
 }
 
 }  // namespace lockstep::comm

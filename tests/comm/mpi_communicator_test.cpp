@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -16,7 +17,6 @@
 #include "report_of_ranks.hpp"
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
-#include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/mpi/detail/mpi_internal.hpp>
 #include <lockstep/comm/mpi/detail/node_window.hpp>
 
@@ -36,10 +36,6 @@ bool overlaps_here() {
 }
 std::unique_ptr<Communicator> world() {
   return make_mpi_communicator(MPI_COMM_WORLD, {.sole_mpi_worker = serial()});
-}
-
-TensorView view_of(std::vector<float>& values) {
-  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
 }
 
 TEST(MpiCommunicator, KnowsItsPlace) {
@@ -94,24 +90,23 @@ TEST(MpiCommunicator, SplitsLargeCounts) {
 }
 
 TEST(MpiCommunicator, Texts) {
-  const auto comm = world();
-  const auto all = all_gather_text(*comm, std::string(static_cast<std::size_t>(comm->rank()), 'x'));
-  for (int r = 0; r < comm->size(); ++r) {
-    EXPECT_EQ(all[static_cast<std::size_t>(r)], std::string(static_cast<std::size_t>(r), 'x'));
+  cases::check_texts(*world());
+}
+
+/// n numbers of a rank, whose sums depend on the order.
+std::vector<float> fractions(int rank, std::int64_t n) {
+  std::vector<float> data;
+  for (std::int64_t i = 0; i < n; ++i) {
+    data.push_back(1.0f / static_cast<float>(3 + rank * 7 + static_cast<int>(i % 101)));
   }
-  const int last = comm->size() - 1;
-  EXPECT_EQ(broadcast_text(*comm, comm->rank() == last ? "last" : "other", last), "last");
-  EXPECT_EQ(all_gather_value(*comm, comm->rank() + 0.5).back(), comm->size() - 0.5);
+  return data;
 }
 
 TEST(MpiCommunicator, AllRanksGetTheSameBits) {
   const auto comm = world();
   Stream stream = Stream::host_inline();
   for (const std::int64_t n : {1, 7, 1000, 100003}) {
-    std::vector<float> data(static_cast<std::size_t>(n));
-    for (std::size_t i = 0; i < data.size(); ++i) {
-      data[i] = 1.0f / static_cast<float>(3 + comm->rank() * 7 + static_cast<int>(i % 101));
-    }
+    std::vector<float> data = fractions(comm->rank(), n);
     comm->all_reduce(stream, view_of(data));
     std::vector<float> all(data.size() * static_cast<std::size_t>(comm->size()));
     comm->all_gather(stream, view_of(data), view_of(all));
@@ -171,22 +166,14 @@ TEST(MpiCommunicator, SumsInRankOrder) {
   const auto comm = world();
   Stream stream = Stream::host_inline();
   const std::int64_t n = 200001;  // several chunks
-  std::vector<float> data(static_cast<std::size_t>(n));
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    data[i] = 1.0f / static_cast<float>(3 + comm->rank() * 7 + static_cast<int>(i % 101));
-  }
-  std::vector<float> all(data.size() * static_cast<std::size_t>(comm->size()));
-  comm->all_gather(stream, view_of(data), view_of(all));
+  std::vector<float> data = fractions(comm->rank(), n);
   comm->all_reduce(stream, view_of(data));
-  std::int64_t wrong = 0;
-  for (std::size_t i = 0; i < data.size(); ++i) {
-    float expected = all[i];
-    for (int r = 1; r < comm->size(); ++r) {
-      expected += all[static_cast<std::size_t>(r) * data.size() + i];
-    }
-    wrong += expected == data[i] ? 0 : 1;
+  std::vector<float> expected = fractions(0, n);
+  for (int r = 1; r < comm->size(); ++r) {
+    const std::vector<float> next = fractions(r, n);
+    std::transform(expected.begin(), expected.end(), next.begin(), expected.begin(), std::plus<>());
   }
-  EXPECT_EQ(wrong, 0);
+  EXPECT_TRUE(data == expected);
 }
 
 TEST(MpiCommunicator, AWindowThatIsTooLargeIsRefusedEverywhere) {

@@ -32,7 +32,7 @@ struct Watch {
   std::atomic<int> inside = 0;
   std::atomic<bool> at_once = false;  ///< two threads were in a call at the same time
   std::mutex mutex;
-  std::set<std::thread::id> threads;  ///< that made calls
+  std::set<std::thread::id> threads;  ///< threads that made calls
 
   void reset() {
     const std::lock_guard lock(mutex);

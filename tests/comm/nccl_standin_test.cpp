@@ -29,10 +29,12 @@
 #include "gradient_data.hpp"
 #include "local_ranks.hpp"
 #include "nccl_control.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace lockstep::comm {
 namespace {
 
+using lockstep::testing::expect_holds;
 using Texts = std::vector<std::string>;
 
 void reset(int devices, std::uint64_t seed, const nccl_standin::Options& options = {}) {
@@ -69,6 +71,13 @@ Texts run_gpu_ranks(int size, Body&& body, const NcclOptions& options = {}) {
   });
 }
 
+/// run_gpu_ranks(), of which none may fail; nothing may be left behind.
+template <class Body>
+void expect_gpu_ranks(int size, const std::string& when, Body&& body, const NcclOptions& options = {}) {
+  EXPECT_EQ(run_gpu_ranks(size, body, options), none_failed(size)) << when;
+  expect_clean(when);
+}
+
 /// The host's ranks come together.
 void meet(Communicator& control) {
   Stream stream = Stream::host_inline();
@@ -82,7 +91,7 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {  // every style of schedule
     for (const int polls : {0, 2}) {
       reset(GetParam(), seed, {.polls = polls});
-      const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator&, Communicator& nccl) {
+      expect_gpu_ranks(GetParam(), concat("seed ", seed, ", polls ", polls), [&](Communicator&, Communicator& nccl) {
         EXPECT_EQ(nccl.backend(), "nccl");
         EXPECT_EQ(nccl.counts().calls, 0);
         const OnDevice place(Device::cuda(nccl.rank()));
@@ -90,9 +99,7 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
         cases::check_everything(
             nccl, stream, seed == 0 ? std::vector<std::int64_t>{0, 1, 5, 600} : std::vector<std::int64_t>{3}, place);
       });
-      EXPECT_EQ(failures, none_failed(GetParam()));
       EXPECT_EQ(nccl_standin::aborts(), 0);
-      expect_clean(concat("seed ", seed, ", polls ", polls));
       if (HasFailure()) {
         return;
       }
@@ -103,33 +110,16 @@ TEST_P(NcclStandin, DoesWhatEveryCommunicatorDoes) {
 TEST(NcclHierarchy, AddsWithinAndBetweenNodes) {
   for (const std::vector<int>& nodes : {std::vector<int>{0, 0, 1, 1}, {0, 0, 0, 1}}) {
     reset(4, 1, {});
-    const Texts failures = run_gpu_ranks(4, [&](Communicator&, Communicator& nccl) {
+    expect_gpu_ranks(4, "nodes", [&](Communicator&, Communicator& nccl) {
       HierarchicalCommunicator comm(nccl.split(0, nccl.rank()), nodes);
       const OnDevice place(Device::cuda(nccl.rank()));
       Stream stream = Stream::cuda(place.device());
       cases::check_everything(comm, stream, {5, 9001}, place);
     });
-    EXPECT_EQ(failures, none_failed(4));
-    expect_clean("nodes");
   }
 }
 
 constexpr std::array kReduceTypes{DType::f32, DType::bf16, DType::f16};
-
-/// What an all-reduce of buckets of this type gives.
-float expected_sum(DType dtype, SumOrder order, int size, int step, std::int64_t i) {
-  if (order == SumOrder::tree) {
-    return sum_in_tree(0, 8, size, step, i);
-  }
-  if (order == SumOrder::ranks) {
-    return dtype == DType::bf16  ? sum_in_rank_order<BFloat16>(size, step, i)
-           : dtype == DType::f16 ? sum_in_rank_order<Float16>(size, step, i)
-                                 : sum_in_rank_order<float>(size, step, i);
-  }
-  return dtype == DType::bf16  ? rounded_sum<BFloat16>(size, step, i)
-         : dtype == DType::f16 ? rounded_sum<Float16>(size, step, i)
-                               : reduced(size, step, i);
-}
 
 /// Before each bucket, for its gradients, and at the end, for the last bucket.
 int waits_of_a_step(const std::vector<Bucket>& buckets) {
@@ -180,7 +170,7 @@ int wrong_elements(Communicator& nccl, int forget, DType dtype = DType::f32, Sum
     copy(compute, seen, TensorView(std::span(values), seen.shape()));
     compute.synchronize();
     for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-      const float sum = expected_sum(dtype, order, nccl.size(), step, i);
+      const float sum = expected_sum(order, dtype, nccl.size(), step, i);
       wrong += values[static_cast<std::size_t>(i)] == sum ? 0 : 1;
     }
   }
@@ -198,10 +188,8 @@ TEST_P(NcclStandin, TheGradientReducerGivesTheSumInEveryLegalOrder) {
     for (std::uint64_t seed = 0; seed < 4 * orders.size(); ++seed) {
       reset(GetParam(), seed, {.polls = static_cast<int>(seed / 4)});
       const SumOrder order = orders[seed % orders.size()];
-      const Texts failures = run_gpu_ranks(
-          GetParam(), [&](Communicator&, Communicator& nccl) { EXPECT_EQ(wrong_elements(nccl, 0, dtype, order), 0); });
-      EXPECT_EQ(failures, none_failed(GetParam()));
-      expect_clean(concat(dtype, ", seed ", seed));
+      expect_gpu_ranks(GetParam(), concat(dtype, ", seed ", seed),
+                       [&](Communicator&, Communicator& nccl) { EXPECT_EQ(wrong_elements(nccl, 0, dtype, order), 0); });
     }
   }
 }
@@ -211,7 +199,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
   for (std::uint64_t seed = 0; seed < 4; ++seed) {
     reset(GetParam(), seed, {.polls = 1});
     const DType dtype = kReduceTypes[seed % kReduceTypes.size()];
-    const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator&, Communicator& nccl) {
+    expect_gpu_ranks(GetParam(), concat("seed ", seed), [&](Communicator&, Communicator& nccl) {
       const Device device = Device::cuda(nccl.rank());
       CudaContext compute(device);
       Stream comm = Stream::cuda(device, -1);
@@ -220,7 +208,7 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
       compute.synchronize();
       GradientReducer reducer(nccl, compute.stream(), comm, gradients, small_buckets(gradients), arena,
                               {.sum = make_bucket_sum({.dtype = dtype})});
-      std::vector<int> steps(gradients.size());  // as a step counter in the device's memory
+      std::vector<int> steps(gradients.size());  // counters, as a step counter in the device's memory
       Graph graph = Graph::capture(compute.stream(), [&] {
         reducer.begin_step();
         for (std::size_t g = 0; g < gradients.size(); ++g) {
@@ -244,13 +232,11 @@ TEST_P(NcclStandin, AStepOfTheReducerIsCapturedInAGraph) {
         copy(compute, arena, TensorView(std::span(values), arena.shape()));
         compute.synchronize();
         for (std::int64_t i = 0; i < gradients.back().end; ++i) {
-          ASSERT_EQ(values[static_cast<std::size_t>(i)], expected_sum(dtype, SumOrder::library, nccl.size(), step, i))
+          ASSERT_EQ(values[static_cast<std::size_t>(i)], expected_sum(SumOrder::library, dtype, nccl.size(), step, i))
               << dtype << ", step " << step << ", " << i;
         }
       }
     });
-    EXPECT_EQ(failures, none_failed(GetParam()));
-    expect_clean(concat("seed ", seed));
   }
 }
 
@@ -261,7 +247,7 @@ TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
     ++eager;
   }
   reset(GetParam(), eager, {});
-  const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator& control, Communicator& nccl) {
+  expect_gpu_ranks(GetParam(), "marks", [&](Communicator& control, Communicator& nccl) {
     const Device device = Device::cuda(nccl.rank());
     CudaContext compute(device);
     Stream comm = Stream::cuda(device, -1);
@@ -323,13 +309,11 @@ TEST_P(NcclStandin, MarksSayHowFarACapturedStepHasCome) {
     wait(compute.stream(), over, nccl);
     EXPECT_EQ(marks.text(), "on the device step 9: all 2 buckets are summed");
   });
-  EXPECT_EQ(failures, none_failed(GetParam()));
-  expect_clean("marks");
 }
 
 TEST_P(NcclStandin, EstimatesAndRunsNothing) {
   reset(GetParam(), /*seed=*/1, {.polls = 2});
-  const Texts failures = run_gpu_ranks(GetParam(), [&](Communicator& control, Communicator& nccl) {
+  expect_gpu_ranks(GetParam(), "estimates", [&](Communicator& control, Communicator& nccl) {
     const Device device = Device::cuda(nccl.rank());
     CudaContext context(device);
     EXPECT_EQ(make_nccl_estimator(control), nullptr) << "not NCCL's";
@@ -370,8 +354,6 @@ TEST_P(NcclStandin, EstimatesAndRunsNothing) {
     nccl.all_reduce(stream, part);  // the communicator itself is as it was
     EXPECT_EQ(first_of(part), 5.0F * static_cast<float>(nccl.size()));
   });
-  EXPECT_EQ(failures, none_failed(GetParam()));
-  expect_clean("estimates");
 }
 
 TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
@@ -382,7 +364,7 @@ TEST(NcclFailure, AnEstimateThatFailsEndsItsOwnCommunicator) {
     context.synchronize();
     for (const char* call : {"ncclGroupStart", "ncclGroupSimulateEnd", "ncclAllReduce"}) {
       const auto estimator = make_nccl_estimator(nccl);
-      meet(control);  // what fails on rank 0 ends a split that rank 1 is still in
+      meet(control);  // a failure on rank 0 ends a split that rank 1 is still in
       if (nccl.rank() == 0) {
         nccl_standin::fail_call(1, ncclInternalError, call);
         const auto estimate = [&] {
@@ -499,10 +481,8 @@ TEST(NcclSetUp, TheNameLivesAsLongAsTheCommunicator) {
 
 TEST(NcclSetUp, OptionsAreChecked) {
   reset(1, 0);
-  EXPECT_NE(set_up(1, [](int) { return Device::cuda(0); }, {.timeout_s = 0})[0].find("timeout is 0 s"),
-            std::string::npos);
-  EXPECT_NE(set_up(1, [](int) { return Device::cuda(0); }, {.most_blocks = 65})[0].find("most_blocks is 65"),
-            std::string::npos);
+  expect_holds(set_up(1, [](int) { return Device::cuda(0); }, {.timeout_s = 0})[0], "timeout is 0 s");
+  expect_holds(set_up(1, [](int) { return Device::cuda(0); }, {.most_blocks = 65})[0], "most_blocks is 65");
   EXPECT_EQ(set_up(1, [](int) { return Device::cuda(0); }, {.most_blocks = 4})[0], "");
   expect_clean("options");
 }
@@ -518,7 +498,7 @@ struct Floats {
 
 TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
   reset(3, 0);
-  const Texts failures = run_gpu_ranks(3, [](Communicator& control, Communicator& nccl) {
+  expect_gpu_ranks(3, "an error of one rank", [](Communicator& control, Communicator& nccl) {
     Floats data(nccl.rank());
     if (nccl.rank() != 1) {  // which never does
       nccl.all_reduce(data.context.stream(), data.tensor);
@@ -539,10 +519,8 @@ TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
       const std::string text = error.what();
       EXPECT_EQ(text.find(concat("nccl: rank ", nccl.rank(), " of 3 on cuda:", nccl.rank(), ": while operations")), 0U)
           << text;
-      EXPECT_NE(text.find(nccl.rank() == 1 ? "unhandled system error; NCCL's last message: injected into rank 1"
-                                           : "remote process exited"),
-                std::string::npos)
-          << text;
+      expect_holds(text, nccl.rank() == 1 ? "unhandled system error; NCCL's last message: injected into rank 1"
+                                          : "remote process exited");
     }
     data.context.synchronize();  // ends: the operation was given up
     EXPECT_THROW(nccl.check(), NcclError);
@@ -550,9 +528,7 @@ TEST(NcclFailure, AnErrorOfOneRankEndsTheWaitOfAll) {
     EXPECT_THROW(nccl.barrier(data.context.stream()), NcclError);
     EXPECT_THROW((void)nccl.split(0, 0), NcclError);
   });
-  EXPECT_EQ(failures, none_failed(3));
   EXPECT_EQ(nccl_standin::aborts(), 3);
-  expect_clean("an error of one rank");
 }
 
 TEST(NcclFailure, ARankThatUnwindsAbortsAndDoesNotWait) {
@@ -640,7 +616,7 @@ template <class Body>
 double with_living_graphs(Body&& body) {
   double longest = 0;
   std::mutex mutex;
-  const Texts failures = run_ranks(2, [&](Communicator& control) {
+  on_ranks(2, [&](Communicator& control) {
     cudaSetDevice(control.rank());
     Floats data(control.rank());
     auto nccl = make_nccl_communicator(control, Device::cuda(control.rank()), {.timeout_s = 0.5});
@@ -660,7 +636,6 @@ double with_living_graphs(Body&& body) {
     const std::lock_guard lock(mutex);
     longest = std::max(longest, seconds);
   });
-  EXPECT_EQ(failures, none_failed(2));
   for (int i = 0; i < 5000 && !nccl_standin::leaks().empty(); ++i) {  // now the aborts come through
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -696,7 +671,7 @@ std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
   if (first_refused > 0) {
     nccl_standin::fail_call(first_refused, ncclInvalidUsage, "ncclCommRegister");
   }
-  const Texts failures = run_gpu_ranks(2, [](Communicator& control, Communicator& nccl) {
+  expect_gpu_ranks(2, "memory of NCCL", [](Communicator& control, Communicator& nccl) {
     CudaContext context(Device::cuda(nccl.rank()));
     const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     ASSERT_NE(memory, nullptr);
@@ -716,8 +691,6 @@ std::int64_t summed_in_nccl_memory(std::int64_t first_refused) {
     EXPECT_EQ(memory->usage()->in_use, 0U);
     meet(control);
   });
-  EXPECT_EQ(failures, none_failed(2));
-  expect_clean("memory of NCCL");
   return nccl_standin::in_registered_memory();
 }
 
@@ -730,7 +703,7 @@ TEST(NcclMemory, IsRegistered) {
 
 TEST(NcclMemory, OutlivesACommunicatorThatWasGivenUp) {
   reset(1, 0);
-  const Texts failures = run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
+  expect_gpu_ranks(1, "memory of an aborted communicator", [](Communicator&, Communicator& nccl) {
     CudaContext context(Device::cuda(0));
     const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     const Buffer buffer(400, *memory, context.stream());
@@ -738,20 +711,16 @@ TEST(NcclMemory, OutlivesACommunicatorThatWasGivenUp) {
     EXPECT_THROW(nccl.check(), NcclError);
     EXPECT_NE(Buffer(400, *memory, context.stream()).data(), nullptr);
   });
-  EXPECT_EQ(failures, none_failed(1));
-  expect_clean("memory of an aborted communicator");
 }
 
 TEST(NcclMemory, NoneLeftIsSaidSo) {
   reset(1, 0);
-  const Texts failures = run_gpu_ranks(1, [](Communicator&, Communicator& nccl) {
+  expect_gpu_ranks(1, "no memory of NCCL", [](Communicator&, Communicator& nccl) {
     CudaContext context(Device::cuda(0));
     const std::unique_ptr<MemoryResource> memory = nccl.exchange_memory();
     EXPECT_THROW(static_cast<void>(memory->allocate(std::size_t{1} << 50, 256, context.stream())), OutOfMemory);
     EXPECT_EQ(memory->allocate(0, 256, context.stream()), nullptr);
   });
-  EXPECT_EQ(failures, none_failed(1));
-  expect_clean("no memory of NCCL");
 }
 
 /// Ranks of a program that sums up 8 numbers through GpuRanks; body(ranks, data) before the end.
@@ -838,8 +807,7 @@ TEST(NcclStandinItself, SeesADestructorBeforeTheStreamsHavePassed) {
     nccl.all_reduce(data->context.stream(), data->tensor);
   });
   ASSERT_FALSE(standin::violations().empty());
-  EXPECT_NE(standin::violations()[0].find("ncclCommFinalize: rank 0 has 1 operations queued"), std::string::npos)
-      << standin::violations()[0];
+  expect_holds(standin::violations()[0], "ncclCommFinalize: rank 0 has 1 operations queued");
 }
 
 }  // namespace

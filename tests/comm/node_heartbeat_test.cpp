@@ -62,11 +62,11 @@ std::string named(NodeHeartbeat& node, std::int64_t now_ns) {
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  ADD_FAILURE() << "no word has come";
+  ADD_FAILURE() << "no heartbeat has come";
   return {};
 }
 
-/// Listens until a word with `part` has come.
+/// Listens until a heartbeat with `part` has come.
 void hears(NodeHeartbeat& node, std::int64_t now_ns, const std::string& part) {
   for (int i = 0; i < 500 && node.silent(0).find(part) == std::string::npos; ++i) {
     node.listen(now_ns);
@@ -101,7 +101,7 @@ class OtherSocket {
 
   /// An introduction of a node that is this socket.
   [[nodiscard]] std::string address_text(int node, std::uint64_t key) const {
-    return concat(node, ' ', port_, ' ', key, "\nstranger\n127.0.0.1\n");
+    return concat(node, ' ', port_, ' ', key, "\nother\n127.0.0.1\n");
   }
   void send(std::string_view bytes, int port) const {
     const sockaddr_in to = at(port);
@@ -210,7 +210,8 @@ TEST(NodeHeartbeat, ALateHeartbeatChangesNothing) {
   testing::expect_holds(second.silent(0), "computing step 8");
 }
 
-/// Rank 0's introduction has the job's key: with that of another job, words go to the right port and are dropped.
+/// Rank 0's introduction has the job's key: with the key of another job, heartbeats go to the right port and are
+/// dropped.
 TEST(NodeHeartbeat, HeartbeatsOfAnotherJobAreDropped) {
   const auto ring = nodes(2);
   NodeHeartbeat other({.rank = 0, .node = 0, .nodes = 2, .listens = true, .host = "x"});
@@ -244,7 +245,7 @@ TEST(NodeHeartbeat, GarbageIsDropped) {
     for (char& c : bytes) {
       c = letter();
     }
-    if (i % 2 == 0 && bytes.size() > 8) {  // begins as a word does
+    if (i % 2 == 0 && bytes.size() > 8) {  // begins as a heartbeat does
       bytes.replace(0, 8, real, 0, 8);
     }
     other.send(bytes, port);
@@ -339,7 +340,7 @@ TEST(NodeHeartbeat, RanksOfANodeAreNamed) {
     for (const auto& one : all) {
       one->set_addresses(address_texts);
     }
-    const auto speaker = c.node_of_rank.size() - 1;  // it does not listen, except alone
+    const auto speaker = c.node_of_rank.size() - 1;  // the speaker does not listen, except alone
     ASSERT_EQ(c.node_of_rank[speaker], 0);
     all[speaker]->send_heartbeat({"rank 4: x", "rank 5: y"});
     testing::expect_holds(named(*listeners[1], kSecond), c.text);
@@ -361,7 +362,7 @@ TEST(NodeHeartbeat, RanksWithoutHeartbeatsAreLeftOut) {
   EXPECT_EQ(second.silent(0), "");
 }
 
-/// A rank's watchdog speaks while the rank does something else, until it says goodbye.
+/// A rank's watchdog speaks while the rank does something else, until the rank shuts down.
 TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   auto ring = nodes(2);
   WatchdogHandler end(1000, 0, std::nullopt);
@@ -373,7 +374,7 @@ TEST(WatchdogHandler, SendsOnTheWatchdogsThreadUntilTheEnd) {
   hears(*ring[1], kSecond, "no word from host a (rank 0) for 0 s: ");
   hears(*ring[1], kSecond, "; its last word: rank 0: computing step 7");
   end.end_heartbeat();
-  for (int i = 0; i < 200; ++i) {  // as long as two words
+  for (int i = 0; i < 200; ++i) {  // two heartbeats take as long
     ring[1]->listen(kSecond);
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }

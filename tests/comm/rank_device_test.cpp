@@ -8,9 +8,12 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
+#include "tests/support/error_of.hpp"
+
 namespace lockstep::comm {
 namespace {
 
+using testing::expect_holds;
 using Uuids = std::vector<std::string>;
 
 constexpr const char* kUuids[] = {"GPU-a0", "GPU-b1", "GPU-c2", "GPU-d3"};
@@ -52,14 +55,8 @@ void expect_devices(const std::vector<RankDevice>& placed, const std::vector<int
 
 void expect_refused(std::string_view request, const std::vector<Uuids>& visible, const std::vector<std::string>& says,
                     const std::vector<int>& nodes = {}) {
-  try {
-    (void)place(request, visible, nodes);
-    ADD_FAILURE() << request << " was taken";
-  } catch (const UsageError& error) {
-    for (const std::string& part : says) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << " is not in: " << error.what();
-    }
-  }
+  SCOPED_TRACE(request);
+  testing::expect_error<UsageError>([&] { (void)place(request, visible, nodes); }, says);
 }
 
 TEST(RankDevice, OneGpuEachInTheOrderNamed) {
@@ -184,8 +181,7 @@ TEST(RankDevice, UsableGpus) {
   EXPECT_NE(unusable("usable:2", {elsewhere, {.node = 0}}).find("rank 1 on node 0 sees no GPU"), std::string::npos);
   EXPECT_NE(unusable("usable", {{.node = 0}, {.node = 0}}).find("can use no GPU"), std::string::npos);
   EXPECT_NE(unusable("usable:2", {{0, {"GPU-a0"}}, {0, {"GPU-b1"}}}).find("handed each rank a GPU"), std::string::npos);
-  EXPECT_NE(unusable("usable:2", {{0, {"GPU-a0", "GPU-b1"}}, {0, {"GPU-b1", "GPU-a0"}}}).find("another order"),
-            std::string::npos);
+  expect_holds(unusable("usable:2", {{0, {"GPU-a0", "GPU-b1"}}, {0, {"GPU-b1", "GPU-a0"}}}), "another order");
   EXPECT_THROW(check_usable(DeviceRequest::parse("usable"), 4, ranks), UsageError);
 
   // What was found is placed like a list, in the order of the local ranks.
@@ -202,18 +198,12 @@ TEST(RankDevice, NodesMustBeEqual) {
   EXPECT_NO_THROW(require_equal_nodes(request, ranks, {"A", "B", "B", "A"})) << "the same two on both";
   EXPECT_NO_THROW(require_equal_nodes(request, {{.node = 0}, {.node = 0}}, {"A", "B"})) << "one node";
   const auto refused = [&](const std::vector<RankView>& views, const std::vector<std::string>& gpus) {
-    try {
-      require_equal_nodes(request, views, gpus);
-    } catch (const UsageError& e) {
-      return std::string(e.what());
-    }
-    return std::string();
+    return testing::error_of<UsageError>([&] { require_equal_nodes(request, views, gpus); });
   };
   EXPECT_EQ(refused(ranks, {"A", "A", "A", "B"}),
             "devices 'auto': node 0 computes on 2 x A, node 1 on 1 x A and 1 x B; expected equal GPUs on all nodes");
-  EXPECT_NE(refused({{.node = 0}, {.node = 0}, {.node = 1}}, {"A", "A", "A"})
-                .find("node 0 computes on 2 x A, node 1 on 1 x A"),
-            std::string::npos);
+  expect_holds(refused({{.node = 0}, {.node = 0}, {.node = 1}}, {"A", "A", "A"}),
+               "node 0 computes on 2 x A, node 1 on 1 x A");
   EXPECT_NE(refused(ranks, {"A"}), "");
 }
 

@@ -19,6 +19,8 @@
 #include <lockstep/comm/launch/rank_device.hpp>
 #include <lockstep/comm/launch/session.hpp>
 
+#include "view_of.hpp"
+
 #if LOCKSTEP_TEST_MPI
 #include <mpi.h>
 #endif
@@ -36,10 +38,7 @@ namespace {
 
 using namespace lockstep;
 using comm::Session;
-
-TensorView view_of(std::vector<float>& values) {
-  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
-}
+using comm::view_of;
 
 void check_sum(const std::vector<float>& values, int size) {
   for (const float v : values) {

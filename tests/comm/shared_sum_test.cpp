@@ -23,6 +23,8 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/half.hpp>
 
+#include "tests/support/error_of.hpp"
+
 namespace lockstep::comm {
 namespace {
 
@@ -257,14 +259,7 @@ TEST(SharedSum, DifferentOperationsAreAnErrorOnAllRanks) {
     run(window, 3, [&](int rank, SharedSum& sum) {
       std::vector<float> data(static_cast<std::size_t>(n + 1), 1.0f);
       const TensorView view(data.data(), DType::f32, Device::cpu(), Shape{rank == 2 ? n + 1 : n});
-      const auto text_of = [&] {
-        try {
-          sum.all_reduce(view);
-        } catch (const PeerError& e) {
-          return std::string(e.what());
-        }
-        return std::string("nothing");
-      };
+      const auto text_of = [&] { return testing::error_of<PeerError>([&] { sum.all_reduce(view); }); };
       texts[static_cast<std::size_t>(rank)] = text_of();
       EXPECT_EQ(text_of(), "all_reduce: the ranks called different operations before");
     });
@@ -286,15 +281,13 @@ TEST(SharedSum, DifferentKindsOfOperationsAreAnError) {
   run(window, 2, [&](int rank, SharedSum& sum) {
     std::vector<float> data(3, 1.0f);
     std::vector<float> all(6);
-    try {
+    texts[static_cast<std::size_t>(rank)] = testing::error_of<PeerError>([&] {
       if (rank == 0) {
         sum.broadcast(TensorView(std::span(data), Shape{3}), 0);
       } else {
         sum.all_gather(TensorView(std::span(data), Shape{3}), TensorView(std::span(all), Shape{6}));
       }
-    } catch (const PeerError& e) {
-      texts[static_cast<std::size_t>(rank)] = e.what();
-    }
+    });
   });
   const std::string expected = ", expected the same on all ranks";
   EXPECT_EQ(texts[0], "broadcast of 3 x f32 on rank 0, and all_gather of 3 x f32 on rank 1" + expected);

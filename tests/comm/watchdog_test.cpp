@@ -24,6 +24,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
+#include "tests/support/child.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace lockstep::comm {
@@ -207,107 +208,100 @@ detail::TablePlace place(int local_rank, int local_size) {
       .job = concat("test of ", ::getpid()), .rank = local_rank, .local_rank = local_rank, .local_size = local_size};
 }
 
-/// A process that stands on the board of this one as local rank 1 of `size`, has written `doing`, and then does `then`.
-pid_t rank_1(int size, const char* doing, const std::function<void(detail::StatusTable&)>& then) {
+/// A process in the status table of this one, as local rank 1 of `size`: it has written `doing`, and ends with what
+/// `then` returns, without the destructor of its table.
+pid_t rank_1(int size, const char* doing, const std::function<int(detail::StatusTable&)>& then) {
   const detail::TablePlace here = place(1, size);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    detail::StatusTable board(here);
-    board.progress().begin(doing, detail::Progress::kNoNumber, true);
-    board.alive();
-    then(board);
-    std::_Exit(0);
-  }
-  return child;
+  return testing::start_child([&] {
+    detail::StatusTable table(here);
+    table.progress().begin(doing, detail::Progress::kNoNumber, true);
+    table.alive();
+    std::_Exit(then(table));
+    return 0;
+  });
 }
 
 TEST(StatusTable, NamesRanksThatSayNothing) {
-  detail::StatusTable board(place(0, 3));
-  std::vector<std::string> lines = board.silent(0);
+  detail::StatusTable table(place(0, 3));
+  std::vector<std::string> lines = table.silent(0);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[1].find("no word from rank 2 (host "), 0U) << lines[1];
   testing::expect_holds(lines[1], "): it has not begun");
 
-  const pid_t stopped = rank_1(3, "computing step 7", [](auto&) { std::raise(SIGSTOP); });
+  const pid_t stopped = rank_1(3, "computing step 7", [](auto&) { return std::raise(SIGSTOP); });
   int status = 0;
   ASSERT_EQ(::waitpid(stopped, &status, WUNTRACED), stopped);
   std::this_thread::sleep_for(milliseconds(600));
-  EXPECT_EQ(board.silent(3600).size(), 1U) << "rank 1 has written within the hour";
-  lines = board.silent(0.5);
+  EXPECT_EQ(table.silent(3600).size(), 1U) << "rank 1 has written within the hour";
+  lines = table.silent(0.5);
   ASSERT_EQ(lines.size(), 2U);
   testing::expect_holds(lines[0],
                         concat(", pid ", stopped, ") for 1 s: the process is stopped; it was computing step 7"));
   ASSERT_EQ(::kill(stopped, SIGKILL), 0);
-  ASSERT_EQ(::waitpid(stopped, &status, 0), stopped);
-  testing::expect_holds(board.silent(0).front(), ": the process has ended; it was computing step 7");
-  board.remove();
+  ASSERT_EQ(testing::end_of(stopped), -SIGKILL);
+  testing::expect_holds(table.silent(0).front(), ": the process has ended; it was computing step 7");
+  table.remove();
 }
 
 TEST(StatusTable, TheTableHasALineForEachRank) {
-  detail::StatusTable board(place(0, 3));
-  board.progress().begin("waiting for the gradients of step", 7, true);
-  board.progress().begun_ns -= 12'000'000'000;
-  const pid_t stopped =
-      rank_1(3, "computing step 7, 1 of 3 buckets enqueued, layer2.0.conv2.weight", [](auto&) { std::raise(SIGSTOP); });
+  detail::StatusTable table(place(0, 3));
+  table.progress().begin("waiting for the gradients of step", 7, true);
+  table.progress().begun_ns -= 12'000'000'000;
+  const pid_t stopped = rank_1(3, "computing step 7, 1 of 3 buckets enqueued, layer2.0.conv2.weight",
+                               [](auto&) { return std::raise(SIGSTOP); });
   int status = 0;
   ASSERT_EQ(::waitpid(stopped, &status, WUNTRACED), stopped);
-  const std::vector<std::string> lines = board.table();
+  const std::vector<std::string> lines = table.table();
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(lines[0], "rank 0: waiting for the gradients of step 7, for 12 s");
   EXPECT_EQ(lines[1],
             "rank 1: computing step 7, 1 of 3 buckets enqueued, layer2.0.conv2.weight, for 0 s, process is stopped");
   testing::expect_holds(lines[2], "rank 2: has not begun");
   ASSERT_EQ(::kill(stopped, SIGKILL), 0);
-  ASSERT_EQ(::waitpid(stopped, &status, 0), stopped);
-  testing::expect_holds(board.table()[1], "process has ended");
-  board.remove();
+  ASSERT_EQ(testing::end_of(stopped), -SIGKILL);
+  testing::expect_holds(table.table()[1], "process has ended");
+  table.remove();
 }
 
 TEST(StatusTable, AStallIsToldByOneRankUntilItIsOver) {
-  detail::StatusTable board(place(0, 2));
+  detail::StatusTable table(place(0, 2));
   for (int stall = 0; stall < 2; ++stall) {
-    EXPECT_TRUE(board.first_of_stall());
-    EXPECT_FALSE(board.first_of_stall());
-    board.end_of_stall();
+    EXPECT_TRUE(table.first_of_stall());
+    EXPECT_FALSE(table.first_of_stall());
+    table.end_of_stall();
   }
-  EXPECT_TRUE(board.first_to_tell()) << "of the end of the job";
-  board.remove();
+  EXPECT_TRUE(table.first_to_tell()) << "of the end of the job";
+  table.remove();
 }
 
 TEST(StatusTable, OneRankTells) {
-  detail::StatusTable board(place(0, 2));
-  EXPECT_TRUE(board.first_to_tell());
-  EXPECT_FALSE(board.first_to_tell());
-  const pid_t other = rank_1(2, "", [](detail::StatusTable& its) { std::_Exit(its.first_to_tell() ? 1 : 2); });
-  int status = 0;
-  ASSERT_EQ(::waitpid(other, &status, 0), other);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 2) << "this rank was first";
+  detail::StatusTable table(place(0, 2));
+  EXPECT_TRUE(table.first_to_tell());
+  EXPECT_FALSE(table.first_to_tell());
+  const pid_t other = rank_1(2, "", [](detail::StatusTable& its) { return its.first_to_tell() ? 1 : 2; });
+  EXPECT_EQ(testing::end_of(other), 2) << "this rank was first";
 }
 
 TEST(StatusTable, OneRankSpeaksForTheNodeOnceInAWhile) {
-  detail::StatusTable board(place(0, 2));
-  EXPECT_EQ(board.ranks(), 2);
-  EXPECT_TRUE(board.claims_heartbeat(3600)) << "nobody has spoken";
-  EXPECT_FALSE(board.claims_heartbeat(3600));
+  detail::StatusTable table(place(0, 2));
+  EXPECT_EQ(table.ranks(), 2);
+  EXPECT_TRUE(table.claims_heartbeat(3600)) << "nobody has spoken";
+  EXPECT_FALSE(table.claims_heartbeat(3600));
   const pid_t other = rank_1(2, "", [](detail::StatusTable& its) {
     if (its.claims_heartbeat(3600)) {
-      std::_Exit(1);
+      return 1;
     }
     while (!its.claims_heartbeat(0.2)) {
       std::this_thread::sleep_for(milliseconds(10));
     }
-    std::_Exit(2);
+    return 2;
   });
-  int status = 0;
-  ASSERT_EQ(::waitpid(other, &status, 0), other);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 2);
-  EXPECT_FALSE(board.claims_heartbeat(3600)) << "rank 1 has the word";
+  EXPECT_EQ(testing::end_of(other), 2);
+  EXPECT_FALSE(table.claims_heartbeat(3600)) << "rank 1 sends the heartbeats";
 }
 
 TEST(StatusTable, HasNoNameOnceAllRanksAreThere) {
-  const auto boards = [] {
+  const auto names = [] {
     std::string list;
     FILE* pipe = ::popen("ls /dev/shm", "r");
     for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) {
@@ -317,10 +311,10 @@ TEST(StatusTable, HasNoNameOnceAllRanksAreThere) {
     return list;
   };
   const std::string name = concat(std::hash<std::string>()(place(0, 2).job), "-2\n");
-  const detail::StatusTable board(place(0, 2));
-  EXPECT_NE(boards().find(name), std::string::npos);
+  const detail::StatusTable table(place(0, 2));
+  EXPECT_NE(names().find(name), std::string::npos);
   const detail::StatusTable other(place(1, 2));
-  EXPECT_EQ(boards().find(name), std::string::npos);
+  EXPECT_EQ(names().find(name), std::string::npos);
 }
 
 // /dev/shm is everybody's.
@@ -329,7 +323,7 @@ TEST(StatusTable, AFileThatIsNotThisUsersAloneIsRefused) {
   const std::string path =
       concat("/dev/shm/lockstep-", ::geteuid(), '-', std::hash<std::string>()(place(0, 2).job), "-2");
   const auto refused = [&](const char* what) {
-    EXPECT_THROW(detail::StatusTable board(place(0, 2)), FileError) << what;
+    EXPECT_THROW(detail::StatusTable table(place(0, 2)), FileError) << what;
     ASSERT_EQ(::unlink(path.c_str()), 0) << what;
   };
   write_file(victim, "mine");
@@ -367,23 +361,19 @@ TEST(StatusTable, ItsPlaceIsTheLaunchers) {
 
 // A batch system may stop a whole job for a while.
 TEST(Watchdog, TimeInWhichTheProcessIsStoppedDoesNotCount) {
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const pid_t child = testing::start_child([] {
     Watchdog watchdog(1, [](const std::string&) { std::_Exit(exit_code::kWatchdog); });
     watchdog.begin("computing step", 1);
     std::raise(SIGSTOP);
     std::this_thread::sleep_for(milliseconds(300));  // for looks at the time that has passed
-    std::_Exit(0);
-  }
+    return 0;
+  });
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
   ASSERT_TRUE(WIFSTOPPED(status)) << status;
   std::this_thread::sleep_for(milliseconds(1500));
   ASSERT_EQ(::kill(child, SIGCONT), 0);
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status)) << status;
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(testing::end_of(child), 0);
 }
 
 TEST(Watchdog, RefusesTimesThatAreNone) {

@@ -1,5 +1,4 @@
 // Data parallelism by hand: its gradients and parameters against those of ranks, and the program.
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -14,7 +13,6 @@
 #include "examples/data_parallel/replicas.hpp"
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/files.hpp"
 #include "tests/support/guarded.hpp"
 #include "tests/support/run_command.hpp"
 
@@ -190,36 +188,20 @@ TEST(DataParallelByHand, AutoIsAllGpusAndTheHostWithoutOne) {
 }
 
 TEST(DataParallelByHand, TheProgram) {
-  const std::string program = DATA_PARALLEL;
-  const testing::Ended ended =
-      testing::run_command(program + " --devices cpu:3 --batch-size 7 --image-size 8 --steps 1 --threads 1");
-  EXPECT_EQ(ended.code, 0) << ended.output;
-  for (const char* text : {"7 over 3 devices: 1 of 3, 2 of 2", "summed as a ring", "3 devices, star", "copies 0.4"}) {
-    testing::expect_holds(ended.output, text);
-  }
-  const testing::Ended automatic = testing::run_command("env CUDA_VISIBLE_DEVICES= " + program +
-                                                        " --batch-size 5 --image-size 8 --steps 1 --threads 1");
-  EXPECT_EQ(automatic.code, 0) << automatic.output;
-  testing::expect_holds(automatic.output, "devices    cpu, cpu; ");
-  const testing::Ended help = testing::run_command(program + " --help");
-  EXPECT_EQ(help.code, 0);
-  testing::expect_holds(help.output, "--devices");
-  struct Case {
-    const char* command;
-    const char* text;
+  const auto run = [](const std::string& options) {
+    return testing::run_command("env CUDA_VISIBLE_DEVICES= " DATA_PARALLEL " " + options);
   };
-  for (const Case& item : {Case{" --nonsense", "--nonsense"}, Case{" --devices 0", "devices '0'"},
-                           Case{" --devices cpu:9 --batch-size 8", "each of the 9 devices"},
-                           Case{" --devices usable:2", "usable GPUs: this process can use no GPU"},
-                           Case{" --steps 0", "--steps is 0, expected 1"}}) {
-    const testing::Ended refused = testing::run_command("env CUDA_VISIBLE_DEVICES= " + program + item.command);
-    EXPECT_EQ(refused.code, 2) << refused.output;
-    EXPECT_EQ(refused.error_lines().size(), 1U) << refused.output;
-    testing::expect_holds(refused.output, item.text);
-  }
-  const testing::Ended ranks = testing::run_command("env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 " + program);
-  EXPECT_EQ(ranks.code, 2) << ranks.output;
-  testing::expect_holds(ranks.output, "started 2 times (OMPI_COMM_WORLD_RANK=0");
+  run("--devices cpu:3 --batch-size 7 --image-size 8 --steps 1 --threads 1")
+      .finished({"7 over 3 devices: 1 of 3, 2 of 2", "summed as a ring", "3 devices, star", "copies 0.4"});
+  run("--batch-size 5 --image-size 8 --steps 1 --threads 1").finished({"devices    cpu, cpu; "});
+  run("--help").finished({"--devices"});
+  testing::expect_refusals(run, {{"--nonsense", {"--nonsense"}},
+                                 {"--devices 0", {"devices '0'"}},
+                                 {"--devices cpu:9 --batch-size 8", {"each of the 9 devices"}},
+                                 {"--devices usable:2", {"usable GPUs: this process can use no GPU"}},
+                                 {"--steps 0", {"--steps is 0, expected 1"}}});
+  testing::run_command("env OMPI_COMM_WORLD_RANK=0 OMPI_COMM_WORLD_SIZE=2 " DATA_PARALLEL)
+      .exits(2, {"started 2 times (OMPI_COMM_WORLD_RANK=0"});
 }
 
 }  // namespace

@@ -86,8 +86,8 @@ TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
     const Ended ended = run_command("env -u OMP_NUM_THREADS " + environment + " " + TRAIN_RESNET +
                                     " --devices cpu --model resnet20 --batch-size 16 --dry-run" + options);
     EXPECT_EQ(ended.code, 0) << environment << '\n' << ended.output;
-    const std::size_t at = ended.output.find("compute    cpu, ");
-    return at == std::string::npos ? ended.output : ended.output.substr(at, ended.output.find(';', at) - at);
+    const std::string compute = ended.from("compute    cpu, ");
+    return compute.substr(0, compute.find(';'));
   };
   EXPECT_EQ(origin("OMP_NUM_THREADS=1"), "compute    cpu, 1 thread a rank (OMP_NUM_THREADS)");
   EXPECT_EQ(origin("OMP_NUM_THREADS=3,2"), "compute    cpu, 3 threads a rank (OMP_NUM_THREADS)");
@@ -100,7 +100,7 @@ TEST(Environment, WhereTheNumberOfThreadsComesFrom) {
             "compute    cpu, 1 thread a rank (all that OpenMP gives)");
   // OpenMP ignores what is no number, with a line of its own.
   const std::string own = origin("");
-  EXPECT_NE(own.find("(its part of the processors)"), std::string::npos) << own;
+  testing::expect_holds(own, "(its part of the processors)");
   for (const char* text : {"abc", "0", "2x"}) {
     EXPECT_EQ(origin(std::string("OMP_NUM_THREADS=") + text), own) << text;
   }
@@ -148,8 +148,7 @@ TEST(Environment, UnderAQuotaOfAControlGroup) {
   const std::string start = HalfAProcessor::start(group.folder);
   const Trained part("", "", start);
   EXPECT_TRUE(part.says("1 thread")) << part.ended.output;
-  EXPECT_EQ(part.ended.count("(its part of the processors); 1 processor ("), 1) << part.ended.output;
-  EXPECT_EQ(part.ended.count(", a quota of 0.5"), 1) << part.ended.output;
+  part.ended.has({{"(its part of the processors); 1 processor (", 1}, {", a quota of 0.5", 1}});
   EXPECT_EQ(part.parameters, Trained("OMP_NUM_THREADS=1").parameters);
   const Trained two("OMP_NUM_THREADS=2", "", start);
   EXPECT_TRUE(two.says("2 threads")) << two.ended.output;
@@ -157,16 +156,11 @@ TEST(Environment, UnderAQuotaOfAControlGroup) {
 }
 
 TEST(Environment, OpenMPThatBindsLeavesTheRankItsProcessors) {
-  const Ended plain = run_command("env -u OMP_NUM_THREADS " + kHello);
-  ASSERT_EQ(plain.code, 0) << plain.output;
-  const auto place = [](const Ended& ended) {
-    const std::size_t at = ended.output.find("  cpu, ");
-    return at == std::string::npos ? ended.output : ended.output.substr(at, ended.output.find('\n', at) - at);
-  };
+  const Ended plain = run_command("env -u OMP_NUM_THREADS " + kHello).finished({"  cpu, "});
   for (const char* bind : {"close", "spread", "true"}) {
     const Ended bound =
         run_command(std::string("env -u OMP_NUM_THREADS OMP_PLACES=cores OMP_PROC_BIND=") + bind + " " + kHello);
-    EXPECT_EQ(place(bound), place(plain)) << bind;
+    EXPECT_EQ(bound.from("  cpu, "), plain.from("  cpu, ")) << bind;
   }
   const Ended two = run_command("env -u OMP_NUM_THREADS OMP_PROC_BIND=close OMP_PLACES=cores " + kHello + ":2");
   EXPECT_TRUE(LOCKSTEP_HAS_MPI == 0 || two.code == 0) << two.output;

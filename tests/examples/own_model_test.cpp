@@ -1,5 +1,4 @@
 // own_model as people call it: it trains, goes on where it was, and predicts.
-#include <cstdlib>
 #include <filesystem>
 #include <string>
 
@@ -16,15 +15,6 @@ using testing::run_command;
 
 constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
 
-std::string line_with(const Ended& ended, const std::string& text) {
-  for (const std::string& line : ended.lines()) {
-    if (line.find(text) != std::string::npos) {
-      return line;
-    }
-  }
-  return "";
-}
-
 /// own_model in a folder of its own, under mpirun where ranks are given.
 Ended own_model(const std::string& folder, int ranks, const std::string& epochs) {
   const std::string mpirun = ranks > 0 ? std::string(MPIRUN) + " -np " + std::to_string(ranks) + " " : "";
@@ -33,19 +23,12 @@ Ended own_model(const std::string& folder, int ranks, const std::string& epochs)
 
 void expect_own_model(int ranks) {
   const testing::TemporaryFolder folder;
-  const Ended first = own_model(folder.path(), ranks, "20");
-  ASSERT_EQ(first.code, 0) << first.output;
-  EXPECT_EQ(first.count("epoch "), 20) << first.output;
+  own_model(folder.path(), ranks, "20").finished({}, {{"epoch ", 20}});
   // In the same folder it goes on.
-  const Ended second = own_model(folder.path(), ranks, "25");
-  ASSERT_EQ(second.code, 0) << second.output;
-  const std::string last = line_with(second, "epoch 25: ");
-  EXPECT_EQ(second.count("epoch "), 5) << second.output;
-  EXPECT_EQ(line_with(second, "epoch 20: "), "") << second.output;
-  const std::size_t accuracy = last.find("accuracy ");
-  ASSERT_NE(accuracy, std::string::npos) << second.output;
-  EXPECT_GT(std::atof(last.c_str() + accuracy + 9), 95) << last;
-  EXPECT_EQ(second.count("(0.33, 0) is on spiral 1"), 1) << second.output;
+  const Ended second = own_model(folder.path(), ranks, "25")
+                           .finished({}, {{"epoch ", 5}, {"epoch 20: ", 0}, {"(0.33, 0) is on spiral 1", 1}});
+  const std::string last = second.from("epoch 25: ");
+  EXPECT_GT(second.number_after(last.substr(0, last.find("accuracy ")) + "accuracy "), 95) << last;
 }
 
 TEST(OwnModel, OneRankTrainsGoesOnAndPredicts) {

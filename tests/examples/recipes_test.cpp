@@ -1,10 +1,7 @@
 // --recipe: every recipe of examples/recipes plans, what is given beside it wins, and what it asks for is what trains.
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -13,8 +10,12 @@
 #include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
-#include "tests/support/files.hpp"
+#include "tests/support/mpi_here.hpp"
+#include "tests/support/program_test.hpp"
 #include "tests/support/run_command.hpp"
+#include "tests/support/run_here.hpp"
+
+int train_resnet_main(int argc, char** argv);
 
 namespace lockstep {
 namespace {
@@ -23,38 +24,22 @@ namespace fs = std::filesystem;
 
 using testing::Ended;
 using testing::expect_refused;
-using testing::run_command;
 
-class Recipes : public ::testing::Test {
+class Recipes : public testing::ProgramTest {
  protected:
-  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
-
-  [[nodiscard]] static Ended run(const std::string& options, const std::string& program = TRAIN_RESNET) {
-    return run_command(program + " --train-images 64 --test-images 30 --threads 1 " + options);
+  /// The program in this process, with the recipes beside it (tests/examples/CMakeLists.txt).
+  [[nodiscard]] static Ended run(const std::string& options) {
+    return testing::run_here(train_resnet_main,
+                             "train_resnet --train-images 64 --test-images 30 --threads 1 " + options);
   }
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  [[nodiscard]] std::string file(const std::string& name, const std::string& text) const {
-    std::ofstream(path(name)) << text;
-    return path(name);
-  }
-
- private:
-  testing::TemporaryFolder folder_;
 };
-
-void expect_words(const Ended& ended, const std::vector<std::string>& words) {
-  EXPECT_EQ(ended.code, 0) << ended.output;
-  for (const std::string& word : words) {
-    EXPECT_NE(ended.output.find(word), std::string::npos) << "lacks '" << word << "'\n" << ended.output;
-  }
-}
 
 /// What is known of a recipe.
 struct Expected {
   std::vector<std::string> header;
-  std::int64_t side = 0;                       ///< of images
-  std::int64_t top_k = 0;                      ///< of config.json
-  std::map<std::string, std::string> options;  ///< of config.json, among others
+  std::int64_t side = 0;                       ///< Height and width of images.
+  std::int64_t top_k = 0;                      ///< Member of config.json.
+  std::map<std::string, std::string> options;  ///< Some members of config.json's options.
   std::string for_mlp{};                       ///< in place of what mlp has no parameters for
 };
 
@@ -126,143 +111,123 @@ TEST_F(Recipes, EachOneIsWhatTrains) {
     const std::string name = entry.path().stem().string();
     ASSERT_EQ(expected.count(name), 1U) << name << " is not tested";
     const Expected& one = expected.at(name);
-    const Ended ended = run("--recipe " + name + " --dry-run --image-size 32 --batch-size 4");
-    expect_words(ended, one.header);
-    expect_words(ended, {"  recipe     " + name + "\n"});
+    run("--recipe " + name + " --dry-run --image-size 32 --batch-size 4")
+        .finished(one.header)
+        .says({"  recipe     " + name + "\n"});
     // The rest, of a run with a model that needs no time.
-    const Ended trained =
-        run("--recipe " + name + " --model mlp --steps 1 --batch-size 4 --out " + path(name) + one.for_mlp);
-    ASSERT_EQ(trained.code, 0) << trained.output;
-    const std::string file = path(name) + "/config.json";
-    const Json config = read_json(file);
-    EXPECT_EQ(config.get<std::int64_t>("height", file), one.side) << name;
-    EXPECT_EQ(config.get<std::int64_t>("width", file), one.side) << name;
-    EXPECT_EQ(config.get<std::int64_t>("top_k", file), one.top_k) << name;
-    const Json& options = config.member("options", file);
-    for (const auto& [option, value] : one.options) {
-      EXPECT_EQ(options.get<std::string>(option, file), value) << name << ": " << option;
-    }
+    run("--recipe " + name + " --model mlp --steps 1 --batch-size 4" + out(name) + one.for_mlp).finished();
+    const Json config_file = config(name);
+    testing::expect_members(config_file, {{"height", one.side}, {"width", one.side}, {"top_k", one.top_k}});
+    testing::expect_members(config_file.member("options", name), {one.options.begin(), one.options.end()});
     ++found;
   }
   EXPECT_EQ(found, expected.size());
 }
 
 TEST_F(Recipes, TheCommandLineWinsThenTheConfigFile) {
-  const std::string config = file("run.toml", "recipe = \"cifar-resnet20\"\nepochs = 7\nlr = 0.3\n");
-  expect_words(run("--dry-run --batch-per-rank 8 --warmup-epochs 2 --schedule cosine --lr 0.2 --config " + config),
-               {"  recipe     cifar-resnet20\n", "8 steps an epoch, 7 epochs",
-                "sgd, learning rate 0.2 (cosine, warm-up 16 steps)", "weight decay 0.0001"});
-  expect_words(run("--dry-run --batch-size 16 --recipe " + file("my.toml", "epochs = 3\nmodel = \"resnet32\"\n")),
-               {"  recipe     " + path("my.toml"), "resnet32, ", "3 epochs"});
-  EXPECT_EQ(run("--dry-run --batch-size 16").output.find("  recipe "), std::string::npos);
+  const std::string config = put("run.toml", "recipe = \"cifar-resnet20\"\nepochs = 7\nlr = 0.3\n");
+  run("--dry-run --batch-per-rank 8 --warmup-epochs 2 --schedule cosine --lr 0.2 --config " + config)
+      .finished({"  recipe     cifar-resnet20\n", "8 steps an epoch, 7 epochs",
+                 "sgd, learning rate 0.2 (cosine, warm-up 16 steps)", "weight decay 0.0001"});
+  run("--dry-run --batch-size 16 --recipe " + put("my.toml", "epochs = 3\nmodel = \"resnet32\"\n"))
+      .finished({"  recipe     " + path("my.toml"), "resnet32, ", "3 epochs"});
+  run("--dry-run --batch-size 16").finished({}, {{"  recipe ", 0}});
 }
 
 TEST_F(Recipes, TheHeaderSaysWhatCounts) {
   const std::string small = "--dry-run --batch-size 16 --lr-end 0.01 --lr 0.1 --warmup-steps 0 --schedule ";
   for (const char* schedule : {"constant", "step"}) {
-    expect_words(run(small + schedule), {std::string("(") + schedule + ", warm-up 0 steps)"});
+    run(small + schedule).finished({std::string("(") + schedule + ", warm-up 0 steps)"});
   }
-  expect_words(run(small + "cosine"), {"(cosine to 0.01, warm-up 0 steps)"});
+  run(small + "cosine").finished({"(cosine to 0.01, warm-up 0 steps)"});
   // --ema 0 switches a recipe's average off, with all that belongs to it.
-  const Ended ended = run("--dry-run --image-size 32 --batch-size 4 --recipe resnet50-v2 --ema 0");
-  expect_words(ended, {"  recipe     resnet50-v2\n"});
-  EXPECT_EQ(ended.output.find("of the weights, decay"), std::string::npos) << ended.output;
+  run("--dry-run --image-size 32 --batch-size 4 --recipe resnet50-v2 --ema 0")
+      .finished({"  recipe     resnet50-v2\n"}, {{"of the weights, decay", 0}});
 }
 
 // What excludes an option of the recipe takes its place, either way round; within one file it stays a mistake.
 TEST_F(Recipes, WhatExcludesAnOptionTakesItsPlace) {
   const std::string small = "--dry-run --image-size 32 --batch-size 4 --recipe ";
-  const Ended undecayed = run(small + "resnet50-v2 --no-decay-norm");
-  expect_words(undecayed, {"  recipe     resnet50-v2\n", "weight decay 2e-05, none on biases and norms\n"});
-  EXPECT_EQ(undecayed.output.find("norm decay 0"), std::string::npos) << undecayed.output;
-  expect_words(run(small + "resnet50-lars --norm-weight-decay 1e-4"),
-               {"weight decay 0.0002\n             norm decay "});
-  expect_words(run(small + "resnet50-lars --bias-weight-decay 0"), {"             bias decay 0\n"});
-  const std::string crops = file("crops.toml", "crop-scale = [0.5, 1.0]\ncrop-ratio = [1.0, 1.0]\n");
-  expect_words(run("--dry-run --batch-size 16 --recipe cifar-resnet20 --crop-scale 0.3,1"),
-               {"  recipe     cifar-resnet20\n", "training images: "});
-  const Ended padded = run("--dry-run --batch-size 16 --pad 2 --recipe " + crops);
-  expect_words(padded, {"  recipe     " + crops});
-  EXPECT_EQ(padded.output.find("training images: "), std::string::npos) << padded.output;
-  expect_words(run("--dry-run --batch-size 16 --recipe " + crops), {"training images: "});
-  expect_refused(run("--dry-run --recipe " + file("both.toml", "no-decay-norm = true\nnorm-weight-decay = 0.1\n")),
-                 {"--norm-weight-decay", "--no-decay-norm"});
+  run(small + "resnet50-v2 --no-decay-norm")
+      .finished({"  recipe     resnet50-v2\n", "weight decay 2e-05, none on biases and norms\n"},
+                {{"norm decay 0", 0}});
+  run(small + "resnet50-lars --norm-weight-decay 1e-4").finished({"weight decay 0.0002\n             norm decay "});
+  run(small + "resnet50-lars --bias-weight-decay 0").finished({"             bias decay 0\n"});
+  const std::string crops = put("crops.toml", "crop-scale = [0.5, 1.0]\ncrop-ratio = [1.0, 1.0]\n");
+  run("--dry-run --batch-size 16 --recipe cifar-resnet20 --crop-scale 0.3,1")
+      .finished({"  recipe     cifar-resnet20\n", "training images: "});
+  run("--dry-run --batch-size 16 --pad 2 --recipe " + crops)
+      .finished({"  recipe     " + crops}, {{"training images: ", 0}});
+  run("--dry-run --batch-size 16 --recipe " + crops).finished({"training images: "});
 }
 
 TEST_F(Recipes, MistakesAreOneLineThatNamesTheFile) {
-  expect_refused(run("--dry-run --recipe " + file("bad.toml", "epochs = 3\nepoch = 4\n")),
-                 {"bad.toml:2: epoch is no option of train_resnet: the recipe is another program's"});
-  expect_words(run("--dry-run --batch-size 16 --recipe cifar-resnet20"), {"warning: --recipe describes a run on "});
-  expect_refused(run("--dry-run --recipe " + file("nested.toml", "recipe = \"resnet50-v1\"\n")),
-                 {"nested.toml:1: recipe is no option"});
-  expect_refused(run("--dry-run --recipe " + file("no.toml", "epochs : 3\n")), {"no.toml:1: "});
-  expect_refused(run("--dry-run --recipe ''"), {"--recipe", "is empty, expected a path"});
-  expect_refused(run("--dry-run --recipe ./not-there.toml"), {"--recipe ./not-there.toml", "cannot be read"});
-  expect_refused(run("--dry-run --recipe resnet51"), {"--recipe is 'resnet51', expected cifar-airbench94, "
-                                                      "cifar-resnet20, resnet50-lars, resnet50-v1, resnet50-v2, or"});
-  expect_refused(run("--dry-run --batch-size 16 --rate-scale 'layer9.*=0.1'"),
-                 {"no parameter has a name like 'layer9.*'"});
-  expect_refused(run("--dry-run --rate-scale fc"), {"--rate-scale is 'fc'"});
-  expect_refused(run("--dry-run --ema 1"), {"--ema is 1, expected 0 <= value < 1"});
-  for (const char* option : {"--ema-every 2", "--ema-warmup 0", "--ema-ramp"}) {
-    expect_refused(run(std::string("--dry-run ") + option), {"--ema-every, --ema-warmup and --ema-ramp need --ema"});
-  }
-  expect_refused(run("--dry-run --milestones 3,2"), {"--milestones is 2", "ascend"});
-  expect_refused(run("--dry-run --warmup constant"), {"--warmup is constant", "--warmup-factor"});
-  expect_refused(run("--dry-run --warmup-epochs 1 --warmup-steps 3"), {"--warmup-epochs", "--warmup-steps"});
-  expect_refused(run("--dry-run --no-decay-norm --norm-weight-decay 0.1"), {"--norm-weight-decay", "--no-decay-norm"});
-  expect_refused(run("--dry-run --batch-size 16 --schedule polynomial --lr 0.1 --lr-end 0.2"), {"--lr-end is 0.2"});
+  run("--dry-run --batch-size 16 --recipe cifar-resnet20").finished({"warning: --recipe describes a run on "});
+  const std::vector<std::string> needs_ema{"--ema-every, --ema-warmup and --ema-ramp need --ema"};
+  testing::expect_refusals(
+      run,
+      {{"--dry-run --recipe " + put("bad.toml", "epochs = 3\nepoch = 4\n"),
+        {"bad.toml:2: epoch is no option of train_resnet: the recipe is another program's"}},
+       {"--dry-run --recipe " + put("nested.toml", "recipe = \"resnet50-v1\"\n"),
+        {"nested.toml:1: recipe is no option"}},
+       {"--dry-run --recipe " + put("no.toml", "epochs : 3\n"), {"no.toml:1: "}},
+       {"--dry-run --recipe " + put("both.toml", "no-decay-norm = true\nnorm-weight-decay = 0.1\n"),
+        {"--norm-weight-decay", "--no-decay-norm"}},
+       {"--dry-run --recipe ''", {"--recipe", "is empty, expected a path"}},
+       {"--dry-run --recipe ./not-there.toml", {"--recipe ./not-there.toml", "cannot be read"}},
+       {"--dry-run --recipe resnet51",
+        {"--recipe is 'resnet51', expected cifar-airbench94, cifar-resnet20, resnet50-lars, resnet50-v1, resnet50-v2, "
+         "or"}},
+       {"--dry-run --batch-size 16 --rate-scale 'layer9.*=0.1'", {"no parameter has a name like 'layer9.*'"}},
+       {"--dry-run --rate-scale fc", {"--rate-scale is 'fc'"}},
+       {"--dry-run --ema 1", {"--ema is 1, expected 0 <= value < 1"}},
+       {"--dry-run --ema-every 2", needs_ema},
+       {"--dry-run --ema-warmup 0", needs_ema},
+       {"--dry-run --ema-ramp", needs_ema},
+       {"--dry-run --milestones 3,2", {"--milestones is 2", "ascend"}},
+       {"--dry-run --warmup constant", {"--warmup is constant", "--warmup-factor"}},
+       {"--dry-run --warmup-epochs 1 --warmup-steps 3", {"--warmup-epochs", "--warmup-steps"}},
+       {"--dry-run --no-decay-norm --norm-weight-decay 0.1", {"--norm-weight-decay", "--no-decay-norm"}},
+       {"--dry-run --batch-size 16 --schedule polynomial --lr 0.1 --lr-end 0.2", {"--lr-end is 0.2"}}});
 }
 
 // An installation has programs in bin/ and recipes in share/lockstep/recipes/.
 TEST_F(Recipes, AreFoundBesideTheProgram) {
   fs::create_directories(path("prefix/bin"));
-  fs::create_directories(path("prefix/share/lockstep/recipes"));
   fs::copy_file(TRAIN_RESNET, path("prefix/bin/train_resnet"));
-  std::ofstream(path("prefix/share/lockstep/recipes/here.toml")) << "model = \"resnet32\"\n";
-  const std::string program = path("prefix/bin/train_resnet");
-  expect_words(run("--dry-run --batch-size 16 --recipe here", program), {"  recipe     here\n", "resnet32, "});
-  expect_refused(run("--dry-run --recipe resnet50-v1", program), {"expected here, or a path"});
+  put("prefix/share/lockstep/recipes/here.toml", "model = \"resnet32\"\n");
+  const std::string program = path("prefix/bin/train_resnet") + " --train-images 64 --dry-run ";
+  testing::run_command(program + "--batch-size 16 --recipe here").finished({"  recipe     here\n", "resnet32, "});
+  expect_refused(testing::run_command(program + "--recipe resnet50-v1"), {"expected here, or a path"});
 }
 
 TEST_F(Recipes, TheAverageIsShownKeptAndEvaluated) {
   const std::string options =
       "--image-size 12 --batch-size 16 --epochs 2 --zero-init-residual --ema 0.8 --ema-warmup 1 --rate-scale "
       "'fc.*=2,conv1.*=0.5' --recipe cifar-resnet20 ";
-  const Ended ended = run(options + "--out " + path("run"));
-  expect_words(ended,
-               {"ema_test_accuracy", "ema_test_loss", "finished: ema test accuracy ", "rates fc.*=2 conv1.*=0.5"});
+  run(options + out("run"))
+      .finished({"ema_test_accuracy", "ema_test_loss", "finished: ema test accuracy ", "rates fc.*=2 conv1.*=0.5"});
   const nn::CheckpointState saved = nn::read_checkpoint_state(path("run/last"));
   EXPECT_EQ(saved.identity.options.at("ema"), "0.8, copied for 1");
   EXPECT_EQ(saved.identity.options.at("parameter_groups"), "rates fc.*=2 conv1.*=0.5");
   EXPECT_EQ(saved.identity.options.at("zero_init_residual"), "1");
-  EXPECT_EQ(read_json(path("run/config.json")).get<std::string>("recipe", "config"), "cifar-resnet20");
-  std::ostringstream loss;
-  loss << "test loss " << saved.progress.metrics.at("ema_test_loss");
-  expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run/last/ema.safetensors")), {loss.str()});
+  testing::expect_members(config("run"), {{"recipe", "cifar-resnet20"}});
+  const std::string loss = concat("test loss ", saved.progress.metrics.at("ema_test_loss"));
+  run("--image-size 12 --batch-size 16 --evaluate " + path("run/last/ema.safetensors")).finished({loss});
   // Of the checkpoint both are evaluated: the average decides which one best/ is.
-  std::ostringstream both;
-  both << "ema " << loss.str();
-  std::ostringstream weights;
-  weights << "\ntest loss " << saved.progress.test_loss.value_or(-1);
-  expect_words(run("--image-size 12 --batch-size 16 --evaluate " + path("run/last")), {weights.str(), both.str()});
-  const Ended resumed = run(options + "--epochs 3 --resume auto --out " + path("run"));
-  expect_words(resumed, {"resuming", "ema_test_accuracy"});
-  EXPECT_EQ(resumed.output.find("'ema'"), std::string::npos) << resumed.output;
+  const std::string weights = concat("\ntest loss ", saved.progress.test_loss.value_or(-1));
+  run("--image-size 12 --batch-size 16 --evaluate " + path("run/last")).finished({weights, "ema " + loss});
+  run(options + "--epochs 3 --resume auto " + out("run")).finished({"resuming", "ema_test_accuracy"}, {{"'ema'", 0}});
 }
 
 TEST_F(Recipes, AFileOfACheckpointSaysWhichModelItIs) {
   const std::string data = "--image-size 12 --batch-size 16 ";
-  expect_words(run(data + "--epochs 1 --model mlp --hidden 8 --ema 0.5 --out " + path("run")), {"finished: "});
+  run(data + "--epochs 1 --model mlp --hidden 8 --ema 0.5 " + out("run")).finished({"finished: "});
   const nn::RunProgress saved = nn::read_checkpoint_state(path("run/last")).progress;
-  std::ostringstream average;
-  average << "\ntest loss " << saved.metrics.at("ema_test_loss");
-  std::ostringstream weights;
-  weights << "\ntest loss " << saved.test_loss.value_or(-1);
-  const Ended ended = run(data + "--evaluate " + path("run/last/ema.safetensors"));
-  expect_words(ended, {average.str()});
-  expect_words(run(data + "--evaluate " + path("run/last/model.safetensors")), {weights.str()});
-  EXPECT_EQ(ended.count("test loss"), 1) << ended.output;
+  run(data + "--evaluate " + path("run/last/ema.safetensors"))
+      .finished({concat("\ntest loss ", saved.metrics.at("ema_test_loss"))}, {{"test loss", 1}});
+  run(data + "--evaluate " + path("run/last/model.safetensors"))
+      .finished({concat("\ntest loss ", saved.test_loss.value_or(-1))});
   fs::copy_file(path("run/last/ema.safetensors"), path("ema.safetensors"));
   expect_refused(run(data + "--evaluate " + path("ema.safetensors")), {"the file is of another model"});
 }

@@ -8,7 +8,6 @@
 #include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,9 +19,12 @@
 #include <lockstep/runtime/files/folder_lock.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
-#include "tests/support/error_of.hpp"
-#include "tests/support/files.hpp"
+#include "tests/support/mpi_here.hpp"
+#include "tests/support/program_test.hpp"
 #include "tests/support/run_command.hpp"
+#include "tests/support/run_here.hpp"
+
+int train_resnet_main(int argc, char** argv);
 
 namespace lockstep {
 namespace {
@@ -31,9 +33,6 @@ namespace fs = std::filesystem;
 
 using testing::Ended;
 using testing::expect_refused;
-using testing::get_file;
-using testing::put_file;
-using testing::run_command;
 
 constexpr bool kMpi = LOCKSTEP_HAS_MPI != 0;
 
@@ -42,16 +41,19 @@ const std::string kJob =
     " --train-images 64 --test-images 30 --image-size 12 --batch-size 16 --log-every 2 --threads 1 --devices cpu "
     "--schedule constant --warmup-steps 0 --seed 3 --keep-best 3 ";
 
-class Resume : public ::testing::Test {
+class Resume : public testing::ProgramTest {
  protected:
-  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
-
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  [[nodiscard]] std::string out(const std::string& name) const { return " --out " + path(name) + " "; }
-
-  /// `before`: in front of the program, in a shell in the tests' folder.
+  /// In a folder of the tests' own, in this process; a process for several ranks, and behind what a shell does
+  /// `before`.
   [[nodiscard]] Ended train(const std::string& options, const std::string& before = "") const {
-    return run_command("sh -c \"cd " + folder_.path() + "; " + before + " " + TRAIN_RESNET + kJob + options + "\"");
+    if (before.empty() && options.find("cpu:") == std::string::npos) {
+      const fs::path here = fs::current_path();
+      fs::current_path(path(""));
+      Ended ended = testing::run_here(train_resnet_main, "train_resnet" + kJob + options);
+      fs::current_path(here);
+      return ended;
+    }
+    return testing::run_command("sh -c \"cd " + path("") + "; " + before + " " + TRAIN_RESNET + kJob + options + "\"");
   }
   /// As the N-th start (from 0) of a job.
   [[nodiscard]] Ended start(int number, const std::string& options) const {
@@ -60,8 +62,7 @@ class Resume : public ::testing::Test {
   /// Three epochs in `name`: best-4, best-8, best-12, and last of step 12. Trained once.
   void make_run(const std::string& name) {
     if (!fs::exists(path("made"))) {
-      const Ended ended = train("--epochs 3" + out("made"));
-      ASSERT_EQ(ended.code, 0) << ended.output;
+      train("--epochs 3" + out("made")).finished();
     }
     fs::remove_all(path(name));
     fs::copy(path("made"), path(name), fs::copy_options::recursive);
@@ -72,7 +73,7 @@ class Resume : public ::testing::Test {
     for (const std::string& name : nn::CheckpointStore(path(run)).list()) {
       std::string bytes;
       for (const char* file : {"model.safetensors", "optimizer.safetensors", "state.json"}) {
-        bytes += get_file(concat(path(run), '/', name, '/', file));
+        bytes += get(concat(run, '/', name, '/', file));
       }
       all[name] = concat("step ", step_of(concat(run, '/', name)), ", ", std::hash<std::string>()(bytes));
     }
@@ -84,18 +85,11 @@ class Resume : public ::testing::Test {
   /// Steps that the events "resume" of a run tell of.
   [[nodiscard]] std::vector<std::int64_t> resumes(const std::string& run) const {
     std::vector<std::int64_t> steps;
-    std::istringstream lines(get_file(path(run) + "/metrics.jsonl"));
-    for (std::string line; std::getline(lines, line);) {
-      const Json event = parse_json(line, "metrics.jsonl");
-      if (event.get<std::string>("event", line) == "resume") {
-        steps.push_back(event.get<std::int64_t>("step", line));
-      }
+    for (const Json& event : events(run, "resume")) {
+      steps.push_back(event.get<std::int64_t>("step", "resume"));
     }
     return steps;
   }
-
- private:
-  testing::TemporaryFolder folder_;
 };
 
 using Steps = std::vector<std::int64_t>;
@@ -103,7 +97,7 @@ using Steps = std::vector<std::int64_t>;
 TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
   const std::string devices = kMpi ? "--devices cpu:2 " : "";
   const std::string job = devices + "--epochs 3 --resume auto";
-  ASSERT_EQ(train(job + out("whole")).code, 0);
+  train(job + out("whole")).finished();
   // The first epoch writes best-4, best, last. A kill leaves the first of them, or the first two.
   for (const bool best : {false, true}) {
     fs::remove_all(path("cut"));
@@ -113,10 +107,7 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
     if (best) {
       fs::copy(path("whole/best-4"), path("cut/best"));
     }
-    const Ended ended = train(job + out("cut"));
-    ASSERT_EQ(ended.code, 0) << ended.output;
-    EXPECT_EQ(ended.count("  resuming   " + path("cut/best")), 1) << ended.output;
-    EXPECT_EQ(ended.count("is not the best of"), 0) << ended.output;
+    train(job + out("cut")).finished({}, {{"  resuming   " + path("cut/best"), 1}, {"is not the best of", 0}});
     EXPECT_EQ(checkpoints("cut"), checkpoints("whole")) << best;
   }
 }
@@ -124,30 +115,26 @@ TEST_F(Resume, AJobKilledAtTheEndOfItsFirstEpochGoesOn) {
 /// A job that is requeued gives the same command again.
 TEST_F(Resume, InitIsWhereARunWithoutACheckpointBegins) {
   const std::string weights = path("base") + "/last ";
-  ASSERT_EQ(train("--epochs 1" + out("base")).code, 0);
-  ASSERT_EQ(train("--epochs 2 --lr 0.01 --init " + weights + out("whole")).code, 0);
+  train("--epochs 1" + out("base")).finished();
+  train("--epochs 2 --lr 0.01 --init " + weights + out("whole")).finished();
   const std::string job = "--epochs 2 --lr 0.01 --resume auto --init " + weights + out("cut");
-  const Ended begun = train(job + "--max-time 0.000001");
-  ASSERT_EQ(begun.code, 75) << begun.output;
-  EXPECT_EQ(begun.count("  resuming   "), 0) << begun.output;
-  const Ended ended = train(job);
-  ASSERT_EQ(ended.code, 0) << ended.output;
-  EXPECT_EQ(ended.count("  resuming   " + path("cut/last")), 1) << ended.output;
-  EXPECT_EQ(get_file(path("cut/last/model.safetensors")), get_file(path("whole/last/model.safetensors")));
-  EXPECT_NE(get_file(path("cut/last/model.safetensors")), get_file(path("base/last/model.safetensors")));
-  expect_refused(train("--init a --resume b"), {"--init is a beside --resume b", "--resume auto"});
-  expect_refused(train("--init a --evaluate b"), {"--evaluate is b beside --init"});
+  train(job + "--max-time 0.000001").exits(75, {}, {{"  resuming   ", 0}});
+  train(job).finished({}, {{"  resuming   " + path("cut/last"), 1}});
+  EXPECT_EQ(model("cut"), model("whole"));
+  EXPECT_NE(model("cut"), model("base"));
+  testing::expect_refusals([&](const std::string& options) { return train(options); },
+                           {{"--init a --resume b", {"--init is a beside --resume b", "--resume auto"}},
+                            {"--init a --evaluate b", {"--evaluate is b beside --init"}}});
 }
 
 /// The best of the first epoch stays the best: an mlp that learns nothing has the same accuracy after each.
 TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
   const std::string job = "--model mlp --hidden 8 --lr 1e-30 --epochs 3 --keep-best 2 --resume auto ";
-  ASSERT_EQ(train(job + out("whole")).code, 0);
+  train(job + out("whole")).finished();
   ASSERT_EQ(step_of("whole/best"), 4);
   fs::create_directories(path("cut"));
   fs::copy(path("whole/best-4"), path("cut/best-4"));
-  const Ended ended = train(job + out("cut"));
-  ASSERT_EQ(ended.code, 0) << ended.output;
+  train(job + out("cut")).finished();
   EXPECT_EQ(checkpoints("cut"), checkpoints("whole"));
 }
 
@@ -155,30 +142,26 @@ TEST_F(Resume, TheBestOfAFirstEpochThatWasCutIsKept) {
 TEST_F(Resume, ARestartKnowsWhetherTheRunHasGoneBack) {
   make_run("run");
   const std::string back = "--epochs 4 --lr 0.02 --resume run/last.1 --out run";
-  ASSERT_EQ(start(0, back + " --max-time 0.000001").code, 75);
+  start(0, back + " --max-time 0.000001").exits(75);
   EXPECT_EQ(step_of("run/last.1"), 8) << "written first";
   // As if it had been killed behind its first last/, before config.json was written again.
   make_run("cut");
-  const std::string config = get_file(path("cut/config.json"));
   ::setenv("LIMIT", "20", 1);
-  ASSERT_EQ(start(0, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut").code, 3);
+  start(0, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut").exits(3);
   ::unsetenv("LIMIT");
-  EXPECT_TRUE(read_json(path("cut/config.json")).has("goes_back"));
+  EXPECT_TRUE(config("cut").has("goes_back"));
   fs::remove_all(path("cut/last"));
   fs::rename(path("cut/last.1"), path("cut/last"));
-  const Ended on = start(1, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut");
-  EXPECT_EQ(on.code, 0) << on.output;
-  EXPECT_EQ(on.count("  resuming   cut/last at epoch 2, batch 0, step 8"), 1) << on.output;
+  start(1, "--epochs 4 --lr 0.02 --resume cut/last.1 --out cut")
+      .finished({}, {{"  resuming   cut/last at epoch 2, batch 0, step 8", 1}});
   // A fresh job that lost two starts before its first last/.
   fs::remove_all(path("cut"));
   ::setenv("LIMIT", "20", 1);
-  EXPECT_EQ(start(0, "--epochs 3 --out cut").code, 3);
+  start(0, "--epochs 3 --out cut").exits(3);
   fs::copy(path("made/best-4"), path("cut/best-4"));
-  EXPECT_EQ(start(1, "--epochs 3 --out cut").code, 3);
+  start(1, "--epochs 3 --out cut").exits(3);
   ::unsetenv("LIMIT");
-  const Ended third = start(2, "--epochs 3 --out cut");
-  EXPECT_EQ(third.code, 0) << third.output;
-  EXPECT_EQ(third.count("  resuming   cut/best-4"), 1) << third.output;
+  start(2, "--epochs 3 --out cut").finished({}, {{"  resuming   cut/best-4", 1}});
   EXPECT_EQ(checkpoints("cut"), checkpoints("made"));
 }
 
@@ -187,17 +170,14 @@ TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
   make_run("parts");
   // Another rate: from here on the numbers are others. best/ is of step 12, or whichever was the best.
   const std::string job = "--epochs 5 --lr 0.02 ";
-  const Ended back = train(job + "--resume whole/best-4 --out whole");
-  ASSERT_EQ(back.code, 0) << back.output;
+  train(job + "--resume whole/best-4 --out whole").finished();
   EXPECT_EQ(resumes("whole"), Steps{4});
   for (int stop = 0; stop < 3; ++stop) {
     const std::string from = stop == 0 ? "parts/best-4" : "auto";
-    const Ended stopped = train(job + "--max-time 0.000001 --out parts --resume " + from);
-    ASSERT_EQ(stopped.code, 75) << stopped.output;
-    EXPECT_EQ(stopped.count("is not the best of"), 0) << stopped.output;
+    train(job + "--max-time 0.000001 --out parts --resume " + from).exits(75, {}, {{"is not the best of", 0}});
     EXPECT_EQ(step_of("parts/last"), 5 + stop);
   }
-  ASSERT_EQ(train(job + "--resume auto --out parts").code, 0);
+  train(job + "--resume auto --out parts").finished();
   // Earlier checkpoints are of other steps where a run was stopped.
   std::map<std::string, std::string> whole = checkpoints("whole");
   std::map<std::string, std::string> parts = checkpoints("parts");
@@ -214,52 +194,45 @@ TEST_F(Resume, ARunThatGoesBackIsTheSameWhereverItIsStopped) {
 TEST_F(Resume, ARunThatFailsBeforeItGoesBackChangesNothing) {
   make_run("run");
   const auto before = checkpoints("run");
-  const std::string metrics = get_file(path("run/metrics.jsonl"));
+  const std::string metrics = get("run/metrics.jsonl");
   const std::string back = "--epochs 4 --lr 0.02 --resume run/best-4 --out run";
   ::setenv("LIMIT", "20", 1);  // blocks of 512 bytes: less than a checkpoint, more than the other files
   for (const int number : {0, 1}) {
-    const Ended failed = start(number, back);
-    EXPECT_EQ(failed.code, 3) << failed.output;
-    EXPECT_EQ(failed.count("  resuming   run/best-4"), 1) << failed.output;
-    EXPECT_EQ(failed.count("model.safetensors: cannot be written: File too large"), 1) << failed.output;
+    start(number, back)
+        .exits(3, {}, {{"  resuming   run/best-4", 1}, {"model.safetensors: cannot be written: File too large", 1}});
     EXPECT_EQ(checkpoints("run"), before);
-    EXPECT_EQ(get_file(path("run/metrics.jsonl")), metrics);
+    EXPECT_EQ(get("run/metrics.jsonl"), metrics);
   }
   ::unsetenv("LIMIT");
   // The next start of that job still goes back, and once it has, a later one goes on from its last/.
-  const Ended stopped = start(2, back + " --max-time 0.000001");
-  EXPECT_EQ(stopped.code, 75) << stopped.output;
-  EXPECT_EQ(stopped.count("  resuming   run/best-4"), 1) << stopped.output;
-  const Ended done = start(3, back);
-  EXPECT_EQ(done.code, 0) << done.output;
-  EXPECT_EQ(done.count("  resuming   run/last at epoch 1, batch 1"), 1) << done.output;
+  start(2, back + " --max-time 0.000001").exits(75, {}, {{"  resuming   run/best-4", 1}});
+  start(3, back).finished({}, {{"  resuming   run/last at epoch 1, batch 1", 1}});
   EXPECT_EQ(resumes("run"), (Steps{4, 5}));
-  EXPECT_FALSE(read_json(path("run/config.json")).has("goes_back"));
+  EXPECT_FALSE(config("run").has("goes_back"));
 }
 
 TEST_F(Resume, LastIsWrittenFirstWhereSomethingIsLeftToDo) {
   make_run("run");
   const auto before = checkpoints("run");
-  ASSERT_EQ(train("--epochs 1 --resume run/best-4 --out run").code, 0);
+  train("--epochs 1 --resume run/best-4 --out run").finished();
   EXPECT_EQ(checkpoints("run"), before) << "nothing was left to do";
-  ASSERT_EQ(train("--epochs 3 --steps 5 --resume run/best-4 --out run").code, 0);
+  train("--epochs 3 --steps 5 --resume run/best-4 --out run").finished();
   EXPECT_EQ(step_of("run/last"), 5);
   EXPECT_EQ(step_of("run/last.1"), 4);
-  ASSERT_EQ(train("--epochs 3 --steps 6 --resume run/../run/last --out run").code, 0);
+  train("--epochs 3 --steps 6 --resume run/../run/last --out run").finished();
   EXPECT_EQ(step_of("run/last.1"), 5) << "last/ by another path is not written again";
 }
 
 /// What out/best is, by states that are written by hand.
 TEST_F(Resume, WhichIsTheBest) {
   make_run("run");
-  const auto put = [&](const std::string& checkpoint, std::int64_t step, double best, std::int64_t since_best) {
-    fs::create_directories(path("run/" + checkpoint));
+  const auto put_state = [&](const std::string& checkpoint, std::int64_t step, double best, std::int64_t since_best) {
     fs::remove(path("run/" + checkpoint + "/checksums.json"));
     Json::Object state = *read_json(path("made/last/state.json")).if_object();
     state["step"] = step;
     state["best"] = best;
     state["since_best"] = since_best;
-    put_file(path("run/" + checkpoint + "/state.json"), Json(state).text());
+    put("run/" + checkpoint + "/state.json", Json(state).text());
   };
   const auto best_of = [&](std::int64_t step, double best, bool rolls_back = false, bool lowest = false) {
     const nn::RunProgress progress{
@@ -271,7 +244,7 @@ TEST_F(Resume, WhichIsTheBest) {
   for (const std::string& name : std::vector<std::string>{"best-4", "best-8", "best-12"}) {
     fs::remove_all(path("run/" + name));
   }
-  put("best", 8, 0.5, 0);
+  put_state("best", 8, 0.5, 0);
   EXPECT_EQ(best_of(12, 0.5), "0.5 ");
   EXPECT_EQ(best_of(8, 0.5, true), "0.5 ") << "from best/ itself";
   EXPECT_EQ(best_of(4, 0.25), "0.25 ") << "killed between best and last";
@@ -280,37 +253,35 @@ TEST_F(Resume, WhichIsTheBest) {
   EXPECT_EQ(best_of(12, 0.25), "0.5 ") << "a better one before";
   EXPECT_EQ(best_of(12, 0.75), "none ") << "the best one was elsewhere";
   EXPECT_EQ(best_of(12, 0.75, false, true), "0.5 ") << "the lowest is the best";
-  put("best-4", 4, 0.25, 0);
+  put_state("best-4", 4, 0.25, 0);
   EXPECT_EQ(best_of(12, 0.25), "0.25 best-4");
   EXPECT_EQ(best_of(4, 0.25, true), "0.25 best-4");
   EXPECT_EQ(best_of(3, 0.25), "0.25 ") << "best-4 is behind this state";
-  put("best-4", 4, 0.25, 1);
+  put_state("best-4", 4, 0.25, 1);
   EXPECT_EQ(best_of(4, 0.25, true), "none ") << "best-4 was not the best itself";
-  put("best-4", 3, 0.25, 0);
+  put_state("best-4", 3, 0.25, 0);
   EXPECT_EQ(best_of(4, 0.25, true), "none ") << "somebody has given it this name";
   fs::remove_all(path("run/best"));
   EXPECT_EQ(best_of(12, 0.5), "none ");
-  put("best-4", 4, 0.5, 0);
+  put_state("best-4", 4, 0.5, 0);
   EXPECT_EQ(best_of(12, 0.5), "0.5 best-4");
-  put_file(path("run/best-4/state.json"), "{");
+  put("run/best-4/state.json", "{");
   EXPECT_EQ(best_of(12, 0.5), "none ");
 }
 
 TEST_F(Resume, ABestThatIsMissingComesFromTheOthers) {
   make_run("run");
-  const std::string best = get_file(path("run/best/model.safetensors"));
+  const std::string best = get("run/best/model.safetensors");
   fs::remove_all(path("run/best"));
-  const Ended ended = train("--epochs 3 --steps 13 --lr 1e-6 --resume auto --out run");
-  EXPECT_EQ(ended.code, 0) << ended.output;
-  EXPECT_EQ(ended.count("is not the best of"), 0) << ended.output;
-  EXPECT_EQ(get_file(path("run/best/model.safetensors")), best);
+  train("--epochs 3 --steps 13 --lr 1e-6 --resume auto --out run").finished({}, {{"is not the best of", 0}});
+  EXPECT_EQ(get("run/best/model.safetensors"), best);
 }
 
 // Somebody else may have put something into the folder.
 TEST_F(Resume, OnlyTheFilesOfACheckpointAreCopied) {
   make_run("run");
   fs::remove_all(path("run/best"));
-  put_file(path("secret"), "mine");
+  put("secret", "mine");
   for (const auto& entry : fs::directory_iterator(path("run"))) {  // whichever is the best
     if (entry.path().filename().string().starts_with("best-")) {
       fs::create_symlink(path("secret"), entry.path() / "link");
@@ -320,8 +291,7 @@ TEST_F(Resume, OnlyTheFilesOfACheckpointAreCopied) {
     }
   }
   const std::string again = "--epochs 3 --steps 13 --lr 1e-6 --resume auto --out run";
-  const Ended ended = train(again);
-  EXPECT_EQ(ended.code, 0) << ended.output;
+  train(again).finished();
   std::set<std::string> names;
   for (const auto& entry : fs::directory_iterator(path("run/best"))) {
     names.insert(entry.path().filename());
@@ -349,11 +319,10 @@ TEST_F(Resume, EarlierCheckpointsAreFoundByTheirNumbers) {
   }
   fs::rename(path("run/last.1"), path("run/last.3"));
   expect_refused(train("--epochs 3 --out run"), {"--out run", "last.3/", "--resume auto"});
-  const Ended ended = train("--epochs 3 --resume auto --out run");
-  EXPECT_EQ(ended.code, 0) << ended.output;
-  EXPECT_EQ(ended.count("  resuming   run/last.3 at epoch 2, batch 0, step 8"), 1) << ended.output;
+  train("--epochs 3 --resume auto --out run")
+      .finished({}, {{"  resuming   run/last.3 at epoch 2, batch 0, step 8", 1}});
   fs::create_directories(path("run/last.x"));
-  ASSERT_EQ(train("--epochs 1 --overwrite --out run").code, 0);
+  train("--epochs 1 --overwrite --out run").finished();
   EXPECT_FALSE(fs::exists(path("run/last.3")));
   EXPECT_TRUE(fs::exists(path("run/last.x"))) << "not a name of ours";
 }
@@ -365,33 +334,29 @@ TEST_F(Resume, ACheckpointWithoutItsFilesIsNoneToGoOnFrom) {
     fs::remove(path(concat("run/best-12/", file)));
     fs::remove(path(concat("run/best/", file)));
   }
-  const Ended ended = train("--epochs 3 --resume auto --out run");
-  EXPECT_EQ(ended.code, 0) << ended.output;
-  EXPECT_EQ(ended.count("step 8"), 1) << ended.output;
+  train("--epochs 3 --resume auto --out run").finished({}, {{"step 8", 1}});
 }
 
 TEST_F(Resume, APathMayBeWrittenInOtherWays) {
   make_run("run");
   fs::create_directory_symlink(path("run/best-8"), path("link"));
-  for (const char* from : {"run/", "run/.", "run/last/", "./run/best-12", "link", "run/best-8/."}) {
+  for (const std::string from : {"run/", "run/.", "run/last/", "./run/best-12", "link", "run/best-8/."}) {
+    SCOPED_TRACE(from);
     make_run("run");
-    const Ended ended = train(concat("--epochs 3 --resume ", from, " --out run/"));
-    EXPECT_EQ(ended.code, 0) << from << '\n' << ended.output;
-    EXPECT_EQ(ended.count("  resuming   "), 1) << from << '\n' << ended.output;
-    EXPECT_EQ(step_of("run/last"), 12) << from;
+    train("--epochs 3 --out run/ --resume " + from).finished({}, {{"  resuming   ", 1}});
+    EXPECT_EQ(step_of("run/last"), 12);
   }
-  for (const char* inside : {".", "best-8", "last"}) {
-    const Ended ended = train(concat("--epochs 3 --out . --resume ", inside), "cd run;");
-    EXPECT_EQ(ended.code, 0) << inside << '\n' << ended.output;
+  for (const std::string inside : {".", "best-8", "last"}) {
+    SCOPED_TRACE(inside);
+    train("--epochs 3 --out . --resume " + inside, "cd run;").finished();
   }
-  for (const char* evaluated : {"run/", "run/.", "link/"}) {
-    const Ended ended = train(concat("--evaluate ", evaluated));
-    EXPECT_EQ(ended.code, 0) << evaluated << '\n' << ended.output;
-    EXPECT_EQ(ended.count("test loss"), 1) << ended.output;
+  for (const std::string evaluated : {"run/", "run/.", "link/"}) {
+    SCOPED_TRACE(evaluated);
+    train("--evaluate " + evaluated).finished({}, {{"test loss", 1}});
   }
   fs::remove_all(path("run/last"));
   fs::remove_all(path("run/last.1"));
-  EXPECT_EQ(train("--epochs 3 --resume run --out run").code, 0) << "the folder stands for its newest checkpoint";
+  train("--epochs 3 --resume run --out run").finished();  // The folder stands for its newest checkpoint.
   expect_refused(train("--epochs 3 --resume run/best-99 --out run"), {"run/best-99", "there is no checkpoint"});
 }
 
@@ -406,16 +371,13 @@ TEST_F(Resume, ARunWaitsForTheEndOfTheOneBefore) {
   });
   const Ended ended = train("--epochs 4 --resume auto --out run");
   ends.join();
-  EXPECT_EQ(ended.code, 0) << ended.output;
+  ended.finished();
   EXPECT_EQ(step_of("run/last"), 16);
 }
 
 TEST_F(Resume, TheTimeOfEarlierStartsCounts) {
-  const Ended first = train("--epochs 2 --max-time 3000 --out run", "export LOCKSTEP_ATTEMPT='7-1 0 - 0';");
-  EXPECT_EQ(first.code, 0) << first.output;
-  const Ended second =
-      train("--epochs 4 --max-time 3000 --resume auto --out run", "export LOCKSTEP_ATTEMPT='7-1 1 - 3001';");
-  EXPECT_EQ(second.code, 75) << second.output;
+  train("--epochs 2 --max-time 3000 --out run", "export LOCKSTEP_ATTEMPT='7-1 0 - 0';").finished();
+  train("--epochs 4 --max-time 3000 --resume auto --out run", "export LOCKSTEP_ATTEMPT='7-1 1 - 3001';").exits(75);
   EXPECT_EQ(step_of("run/last"), 9);
 }
 

@@ -1,10 +1,7 @@
 // train_text as people call it, and its parts: text, windows, samples.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,14 +11,18 @@
 #include <lockstep/nn/data/packed/pack_tokens.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "examples/train_text/corpus.hpp"
 #include "examples/train_text/sampling.hpp"
 #include "tests/support/files.hpp"
+#include "tests/support/mpi_here.hpp"
+#include "tests/support/program_test.hpp"
 #include "tests/support/run_command.hpp"
+#include "tests/support/run_here.hpp"
 #include "tests/support/token_files.hpp"
+
+int train_text_main(int argc, char** argv);
 
 namespace lockstep {
 namespace {
@@ -30,7 +31,6 @@ namespace fs = std::filesystem;
 
 using testing::Ended;
 using testing::expect_refused;
-using testing::get_file;
 using testing::put_file;
 using testing::run_command;
 
@@ -41,35 +41,36 @@ const std::string kRanks = kMpi ? " --devices cpu:2 " : " --devices cpu ";
 /// A model of some 20,000 parameters.
 const std::string kTiny = " --layers 1 --heads 2 --width 32 --length 32 --batch-size 16 --threads 1 ";
 
-class TrainText : public ::testing::Test {
+class TrainText : public testing::ProgramTest {
  protected:
-  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  [[nodiscard]] std::string out(const std::string& name) const { return " --out " + path(name) + " "; }
-  static Ended run(const std::string& options) { return run_command(TRAIN_TEXT + (" " + options)); }
+  /// The program in this process; with ranks that it starts itself, a process.
+  static Ended run(const std::string& options) {
+    return options.find("cpu:") != std::string::npos ? run_command(TRAIN_TEXT + (" " + options))
+                                                     : testing::run_here(train_text_main, "train_text " + options);
+  }
+  void expect_same_files(const std::string& a, const std::string& b, const std::vector<std::string>& files) const {
+    for (const std::string& file : files) {
+      EXPECT_TRUE(get(a + file) == get(b + file)) << a << ", " << b << file;
+    }
+  }
 
   /// Trains on the documents of lockstep. The text that it writes is checked below.
   void expect_learns(const std::string& options, int ranks) {
-    const Ended ended = run(kTiny + options + "--steps 1200 --lr 1e-2 --log-every 300 --sample 0" + out("run"));
-    ASSERT_EQ(ended.code, 0) << ended.output;
-    EXPECT_TRUE(ended.error_lines().empty()) << ended.output;
-    EXPECT_EQ(ended.count("the documents of lockstep: "), 1) << ended.output;
-    EXPECT_EQ(ended.count("1200 steps in all"), 1) << ended.output;
+    const Ended ended = run(kTiny + options + "--steps 1200 --lr 1e-2 --log-every 300 --sample 0" + out("run"))
+                            .finished({}, {{"lockstep: error:", 0},
+                                           {"the documents of lockstep: ", 1},
+                                           {"1200 steps in all", 1},
+                                           {"finished: bits per byte ", 1}});
     EXPECT_GE(ended.count(" windows/s "), 4) << ended.output;
-    EXPECT_EQ(ended.count("finished: bits per byte "), 1) << ended.output;
-    EXPECT_EQ(read_json(path("run/config.json")).get<int>("ranks", "config"), ranks);
+    testing::expect_members(config("run"), {{"ranks", ranks}});
     double bits = 0;
-    const auto histogram = read_json(path("run/config.json")).get<double>("histogram_bits", "config");
-    std::ifstream in(path("run/metrics.jsonl"));
-    for (std::string line; std::getline(in, line);) {
-      const Json json = parse_json(line, "metrics.jsonl");
-      const auto event = json.get<std::string>("event", line);
-      if (event == "epoch") {
-        bits = json.get<double>("bits_per_byte", line);
-        EXPECT_DOUBLE_EQ(bits, json.get<double>("test_loss", line) / std::log(2.0));
-      } else if (event == "step") {
-        EXPECT_GT(json.get<double>("windows_per_second", line), 0);
-      }
+    const auto histogram = config("run").get<double>("histogram_bits", "config");
+    for (const Json& event : events("run", "epoch")) {
+      bits = event.get<double>("bits_per_byte", "epoch");
+      EXPECT_DOUBLE_EQ(bits, event.get<double>("test_loss", "epoch") / std::log(2.0));
+    }
+    for (const Json& event : events("run", "step")) {
+      EXPECT_GT(event.get<double>("windows_per_second", "step"), 0);
     }
     EXPECT_GT(histogram, 4);
     EXPECT_GT(bits, 1) << "more than a model of this size can know";
@@ -80,15 +81,9 @@ class TrainText : public ::testing::Test {
     EXPECT_EQ(progress.metrics.at("bits_per_byte"), bits);
     EXPECT_LE(progress.best, bits) << "the lowest is the best";
     EXPECT_EQ(nn::read_checkpoint_state(path("run/best")).progress.best, progress.best);
-    const Ended evaluated = run(kTiny + options + "--evaluate " + path("run/last"));
-    ASSERT_EQ(evaluated.code, 0) << evaluated.output;
-    const std::size_t at = evaluated.output.find("  bits_per_byte ");
-    ASSERT_NE(at, std::string::npos) << evaluated.output;
-    EXPECT_NEAR(std::atof(evaluated.output.c_str() + at + std::strlen("  bits_per_byte ")), bits, 1e-3 * bits);
+    const Ended evaluated = run(kTiny + options + "--evaluate " + path("run/last")).finished();
+    EXPECT_NEAR(evaluated.number_after("  bits_per_byte "), bits, 1e-3 * bits);
   }
-
- private:
-  testing::TemporaryFolder folder_;
 };
 
 TEST_F(TrainText, OneRankBeatsTheHistogramBy0Point8Bits) {
@@ -104,47 +99,35 @@ TEST_F(TrainText, TwoRanksBeatTheHistogramBy0Point8Bits) {
 
 TEST_F(TrainText, StoppedAndResumedItEndsAsIfItHadNotStopped) {
   const std::string options = kTiny + kRanks + "--batch-size 64 --steps 160 --log-every 1 --sample 0 ";
-  const Ended whole = run(options + out("whole"));
-  ASSERT_EQ(whole.code, 0) << whole.output;
+  run(options + out("whole")).finished();
   // The signal arrives as soon as the first step is reported.
   const std::string log = path("log");
   const Ended stopped = run_command("sh -c '" + std::string(TRAIN_TEXT) + options + out("parts") + "> " + log +
                                     " & pid=$!; while kill -0 $pid && ! grep -q windows/s " + log +
                                     " 2> /dev/null; do sleep 0.1; done; kill -TERM $pid; wait $pid'");
-  ASSERT_EQ(stopped.code, 75) << stopped.output << read_file(log, 1 << 20);
-  const Ended resumed = run(options + "--resume auto" + out("parts"));
-  ASSERT_EQ(resumed.code, 0) << resumed.output;
-  EXPECT_EQ(resumed.count("  resuming   "), 1) << resumed.output;
-  EXPECT_EQ(resumed.count("  differs    "), 0) << resumed.output;
-  for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors", "/best/model.safetensors"}) {
-    EXPECT_TRUE(get_file(path("whole") + file) == get_file(path("parts") + file)) << file;
-  }
+  ASSERT_EQ(stopped.code, 75) << stopped.output << get("log");
+  run(options + "--resume auto" + out("parts")).finished({}, {{"  resuming   ", 1}, {"  differs    ", 0}});
+  expect_same_files("whole", "parts",
+                    {"/last/model.safetensors", "/last/optimizer.safetensors", "/best/model.safetensors"});
 }
 
 TEST_F(TrainText, RecomputedItEndsWithTheSameBytesInLessMemory) {
   const std::string deep = " --layers 4 --heads 2 --width 32 --length 32 --batch-size 16 --threads 1 ";
   const std::string job = deep + "--devices cpu --steps 6 --sample 0 --log-every 1 --recompute ";
-  ASSERT_EQ(run(job + "off" + out("off")).code, 0);
-  for (const char* how : {"cheap", "blocks"}) {
-    const Ended ended = run(job + how + " --checkpoint-every 4 --keep 1" + out(how));
-    ASSERT_EQ(ended.code, 0) << ended.output;
-    EXPECT_EQ(ended.count(std::string("  recompute  ") + how + ": workspace "), 1) << ended.output;
-    EXPECT_EQ(ended.count(" more operations, "), 1) << ended.output;
-    EXPECT_NE(get_file(path(how) + "/config.json").find(concat("\"recompute\": \"", how, '"')), std::string::npos);
+  run(job + "off" + out("off")).finished();
+  const std::vector<std::string> files{"/last/model.safetensors", "/last/optimizer.safetensors"};
+  for (const std::string how : {"cheap", "blocks"}) {
+    run(job + how + " --checkpoint-every 4 --keep 1" + out(how))
+        .finished({}, {{"  recompute  " + how + ": workspace ", 1}, {" more operations, ", 1}});
+    testing::expect_holds(get(how + "/config.json"), "\"recompute\": \"" + how + '"');
     // What the first steps computed in one way goes on in the other.
-    const std::string rest = concat("rest_", how);
-    const Ended resumed = run(job + "off --resume " + path(how) + "/last.1" + out(rest));
-    ASSERT_EQ(resumed.code, 0) << resumed.output;
-    EXPECT_EQ(resumed.count("  differs    "), 0) << resumed.output;
-    EXPECT_EQ(resumed.count("  recompute  "), 0) << resumed.output;
-    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
-      EXPECT_TRUE(get_file(path(how) + file) == get_file(path("off") + file)) << how << file;
-      EXPECT_TRUE(get_file(path(rest) + file) == get_file(path("off") + file)) << how << file;
-    }
+    run(job + "off --resume " + path(how) + "/last.1" + out("rest_" + how))
+        .finished({}, {{"  differs    ", 0}, {"  recompute  ", 0}});
+    expect_same_files(how, "off", files);
+    expect_same_files("rest_" + how, "off", files);
   }
-  const Ended table = run(deep + "--devices cpu --recompute blocks --dry-run" + out("none"));
-  EXPECT_GT(table.count("< again matmul forward"), 0) << table.output;
-  EXPECT_EQ(table.count(" calls again in backward: "), 1) << table.output;
+  run(deep + "--devices cpu --recompute blocks --dry-run" + out("none"))
+      .finished({"< again matmul forward"}, {{" calls again in backward: ", 1}});
 }
 
 TEST_F(TrainText, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
@@ -152,22 +135,20 @@ TEST_F(TrainText, InAWorldTheModelIsTheSameOnAnyNumberOfRanks) {
     GTEST_SKIP() << "this build has no MPI";
   }
   const std::string job = kTiny + "--steps 12 --clip-norm 1 --sample 0 --reproducible ";
-  const auto model = [&](const std::string& options) {
-    const Ended ended = run(job + options + " --overwrite" + out("run"));
-    EXPECT_EQ(ended.code, 0) << ended.output;
-    return get_file(path("run/last/model.safetensors"));
+  const auto trained = [&](const std::string& options) {
+    run(job + options + " --overwrite" + out("run")).finished();
+    return model("run");
   };
-  const std::string one = model("world --virtual-ranks 4 --devices cpu");
-  EXPECT_TRUE(model("world --virtual-ranks 4 --devices cpu:2") == one);
-  EXPECT_TRUE(model("world --virtual-ranks 4 --devices cpu:4") == one);
-  EXPECT_FALSE(model("run --devices cpu") == model("run --devices cpu:2")) << "the control";
+  const std::string one = trained("world --virtual-ranks 4 --devices cpu");
+  EXPECT_TRUE(trained("world --virtual-ranks 4 --devices cpu:2") == one);
+  EXPECT_TRUE(trained("world --virtual-ranks 4 --devices cpu:4") == one);
+  EXPECT_FALSE(trained("run --devices cpu") == trained("run --devices cpu:2")) << "the control";
 }
 
 TEST_F(TrainText, SamplesAreThoseOfTheSeed) {
   const std::string options = kTiny + "--devices cpu --epochs 1 --steps 20 --sample 40 ";
   const auto sample = [&](const std::string& more) {
-    const Ended ended = run(options + more + out("run"));
-    EXPECT_EQ(ended.code, 0) << ended.output;
+    const Ended ended = run(options + more + out("run")).finished();
     const std::size_t at = ended.output.find("; results in ");
     const std::size_t begin = ended.output.find('\n', std::min(at, ended.output.size()));
     return begin == std::string::npos ? ended.output : ended.output.substr(begin + 1);
@@ -185,59 +166,63 @@ TEST_F(TrainText, FilesOfTokens) {
   testing::write_tokens(path("data/train.bin"), 0, testing::token_cycle(4000, 40));
   testing::write_tokens(path("data/corpus_val_000001.bin"), 20240520, testing::token_cycle(700, 40));
   const std::string options = kTiny + kRanks + "--data tokens:" + path("data") + " --vocabulary 300 ";
-  const Ended ended = run(options + "--epochs 8 --lr 1e-2 --sample 3 --temperature 0.01 --prompt '37 38'" + out("run"));
-  ASSERT_EQ(ended.code, 0) << ended.output;
-  EXPECT_EQ(ended.count("4000 tokens in 1 file to train on (124 windows of 32)"), 1) << ended.output;
-  EXPECT_EQ(ended.count("700 in 1 file for validation (21 windows)"), 1) << ended.output;
-  EXPECT_EQ(ended.count(" bits a token: validation by the token histogram"), 1) << ended.output;
-  EXPECT_NE(ended.output.find("\n39 0 1\n"), std::string::npos) << ended.output;
+  run(options + "--epochs 8 --lr 1e-2 --sample 3 --temperature 0.01 --prompt '37 38'" + out("run"))
+      .finished({"\n39 0 1\n"}, {{"4000 tokens in 1 file to train on (124 windows of 32)", 1},
+                                 {"700 in 1 file for validation (21 windows)", 1},
+                                 {" bits a token: validation by the token histogram", 1}});
   const nn::RunProgress progress = nn::read_checkpoint_state(path("run/last")).progress;
   EXPECT_EQ(progress.best_by, "bits_per_token");
   EXPECT_LT(progress.best, 0.5) << "of " << std::log2(40.0);
 
-  expect_refused(run(kTiny + "--devices cpu --vocabulary 39 --data tokens:" + path("data") + out("other")),
-                 {"train.bin", "token 39 is 39", "39"});
-  expect_refused(run(options + "--prompt '300'" + out("other")), {"--prompt", "'300'", "0 to 299"});
-  expect_refused(run(kTiny + "--devices cpu --vocabulary 300" + out("other")), {"--vocabulary is 300", "tokens:DIR"});
+  const std::string one_rank = kTiny + "--devices cpu ";
+  const std::string tokens = "--data tokens:" + path("data") + " ";
+  testing::expect_refusals(
+      run, {{one_rank + tokens + "--vocabulary 39" + out("other"), {"train.bin", "token 39 is 39", "39"}},
+            {one_rank + tokens + "--vocabulary 300 --prompt '300'" + out("other"), {"--prompt", "'300'", "0 to 299"}},
+            {one_rank + "--vocabulary 300" + out("other"), {"--vocabulary is 300", "tokens:DIR"}},
+            {one_rank + "--data tokens:" + path("nowhere") + out("other"), {path("nowhere"), "cannot be read"}}});
   fs::remove(path("data/corpus_val_000001.bin"));
   expect_refused(run(options + out("other")), {path("data"), "val.bin"});
-  expect_refused(run(kTiny + "--data tokens:" + path("nowhere") + out("other")), {path("nowhere"), "cannot be read"});
   EXPECT_FALSE(fs::exists(path("other")));
 }
 
 TEST_F(TrainText, BadInput) {
-  put_file(path("short.txt"), std::string(400, 'a'));
-  expect_refused(run("--data " + path("none") + out("run")), {"--data", path("none"), "no such file"});
-  expect_refused(run("--data text:f" + out("run")), {"--data is 'text:f'", "alone: f"});
-  expect_refused(run(kTiny + kRanks + "--data " + path("none") + out("run")), {"--data", path("none")});
-  expect_refused(run(kTiny + "--devices cpu --data " + path("short.txt") + out("run")),
-                 {path("short.txt"), "11 windows", "--length 32", "--batch-size 16"});
-  expect_refused(run(kTiny + "--devices cpu --length 64 --data " + path("short.txt") + out("run")),
-                 {path("short.txt"), "last tenth", "40 bytes", "--length 64"});
+  put("short.txt", std::string(400, 'a'));
   fs::create_directories(path("empty"));
-  expect_refused(run("--devices cpu --data " + path("empty") + out("run")), {"--data", path("empty"), "*.md"});
+  const std::string tiny = kTiny + "--devices cpu ";
+  testing::expect_refusals(
+      run, {{"--data " + path("none") + out("run"), {"--data", path("none"), "no such file"}},
+            {"--data text:f" + out("run"), {"--data is 'text:f'", "alone: f"}},
+            {tiny + "--data " + path("short.txt") + out("run"),
+             {path("short.txt"), "11 windows", "--length 32", "--batch-size 16"}},
+            {tiny + "--length 64 --data " + path("short.txt") + out("run"),
+             {path("short.txt"), "last tenth", "40 bytes", "--length 64"}},
+            {"--devices cpu --data " + path("empty") + out("run"), {"--data", path("empty"), "*.md"}},
+            {"--heads 3 --width 64", {"--heads is 3", "--width 64"}},
+            {"--heads 0", {"--heads is 0", "1 to"}},
+            {"--layers 0", {"--layers is 0", "1 to"}},
+            {"--temperature 0", {"--temperature is 0", "above 0"}},
+            {"--temperature -1", {"--temperature is -1", "above 0"}},
+            {"--lr nan", {"--lr is 'nan'", "positive"}},
+            {"--sample -1", {"--sample is -1"}},
+            {"--seed -1", {"--seed", "-1"}},
+            {"--dtype f8", {"--dtype", "f8", "bf16"}},
+            {"--recompute all", {"--recompute", "all", "blocks"}},
+            {"--length many", {"--length", "many"}},
+            {"--heads", {"--heads"}},
+            {"book.txt", {"book.txt"}},
+            {tiny + "--no-decay-norm --bias-weight-decay 0.1", {"--bias-weight-decay", "--no-decay-norm"}},
+            {tiny + "--resume " + path("nowhere") + out("run"), {path("nowhere")}}});
+  expect_refused(run_command(TRAIN_TEXT " --heads 3 --width 64"), {"--heads is 3", "--width 64"});
+  expect_refused(run(kTiny + kRanks + "--data " + path("none") + out("run")), {"--data", path("none")});
   if (kMpi) {
     expect_refused(run(kTiny + kRanks + "--batch-size 1" + out("run")), {"batch size is 1", "2 ranks"});
   }
-  expect_refused(run("--heads 3 --width 64"), {"--heads is 3", "--width 64"});
-  expect_refused(run("--heads 0"), {"--heads is 0", "1 to"});
-  expect_refused(run("--layers 0"), {"--layers is 0", "1 to"});
-  expect_refused(run("--temperature 0"), {"--temperature is 0", "above 0"});
-  expect_refused(run("--temperature -1"), {"--temperature is -1", "above 0"});
-  expect_refused(run("--lr nan"), {"--lr is 'nan'", "positive"});
-  expect_refused(run("--sample -1"), {"--sample is -1"});
-  expect_refused(run("--seed -1"), {"--seed", "-1"});
-  expect_refused(run("--dtype f8"), {"--dtype", "f8", "bf16"});
-  expect_refused(run("--recompute all"), {"--recompute", "all", "blocks"});
-  expect_refused(run("--length many"), {"--length", "many"});
-  expect_refused(run("--heads"), {"--heads"});
-  expect_refused(run("book.txt"), {"book.txt"});
-  expect_refused(run(kTiny + "--devices cpu --resume " + path("nowhere") + out("run")), {path("nowhere")});
   EXPECT_FALSE(fs::exists(path("run")));
 }
 
 TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
-  ASSERT_EQ(run(kTiny + "--devices cpu --steps 1 --sample 0" + out("run")).code, 0);
+  run(kTiny + "--devices cpu --steps 1 --sample 0" + out("run")).finished();
   expect_refused(run(kTiny + "--devices cpu --width 64 --resume auto" + out("run")),
                  {"model.safetensors", "another model"});
 }
@@ -245,25 +230,18 @@ TEST_F(TrainText, ACheckpointOfAnotherModelIsRefused) {
 /// What the program does without being told gives way to what it is told; the header says what changes numbers.
 TEST_F(TrainText, WeightDecayOfNormsMayBeGiven) {
   const std::string dry = kTiny + "--devices cpu --dry-run" + out("run");
-  EXPECT_EQ(run(dry).count("weight decay 0.1, none on biases and norms"), 1);
-  const Ended given = run(dry + "--norm-weight-decay 0.01");
-  EXPECT_EQ(given.code, 0) << given.output;
-  EXPECT_EQ(given.count("weight decay 0.1, none on biases and norms"), 1) << given.output;
-  EXPECT_EQ(given.count("0.01"), 1) << given.output;
-  EXPECT_EQ(run(dry + "--decay-norm").count("none on biases"), 0);
-  EXPECT_EQ(run(dry + "--decay-norm --no-decay-norm").count("none on biases"), 1);
-  expect_refused(run(dry + "--no-decay-norm --bias-weight-decay 0.1"), {"--bias-weight-decay", "--no-decay-norm"});
+  run(dry).finished({}, {{"weight decay 0.1, none on biases and norms", 1}});
+  run(dry + "--norm-weight-decay 0.01").finished({}, {{"weight decay 0.1, none on biases and norms", 1}, {"0.01", 1}});
+  run(dry + "--decay-norm").finished({}, {{"none on biases", 0}});
+  run(dry + "--decay-norm --no-decay-norm").finished({}, {{"none on biases", 1}});
 }
 
 TEST_F(TrainText, HelpNamesEveryOption) {
-  const Ended ended = run("--help all");
-  EXPECT_EQ(ended.code, 0);
-  for (const char* option : {"--data",     "--length",     "--vocabulary", "--layers",   "--heads",    "--width",
-                             "--dtype",    "--batch-size", "--epochs",     "--steps",    "--lr",       "--seed",
-                             "--devices",  "--out",        "--resume",     "--sample",   "--prompt",   "--temperature",
-                             "--watchdog", "--optimizer",  "--accumulate", "--evaluate", "--recompute"}) {
-    EXPECT_EQ(ended.output.find(std::string("  ") + option + ' ') == std::string::npos, false) << option;
-  }
+  run("--help all").finished({"  --data ",       "  --length ",   "  --vocabulary ",  "  --layers ",   "  --heads ",
+                              "  --width ",      "  --dtype ",    "  --batch-size ",  "  --epochs ",   "  --steps ",
+                              "  --lr ",         "  --seed ",     "  --devices ",     "  --out ",      "  --resume ",
+                              "  --sample ",     "  --prompt ",   "  --temperature ", "  --watchdog ", "  --optimizer ",
+                              "  --accumulate ", "  --evaluate ", "  --recompute "});
 }
 
 /// Tokens and labels of a sample.
@@ -324,7 +302,7 @@ void expect_packed_like(const std::string& data, const std::string& source, std:
   const train_text::TextData packed = train_text::open_text("packed:" + out, length, 300);
   EXPECT_EQ(packed.unit, expected.unit);
   EXPECT_EQ(packed.vocabulary, expected.vocabulary);
-  fs::remove(out);  // what is mapped stays
+  fs::remove(out);  // The mapped bytes stay.
   for (const auto& [set, other] : {std::pair(packed.train, expected.train), {packed.validation, expected.validation}}) {
     ASSERT_EQ(set->size(), other->size());
     EXPECT_EQ(set->fingerprint(), other->fingerprint());

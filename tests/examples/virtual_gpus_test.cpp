@@ -2,8 +2,6 @@
 // programs on the CPU: what ranks of GPUs leave behind, a rank of the CPU goes on from, to the same numbers.
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -93,6 +91,15 @@ std::map<std::int64_t, double> logged(const std::string& file, const std::string
   return found;
 }
 
+/// A text of at least so many bytes.
+void put_text(const std::string& file, std::size_t bytes) {
+  std::string words;
+  for (int i = 0; words.size() < bytes; ++i) {
+    words += "line " + std::to_string(i * i) + " of the text\n";
+  }
+  testing::put_file(file, words);
+}
+
 class VirtualGpus : public ::testing::Test {
  protected:
   [[nodiscard]] std::string folder(const std::string& name) const {
@@ -106,12 +113,10 @@ class VirtualGpus : public ::testing::Test {
     const std::string gpu = folder("gpu");
     const std::string cpu = folder("cpu");
     const auto state = [](const std::string& at) { return nn::read_checkpoint_state(at + "/own_model.out/last"); };
-    const Ended first = in_folder(gpu, ranks, folder("meeting"), mpirun + OWN_MODEL_STANDIN + " 1");
-    ASSERT_EQ(first.code, 0) << first.output;
-    EXPECT_EQ(first.count("epoch 1: "), 1) << first.output;
-    EXPECT_EQ(first.count("(0.33, 0) is on spiral "), 1) << first.output;
+    const Ended first = in_folder(gpu, ranks, folder("meeting"), mpirun + OWN_MODEL_STANDIN + " 1").finished();
+    first.has({{"epoch 1: ", 1}, {"(0.33, 0) is on spiral ", 1}});
     expect_machines(first, ranks);
-    ASSERT_EQ(in_folder(cpu, 0, "", std::string(OWN_MODEL) + " 1").code, 0);
+    in_folder(cpu, 0, "", std::string(OWN_MODEL) + " 1").finished();
     const nn::RunProgress here = state(cpu).progress;
     const nn::RunProgress there = state(gpu).progress;
     EXPECT_EQ(there.position.step, here.position.step);
@@ -121,10 +126,9 @@ class VirtualGpus : public ::testing::Test {
     const std::vector<float> epoch = parameters_of(cpu + "/own_model.out/last");
     EXPECT_LT(distance(parameters_of(gpu + "/own_model.out/last"), epoch), 1e-3);
 
-    const Ended second = in_folder(gpu, 0, "", std::string(OWN_MODEL) + " 2");
-    ASSERT_EQ(second.code, 0) << second.output;
-    EXPECT_EQ(second.count("epoch "), 1) << second.output;
-    ASSERT_EQ(in_folder(cpu, 0, "", std::string(OWN_MODEL) + " 2").code, 0);
+    const Ended second = in_folder(gpu, 0, "", std::string(OWN_MODEL) + " 2").finished();
+    second.has({{"epoch ", 1}});
+    in_folder(cpu, 0, "", std::string(OWN_MODEL) + " 2").finished();
     ASSERT_TRUE(state(cpu).progress.test_loss && state(gpu).progress.test_loss);
     EXPECT_NEAR(*state(gpu).progress.test_loss, *state(cpu).progress.test_loss, 1e-3);
     // The control: an epoch more or less is seen.
@@ -134,26 +138,21 @@ class VirtualGpus : public ::testing::Test {
   /// Some steps of a small model on GPUs, beside the same on the CPU, which then evaluates what the GPUs have kept.
   void expect_train_text(int ranks) const {
     const std::string text = folder_ / "text.txt";
-    std::string words;
-    for (int i = 0; words.size() < 4000; ++i) {
-      words += "line " + std::to_string(i * i) + " of the text\n";
-    }
-    testing::put_file(text, words);
+    put_text(text, 4000);
     const std::string options = " --data " + text +
                                 " --layers 1 --heads 2 --width 16 --length 16 --batch-size 16 --steps 5 --log-every 1 "
                                 "--sample 4 --threads 1 --lr 1e-2 --out run";
     const std::string gpu = folder("gpu");
     const std::string cpu = folder("cpu");
-    const Ended there = in_folder(gpu, ranks, folder("meeting"), TRAIN_TEXT_STANDIN + options + " --devices gpu");
-    ASSERT_EQ(there.code, 0) << there.output;
-    EXPECT_TRUE(there.error_lines().empty()) << there.output;
-    EXPECT_EQ(there.count("  compute    cuda:0 "), 1) << there.output;
-    EXPECT_EQ(there.count("steps as a CUDA graph on"), 1) << there.output;
-    EXPECT_EQ(there.count("finished: bits per byte "), 1) << there.output;
+    const Ended there =
+        in_folder(gpu, ranks, folder("meeting"), TRAIN_TEXT_STANDIN + options + " --devices gpu").finished();
+    there.has({{"lockstep: error:", 0},
+               {"  compute    cuda:0 ", 1},
+               {"steps as a CUDA graph on", 1},
+               {"finished: bits per byte ", 1}});
     expect_machines(there, ranks);
     EXPECT_EQ(read_json(gpu + "/run/config.json").get<int>("ranks", "config"), ranks);
-    const Ended here = in_folder(cpu, 0, "", TRAIN_TEXT + options + " --devices cpu");
-    ASSERT_EQ(here.code, 0) << here.output;
+    const Ended here = in_folder(cpu, 0, "", TRAIN_TEXT + options + " --devices cpu").finished();
 
     const auto losses = logged(cpu + "/run/metrics.jsonl", "step", "loss");
     const auto others = logged(gpu + "/run/metrics.jsonl", "step", "loss");
@@ -171,12 +170,9 @@ class VirtualGpus : public ::testing::Test {
     EXPECT_NEAR(bits_there.rbegin()->second, bits.rbegin()->second, 1e-3 * bits.rbegin()->second);
     EXPECT_LT(distance(parameters_of(gpu + "/run/last"), parameters_of(cpu + "/run/last")), 1e-2);
 
-    const Ended evaluated = in_folder(gpu, 0, "", TRAIN_TEXT + options + " --devices cpu --evaluate run/last");
-    ASSERT_EQ(evaluated.code, 0) << evaluated.output;
-    const std::size_t at = evaluated.output.find("test loss ");
-    ASSERT_NE(at, std::string::npos) << evaluated.output;
-    const double loss = std::atof(evaluated.output.c_str() + at + std::strlen("test loss "));
-    EXPECT_NEAR(loss / std::log(2.0), bits_there.rbegin()->second, 1e-3);
+    const Ended evaluated =
+        in_folder(gpu, 0, "", TRAIN_TEXT + options + " --devices cpu --evaluate run/last").finished();
+    EXPECT_NEAR(evaluated.number_after("test loss ") / std::log(2.0), bits_there.rbegin()->second, 1e-3);
   }
 
  private:
@@ -186,12 +182,8 @@ class VirtualGpus : public ::testing::Test {
 /// A captured step is one span; without graphs layers and buckets are seen, at times that events tell, and weight
 /// gradients that run beside in a thread of their own.
 TEST_F(VirtualGpus, TimelineOfTrainText) {
-  std::string words;
-  for (int i = 0; words.size() < 2000; ++i) {
-    words += "line " + std::to_string(i * i) + " of the text\n";
-  }
   const std::string gpu = folder("gpu");
-  testing::put_file(gpu + "/text.txt", words);
+  put_text(gpu + "/text.txt", 2000);
   for (const bool graph : {true, false}) {
     const int ranks = kRanks && !graph ? 2 : 1;
     const Ended ended = in_folder(gpu, ranks, folder(graph ? "first" : "second"),
@@ -199,12 +191,11 @@ TEST_F(VirtualGpus, TimelineOfTrainText) {
                                       " --data text.txt --layers 1 --heads 2 --width 16 --length 16 --batch-size 16 "
                                       "--steps 5 --sample 0 --threads 1 --devices gpu --overwrite --trace t.json "
                                       "--trace-steps 4:5 --cuda-graph " +
-                                      (graph ? "on" : "off --weights-beside"));
-    ASSERT_EQ(ended.code, 0) << ended.output;
-    EXPECT_EQ(ended.count("steps ran as a CUDA graph, one span each"), graph ? 1 : 0) << ended.output;
-    EXPECT_EQ(ended.count(" exposed"), graph ? 0 : 1) << ended.output;
+                                      (graph ? "on" : "off --weights-beside"))
+                            .finished();
+    ended.has({{"steps ran as a CUDA graph, one span each", graph ? 1 : 0}, {" exposed", graph ? 0 : 1}});
     std::map<std::string, int> counts;
-    std::map<std::string, double> ends;  // of what comes in turn, by process
+    std::map<std::string, double> ends;  // Ends of the spans that come in turn, by process.
     for (const Json& event : read_json(gpu + "/t.json").get<Json::Array>("traceEvents", "t.json")) {
       const std::string text = event.text();
       if (event.get<std::string>("ph", text) != "X") {
@@ -223,7 +214,7 @@ TEST_F(VirtualGpus, TimelineOfTrainText) {
         end = begin + length;
       }
     }
-    EXPECT_EQ(ended.count("weight gradients on a second stream"), graph ? 0 : 1) << ended.output;
+    ended.has({{"weight gradients on a second stream", graph ? 0 : 1}});
     EXPECT_EQ(counts["beside"], graph ? 0 : 2 * ranks * 5) << "of four products in the block, and the logits";
     EXPECT_EQ(counts["graph"], graph ? 2 * ranks : 0);
     EXPECT_EQ(counts["update"], graph ? 0 : 2 * ranks);

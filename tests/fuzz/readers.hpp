@@ -10,23 +10,23 @@ namespace lockstep::fuzz {
 
 using Input = std::span<const std::uint8_t>;
 
-void cifar10(Input input);  ///< what is read are the bytes of the file (plain, gzip), sample by sample
+void cifar10(Input input);  ///< samples read are the bytes of the file (plain, gzip)
 void choices(Input input);  ///< ascend, are finite, are equal when written and read again
 void config(Input input);   ///< TOML of --config: means steps, a rate and a batch that can be
 void cost(Input input);     ///< cost.json: as choices
 void devices(Input input);  ///< --devices on made-up GPUs: selects each device once
-void idx(Input input);      ///< as cifar10
+void idx(Input input);      ///< IDX files: like cifar10
 void image(Input input);    ///< JPEG, PNG: has the pixels of its header; is refused at every size or at none
 void json(Input input);     ///< is equal when written and read again
 void launch(Input input);   ///< environments of launchers: a rank below its size; MPI's rank counts
-void lists(Input input);    ///< of pictures: a picture a line, labels of classes, are equal when written and read again
-void options(Input input);  ///< command lines: as config
-void packed(Input input);   ///< files of lockstep-pack: samples lie one after the other, are images at any size
-void packed_tokens(Input input);  ///< the same of text and tokens: ids are those of the file, below the vocabulary
+void lists(Input input);  ///< lists of pictures: a picture a line, labels of classes, equal when written and read again
+void options(Input input);        ///< command lines: as config
+void packed(Input input);         ///< files of lockstep-pack: samples lie one after the other, are images at any size
+void packed_tokens(Input input);  ///< files of text and tokens: like packed; ids are the file's, below the vocabulary
 void planted(Input input);        ///< has faults on purpose: the control of the replay program
 void safetensors(Input input);    ///< lie in the file without gaps, are equal when written and read again
 void state(Input input);    ///< state.json of a checkpoint: lies in its ranges, is equal when saved and read again
-void tensors(Input input);  ///< of a checkpoint: hold squares and counts; refused, change nothing
+void tensors(Input input);  ///< tensors of a checkpoint: hold squares and counts; refused, change nothing
 void tokens(Input input);   ///< token ids are those of the file, below the vocabulary
 void torch(Input input);    ///< lie in the file as strides and offsets say, have names that safetensors takes
 void units(Input input);    ///< numbers written for people: the number within its digits

@@ -22,8 +22,8 @@ namespace fs = std::filesystem;
 using lockstep::fuzz::Input;
 
 struct Limits {
-  double seconds = 10;    ///< of one input: most take a millisecond, but for sanitizers and a busy machine
-  long megabytes = 1024;  ///< of the process
+  double seconds = 10;    ///< limit of one input: most take a millisecond, but for sanitizers and a busy machine
+  long megabytes = 1024;  ///< limit of the process
 };
 
 struct Reader {

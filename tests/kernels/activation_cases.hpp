@@ -35,9 +35,7 @@ inline OpCase activation_backward_case(ops::Activation kind, const Shape& shape,
   item.name = concat("activation_backward ", ops::name_of(kind), ' ', dtype, ' ', shape, in_place ? " in place" : "");
   item.dtype = dtype;
   item.inputs = {{"x", shape, dtype, normal(1, 2)}};
-  if (!in_place) {
-    item.inputs.push_back({"dy", shape, dtype, normal(2)});
-  }
+  add_if(!in_place, item.inputs, {"dy", shape, dtype, normal(2)});
   item.outputs = {{"dx", shape, dtype, in_place ? normal(2) : Generator()}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::activation_backward(context, kind, in[0], in_place ? out[0] : in[1], out[0]);
@@ -50,21 +48,6 @@ inline OpCase activation_backward_case(ops::Activation kind, const Shape& shape,
 /// Nothing, one element, odd, around a warp, and more than a thread's share.
 inline std::vector<Shape> activation_shapes() {
   return {Shape{}, Shape{1}, Shape{0, 3}, Shape{7}, Shape{31}, Shape{33}, Shape{3, 5, 17}, Shape{2, 10007}};
-}
-
-inline std::vector<OpCase> activation_cases() {
-  std::vector<OpCase> items;
-  for (const ops::Activation kind : kActivations) {
-    for (const DType dtype : {DType::f32, DType::f64}) {
-      for (const Shape& shape : activation_shapes()) {
-        for (const bool in_place : {false, true}) {
-          items.push_back(activation_forward_case(kind, shape, dtype, in_place));
-          items.push_back(activation_backward_case(kind, shape, dtype, in_place));
-        }
-      }
-    }
-  }
-  return items;
 }
 
 inline std::vector<DeviceCase> activation_device_cases() {

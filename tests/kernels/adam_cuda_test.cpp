@@ -8,31 +8,30 @@
 #include "tests/kernels/arena_checks.hpp"
 #include "tests/support/cuda_test.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::AdamOptions;
-using testing::ArenaParams;
 
-using CudaAdam = testing::CudaTest;
+using CudaAdam = CudaTest;
 
-testing::MakeArenaCase make(const AdamOptions& options) {
-  return [=](const ArenaParams& p) { return testing::adam_case(p, options); };
+MakeArenaCase make(const AdamOptions& options) {
+  return [=](const ArenaParams& p) { return adam_case(p, options); };
 }
 
 TEST_F(CudaAdam, RangesOfTheArenaGiveTheBitsOfTheWhole) {
   constexpr std::int64_t kCount = 20021;
-  for (const AdamOptions& options : testing::adam_options()) {
-    const ArenaParams whole{kCount, DType::f32, testing::many_segments(kCount, 131), 0, 0.3};
-    testing::expect_ranges_like_the_whole(make(options), cuda(), whole,
-                                          {1, 2, 33, 4096, 4100, 4100, 12288, 12291, 20000, 20021});
+  for (const AdamOptions& options : adam_options()) {
+    const ArenaParams whole{kCount, DType::f32, many_segments(kCount, 131), 0, 0.3};
+    expect_ranges_like_the_whole(make(options), cuda(), whole,
+                                 {1, 2, 33, 4096, 4100, 4100, 12288, 12291, 20000, 20021});
   }
 }
 
 TEST_F(CudaAdam, KeepsWhatItMustNotTouch) {
-  testing::expect_frozen_elements_kept(make({}), cuda());
-  testing::expect_skip_obeyed(make({}), cuda());
-  testing::expect_copy_rounded(make({0.8, 0.9, 1e-3, true}), cuda());
+  expect_frozen_elements_kept(make({}), cuda());
+  expect_skip_obeyed(make({}), cuda());
+  expect_copy_rounded(make({0.8, 0.9, 1e-3, true}), cuda());
 }
 
 TEST_F(CudaAdam, TheStepIsReadWhenTheStreamGetsThere) {
@@ -61,4 +60,4 @@ TEST_F(CudaAdam, TheStepIsReadWhenTheStreamGetsThere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -5,16 +5,13 @@
 
 #include "tests/kernels/arena_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::AdamOptions;
 using ops::ArenaSegment;
-using testing::adam_case;
-using testing::ArenaParams;
-using testing::GuardedTensor;
 
-testing::MakeArenaCase make(const AdamOptions& options) {
+MakeArenaCase make(const AdamOptions& options) {
   return [=](const ArenaParams& p) { return adam_case(p, options); };
 }
 
@@ -39,13 +36,6 @@ std::vector<double> trajectory(double p, const AdamOptions& options, const Arena
     values.push_back(p);
   }
   return values;
-}
-
-void expect_values(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], 1e-13) << "after step " << i + 1;
-  }
 }
 
 TEST(Adam, StepsByHand) {
@@ -77,30 +67,27 @@ void oracle_rule(const AdamOptions& o, const ArenaSegment& s, double rate, doubl
 }
 
 TEST(Adam, MatchesTheNaiveFormula) {
-  CpuContext context({.threads = 2});
-  for (const AdamOptions& options : testing::adam_options()) {
-    for (const ArenaParams& p : testing::arena_params_and_clipped()) {
-      testing::expect_matches(
-          adam_case(p, options), context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-            testing::arena_oracle(
-                p, in, expected,
-                [&](const ArenaSegment& s, double rate, double g, double& value, std::vector<double>& moments) {
-                  oracle_rule(options, s, rate, g, value, moments);
-                });
-          });
+  for (const AdamOptions& options : adam_options()) {
+    for (const ArenaParams& p : arena_params_and_clipped()) {
+      expect_matches(adam_case(p, options), [&](Inputs in, Outputs expected) {
+        arena_oracle(p, in, expected,
+                     [&](const ArenaSegment& s, double rate, double g, double& value, std::vector<double>& moments) {
+                       oracle_rule(options, s, rate, g, value, moments);
+                     });
+      });
     }
   }
 }
 
 TEST(Adam, AStepBelow1CountsAs1) {
   CpuContext context;
-  const ArenaParams p{101, DType::f64, testing::mixed_segments(101, 3)};
+  const ArenaParams p{101, DType::f64, mixed_segments(101, 3)};
   for (const std::int64_t step : {std::int64_t{0}, std::int64_t{-5}}) {
-    testing::compare(
+    compare(
         adam_case(p, {}, 1), context,
         [&] {
-          testing::OpCase item = adam_case(p, {}, 1);
-          item.run = [=](Context& c, testing::Views in, testing::Views out, const TensorView& workspace) {
+          OpCase item = adam_case(p, {}, 1);
+          item.run = [=](Context& c, Views in, Views out, const TensorView& workspace) {
             std::int64_t other = step;
             std::vector<TensorView> inputs(in.begin(), in.end());
             inputs[4] = TensorView(std::span(&other, 1), Shape{});
@@ -114,38 +101,36 @@ TEST(Adam, AStepBelow1CountsAs1) {
 
 TEST(Adam, PaddingStaysZero) {
   CpuContext context;
-  for (const AdamOptions& options : testing::adam_options()) {
-    testing::OpCase item = adam_case({17, DType::f32, {{0, 17, 1, 0.1}}}, options, 1);
-    item.inputs[1].start = testing::constant(0);
+  for (const AdamOptions& options : adam_options()) {
+    OpCase item = adam_case({17, DType::f32, {{0, 17, 1, 0.1}}}, options, 1);
+    item.inputs[1].start = constant(0);
     for (auto& output : item.outputs) {
-      output.start = testing::constant(0);
+      output.start = constant(0);
     }
-    testing::OpInstance instance(item, context);
-    testing::run_checked(instance);
+    const CheckedRun instance(item, context);
     for (const GuardedTensor& output : instance.outputs()) {
-      testing::expect_same_bits(output, GuardedTensor(Shape{17}, DType::f32).constant(0));
+      expect_same_bits(output, GuardedTensor(Shape{17}, DType::f32).constant(0));
     }
   }
 }
 
 TEST(Adam, KeepsWhatItMustNotTouch) {
   CpuContext context({.threads = 2});
-  for (const AdamOptions& options : testing::adam_options()) {
-    testing::expect_frozen_elements_kept(make(options), context);
-    testing::expect_skip_obeyed(make(options), context);
-    testing::expect_copy_rounded(make(options), context);
+  for (const AdamOptions& options : adam_options()) {
+    expect_frozen_elements_kept(make(options), context);
+    expect_skip_obeyed(make(options), context);
+    expect_copy_rounded(make(options), context);
   }
 }
 
 TEST(Adam, RangesOfTheArenaGiveTheBitsOfTheWhole) {
   CpuContext context({.threads = 2});
   constexpr std::int64_t kCount = 50021;
-  for (const AdamOptions& options : testing::adam_options()) {
+  for (const AdamOptions& options : adam_options()) {
     for (const DType dtype : {DType::f32, DType::f64}) {
-      testing::expect_ranges_like_the_whole(make(options), context,
-                                            {kCount, dtype, testing::mixed_segments(kCount, 11), 0, 0.3},
-                                            {1, 2, 33, 10004, 10004, 10013, 29999, 40020, 40021, 50000, 50021});
-      testing::expect_same_bits_for_threads(adam_case({kCount, dtype, testing::mixed_segments(kCount, 11)}, options));
+      expect_ranges_like_the_whole(make(options), context, {kCount, dtype, mixed_segments(kCount, 11), 0, 0.3},
+                                   {1, 2, 33, 10004, 10004, 10013, 29999, 40020, 40021, 50000, 50021});
+      expect_same_bits_for_threads(adam_case({kCount, dtype, mixed_segments(kCount, 11)}, options));
     }
   }
 }
@@ -154,9 +139,8 @@ TEST(Adam, RefusesWhatTheContractExcludes) {
   CpuContext context;
   std::int64_t number = 1;
   const TensorView step(std::span(&number, 1), Shape{});
-  testing::expect_arena_update_checked(2, [&](const testing::ArenaArguments& a) {
-    ops::adam_update(context, {}, a.update, step, a.states[0], a.states[1]);
-  });
+  expect_arena_update_checked(
+      2, [&](const ArenaArguments& a) { ops::adam_update(context, {}, a.update, step, a.states[0], a.states[1]); });
 
   const GuardedTensor rate(Shape{}, DType::f64);
   const GuardedTensor p(Shape{6}, DType::f32);
@@ -178,16 +162,10 @@ TEST(Adam, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call({}, step, m, {}), UsageError);
   EXPECT_THROW(call({}, {}, m, v), ShapeError);
   EXPECT_THROW(call({}, rate, m, v), DTypeError);
-  TensorView other = step;
-  other.device = Device::cuda(0);
-  EXPECT_THROW(call({}, other, m, v), DeviceError);
-  other = step;
-  other.shape = Shape{2};
-  EXPECT_THROW(call({}, other, m, v), ShapeError);
-  other = step;
-  other.data = v.view().data;
-  EXPECT_THROW(call({}, other, m, v), ShapeError) << "overlaps a moment";
+  EXPECT_THROW(call({}, with(step, &TensorView::device, Device::cuda(0)), m, v), DeviceError);
+  EXPECT_THROW(call({}, with(step, &TensorView::shape, Shape{2}), m, v), ShapeError);
+  EXPECT_THROW(call({}, with(step, &TensorView::data, v.view().data), m, v), ShapeError) << "overlaps a moment";
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

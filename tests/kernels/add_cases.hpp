@@ -9,14 +9,12 @@
 namespace lockstep::testing {
 
 inline OpCase add_case(const Shape& shape, DType dtype) {
-  OpCase item;
-  item.name = concat("add ", dtype, ' ', shape);
-  item.dtype = dtype;
-  item.inputs = {{"a", shape, dtype, normal(1)}, {"b", shape, dtype, normal(2)}};
-  item.outputs = {{"out", shape, dtype, {}}};
-  item.run = [](Context& context, Views in, Views out, const TensorView&) { ops::add(context, in[0], in[1], out[0]); };
-  item.bytes = tensor_bytes(item);
-  return item;
+  return {
+      .name = concat("add ", dtype, ' ', shape),
+      .dtype = dtype,
+      .inputs = {{"a", shape, dtype, normal(1)}, {"b", shape, dtype, normal(2)}},
+      .outputs = {{"out", shape, dtype, {}}},
+      .run = [](Context& context, Views in, Views out, const TensorView&) { ops::add(context, in[0], in[1], out[0]); }};
 }
 
 /// Empty, one element, odd, prime, and more than one thread's share.
@@ -35,11 +33,7 @@ inline std::vector<OpCase> add_cases() {
 }
 
 inline std::vector<DeviceCase> add_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const Shape& shape : add_shapes()) {
-    append(items, device_cases([&](DType dtype) { return add_case(shape, dtype); }));
-  }
-  return items;
+  return device_cases(add_shapes(), add_case);
 }
 
 }  // namespace lockstep::testing

@@ -44,19 +44,18 @@ inline std::vector<double> colour_table(const AdjustColoursParams& p) {
 
 /// input: changes; output: images.
 inline OpCase adjust_colours_case(const AdjustColoursParams& p) {
-  OpCase item;
-  item.name = concat("adjust_colours ", p.images, ' ', p.name);
-  item.dtype = DType::u8;
   const std::int64_t samples = p.images[0];
-  item.inputs = {{"changes", Shape{samples, ops::kColourColumns + p.gap}, DType::f64, values(colour_table(p))}};
-  item.outputs = {{"images", p.images, DType::u8, integers(1, 0, 255)}};
-  item.workspace_bytes = [=](Context&) { return static_cast<std::size_t>(samples) * 8; };
-  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::adjust_colours(context, out[0], in[0].slice(1, 0, ops::kColourColumns),
-                        TensorView(workspace.data, DType::i64, workspace.device, Shape{samples}));
-  };
-  item.bytes = 2 * static_cast<double>(p.images.numel());
-  return item;
+  return {.name = concat("adjust_colours ", p.images, ' ', p.name),
+          .dtype = DType::u8,
+          .inputs = {{"changes", Shape{samples, ops::kColourColumns + p.gap}, DType::f64, values(colour_table(p))}},
+          .outputs = {{"images", p.images, DType::u8, integers(1, 0, 255)}},
+          .run =
+              [=](Context& context, Views in, Views out, const TensorView& workspace) {
+                ops::adjust_colours(context, out[0], in[0].slice(1, 0, ops::kColourColumns),
+                                    TensorView(workspace.data, DType::i64, workspace.device, Shape{samples}));
+              },
+          .workspace_bytes = [=](Context&) { return static_cast<std::size_t>(samples) * 8; },
+          .bytes = 2 * static_cast<double>(p.images.numel())};
 }
 
 /// The four changes in all orders.
@@ -107,20 +106,8 @@ inline std::vector<AdjustColoursParams> adjust_colours_params() {
   return all;
 }
 
-inline std::vector<OpCase> adjust_colours_cases() {
-  std::vector<OpCase> items;
-  for (const AdjustColoursParams& p : adjust_colours_params()) {
-    items.push_back(adjust_colours_case(p));
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> adjust_colours_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : adjust_colours_cases()) {
-    items.push_back(device_case(item, item));
-  }
-  return items;
+  return same_cases(adjust_colours_params(), adjust_colours_case);
 }
 
 }  // namespace lockstep::testing

@@ -7,14 +7,10 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::adjust_colours_case;
-using testing::AdjustColoursParams;
-using testing::OpCase;
-
-using CudaAdjustColours = testing::CudaTest;
+using CudaAdjustColours = CudaTest;
 
 /// Each of 16 values a channel. Hues at the borders of the circle's sixths, too.
 TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
@@ -34,7 +30,7 @@ TEST_F(CudaAdjustColours, AGridOfColoursIsThatOfTheHost) {
     images.insert(images.end(), grid.begin(), grid.end());
   }
   OpCase item = adjust_colours_case(p);
-  item.outputs[0].start = testing::values(images);
+  item.outputs[0].start = values(images);
   compare(item, cpu(), item, cuda(), 0);
 }
 
@@ -49,7 +45,7 @@ TEST_F(CudaAdjustColours, AllBytesAreThoseOfTheHost) {
   for (const double factor : {1e-30, 1e-3, 0.25, 0.5, 1.5, 1.0 - 1e-7, 1.0, 1.3, 100.0, 1e30}) {
     for (const double kind : {1.0, 2.0, 3.0}) {
       OpCase item = adjust_colours_case({Shape{1, 2, 256, 3}, {{{kind, factor}, {4, 0.1}}}, 0, "all bytes"});
-      item.outputs[0].start = testing::values(bytes);
+      item.outputs[0].start = values(bytes);
       compare(item, cpu(), item, cuda(), 0);
     }
   }
@@ -69,13 +65,11 @@ TEST_F(CudaAdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
   for (const double factor : {std::nan(""), infinity, -infinity, -3.0, 1e300}) {
     for (const double kind : {1.0, 2.0, 3.0, 4.0}) {
       AdjustColoursParams p{Shape{3, 3, 7, 3}, {{{1, 0.5}}, {{kind, factor}, {2, factor}}, {{2, 0.5}}}, 0, "any bytes"};
-      testing::OpInstance bad(adjust_colours_case(p), cuda());
-      testing::run_checked(bad);
+      const CheckedRun bad(adjust_colours_case(p), cuda());
       p.lists[1] = {};
-      testing::OpInstance good(adjust_colours_case(p), cuda());
-      testing::run_checked(good);
+      const CheckedRun good(adjust_colours_case(p), cuda());
       for (const std::int64_t n : {0, 2}) {
-        testing::expect_same_bits(bad.output(0).view().slice(0, n, n + 1), good.output(0).view().slice(0, n, n + 1));
+        expect_same_bits(bad.output(0).view().slice(0, n, n + 1), good.output(0).view().slice(0, n, n + 1));
       }
     }
   }
@@ -83,8 +77,8 @@ TEST_F(CudaAdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
 
 /// The sums of greys begin at 0 in each.
 TEST_F(CudaAdjustColours, TwoCallsWithOneWorkspaceAreThoseOfTheHost) {
-  OpCase item = adjust_colours_case({Shape{24, 9, 7, 3}, testing::colour_orders(0.7), 0, "twice"});
-  item.run = [run = item.run](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+  OpCase item = adjust_colours_case({Shape{24, 9, 7, 3}, colour_orders(0.7), 0, "twice"});
+  item.run = [run = item.run](Context& context, Views in, Views out, const TensorView& workspace) {
     run(context, in, out, workspace);
     run(context, in, out, workspace);
   };
@@ -92,9 +86,8 @@ TEST_F(CudaAdjustColours, TwoCallsWithOneWorkspaceAreThoseOfTheHost) {
 }
 
 TEST_F(CudaAdjustColours, HasTheSameBitsEachTime) {
-  testing::expect_repeatable(adjust_colours_case({Shape{5, 47, 45, 3}, testing::colour_orders(0.7), 0, "again"}),
-                             cuda());
+  expect_repeatable(adjust_colours_case({Shape{5, 47, 45, 3}, colour_orders(0.7), 0, "again"}), cuda());
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -6,16 +6,10 @@
 #include "tests/support/op_checks.hpp"
 #include "tests/support/plain_colours.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ColourKind;
-using testing::adjust_colours_case;
-using testing::AdjustColoursParams;
-using testing::colour_change;
-using testing::ColourList;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 using Bytes = std::vector<std::uint8_t>;
 
@@ -40,16 +34,16 @@ Bytes plain(const ColourList& list, const Bytes& image) {
       continue;
     }
     contrast = contrast || kind == 2;
-    testing::plain_change({colour_of(kind), factor}, values);
+    plain_change({colour_of(kind), factor}, values);
   }
   Bytes bytes;
   for (const float value : values) {
-    bytes.push_back(testing::plain_byte(value));
+    bytes.push_back(plain_byte(value));
   }
   return bytes;
 }
 
-void oracle(const AdjustColoursParams& p, std::span<GuardedTensor> images) {
+void oracle(const AdjustColoursParams& p, Outputs images) {
   const auto size = static_cast<std::size_t>(p.images[1] * p.images[2] * 3);
   for (std::size_t n = 0; size > 0 && n < static_cast<std::size_t>(p.images[0]); ++n) {
     const auto image = images[0].span<std::uint8_t>().subspan(n * size, size);
@@ -59,10 +53,8 @@ void oracle(const AdjustColoursParams& p, std::span<GuardedTensor> images) {
 }
 
 TEST(AdjustColours, MatchesPlainLoops) {
-  CpuContext context({.threads = 2});
-  for (const AdjustColoursParams& p : testing::adjust_colours_params()) {
-    testing::expect_matches(adjust_colours_case(p), context,
-                            [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) { oracle(p, out); });
+  for (const AdjustColoursParams& p : adjust_colours_params()) {
+    expect_matches(adjust_colours_case(p), [&](Inputs, Outputs out) { oracle(p, out); });
   }
 }
 
@@ -72,8 +64,7 @@ Bytes changed(const ColourList& list, const Bytes& image) {
   const AdjustColoursParams p{Shape{1, 1, static_cast<std::int64_t>(image.size() / 3), 3}, {list}, 0, ""};
   OpCase item = adjust_colours_case(p);
   item.outputs[0].start = testing::values({image.begin(), image.end()});
-  testing::OpInstance instance(item, context);
-  testing::run_checked(instance);
+  const CheckedRun instance(item, context);
   const auto bytes = instance.output(0).span<std::uint8_t>();
   return {bytes.begin(), bytes.end()};
 }
@@ -125,13 +116,11 @@ TEST(AdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
   for (const double factor : {std::nan(""), infinity, -infinity, -3.0, 1e300}) {
     for (const double kind : {1.0, 2.0, 3.0, 4.0}) {
       AdjustColoursParams p{Shape{3, 3, 7, 3}, {{{1, 0.5}}, {{kind, factor}, {2, factor}}, {{2, 0.5}}}, 0, "any bytes"};
-      testing::OpInstance bad(adjust_colours_case(p), context);
-      testing::run_checked(bad);
+      const CheckedRun bad(adjust_colours_case(p), context);
       p.lists[1] = {};
-      testing::OpInstance good(adjust_colours_case(p), context);
-      testing::run_checked(good);
+      const CheckedRun good(adjust_colours_case(p), context);
       for (const std::int64_t n : {0, 2}) {
-        testing::expect_same_bits(bad.output(0).view().slice(0, n, n + 1), good.output(0).view().slice(0, n, n + 1));
+        expect_same_bits(bad.output(0).view().slice(0, n, n + 1), good.output(0).view().slice(0, n, n + 1));
       }
     }
   }
@@ -139,35 +128,29 @@ TEST(AdjustColours, FactorsOutOfRangeChangeNoOtherImage) {
 
 TEST(AdjustColours, RowsOfATableMayLieAnywhere) {
   CpuContext context;
-  const std::vector<ColourList> lists = testing::random_colour_lists(8, 5);
+  const std::vector<ColourList> lists = random_colour_lists(8, 5);
   const AdjustColoursParams p{Shape{5, 3, 4, 3}, lists, 0, ""};
   AdjustColoursParams turned = p;
   std::reverse(turned.lists.begin(), turned.lists.end());
-  testing::OpInstance expected(adjust_colours_case(turned), context);
-  testing::run_checked(expected);
+  const CheckedRun expected(adjust_colours_case(turned), context);
   OpCase item = adjust_colours_case(p);
   const GuardedTensor sums(Shape{5}, DType::i64);
   // From the last row to the first.
-  item.run = [&](Context& c, testing::Views in, testing::Views out, const TensorView&) {
+  item.run = [&](Context& c, Views in, Views out, const TensorView&) {
     const TensorView changes(in[0].as<double>() + 4 * ops::kColourColumns, DType::f64, Device::cpu(), in[0].shape,
                              Strides{-ops::kColourColumns, 1});
     ops::adjust_colours(c, out[0], changes, sums);
   };
-  testing::OpInstance backwards(item, context);
-  testing::run_checked(backwards);
-  testing::expect_same_bits(backwards.output(0), expected.output(0));
+  expect_same_outputs(CheckedRun(item, context), expected);
   // One row for all.
   AdjustColoursParams same = p;
-  same.lists = {testing::colour_orders(0.7)[9]};
-  testing::OpInstance alike(adjust_colours_case(same), context);
-  testing::run_checked(alike);
+  same.lists = {colour_orders(0.7)[9]};
+  const CheckedRun alike(adjust_colours_case(same), context);
   item = adjust_colours_case(same);
-  item.run = [&](Context& c, testing::Views in, testing::Views out, const TensorView&) {
+  item.run = [&](Context& c, Views in, Views out, const TensorView&) {
     ops::adjust_colours(c, out[0], TensorView(in[0].data, DType::f64, Device::cpu(), in[0].shape, Strides{0, 1}), sums);
   };
-  testing::OpInstance one(item, context);
-  testing::run_checked(one);
-  testing::expect_same_bits(one.output(0), alike.output(0));
+  expect_same_outputs(CheckedRun(item, context), alike);
 }
 
 // What kernels/cuda/adjust_colours.cu does in the place of a division.
@@ -176,27 +159,24 @@ TEST(AdjustColours, AByteIsDividedBy255InThreeSteps) {
   int corrected = 0;
   for (int byte = 0; byte < 256; ++byte) {
     const auto whole = static_cast<float>(byte);
-    const float near = testing::rounded(whole * kPart);
+    const float near = rounded(whole * kPart);
     const float value = std::fma(std::fma(-255.0F, near, whole), kPart, near);
-    EXPECT_EQ(value, testing::rounded(whole / 255.0F)) << byte;
+    EXPECT_EQ(value, rounded(whole / 255.0F)) << byte;
     corrected += value == near ? 0 : 1;
   }
   EXPECT_GT(corrected, 0) << "the product alone is enough";
 }
 
 TEST(AdjustColours, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(
-      adjust_colours_case({Shape{13, 17, 19, 3}, testing::random_colour_lists(5, 13), 2, "threads"}));
-  testing::expect_same_bits_for_threads(
-      adjust_colours_case({Shape{24, 9, 31, 3}, testing::colour_orders(0.6), 0, "threads"}));
+  expect_same_bits_for_threads(adjust_colours_case({Shape{13, 17, 19, 3}, random_colour_lists(5, 13), 2, "threads"}));
+  expect_same_bits_for_threads(adjust_colours_case({Shape{24, 9, 31, 3}, colour_orders(0.6), 0, "threads"}));
 }
 
 TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor images(Shape{2, 4, 3, 3}, DType::u8);
-  GuardedTensor changes(Shape{2, 8}, DType::f64);
+  GuardedTensor changes(Shape{2, 8}, DType::f64, constant(0));
   const GuardedTensor sums(Shape{2}, DType::i64);
-  changes.constant(0);
   struct Arguments {
     TensorView images, changes, sums;
   };
@@ -223,8 +203,7 @@ TEST(AdjustColours, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.changes.strides = Strides{1, 2}; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.sums.strides = Strides{2}; }), ShapeError);
   // Memory of one view in another.
-  GuardedTensor memory(Shape{100}, DType::f64);
-  memory.constant(0);
+  GuardedTensor memory(Shape{100}, DType::f64, constant(0));
   auto* const at = memory.span<double>().data();
   const auto table = [&](double* from, const Strides& strides) {
     return TensorView(from, DType::f64, Device::cpu(), Shape{2, 8}, strides);
@@ -251,4 +230,4 @@ TEST(AdjustColours, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -17,8 +17,7 @@ using ArenaRule = std::function<void(const ops::ArenaSegment& segment, double ra
                                      std::vector<double>& states)>;
 
 /// Element by element, asking every segment. For cases without a copy.
-inline void arena_oracle(const ArenaParams& p, std::span<const GuardedTensor> in, std::span<GuardedTensor> expected,
-                         const ArenaRule& rule) {
+inline void arena_oracle(const ArenaParams& p, Inputs in, Outputs expected, const ArenaRule& rule) {
   if (p.skip.value_or(0) != 0) {
     return;
   }
@@ -62,8 +61,7 @@ inline GuardedTensor start_of(const TensorSpec& output) {
 inline void expect_frozen_elements_kept(const MakeArenaCase& make, Context& context) {
   constexpr std::int64_t kCount = 1000;
   const OpCase item = make({kCount, DType::f32, mixed_segments(kCount, 17), 0});
-  OpInstance instance(item, context);
-  run_checked(instance);
+  const CheckedRun instance(item, context);
   for (std::size_t output = 0; output < item.outputs.size(); ++output) {
     const GuardedTensor before = start_of(item.outputs[output]);
     const TensorView& after = instance.output(output);
@@ -77,8 +75,7 @@ inline void expect_frozen_elements_kept(const MakeArenaCase& make, Context& cont
 /// skip != 0 keeps all bits, also of elements that would become NaN; skip == 0 and a missing skip are the same.
 inline void expect_skip_obeyed(const MakeArenaCase& make, Context& context) {
   ArenaParams p{520, DType::f32, mixed_segments(520, 1), 0, 0.5, {}, DType::bf16, DType::bf16};
-  OpInstance updated(make(p), context);
-  run_checked(updated);
+  const CheckedRun updated(make(p), context);
   for (const int skip : {0, 1, -1}) {
     p.skip = skip;
     OpCase item = make(p);
@@ -86,8 +83,7 @@ inline void expect_skip_obeyed(const MakeArenaCase& make, Context& context) {
       item.inputs[1].start = constant(std::nan(""));
       item.inputs[2].start = constant(HUGE_VAL);
     }
-    OpInstance instance(item, context);
-    run_checked(instance);
+    const CheckedRun instance(item, context);
     for (std::size_t output = 0; output < item.outputs.size(); ++output) {
       const GuardedTensor before = start_of(item.outputs[output]);
       EXPECT_EQ(has_same_bits(before, instance.output(output)), skip != 0) << output;
@@ -111,8 +107,7 @@ inline void expect_copy_rounded(const MakeArenaCase& make, Context& context,
         ++i;
       }
     };
-    OpInstance instance(item, context);
-    run_checked(instance);
+    const CheckedRun instance(item, context);
     const std::size_t last = item.outputs.size() - 1;
     const GuardedTensor before = start_of(item.outputs[last]);
     GuardedTensor expected = start_of(item.outputs[last]);
@@ -130,6 +125,15 @@ inline void expect_copy_rounded(const MakeArenaCase& make, Context& context,
     }
     expect_same_bits(instance.output(last), expected, item.name);
     EXPECT_EQ(has_same_bits(before, expected), p.skip.value_or(0) != 0);
+  }
+}
+
+/// A parameter after each of some steps.
+inline void expect_values(const std::vector<double>& values, const std::vector<double>& expected,
+                          double tolerance = 1e-14) {
+  ASSERT_EQ(values.size(), expected.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    EXPECT_NEAR(values[i], expected[i], tolerance) << "after step " << i + 1;
   }
 }
 

@@ -46,7 +46,6 @@ inline OpCase augment_case(const AugmentParams& p) {
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::augment(context, augment_desc(p), in[0], in[1], in[2], p.valid >= 0 ? in[3] : TensorView(), out[0]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-7;
   return item;
 }
@@ -78,28 +77,13 @@ inline std::vector<AugmentParams> augment_params() {
   return all;
 }
 
-inline std::vector<OpCase> augment_cases() {
-  std::vector<OpCase> items;
-  for (const AugmentParams& p : augment_params()) {
-    items.push_back(augment_case(p));
-  }
-  return items;
-}
-
 /// In f32 the same bits as on the host.
 inline std::vector<DeviceCase> augment_device_cases() {
-  std::vector<DeviceCase> items;
-  for (AugmentParams p : augment_params()) {
-    if (p.dtype == DType::f32) {
-      append(items, device_cases([&](DType dtype) {
-               p.dtype = dtype;
-               OpCase item = augment_case(p);
-               item.tolerance = 0;
-               return item;
-             }));
-    }
-  }
-  return items;
+  return device_cases(augment_params(), [](const AugmentParams& p) {
+    OpCase item = augment_case(p);
+    item.tolerance = 0;
+    return item;
+  });
 }
 
 }  // namespace lockstep::testing

@@ -6,14 +6,10 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::augment_case;
-using testing::compare;
-using testing::OpCase;
-
-using CudaAugment = testing::CudaTest;
+using CudaAugment = CudaTest;
 
 /// Samples whose row or column offset is drawn twice, because the first number fell into the part that would make the
 /// offsets uneven (one draw in 21 million with this padding).
@@ -21,10 +17,10 @@ TEST_F(CudaAugment, RejectedNumbersAreDrawnAgainLikeOnTheHost) {
   constexpr std::int64_t kPad = 102;
   const std::vector<double> ids{8592760991, 8594298715, 8595826875};
   OpCase item = augment_case({Shape{3, 112, 112, 4}, DType::f32, kPad, true});
-  item.inputs[1].start = testing::values(ids);
+  item.inputs[1].start = values(ids);
   constexpr std::uint32_t kOffsets = 2 * kPad + 1;
   for (const double id : ids) {
-    Random random(testing::augment_desc({}).seed, RandomUse::augment, 3, static_cast<std::uint64_t>(id));
+    Random random(augment_desc({}).seed, RandomUse::augment, 3, static_cast<std::uint64_t>(id));
     bool rejected = false;
     for (int draw = 0; draw < 2; ++draw) {
       rejected = rejected || static_cast<std::uint32_t>(random.bits() * kOffsets) < (0U - kOffsets) % kOffsets;
@@ -37,9 +33,9 @@ TEST_F(CudaAugment, RejectedNumbersAreDrawnAgainLikeOnTheHost) {
 TEST_F(CudaAugment, ValuesOutOfRange) {
   for (const double valid : {-4.0, -9e15, 9e15}) {
     OpCase item = augment_case({Shape{3, 5, 7, 4}, DType::f32, 2, true, 1});
-    item.inputs[1].start = testing::values({-1, 9e15, -9e15});
-    item.inputs[2].start = testing::constant(-2);
-    item.inputs[3].start = testing::constant(valid);
+    item.inputs[1].start = values({-1, 9e15, -9e15});
+    item.inputs[2].start = constant(-2);
+    item.inputs[3].start = constant(valid);
     compare(item, cpu(), item, cuda(), 0);
   }
 }
@@ -64,4 +60,4 @@ TEST_F(CudaAugment, RefusesImagesBeyond2To31Pixels) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

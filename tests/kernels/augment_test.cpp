@@ -9,14 +9,10 @@
 #include "tests/support/error_of.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::AugmentDesc;
-using testing::augment_case;
-using testing::AugmentParams;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 struct Draw {
   std::int64_t row = 0;  ///< 0 .. 2 * pad
@@ -56,8 +52,8 @@ std::int64_t shown(std::int64_t place, std::int64_t extent, bool reflect) {
 }
 
 /// In steps: pad into a larger image, crop, mirror, normalise.
-void oracle(const AugmentParams& p, std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-  const AugmentDesc desc = testing::augment_desc(p);
+void oracle(const AugmentParams& p, Inputs in, Outputs expected) {
+  const AugmentDesc desc = augment_desc(p);
   const auto epoch = in[2].span<std::int64_t>()[0];
   const std::int64_t height = p.out[1];
   const std::int64_t width = p.out[2];
@@ -93,11 +89,8 @@ void oracle(const AugmentParams& p, std::span<const GuardedTensor> in, std::span
 }
 
 TEST(Augment, MatchesPadCropFlipNormaliseInSteps) {
-  CpuContext context({.threads = 2});
-  for (const AugmentParams& p : testing::augment_params()) {
-    testing::expect_matches(
-        augment_case(p), context,
-        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) { oracle(p, in, expected); });
+  for (const AugmentParams& p : augment_params()) {
+    expect_matches(augment_case(p), [&](Inputs in, Outputs expected) { oracle(p, in, expected); });
   }
 }
 
@@ -110,11 +103,9 @@ std::vector<double> small_image(const AugmentDesc& base, std::int64_t id, std::i
   for (std::size_t i = 0; i < 18; ++i) {
     image.span<std::uint8_t>()[i] = static_cast<std::uint8_t>(i + 1);
   }
-  GuardedTensor ids(Shape{1}, DType::i64);
-  GuardedTensor epoch(Shape{}, DType::i64);
+  GuardedTensor ids(Shape{1}, DType::i64, constant(static_cast<double>(id)));
+  GuardedTensor epoch(Shape{}, DType::i64, constant(0));
   GuardedTensor out(Shape{1, 2, 3, channels}, DType::f64);
-  ids.constant(static_cast<double>(id));
-  epoch.constant(0);
   ops::augment(context, desc, image, ids, epoch, {}, out);
   std::vector<double> values = out.values();
   for (double& value : values) {
@@ -171,16 +162,14 @@ TEST(Augment, AnAlternatingFlipShowsBothSidesInTwoEpochs) {
   CpuContext context({.threads = 2});
   const AugmentDesc desc{.flip = true, .alternate = true, .seed = 3};
   constexpr std::int64_t kSamples = 400;
-  GuardedTensor images(Shape{kSamples, 1, 2, 3}, DType::u8);
+  GuardedTensor images(Shape{kSamples, 1, 2, 3}, DType::u8, constant(0));
   GuardedTensor ids(Shape{kSamples}, DType::i64);
-  images.constant(0);
   for (std::int64_t n = 0; n < kSamples; ++n) {
     ids.span<std::int64_t>()[static_cast<std::size_t>(n)] = n;
     std::fill_n(images.span<std::uint8_t>().data() + n * 6, 3, std::uint8_t{255});  // the left pixel is white
   }
   const auto mirrored_in = [&](std::int64_t epoch_number) {
-    GuardedTensor epoch(Shape{}, DType::i64);
-    epoch.constant(static_cast<double>(epoch_number));
+    GuardedTensor epoch(Shape{}, DType::i64, constant(static_cast<double>(epoch_number)));
     GuardedTensor out(Shape{kSamples, 1, 2, 3}, DType::f32);
     ops::augment(context, desc, images, ids, epoch, {}, out);
     std::vector<bool> mirrored;
@@ -206,13 +195,10 @@ TEST(Augment, ASampleLooksTheSameAtEveryPlaceOfTheBatch) {
   const AugmentDesc desc{.pad = 4, .flip = true, .mean = {0.5F, 0.5F, 0.5F}, .std = {0.2F, 0.3F, 0.4F}, .seed = 9};
   constexpr std::int64_t kSamples = 23;
   constexpr std::int64_t kPixels = 9 * 11;
-  GuardedTensor images(Shape{kSamples, 9, 11, 3}, DType::u8);
-  GuardedTensor ids(Shape{kSamples}, DType::i64);
-  GuardedTensor epoch(Shape{}, DType::i64);
+  GuardedTensor images(Shape{kSamples, 9, 11, 3}, DType::u8, integers(1, 0, 255));
+  GuardedTensor ids(Shape{kSamples}, DType::i64, integers(2, 0, 1000000));
+  GuardedTensor epoch(Shape{}, DType::i64, constant(5));
   GuardedTensor out(Shape{kSamples, 9, 11, 4}, DType::f32);
-  images.integers(1, 0, 255);
-  ids.integers(2, 0, 1000000);
-  epoch.constant(5);
   ops::augment(context, desc, images, ids, epoch, {}, out);
   GuardedTensor turned_images(images.view().shape, DType::u8);
   GuardedTensor turned_ids(ids.view().shape, DType::i64);
@@ -227,33 +213,32 @@ TEST(Augment, ASampleLooksTheSameAtEveryPlaceOfTheBatch) {
   ops::augment(context, desc, turned_images, turned_ids, epoch, {}, turned_out);
   for (std::int64_t n = 0; n < kSamples; ++n) {
     const std::int64_t from = (n * 7 + 3) % kSamples;
-    testing::expect_same_bits(turned_out.view().slice(0, n, n + 1), out.view().slice(0, from, from + 1));
-    EXPECT_FALSE(testing::has_same_bits(turned_out.view().slice(0, n, n + 1),
-                                        out.view().slice(0, (from + 1) % kSamples, (from + 1) % kSamples + 1)));
+    expect_same_bits(turned_out.view().slice(0, n, n + 1), out.view().slice(0, from, from + 1));
+    EXPECT_FALSE(has_same_bits(turned_out.view().slice(0, n, n + 1),
+                               out.view().slice(0, (from + 1) % kSamples, (from + 1) % kSamples + 1)));
   }
   // Another epoch or seed places the samples differently.
   epoch.constant(6);
   ops::augment(context, desc, images, ids, epoch, {}, turned_out);
-  EXPECT_FALSE(testing::has_same_bits(turned_out, out));
+  EXPECT_FALSE(has_same_bits(turned_out, out));
   epoch.constant(5);
   AugmentDesc other = desc;
   other.seed = 10;
   ops::augment(context, other, images, ids, epoch, {}, turned_out);
-  EXPECT_FALSE(testing::has_same_bits(turned_out, out));
+  EXPECT_FALSE(has_same_bits(turned_out, out));
 }
 
 TEST(Augment, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
-    testing::expect_same_bits_for_threads(augment_case({Shape{37, 13, 17, 4}, dtype, 4, true, 31}));
+    expect_same_bits_for_threads(augment_case({Shape{37, 13, 17, 4}, dtype, 4, true, 31}));
   }
 }
 
 TEST(Augment, NegativeValidMeansNoSample) {
   CpuContext context;
   OpCase item = augment_case({Shape{3, 2, 2, 3}, DType::f32, 0, false, 1});
-  item.inputs[3].start = testing::constant(-4);
-  testing::OpInstance instance(item, context);
-  testing::run_checked(instance);
+  item.inputs[3].start = constant(-4);
+  const CheckedRun instance(item, context);
   EXPECT_EQ(instance.output(0).values(), std::vector<double>(36, 0.0));
 }
 
@@ -295,13 +280,13 @@ TEST(Augment, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call([](Arguments& a) { a.desc.pad = -1; }), UsageError);
   EXPECT_THROW(call([](Arguments& a) { a.desc.pad = (std::int64_t{1} << 30) + 1; }), UsageError);
   EXPECT_NO_THROW(call([](Arguments& a) { a.desc.reflect = true; }));
-  testing::expect_holds(testing::error_of<UsageError>([&] {
-                          call([](Arguments& a) {
-                            a.desc.pad = 3;
-                            a.desc.reflect = true;
-                          });
-                        }),
-                        "pad is 3 and reflects, images are (2, 4, 3, 3), expected a pad below both sides");
+  expect_holds(error_of<UsageError>([&] {
+                 call([](Arguments& a) {
+                   a.desc.pad = 3;
+                   a.desc.reflect = true;
+                 });
+               }),
+               "pad is 3 and reflects, images are (2, 4, 3, 3), expected a pad below both sides");
   for (const float value : {0.0F, -1.0F, std::nanf(""), HUGE_VALF}) {
     EXPECT_THROW(call([=](Arguments& a) { a.desc.std[1] = value; }), UsageError) << value;
   }
@@ -309,4 +294,4 @@ TEST(Augment, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -14,62 +14,46 @@ inline std::string name_of_average(const char* op, const PoolParams& p, ops::Ave
 
 /// inputs: x; outputs: y.
 inline OpCase average_pool2d_forward_case(const PoolParams& p, ops::AverageOver over) {
-  OpCase item;
-  item.name = name_of_average("average_pool2d_forward", p, over);
-  item.dtype = p.dtype;
-  item.inputs = {{"x", p.x, p.dtype, normal(1, 1, 0.5)}};
-  item.outputs = {{"y", ops::pooled_shape(p.desc, p.x), p.dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::average_pool2d_forward(context, p.desc, over, in[0], out[0]);
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
-  return item;
+  return {.name = name_of_average("average_pool2d_forward", p, over),
+          .dtype = p.dtype,
+          .inputs = {{"x", p.x, p.dtype, normal(1, 1, 0.5)}},
+          .outputs = {{"y", ops::pooled_shape(p.desc, p.x), p.dtype, {}}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::average_pool2d_forward(context, p.desc, over, in[0], out[0]); },
+          .tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
 /// inputs: dy; outputs: dx.
 inline OpCase average_pool2d_backward_case(const PoolParams& p, ops::AverageOver over) {
-  OpCase item;
-  item.name = name_of_average("average_pool2d_backward", p, over);
-  item.dtype = p.dtype;
-  item.inputs = {{"dy", ops::pooled_shape(p.desc, p.x), p.dtype, normal(1)}};
-  item.outputs = {{"dx", p.x, p.dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::average_pool2d_backward(context, p.desc, over, in[0], out[0]);
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
-  return item;
+  return {.name = name_of_average("average_pool2d_backward", p, over),
+          .dtype = p.dtype,
+          .inputs = {{"dy", ops::pooled_shape(p.desc, p.x), p.dtype, normal(1)}},
+          .outputs = {{"dx", p.x, p.dtype, {}}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::average_pool2d_backward(context, p.desc, over, in[0], out[0]); },
+          .tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
 /// inputs: x; outputs: y.
 inline OpCase global_average_pool_forward_case(const Shape& x, DType dtype) {
-  OpCase item;
-  item.name = concat("global_average_pool_forward ", dtype, ' ', x);
-  item.dtype = dtype;
-  item.inputs = {{"x", x, dtype, normal(1, 1, 0.5)}};
-  item.outputs = {{"y", Shape{x[0], x[3]}, dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::global_average_pool_forward(context, in[0], out[0]);
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
-  return item;
+  return {.name = concat("global_average_pool_forward ", dtype, ' ', x),
+          .dtype = dtype,
+          .inputs = {{"x", x, dtype, normal(1, 1, 0.5)}},
+          .outputs = {{"y", Shape{x[0], x[3]}, dtype, {}}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::global_average_pool_forward(context, in[0], out[0]); },
+          .tolerance = dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
 /// inputs: dy; outputs: dx.
 inline OpCase global_average_pool_backward_case(const Shape& x, DType dtype) {
-  OpCase item;
-  item.name = concat("global_average_pool_backward ", dtype, ' ', x);
-  item.dtype = dtype;
-  item.inputs = {{"dy", Shape{x[0], x[3]}, dtype, normal(1)}};
-  item.outputs = {{"dx", x, dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::global_average_pool_backward(context, in[0], out[0]);
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = dtype == DType::f64 ? 1e-15 : 1e-7;
-  return item;
+  return {.name = concat("global_average_pool_backward ", dtype, ' ', x),
+          .dtype = dtype,
+          .inputs = {{"dy", Shape{x[0], x[3]}, dtype, normal(1)}},
+          .outputs = {{"dx", x, dtype, {}}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::global_average_pool_backward(context, in[0], out[0]); },
+          .tolerance = dtype == DType::f64 ? 1e-15 : 1e-7};
 }
 
 inline std::vector<Shape> global_average_pool_shapes() {
@@ -88,14 +72,6 @@ inline std::vector<OpCase> average_pool2d_cases_in(DType dtype) {
   for (const Shape& shape : global_average_pool_shapes()) {
     items.push_back(global_average_pool_forward_case(shape, dtype));
     items.push_back(global_average_pool_backward_case(shape, dtype));
-  }
-  return items;
-}
-
-inline std::vector<OpCase> average_pool2d_cases() {
-  std::vector<OpCase> items = average_pool2d_cases_in(DType::f32);
-  for (OpCase& item : average_pool2d_cases_in(DType::f64)) {
-    items.push_back(std::move(item));
   }
   return items;
 }

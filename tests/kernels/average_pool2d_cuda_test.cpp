@@ -8,27 +8,23 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::AverageOver;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::OpInstance;
 
-using CudaAveragePool2d = testing::CudaTest;
+using CudaAveragePool2d = CudaTest;
 
 constexpr ops::PoolDesc kStem{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
 
 TEST_F(CudaAveragePool2d, ANaNStaysInItsWindows) {
   for (const std::int64_t channels : {7, 8}) {
-    OpCase item = testing::average_pool2d_forward_case({{1, 4, 4, channels}, kStem}, AverageOver::inside);
+    OpCase item = average_pool2d_forward_case({{1, 4, 4, channels}, kStem}, AverageOver::inside);
     item.inputs[0].start = [](GuardedTensor& tensor) {
       tensor.integers(1, 1, 1);
       tensor.span<float>()[0] = NAN;  // pixel (0, 0), which window (0, 0) alone covers
     };
-    OpInstance device(item, cuda());
-    testing::run_checked(device);
+    const CheckedRun device(item, cuda());
     const std::vector<double> y = device.output(0).values();
     for (std::size_t i = 0; i < y.size(); ++i) {
       EXPECT_TRUE(i == 0 ? std::isnan(y[i]) : y[i] == 1.0) << i << ": " << y[i];
@@ -38,7 +34,7 @@ TEST_F(CudaAveragePool2d, ANaNStaysInItsWindows) {
 
 TEST_F(CudaAveragePool2d, Beyond2To31Elements) {
   run_large([&] {
-    const Shape shape{testing::kLarge / (8 * 8 * 64) + 1, 8, 8, 64};
+    const Shape shape{kLarge / (8 * 8 * 64) + 1, 8, 8, 64};
     const Tensor x = Tensor::empty(cuda(), shape, DType::bf16);
     const Tensor y = Tensor::empty(cuda(), ops::pooled_shape(kStem, shape), DType::bf16);
     const Tensor mean = Tensor::empty(cuda(), Shape{shape[0], 64}, DType::bf16);
@@ -66,4 +62,4 @@ TEST_F(CudaAveragePool2d, Beyond2To31Elements) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

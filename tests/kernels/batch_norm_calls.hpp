@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include <lockstep/kernels/batch_norm.hpp>
@@ -71,6 +72,23 @@ inline std::int64_t valid_rows_of(const BatchNormParams& p) {
   return p.valid < 0 || p.shape[0] == 0 ? rows_of(p.shape) : rows_of(p.shape) / p.shape[0] * p.valid;
 }
 
+/// The op and its plain loops run as `call(op, in, out)`: it calls op with all arguments but the context and the
+/// workspace, which the plain loops do not have.
+template <class Op, class Plain, class Call>
+void set_runs(OpCase& item, Op op, Plain plain_loops, Call call) {
+  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+    const auto bound = [&](const auto&... arguments) {
+      if constexpr (std::is_invocable_v<Op, Context&, decltype(arguments)...>) {
+        op(context, arguments...);
+      } else {
+        op(context, arguments..., workspace);
+      }
+    };
+    call(bound, in, out);
+  };
+  item.plain = [=](Context&, Views in, Views out, const TensorView&) { call(plain_loops, in, out); };
+}
+
 /// inputs: x, valid; outputs: stats.
 inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5, double deviation = 2) {
   OpCase item;
@@ -79,16 +97,9 @@ inline OpCase batch_norm_stats_case(const BatchNormParams& p, double mean = 0.5,
   item.inputs = {{"x", p.shape, p.dtype, normal(1, deviation, mean)},
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
   item.outputs = {{"stats", Shape{2 * p.shape.back() + 1}, parameters_of(p), {}}};
-  item.workspace_bytes = [=](Context& context) {
-    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
-  };
-  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::batch_norm_stats(context, in[0], p.valid >= 0 ? in[1] : TensorView(), out[0], workspace);
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    plain::batch_norm_stats(in[0], p.valid >= 0 ? in[1] : TensorView(), out[0]);
-  };
-  item.bytes = tensor_bytes(item);
+  item.workspace_bytes = workspace_for(ops::batch_norm_workspace_bytes, p.dtype, p.shape);
+  set_runs(item, ops::batch_norm_stats, plain::batch_norm_stats,
+           [=](auto op, Views in, Views out) { op(in[0], p.valid >= 0 ? in[1] : TensorView(), out[0]); });
   item.flops = 4.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
   return item;
@@ -116,11 +127,8 @@ inline OpCase batch_norm_merge_stats_case(std::int64_t channels, DType dtype, co
                     t.assign(values);
                   }}};
   item.outputs = {{"stats", Shape{width}, dtype, {}}};
-  item.run = [](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_merge_stats(context, in[0], out[0]);
-  };
-  item.plain = [](Context&, Views in, Views out, const TensorView&) { plain::batch_norm_merge_stats(in[0], out[0]); };
-  item.bytes = tensor_bytes(item);
+  set_runs(item, ops::batch_norm_merge_stats, plain::batch_norm_merge_stats,
+           [](auto op, Views in, Views out) { op(in[0], out[0]); });
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
@@ -145,7 +153,6 @@ inline OpCase batch_norm_coefficients_case(const BatchNormParams& p) {
     plain::batch_norm_finalize(out[0], in[2], in[3], 1e-1, 0.1, p.residual ? out[2] : TensorView(),
                                p.residual ? out[3] : TensorView(), out[1]);
   };
-  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -161,15 +168,9 @@ inline OpCase batch_norm_finalize_case(std::int64_t channels, DType dtype, std::
   item.outputs = {{"running_mean", shape, dtype, normal(4)},
                   {"running_var", shape, dtype, uniform(5, 0.5, 2)},
                   {"coefficients", Shape{4, channels}, dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_finalize(context, in[0], in[1], in[2], 1e-5, 0.1, running ? out[0] : TensorView(),
-                             running ? out[1] : TensorView(), out[2]);
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    plain::batch_norm_finalize(in[0], in[1], in[2], 1e-5, 0.1, running ? out[0] : TensorView(),
-                               running ? out[1] : TensorView(), out[2]);
-  };
-  item.bytes = tensor_bytes(item);
+  set_runs(item, ops::batch_norm_finalize, plain::batch_norm_finalize, [=](auto op, Views in, Views out) {
+    op(in[0], in[1], in[2], 1e-5, 0.1, running ? out[0] : TensorView(), running ? out[1] : TensorView(), out[2]);
+  });
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
@@ -185,13 +186,8 @@ inline OpCase batch_norm_finalize_inference_case(std::int64_t channels, DType dt
                  {"weight", shape, dtype, normal(2)},
                  {"bias", shape, dtype, normal(3)}};
   item.outputs = {{"coefficients", Shape{4, channels}, dtype, {}}};
-  item.run = [](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_finalize_inference(context, in[0], in[1], in[2], in[3], 1e-5, out[0]);
-  };
-  item.plain = [](Context&, Views in, Views out, const TensorView&) {
-    plain::batch_norm_finalize_inference(in[0], in[1], in[2], in[3], 1e-5, out[0]);
-  };
-  item.bytes = tensor_bytes(item);
+  set_runs(item, ops::batch_norm_finalize_inference, plain::batch_norm_finalize_inference,
+           [](auto op, Views in, Views out) { op(in[0], in[1], in[2], in[3], 1e-5, out[0]); });
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
@@ -203,22 +199,12 @@ inline OpCase batch_norm_apply_case(const BatchNormParams& p) {
   item.dtype = p.dtype;
   item.inputs = {{"x", p.shape, p.dtype, normal(1)},
                  {"coefficients", Shape{4, p.shape.back()}, parameters_of(p), batch_norm_coefficients(p.shape.back())}};
-  if (p.residual) {
-    item.inputs.push_back({"residual", p.shape, p.dtype, normal(2)});
-  }
+  add_if(p.residual, item.inputs, {"residual", p.shape, p.dtype, normal(2)});
   item.outputs = {{"y", p.shape, p.dtype, {}}};
-  if (p.relu) {
-    item.outputs.push_back({"mask", mask_shape(p.shape), DType::u8, {}});
-  }
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_apply(context, in[0], in[1], p.residual ? in[2] : TensorView(), p.relu, out[0],
-                          p.relu ? out[1] : TensorView());
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    plain::batch_norm_apply(in[0], in[1], p.residual ? in[2] : TensorView(), p.relu, out[0],
-                            p.relu ? out[1] : TensorView());
-  };
-  item.bytes = tensor_bytes(item);
+  add_if(p.relu, item.outputs, {"mask", mask_shape(p.shape), DType::u8, {}});
+  set_runs(item, ops::batch_norm_apply, plain::batch_norm_apply, [=](auto op, Views in, Views out) {
+    op(in[0], in[1], p.residual ? in[2] : TensorView(), p.relu, out[0], p.relu ? out[1] : TensorView());
+  });
   item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
@@ -230,13 +216,9 @@ inline OpCase batch_norm_apply_pair_case(const BatchNormParams& p) {
   OpCase item = batch_norm_apply_case(with_residual);
   item.name = name_of_case("apply_pair", p);
   item.inputs.push_back({"residual coefficients", Shape{4, p.shape.back()}, parameters_of(p), normal(5)});
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_apply_pair(context, in[0], in[1], in[2], in[3], p.relu, out[0], p.relu ? out[1] : TensorView());
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    plain::batch_norm_apply_pair(in[0], in[1], in[2], in[3], p.relu, out[0], p.relu ? out[1] : TensorView());
-  };
-  item.bytes = tensor_bytes(item);
+  set_runs(item, ops::batch_norm_apply_pair, plain::batch_norm_apply_pair, [=](auto op, Views in, Views out) {
+    op(in[0], in[1], in[2], in[3], p.relu, out[0], p.relu ? out[1] : TensorView());
+  });
   return item;
 }
 
@@ -259,12 +241,8 @@ inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::Gra
                  {"x", p.shape, p.dtype, normal(2)},
                  {"coefficients", Shape{4, channels}, parameters_of(p), batch_norm_coefficients(channels)},
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
-  if (p.relu) {
-    item.inputs.push_back({"mask", mask_shape(p.shape), DType::u8, integers(3, 0, 255)});
-  }
-  if (p.second) {
-    item.inputs.push_back({"dy2", p.shape, p.dtype, normal(4)});
-  }
+  add_if(p.relu, item.inputs, {"mask", mask_shape(p.shape), DType::u8, integers(3, 0, 255)});
+  add_if(p.second, item.inputs, {"dy2", p.shape, p.dtype, normal(4)});
   item.outputs = {{"sums", Shape{2, channels}, parameters_of(p), {}}};
   if (mode != ops::GradMode::ignore) {
     const Generator start = mode == ops::GradMode::accumulate ? normal(5) : Generator();
@@ -272,27 +250,14 @@ inline OpCase batch_norm_backward_reduce_case(const BatchNormParams& p, ops::Gra
     item.outputs.push_back({"dbias", Shape{channels}, parameters_of(p), start});
   }
   const bool in_place = place == GradientPlace::dresidual_in_dy;
-  if (p.residual) {
-    item.outputs.push_back({"masked", p.shape, p.dtype, in_place ? normal(1, 1, 0.5) : Generator()});
-  }
-  item.workspace_bytes = [=](Context& context) {
-    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
-  };
-  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
+  add_if(p.residual, item.outputs, {"masked", p.shape, p.dtype, in_place ? normal(1, 1, 0.5) : Generator()});
+  item.workspace_bytes = workspace_for(ops::batch_norm_workspace_bytes, p.dtype, p.shape);
+  set_runs(item, ops::batch_norm_backward_reduce, plain::batch_norm_backward_reduce, [=](auto op, Views in, Views out) {
     const bool wanted = mode != ops::GradMode::ignore;
-    ops::batch_norm_backward_reduce(context, in_place ? out.back() : in[0], p.second ? in.back() : TensorView(),
-                                    p.relu ? in[4] : TensorView(), in[1], in[2], p.valid >= 0 ? in[3] : TensorView(),
-                                    mode, out[0], wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView(),
-                                    p.residual ? out.back() : TensorView(), workspace);
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    const bool wanted = mode != ops::GradMode::ignore;
-    plain::batch_norm_backward_reduce(in_place ? out.back() : in[0], p.second ? in.back() : TensorView(),
-                                      p.relu ? in[4] : TensorView(), in[1], in[2], p.valid >= 0 ? in[3] : TensorView(),
-                                      mode, out[0], wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView(),
-                                      p.residual ? out.back() : TensorView());
-  };
-  item.bytes = tensor_bytes(item);
+    op(in_place ? out.back() : in[0], p.second ? in.back() : TensorView(), p.relu ? in[4] : TensorView(), in[1], in[2],
+       p.valid >= 0 ? in[3] : TensorView(), mode, out[0], wanted ? out[1] : TensorView(),
+       wanted ? out[2] : TensorView(), p.residual ? out.back() : TensorView());
+  });
   item.flops = 4.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-5;
   return item;
@@ -312,37 +277,17 @@ inline OpCase batch_norm_backward_apply_case(const BatchNormParams& p, GradientP
                  {"sums", Shape{2, channels}, parameters_of(p), normal(6, 3)},
                  {"stats", Shape{2 * channels + 1}, parameters_of(p), batch_norm_stats_values(valid_rows_of(p))},
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
-  if (p.relu) {
-    item.inputs.push_back({"mask", mask_shape(p.shape), DType::u8, integers(3, 0, 255)});
-  }
-  if (p.second) {
-    item.inputs.push_back({"dy2", p.shape, p.dtype, normal(4)});
-  }
-  if (place == GradientPlace::apart) {
-    item.inputs.push_back({"dy", p.shape, p.dtype, normal(1)});
-  }
+  add_if(p.relu, item.inputs, {"mask", mask_shape(p.shape), DType::u8, integers(3, 0, 255)});
+  add_if(p.second, item.inputs, {"dy2", p.shape, p.dtype, normal(4)});
+  add_if(place == GradientPlace::apart, item.inputs, {"dy", p.shape, p.dtype, normal(1)});
   item.outputs = {{"dx", p.shape, p.dtype, place == GradientPlace::dx_in_dy ? normal(1) : Generator()}};
-  if (p.residual) {
-    item.outputs.push_back(
-        {"dresidual", p.shape, p.dtype, place == GradientPlace::dresidual_in_dy ? normal(1) : Generator()});
-  }
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    const TensorView dy = place == GradientPlace::apart      ? in.back()
-                          : place == GradientPlace::dx_in_dy ? out[0]
-                                                             : out[1];
-    ops::batch_norm_backward_apply(context, dy, p.second ? in[p.relu ? 6 : 5] : TensorView(),
-                                   p.relu ? in[5] : TensorView(), in[0], in[1], in[2], in[3],
-                                   p.valid >= 0 ? in[4] : TensorView(), out[0], p.residual ? out[1] : TensorView());
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    const TensorView dy = place == GradientPlace::apart      ? in.back()
-                          : place == GradientPlace::dx_in_dy ? out[0]
-                                                             : out[1];
-    plain::batch_norm_backward_apply(dy, p.second ? in[p.relu ? 6 : 5] : TensorView(), p.relu ? in[5] : TensorView(),
-                                     in[0], in[1], in[2], in[3], p.valid >= 0 ? in[4] : TensorView(), out[0],
-                                     p.residual ? out[1] : TensorView());
-  };
-  item.bytes = tensor_bytes(item);
+  add_if(p.residual, item.outputs,
+         {"dresidual", p.shape, p.dtype, place == GradientPlace::dresidual_in_dy ? normal(1) : Generator()});
+  set_runs(item, ops::batch_norm_backward_apply, plain::batch_norm_backward_apply, [=](auto op, Views in, Views out) {
+    const TensorView dy = place == GradientPlace::apart ? in.back() : out[place == GradientPlace::dx_in_dy ? 0 : 1];
+    op(dy, p.second ? in[p.relu ? 6 : 5] : TensorView(), p.relu ? in[5] : TensorView(), in[0], in[1], in[2], in[3],
+       p.valid >= 0 ? in[4] : TensorView(), out[0], p.residual ? out[1] : TensorView());
+  });
   item.flops = 5.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
   return item;
@@ -394,9 +339,7 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
     }
     return both;
   };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
-  };
+  item.workspace_bytes = workspace_for(ops::batch_norm_workspace_bytes, p.dtype, p.shape);
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     const std::vector<ops::NormBackward> both = norms(in, out);
     ops::batch_norm_backward_reduce_pair(context, in_place ? out[0] : in[0], p.second ? in[3] : TensorView(), in[1],
@@ -411,7 +354,6 @@ inline OpCase batch_norm_backward_reduce_pair_case(const BatchNormParams& p, ops
     plain::batch_norm_backward_reduce(out[0], {}, {}, both[1].x, both[1].coefficients, valid, mode2, both[1].sums,
                                       both[1].dweight, both[1].dbias);
   };
-  item.bytes = tensor_bytes(item);
   item.flops = 6.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-5;
   return item;
@@ -436,9 +378,7 @@ inline OpCase batch_norm_backward_apply_pair_case(const BatchNormParams& p, Pair
                            seed == 2 ? batch_norm_coefficients(channels) : uniform(seed, 0.5, 2)});
     item.inputs.push_back({concat("sums ", seed), Shape{2, channels}, parameters_of(p), normal(seed + 1, 3)});
   }
-  if (place == PairPlace::apart) {
-    item.inputs.push_back({"g", p.shape, p.dtype, normal(1)});
-  }
+  add_if(place == PairPlace::apart, item.inputs, {"g", p.shape, p.dtype, normal(1)});
   item.outputs = {{"dx", p.shape, p.dtype, place == PairPlace::first_in_g ? normal(1) : Generator()},
                   {"dx of the second", p.shape, p.dtype, place == PairPlace::second_in_g ? normal(1) : Generator()}};
   const auto norm = [](Views in, std::size_t first, const TensorView& dx) {
@@ -462,7 +402,6 @@ inline OpCase batch_norm_backward_apply_pair_case(const BatchNormParams& p, Pair
                                        p.valid >= 0 ? in[1] : TensorView(), out[which], {});
     }
   };
-  item.bytes = tensor_bytes(item);
   item.flops = 10.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
   return item;

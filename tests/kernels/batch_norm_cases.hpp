@@ -23,7 +23,7 @@ inline std::vector<BatchNormParams> batch_norm_params() {
         if (large && (valid == 0 || valid == 1)) {
           continue;
         }
-        const int bits = turn++ % 8;  // which optional tensors: all eight over shapes and types
+        const int bits = turn++ % 8;  // bits choose optional tensors: all eight over shapes and types
         all.push_back({shape, dtype, valid, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
       }
     }
@@ -44,42 +44,6 @@ inline std::vector<OpCase> batch_norm_backward_pair_cases(const BatchNormParams&
   return {batch_norm_backward_reduce_pair_case(p, static_cast<ops::GradMode>(turn % 3),
                                                static_cast<ops::GradMode>(turn / 3 % 3), turn % 2 == 0),
           batch_norm_backward_apply_pair_case(p, static_cast<PairPlace>(turn % 3))};
-}
-
-inline std::vector<OpCase> batch_norm_cases() {
-  std::vector<OpCase> items;
-  int turn = 0;
-  for (const BatchNormParams& p : batch_norm_params()) {
-    items.push_back(batch_norm_stats_case(p));
-    items.push_back(batch_norm_apply_case(p));
-    if (p.second) {  // half of them
-      items.push_back(batch_norm_apply_pair_case(p));
-    }
-    items.push_back(batch_norm_coefficients_case(p));
-    items.push_back(batch_norm_backward_reduce_case(p, static_cast<ops::GradMode>(turn++ % 3)));
-    if (p.residual) {
-      items.push_back(batch_norm_backward_reduce_case(p, ops::GradMode::overwrite, GradientPlace::dresidual_in_dy));
-    }
-    if (p.relu) {
-      for (OpCase& item : batch_norm_backward_pair_cases(p, turn)) {
-        items.push_back(std::move(item));
-      }
-    }
-    for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
-      if (p.residual || place != GradientPlace::dresidual_in_dy) {
-        items.push_back(batch_norm_backward_apply_case(p, place));
-      }
-    }
-  }
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const std::int64_t rows : {0, 1, 2, 1000}) {
-      items.push_back(batch_norm_finalize_case(17, dtype, rows, true));
-    }
-    for (const std::vector<std::int64_t>& rows : batch_norm_parts()) {
-      items.push_back(batch_norm_merge_stats_case(17, dtype, rows));
-    }
-  }
-  return items;
 }
 
 /// On a GPU: channels of less than a 16-byte column, of columns, of a tile and of several; rows of none to three chunks
@@ -103,7 +67,7 @@ inline std::vector<BatchNormParams> batch_norm_device_params() {
 
 inline std::vector<DeviceCase> batch_norm_device_cases() {
   std::vector<DeviceCase> items;
-  const auto add = [&](const BatchNormParams& p, auto make, bool rounded) {
+  const auto add = [&](const BatchNormParams& p, bool rounded, auto make) {
     std::vector<DeviceCase> more = device_cases([&](DType dtype) {
       BatchNormParams with_type = p;
       with_type.dtype = dtype;
@@ -117,34 +81,24 @@ inline std::vector<DeviceCase> batch_norm_device_cases() {
   int turn = 0;
   for (const BatchNormParams& p : batch_norm_device_params()) {
     const auto mode = static_cast<ops::GradMode>(turn++ % 3);
-    add(
-        p, [](const BatchNormParams& q) { return batch_norm_stats_case(q); }, false);
-    add(
-        p, [](const BatchNormParams& q) { return batch_norm_coefficients_case(q); }, false);
-    add(
-        p, [=](const BatchNormParams& q) { return batch_norm_backward_reduce_case(q, mode); }, p.residual);
+    add(p, false, [](const BatchNormParams& q) { return batch_norm_stats_case(q); });
+    add(p, false, [](const BatchNormParams& q) { return batch_norm_coefficients_case(q); });
+    add(p, p.residual, [=](const BatchNormParams& q) { return batch_norm_backward_reduce_case(q, mode); });
     if (p.residual) {
-      add(
-          p,
-          [=](const BatchNormParams& q) {
-            return batch_norm_backward_reduce_case(q, mode, GradientPlace::dresidual_in_dy);
-          },
-          true);
+      add(p, true, [=](const BatchNormParams& q) {
+        return batch_norm_backward_reduce_case(q, mode, GradientPlace::dresidual_in_dy);
+      });
     }
-    add(
-        p, [](const BatchNormParams& q) { return batch_norm_apply_case(q); }, true);
+    add(p, true, [](const BatchNormParams& q) { return batch_norm_apply_case(q); });
     if (p.second) {
-      add(
-          p, [](const BatchNormParams& q) { return batch_norm_apply_pair_case(q); }, true);
+      add(p, true, [](const BatchNormParams& q) { return batch_norm_apply_pair_case(q); });
     }
     for (std::size_t which = 0; which < 2 && p.second; ++which) {
-      add(
-          p, [=](const BatchNormParams& q) { return batch_norm_backward_pair_cases(q, turn)[which]; }, true);
+      add(p, true, [=](const BatchNormParams& q) { return batch_norm_backward_pair_cases(q, turn)[which]; });
     }
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {
-        add(
-            p, [=](const BatchNormParams& q) { return batch_norm_backward_apply_case(q, place); }, true);
+        add(p, true, [=](const BatchNormParams& q) { return batch_norm_backward_apply_case(q, place); });
       }
     }
   }

@@ -9,28 +9,21 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::BatchNormParams;
-using testing::compare;
-using testing::Generator;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::OpInstance;
 
-using CudaBatchNorm = testing::CudaTest;
+using CudaBatchNorm = CudaTest;
 
 /// Every mean to a rounding of itself and `tolerance` of the deviation, every M2 to `tolerance` of itself.
 void expect_moments(Context& context, const BatchNormParams& p, const Generator& x, double tolerance) {
-  OpCase item = testing::batch_norm_stats_case(p);
+  OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = x;
-  OpInstance instance(item, context);
-  testing::run_checked(instance);
+  const CheckedRun instance(item, context);
   const std::int64_t channels = p.shape.back();
   GuardedTensor expected(Shape{2 * channels + 1}, DType::f64);
-  testing::plain::batch_norm_stats(instance.inputs()[0], {}, expected);
+  plain::batch_norm_stats(instance.inputs()[0], {}, expected);
   const std::vector<double> stats = instance.output(0).values();
   for (std::int64_t c = 0; c < channels; ++c) {
     const auto first = static_cast<std::size_t>(c);
@@ -38,7 +31,7 @@ void expect_moments(Context& context, const BatchNormParams& p, const Generator&
     const double mean = stats[first];
     const double squares = stats[second];
     const double expected_squares = expected.span<double>()[second];
-    const double deviation = std::sqrt(expected_squares / static_cast<double>(testing::rows_of(p.shape)));
+    const double deviation = std::sqrt(expected_squares / static_cast<double>(rows_of(p.shape)));
     const double wrong = std::abs(mean - expected.span<double>()[first]);
     EXPECT_TRUE(wrong <= 1e-7 * std::abs(mean) + tolerance * deviation)
         << item.name << " channel " << c << ": " << mean;
@@ -50,14 +43,14 @@ void expect_moments(Context& context, const BatchNormParams& p, const Generator&
 TEST_F(CudaBatchNorm, StatsOfEveryChannel) {
   for (const Shape& shape : {Shape{900, 64}, Shape{7, 31, 3}, Shape{3000, 1}, Shape{130, 257}, Shape{33, 7, 17}}) {
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      expect_moments(cuda(), {shape, dtype}, testing::normal(1, 2, 0.5), 1e-6);
+      expect_moments(cuda(), {shape, dtype}, normal(1, 2, 0.5), 1e-6);
     }
   }
 }
 
 TEST_F(CudaBatchNorm, StatsKeepASmallDeviationOfALargeMean) {
   for (const Shape& shape : {Shape{900, 64}, Shape{7, 31, 3}, Shape{3000, 1}, Shape{130, 257}}) {
-    expect_moments(cuda(), {shape, DType::f32}, testing::normal(1, 0.1, 1000), 2e-6);
+    expect_moments(cuda(), {shape, DType::f32}, normal(1, 0.1, 1000), 2e-6);
   }
 }
 
@@ -66,34 +59,20 @@ TEST_F(CudaBatchNorm, StatsTakeOutliersInTheFirstRows) {
     const auto fill = [=](GuardedTensor& x) {
       x.normal(1, 0.1, -2);
       const TensorView first = x.view().slice(0, 0, outliers);
-      testing::from_doubles(std::vector<double>(static_cast<std::size_t>(first.numel()), 1e6), first);
+      from_doubles(std::vector<double>(static_cast<std::size_t>(first.numel()), 1e6), first);
     };
     expect_moments(cuda(), {{3000, 16}, DType::f32}, fill, 1e-5);
   }
 }
 
 TEST_F(CudaBatchNorm, StatsOfAConstantHaveNoDeviation) {
-  OpCase item = testing::batch_norm_stats_case({{777, 5}, DType::f32});
-  item.inputs[0].start = testing::constant(0.1);
-  OpInstance instance(item, cuda());
-  testing::run_checked(instance);
+  OpCase item = batch_norm_stats_case({{777, 5}, DType::f32});
+  item.inputs[0].start = constant(0.1);
+  const CheckedRun instance(item, cuda());
   const std::vector<double> stats = instance.output(0).values();
   for (std::size_t c = 0; c < 5; ++c) {
     EXPECT_EQ(stats[c], static_cast<double>(0.1F));
     EXPECT_EQ(stats[5 + c], 0);
-  }
-}
-
-/// What `valid` says is `told`; the outputs must have the bits of `meant`.
-void expect_taken_for(Context& context, OpCase item, std::size_t valid, std::int64_t told, std::int64_t meant) {
-  item.inputs.at(valid).start = testing::constant(static_cast<double>(told));
-  OpInstance wrong(item, context);
-  testing::run_checked(wrong);
-  item.inputs.at(valid).start = testing::constant(static_cast<double>(meant));
-  OpInstance right(item, context);
-  testing::run_checked(right);
-  for (std::size_t i = 0; i < item.outputs.size(); ++i) {
-    testing::expect_same_bits(wrong.output(i), right.output(i), concat(item.name, " with ", told));
   }
 }
 
@@ -102,17 +81,17 @@ TEST_F(CudaBatchNorm, ValidOutsideTheBatchIsTheNearestInside) {
   constexpr std::int64_t kMost = std::int64_t{1} << 62;
   for (const std::int64_t told : {std::int64_t{-1}, std::int64_t{7}, kMost, -kMost}) {
     const std::int64_t meant = told < 0 ? 0 : 6;
-    expect_taken_for(cuda(), testing::batch_norm_stats_case(p), 1, told, meant);
-    expect_taken_for(cuda(), testing::batch_norm_backward_reduce_case(p, GradMode::overwrite), 3, told, meant);
-    expect_taken_for(cuda(), testing::batch_norm_backward_apply_case(p), 4, told, meant);
-    expect_taken_for(cuda(), testing::batch_norm_backward_apply_pair_case(p), 1, told, meant);
+    expect_taken_for(cuda(), batch_norm_stats_case(p), 1, told, meant);
+    expect_taken_for(cuda(), batch_norm_backward_reduce_case(p, GradMode::overwrite), 3, told, meant);
+    expect_taken_for(cuda(), batch_norm_backward_apply_case(p), 4, told, meant);
+    expect_taken_for(cuda(), batch_norm_backward_apply_pair_case(p), 1, told, meant);
   }
 }
 
 TEST_F(CudaBatchNorm, StatsOfPartsAreMerged) {
-  for (const std::vector<std::int64_t>& rows : testing::batch_norm_parts()) {
-    const OpCase item = testing::batch_norm_merge_stats_case(17, DType::f32, rows);
-    compare(item, cuda(), testing::plain_twin(item), cpu(), item.tolerance);
+  for (const std::vector<std::int64_t>& rows : batch_norm_parts()) {
+    const OpCase item = batch_norm_merge_stats_case(17, DType::f32, rows);
+    compare(item, cuda(), plain_twin(item), cpu(), item.tolerance);
   }
 }
 
@@ -122,9 +101,9 @@ TEST_F(CudaBatchNorm, BackwardOfAPair) {
                             BatchNormParams{{7, 31}, DType::f32, -1, false, true, false},
                             BatchNormParams{{700, 24}, DType::f32, 600, false, true, true}}) {
     for (const std::size_t which : {0, 1}) {
-      for (const testing::DeviceCase& item : testing::device_cases([&](DType dtype) {
+      for (const DeviceCase& item : device_cases([&](DType dtype) {
              p.dtype = dtype;
-             return testing::batch_norm_backward_pair_cases(p, 3)[which];
+             return batch_norm_backward_pair_cases(p, 3)[which];
            })) {
         compare(item.device, cuda(), item.host, cpu(), item.tolerance);
       }
@@ -158,14 +137,13 @@ TEST_F(CudaBatchNorm, PaddingTakesNoPart) {
         }
         compare(device, cuda(), twin, cpu(), tolerance);
       };
-      check(testing::batch_norm_stats_case(p), testing::batch_norm_stats_case(host), {0});
-      check(testing::batch_norm_backward_reduce_case(p, GradMode::accumulate),
-            testing::batch_norm_backward_reduce_case(host, GradMode::accumulate), {0, 1, 5});
-      check(testing::batch_norm_backward_apply_case(p), testing::batch_norm_backward_apply_case(host), {0, 6, 7});
-      check(testing::batch_norm_backward_reduce_pair_case(p, GradMode::ignore, GradMode::accumulate),
-            testing::batch_norm_backward_reduce_pair_case(host, GradMode::ignore, GradMode::accumulate), {0, 3, 4, 6});
-      check(testing::batch_norm_backward_apply_pair_case(p), testing::batch_norm_backward_apply_pair_case(host),
-            {2, 5, 8});
+      check(batch_norm_stats_case(p), batch_norm_stats_case(host), {0});
+      check(batch_norm_backward_reduce_case(p, GradMode::accumulate),
+            batch_norm_backward_reduce_case(host, GradMode::accumulate), {0, 1, 5});
+      check(batch_norm_backward_apply_case(p), batch_norm_backward_apply_case(host), {0, 6, 7});
+      check(batch_norm_backward_reduce_pair_case(p, GradMode::ignore, GradMode::accumulate),
+            batch_norm_backward_reduce_pair_case(host, GradMode::ignore, GradMode::accumulate), {0, 3, 4, 6});
+      check(batch_norm_backward_apply_pair_case(p), batch_norm_backward_apply_pair_case(host), {2, 5, 8});
     }
   }
 }
@@ -176,33 +154,29 @@ TEST_F(CudaBatchNorm, NaNIsNotHidden) {
     x.normal(1);
     x.span<float>()[100] = std::nanf("");  // channel 1
   };
-  OpCase item = testing::batch_norm_stats_case(p);
+  OpCase item = batch_norm_stats_case(p);
   item.inputs[0].start = start;
-  OpInstance stats(item, cuda());
-  testing::run_checked(stats);
+  const CheckedRun stats(item, cuda());
   for (std::size_t c = 0; c < 3; ++c) {
     EXPECT_EQ(std::isnan(stats.output(0).values()[c]), c == 1);
     EXPECT_EQ(std::isnan(stats.output(0).values()[3 + c]), c == 1);
   }
-  item = testing::batch_norm_apply_case(p);
+  item = batch_norm_apply_case(p);
   item.inputs[0].start = start;
-  OpInstance apply(item, cuda());
-  testing::run_checked(apply);
+  const CheckedRun apply(item, cuda());
   EXPECT_TRUE(std::isnan(apply.output(0).values()[100]));
   EXPECT_EQ(static_cast<int>(apply.output(1).values()[12]) >> 4 & 1, 0);
 }
 
 TEST_F(CudaBatchNorm, RunningStatisticsStayFinite) {
-  OpCase item = testing::batch_norm_finalize_case(3, DType::f32, 5, true);
-  OpInstance good(item, cuda());
-  testing::run_checked(good);
+  OpCase item = batch_norm_finalize_case(3, DType::f32, 5, true);
+  const CheckedRun good(item, cuda());
   item.inputs[0].start = [start = item.inputs[0].start](GuardedTensor& stats) {
     start(stats);
     stats.span<float>()[1] = std::nanf("");  // the mean of channel 1
     stats.span<float>()[3 + 2] = HUGE_VALF;  // the squares of channel 2
   };
-  OpInstance bad(item, cuda());
-  testing::run_checked(bad);
+  const CheckedRun bad(item, cuda());
   const auto stats = good.inputs()[0].values();
   for (std::size_t c = 0; c < 3; ++c) {
     for (std::size_t i = 0; i < 2; ++i) {
@@ -216,16 +190,15 @@ TEST_F(CudaBatchNorm, RunningStatisticsStayFinite) {
 
 TEST_F(CudaBatchNorm, MaskIsOfTheRoundedValue) {
   for (const DType dtype : {DType::f32, DType::f16}) {
-    OpCase item = testing::batch_norm_apply_case({{3, 17}, dtype, -1, false, true});
-    item.inputs[0].start = testing::constant(1);
+    OpCase item = batch_norm_apply_case({{3, 17}, dtype, -1, false, true});
+    item.inputs[0].start = constant(1);
     item.inputs[1].start = [](GuardedTensor& coefficients) {
       coefficients.constant(0);
       for (std::size_t c = 0; c < 17; ++c) {
         coefficients.span<float>()[c] = 1e-9F;  // 0 in f16
       }
     };
-    OpInstance instance(item, cuda());
-    testing::run_checked(instance);
+    const CheckedRun instance(item, cuda());
     const bool kept = dtype == DType::f32;
     EXPECT_EQ(instance.output(0).values()[50] > 0, kept);
     EXPECT_EQ(instance.output(1).values()[0], kept ? 255 : 0);
@@ -235,10 +208,9 @@ TEST_F(CudaBatchNorm, MaskIsOfTheRoundedValue) {
 
 TEST_F(CudaBatchNorm, SameBitsEveryTime) {
   const BatchNormParams p{{300, 64}, DType::bf16, 299, true, true, true};
-  testing::expect_repeatable(testing::batch_norm_stats_case(p), cuda());
-  testing::expect_repeatable(testing::batch_norm_backward_reduce_case(p, GradMode::overwrite), cuda());
-  testing::expect_repeatable(testing::batch_norm_backward_reduce_pair_case(p, GradMode::overwrite, GradMode::overwrite),
-                             cuda());
+  expect_repeatable(batch_norm_stats_case(p), cuda());
+  expect_repeatable(batch_norm_backward_reduce_case(p, GradMode::overwrite), cuda());
+  expect_repeatable(batch_norm_backward_reduce_pair_case(p, GradMode::overwrite, GradMode::overwrite), cuda());
 }
 
 TEST_F(CudaBatchNorm, TypesThatGPUsDoNotTake) {
@@ -260,17 +232,17 @@ TEST_F(CudaBatchNorm, TypesThatGPUsDoNotTake) {
 /// So many rows that a thread takes more of them than the least.
 TEST_F(CudaBatchNorm, SumsOfLongChunks) {
   const BatchNormParams p{{2100001, 1}, DType::f32};
-  expect_moments(cuda(), p, testing::normal(1, 2, 0.5), 1e-6);
-  const OpCase item = testing::batch_norm_backward_reduce_case(p, GradMode::ignore);
+  expect_moments(cuda(), p, normal(1, 2, 0.5), 1e-6);
+  const OpCase item = batch_norm_backward_reduce_case(p, GradMode::ignore);
   compare(item, cuda(), item, cpu(), 1e-5);
 }
 
 TEST_F(CudaBatchNorm, Beyond2To31Elements) {
   run_large([&] {
     constexpr std::int64_t kChannels = 64;
-    const std::int64_t rows = testing::kLarge / kChannels + 3;
+    const std::int64_t rows = kLarge / kChannels + 3;
     const Tensor x = Tensor::empty(cuda(), Shape{rows, kChannels}, DType::bf16);
-    const Tensor mask = Tensor::empty(cuda(), testing::mask_shape(x.view().shape), DType::u8);
+    const Tensor mask = Tensor::empty(cuda(), mask_shape(x.view().shape), DType::u8);
     const auto bytes = static_cast<std::int64_t>(ops::batch_norm_workspace_bytes(cuda(), x));
     const Tensor workspace = Tensor::empty(cuda(), Shape{bytes}, DType::u8);
     // 1 everywhere, 4 in the last row
@@ -286,7 +258,7 @@ TEST_F(CudaBatchNorm, Beyond2To31Elements) {
     const std::vector<double> moments = fetch(stats);
     const std::vector<double> end = fetch(x.view().slice(0, rows - 2, rows));
     const std::vector<double> bits = fetch(mask.view().slice(0, (rows - 2) * kChannels / 8, rows * kChannels / 8));
-    const double share = 1 / static_cast<double>(rows);  // of the last row
+    const double share = 1 / static_cast<double>(rows);  // share of the last row
     for (std::size_t c = 0; c < kChannels; ++c) {
       EXPECT_NEAR(moments[c], 1 + 3 * share, 1e-6);
       EXPECT_NEAR(moments[kChannels + c], 9 * (1 - share), 1e-4);
@@ -299,4 +271,4 @@ TEST_F(CudaBatchNorm, Beyond2To31Elements) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

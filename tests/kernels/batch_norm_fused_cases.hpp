@@ -25,20 +25,14 @@ inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace
                  {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
                  {"weight", channels, parameters_of(p), normal(2)},
                  {"bias", channels, parameters_of(p), normal(3)}};
-  if (p.residual && !in_residual) {
-    item.inputs.push_back({"residual", p.shape, p.dtype, normal(6)});
-  }
+  add_if(p.residual && !in_residual, item.inputs, {"residual", p.shape, p.dtype, normal(6)});
   item.outputs = {{"y", p.shape, p.dtype, in_residual ? normal(6) : Generator()},
                   {"stats", Shape{2 * p.shape.back() + 1}, parameters_of(p), {}},
                   {"coefficients", Shape{4, p.shape.back()}, parameters_of(p), {}},
                   {"running_mean", channels, parameters_of(p), normal(4)},
                   {"running_var", channels, parameters_of(p), uniform(5, 0.5, 2)}};
-  if (p.relu) {
-    item.outputs.push_back({"mask", mask_shape(p.shape), DType::u8, {}});
-  }
-  item.workspace_bytes = [=](Context& context) {
-    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
-  };
+  add_if(p.relu, item.outputs, {"mask", mask_shape(p.shape), DType::u8, {}});
+  item.workspace_bytes = workspace_for(ops::batch_norm_workspace_bytes, p.dtype, p.shape);
   const auto residual = [=](Views in, Views out) { return !p.residual ? TensorView() : in_residual ? out[0] : in[4]; };
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::batch_norm_fused_forward(context, in[0], p.valid >= 0 ? in[1] : TensorView(), in[2], in[3], 1e-1, 0.1,
@@ -50,7 +44,6 @@ inline OpCase batch_norm_fused_forward_case(const BatchNormParams& p, FusedPlace
     plain::batch_norm_finalize(out[1], in[2], in[3], 1e-1, 0.1, out[3], out[4], out[2]);
     plain::batch_norm_apply(in[0], out[2], residual(in, out), p.relu, out[0], p.relu ? out[5] : TensorView());
   };
-  item.bytes = tensor_bytes(item);
   item.flops = 6.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;
   return item;
@@ -85,9 +78,7 @@ inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::Grad
     item.outputs.push_back({"dweight", Shape{channels}, parameters_of(p), start});
     item.outputs.push_back({"dbias", Shape{channels}, parameters_of(p), start});
   }
-  if (p.residual) {
-    item.outputs.push_back({"masked", p.shape, p.dtype, in_place && second ? normal(4) : Generator()});
-  }
+  add_if(p.residual, item.outputs, {"masked", p.shape, p.dtype, in_place && second ? normal(4) : Generator()});
   struct Given {
     TensorView dy, dy2, mask, valid, dweight, dbias, masked;
   };
@@ -112,9 +103,7 @@ inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::Grad
     }
     return views;
   };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
-  };
+  item.workspace_bytes = workspace_for(ops::batch_norm_workspace_bytes, p.dtype, p.shape);
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     const Given v = given(in, out);
     ops::batch_norm_fused_backward(context, v.dy, v.dy2, v.mask, in[0], in[1], in[2], v.valid, mode, out[1], v.dweight,
@@ -126,7 +115,6 @@ inline OpCase batch_norm_fused_backward_case(const BatchNormParams& p, ops::Grad
     plain::batch_norm_backward_reduce(v.dy, v.dy2, v.mask, in[0], in[1], v.valid, mode, out[1], v.dweight, v.dbias, g);
     plain::batch_norm_backward_apply(g, {}, {}, in[0], in[1], out[1], in[2], v.valid, out[0], v.masked);
   };
-  item.bytes = tensor_bytes(item);
   item.flops = 9.0 * static_cast<double>(p.shape.numel());
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-5;
   return item;
@@ -156,20 +144,6 @@ inline std::vector<BatchNormParams> batch_norm_fused_params() {
     all.push_back({{6, 90, 16}, DType::f32, 5, (bits & 1) != 0, (bits & 2) != 0, (bits & 4) != 0});
   }
   return all;
-}
-
-inline std::vector<OpCase> batch_norm_fused_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    int turn = 0;
-    for (BatchNormParams p : batch_norm_fused_params()) {
-      p.dtype = dtype;
-      for (OpCase& item : batch_norm_fused_calls(p, turn++)) {
-        items.push_back(std::move(item));
-      }
-    }
-  }
-  return items;
 }
 
 inline std::vector<DeviceCase> batch_norm_fused_device_cases() {

@@ -7,22 +7,17 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
 using ops::NormPass;
-using testing::BatchNormParams;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::OpInstance;
-using testing::Views;
 
-using CudaBatchNormFused = testing::CudaTest;
+using CudaBatchNormFused = CudaTest;
 
 /// The case with the two ops in place of the one.
 OpCase forward_in_two_ops(const BatchNormParams& p) {
-  OpCase item = testing::batch_norm_fused_forward_case(p);
+  OpCase item = batch_norm_fused_forward_case(p);
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::batch_norm_coefficients(context, in[0], p.valid >= 0 ? in[1] : TensorView(), in[2], in[3], 1e-1, 0.1, out[1],
                                  out[3], out[4], out[2], workspace);
@@ -33,7 +28,7 @@ OpCase forward_in_two_ops(const BatchNormParams& p) {
 }
 
 OpCase backward_in_two_ops(const BatchNormParams& p) {
-  OpCase item = testing::batch_norm_fused_backward_case(p, GradMode::accumulate);
+  OpCase item = batch_norm_fused_backward_case(p, GradMode::accumulate);
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     const std::size_t dy = p.relu ? 5 : 4;
     const TensorView mask = p.relu ? in[4] : TensorView();
@@ -48,41 +43,34 @@ OpCase backward_in_two_ops(const BatchNormParams& p) {
 }
 
 void expect_same_bits(Context& context, const OpCase& one, const OpCase& two) {
-  OpInstance fused(one, context);
-  testing::run_checked(fused);
-  OpInstance apart(two, context);
-  testing::run_checked(apart);
-  for (std::size_t i = 0; i < one.outputs.size(); ++i) {
-    testing::expect_same_bits(fused.output(i), apart.output(i), concat(one.name, ' ', one.outputs[i].name));
-  }
+  expect_same_outputs(CheckedRun(one, context), CheckedRun(two, context), one.name);
 }
 
 TEST_F(CudaBatchNormFused, HasTheBitsOfTwoOps) {
-  for (BatchNormParams p : testing::batch_norm_fused_params()) {
+  for (BatchNormParams p : batch_norm_fused_params()) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       p.dtype = dtype;
-      expect_same_bits(cuda(), testing::batch_norm_fused_forward_case(p), forward_in_two_ops(p));
-      expect_same_bits(cuda(), testing::batch_norm_fused_backward_case(p, GradMode::accumulate),
-                       backward_in_two_ops(p));
+      expect_same_bits(cuda(), batch_norm_fused_forward_case(p), forward_in_two_ops(p));
+      expect_same_bits(cuda(), batch_norm_fused_backward_case(p, GradMode::accumulate), backward_in_two_ops(p));
     }
   }
 }
 
 /// More items than an H100 has blocks: two or three a block, in more shared memory than a kernel has unasked.
 TEST_F(CudaBatchNormFused, SeveralItemsABlock) {
-  const std::int64_t images = std::max(testing::kLarge >> 22, std::int64_t{3});
+  const std::int64_t images = std::max(kLarge >> 22, std::int64_t{3});
   for (const std::int64_t n : {images, images * 300 / 512}) {
     const BatchNormParams p{{n, 32, 32, 16}, DType::bf16, n, true, true, true};
-    expect_same_bits(cuda(), testing::batch_norm_fused_forward_case(p), forward_in_two_ops(p));
-    expect_same_bits(cuda(), testing::batch_norm_fused_backward_case(p, GradMode::accumulate), backward_in_two_ops(p));
+    expect_same_bits(cuda(), batch_norm_fused_forward_case(p), forward_in_two_ops(p));
+    expect_same_bits(cuda(), batch_norm_fused_backward_case(p, GradMode::accumulate), backward_in_two_ops(p));
   }
 }
 
 /// What does not fit into the shared memory of the emulated GPU; a real one has room for the first of them.
 TEST_F(CudaBatchNormFused, WithoutRoomItIsTwoLaunches) {
   const BatchNormParams p{{19, 500, 32}, DType::f32, 18, true, true, true};
-  expect_same_bits(cuda(), testing::batch_norm_fused_forward_case(p), forward_in_two_ops(p));
-  expect_same_bits(cuda(), testing::batch_norm_fused_backward_case(p, GradMode::accumulate), backward_in_two_ops(p));
+  expect_same_bits(cuda(), batch_norm_fused_forward_case(p), forward_in_two_ops(p));
+  expect_same_bits(cuda(), batch_norm_fused_backward_case(p, GradMode::accumulate), backward_in_two_ops(p));
   const auto fits = [&](const Shape& shape, NormPass pass) {
     return ops::batch_norm_fits(cuda(), TensorView(nullptr, DType::bf16, cuda().device(), shape), pass);
   };
@@ -98,15 +86,7 @@ TEST_F(CudaBatchNormFused, ValidOutsideTheBatchIsTheNearestInside) {
   for (const std::int64_t told : {std::int64_t{-1}, std::int64_t{7}, kMost, -kMost}) {
     const BatchNormParams meant{{6, 60, 16}, DType::f32, told < 0 ? 0 : 6, true, true, true};
     for (const std::size_t which : {0, 1}) {
-      OpCase item = testing::batch_norm_fused_calls(meant, 0)[which];
-      OpInstance right(item, cuda());
-      testing::run_checked(right);
-      item.inputs[which == 0 ? 1 : 3].start = testing::constant(static_cast<double>(told));
-      OpInstance wrong(item, cuda());
-      testing::run_checked(wrong);
-      for (std::size_t i = 0; i < item.outputs.size(); ++i) {
-        testing::expect_same_bits(wrong.output(i), right.output(i), concat(item.name, " with ", told));
-      }
+      expect_taken_for(cuda(), batch_norm_fused_calls(meant, 0)[which], which == 0 ? 1 : 3, told, told < 0 ? 0 : 6);
     }
   }
 }
@@ -114,7 +94,7 @@ TEST_F(CudaBatchNormFused, ValidOutsideTheBatchIsTheNearestInside) {
 /// NaN in the padding: it takes no part in any sum, and its gradient is 0. y of it is NaN, as of every NaN.
 TEST_F(CudaBatchNormFused, PaddingTakesNoPart) {
   const BatchNormParams p{{6, 70, 16}, DType::f32, 4, true, true, true};
-  const auto with_padding = [](const testing::Generator& start) {
+  const auto with_padding = [](const Generator& start) {
     return [=](GuardedTensor& x) {
       start(x);
       std::vector<double> values = x.values();
@@ -123,17 +103,15 @@ TEST_F(CudaBatchNormFused, PaddingTakesNoPart) {
     };
   };
   for (const std::size_t which : {0, 1}) {
-    OpCase clean = testing::batch_norm_fused_calls(p, 0)[which];
+    OpCase clean = batch_norm_fused_calls(p, 0)[which];
     OpCase item = clean;
     for (auto& input : item.inputs) {
       if (input.shape == p.shape) {
         input.start = with_padding(input.start);
       }
     }
-    OpInstance with(item, cuda());
-    testing::run_checked(with);
-    OpInstance without(clean, cuda());
-    testing::run_checked(without);
+    const CheckedRun with(item, cuda());
+    const CheckedRun without(clean, cuda());
     for (std::size_t i = which == 0 ? 1 : 0; i + (which == 0 ? 1 : 0) < item.outputs.size(); ++i) {
       testing::expect_same_bits(with.output(i), without.output(i), concat(item.name, ' ', item.outputs[i].name));
     }
@@ -145,10 +123,10 @@ TEST_F(CudaBatchNormFused, PaddingTakesNoPart) {
 
 TEST_F(CudaBatchNormFused, SameBitsEveryTime) {
   const BatchNormParams p{{6, 90, 16}, DType::bf16, 5, true, true, true};
-  for (const OpCase& item : testing::batch_norm_fused_calls(p, 0)) {
-    testing::expect_repeatable(item, cuda());
+  for (const OpCase& item : batch_norm_fused_calls(p, 0)) {
+    expect_repeatable(item, cuda());
   }
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

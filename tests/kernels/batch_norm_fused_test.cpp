@@ -5,32 +5,28 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
 using ops::NormPass;
-using testing::BatchNormParams;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 TEST(BatchNormFused, MatchesThePlainLoops) {
   CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     int turn = 0;
-    for (BatchNormParams p : testing::batch_norm_fused_params()) {
+    for (BatchNormParams p : batch_norm_fused_params()) {
       p.dtype = dtype;
-      for (const OpCase& item : testing::batch_norm_fused_calls(p, turn++)) {
-        testing::compare(testing::plain_twin(item), context, item, context,
-                         item.tolerance + testing::rounding_of(dtype));
+      for (const OpCase& item : batch_norm_fused_calls(p, turn++)) {
+        compare(plain_twin(item), context, item, context, item.tolerance + rounding_of(dtype));
       }
     }
   }
 }
 
 TEST(BatchNormFused, TheSameBitsForAnyNumberOfThreads) {
-  for (const OpCase& item : testing::batch_norm_fused_calls({{700, 7, 24}, DType::f32, 600, true, true, true}, 0)) {
-    testing::expect_same_bits_for_threads(item);
+  for (const OpCase& item : batch_norm_fused_calls({{700, 7, 24}, DType::f32, 600, true, true, true}, 0)) {
+    expect_same_bits_for_threads(item);
   }
 }
 
@@ -63,35 +59,28 @@ TEST(BatchNormFused, GradientsAreFiniteDifferences) {
   CpuContext context({.threads = 2});
   const Shape shape{5, 4, 8};
   for (const std::int64_t samples : {5, 3}) {
-    GuardedTensor x(shape, DType::f64), residual(shape, DType::f64), y(shape, DType::f64), dy(shape, DType::f64),
-        weights(shape, DType::f64), mask(testing::mask_shape(shape), DType::u8), weight(Shape{8}, DType::f64),
-        bias(Shape{8}, DType::f64), stats(Shape{17}, DType::f64), k(Shape{4, 8}, DType::f64),
-        sums(Shape{2, 8}, DType::f64), dweight(Shape{8}, DType::f64), dbias(Shape{8}, DType::f64),
-        masked(shape, DType::f64), dx(shape, DType::f64), valid(Shape{}, DType::i64);
-    x.normal(1);
-    residual.normal(2);
-    dy.normal(3);
-    weight.normal(4);
-    bias.normal(5);
-    valid.constant(static_cast<double>(samples));
+    GuardedTensor x(shape, DType::f64, normal(1)), residual(shape, DType::f64, normal(2)), y(shape, DType::f64),
+        dy(shape, DType::f64, normal(3)), weights(shape, DType::f64), mask(mask_shape(shape), DType::u8),
+        weight(Shape{8}, DType::f64, normal(4)), bias(Shape{8}, DType::f64, normal(5)), stats(Shape{17}, DType::f64),
+        k(Shape{4, 8}, DType::f64), sums(Shape{2, 8}, DType::f64), dweight(Shape{8}, DType::f64),
+        dbias(Shape{8}, DType::f64), masked(shape, DType::f64), dx(shape, DType::f64),
+        valid(Shape{}, DType::i64, constant(static_cast<double>(samples)));
     weights.assign(dy.values());
     const TensorView padding = weights.view().slice(0, samples, 5);
-    testing::from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);
+    from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);
     const GuardedTensor workspace(Shape{static_cast<std::int64_t>(ops::batch_norm_workspace_bytes(context, x))},
                                   DType::u8);
     const auto forward = [&] {
       ops::batch_norm_fused_forward(context, x, valid, weight, bias, 1e-3, 0.1, residual, true, stats, {}, {}, k, y,
                                     mask, workspace);
-      return testing::weighted_sum(y, weights);
+      return weighted_sum(y, weights);
     };
     forward();
     ops::batch_norm_fused_backward(context, dy, {}, mask, x, k, stats, valid, GradMode::overwrite, sums, dweight, dbias,
                                    masked, dx, workspace);
-    const testing::GradientPair pairs[] = {
-        {"x", x, dx}, {"residual", residual, masked}, {"weight", weight, dweight}, {"bias", bias, dbias}};
-    EXPECT_LE(testing::gradient_error(forward, pairs, 1e-6, 1000), 1e-6) << samples << " samples";
-    dx.span<double>()[7] += 0.1;
-    EXPECT_GT(testing::gradient_error(forward, pairs, 1e-6, 1000), 1e-3) << "a wrong gradient must show";
+    expect_gradients(forward,
+                     {{"x", x, dx}, {"residual", residual, masked}, {"weight", weight, dweight}, {"bias", bias, dbias}},
+                     1e-6, concat(samples, " samples"), 1e-6, 1000);
   }
 }
 
@@ -111,24 +100,23 @@ TEST(BatchNormFused, RefusesWhatTheContractExcludes) {
     ops::batch_norm_fused_forward(context, v[0], {}, v[1], v[2], 1e-3, 0.1, {}, false, v[3], {}, {}, v[4], v[5], {},
                                   workspace);
   };
-  testing::expect_views_checked({x, weight, bias, stats, k, y}, forward, true);
+  expect_views_checked({x, weight, bias, stats, k, y}, forward, true);
   const auto backward = [&](const std::vector<TensorView>& v) {
     ops::batch_norm_fused_backward(context, v[0], v[1], {}, v[2], v[3], v[4], {}, GradMode::overwrite, v[5], v[6], v[7],
                                    v[8], v[9], workspace);
   };
-  testing::expect_views_checked({dy, dy2, x, k, stats, sums, dweight, dbias, masked, dx}, backward);
+  expect_views_checked({dy, dy2, x, k, stats, sums, dweight, dbias, masked, dx}, backward);
   EXPECT_THROW(backward({dy, dy2, x, k, stats, sums, dweight, dbias, TensorView(), dx}), UsageError)
       << "dy2 without masked";
   EXPECT_THROW(backward({dy, dy2, x, k, stats, sums, dweight, dbias, dx, dx}), ShapeError) << "masked over dx";
   EXPECT_THROW(backward({dy, dy2, x, k, stats, sums, dweight, dbias, masked, x}), ShapeError) << "dx over x";
   EXPECT_THROW(forward({x, weight, bias, stats, k, k.view().reshape({4, 8})}), ShapeError) << "y over coefficients";
-  GuardedTensor mask(testing::mask_shape(shape), DType::u8);
+  GuardedTensor mask(mask_shape(shape), DType::u8);
   EXPECT_THROW(ops::batch_norm_fused_forward(context, x, {}, weight, bias, 1e-3, 0.1, {}, false, stats, {}, {}, k, y,
                                              mask, workspace),
                UsageError)
       << "a mask without relu";
-  GuardedTensor valid(Shape{}, DType::i64);
-  valid.constant(5);
+  GuardedTensor valid(Shape{}, DType::i64, constant(5));
   EXPECT_THROW(ops::batch_norm_fused_forward(context, x, valid, weight, bias, 1e-3, 0.1, {}, false, stats, {}, {}, k, y,
                                              {}, workspace),
                ShapeError)
@@ -136,4 +124,4 @@ TEST(BatchNormFused, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -52,9 +52,7 @@ inline OpCase batch_norm_coefficients_given_case(const BatchNormParams& p, Given
   const std::int64_t rows = rows_of(p.shape);
   const bool keeps = p.residual || p.relu;
   item.inputs.push_back({"sums", Shape{2, channels}, parameters_of(p), given_sums(channels, rows, kind)});
-  if (!p.relu) {
-    item.inputs.push_back({"shift", Shape{channels}, parameters_of(p), normal(9)});
-  }
+  add_if(!p.relu, item.inputs, {"shift", Shape{channels}, parameters_of(p), normal(9)});
   const auto shift = [=](Views in, Views out) { return p.relu ? out[2] : in[5]; };
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::batch_norm_coefficients_given(context, in[0], p.valid >= 0 ? in[1] : TensorView(), in[4], shift(in, out),
@@ -116,7 +114,6 @@ inline OpCase batch_norm_gradients_given_case(std::int64_t channels, DType dtype
       from_doubles(values, out[i]);
     }
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
 }
@@ -138,33 +135,9 @@ inline std::vector<BatchNormParams> batch_norm_given_params() {
 
 constexpr std::int64_t kGivenChannels[] = {1, 64, 300, 2048};
 
-inline std::vector<OpCase> batch_norm_given_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (BatchNormParams p : batch_norm_given_params()) {
-      p.dtype = dtype;
-      items.push_back(batch_norm_coefficients_given_case(p));
-    }
-    for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
-      items.push_back(batch_norm_coefficients_given_case({{9, 40, 56}, dtype, 9, true}, kind));
-    }
-    for (const std::int64_t channels : kGivenChannels) {
-      for (const auto mode : {ops::GradMode::ignore, ops::GradMode::overwrite, ops::GradMode::accumulate}) {
-        items.push_back(batch_norm_gradients_given_case(channels, dtype, mode));
-      }
-    }
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> batch_norm_given_device_cases() {
-  std::vector<DeviceCase> items;
-  for (BatchNormParams p : batch_norm_given_params()) {
-    append(items, device_cases([&](DType dtype) {
-             p.dtype = dtype;
-             return batch_norm_coefficients_given_case(p);
-           }));
-  }
+  std::vector<DeviceCase> items = device_cases(
+      batch_norm_given_params(), [](const BatchNormParams& p) { return batch_norm_coefficients_given_case(p); });
   for (const GivenSums kind : {GivenSums::cancel, GivenSums::infinite, GivenSums::nan}) {
     for (const std::int64_t channels : {56, 300}) {  // in one round of a block's threads, and in the second
       append(items, device_cases([&](DType dtype) {

@@ -4,20 +4,17 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::BatchNormParams;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 TEST(BatchNormGiven, MatchesThePlainLoopsInBf16) {
   CpuContext context({.threads = 2});
-  for (BatchNormParams p : testing::batch_norm_given_params()) {
+  for (BatchNormParams p : batch_norm_given_params()) {
     p.dtype = DType::bf16;
-    const OpCase item = testing::batch_norm_coefficients_given_case(p);
-    testing::compare(testing::plain_twin(item), context, item, context, item.tolerance);
+    const OpCase item = batch_norm_coefficients_given_case(p);
+    compare(plain_twin(item), context, item, context, item.tolerance);
   }
 }
 
@@ -28,13 +25,10 @@ TEST(BatchNormGiven, SumsOfTheTensorGiveItsCoefficients) {
   const Shape shape{6, 7, kChannels};
   const Shape vector{kChannels};
   for (const double from : {0.0, 3.0}) {
-    GuardedTensor x(shape, DType::f64), weight(vector, DType::f64), bias(vector, DType::f64), shift(vector, DType::f64),
+    GuardedTensor x(shape, DType::f64, normal(1, 2, 3)), weight(vector, DType::f64, normal(2)),
+        bias(vector, DType::f64, normal(3)), shift(vector, DType::f64, constant(from)),
         sums(Shape{2, kChannels}, DType::f64), stats(Shape{2 * kChannels + 1}, DType::f64),
         got(Shape{4, kChannels}, DType::f64), expected(Shape{4, kChannels}, DType::f64);
-    x.normal(1, 2, 3);
-    weight.normal(2);
-    bias.normal(3);
-    shift.constant(from);
     const std::vector<double> values = x.values();
     std::vector<double> both(2 * kChannels, 0.0);
     for (std::size_t i = 0; i < values.size(); ++i) {
@@ -47,7 +41,7 @@ TEST(BatchNormGiven, SumsOfTheTensorGiveItsCoefficients) {
     ops::batch_norm_coefficients(context, x, {}, weight, bias, 1e-3, 0.1, stats, {}, {}, expected, workspace);
     ops::batch_norm_coefficients_given(context, x, {}, sums, shift, weight, bias, 1e-3, 0.1, stats, {}, {}, got,
                                        workspace);
-    EXPECT_LE(testing::relative_error(got, expected), 1e-13) << from;
+    EXPECT_LE(relative_error(got, expected), 1e-13) << from;
   }
 }
 
@@ -66,13 +60,13 @@ TEST(BatchNormGiven, RefusesWhatTheContractExcludes) {
     ops::batch_norm_coefficients_given(context, x, {}, v[0], v[1], v[2], v[3], 1e-3, 0.1, v[4], {}, {}, v[5],
                                        workspace);
   };
-  testing::expect_views_checked({sums, shift, weight, bias, stats, k}, coefficients, true);
+  expect_views_checked({sums, shift, weight, bias, stats, k}, coefficients, true);
   EXPECT_THROW(coefficients({sums, k.view().slice(0, 0, 1).reshape({8}), weight, bias, stats, k}), ShapeError)
       << "coefficients over shift";
   const auto gradients = [&](const std::vector<TensorView>& v) {
     ops::batch_norm_gradients_given(context, v[0], v[1], GradMode::overwrite, v[2], v[3], v[4]);
   };
-  testing::expect_views_checked({weight, bias, sums, dweight, dbias}, gradients, true);
+  expect_views_checked({weight, bias, sums, dweight, dbias}, gradients, true);
   EXPECT_THROW(gradients({weight, bias, sums, weight, dbias}), ShapeError) << "dweight over sum_g";
   EXPECT_THROW(gradients({sums.view().slice(0, 0, 1).reshape({8}), bias, sums, dweight, dbias}), ShapeError)
       << "sums over sum_g";
@@ -80,4 +74,4 @@ TEST(BatchNormGiven, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -69,46 +69,29 @@ inline std::vector<double> pooled_gradient(const PoolParams& p, const TensorView
 
 /// Eighths from -2 to 2: with x of small integers every product and sum is exact in f32.
 inline Generator small_eighths(std::uint64_t seed) {
-  return [=](GuardedTensor& t) {
-    t.integers(seed, -16, 16);
-    std::vector<double> values = t.values();
-    for (double& value : values) {
-      value /= 8;
-    }
-    t.assign(values);
-  };
+  return mapped(integers(seed, -16, 16), [](double value) { return value / 8; });
 }
 
 /// inputs: x, coefficients; outputs: y, index. Small numbers, so that there are ties, more of them once rounded to
 /// bf16.
 inline OpCase batch_norm_pool_forward_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
-  OpCase item;
-  item.name = name_of_stem("forward", p);
-  item.dtype = p.pool.dtype;
-  item.inputs = {{"x", p.pool.x, p.pool.dtype, integers(1, -40, 40)},
-                 {"coefficients", Shape{4, p.pool.x[3]}, parameters_of(p), small_eighths(2)}};
-  item.outputs = {{"y", pooled, p.pool.dtype, {}}, {"index", pooled, DType::u8, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_pool_forward(context, p.pool.desc, in[0], in[1], out[0], out[1]);
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    plain::batch_norm_pool_forward(p.pool, in[0], in[1], out[0], out[1]);
-  };
-  item.bytes = tensor_bytes(item);
-  return item;
+  return {.name = name_of_stem("forward", p),
+          .dtype = p.pool.dtype,
+          .inputs = {{"x", p.pool.x, p.pool.dtype, integers(1, -40, 40)},
+                     {"coefficients", Shape{4, p.pool.x[3]}, parameters_of(p), small_eighths(2)}},
+          .outputs = {{"y", pooled, p.pool.dtype, {}}, {"index", pooled, DType::u8, {}}},
+          .run =
+              [=](Context& context, Views in, Views out, const TensorView&) {
+                ops::batch_norm_pool_forward(context, p.pool.desc, in[0], in[1], out[0], out[1]);
+              },
+          .plain = [=](Context&, Views in, Views out,
+                       const TensorView&) { plain::batch_norm_pool_forward(p.pool, in[0], in[1], out[0], out[1]); }};
 }
 
 /// A place in each window, one in ten none; some of them lie in the padding.
 inline Generator stem_winners() {
-  return [](GuardedTensor& t) {
-    t.integers(3, 0, 9);
-    std::vector<double> values = t.values();
-    for (double& value : values) {
-      value = value > 8 ? ops::kNoWinner : value;
-    }
-    t.assign(values);
-  };
+  return mapped(integers(3, 0, 9), [](double value) { return value > 8 ? ops::kNoWinner : value; });
 }
 
 /// inputs: dy, index, x, coefficients, valid; outputs: sums, dweight, dbias (the last two when wanted).
@@ -130,9 +113,7 @@ inline OpCase batch_norm_pool_backward_reduce_case(const StemParams& p, ops::Gra
     item.outputs.push_back({"dweight", Shape{channels}, parameters_of(p), start});
     item.outputs.push_back({"dbias", Shape{channels}, parameters_of(p), start});
   }
-  item.workspace_bytes = [=](Context& context) {
-    return ops::batch_norm_workspace_bytes(context, TensorView(nullptr, p.pool.dtype, context.device(), p.pool.x));
-  };
+  item.workspace_bytes = workspace_for(ops::batch_norm_workspace_bytes, p.pool.dtype, p.pool.x);
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::batch_norm_pool_backward_reduce(context, p.pool.desc, in[0], in[1], in[2], in[3],
                                          p.valid >= 0 ? in[4] : TensorView(), mode, out[0],
@@ -144,7 +125,6 @@ inline OpCase batch_norm_pool_backward_reduce_case(const StemParams& p, ops::Gra
     plain::batch_norm_backward_reduce(g, {}, {}, in[2], in[3], p.valid >= 0 ? in[4] : TensorView(), mode, out[0],
                                       wanted ? out[1] : TensorView(), wanted ? out[2] : TensorView());
   };
-  item.bytes = tensor_bytes(item);
   item.flops = 4.0 * static_cast<double>(p.pool.x.numel());
   item.tolerance = p.pool.dtype == DType::f64 ? 1e-13 : 1e-5;
   return item;
@@ -155,32 +135,31 @@ inline OpCase batch_norm_pool_backward_apply_case(const StemParams& p) {
   const Shape pooled = ops::pooled_shape(p.pool.desc, p.pool.x);
   const std::int64_t channels = p.pool.x[3];
   const std::int64_t samples = p.valid >= 0 ? p.valid : p.pool.x[0];
-  OpCase item;
-  item.name = name_of_stem("backward_apply", p);
-  item.dtype = p.pool.dtype;
-  item.inputs = {{"dy", pooled, p.pool.dtype, normal(1)},
-                 {"index", pooled, DType::u8, stem_winners()},
-                 {"x", p.pool.x, p.pool.dtype, normal(2)},
-                 {"coefficients", Shape{4, channels}, parameters_of(p), batch_norm_coefficients(channels)},
-                 {"sums", Shape{2, channels}, parameters_of(p), normal(6, 3)},
-                 {"stats", Shape{2 * channels + 1}, parameters_of(p),
-                  batch_norm_stats_values(samples * p.pool.x[1] * p.pool.x[2])},
-                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}};
-  item.outputs = {{"dx", p.pool.x, p.pool.dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::batch_norm_pool_backward_apply(context, p.pool.desc, in[0], in[1], in[2], in[3], in[4], in[5],
-                                        p.valid >= 0 ? in[6] : TensorView(), out[0]);
-  };
-  item.plain = [=](Context&, Views in, Views out, const TensorView&) {
-    const GuardedTensor g(p.pool.x, DType::f64);
-    from_doubles(plain::pooled_gradient(p.pool, in[0], in[1]), g);
-    plain::batch_norm_backward_apply(g, {}, {}, in[2], in[3], in[4], in[5], p.valid >= 0 ? in[6] : TensorView(), out[0],
-                                     {});
-  };
-  item.bytes = tensor_bytes(item);
-  item.flops = 5.0 * static_cast<double>(p.pool.x.numel());
-  item.tolerance = p.pool.dtype == DType::f64 ? 1e-13 : 1e-6;
-  return item;
+  return {.name = name_of_stem("backward_apply", p),
+          .dtype = p.pool.dtype,
+          .inputs = {{"dy", pooled, p.pool.dtype, normal(1)},
+                     {"index", pooled, DType::u8, stem_winners()},
+                     {"x", p.pool.x, p.pool.dtype, normal(2)},
+                     {"coefficients", Shape{4, channels}, parameters_of(p), batch_norm_coefficients(channels)},
+                     {"sums", Shape{2, channels}, parameters_of(p), normal(6, 3)},
+                     {"stats", Shape{2 * channels + 1}, parameters_of(p),
+                      batch_norm_stats_values(samples * p.pool.x[1] * p.pool.x[2])},
+                     {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))}},
+          .outputs = {{"dx", p.pool.x, p.pool.dtype, {}}},
+          .run =
+              [=](Context& context, Views in, Views out, const TensorView&) {
+                ops::batch_norm_pool_backward_apply(context, p.pool.desc, in[0], in[1], in[2], in[3], in[4], in[5],
+                                                    p.valid >= 0 ? in[6] : TensorView(), out[0]);
+              },
+          .plain =
+              [=](Context&, Views in, Views out, const TensorView&) {
+                const GuardedTensor g(p.pool.x, DType::f64);
+                from_doubles(plain::pooled_gradient(p.pool, in[0], in[1]), g);
+                plain::batch_norm_backward_apply(g, {}, {}, in[2], in[3], in[4], in[5],
+                                                 p.valid >= 0 ? in[6] : TensorView(), out[0], {});
+              },
+          .flops = 5.0 * static_cast<double>(p.pool.x.numel()),
+          .tolerance = p.pool.dtype == DType::f64 ? 1e-13 : 1e-6};
 }
 
 /// The stem of ResNet-50 in small; odd extents and channels; padding on one side, none, and of two pixels; images of
@@ -201,18 +180,6 @@ inline std::vector<OpCase> batch_norm_pool_calls(const StemParams& p, std::size_
   return {batch_norm_pool_forward_case(p),
           batch_norm_pool_backward_reduce_case(p, static_cast<ops::GradMode>(turn % 3)),
           batch_norm_pool_backward_apply_case(p)};
-}
-
-inline std::vector<OpCase> batch_norm_pool_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const StemParams& p : stem_params(dtype)) {
-      for (OpCase& item : batch_norm_pool_calls(p, items.size() / 3)) {
-        items.push_back(std::move(item));
-      }
-    }
-  }
-  return items;
 }
 
 inline std::vector<DeviceCase> batch_norm_pool_device_cases() {

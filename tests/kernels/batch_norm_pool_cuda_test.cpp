@@ -7,31 +7,25 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::OpInstance;
-using testing::StemParams;
-
-using CudaBatchNormPool = testing::CudaTest;
+using CudaBatchNormPool = CudaTest;
 
 StemParams stem(DType dtype, std::int64_t valid) {
   return {{{3, 9, 8, 16}, {{3, 3}, {2, 2}, {1, 1}, {1, 1}}, dtype}, valid};
 }
 
 TEST_F(CudaBatchNormPool, NaNIsNotHidden) {
-  OpCase item = testing::batch_norm_pool_forward_case(stem(DType::bf16, -1));
+  OpCase item = batch_norm_pool_forward_case(stem(DType::bf16, -1));
   item.inputs[0].start = [](GuardedTensor& x) {
     x.constant(1);
     std::vector<double> values = x.values();
     values[(2 * 8 + 4) * 16 + 5] = std::nan("");  // row 2, column 4, channel 5 of image 0: in window (1, 2) alone
     x.assign(values);
   };
-  item.inputs[1].start = testing::constant(1);
-  OpInstance instance(item, cuda());
-  testing::run_checked(instance);
+  item.inputs[1].start = constant(1);
+  const CheckedRun instance(item, cuda());
   const std::vector<double> y = instance.output(0).values();
   const std::vector<double> index = instance.output(1).values();
   for (std::size_t i = 0; i < y.size(); ++i) {
@@ -43,8 +37,7 @@ TEST_F(CudaBatchNormPool, NaNIsNotHidden) {
 
 /// 2 + 255 / 256 becomes 3 in bf16: it ties with 2 + 256 / 256, and the first of equals wins.
 TEST_F(CudaBatchNormPool, ComparesRoundedValues) {
-  OpCase item =
-      testing::batch_norm_pool_forward_case({{{1, 3, 3, 8}, {{3, 3}, {2, 2}, {0, 0}, {0, 0}}, DType::bf16}, -1});
+  OpCase item = batch_norm_pool_forward_case({{{1, 3, 3, 8}, {{3, 3}, {2, 2}, {0, 0}, {0, 0}}, DType::bf16}, -1});
   item.inputs[0].start = [](GuardedTensor& x) {
     std::vector<double> values(x.values().size(), 255);
     std::fill(values.end() - 8, values.end(), 256);
@@ -56,8 +49,7 @@ TEST_F(CudaBatchNormPool, ComparesRoundedValues) {
     std::fill_n(values.begin() + 8, 8, 2.0);
     coefficients.assign(values);
   };
-  OpInstance instance(item, cuda());
-  testing::run_checked(instance);
+  const CheckedRun instance(item, cuda());
   EXPECT_EQ(instance.output(0).values(), std::vector<double>(8, 3));
   EXPECT_EQ(instance.output(1).values(), std::vector<double>(8, 0));
 }
@@ -66,25 +58,18 @@ TEST_F(CudaBatchNormPool, ValidOutsideTheBatchIsTheNearestInside) {
   constexpr std::int64_t kMost = std::int64_t{1} << 62;
   for (const std::int64_t told : {std::int64_t{-1}, std::int64_t{4}, kMost, -kMost}) {
     const StemParams meant = stem(DType::f32, told < 0 ? 0 : 3);
-    for (OpCase item : {testing::batch_norm_pool_backward_reduce_case(meant, ops::GradMode::overwrite),
-                        testing::batch_norm_pool_backward_apply_case(meant)}) {
-      OpInstance right(item, cuda());
-      testing::run_checked(right);
-      item.inputs.back().start = testing::constant(static_cast<double>(told));
-      OpInstance wrong(item, cuda());
-      testing::run_checked(wrong);
-      for (std::size_t i = 0; i < item.outputs.size(); ++i) {
-        testing::expect_same_bits(wrong.output(i), right.output(i), concat(item.name, " with ", told));
-      }
+    for (const OpCase& item : {batch_norm_pool_backward_reduce_case(meant, ops::GradMode::overwrite),
+                               batch_norm_pool_backward_apply_case(meant)}) {
+      expect_taken_for(cuda(), item, item.inputs.size() - 1, told, told < 0 ? 0 : 3);
     }
   }
 }
 
 TEST_F(CudaBatchNormPool, SameBitsEveryTime) {
-  for (const OpCase& item : testing::batch_norm_pool_calls(stem(DType::bf16, 2), 0)) {
-    testing::expect_repeatable(item, cuda());
+  for (const OpCase& item : batch_norm_pool_calls(stem(DType::bf16, 2), 0)) {
+    expect_repeatable(item, cuda());
   }
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

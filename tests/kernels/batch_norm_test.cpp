@@ -11,14 +11,10 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::BatchNormParams;
-using testing::GradientPlace;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 // ---- numbers by hand -----------------------------------------------------------------------------------------------
 
@@ -165,84 +161,77 @@ TEST(BatchNorm, InferenceUsesTheRunningStatistics) {
 // ---- against the plain loops ---------------------------------------------------------------------------------------
 
 /// The op against its plain twin, on the same inputs.
-void expect_as_in_plain_loops(const OpCase& item, Context& context) {
+void expect_as_in_plain_loops(const OpCase& item) {
+  static CpuContext context({.threads = 2});
   ASSERT_TRUE(item.plain) << item.name;
-  testing::compare(testing::plain_twin(item), context, item, context, item.tolerance);
+  compare(plain_twin(item), context, item, context, item.tolerance);
 }
 
 TEST(BatchNorm, StatsMatchTwoPassesInExtendedPrecision) {
-  CpuContext context({.threads = 2});
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
-    expect_as_in_plain_loops(testing::batch_norm_stats_case(p), context);
+  for (const BatchNormParams& p : batch_norm_params()) {
+    expect_as_in_plain_loops(batch_norm_stats_case(p));
   }
 }
 
 TEST(BatchNorm, ApplyMatchesThePlainLoop) {
-  CpuContext context({.threads = 2});
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
-    expect_as_in_plain_loops(testing::batch_norm_apply_case(p), context);
+  for (const BatchNormParams& p : batch_norm_params()) {
+    expect_as_in_plain_loops(batch_norm_apply_case(p));
   }
 }
 
 TEST(BatchNorm, BackwardReduceMatchesThePlainLoop) {
-  CpuContext context({.threads = 2});
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
+  for (const BatchNormParams& p : batch_norm_params()) {
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate, GradMode::ignore}) {
       if (mode == GradMode::overwrite || p.shape.numel() <= 10000) {
-        expect_as_in_plain_loops(testing::batch_norm_backward_reduce_case(p, mode), context);
+        expect_as_in_plain_loops(batch_norm_backward_reduce_case(p, mode));
       }
     }
   }
 }
 
 TEST(BatchNorm, BackwardApplyMatchesThePlainLoopInPlaceToo) {
-  CpuContext context({.threads = 2});
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
+  for (const BatchNormParams& p : batch_norm_params()) {
     for (const GradientPlace place : {GradientPlace::apart, GradientPlace::dx_in_dy, GradientPlace::dresidual_in_dy}) {
       if (p.residual || place != GradientPlace::dresidual_in_dy) {
-        expect_as_in_plain_loops(testing::batch_norm_backward_apply_case(p, place), context);
+        expect_as_in_plain_loops(batch_norm_backward_apply_case(p, place));
       }
     }
   }
 }
 
 TEST(BatchNorm, BackwardOfAPairMatchesThePlainLoop) {
-  CpuContext context({.threads = 2});
   int turn = 0;
-  for (const BatchNormParams& p : testing::batch_norm_params()) {
-    for (const OpCase& item : testing::batch_norm_backward_pair_cases(p, turn++)) {
-      expect_as_in_plain_loops(item, context);
+  for (const BatchNormParams& p : batch_norm_params()) {
+    for (const OpCase& item : batch_norm_backward_pair_cases(p, turn++)) {
+      expect_as_in_plain_loops(item);
     }
   }
 }
 
 TEST(BatchNorm, FinalizeMatchesTheFormulas) {
-  CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t rows : {0, 1, 2, 1000}) {
       for (const bool running : {true, false}) {
-        expect_as_in_plain_loops(testing::batch_norm_finalize_case(17, dtype, rows, running), context);
+        expect_as_in_plain_loops(batch_norm_finalize_case(17, dtype, rows, running));
       }
     }
-    expect_as_in_plain_loops(testing::batch_norm_finalize_inference_case(17, dtype), context);
+    expect_as_in_plain_loops(batch_norm_finalize_inference_case(17, dtype));
   }
 }
 
 TEST(BatchNorm, MergedStatsMatchTwoPassesOverTheParts) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const std::vector<std::int64_t>& rows : testing::batch_norm_parts()) {
-      expect_as_in_plain_loops(testing::batch_norm_merge_stats_case(17, dtype, rows), context);
+    for (const std::vector<std::int64_t>& rows : batch_norm_parts()) {
+      expect_as_in_plain_loops(batch_norm_merge_stats_case(17, dtype, rows));
     }
-    testing::OpInstance alone(testing::batch_norm_merge_stats_case(5, dtype, {7}), context);
-    testing::run_checked(alone);
-    testing::expect_same_bits(alone.output(0).view().reshape({1, 11}), alone.inputs()[0], "of one part");
+    const CheckedRun alone(batch_norm_merge_stats_case(5, dtype, {7}), context);
+    expect_same_bits(alone.output(0).view().reshape({1, 11}), alone.inputs()[0], "of one part");
   }
 }
 
 /// The plain loops answer for every backend, so they are held to the numbers by hand of ForwardAndBackwardByHand too.
 TEST(BatchNorm, ThePlainLoopsByHand) {
-  namespace plain = testing::plain;
   std::vector<double> x{1, 2, 3, 2, 5, -2, 7, -2, 99, 99};  // the last row is padding
   std::vector<double> stats(5, NAN), weight{3, 1}, bias{10, -1}, means{8, 1}, variances{1, 2}, k(8, NAN);
   std::vector<std::int64_t> valid{4};
@@ -293,18 +282,18 @@ double error_of_m2(const BatchNormParams& p, const std::function<void(GuardedTen
   fill(x);
   const Workspace workspace(context, x);
   ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
-  testing::plain::batch_norm_stats(x, {}, expected);
+  plain::batch_norm_stats(x, {}, expected);
   const std::int64_t channels = p.shape.back();
   const double unit = p.dtype == DType::f32 ? 1e-7 : 1e-15;
   for (std::int64_t c = 0; c < channels; ++c) {
     const auto u = static_cast<std::size_t>(c);
     const double mean = expected.values()[u];
-    const double deviation = std::sqrt(expected.values()[u + static_cast<std::size_t>(channels)] /
-                                       static_cast<double>(testing::rows_of(p.shape)));
+    const double deviation =
+        std::sqrt(expected.values()[u + static_cast<std::size_t>(channels)] / static_cast<double>(rows_of(p.shape)));
     EXPECT_LE(std::abs(stats.values()[u] - mean), unit * std::abs(mean) + 1e-5 * deviation) << p.shape << " " << c;
   }
-  return testing::relative_error(stats.view().slice(0, channels, 2 * channels),
-                                 expected.view().slice(0, channels, 2 * channels));
+  return relative_error(stats.view().slice(0, channels, 2 * channels),
+                        expected.view().slice(0, channels, 2 * channels));
 }
 
 TEST(BatchNorm, StatsKeepASmallDeviationOfALargeMean) {
@@ -320,7 +309,7 @@ TEST(BatchNorm, StatsTakeOutliersInTheFirstRows) {
     const auto fill = [&](GuardedTensor& x) {
       x.normal(1, 0.1, -2);
       const TensorView first = x.view().slice(0, 0, outliers);
-      testing::from_doubles(std::vector<double>(static_cast<std::size_t>(first.numel()), 1e6), first);
+      from_doubles(std::vector<double>(static_cast<std::size_t>(first.numel()), 1e6), first);
     };
     EXPECT_LE(error_of_m2({{5000, 16}, DType::f32}, fill), 1e-5) << outliers;
     EXPECT_LE(error_of_m2({{5000, 16}, DType::f64}, fill), 1e-13) << outliers;
@@ -329,8 +318,7 @@ TEST(BatchNorm, StatsTakeOutliersInTheFirstRows) {
 
 TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
   CpuContext context;
-  GuardedTensor x(Shape{777, 5}, DType::f32);
-  x.constant(0.1);
+  GuardedTensor x(Shape{777, 5}, DType::f32, constant(0.1));
   GuardedTensor stats(Shape{11}, DType::f32);
   const Workspace workspace(context, x);
   ops::batch_norm_stats(context, x, {}, stats, workspace.tensor);
@@ -343,8 +331,7 @@ TEST(BatchNorm, StatsOfAConstantHaveNoDeviation) {
 
 TEST(BatchNorm, NaNIsNotHidden) {
   CpuContext context;
-  GuardedTensor x(Shape{40, 3}, DType::f32);
-  x.normal(1);
+  GuardedTensor x(Shape{40, 3}, DType::f32, normal(1));
   x.span<float>()[100] = NAN;  // channel 1
   GuardedTensor stats(Shape{7}, DType::f32);
   const Workspace workspace(context, x);
@@ -354,9 +341,8 @@ TEST(BatchNorm, NaNIsNotHidden) {
     EXPECT_EQ(std::isnan(stats.span<float>()[3 + c]), c == 1);
   }
   GuardedTensor y(Shape{40, 3}, DType::f32);
-  GuardedTensor mask(testing::mask_shape(y.view().shape), DType::u8);
-  GuardedTensor coefficients(Shape{4, 3}, DType::f32);
-  coefficients.constant(1);
+  GuardedTensor mask(mask_shape(y.view().shape), DType::u8);
+  GuardedTensor coefficients(Shape{4, 3}, DType::f32, constant(1));
   ops::batch_norm_apply(context, x, coefficients, {}, true, y, mask);
   EXPECT_TRUE(std::isnan(y.span<float>()[100]));
   EXPECT_EQ(mask.span<std::uint8_t>()[12] >> 4 & 1, 0);
@@ -366,10 +352,10 @@ TEST(BatchNorm, TheSameBitsForAnyNumberOfThreads) {
   for (const Shape& shape : {Shape{67, 13, 11, 16}, Shape{67, 31, 33}, Shape{40000, 1}, Shape{200, 257}}) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       const BatchNormParams p{shape, dtype, shape[0] - 2, true, true, true};
-      for (const OpCase& item : {testing::batch_norm_stats_case(p), testing::batch_norm_apply_case(p),
-                                 testing::batch_norm_backward_reduce_case(p, GradMode::overwrite),
-                                 testing::batch_norm_backward_apply_case(p)}) {
-        testing::expect_same_bits_for_threads(item, {1, 2, 3});
+      for (const OpCase& item :
+           {batch_norm_stats_case(p), batch_norm_apply_case(p), batch_norm_backward_reduce_case(p, GradMode::overwrite),
+            batch_norm_backward_apply_case(p)}) {
+        expect_same_bits_for_threads(item, {1, 2, 3});
       }
     }
   }
@@ -379,13 +365,11 @@ TEST(BatchNorm, PaddingTakesNoPart) {
   CpuContext context({.threads = 2});
   const Shape shape{6, 5, 5, 17};
   const BatchNormParams p{shape, DType::f32, 4, true, true, true};
-  for (const OpCase& item :
-       {testing::batch_norm_stats_case(p), testing::batch_norm_backward_reduce_case(p, GradMode::overwrite),
-        testing::batch_norm_backward_apply_case(p)}) {
-    testing::OpInstance clean(item, context);
-    testing::run_checked(clean);
+  for (const OpCase& item : {batch_norm_stats_case(p), batch_norm_backward_reduce_case(p, GradMode::overwrite),
+                             batch_norm_backward_apply_case(p)}) {
+    const CheckedRun clean(item, context);
     OpCase spoiled = item;
-    for (testing::TensorSpec& spec : spoiled.inputs) {
+    for (TensorSpec& spec : spoiled.inputs) {
       if (spec.shape == shape) {
         spec.start = [start = spec.start](GuardedTensor& t) {
           start(t);
@@ -394,12 +378,11 @@ TEST(BatchNorm, PaddingTakesNoPart) {
         };
       }
     }
-    testing::OpInstance dirty(spoiled, context);
-    testing::run_checked(dirty);
+    const CheckedRun dirty(spoiled, context);
     for (std::size_t i = 0; i < item.outputs.size(); ++i) {
-      testing::expect_same_bits(dirty.output(i), clean.output(i), item.name);
+      expect_same_bits(dirty.output(i), clean.output(i), item.name);
       if (item.outputs[i].shape == shape) {
-        const std::vector<double> padding = testing::to_doubles(clean.output(i).view().slice(0, 4, 6));
+        const std::vector<double> padding = to_doubles(clean.output(i).view().slice(0, 4, 6));
         EXPECT_EQ(padding, std::vector<double>(padding.size(), 0.0)) << item.name;
       }
     }
@@ -412,16 +395,16 @@ TEST(BatchNorm, ApplyInPlaceHasTheSameBits) {
     for (const DType dtype : {DType::f32, DType::f64}) {
       GuardedTensor x(shape, dtype), residual(shape, dtype), y(shape, dtype);
       GuardedTensor k(Shape{4, shape.back()}, dtype);
-      GuardedTensor mask(testing::mask_shape(shape), DType::u8), mask2(testing::mask_shape(shape), DType::u8);
-      testing::batch_norm_coefficients(shape.back())(k);
+      GuardedTensor mask(mask_shape(shape), DType::u8), mask2(mask_shape(shape), DType::u8);
+      batch_norm_coefficients(shape.back())(k);
       for (const bool over_residual : {false, true}) {
         x.normal(1);
         residual.normal(2);
         ops::batch_norm_apply(context, x, k, residual, true, y, mask);
         const GuardedTensor& target = over_residual ? residual : x;
         ops::batch_norm_apply(context, x, k, residual, true, target, mask2);
-        testing::expect_same_bits(target, y);
-        testing::expect_same_bits(mask2, mask);
+        expect_same_bits(target, y);
+        expect_same_bits(mask2, mask);
       }
     }
   }
@@ -436,21 +419,17 @@ TEST(BatchNorm, MasksOfBothTypesAgree) {
       std::vector<GuardedTensor> masks;
       std::vector<GuardedTensor> gradients;
       for (const DType dtype : {DType::f32, DType::f64}) {
-        GuardedTensor x(shape, dtype), y(shape, dtype), k(Shape{4, channels}, dtype);
-        x.integers(7, -2, 2);
-        k.constant(1);
+        GuardedTensor x(shape, dtype, integers(7, -2, 2)), y(shape, dtype), k(Shape{4, channels}, dtype, constant(1));
         k.assign([&] {
           std::vector<double> numbers(static_cast<std::size_t>(4 * channels), 0.0);
           std::fill_n(numbers.begin(), channels, 1.0);
           return numbers;
         }());
-        masks.emplace_back(testing::mask_shape(shape), DType::u8);
+        masks.emplace_back(mask_shape(shape), DType::u8);
         ops::batch_norm_apply(context, x, k, {}, true, y, masks.back());
         // With sums of zero the backward pass is the masked gradient times the scale of 1.
-        GuardedTensor sums(Shape{2, channels}, dtype), stats(Shape{2 * channels + 1}, dtype), dy(shape, dtype);
-        sums.constant(0);
-        stats.constant(1);
-        dy.integers(8, 1, 9);
+        GuardedTensor sums(Shape{2, channels}, dtype, constant(0)), stats(Shape{2 * channels + 1}, dtype, constant(1)),
+            dy(shape, dtype, integers(8, 1, 9));
         gradients.emplace_back(shape, dtype);
         ops::batch_norm_backward_apply(context, dy, {}, masks.back(), x, k, sums, stats, {}, gradients.back(), {});
         const std::vector<double> given = dy.values();
@@ -460,7 +439,7 @@ TEST(BatchNorm, MasksOfBothTypesAgree) {
           ASSERT_EQ(out[i], in[i] > 0 ? given[i] : 0.0) << shape << " " << dtype << " " << i;
         }
       }
-      testing::expect_same_bits(masks[0], masks[1]);
+      expect_same_bits(masks[0], masks[1]);
     }
   }
 }
@@ -482,14 +461,14 @@ struct Layer {
       weights.span<double>()[i] += dy2.span<double>()[i];
     }
     const TensorView padding = weights.view().slice(0, count, shape[0]);
-    testing::from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);
+    from_doubles(std::vector<double>(static_cast<std::size_t>(padding.numel()), 0.0), padding);
   }
 
   double forward() {
     ops::batch_norm_stats(context, x, valid, stats, workspace.tensor);
     ops::batch_norm_finalize(context, stats, weight, bias, 1e-3, 0.1, {}, {}, k);
     ops::batch_norm_apply(context, x, k, residual, true, y, mask);
-    return testing::weighted_sum(y, weights);
+    return weighted_sum(y, weights);
   }
   void backward() {
     ops::batch_norm_backward_reduce(context, dy, dy2, mask, x, k, valid, GradMode::overwrite, sums, dweight, dbias, {},
@@ -502,10 +481,11 @@ struct Layer {
                                     dresidual, workspace.tensor);
     ops::batch_norm_backward_apply(context, dresidual, {}, {}, x, k, sums, stats, valid, dx, {});
   }
+  [[nodiscard]] std::vector<GradientPair> pairs() const {
+    return {{"x", x, dx}, {"weight", weight, dweight}, {"bias", bias, dbias}, {"residual", residual, dresidual}};
+  }
   double error() {
-    const testing::GradientPair pairs[] = {
-        {"x", x, dx}, {"weight", weight, dweight}, {"bias", bias, dbias}, {"residual", residual, dresidual}};
-    return testing::gradient_error([&] { return forward(); }, pairs);
+    return gradient_error([&] { return forward(); }, pairs());
   }
 
   Shape shape;
@@ -517,7 +497,7 @@ struct Layer {
   GuardedTensor weight{channels, DType::f64}, bias{channels, DType::f64}, dweight{channels, DType::f64},
       dbias{channels, DType::f64};
   GuardedTensor stats{Shape{2 * channels[0] + 1}, DType::f64}, k{Shape{4, channels[0]}, DType::f64},
-      sums{Shape{2, channels[0]}, DType::f64}, valid{Shape{}, DType::i64}, mask{testing::mask_shape(shape), DType::u8};
+      sums{Shape{2, channels[0]}, DType::f64}, valid{Shape{}, DType::i64}, mask{mask_shape(shape), DType::u8};
   Workspace workspace{context, x};
 };
 
@@ -525,19 +505,12 @@ TEST(BatchNorm, GradientsOfTheWholeLayerAreFiniteDifferences) {
   for (const Shape& shape : {Shape{5, 3, 4, 3}, Shape{6, 17}, Shape{7, 2, 2, 32}, Shape{9, 33}}) {
     for (const std::int64_t valid : {shape[0], shape[0] - 2}) {
       Layer layer(shape, valid);
-      layer.forward();
+      const auto loss = [&] { return layer.forward(); };
+      loss();
       layer.backward_from_masked();
-      EXPECT_LE(layer.error(), 1e-6) << shape << " valid " << valid << ", from the masked gradient";
+      expect_gradients(loss, layer.pairs(), 1e-6, concat(shape, " valid ", valid, ", from the masked gradient"));
       layer.backward();
-      EXPECT_LE(layer.error(), 1e-6) << shape << " valid " << valid;
-      for (GuardedTensor* gradient : {&layer.dx, &layer.dweight, &layer.dbias, &layer.dresidual}) {
-        const std::vector<double> right = gradient->values();
-        for (double& g : gradient->span<double>()) {
-          g *= 1.01;
-        }
-        EXPECT_GT(layer.error(), 1e-3) << "a wrong gradient must show";
-        gradient->assign(right);
-      }
+      expect_gradients(loss, layer.pairs(), 1e-6, concat(shape, " valid ", valid));
     }
   }
 }
@@ -551,9 +524,9 @@ struct Parts {
     Part(const Layer& whole, std::int64_t begin, std::int64_t samples)
         : shape(padded(whole.shape, samples)), valid_samples(samples) {
       const auto take = [&](const GuardedTensor& to, const TensorView& from) {
-        std::vector<double> values = testing::to_doubles(from.slice(0, begin, begin + samples));
+        std::vector<double> values = to_doubles(from.slice(0, begin, begin + samples));
         values.resize(static_cast<std::size_t>(shape.numel()), NAN);
-        testing::from_doubles(values, to);
+        from_doubles(values, to);
       };
       take(x, whole.x);
       take(residual, whole.residual);
@@ -572,7 +545,7 @@ struct Parts {
     GuardedTensor dweight{Shape{shape.back()}, DType::f64}, dbias{Shape{shape.back()}, DType::f64};
     GuardedTensor k{Shape{4, shape.back()}, DType::f64}, mean{Shape{shape.back()}, DType::f64},
         var{Shape{shape.back()}, DType::f64};
-    GuardedTensor valid{Shape{}, DType::i64}, mask{testing::mask_shape(shape), DType::u8};
+    GuardedTensor valid{Shape{}, DType::i64}, mask{mask_shape(shape), DType::u8};
   };
 
   Parts(Layer& of_whole, const std::vector<std::int64_t>& samples) : whole(of_whole) {
@@ -619,11 +592,10 @@ struct Parts {
   [[nodiscard]] GuardedTensor joined(GuardedTensor Part::*tensor) const {
     std::vector<double> values;
     for (const std::unique_ptr<Part>& part : parts) {
-      const std::vector<double> own = testing::to_doubles(((*part).*tensor).view().slice(0, 0, part->valid_samples));
+      const std::vector<double> own = to_doubles(((*part).*tensor).view().slice(0, 0, part->valid_samples));
       values.insert(values.end(), own.begin(), own.end());
     }
-    GuardedTensor result(whole.shape, DType::f64);
-    result.assign(values);
+    GuardedTensor result(whole.shape, DType::f64, values);
     return result;
   }
 
@@ -633,8 +605,7 @@ struct Parts {
       const std::vector<double> own = ((*part).*tensor).values();
       std::transform(values.begin(), values.end(), own.begin(), values.begin(), std::plus<>());
     }
-    GuardedTensor result(whole.channels, DType::f64);
-    result.assign(values);
+    GuardedTensor result(whole.channels, DType::f64, values);
     return result;
   }
 
@@ -645,13 +616,11 @@ struct Parts {
 /// The largest relative error of outputs, gradients and running statistics of the parts against the plain loops over
 /// the whole batch.
 double error_of_parts(const Shape& shape, const std::vector<std::int64_t>& samples, bool merged = true) {
-  namespace plain = testing::plain;
   Layer whole(shape, shape[0]);
   Parts parts(whole, samples);
   parts.run(merged);
-  const GuardedTensor mean(whole.channels, DType::f64), var(whole.channels, DType::f64);
-  testing::from_doubles(std::vector<double>(static_cast<std::size_t>(shape.back()), 8), mean);
-  testing::from_doubles(std::vector<double>(static_cast<std::size_t>(shape.back()), 2), var);
+  const GuardedTensor mean(whole.channels, DType::f64, constant(8));
+  const GuardedTensor var(whole.channels, DType::f64, constant(2));
   plain::batch_norm_stats(whole.x, {}, whole.stats);
   plain::batch_norm_finalize(whole.stats, whole.weight, whole.bias, 1e-3, 0.1, mean, var, whole.k);
   plain::batch_norm_apply(whole.x, whole.k, whole.residual, true, whole.y, whole.mask);
@@ -662,7 +631,7 @@ double error_of_parts(const Shape& shape, const std::vector<std::int64_t>& sampl
   using Part = Parts::Part;
   double worst = 0;
   const auto compare = [&](const TensorView& got, const TensorView& expected) {
-    const double error = testing::relative_error(got, expected);
+    const double error = relative_error(got, expected);
     worst = error <= worst ? worst : error;  // NaN stays
   };
   compare(parts.joined(&Part::y), whole.y);
@@ -719,7 +688,7 @@ struct PairLayer : Layer {
     ops::batch_norm_stats(context, residual, valid, stats2, workspace.tensor);
     ops::batch_norm_finalize(context, stats2, weight2, bias2, 1e-3, 0.1, {}, {}, k2);
     ops::batch_norm_apply_pair(context, x, k, residual, k2, true, y, mask);
-    return testing::weighted_sum(y, weights);
+    return weighted_sum(y, weights);
   }
   void backward() {
     const ops::NormBackward first{x, k, sums, dweight, dbias, GradMode::overwrite, dx};
@@ -727,14 +696,13 @@ struct PairLayer : Layer {
     ops::batch_norm_backward_reduce_pair(context, dy, dy2, mask, first, second, valid, g, workspace.tensor);
     ops::batch_norm_backward_apply_pair(context, g, first, second, stats, valid);
   }
-  double error() {
-    const testing::GradientPair pairs[] = {{"x", x, dx},
-                                           {"weight", weight, dweight},
-                                           {"bias", bias, dbias},
-                                           {"x2", residual, dresidual},
-                                           {"weight2", weight2, dweight2},
-                                           {"bias2", bias2, dbias2}};
-    return testing::gradient_error([&] { return forward(); }, pairs);
+  [[nodiscard]] std::vector<GradientPair> pairs() const {
+    return {{"x", x, dx},
+            {"weight", weight, dweight},
+            {"bias", bias, dbias},
+            {"x2", residual, dresidual},
+            {"weight2", weight2, dweight2},
+            {"bias2", bias2, dbias2}};
   }
 
   GuardedTensor g{shape, DType::f64};
@@ -750,11 +718,7 @@ TEST(BatchNorm, GradientsOfAPairAreFiniteDifferences) {
       PairLayer layer(shape, valid);
       layer.forward();
       layer.backward();
-      EXPECT_LE(layer.error(), 1e-6) << shape << " valid " << valid;
-      for (double& gradient : layer.dresidual.span<double>()) {
-        gradient *= 1.01;
-      }
-      EXPECT_GT(layer.error(), 1e-3) << "a wrong gradient must show";
+      expect_gradients([&] { return layer.forward(); }, layer.pairs(), 1e-6, concat(shape, " valid ", valid));
     }
   }
 }
@@ -788,7 +752,7 @@ using Change = std::function<void(Arguments&)>;
 using Call = std::function<void(Context&, const Arguments&)>;
 
 template <class Error>
-void expect_refused(const Call& call, const Change& change, const char* what) {
+void expect_refused(const Call& call, std::string_view what, const Change& change) {
   CpuContext context;
   Arguments a;
   EXPECT_NO_THROW(call(context, a));
@@ -801,30 +765,26 @@ void expect_views_checked(const Call& call, std::initializer_list<TensorView Arg
   int index = 0;
   for (TensorView Arguments::*view : views) {
     const std::string what = concat("view ", index++);
-    expect_refused<DeviceError>(
-        call, [=](Arguments& a) { (a.*view).device = Device::cuda(0); }, what.c_str());
-    expect_refused<DTypeError>(
-        call, [=](Arguments& a) { (a.*view).dtype = DType::f16; }, what.c_str());
-    expect_refused<ShapeError>(
-        call,
-        [=](Arguments& a) {
-          (a.*view).shape = (a.*view).strides = Shape{1, 2, 3, 2, 3};
-        },
-        what.c_str());
+    expect_refused<DeviceError>(call, what, [=](Arguments& a) { (a.*view).device = Device::cuda(0); });
+    expect_refused<DTypeError>(call, what, [=](Arguments& a) { (a.*view).dtype = DType::f16; });
+    expect_refused<ShapeError>(call, what, [=](Arguments& a) {
+      (a.*view).shape = (a.*view).strides = Shape{1, 2, 3, 2, 3};
+    });
   }
 }
 
 void expect_strides_checked(const Call& call, std::initializer_list<TensorView Arguments::*> views) {
   for (TensorView Arguments::*view : views) {
-    expect_refused<ShapeError>(
-        call, [=](Arguments& a) { (a.*view).strides[0] += 1; }, "gaps");
+    expect_refused<ShapeError>(call, "gaps", [=](Arguments& a) { (a.*view).strides[0] += 1; });
   }
 }
 
-/// The two may not share memory.
-void expect_apart(const Call& call, TensorView Arguments::*a, TensorView Arguments::*b) {
-  expect_refused<ShapeError>(
-      call, [=](Arguments& all) { (all.*a).data = (all.*b).data; }, "overlap");
+/// The two of each pair may not share memory.
+using Pair = std::pair<TensorView Arguments::*, TensorView Arguments::*>;
+void expect_apart(const Call& call, std::initializer_list<Pair> pairs) {
+  for (const auto& [a, b] : pairs) {
+    expect_refused<ShapeError>(call, "overlap", [a = a, b = b](Arguments& all) { (all.*a).data = (all.*b).data; });
+  }
 }
 
 using A = Arguments;
@@ -833,39 +793,28 @@ TEST(BatchNormErrors, Stats) {
   const Call call = [](Context& c, const A& a) { ops::batch_norm_stats(c, a.x, a.valid, a.stats, a.workspace); };
   expect_views_checked(call, {&A::x, &A::valid, &A::stats, &A::workspace});
   expect_strides_checked(call, {&A::x, &A::stats});
-  expect_apart(call, &A::stats, &A::x);
-  expect_apart(call, &A::workspace, &A::x);
-  expect_apart(call, &A::workspace, &A::stats);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.workspace.shape[0] = 8; }, "workspace");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.workspace = {}; }, "workspace not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.workspace = a.workspace.slice(0, 4, 1 << 17); }, "workspace alignment");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(-1); }, "valid below 0");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5}); }, "rank 1");
-  expect_refused<ShapeError>(
-      call,
-      [](A& a) {
-        a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5, 0});
-      },
-      "no channels");
+  expect_apart(call, {{&A::stats, &A::x}, {&A::workspace, &A::x}, {&A::workspace, &A::stats}});
+  expect_refused<ShapeError>(call, "workspace", [](A& a) { a.workspace.shape[0] = 8; });
+  expect_refused<ShapeError>(call, "workspace not given", [](A& a) { a.workspace = {}; });
+  expect_refused<ShapeError>(call, "workspace alignment", [](A& a) { a.workspace = a.workspace.slice(0, 4, 1 << 17); });
+  expect_refused<ShapeError>(call, "valid above N", [](A& a) { a.memory[6].constant(5); });
+  expect_refused<ShapeError>(call, "valid below 0", [](A& a) { a.memory[6].constant(-1); });
+  expect_refused<ShapeError>(call, "rank 1",
+                             [](A& a) { a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5}); });
+  expect_refused<ShapeError>(call, "no channels", [](A& a) {
+    a.x = TensorView(a.x.data, DType::f32, Device::cpu(), Shape{5, 0});
+  });
 }
 
 TEST(BatchNormErrors, MergeStats) {
   const Call call = [](Context& c, const A& a) { ops::batch_norm_merge_stats(c, a.parts, a.stats); };
   expect_views_checked(call, {&A::parts, &A::stats});
   expect_strides_checked(call, {&A::parts, &A::stats});
-  expect_apart(call, &A::stats, &A::parts);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.stats = {}; }, "stats not given");
+  expect_apart(call, {{&A::stats, &A::parts}});
+  expect_refused<ShapeError>(call, "stats not given", [](A& a) { a.stats = {}; });
   for (const Shape& bad : {Shape{0, 11}, Shape{3, 10}, Shape{33, 1}, Shape{33}}) {
-    expect_refused<ShapeError>(
-        call, [=](A& a) { a.parts = TensorView(a.parts.data, DType::f32, Device::cpu(), bad); }, "parts");
+    expect_refused<ShapeError>(call, "parts",
+                               [=](A& a) { a.parts = TensorView(a.parts.data, DType::f32, Device::cpu(), bad); });
   }
 }
 
@@ -874,20 +823,14 @@ TEST(BatchNormErrors, Finalize) {
     ops::batch_norm_finalize(c, a.stats, a.weight, a.bias, a.epsilon, a.momentum, a.mean, a.var, a.k);
   };
   expect_views_checked(call, {&A::stats, &A::weight, &A::bias, &A::mean, &A::var, &A::k});
-  expect_apart(call, &A::k, &A::stats);
-  expect_apart(call, &A::mean, &A::var);
-  expect_apart(call, &A::mean, &A::weight);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.mean = {}; }, "one of the running pair");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.bias = {}; }, "bias not given");
+  expect_apart(call, {{&A::k, &A::stats}, {&A::mean, &A::var}, {&A::mean, &A::weight}});
+  expect_refused<ShapeError>(call, "one of the running pair", [](A& a) { a.mean = {}; });
+  expect_refused<ShapeError>(call, "bias not given", [](A& a) { a.bias = {}; });
   for (const double bad : {0.0, -1.0, std::nan("")}) {
-    expect_refused<UsageError>(
-        call, [=](A& a) { a.epsilon = bad; }, "epsilon");
+    expect_refused<UsageError>(call, "epsilon", [=](A& a) { a.epsilon = bad; });
   }
   for (const double bad : {-0.1, 1.1, std::nan("")}) {
-    expect_refused<UsageError>(
-        call, [=](A& a) { a.momentum = bad; }, "momentum");
+    expect_refused<UsageError>(call, "momentum", [=](A& a) { a.momentum = bad; });
   }
 }
 
@@ -898,15 +841,10 @@ TEST(BatchNormErrors, Coefficients) {
   };
   expect_views_checked(call,
                        {&A::x, &A::valid, &A::weight, &A::bias, &A::stats, &A::mean, &A::var, &A::k, &A::workspace});
-  expect_apart(call, &A::k, &A::x);
-  expect_apart(call, &A::mean, &A::stats);
-  expect_apart(call, &A::workspace, &A::x);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.var = {}; }, "one of the running pair");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
-  expect_refused<UsageError>(
-      call, [](A& a) { a.epsilon = std::nan(""); }, "epsilon");
+  expect_apart(call, {{&A::k, &A::x}, {&A::mean, &A::stats}, {&A::workspace, &A::x}});
+  expect_refused<ShapeError>(call, "one of the running pair", [](A& a) { a.var = {}; });
+  expect_refused<ShapeError>(call, "valid above N", [](A& a) { a.memory[6].constant(5); });
+  expect_refused<UsageError>(call, "epsilon", [](A& a) { a.epsilon = std::nan(""); });
 }
 
 TEST(BatchNormErrors, FinalizeInference) {
@@ -914,25 +852,20 @@ TEST(BatchNormErrors, FinalizeInference) {
     ops::batch_norm_finalize_inference(c, a.mean, a.var, a.weight, a.bias, a.epsilon, a.k);
   };
   expect_views_checked(call, {&A::mean, &A::var, &A::weight, &A::bias, &A::k});
-  expect_apart(call, &A::k, &A::mean);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.mean = {}; }, "mean not given");
-  expect_refused<UsageError>(
-      call, [](A& a) { a.epsilon = 0; }, "epsilon");
+  expect_apart(call, {{&A::k, &A::mean}});
+  expect_refused<ShapeError>(call, "mean not given", [](A& a) { a.mean = {}; });
+  expect_refused<UsageError>(call, "epsilon", [](A& a) { a.epsilon = 0; });
 }
 
 TEST(BatchNormErrors, Apply) {
   const Call call = [](Context& c, const A& a) { ops::batch_norm_apply(c, a.x, a.k, a.dy, a.relu, a.y, a.mask); };
   expect_views_checked(call, {&A::x, &A::k, &A::dy, &A::y, &A::mask});
   expect_strides_checked(call, {&A::x, &A::k, &A::dy, &A::y});
-  expect_apart(call, &A::y, &A::k);
-  expect_apart(call, &A::mask, &A::x);
-  expect_apart(call, &A::mask, &A::y);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.y = TensorView(static_cast<float*>(a.x.data) + 1, DType::f32, Device::cpu(), a.x.shape); },
-      "shifted");
-  expect_refused<UsageError>(
-      call, [](A& a) { a.relu = false; }, "mask without relu");
+  expect_apart(call, {{&A::y, &A::k}, {&A::mask, &A::x}, {&A::mask, &A::y}});
+  expect_refused<ShapeError>(call, "shifted", [](A& a) {
+    a.y = TensorView(static_cast<float*>(a.x.data) + 1, DType::f32, Device::cpu(), a.x.shape);
+  });
+  expect_refused<UsageError>(call, "mask without relu", [](A& a) { a.relu = false; });
 }
 
 TEST(BatchNormErrors, ApplyPair) {
@@ -941,14 +874,10 @@ TEST(BatchNormErrors, ApplyPair) {
   };
   expect_views_checked(call, {&A::x, &A::k, &A::dy, &A::k2, &A::y, &A::mask});
   expect_strides_checked(call, {&A::x, &A::k, &A::dy, &A::k2, &A::y});
-  expect_apart(call, &A::y, &A::k2);
-  expect_apart(call, &A::mask, &A::k2);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.dy = {}; }, "residual not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.k2 = {}; }, "its coefficients not given");
-  expect_refused<UsageError>(
-      call, [](A& a) { a.relu = false; }, "mask without relu");
+  expect_apart(call, {{&A::y, &A::k2}, {&A::mask, &A::k2}});
+  expect_refused<ShapeError>(call, "residual not given", [](A& a) { a.dy = {}; });
+  expect_refused<ShapeError>(call, "its coefficients not given", [](A& a) { a.k2 = {}; });
+  expect_refused<UsageError>(call, "mask without relu", [](A& a) { a.relu = false; });
 }
 
 TEST(BatchNormErrors, BackwardReduce) {
@@ -959,18 +888,15 @@ TEST(BatchNormErrors, BackwardReduce) {
   expect_views_checked(call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::k, &A::valid, &A::sums, &A::weight, &A::bias,
                               &A::dresidual, &A::workspace});
   expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::k, &A::sums, &A::dresidual});
-  expect_apart(call, &A::sums, &A::x);
-  expect_apart(call, &A::dresidual, &A::x);
-  expect_apart(call, &A::dresidual, &A::sums);
-  expect_apart(call, &A::weight, &A::bias);
-  expect_apart(call, &A::weight, &A::dy);
-  expect_apart(call, &A::workspace, &A::dy2);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.weight = {}; }, "dweight not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.dy = {}; }, "dy not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
+  expect_apart(call, {{&A::sums, &A::x},
+                      {&A::dresidual, &A::x},
+                      {&A::dresidual, &A::sums},
+                      {&A::weight, &A::bias},
+                      {&A::weight, &A::dy},
+                      {&A::workspace, &A::dy2}});
+  expect_refused<ShapeError>(call, "dweight not given", [](A& a) { a.weight = {}; });
+  expect_refused<ShapeError>(call, "dy not given", [](A& a) { a.dy = {}; });
+  expect_refused<ShapeError>(call, "valid above N", [](A& a) { a.memory[6].constant(5); });
   CpuContext context;
   Arguments a;
   a.mode = GradMode::ignore;
@@ -987,12 +913,8 @@ TEST(BatchNormErrors, BackwardApply) {
   expect_views_checked(
       call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::k, &A::sums, &A::stats, &A::valid, &A::dx, &A::dresidual});
   expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::k, &A::sums, &A::dx, &A::dresidual});
-  expect_apart(call, &A::dx, &A::x);
-  expect_apart(call, &A::dresidual, &A::x);
-  expect_apart(call, &A::dx, &A::dresidual);
-  expect_apart(call, &A::dx, &A::stats);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.memory[6].constant(5); }, "valid above N");
+  expect_apart(call, {{&A::dx, &A::x}, {&A::dresidual, &A::x}, {&A::dx, &A::dresidual}, {&A::dx, &A::stats}});
+  expect_refused<ShapeError>(call, "valid above N", [](A& a) { a.memory[6].constant(5); });
   CpuContext context;
   Arguments a;
   a.dx.data = a.dy.data;
@@ -1009,14 +931,9 @@ TEST(BatchNormErrors, BackwardReducePair) {
   expect_views_checked(call, {&A::dy, &A::dy2, &A::mask, &A::x, &A::y, &A::k, &A::k2, &A::valid, &A::sums, &A::sums2,
                               &A::weight, &A::bias, &A::mean, &A::var, &A::dresidual, &A::workspace});
   expect_strides_checked(call, {&A::dy, &A::dy2, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::dresidual});
-  expect_apart(call, &A::sums, &A::sums2);
-  expect_apart(call, &A::dresidual, &A::y);
-  expect_apart(call, &A::weight, &A::mean);
-  expect_apart(call, &A::workspace, &A::y);
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.mask = {}; }, "mask not given");
-  expect_refused<ShapeError>(
-      call, [](A& a) { a.dresidual = {}; }, "masked not given");
+  expect_apart(call, {{&A::sums, &A::sums2}, {&A::dresidual, &A::y}, {&A::weight, &A::mean}, {&A::workspace, &A::y}});
+  expect_refused<ShapeError>(call, "mask not given", [](A& a) { a.mask = {}; });
+  expect_refused<ShapeError>(call, "masked not given", [](A& a) { a.dresidual = {}; });
   CpuContext context;
   Arguments a;
   a.mode = GradMode::ignore;
@@ -1036,9 +953,7 @@ TEST(BatchNormErrors, BackwardApplyPair) {
   expect_views_checked(
       call, {&A::dy, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::stats, &A::valid, &A::dx, &A::dresidual});
   expect_strides_checked(call, {&A::dy, &A::x, &A::y, &A::k, &A::k2, &A::sums, &A::sums2, &A::dx, &A::dresidual});
-  expect_apart(call, &A::dx, &A::y);
-  expect_apart(call, &A::dresidual, &A::x);
-  expect_apart(call, &A::dx, &A::dresidual);
+  expect_apart(call, {{&A::dx, &A::y}, {&A::dresidual, &A::x}, {&A::dx, &A::dresidual}});
   CpuContext context;
   for (const auto dx : {&A::dx, &A::dresidual}) {
     Arguments a;
@@ -1048,4 +963,4 @@ TEST(BatchNormErrors, BackwardApplyPair) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

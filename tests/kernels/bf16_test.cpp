@@ -58,8 +58,7 @@ GuardedTensor numbers(std::size_t shift = 0) {
   for (std::size_t i = 0; i < 67; ++i) {
     values.push_back(kNumbers[(i + shift) % kNumbers.size()]);
   }
-  GuardedTensor tensor(Shape{67, 1}, DType::bf16);
-  tensor.assign(values);
+  GuardedTensor tensor(Shape{67, 1}, DType::bf16, values);
   return tensor;
 }
 
@@ -88,8 +87,7 @@ TEST(Bf16Numbers, KeepNanInfinityAndSubnormals) {
     return static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(a[i] + b[i]))));
   });
 
-  GuardedTensor coefficients(Shape{4, 1}, DType::f32);
-  coefficients.assign({1, 0, 0, 1});
+  GuardedTensor coefficients(Shape{4, 1}, DType::f32, {1, 0, 0, 1});
   GuardedTensor mask(Shape{static_cast<std::int64_t>(ops::relu_mask_bytes(67))}, DType::u8);
   ops::batch_norm_apply(context, x, coefficients, {}, true, y, mask);
   expect_equal(y, [&](std::size_t i) { return a[i] <= 0 ? 0 : a[i]; });
@@ -105,8 +103,7 @@ TEST(Bf16Numbers, RoundToNearestEvenInVectorsToo) {
   for (std::size_t i = 0; i < x.span<BFloat16>().size(); ++i) {
     x.span<BFloat16>()[i].bits = static_cast<std::uint16_t>(i);
   }
-  GuardedTensor factor(Shape{}, DType::f32);
-  factor.constant(1.5);
+  GuardedTensor factor(Shape{}, DType::f32, testing::constant(1.5));
   GuardedTensor y(x.view().shape, DType::bf16);
   ops::scale(context, factor, x, y);
   int rounded = 0;
@@ -123,8 +120,7 @@ TEST(Bf16Numbers, RoundToNearestEvenInVectorsToo) {
 TEST(Bf16Numbers, SumsRunInF32) {
   // 300 ones: bf16 alone would stop at 256
   CpuContext context;
-  GuardedTensor x(Shape{300, 1}, DType::bf16);
-  x.constant(1);
+  GuardedTensor x(Shape{300, 1}, DType::bf16, testing::constant(1));
   GuardedTensor sums(Shape{1}, DType::f32);
   ops::reduce_rows(context, x, ops::GradMode::overwrite, sums, {});
   EXPECT_EQ(sums.values(), std::vector<double>{300});

@@ -48,7 +48,6 @@ inline OpCase clip_case(const ClipParams& p) {
     }
     ops::clip_factor(context, p.max_norm, scalars);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = p.dtype == DType::f32 ? 1e-7 : 1e-15;
   return item;
 }
@@ -93,12 +92,7 @@ inline std::vector<ClipParams> clip_params_that_skip() {
 }
 
 inline std::vector<DeviceCase> clip_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const ClipParams& p : clip_params()) {
-    const OpCase item = clip_case(p);
-    items.push_back({item, item, item.tolerance});
-  }
-  return items;
+  return same_cases(clip_params(), clip_case);
 }
 
 }  // namespace lockstep::testing

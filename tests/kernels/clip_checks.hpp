@@ -8,8 +8,7 @@ namespace lockstep::testing {
 /// A norm that is not finite: factor 0, skip 1, the step stays, the norm is reported as it is.
 inline void expect_skips(Context& context) {
   for (const ClipParams& p : clip_params_that_skip()) {
-    OpInstance instance(clip_case(p), context);
-    run_checked(instance);
+    const CheckedRun instance(clip_case(p), context);
     EXPECT_EQ(instance.output(0).values()[0], 0);
     EXPECT_EQ(instance.output(1).values()[0], 1);
     EXPECT_EQ(instance.output(2).values()[0], 41);
@@ -21,8 +20,7 @@ inline void expect_skips(Context& context) {
 /// A divisor that is none: factor 0, skip 2, nothing is counted.
 inline void expect_no_weight(Context& context) {
   for (const ClipParams& p : clip_params_without_weight()) {
-    OpInstance instance(clip_case(p), context);
-    run_checked(instance);
+    const CheckedRun instance(clip_case(p), context);
     const std::vector<double> expected{0, 2, 41, 0, 7};  // factor, skip, step, norm, skipped
     for (std::size_t i = 0; i < expected.size(); ++i) {
       EXPECT_EQ(instance.output(i).values()[0], expected[i]) << "output " << i << ", divisor " << p.divisor;

@@ -2,18 +2,18 @@
 #include "tests/kernels/clip_checks.hpp"
 #include "tests/support/cuda_test.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using CudaClip = testing::CudaTest;
+using CudaClip = CudaTest;
 
 TEST_F(CudaClip, ANormThatIsNotFiniteSkipsTheUpdate) {
-  testing::expect_skips(cuda());
+  expect_skips(cuda());
 }
 
 TEST_F(CudaClip, ADivisorThatIsNotPositiveAndFiniteSkipsTheUpdate) {
-  testing::expect_no_weight(cuda());
+  expect_no_weight(cuda());
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -4,13 +4,10 @@
 
 #include "tests/kernels/clip_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ClipScalars;
-using testing::clip_case;
-using testing::ClipParams;
-using testing::GuardedTensor;
 
 TEST(Clip, ByHand) {
   CpuContext context;
@@ -30,8 +27,7 @@ TEST(Clip, ByHand) {
            Case{{DType::f64, 5e-7, 1e-16}, 1, 1e-8},                      // shorter, however short
            Case{{DType::f64, 1e-30, 1e-56}, 1e-2 / 1.001, 1e-28},
        }) {
-    testing::OpInstance instance(clip_case(item.params), context);
-    testing::run_checked(instance);
+    const CheckedRun instance(clip_case(item.params), context);
     EXPECT_NEAR(instance.output(0).values()[0], item.factor, 1e-15);
     EXPECT_EQ(instance.output(1).values()[0], 0);
     EXPECT_EQ(instance.output(2).values()[0], 42);
@@ -41,9 +37,8 @@ TEST(Clip, ByHand) {
 }
 
 TEST(Clip, MatchesTheNaiveFormula) {
-  CpuContext context({.threads = 2});
-  for (const ClipParams& p : testing::clip_params()) {
-    testing::expect_matches(clip_case(p), context, [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) {
+  for (const ClipParams& p : clip_params()) {
+    expect_matches(clip_case(p), [&](Inputs, Outputs out) {
       if (p.divisor < 0) {
         out[0].constant(0);
         out[1].constant(2);
@@ -66,12 +61,12 @@ TEST(Clip, MatchesTheNaiveFormula) {
 
 TEST(Clip, ANormThatIsNotFiniteSkipsTheUpdate) {
   CpuContext context;
-  testing::expect_skips(context);
+  expect_skips(context);
 }
 
 TEST(Clip, ADivisorThatIsNotPositiveAndFiniteSkipsTheUpdate) {
   CpuContext context;
-  testing::expect_no_weight(context);
+  expect_no_weight(context);
   // without a norm the divisor decides alone
   float divisor = 0.25F;
   float factor = -1;
@@ -132,4 +127,4 @@ TEST(Clip, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

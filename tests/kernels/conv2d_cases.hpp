@@ -39,9 +39,8 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
   item.inputs = {
       {"a", pass == ConvPass::backward_data ? desc.y_shape() : desc.x_shape(), desc.dtype, uniform(1, -1, 1)},
       {"b", pass == ConvPass::backward_weights ? desc.y_shape() : desc.weights_shape(), desc.dtype, uniform(2, -1, 1)}};
-  if (with_bias) {
-    item.inputs.push_back({"bias", Shape{desc.out_channels}, ops::accumulation_dtype(desc.dtype), uniform(3, -1, 1)});
-  }
+  add_if(with_bias, item.inputs,
+         {"bias", Shape{desc.out_channels}, ops::accumulation_dtype(desc.dtype), uniform(3, -1, 1)});
   item.outputs = {{"out",
                    forward                           ? desc.y_shape()
                    : pass == ConvPass::backward_data ? desc.x_shape()
@@ -53,7 +52,6 @@ inline OpCase conv2d_case(const std::string& name, const ops::ConvDesc& desc, op
                         ops::conv2d(on, *plan, in[0], in[1], with_bias ? in[2] : TensorView(), out[0], workspace);
                       }};
   };
-  item.bytes = tensor_bytes(item);
   item.flops = desc.flops();
   item.tolerance = desc.dtype == DType::f64 ? 1e-14 : 2e-6 + rounding_of(out_dtype);
   return item;
@@ -107,7 +105,6 @@ inline OpCase conv2d_norm_case(const std::string& name, const ops::ConvDesc& des
                         ops::conv2d_for_norm(on, *plan, in[0], in[1], to[0], workspace, norm);
                       }};
   };
-  item.bytes = tensor_bytes(item);
   item.flops = desc.flops();
   item.tolerance = desc.dtype == DType::f64 ? 1e-13 : 1e-5 + rounding_of(desc.dtype);
   return item;
@@ -116,16 +113,14 @@ inline OpCase conv2d_norm_case(const std::string& name, const ops::ConvDesc& des
 /// A square two-dimensional convolution with the same padding before and after.
 inline ops::ConvDesc square(std::int64_t batch, std::int64_t size, std::int64_t in, std::int64_t out,
                             std::int64_t kernel, std::int64_t stride, std::int64_t pad) {
-  ops::ConvDesc d;
-  d.batch = batch;
-  d.in_channels = in;
-  d.out_channels = out;
-  d.in_size = {size, size, 1};
-  d.kernel = {kernel, kernel, 1};
-  d.stride = {stride, stride, 1};
-  d.pad_before = {pad, pad, 0};
-  d.pad_after = {pad, pad, 0};
-  return d;
+  return {.batch = batch,
+          .in_channels = in,
+          .out_channels = out,
+          .in_size = {size, size, 1},
+          .kernel = {kernel, kernel, 1},
+          .stride = {stride, stride, 1},
+          .pad_before = {pad, pad, 0},
+          .pad_after = {pad, pad, 0}};
 }
 
 /// Small shapes that between them use everything a ConvDesc can say.
@@ -139,69 +134,42 @@ inline std::vector<ConvCase> conv_cases() {
       {"k3_unpadded", square(2, 8, 4, 16, 3, 1, 0)},         {"k5_c16_to_33", square(1, 7, 16, 33, 5, 1, 2)},
       {"k7_stride_2", square(1, 23, 4, 16, 7, 2, 3)},        {"kernel_is_image", square(2, 7, 16, 10, 7, 1, 0)},
   };
-  // stride 2 over an even size: one row of padding before, none after
-  ops::ConvDesc d = square(2, 16, 16, 32, 3, 2, 1);
-  d.pad_after = {0, 0, 0};
-  cases.push_back({"k3_stride_2_even", d});
-
-  d = square(2, 6, 4, 16, 3, 1, 0);
-  d.in_size = {6, 9, 1};
-  d.kernel = {3, 5, 1};
-  d.pad_before = {2, 0, 0};
-  d.pad_after = {0, 3, 0};
-  cases.push_back({"asymmetric", d});
-
-  d = square(2, 11, 16, 16, 3, 1, 2);
-  d.dilation = {2, 2, 1};
-  cases.push_back({"dilated", d});
-
-  d = square(1, 10, 3, 5, 3, 2, 1);
-  d.dilation = {3, 1, 1};
-  cases.push_back({"dilated_rows_stride_2", d});
-
-  d = square(2, 6, 16, 24, 3, 1, 1);
-  d.groups = 2;
-  cases.push_back({"two_groups", d});
-
-  d = square(2, 7, 16, 16, 3, 2, 1);
-  d.groups = 16;
-  cases.push_back({"depthwise", d});
-
-  d = square(2, 5, 3, 4, 3, 1, 1);
-  d.pad_mode = ops::PadMode::circular;
-  cases.push_back({"circular", d});
-
-  d = square(1, 3, 2, 2, 5, 2, 4);  // the padding is longer than the image
-  d.pad_mode = ops::PadMode::circular;
-  cases.push_back({"circular_twice_round", d});
-
-  d = ops::ConvDesc{};
-  d.spatial_rank = 1;
-  d.batch = 2;
-  d.in_channels = 5;
-  d.out_channels = 7;
-  d.in_size = {13, 1, 1};
-  d.kernel = {4, 1, 1};
-  d.stride = {3, 1, 1};
-  d.pad_before = {1, 0, 0};
-  d.pad_after = {2, 0, 0};
-  cases.push_back({"one_axis", d});
-
-  d.spatial_rank = 3;
-  d.in_size = {3, 5, 4};
-  d.kernel = {2, 3, 1};
-  d.stride = {1, 2, 1};
-  d.pad_before = {1, 1, 0};
-  d.pad_after = {0, 1, 0};
-  cases.push_back({"three_axes", d});
-
-  d = square(1, 4, 16, 16, 3, 1, 1);
-  d.spatial_rank = 3;
-  d.in_size = {3, 4, 5};
-  d.kernel = {3, 3, 3};
-  d.pad_before = {1, 1, 1};
-  d.pad_after = {1, 1, 1};
-  cases.push_back({"three_axes_k3", d});
+  const auto add = [&](const char* name, ops::ConvDesc d, const auto& change) {
+    change(d);
+    cases.push_back({name, d});
+  };
+  // Stride 2 over an even size: one row of padding before, none after.
+  add("k3_stride_2_even", square(2, 16, 16, 32, 3, 2, 1), [](auto& d) { d.pad_after = {0, 0, 0}; });
+  cases.push_back({"asymmetric",
+                   {.batch = 2,
+                    .in_channels = 4,
+                    .out_channels = 16,
+                    .in_size = {6, 9, 1},
+                    .kernel = {3, 5, 1},
+                    .pad_before = {2, 0, 0},
+                    .pad_after = {0, 3, 0}}});
+  add("dilated", square(2, 11, 16, 16, 3, 1, 2), [](auto& d) { d.dilation = {2, 2, 1}; });
+  add("dilated_rows_stride_2", square(1, 10, 3, 5, 3, 2, 1), [](auto& d) { d.dilation = {3, 1, 1}; });
+  add("two_groups", square(2, 6, 16, 24, 3, 1, 1), [](auto& d) { d.groups = 2; });
+  add("depthwise", square(2, 7, 16, 16, 3, 2, 1), [](auto& d) { d.groups = 16; });
+  const auto circular = [](auto& d) { d.pad_mode = ops::PadMode::circular; };
+  add("circular", square(2, 5, 3, 4, 3, 1, 1), circular);
+  add("circular_twice_round", square(1, 3, 2, 2, 5, 2, 4), circular);  // the padding is longer than the image
+  const auto of_axes = [](int rank) {
+    return ops::ConvDesc{.spatial_rank = rank, .batch = 2, .in_channels = 5, .out_channels = 7};
+  };
+  add("one_axis", of_axes(1), [](auto& d) {
+    d.in_size = {13, 1, 1}, d.kernel = {4, 1, 1}, d.stride = {3, 1, 1};
+    d.pad_before = {1, 0, 0}, d.pad_after = {2, 0, 0};
+  });
+  add("three_axes", of_axes(3), [](auto& d) {
+    d.in_size = {3, 5, 4}, d.kernel = {2, 3, 1}, d.stride = {1, 2, 1};
+    d.pad_before = {1, 1, 0}, d.pad_after = {0, 1, 0};
+  });
+  add("three_axes_k3", square(1, 4, 16, 16, 3, 1, 1), [](auto& d) {
+    d.spatial_rank = 3, d.in_size = {3, 4, 5}, d.kernel = {3, 3, 3};
+    d.pad_before = d.pad_after = {1, 1, 1};
+  });
   return cases;
 }
 
@@ -217,16 +185,10 @@ inline std::vector<ConvCase> conv_cases_for_devices() {
       }
     }
   }
-  ops::ConvDesc d;  // sums of 1100 and more in each pass
-  d.spatial_rank = 1;
-  d.in_size = {1101, 1, 1};
-  d.kernel = {2, 1, 1};
-  cases.push_back({"long_sum_of_pixels", d});
-  d = square(1, 2, 2, 3, 2, 1, 0);
-  d.in_channels = 280;
-  cases.push_back({"long_sum_of_taps", d});
-  d = square(1, 2, 3, 280, 2, 1, 0);
-  cases.push_back({"long_sum_of_output_channels", d});
+  // Sums of 1100 and more in each pass.
+  cases.push_back({"long_sum_of_pixels", {.spatial_rank = 1, .in_size = {1101, 1, 1}, .kernel = {2, 1, 1}}});
+  cases.push_back({"long_sum_of_taps", square(1, 2, 280, 3, 2, 1, 0)});
+  cases.push_back({"long_sum_of_output_channels", square(1, 2, 3, 280, 2, 1, 0)});
   return cases;
 }
 

@@ -9,16 +9,16 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ConvDesc;
 using ops::ConvPass;
 
-using CudaConv2d = testing::CudaTest;
+using CudaConv2d = CudaTest;
 
 /// By pass of a case, which shards can be made of.
-class CudaConv2dPasses : public testing::CudaTest, public ::testing::WithParamInterface<std::size_t> {};
+class CudaConv2dPasses : public CudaTest, public ::testing::WithParamInterface<std::size_t> {};
 
 /// Three of a graph of the whole pass, two of a convolution alone: the first, the last and one between.
 std::vector<std::string> a_few(const std::vector<std::string>& choices, bool split, std::size_t most) {
@@ -38,7 +38,7 @@ std::vector<std::string> a_few(const std::vector<std::string>& choices, bool spl
 TEST_P(CudaConv2dPasses, SomeChoicesOfALibraryMatchTheHost) {
   const auto of_libraries = [&](const ConvDesc& d, ConvPass pass) {
     std::vector<std::string> choices = ops::conv2d_choices(cuda(), d, pass);
-    EXPECT_EQ(choices.back(), "cuda");  // behind whatever a library has
+    EXPECT_EQ(choices.back(), "cuda");  // the last choice, after all of a library
     choices.pop_back();
     std::vector<std::string> few = a_few(choices, false, 3);
     for (const std::string& choice : a_few(choices, true, 2)) {
@@ -46,15 +46,15 @@ TEST_P(CudaConv2dPasses, SomeChoicesOfALibraryMatchTheHost) {
     }
     return few;
   };
-  for (const testing::DeviceCase& item : testing::conv2d_device_cases(GetParam(), of_libraries)) {
-    testing::compare(item.device, cuda(), item.host, cpu(), item.tolerance);
+  for (const DeviceCase& item : conv2d_device_cases(GetParam(), of_libraries)) {
+    compare(item.device, cuda(), item.host, cpu(), item.tolerance);
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Passes, CudaConv2dPasses, ::testing::Range(std::size_t{0}, testing::conv2d_device_passes()));
+INSTANTIATE_TEST_SUITE_P(Passes, CudaConv2dPasses, ::testing::Range(std::size_t{0}, conv2d_device_passes()));
 
 TEST_F(CudaConv2d, OurOwnKernelsRefuseByName) {
-  ConvDesc d = testing::square(1, 8, 16, 16, 3, 1, 1);
+  ConvDesc d = square(1, 8, 16, 16, 3, 1, 1);
   EXPECT_EQ(ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda")->choice(), "cuda");
   EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "cuda:no_such_algorithm"), UsageError);
   EXPECT_THROW((void)ops::plan_conv2d(cuda(), d, ConvPass::forward, "reference"), UnsupportedError);
@@ -76,8 +76,8 @@ TEST_F(CudaConv2d, ALongSumIsSplitTheSameWayEachTime) {
   const auto plan = ops::plan_conv2d(cuda(), d, ConvPass::backward_weights, "cuda");
   EXPECT_TRUE(plan->deterministic());
   EXPECT_EQ(plan->workspace_bytes(), 2 * sizeof(float));  // two parts of one number
-  testing::expect_repeatable(testing::conv2d_case("split", d, ConvPass::backward_weights, "cuda"), cuda());
+  expect_repeatable(conv2d_case("split", d, ConvPass::backward_weights, "cuda"), cuda());
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -16,20 +16,12 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ConvDesc;
 using ops::ConvPass;
 using ops::GradMode;
-using testing::conv2d_case;
-using testing::conv_cases;
-using testing::ConvCase;
-using testing::GuardedTensor;
-using testing::kConvPasses;
-using testing::OpCase;
-using testing::OpInstance;
-using testing::square;
 
 /// Calls f(index into y, index into x, index into weights) once for every multiply-add of the convolution: walks an
 /// explicitly padded image, with coordinates counted like the digits of a number.
@@ -85,7 +77,7 @@ void enumerate(const ConvDesc& d, F f) {
 }
 
 /// The pass by enumeration, in double. out holds what the output held before.
-void oracle(const ConvDesc& d, ConvPass pass, std::span<const GuardedTensor> inputs, std::vector<double>& out) {
+void oracle(const ConvDesc& d, ConvPass pass, Inputs inputs, std::vector<double>& out) {
   const std::vector<double> a_values = inputs[0].values();
   const std::vector<double> b_values = inputs[1].values();
   if (pass == ConvPass::forward || d.grad_mode == GradMode::overwrite) {
@@ -120,16 +112,15 @@ void expect_oracle(Context& context, const ConvCase& item, DType dtype) {
       d.dtype = dtype;
       d.bias = variant;
       d.grad_mode = variant ? GradMode::accumulate : GradMode::overwrite;
-      std::vector<double> sums;  // the same for all choices: their inputs are
+      std::vector<double> sums;  // one result for all choices: their inputs are the same
       for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
-        testing::expect_matches(conv2d_case(item.name, d, pass, choice), context,
-                                [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                                  if (sums.empty()) {
-                                    sums = expected[0].values();
-                                    oracle(d, pass, in, sums);
-                                  }
-                                  expected[0].assign(sums);
-                                });
+        expect_matches(conv2d_case(item.name, d, pass, choice), context, [&](Inputs in, Outputs expected) {
+          if (sums.empty()) {
+            sums = expected[0].values();
+            oracle(d, pass, in, sums);
+          }
+          expected[0].assign(sums);
+        });
       }
     }
   }
@@ -166,13 +157,12 @@ void expect_by_hand(const ConvDesc& d, ConvPass pass, const std::vector<std::vec
   for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
     OpCase item = conv2d_case("by hand", d, pass, choice);
     for (std::size_t i = 0; i < inputs.size(); ++i) {
-      item.inputs[i].start = testing::values(inputs[i]);
+      item.inputs[i].start = values(inputs[i]);
     }
     if (!before.empty()) {
-      item.outputs[0].start = testing::values(before);
+      item.outputs[0].start = values(before);
     }
-    OpInstance instance(item, context);
-    testing::run_checked(instance);
+    const CheckedRun instance(item, context);
     EXPECT_EQ(instance.output(0).values(), expected) << item.name;
   }
 }
@@ -199,11 +189,7 @@ TEST(Conv2d, AChoiceThatIsRefusedIsNotTheLast) {
   EXPECT_EQ(*made, "good");
   EXPECT_EQ(asked, 3);
   EXPECT_EQ(ops::first_planned({"c"}, refusal, plan), nullptr);
-  try {
-    std::rethrow_exception(refusal);
-  } catch (const UnsupportedError& error) {
-    EXPECT_STREQ(error.what(), "a is refused") << "the first one";
-  }
+  EXPECT_EQ(error_of<UnsupportedError>([&] { std::rethrow_exception(refusal); }), "a is refused") << "the first one";
   refusal = nullptr;
   EXPECT_EQ(ops::first_planned({"b", "a"}, refusal, plan), nullptr);
   EXPECT_THROW(std::rethrow_exception(refusal), Error);
@@ -274,30 +260,20 @@ TEST(Conv2d, BackwardIsTheDerivativeOfForwardInF64) {
     OpInstance forward(conv2d_case(item.name, d, ConvPass::forward, {}), context);
     const TensorView x = forward.inputs()[0];
     const TensorView w = forward.inputs()[1];
-    GuardedTensor dy(d.y_shape(), DType::f64);
-    dy.uniform(3, -1, 1);
+    GuardedTensor dy(d.y_shape(), DType::f64, uniform(3, -1, 1));
     OpCase to_x = conv2d_case(item.name, d, ConvPass::backward_data, {});
-    to_x.inputs[0].start = testing::values(dy.values());
-    to_x.inputs[1].start = testing::values(forward.inputs()[1].values());
+    to_x.inputs[0].start = values(dy.values());
+    to_x.inputs[1].start = values(forward.inputs()[1].values());
     OpCase to_w = conv2d_case(item.name, d, ConvPass::backward_weights, {});
-    to_w.inputs[0].start = testing::values(forward.inputs()[0].values());
-    to_w.inputs[1].start = testing::values(dy.values());
-    OpInstance dx(to_x, context);
-    OpInstance dw(to_w, context);
-    testing::run_checked(dx);
-    testing::run_checked(dw);
+    to_w.inputs[0].start = values(forward.inputs()[0].values());
+    to_w.inputs[1].start = values(dy.values());
+    const CheckedRun dx(to_x, context);
+    const CheckedRun dw(to_w, context);
     const auto loss = [&] {
       forward.enqueue();
-      return testing::weighted_sum(forward.output(0), dy);
+      return weighted_sum(forward.output(0), dy);
     };
-    const testing::GradientPair pairs[] = {{"x", x, dx.output(0)}, {"weights", w, dw.output(0)}};
-    EXPECT_LE(testing::gradient_error(loss, pairs, 1e-4, 8), 1e-7) << item.name;
-    for (const testing::GradientPair& pair : pairs) {
-      for (double& value : pair.gradient.span<double>()) {
-        value *= 1.01;
-      }
-      EXPECT_GT(testing::gradient_error(loss, std::span(&pair, 1), 1e-4, 8), 1e-3) << item.name;
-    }
+    expect_gradients(loss, {{"x", x, dx.output(0)}, {"weights", w, dw.output(0)}}, 1e-7, item.name, 1e-4, 8);
   }
 }
 
@@ -308,9 +284,9 @@ TEST(Conv2d, HasTheSameBitsForEveryThreadCountInBf16) {
   d.dtype = DType::bf16;
   CpuContext context({.threads = 2});
   for (const ConvPass pass : kConvPasses) {
-    testing::expect_same_bits_for_threads(conv2d_case("bf16", d, pass, "reference"), {1, 2, 5});
+    expect_same_bits_for_threads(conv2d_case("bf16", d, pass, "reference"), {1, 2, 5});
     for (const std::string& choice : ops::conv2d_choices(context, d, pass)) {
-      testing::expect_repeatable(conv2d_case("bf16", d, pass, choice), context);
+      expect_repeatable(conv2d_case("bf16", d, pass, choice), context);
     }
   }
 }
@@ -318,21 +294,21 @@ TEST(Conv2d, HasTheSameBitsForEveryThreadCountInBf16) {
 TEST(Conv2d, ReferenceHasTheSameBitsForEveryThreadCount) {
   for (const ConvCase& item : conv_cases()) {
     for (const ConvPass pass : kConvPasses) {
-      testing::expect_same_bits_for_threads(conv2d_case(item.name, item.desc, pass, "reference"), {1, 2, 5});
+      expect_same_bits_for_threads(conv2d_case(item.name, item.desc, pass, "reference"), {1, 2, 5});
     }
   }
 }
 
 TEST(Conv2d, DeterministicChoicesRepeatTheirBits) {
   CpuContext context({.threads = 2});
-  for (const ConvCase& item : testing::resnet20_cases(3)) {
+  for (const ConvCase& item : resnet20_cases(3)) {
     for (const ConvPass pass : kConvPasses) {
       for (const std::string& choice : ops::conv2d_choices(context, item.desc, pass)) {
         if (!ops::plan_conv2d(context, item.desc, pass, choice)->deterministic()) {
           continue;
         }
         const OpCase same = conv2d_case(item.name, item.desc, pass, choice);
-        testing::expect_repeatable(same, context);
+        expect_repeatable(same, context);
       }
     }
   }
@@ -369,8 +345,8 @@ TEST(Conv2d, OneDnnHasFastImplementationsForResNet) {
     GTEST_SKIP() << "built without oneDNN";
   }
   CpuContext context;
-  auto cases = testing::resnet20_cases(2);
-  const auto more = testing::resnet50_cases(1);
+  auto cases = resnet20_cases(2);
+  const auto more = resnet50_cases(1);
   cases.insert(cases.end(), more.begin(), more.end());
   for (const ConvCase& item : cases) {
     for (const ConvPass pass : kConvPasses) {
@@ -437,10 +413,10 @@ OpCase with_band(OpCase item) {
   constexpr std::int64_t kBand = 1 << 18;
   const auto prepare = item.prepare;
   item.prepare = [=, name = item.name](Context& context) {
-    testing::PreparedOp op = prepare(context);
+    PreparedOp op = prepare(context);
     const auto bytes = static_cast<std::int64_t>(op.workspace_bytes);
     op.workspace_bytes += kBand;
-    op.run = [=, run = op.run](Context& on, testing::Views in, testing::Views out, const TensorView& workspace) {
+    op.run = [=, run = op.run](Context& on, Views in, Views out, const TensorView& workspace) {
       const std::span<std::uint8_t> band = workspace.slice(0, bytes, bytes + kBand).span<std::uint8_t>();
       std::fill(band.begin(), band.end(), 0x5a);
       run(on, in, out, workspace.slice(0, 0, bytes));
@@ -476,14 +452,14 @@ TEST(Conv2d, ChoicesAreRightWhereOneDnnIsReportedWrong) {
       for (int threads = 1; threads <= 4; ++threads) {
         CpuContext context({.threads = threads});
         for (const std::string& choice : ops::conv2d_choices(context, item.desc, pass)) {
-          testing::expect_matches(with_band(conv2d_case(item.name, item.desc, pass, choice)), context,
-                                  [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                                    if (sums.empty()) {
-                                      sums = expected[0].values();
-                                      oracle(item.desc, pass, in, sums);
-                                    }
-                                    expected[0].assign(sums);
-                                  });
+          expect_matches(with_band(conv2d_case(item.name, item.desc, pass, choice)), context,
+                         [&](Inputs in, Outputs expected) {
+                           if (sums.empty()) {
+                             sums = expected[0].values();
+                             oracle(item.desc, pass, in, sums);
+                           }
+                           expected[0].assign(sums);
+                         });
         }
       }
     }
@@ -589,14 +565,13 @@ TEST(Conv2d, HasTheSameBitsInsideAParallelRegionOfTheHost) {
   CpuContext two({.threads = 2});
   for (const ConvPass pass : kConvPasses) {
     const OpCase item = conv2d_case("nested", square(4, 17, 16, 16, 3, 1, 1), pass, "onednn");
-    testing::OpInstance outside(item, two);
-    testing::run_checked(outside);
+    CheckedRun outside(item, two);
     const auto nested = [&] {
-      testing::OpInstance instance(item, two);  // planned and run here
-      testing::run_checked(instance);
-      EXPECT_TRUE(testing::has_same_bits(instance.output(0), outside.output(0))) << item.name;
+      OpInstance instance(item, two);  // planned and run here
+      run_checked(instance);
+      EXPECT_TRUE(has_same_bits(instance.output(0), outside.output(0))) << item.name;
       outside.enqueue();  // planned outside
-      EXPECT_TRUE(testing::has_same_bits(instance.output(0), outside.output(0))) << item.name;
+      EXPECT_TRUE(has_same_bits(instance.output(0), outside.output(0))) << item.name;
       EXPECT_EQ(CpuContext({.threads = 2}).threads(), 1);
       EXPECT_EQ(CpuContext().threads(), 1);
     };
@@ -628,27 +603,15 @@ TEST(Conv2d, PlanningRefusesWhatMakesNoSense) {
   };
   EXPECT_THROW(plan(good, "no_such_provider"), UsageError);
   EXPECT_THROW(plan(good, "reference:no_such_algorithm"), UsageError);
-  ConvDesc d = good;
-  d.spatial_rank = 4;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.groups = 3;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.batch = 0;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.stride[1] = 0;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.pad_before[0] = -1;
-  EXPECT_THROW(plan(d), ShapeError);
-  d = good;
-  d.dilation[0] = 5;  // spans 11 of 10
+  EXPECT_THROW(plan(with(good, &ConvDesc::spatial_rank, 4)), ShapeError);
+  EXPECT_THROW(plan(with(good, &ConvDesc::groups, 3)), ShapeError);
+  EXPECT_THROW(plan(with(good, &ConvDesc::batch, 0)), ShapeError);
+  EXPECT_THROW(plan(with(good, &ConvDesc::stride, {1, 0, 1})), ShapeError);
+  EXPECT_THROW(plan(with(good, &ConvDesc::pad_before, {-1, 1, 0})), ShapeError);
+  ConvDesc d = with(good, &ConvDesc::dilation, {5, 1, 1});  // spans 11 of 10
   EXPECT_THROW(plan(d), ShapeError);
   EXPECT_THROW((void)d.y_shape(), ShapeError);
-  d = good;
-  d.grad_mode = GradMode::ignore;
+  d = with(good, &ConvDesc::grad_mode, GradMode::ignore);
   EXPECT_THROW(plan(d), UsageError);
   EXPECT_NO_THROW(plan(d, {}, ConvPass::forward));
   d = good;
@@ -702,15 +665,9 @@ TEST(Conv2d, RunningRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(call(x, w, bias, x, workspace), ShapeError);
   EXPECT_THROW(call(x, w, {}, y, workspace), ShapeError);
   EXPECT_THROW(call(x, w, view(zeros, Shape{2}), y, workspace), ShapeError);
-  TensorView other = x;
-  other.dtype = DType::f64;
-  EXPECT_THROW(call(other, w, bias, y, workspace), DTypeError);
-  other = x;
-  other.strides[2] = 3;
-  EXPECT_THROW(call(other, w, bias, y, workspace), ShapeError);
-  other = x;
-  other.device = Device::cuda(0);
-  EXPECT_THROW(call(other, w, bias, y, workspace), DeviceError);
+  EXPECT_THROW(call(with(x, &TensorView::dtype, DType::f64), w, bias, y, workspace), DTypeError);
+  EXPECT_THROW(call(with(x, &TensorView::strides, {32, 8, 3, 1}), w, bias, y, workspace), ShapeError);
+  EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), w, bias, y, workspace), DeviceError);
   // the output lies on an input
   EXPECT_THROW(call(view(written, d.x_shape()), w, bias, y, workspace), ShapeError);
   // too short, not aligned, of another type, on an operand
@@ -765,7 +722,7 @@ TEST(Conv2d, ServesANorm) {
       if (forward && (norm.addend || norm.pair)) {
         continue;
       }
-      ConvDesc d = testing::square(3, 7, 5, 6, 3, 2, 1);
+      ConvDesc d = square(3, 7, 5, 6, 3, 2, 1);
       d.dtype = DType::f64;
       d.norm = norm;
       const auto bare = ops::plan_conv2d(context, d, pass, "reference");
@@ -773,10 +730,9 @@ TEST(Conv2d, ServesANorm) {
       EXPECT_FALSE(bare->serves_norm());
       EXPECT_TRUE(serving->serves_norm());
       EXPECT_EQ(ops::plan_conv2d(context, d, pass)->serves_norm(), false) << "it is no first guess";
-      GuardedTensor a(forward ? d.x_shape() : d.y_shape(), DType::f64), b(d.weights_shape(), DType::f64),
-          out(forward ? d.y_shape() : d.x_shape(), DType::f64), plain(Shape(out.view().shape), DType::f64);
-      a.normal(1);
-      b.normal(2);
+      GuardedTensor a(forward ? d.x_shape() : d.y_shape(), DType::f64, normal(1)),
+          b(d.weights_shape(), DType::f64, normal(2)), out(forward ? d.y_shape() : d.x_shape(), DType::f64),
+          plain(Shape(out.view().shape), DType::f64);
       const GuardedTensor workspace(Shape{static_cast<std::int64_t>(serving->workspace_bytes()) + 64}, DType::u8);
       NormTensors tensors(out.view().shape, norm);
       ops::conv2d(context, *bare, a, b, {}, plain, workspace);
@@ -803,18 +759,17 @@ TEST(Conv2d, ServesANorm) {
           sums[row * channels + c] += g[i] * (x - k[2 * channels + c]) * k[3 * channels + c];
         }
       }
-      GuardedTensor expected(Shape(tensors.sums.view().shape), DType::f64);
-      expected.assign(sums);
+      GuardedTensor expected(Shape(tensors.sums.view().shape), DType::f64, sums);
       plain.assign(g);
-      EXPECT_LE(testing::relative_error(out, plain), 1e-14);
-      EXPECT_LE(testing::relative_error(tensors.sums, expected), 1e-13);
+      EXPECT_LE(relative_error(out, plain), 1e-14);
+      EXPECT_LE(relative_error(tensors.sums, expected), 1e-13);
     }
   }
 }
 
 TEST(Conv2d, RefusesANormThatDoesNotFit) {
   CpuContext context;
-  ConvDesc d = testing::square(2, 4, 8, 8, 3, 1, 1);
+  ConvDesc d = square(2, 4, 8, 8, 3, 1, 1);
   d.dtype = DType::f64;
   EXPECT_THROW((void)ops::plan_conv2d(context, d, ConvPass::forward, "reference:norm"), UnsupportedError);
   d.norm = {.wanted = true, .addend = true};
@@ -825,9 +780,8 @@ TEST(Conv2d, RefusesANormThatDoesNotFit) {
   d.grad_mode = ops::GradMode::overwrite;
   const auto bare = ops::plan_conv2d(context, d, ConvPass::backward_data, "reference");
   const auto serving = ops::plan_conv2d(context, d, ConvPass::backward_data, "reference:norm");
-  GuardedTensor dy(d.y_shape(), DType::f64), weights(d.weights_shape(), DType::f64), dx(d.x_shape(), DType::f64);
-  dy.normal(1);
-  weights.normal(2);
+  GuardedTensor dy(d.y_shape(), DType::f64, normal(1)), weights(d.weights_shape(), DType::f64, normal(2)),
+      dx(d.x_shape(), DType::f64);
   const NormTensors tensors(d.x_shape(), d.norm);
   const ops::ConvNormOperands good = tensors.backward(d.norm);
   const auto call = [&](const ops::ConvNormOperands& norm) {
@@ -853,19 +807,12 @@ TEST(Conv2d, RefusesANormThatDoesNotFit) {
     (other.*member).device = Device::cuda(0);
     EXPECT_THROW(call(other), DeviceError);
   }
-  ops::ConvNormOperands other = good;
-  other.shift = tensors.shift;
-  EXPECT_THROW(call(other), UsageError) << "shift is of forward";
-  other = good;
-  other.x2 = tensors.x2;
-  EXPECT_THROW(call(other), UsageError) << "no pair";
-  other = good;
-  other.addend = dx;
-  EXPECT_THROW(call(other), ShapeError) << "the output on the addend";
-  other = good;
-  other.sums = tensors.coefficients.view().slice(0, 0, 2);
-  EXPECT_THROW(call(other), ShapeError) << "sums on the coefficients";
+  EXPECT_THROW(call(with(good, &ops::ConvNormOperands::shift, tensors.shift)), UsageError) << "shift is of forward";
+  EXPECT_THROW(call(with(good, &ops::ConvNormOperands::x2, tensors.x2)), UsageError) << "no pair";
+  EXPECT_THROW(call(with(good, &ops::ConvNormOperands::addend, dx)), ShapeError) << "the output on the addend";
+  EXPECT_THROW(call(with(good, &ops::ConvNormOperands::sums, tensors.coefficients.view().slice(0, 0, 2))), ShapeError)
+      << "sums on the coefficients";
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

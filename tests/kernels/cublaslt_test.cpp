@@ -7,14 +7,13 @@
 #include "tests/kernels/matmul_cases.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::MatmulDesc;
 using ops::cublaslt::Algorithm;
 using ops::cublaslt::ColumnMajor;
 using ops::cublaslt::Description;
-using testing::GuardedTensor;
 
 /// out (+)= op(first) op(second) + bias along out's rows, as cuBLASLt reads its arguments.
 std::vector<double> multiply(const MatmulDesc& d, const Description& description, const std::vector<double>& first,
@@ -46,14 +45,11 @@ std::vector<double> multiply(const MatmulDesc& d, const Description& description
 }
 
 TEST(CublasLt, TheDescriptionReadsAsTheSameProduct) {
-  CpuContext context;
-  for (const MatmulDesc& d : testing::matmul_descs(DType::f64)) {
-    testing::expect_matches(
-        testing::matmul_case(d, "reference"), context,
-        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-          expected[0].assign(multiply(d, ops::cublaslt::describe(d), in[1].values(), in[0].values(),
-                                      d.bias ? in[2].values() : std::vector<double>(), expected[0].values()));
-        });
+  for (const MatmulDesc& d : matmul_descs(DType::f64)) {
+    expect_matches(matmul_case(d, "reference"), [&](Inputs in, Outputs expected) {
+      expected[0].assign(multiply(d, ops::cublaslt::describe(d), in[1].values(), in[0].values(),
+                                  d.bias ? in[2].values() : std::vector<double>(), expected[0].values()));
+    });
   }
 }
 
@@ -126,4 +122,4 @@ TEST(CublasLt, OtherTextsAreNoChoice) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

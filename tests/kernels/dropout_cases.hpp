@@ -21,9 +21,7 @@ inline OpCase dropout_case(const Shape& shape, DType dtype, const ops::DropoutDe
   item.dtype = dtype;
   item.inputs = {{"sample_ids", Shape{shape[0]}, DType::i64, integers(2, 0, 50000)},
                  {"epoch", Shape{}, DType::i64, constant(3)}};
-  if (!in_place) {
-    item.inputs.push_back({"x", shape, dtype, integers(1, 1, 99)});
-  }
+  add_if(!in_place, item.inputs, {"x", shape, dtype, integers(1, 1, 99)});
   item.outputs = {{"y", shape, dtype, in_place ? integers(1, 1, 99) : Generator()}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::dropout(context, desc, in[0], in[1], in_place ? out[0] : in[2], out[0]);
@@ -56,10 +54,8 @@ inline std::vector<OpCase> dropout_cases() {
 
 /// In f32 the same bits as on the host.
 inline std::vector<DeviceCase> dropout_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const Shape& shape : dropout_shapes()) {
-    append(items, device_cases([&](DType dtype) { return dropout_case(shape, dtype); }));
-  }
+  std::vector<DeviceCase> items =
+      device_cases(dropout_shapes(), [](const Shape& shape, DType dtype) { return dropout_case(shape, dtype); });
   append(items, device_cases([&](DType dtype) { return dropout_case({11, 101}, dtype, dropout_desc(), true); }));
   for (const double rate : {0.0, 0.5}) {
     append(items, device_cases([&](DType dtype) { return dropout_case({11, 104}, dtype, dropout_desc(rate), true); }));

@@ -4,22 +4,18 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::dropout_case;
-using testing::OpCase;
-using testing::OpInstance;
-
-using CudaDropout = testing::CudaTest;
+using CudaDropout = CudaTest;
 
 TEST_F(CudaDropout, AnyIdAndEpoch) {
   for (const double epoch : {0.0, -2.0, 9e15}) {
     for (const std::int64_t extent : {7, 16}) {
       OpCase item = dropout_case({4, extent}, DType::f32);
-      item.inputs[0].start = testing::values({-1, 9e15, -9e15, 1e10});
-      item.inputs[1].start = testing::constant(epoch);
-      testing::compare(item, cpu(), item, cuda(), 0);
+      item.inputs[0].start = values({-1, 9e15, -9e15, 1e10});
+      item.inputs[1].start = constant(epoch);
+      compare(item, cpu(), item, cuda(), 0);
     }
   }
 }
@@ -28,8 +24,7 @@ TEST_F(CudaDropout, TheSameDecisionsInEveryType) {
   for (const std::int64_t extent : {33, 40}) {
     std::vector<double> first;
     for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-      OpInstance instance(dropout_case({9, extent}, dtype), cuda());
-      testing::run_checked(instance);
+      const CheckedRun instance(dropout_case({9, extent}, dtype), cuda());
       std::vector<double> kept = instance.output(0).values();
       for (double& value : kept) {
         value = value == 0 ? 0 : 1;
@@ -43,10 +38,9 @@ TEST_F(CudaDropout, TheSameDecisionsInEveryType) {
 TEST_F(CudaDropout, DoesNotDependOnThePlaceInTheBatch) {
   const auto rows = [&](std::vector<double> ids) {
     OpCase item = dropout_case({static_cast<std::int64_t>(ids.size()), 24}, DType::bf16);
-    item.inputs[0].start = testing::values(ids);
-    item.inputs[2].start = testing::constant(1);
-    OpInstance instance(item, cuda());
-    testing::run_checked(instance);
+    item.inputs[0].start = values(ids);
+    item.inputs[2].start = constant(1);
+    const CheckedRun instance(item, cuda());
     return instance.output(0).values();
   };
   const std::vector<double> together = rows({3, 4, 5});
@@ -55,4 +49,4 @@ TEST_F(CudaDropout, DoesNotDependOnThePlaceInTheBatch) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -9,15 +9,10 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::DropoutDesc;
-using testing::GuardedTensor;
-using testing::OpCase;
-
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
 
 /// Whether each element of a sample is kept, its random words drawn one after the other.
 std::vector<bool> kept_elements(const DropoutDesc& desc, std::int64_t epoch, std::int64_t id, std::size_t extent) {
@@ -48,11 +43,8 @@ std::vector<bool> not_zero(const GuardedTensor& y) {
 GuardedTensor run_on_ones(const DropoutDesc& desc, const std::vector<double>& ids, double epoch, std::int64_t extent) {
   CpuContext context({.threads = 2});
   const auto samples = static_cast<std::int64_t>(ids.size());
-  GuardedTensor id_view(Shape{samples}, DType::i64), now(Shape{}, DType::i64), x(Shape{samples, extent}, DType::f32),
-      y(Shape{samples, extent}, DType::f32);
-  id_view.assign(ids);
-  now.constant(epoch);
-  x.constant(1);
+  GuardedTensor id_view(Shape{samples}, DType::i64, ids), now(Shape{}, DType::i64, constant(epoch)),
+      x(Shape{samples, extent}, DType::f32, constant(1)), y(Shape{samples, extent}, DType::f32);
   ops::dropout(context, desc, id_view, now, x, y);
   return y;
 }
@@ -62,11 +54,8 @@ TEST(Dropout, ByHand) {
   // Layer 0 draws what Random draws for the sample.
   const DropoutDesc desc{.rate = 0.5, .seed = 5};
   const std::vector<double> x{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-  GuardedTensor ids(Shape{2}, DType::i64), epoch(Shape{}, DType::i64), in(Shape{2, 2, 3}, DType::f64),
-      y(Shape{2, 2, 3}, DType::f64);
-  ids.assign({40, -1});
-  epoch.constant(9);
-  in.assign(x);
+  GuardedTensor ids(Shape{2}, DType::i64, {40, -1}), epoch(Shape{}, DType::i64, constant(9)),
+      in(Shape{2, 2, 3}, DType::f64, x), y(Shape{2, 2, 3}, DType::f64);
   ops::dropout(context, desc, ids, epoch, in, y);
   std::vector<double> expected;
   for (const std::int64_t id : {40, -1}) {
@@ -81,10 +70,9 @@ TEST(Dropout, ByHand) {
 }
 
 TEST(Dropout, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::dropout_cases()) {
-    const DropoutDesc& desc = testing::dropout_desc(std::stod(item.name.substr(item.name.find("rate ") + 5)));
-    testing::expect_matches(item, context, [&](Inputs in, Outputs expected) {
+  for (const OpCase& item : dropout_cases()) {
+    const DropoutDesc& desc = dropout_desc(std::stod(item.name.substr(item.name.find("rate ") + 5)));
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       const std::vector<double> ids = in[0].values();
       std::vector<double> y = in.size() > 2 ? in[2].values() : expected[0].values();
       const std::size_t extent = y.empty() ? 0 : y.size() / ids.size();
@@ -105,13 +93,10 @@ TEST(Dropout, MatchesTheDefinition) {
 
 TEST(Dropout, RateZeroCopiesAndDroppedElementsAreZeroWhateverTheyWere) {
   CpuContext context;
-  GuardedTensor ids(Shape{1}, DType::i64), epoch(Shape{}, DType::i64), x(Shape{1, 100}, DType::f32),
-      y(Shape{1, 100}, DType::f32);
-  ids.constant(1);
-  epoch.constant(0);
-  x.normal(1);
+  GuardedTensor ids(Shape{1}, DType::i64, constant(1)), epoch(Shape{}, DType::i64, constant(0)),
+      x(Shape{1, 100}, DType::f32, normal(1)), y(Shape{1, 100}, DType::f32);
   ops::dropout(context, {.rate = 0}, ids, epoch, x, y);
-  testing::expect_same_bits(x, y);
+  expect_same_bits(x, y);
   x.constant(std::nan(""));
   ops::dropout(context, {.rate = 0.5}, ids, epoch, x, y);
   const std::vector<double> values = y.values();
@@ -140,7 +125,7 @@ TEST(Dropout, KeepsTheShareThatItShould) {
 
 TEST(Dropout, SeedsEpochsLayersAndSamplesAreIndependent) {
   constexpr double kRate = 0.3;
-  constexpr double kAgreement = kRate * kRate + (1 - kRate) * (1 - kRate);  // of two independent masks
+  constexpr double kAgreement = kRate * kRate + (1 - kRate) * (1 - kRate);  // agreement of two independent masks
   const std::vector<bool> kept = not_zero(run_on_ones({.rate = kRate, .seed = 3, .layer = 1}, {5}, 1, 100003));
   const auto agreement = [&](const std::vector<bool>& other) {
     std::vector<bool> same(kept.size());
@@ -180,39 +165,32 @@ TEST(Dropout, DoesNotDependOnThePlaceInTheBatch) {
 }
 
 TEST(Dropout, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(testing::dropout_case({5, 20011}, DType::f32));
-  testing::expect_same_bits_for_threads(testing::dropout_case({30011, 3}, DType::f64, testing::dropout_desc(), true));
+  expect_same_bits_for_threads(dropout_case({5, 20011}, DType::f32));
+  expect_same_bits_for_threads(dropout_case({30011, 3}, DType::f64, dropout_desc(), true));
 }
 
 TEST(Dropout, TheSameCallOnDyIsTheGradient) {
   CpuContext context;
-  const DropoutDesc desc = testing::dropout_desc();
+  const DropoutDesc desc = dropout_desc();
   const Shape shape{3, 11};
-  GuardedTensor ids(Shape{3}, DType::i64), epoch(Shape{}, DType::i64), x(shape, DType::f64), y(shape, DType::f64),
-      dy(shape, DType::f64), dx(shape, DType::f64);
-  ids.assign({4, 4, 90});
-  epoch.constant(6);
-  x.normal(1);
-  dy.normal(2);
+  GuardedTensor ids(Shape{3}, DType::i64, {4, 4, 90}), epoch(Shape{}, DType::i64, constant(6)),
+      x(shape, DType::f64, normal(1)), y(shape, DType::f64), dy(shape, DType::f64, normal(2)), dx(shape, DType::f64);
   const auto forward = [&] {
     ops::dropout(context, desc, ids, epoch, x, y);
-    return testing::weighted_sum(y, dy);
+    return weighted_sum(y, dy);
   };
   ops::dropout(context, desc, ids, epoch, dy, dx);
-  const testing::GradientPair pairs[] = {{"x", x, dx}};
-  EXPECT_LE(testing::gradient_error(forward, pairs), 1e-8);
+  const GradientPair pairs[] = {{"x", x, dx}};
+  EXPECT_LE(gradient_error(forward, pairs), 1e-8);
   epoch.constant(7);
-  EXPECT_GT(testing::gradient_error(forward, pairs), 1e-1) << "the mask of another epoch";
+  EXPECT_GT(gradient_error(forward, pairs), 1e-1) << "the mask of another epoch";
 }
 
 TEST(Dropout, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor ids(Shape{4}, DType::i64), epoch(Shape{1}, DType::i64), x(Shape{4, 6}, DType::f32),
-      y(Shape{4, 6}, DType::f32);
-  ids.constant(0);
-  epoch.constant(0);
-  x.constant(1);
-  testing::expect_views_checked(
+  GuardedTensor ids(Shape{4}, DType::i64, constant(0)), epoch(Shape{1}, DType::i64, constant(0)),
+      x(Shape{4, 6}, DType::f32, constant(1)), y(Shape{4, 6}, DType::f32);
+  expect_views_checked(
       {ids, x, y}, [&](const std::vector<TensorView>& v) { ops::dropout(context, {}, v[0], epoch, v[1], v[2]); }, true);
   const auto call = [&](double rate, const TensorView& at, const TensorView& now, const TensorView& in,
                         const TensorView& out) { ops::dropout(context, {.rate = rate}, at, now, in, out); };
@@ -240,4 +218,4 @@ TEST(Dropout, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

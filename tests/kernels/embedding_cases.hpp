@@ -68,11 +68,7 @@ inline OpCase embedding_backward_case(const EmbeddingParams& p, DType dtype, ops
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::embedding_backward(context, in[0], in[1], mode, out[0], workspace);
   };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::embedding_backward_workspace_bytes(
-        context, TensorView(nullptr, ops::accumulation_dtype(dtype), context.device(), table));
-  };
-  item.bytes = tensor_bytes(item);
+  item.workspace_bytes = workspace_for(ops::embedding_backward_workspace_bytes, ops::accumulation_dtype(dtype), table);
   item.flops = static_cast<double>(p.ids.numel() * p.width);
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
@@ -96,18 +92,6 @@ inline std::vector<EmbeddingParams> embedding_params() {
           {11, 1029, Shape{3}},
           {4, 2056, Shape{2, 3}, true},
           {1009, 5, Shape{2, 31}, true, 3}};
-}
-
-inline std::vector<OpCase> embedding_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const EmbeddingParams& p : embedding_params()) {
-      items.push_back(embedding_forward_case(p, dtype));
-      items.push_back(embedding_backward_case(p, dtype, ops::GradMode::overwrite));
-      items.push_back(embedding_backward_case(p, dtype, ops::GradMode::accumulate));
-    }
-  }
-  return items;
 }
 
 inline std::vector<DeviceCase> embedding_device_cases() {

@@ -6,34 +6,29 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::embedding_backward_case;
-using testing::embedding_forward_case;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::OpInstance;
 
-using CudaEmbedding = testing::CudaTest;
+using CudaEmbedding = CudaTest;
 
 TEST_F(CudaEmbedding, IdsOutOfRangeReadAndWriteNothing) {
   const double low = std::numeric_limits<std::int32_t>::min();
   const double high = std::numeric_limits<std::int32_t>::max();
   OpCase forward = embedding_forward_case({4, 8, Shape{6}, true}, DType::f32);
   forward.inputs[1].start = testing::values({low, 1, 4, -1, high, 3});
-  testing::compare(forward, cuda(), forward, cpu(), 0);
+  compare(forward, cuda(), forward, cpu(), 0);
   OpCase backward = embedding_backward_case({4, 8, Shape{6}}, DType::f32, GradMode::overwrite);
   backward.inputs[1].start = forward.inputs[1].start;
-  testing::compare(backward, cuda(), backward, cpu(), 0);
+  compare(backward, cuda(), backward, cpu(), 0);
 }
 
 TEST_F(CudaEmbedding, BadIdsCountInTheValidSequencesOnly) {
   OpCase item = embedding_forward_case({4, 8, Shape{5, 613}, true, 5}, DType::f32);
   for (const double valid : {0.0, 1.0, 4.0, 5.0, 6.0, 0x1p62, -1.0, -0x1p63}) {
-    item.inputs[3].start = testing::constant(valid);
-    testing::compare(item, cuda(), item, cpu(), 0);
+    item.inputs[3].start = constant(valid);
+    compare(item, cuda(), item, cpu(), 0);
   }
 }
 
@@ -57,8 +52,7 @@ TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
         ids.span<std::int32_t>()[static_cast<std::size_t>(token)] = 0;
       }
     };
-    OpInstance instance(item, cuda());
-    testing::run_checked(instance);
+    const CheckedRun instance(item, cuda());
     const double rest = 100 * static_cast<double>(2 * distance - 2);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{0, 0, 0, rest, rest, rest})) << distance;
   }
@@ -67,18 +61,17 @@ TEST_F(CudaEmbedding, SumsRunInTheOrderOfTheTokens) {
 TEST_F(CudaEmbedding, SumsBeginWithWhatIsThere) {
   OpCase item = embedding_backward_case({1, 1, Shape{2}}, DType::f32, GradMode::accumulate);
   item.inputs[0].start = testing::values({1, -0x1p24});
-  item.inputs[1].start = testing::constant(0);
-  item.outputs[0].start = testing::constant(0x1p24);
-  OpInstance instance(item, cuda());
-  testing::run_checked(instance);
+  item.inputs[1].start = constant(0);
+  item.outputs[0].start = constant(0x1p24);
+  const CheckedRun instance(item, cuda());
   EXPECT_EQ(instance.output(0).values(), std::vector<double>{0}) << "1 - 2^24 is exact, 2^24 + 1 is 2^24";
   item = embedding_backward_case({5, 24, Shape{701}}, DType::f32, GradMode::accumulate);
-  testing::compare(item, cuda(), item, cpu(), 0);
+  compare(item, cuda(), item, cpu(), 0);
 }
 
 TEST_F(CudaEmbedding, TheSameBitsEveryTime) {
-  testing::expect_repeatable(embedding_forward_case({17, 24, Shape{3, 41}, true}, DType::bf16), cuda());
-  testing::expect_repeatable(embedding_backward_case({5, 24, Shape{701}}, DType::bf16, GradMode::accumulate), cuda());
+  expect_repeatable(embedding_forward_case({17, 24, Shape{3, 41}, true}, DType::bf16), cuda());
+  expect_repeatable(embedding_backward_case({5, 24, Shape{701}}, DType::bf16, GradMode::accumulate), cuda());
 }
 
 TEST_F(CudaEmbedding, RefusesWhatTheContractExcludes) {
@@ -96,17 +89,12 @@ TEST_F(CudaEmbedding, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(dy, dtable, scratch.slice(0, 0, 39)), ShapeError);
   EXPECT_THROW(call(dy, dtable, scratch.slice(0, 2, 42)), ShapeError) << "alignment";
   for (const TensorView& other : {dy.view(), ids.view(), dtable.view()}) {
-    TensorView bad = scratch;
-    bad.data = other.data;
-    EXPECT_THROW(call(dy, dtable, bad), ShapeError) << "overlap";
+    EXPECT_THROW(call(dy, dtable, with(scratch, &TensorView::data, other.data)), ShapeError) << "overlap";
   }
-  TensorView bad = dtable;
-  bad.dtype = DType::bf16;
-  EXPECT_THROW(call(dy, bad, scratch), DTypeError) << "sums beside 16-bit tensors are f32";
-  bad = dy;
-  bad.dtype = DType::f64;
-  EXPECT_THROW(call(bad, dtable, scratch), DTypeError);
+  EXPECT_THROW(call(dy, with(dtable, &TensorView::dtype, DType::bf16), scratch), DTypeError)
+      << "sums beside 16-bit tensors are f32";
+  EXPECT_THROW(call(with(dy, &TensorView::dtype, DType::f64), dtable, scratch), DTypeError);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -83,21 +83,16 @@ inline OpCase erase_and_mix_case(const EraseAndMixParams& p) {
   item.dtype = DType::u8;
   item.inputs = {
       {"erasures", Shape{samples, pictures, ops::kErasureColumns + p.gap}, DType::f64, values(erasure_table(p))}};
-  if (pictures == 2) {
-    item.inputs.push_back(
-        {"mixtures", Shape{samples, ops::kMixtureColumns + p.gap}, DType::f64, values(mixture_table(p))});
-  }
+  add_if(pictures == 2, item.inputs,
+         {"mixtures", Shape{samples, ops::kMixtureColumns + p.gap}, DType::f64, values(mixture_table(p))});
   const Generator pixels = integers(3, 0, 255);
-  if (!p.in_place) {
-    item.inputs.push_back({"images", p.images, DType::u8, pixels});
-  }
+  add_if(!p.in_place, item.inputs, {"images", p.images, DType::u8, pixels});
   item.outputs = {{"out", Shape{samples, p.images[2], p.images[3], 3}, DType::u8, p.in_place ? pixels : Generator()}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     const TensorView images = p.in_place ? out[0].reshape(p.images) : in.back();
     const TensorView mixtures = pictures == 2 ? in[1].slice(1, 0, ops::kMixtureColumns) : TensorView();
     ops::erase_and_mix(context, kEraseFill, images, in[0].slice(2, 0, ops::kErasureColumns), mixtures, out[0]);
   };
-  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -131,20 +126,8 @@ inline std::vector<EraseAndMixParams> erase_and_mix_params() {
   return all;
 }
 
-inline std::vector<OpCase> erase_and_mix_cases() {
-  std::vector<OpCase> items;
-  for (const EraseAndMixParams& p : erase_and_mix_params()) {
-    items.push_back(erase_and_mix_case(p));
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> erase_and_mix_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : erase_and_mix_cases()) {
-    items.push_back(device_case(item, item));
-  }
-  return items;
+  return same_cases(erase_and_mix_params(), erase_and_mix_case);
 }
 
 }  // namespace lockstep::testing

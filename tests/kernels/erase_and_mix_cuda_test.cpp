@@ -7,13 +7,10 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::erase_and_mix_case;
-using testing::OpCase;
-
-using CudaEraseAndMix = testing::CudaTest;
+using CudaEraseAndMix = CudaTest;
 
 TEST_F(CudaEraseAndMix, ValuesOutOfRangeAreThoseOfTheHost) {
   const double infinity = std::numeric_limits<double>::infinity();
@@ -25,7 +22,7 @@ TEST_F(CudaEraseAndMix, ValuesOutOfRangeAreThoseOfTheHost) {
       for (std::int64_t i = 0; i < count; ++i) {
         table.push_back(i % 3 == 0 ? 1 : numbers[(first + static_cast<std::size_t>(i) * step) % numbers.size()]);
       }
-      return testing::values(table);
+      return values(table);
     };
     item.inputs[0].start = fill(item.inputs[0].shape.numel(), 3);
     item.inputs[1].start = fill(item.inputs[1].shape.numel(), 5);
@@ -37,8 +34,8 @@ TEST_F(CudaEraseAndMix, ValuesOutOfRangeAreThoseOfTheHost) {
 TEST_F(CudaEraseAndMix, PairsOfBytesAreThoseOfTheHost) {
   for (const double share : {1e-8, 0.1, 1.0 / 3, 0.5, 0.7, 0.999999999}) {
     OpCase item = erase_and_mix_case({Shape{1, 2, 32, 256, 3}});
-    item.inputs[0].start = testing::constant(0);
-    item.inputs[1].start = testing::values({0, share, 0, 0, 0, 0});
+    item.inputs[0].start = constant(0);
+    item.inputs[1].start = values({0, share, 0, 0, 0, 0});
     std::vector<double> pixels;
     for (int picture = 0; picture < 2; ++picture) {
       for (int i = 0; i < 32 * 256; ++i) {
@@ -48,7 +45,7 @@ TEST_F(CudaEraseAndMix, PairsOfBytesAreThoseOfTheHost) {
         }
       }
     }
-    item.inputs[2].start = testing::values(pixels);
+    item.inputs[2].start = values(pixels);
     compare(item, cpu(), item, cuda(), 0);
   }
 }
@@ -56,12 +53,12 @@ TEST_F(CudaEraseAndMix, PairsOfBytesAreThoseOfTheHost) {
 TEST_F(CudaEraseAndMix, TheOutputMayBeginAnywhere) {
   for (const std::int64_t begin : {1, 3, 5, 16}) {
     for (const std::int64_t pictures : {1, 2}) {
-      const testing::EraseAndMixParams p{Shape{3, pictures, 8, 6, 3}};
+      const EraseAndMixParams p{Shape{3, pictures, 8, 6, 3}};
       OpCase item = erase_and_mix_case(p);
       const Shape shape = item.outputs[0].shape;
       item.outputs[0].shape = Shape{shape.numel() + begin};
-      item.outputs[0].start = testing::constant(7);
-      item.run = [=, run = item.run](Context& context, testing::Views in, testing::Views out, const TensorView& none) {
+      item.outputs[0].start = constant(7);
+      item.run = [=, run = item.run](Context& context, Views in, Views out, const TensorView& none) {
         const std::vector<TensorView> part{out[0].slice(0, begin, shape.numel() + begin).reshape(shape)};
         run(context, in, part, none);
       };
@@ -71,4 +68,4 @@ TEST_F(CudaEraseAndMix, TheOutputMayBeginAnywhere) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -6,13 +6,8 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::erase_and_mix_case;
-using testing::EraseAndMixParams;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 using Bytes = std::vector<std::uint8_t>;
 using Row = std::vector<double>;
@@ -30,9 +25,9 @@ bool holds(const double* rectangle, std::int64_t x, std::int64_t y) {
 }
 
 /// A pixel at a time. in: as of the case, images: of all.
-void oracle(const EraseAndMixParams& p, const Bytes& images, std::span<GuardedTensor> expected) {
-  const Row erasures = testing::erasure_table(p);
-  const Row mixtures = testing::mixture_table(p);
+void oracle(const EraseAndMixParams& p, const Bytes& images, Outputs expected) {
+  const Row erasures = erasure_table(p);
+  const Row mixtures = mixture_table(p);
   const std::int64_t pictures = p.images[1];
   const std::int64_t height = p.images[2];
   const std::int64_t width = p.images[3];
@@ -47,7 +42,7 @@ void oracle(const EraseAndMixParams& p, const Bytes& images, std::span<GuardedTe
             const std::int64_t number = n * pictures + picture;
             const double* rectangle = erasures.data() + number * (ops::kErasureColumns + p.gap);
             const std::int64_t byte = ((number * height + y) * width + x) * 3 + c;
-            return holds(rectangle, x, y) ? testing::kEraseFill[static_cast<std::size_t>(c)]
+            return holds(rectangle, x, y) ? kEraseFill[static_cast<std::size_t>(c)]
                                           : images[static_cast<std::size_t>(byte)];
           };
           std::uint8_t shown = erased(0);
@@ -66,14 +61,12 @@ void oracle(const EraseAndMixParams& p, const Bytes& images, std::span<GuardedTe
 }
 
 TEST(EraseAndMix, MatchesAPixelAtATime) {
-  CpuContext context({.threads = 2});
-  for (const EraseAndMixParams& p : testing::erase_and_mix_params()) {
-    testing::expect_matches(erase_and_mix_case(p), context,
-                            [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                              const GuardedTensor& images = p.in_place ? expected[0] : in.back();
-                              const auto bytes = images.span<std::uint8_t>();
-                              oracle(p, Bytes(bytes.begin(), bytes.end()), expected);
-                            });
+  for (const EraseAndMixParams& p : erase_and_mix_params()) {
+    expect_matches(erase_and_mix_case(p), [&](Inputs in, Outputs expected) {
+      const GuardedTensor& images = p.in_place ? expected[0] : in.back();
+      const auto bytes = images.span<std::uint8_t>();
+      oracle(p, Bytes(bytes.begin(), bytes.end()), expected);
+    });
   }
 }
 
@@ -86,13 +79,12 @@ Bytes result(const std::vector<Bytes>& pictures, const Row& erasures, const Row&
   for (const Bytes& picture : pictures) {
     bytes.insert(bytes.end(), picture.begin(), picture.end());
   }
-  item.inputs.front().start = testing::values(erasures);
-  item.inputs.back().start = testing::values(bytes);
+  item.inputs.front().start = values(erasures);
+  item.inputs.back().start = values(bytes);
   if (count == 2) {
-    item.inputs[1].start = testing::values(mixture);
+    item.inputs[1].start = values(mixture);
   }
-  testing::OpInstance instance(item, context);
-  testing::run_checked(instance);
+  const CheckedRun instance(item, context);
   const auto out = instance.output(0).span<std::uint8_t>();
   return {out.begin(), out.end()};
 }
@@ -149,18 +141,16 @@ TEST(EraseAndMix, ValuesOutOfRangeByHand) {
 }
 
 TEST(EraseAndMix, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(erase_and_mix_case({Shape{17, 2, 13, 11, 3}, 1}));
-  testing::expect_same_bits_for_threads(erase_and_mix_case({Shape{17, 1, 13, 11, 3}, 0, true}));
+  expect_same_bits_for_threads(erase_and_mix_case({Shape{17, 2, 13, 11, 3}, 1}));
+  expect_same_bits_for_threads(erase_and_mix_case({Shape{17, 1, 13, 11, 3}, 0, true}));
 }
 
 TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor images(Shape{2, 2, 4, 3, 3}, DType::u8);
-  GuardedTensor erasures(Shape{2, 2, 4}, DType::f64);
-  GuardedTensor mixtures(Shape{2, 6}, DType::f64);
+  GuardedTensor erasures(Shape{2, 2, 4}, DType::f64, constant(0));
+  GuardedTensor mixtures(Shape{2, 6}, DType::f64, constant(0));
   const GuardedTensor out(Shape{2, 4, 3, 3}, DType::u8);
-  erasures.constant(0);
-  mixtures.constant(0);
   struct Arguments {
     TensorView images, erasures, mixtures, out;
   };
@@ -168,7 +158,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   const Arguments one{images.view().slice(0, 0, 1).reshape(Shape{2, 1, 4, 3, 3}),
                       erasures.view().slice(0, 0, 1).reshape(Shape{2, 1, 4}), TensorView(), out};
   const auto run = [&](const Arguments& a) {
-    ops::erase_and_mix(context, testing::kEraseFill, a.images, a.erasures, a.mixtures, a.out);
+    ops::erase_and_mix(context, kEraseFill, a.images, a.erasures, a.mixtures, a.out);
   };
   const auto call = [&](auto&& change) {
     Arguments a = two;
@@ -209,8 +199,7 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(run(in_place), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.out.data = a.images.data; }), ShapeError);
   EXPECT_THROW(call([](Arguments& a) { a.out.data = static_cast<std::uint8_t*>(a.images.data) + 72; }), ShapeError);
-  GuardedTensor memory(Shape{64}, DType::f64);
-  memory.constant(0);
+  GuardedTensor memory(Shape{64}, DType::f64, constant(0));
   auto* const at = memory.span<double>().data();
   const TensorView within(at + 30, DType::u8, Device::cpu(), out.view().shape);  // 9 numbers
   const auto table = [&](std::int64_t from, std::int64_t stride) {
@@ -239,4 +228,4 @@ TEST(EraseAndMix, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -10,13 +10,10 @@
 namespace lockstep::testing {
 
 inline OpCase fill_case(double value, const Shape& shape, DType dtype) {
-  OpCase item;
-  item.name = concat("fill ", dtype, ' ', shape);
-  item.dtype = dtype;
-  item.outputs = {{"out", shape, dtype, {}}};
-  item.run = [=](Context& context, Views, Views out, const TensorView&) { ops::fill(context, value, out[0]); };
-  item.bytes = tensor_bytes(item);
-  return item;
+  return {.name = concat("fill ", dtype, ' ', shape),
+          .dtype = dtype,
+          .outputs = {{"out", shape, dtype, {}}},
+          .run = [=](Context& context, Views, Views out, const TensorView&) { ops::fill(context, value, out[0]); }};
 }
 
 /// Every type; empty, one element, odd, prime, and more than one thread's share.
@@ -32,11 +29,7 @@ inline std::vector<OpCase> fill_cases() {
 }
 
 inline std::vector<DeviceCase> fill_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : fill_cases()) {
-    items.push_back({item, item, 0});
-  }
-  return items;
+  return same_cases(fill_cases());
 }
 
 }  // namespace lockstep::testing

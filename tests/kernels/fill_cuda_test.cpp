@@ -8,21 +8,18 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::compare;
-using testing::OpCase;
-
-using CudaFill = testing::CudaTest;
+using CudaFill = CudaTest;
 
 TEST_F(CudaFill, StartsAndEndsOffA16ByteBoundary) {
   for (const DType dtype : {DType::u8, DType::bf16, DType::f32, DType::f64}) {
     for (const std::int64_t begin : {0, 1, 3, 7, 15}) {
       for (const std::int64_t count : {1, 2, 15, 16, 17, 33, 4099}) {
-        OpCase item = testing::fill_case(3.75, Shape{begin + count + 5}, dtype);
-        item.outputs[0].start = [](testing::GuardedTensor& tensor) { tensor.constant(1); };
-        item.run = [=](Context& context, testing::Views, testing::Views out, const TensorView&) {
+        OpCase item = fill_case(3.75, Shape{begin + count + 5}, dtype);
+        item.outputs[0].start = [](GuardedTensor& tensor) { tensor.constant(1); };
+        item.run = [=](Context& context, Views, Views out, const TensorView&) {
           ops::fill(context, 3.75, out[0].slice(0, begin, begin + count));
         };
         compare(item, cpu(), item, cuda(), 0);
@@ -34,7 +31,7 @@ TEST_F(CudaFill, StartsAndEndsOffA16ByteBoundary) {
 TEST_F(CudaFill, SpecialValues) {
   for (const double value : {-0.0, HUGE_VAL, -HUGE_VAL, 1e-310, 65520.0}) {
     for (const DType dtype : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-      const OpCase item = testing::fill_case(value, Shape{37}, dtype);
+      const OpCase item = fill_case(value, Shape{37}, dtype);
       compare(item, cpu(), item, cuda(), 0);
     }
   }
@@ -42,10 +39,10 @@ TEST_F(CudaFill, SpecialValues) {
 
 TEST_F(CudaFill, Beyond2To31Elements) {
   run_large([&] {
-    const std::int64_t count = 2 * testing::kLarge + 77;
+    const std::int64_t count = 2 * kLarge + 77;
     const Tensor out = Tensor::zeros(cuda(), Shape{count}, DType::u8);
     ops::fill(cuda(), 9, out.view().slice(0, 1, count - 1));
-    for (const std::int64_t begin : {std::int64_t{0}, testing::kLarge - 8, 2 * testing::kLarge - 8, count - 16}) {
+    for (const std::int64_t begin : {std::int64_t{0}, kLarge - 8, 2 * kLarge - 8, count - 16}) {
       const std::vector<double> part = fetch(out.view().slice(0, begin, begin + 16));
       for (std::int64_t i = 0; i < 16; ++i) {
         const bool outside = begin + i == 0 || begin + i == count - 1;
@@ -68,4 +65,4 @@ TEST_F(CudaFill, LeavesTheCurrentDeviceAndRunsInStreamOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

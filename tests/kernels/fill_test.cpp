@@ -5,12 +5,8 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::fill_case;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 /// 3.75 by hand: IEEE bit patterns of the floating types, 3 in the integers.
 std::uint64_t bits_of_3_75(DType dtype) {
@@ -29,9 +25,8 @@ std::uint64_t bits_of_3_75(DType dtype) {
 }
 
 TEST(Fill, EveryTypeAndShapeHoldsTheBitsOfTheValueEverywhere) {
-  CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::fill_cases()) {
-    testing::expect_matches(item, context, [&](std::span<const GuardedTensor>, std::span<GuardedTensor> expected) {
+  for (const OpCase& item : fill_cases()) {
+    expect_matches(item, [&](Inputs, Outputs expected) {
       const std::uint64_t bits = bits_of_3_75(item.dtype);
       auto* bytes = static_cast<std::uint8_t*>(expected[0].view().data);
       for (std::size_t i = 0; i < expected[0].view().bytes(); ++i) {
@@ -42,7 +37,7 @@ TEST(Fill, EveryTypeAndShapeHoldsTheBitsOfTheValueEverywhere) {
 }
 
 TEST(Fill, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(fill_case(0.1, Shape{200003}, DType::f32));
+  expect_same_bits_for_threads(fill_case(0.1, Shape{200003}, DType::f32));
 }
 
 TEST(Fill, SpecialValues) {
@@ -94,10 +89,8 @@ TEST(Fill, RefusesWhatTheContractExcludes) {
   GuardedTensor tensor(Shape{2, 3}, DType::f32);
   EXPECT_THROW(ops::fill(context, 0, TensorView()), ShapeError);
   EXPECT_THROW(ops::fill(context, 0, tensor.view().permute({1, 0})), ShapeError);
-  TensorView elsewhere = tensor;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(ops::fill(context, 0, elsewhere), DeviceError);
+  EXPECT_THROW(ops::fill(context, 0, with(tensor, &TensorView::device, Device::cuda(0))), DeviceError);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

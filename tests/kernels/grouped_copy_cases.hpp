@@ -33,7 +33,6 @@ inline OpCase grouped_copy_case(const std::string& what, const std::vector<Group
     }
     ops::grouped_copy(context, *pairs);
   };
-  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -70,11 +69,7 @@ inline std::vector<OpCase> grouped_copy_cases() {
 
 /// The host copies every type, too: the same bits.
 inline std::vector<DeviceCase> grouped_copy_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : grouped_copy_cases()) {
-    items.push_back({item, item, 0});
-  }
-  return items;
+  return same_cases(grouped_copy_cases());
 }
 
 }  // namespace lockstep::testing

@@ -5,10 +5,10 @@
 #include "tests/kernels/grouped_copy_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using CudaGroupedCopy = testing::CudaTest;
+using CudaGroupedCopy = CudaTest;
 
 TEST_F(CudaGroupedCopy, SidesAtAnyDistanceFromABoundary) {
   constexpr std::int64_t kCount = 1200;
@@ -25,7 +25,7 @@ TEST_F(CudaGroupedCopy, SidesAtAnyDistanceFromABoundary) {
   for (const std::int64_t from : {0, 1, 2, 4, 8, 6}) {
     for (const std::int64_t to : {0, 4, 8, 3}) {
       for (const std::int64_t bytes : {16, 7}) {
-        const std::int64_t end = at / 16 * 16 + 16 + to;  // behind all before
+        const std::int64_t end = at / 16 * 16 + 16 + to;  // end of all earlier pairs
         pairs.push_back({src.view().slice(0, 32 + from, 32 + from + bytes), dst.view().slice(0, end, end + bytes)});
         for (std::int64_t i = 0; i < bytes; ++i) {
           expected[static_cast<std::size_t>(end + i)] = values[static_cast<std::size_t>(32 + from + i)];
@@ -41,7 +41,7 @@ TEST_F(CudaGroupedCopy, SidesAtAnyDistanceFromABoundary) {
 
 TEST_F(CudaGroupedCopy, Beyond2To31Bytes) {
   run_large([&] {
-    const std::int64_t count = testing::kLarge + 48;
+    const std::int64_t count = kLarge + 48;
     const Tensor src = Tensor::empty(cuda(), Shape{count}, DType::u8);
     const Tensor dst = Tensor::empty(cuda(), Shape{count}, DType::u8);
     ops::fill(cuda(), 1, src);
@@ -58,4 +58,4 @@ TEST_F(CudaGroupedCopy, Beyond2To31Bytes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -4,12 +4,10 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::CopyPair;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 TEST(GroupedCopy, ByHand) {
   CpuContext context;
@@ -25,9 +23,8 @@ TEST(GroupedCopy, ByHand) {
 }
 
 TEST(GroupedCopy, MatchesTheNaiveLoop) {
-  CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::grouped_copy_cases()) {
-    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  for (const OpCase& item : grouped_copy_cases()) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       for (std::size_t i = 0; i < in.size(); ++i) {
         expected[i].assign(in[i].values());
       }
@@ -38,36 +35,31 @@ TEST(GroupedCopy, MatchesTheNaiveLoop) {
 TEST(GroupedCopy, KeepsTheBits) {
   CpuContext context;
   const GuardedTensor nan(Shape{5}, DType::f32);  // poison: all bits set
-  GuardedTensor copy(Shape{5}, DType::f32);
-  copy.constant(0);
+  GuardedTensor copy(Shape{5}, DType::f32, constant(0));
   ops::grouped_copy(context, std::vector<CopyPair>{{nan, copy}});
-  testing::expect_same_bits(copy, nan);
+  expect_same_bits(copy, nan);
 }
 
 TEST(GroupedCopy, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(
-      testing::grouped_copy_case("large", {{{3 << 18}, DType::f32}, {{7}, DType::u8}}));
+  expect_same_bits_for_threads(grouped_copy_case("large", {{{3 << 18}, DType::f32}, {{7}, DType::u8}}));
 }
 
 TEST(GroupedCopy, RunsInStreamOrder) {
   Stream worker = Stream::host_worker("w");
   CpuContext context({.stream = &worker});
-  GuardedTensor a(Shape{100}, DType::f32), b(Shape{100}, DType::f32), c(Shape{100}, DType::f32);
-  a.normal(1);
+  GuardedTensor a(Shape{100}, DType::f32, normal(1)), b(Shape{100}, DType::f32), c(Shape{100}, DType::f32);
   const std::vector<CopyPair> first{{a, b}};
   const std::vector<CopyPair> second{{b, c}};
   ops::grouped_copy(context, first);
   ops::grouped_copy(context, second);
   context.synchronize();
-  testing::expect_same_bits(c, a);
+  expect_same_bits(c, a);
 }
 
 TEST(GroupedCopy, RefusesWhatTheContractExcludes) {
   CpuContext context;
   GuardedTensor a(Shape{2, 3}, DType::f32), b(Shape{2, 3}, DType::f32), wide(Shape{2, 3}, DType::f64);
-  GuardedTensor good_src(Shape{4}, DType::f32), good_dst(Shape{4}, DType::f32);
-  good_src.constant(1);
-  good_dst.constant(2);
+  GuardedTensor good_src(Shape{4}, DType::f32, constant(1)), good_dst(Shape{4}, DType::f32, constant(2));
   const TensorView src = a;
   const TensorView dst = b;
   const auto call = [&](const TensorView& from, const TensorView& to) {
@@ -93,4 +85,4 @@ TEST(GroupedCopy, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

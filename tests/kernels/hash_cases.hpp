@@ -14,7 +14,7 @@ inline OpCase hash_case(const Shape& shape, DType dtype) {
   item.name = concat("hash_range ", dtype, ' ', shape);
   item.dtype = dtype;
   item.inputs = {{"x", shape, dtype, integers(1, 0, 200)}};
-  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // that has to be replaced
+  item.outputs = {{"result", Shape{}, DType::u64, constant(5)}};  // start that the op must replace
   item.run = [=](Context& context, Views in, Views out, const TensorView&) { ops::hash_range(context, in[0], out[0]); };
   item.bytes = static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
   return item;
@@ -36,11 +36,7 @@ inline std::vector<OpCase> hash_cases() {
 
 /// The same bytes on the host. The types that GPUs compute in are nothing special here.
 inline std::vector<DeviceCase> hash_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : hash_cases()) {
-    items.push_back({item, item, 0});
-  }
-  return items;
+  return same_cases(hash_cases());
 }
 
 }  // namespace lockstep::testing

@@ -5,11 +5,8 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::GuardedTensor;
-using testing::OpCase;
 
 std::uint64_t hash_of(const TensorView& x) {
   CpuContext context({.threads = 2});
@@ -49,9 +46,8 @@ TEST(Hash, ByHand) {
 }
 
 TEST(Hash, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::hash_cases()) {
-    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  for (const OpCase& item : hash_cases()) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       const TensorView& x = in[0].view();
       const auto* bytes = static_cast<const std::uint8_t*>(x.data);
       std::uint64_t hash = SplitMix64(x.bytes()).next();
@@ -101,8 +97,7 @@ TEST(Hash, SeesEveryBitTheOrderAndTheLength) {
 }
 
 TEST(Hash, IsOneOfTheBytesWhateverTheyAre) {
-  GuardedTensor x(Shape{6, 4}, DType::f32);
-  x.normal(1);
+  GuardedTensor x(Shape{6, 4}, DType::f32, normal(1));
   const std::uint64_t expected = hash_of(x);
   EXPECT_EQ(hash_of(x.view().reshape(Shape{2, 3, 4})), expected);
   for (const DType dtype : {DType::u8, DType::bf16, DType::i64}) {
@@ -115,13 +110,12 @@ TEST(Hash, IsOneOfTheBytesWhateverTheyAre) {
 }
 
 TEST(Hash, TheSameForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(testing::hash_case({1000003}, DType::u8));
+  expect_same_bits_for_threads(hash_case({1000003}, DType::u8));
 }
 
 TEST(Hash, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor x(Shape{4, 4}, DType::u64), result(Shape{}, DType::u64);
-  x.constant(1);
+  GuardedTensor x(Shape{4, 4}, DType::u64, constant(1)), result(Shape{}, DType::u64);
   const auto call = [&](const TensorView& in, const TensorView& out) { ops::hash_range(context, in, out); };
   EXPECT_NO_THROW(call(x, result));
   EXPECT_NO_THROW(call(x.view().slice(0, 1, 4), x.view().slice(0, 0, 1).slice(1, 3, 4))) << "right beside it";
@@ -136,4 +130,4 @@ TEST(Hash, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

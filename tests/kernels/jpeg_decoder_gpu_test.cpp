@@ -16,7 +16,7 @@
 #include "tests/support/image_files.hpp"
 #include "tests/virtual_gpu/nvjpeg/plain_jpeg.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::JpegDecoder;
@@ -33,13 +33,13 @@ class JpegDecoderGpu : public ::testing::Test {
   }
 
   [[nodiscard]] static std::string file(std::int64_t width, std::int64_t height, int channels,
-                                        const testing::JpegOptions& options = {}) {
-    return testing::jpeg(testing::pixels(width, height, channels,
-                                         [](std::int64_t y, std::int64_t x, int c) {
-                                           return static_cast<int>(
-                                               128 + 100 * std::sin(0.05 * static_cast<double>((c + 1) * x + 2 * y)));
-                                         }),
-                         options);
+                                        const JpegOptions& options = {}) {
+    return jpeg(testing::pixels(width, height, channels,
+                                [](std::int64_t y, std::int64_t x, int c) {
+                                  return static_cast<int>(
+                                      128 + 100 * std::sin(0.05 * static_cast<double>((c + 1) * x + 2 * y)));
+                                }),
+                options);
   }
 };
 
@@ -56,8 +56,8 @@ TEST_F(JpegDecoderGpu, PixelsAreThoseOfLibjpegButForRoundings) {
     for (std::size_t i = 0; i < count; ++i) {
       const std::string& text = kinds[i % kinds.size()];
       const std::span<const std::uint8_t> bytes{reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
-      const testing::PlainHeader header = testing::read_header(bytes).value();
-      const std::vector<std::uint8_t> pixels = testing::decode(bytes).value();
+      const PlainHeader header = read_header(bytes).value();
+      const std::vector<std::uint8_t> pixels = decode(bytes).value();
       files.push_back({bytes, header.width, header.height, nullptr});
       expected.insert(expected.end(), pixels.begin(), pixels.end());
     }
@@ -91,9 +91,9 @@ TEST_F(JpegDecoderGpu, ADamagedHeaderIsNamedByItsIndex) {
     return std::span<const std::uint8_t>{reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
   };
   const JpegDecoder::File files[] = {{bytes(good), 16, 16, at}, {bytes(noise), 16, 16, at + 16 * 16 * 3}};
-  const std::string text = testing::error_of<DataError>([&] { decoder.decode(files); });
+  const std::string text = error_of<DataError>([&] { decoder.decode(files); });
   EXPECT_TRUE(text.starts_with("file 1 of 2: ")) << text;
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

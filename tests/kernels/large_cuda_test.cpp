@@ -27,12 +27,11 @@
 
 #include "tests/support/cuda_test.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::Activation;
 using ops::GradMode;
-using testing::kLarge;
 
 using Views = std::vector<TensorView>;
 
@@ -44,7 +43,7 @@ TensorView last(const TensorView& view, std::int64_t count = kLast) {
   return view.slice(0, view.shape[0] - count, view.shape[0]);
 }
 
-class CudaLarge : public testing::CudaTest {
+class CudaLarge : public CudaTest {
  protected:
   /// Zeros, but for small integers in the last `count` entries of the first axis; below: they are in [0, below).
   Tensor ending(const Shape& shape, DType dtype, int below, std::int64_t count = kLast) {
@@ -56,7 +55,7 @@ class CudaLarge : public testing::CudaTest {
     for (double& value : values) {
       value = static_cast<double>(random.below(static_cast<std::uint32_t>(below)));
     }
-    testing::from_doubles(values, host);
+    from_doubles(values, host);
     copy(cuda(), host, end);
     cuda().synchronize();
     return all;
@@ -352,7 +351,7 @@ TEST_F(CudaLarge, ResizedCrop) {
     for (std::int64_t n = 0; n < kLast; ++n) {
       cells.insert(cells.end(), {kSide, kSide, 0, 0, 0, 1, 0.75, 1, 49, 16, 0.75, 16, kSide});
     }
-    testing::from_doubles(cells, host);
+    from_doubles(cells, host);
     copy(cuda(), host, last(parts));
     cuda().synchronize();
     const Tensor out = Tensor::zeros(cuda(), Shape{images, kSide, kSide, 3}, DType::u8);
@@ -362,4 +361,4 @@ TEST_F(CudaLarge, ResizedCrop) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -5,16 +5,13 @@
 
 #include "tests/kernels/arena_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ArenaSegment;
 using ops::LarsOptions;
-using testing::ArenaParams;
-using testing::GuardedTensor;
-using testing::lars_case;
 
-testing::MakeArenaCase make(const LarsOptions& options) {
+MakeArenaCase make(const LarsOptions& options) {
   return [=](const ArenaParams& p) { return lars_case(p, options); };
 }
 
@@ -37,13 +34,6 @@ std::vector<double> after(int steps, const LarsOptions& options, const ArenaSegm
                      TensorView(std::span(v), Shape{2}), space);
   }
   return p;
-}
-
-void expect_values(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], 1e-14) << i;
-  }
 }
 
 TEST(Lars, StepsByHand) {
@@ -85,10 +75,9 @@ double norm_of(const GuardedTensor& tensor, const ArenaSegment& s, std::int64_t 
 
 /// The elements of the call are all that norms are taken of, also where it begins inside a segment.
 void expect_the_naive_formula(const std::vector<ArenaParams>& params, bool divided) {
-  CpuContext context({.threads = 2});
-  for (const LarsOptions& o : testing::lars_options()) {
+  for (const LarsOptions& o : lars_options()) {
     for (const ArenaParams& p : params) {
-      const auto oracle = [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+      const auto oracle = [&](Inputs in, Outputs expected) {
         std::vector<double> ratios;
         for (const ArenaSegment& s : p.segments) {
           const double w = norm_of(expected[0], s, p.begin);
@@ -96,7 +85,7 @@ void expect_the_naive_formula(const std::vector<ArenaParams>& params, bool divid
           ratios.push_back(s.adapts && w > 0 && g > 0 ? o.trust_coefficient * w / (g + s.weight_decay * w + o.epsilon)
                                                       : 1);
         }
-        testing::arena_oracle(
+        arena_oracle(
             p, in, expected,
             [&](const ArenaSegment& s, double rate, double gradient, double& value, std::vector<double>& states) {
               const double ratio = ratios[static_cast<std::size_t>(&s - p.segments.data())];
@@ -109,28 +98,27 @@ void expect_the_naive_formula(const std::vector<ArenaParams>& params, bool divid
               value -= rate * step;
             });
       };
-      testing::expect_matches(divided ? testing::lars_divided_case(p, o) : lars_case(p, o), context, oracle);
+      expect_matches(divided ? lars_divided_case(p, o) : lars_case(p, o), oracle);
     }
   }
 }
 
 TEST(Lars, MatchesTheNaiveFormula) {
-  expect_the_naive_formula(testing::lars_params(), false);
+  expect_the_naive_formula(lars_params(), false);
 }
 
 TEST(Lars, DividedOverRangesMatchesTheNaiveFormula) {
-  expect_the_naive_formula(testing::lars_divided_params(), true);
+  expect_the_naive_formula(lars_divided_params(), true);
 }
 
 /// One range has the order of lars_update(); another cut shows in f64.
 TEST(Lars, SquaresOfOneRangeGiveTheBitsOfTheWhole) {
   CpuContext context({.threads = 2});
-  for (const LarsOptions& o : testing::lars_options()) {
-    for (const ArenaParams& p : testing::lars_params()) {
-      testing::compare(testing::lars_divided_case(p, o), context, lars_case(p, o), context, 0);
+  for (const LarsOptions& o : lars_options()) {
+    for (const ArenaParams& p : lars_params()) {
+      compare(lars_divided_case(p, o), context, lars_case(p, o), context, 0);
     }
-    testing::expect_same_bits_for_threads(
-        testing::lars_divided_case({50021, DType::f32, testing::mixed_segments(50021, 11), 0, 0.3}, o));
+    expect_same_bits_for_threads(lars_divided_case({50021, DType::f32, mixed_segments(50021, 11), 0, 0.3}, o));
   }
 }
 
@@ -168,20 +156,20 @@ TEST(Lars, RefusesSquaresOfOtherRows) {
 
 TEST(Lars, KeepsWhatItMustNotTouch) {
   CpuContext context({.threads = 2});
-  for (const LarsOptions& options : testing::lars_options()) {
-    testing::expect_frozen_elements_kept(make(options), context);
-    testing::expect_skip_obeyed(make(options), context);
-    testing::expect_copy_rounded(make(options), context, testing::lars_params_with_copy());
+  for (const LarsOptions& options : lars_options()) {
+    expect_frozen_elements_kept(make(options), context);
+    expect_skip_obeyed(make(options), context);
+    expect_copy_rounded(make(options), context, lars_params_with_copy());
   }
 }
 
 TEST(Lars, TheSameBitsForAnyNumberOfThreadsAndTensorByTensor) {
   CpuContext context({.threads = 2});
-  for (const LarsOptions& options : testing::lars_options()) {
+  for (const LarsOptions& options : lars_options()) {
     for (const DType dtype : {DType::f32, DType::f64}) {
-      const ArenaParams whole{50021, dtype, testing::mixed_segments(50021, 11), 0, 0.3};
-      testing::expect_same_bits_for_threads(lars_case(whole, options));
-      testing::expect_ranges_like_the_whole(make(options), context, whole, {10004, 10004, 30012, 40020, 50021});
+      const ArenaParams whole{50021, dtype, mixed_segments(50021, 11), 0, 0.3};
+      expect_same_bits_for_threads(lars_case(whole, options));
+      expect_ranges_like_the_whole(make(options), context, whole, {10004, 10004, 30012, 40020, 50021});
     }
   }
 }
@@ -190,7 +178,7 @@ TEST(Lars, RefusesWhatTheContractExcludes) {
   CpuContext context;
   std::vector<double> memory(16);
   const TensorView workspace(memory.data(), DType::u8, Device::cpu(), Shape{128});
-  testing::expect_arena_update_checked(1, [&](const testing::ArenaArguments& a) {
+  expect_arena_update_checked(1, [&](const ArenaArguments& a) {
     ops::lars_update(context, {.momentum = 0.9}, a.update, a.states[0], workspace);
   });
 
@@ -218,15 +206,9 @@ TEST(Lars, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call({}, v, {}), ShapeError);
   EXPECT_THROW(call({}, v, workspace.slice(0, 0, 71)), ShapeError);
   EXPECT_THROW(call({}, v, workspace.slice(0, 1, 128)), ShapeError) << "off its boundary";
-  TensorView other = workspace;
-  other.dtype = DType::i32;
-  EXPECT_THROW(call({}, v, other), DTypeError);
-  other = workspace;
-  other.device = Device::cuda(0);
-  EXPECT_THROW(call({}, v, other), DeviceError);
-  other = workspace;
-  other.data = g.view().data;
-  EXPECT_THROW(call({}, v, other), ShapeError) << "overlaps the gradients";
+  EXPECT_THROW(call({}, v, with(workspace, &TensorView::dtype, DType::i32)), DTypeError);
+  EXPECT_THROW(call({}, v, with(workspace, &TensorView::device, Device::cuda(0))), DeviceError);
+  EXPECT_THROW(call({}, v, with(workspace, &TensorView::data, g.view().data)), ShapeError) << "overlaps the gradients";
   for (const std::int64_t begin : {5, 7}) {
     update.begin = begin;
     EXPECT_THROW(call({}, v, workspace), ShapeError) << "cuts a segment";
@@ -234,4 +216,4 @@ TEST(Lars, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

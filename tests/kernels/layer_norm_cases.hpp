@@ -35,7 +35,6 @@ inline OpCase layer_norm_forward_case(const Shape& shape, DType dtype, bool infe
     ops::layer_norm_forward(context, in[0], in[1], in[2], kLayerNormEpsilon, out[0], inference ? TensorView() : out[1],
                             inference ? TensorView() : out[2]);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-13 : 3e-6;
   return item;
 }
@@ -54,22 +53,17 @@ inline OpCase layer_norm_backward_case(const Shape& shape, DType dtype, ops::Gra
                  {"weight", layer_norm_channels(shape), statistics, normal(2, 1, 1)},
                  {"mean", layer_norm_rows(shape), statistics, normal(4, 0.1, 3)},
                  {"inv_std", layer_norm_rows(shape), statistics, uniform(5, 0.3, 1)}};
-  if (!in_place) {
-    item.inputs.push_back({"dy", shape, dtype, normal(7)});
-  }
+  add_if(!in_place, item.inputs, {"dy", shape, dtype, normal(7)});
   item.outputs = {{"dx", shape, dtype, in_place ? normal(7) : Generator()}};
   if (parameters) {
     item.outputs.push_back({"dweight", layer_norm_channels(shape), statistics, before});
     item.outputs.push_back({"dbias", layer_norm_channels(shape), statistics, before});
-    item.workspace_bytes = [=](Context& context) {
-      return ops::layer_norm_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), shape));
-    };
+    item.workspace_bytes = workspace_for(ops::layer_norm_workspace_bytes, dtype, shape);
   }
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::layer_norm_backward(context, in_place ? out[0] : in[4], in[0], in[1], in[2], in[3], mode, out[0],
                              parameters ? out[1] : TensorView(), parameters ? out[2] : TensorView(), workspace);
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = dtype == DType::f64 ? 1e-12 : 5e-6;
   return item;
 }
@@ -78,21 +72,6 @@ inline OpCase layer_norm_backward_case(const Shape& shape, DType dtype, ops::Gra
 inline std::vector<Shape> layer_norm_shapes() {
   return {Shape{1},     Shape{5, 1},    Shape{7},       Shape{0, 5},    Shape{3, 5, 31}, Shape{9, 33},
           Shape{4, 64}, Shape{70, 129}, Shape{3, 1025}, Shape{2, 2048}, Shape{259, 16},  Shape{200, 264}};
-}
-
-inline std::vector<OpCase> layer_norm_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const Shape& shape : layer_norm_shapes()) {
-      items.push_back(layer_norm_forward_case(shape, dtype));
-      items.push_back(layer_norm_forward_case(shape, dtype, true));
-      for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate, ops::GradMode::ignore}) {
-        items.push_back(layer_norm_backward_case(shape, dtype, mode));
-      }
-      items.push_back(layer_norm_backward_case(shape, dtype, ops::GradMode::overwrite, true));
-    }
-  }
-  return items;
 }
 
 inline std::vector<DeviceCase> layer_norm_device_cases() {

@@ -5,15 +5,10 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::GuardedTensor;
-using testing::OpCase;
-
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
 
 TEST(LayerNorm, ByHand) {
   CpuContext context;
@@ -53,44 +48,40 @@ TEST(LayerNorm, ByHand) {
 }
 
 TEST(LayerNorm, ForwardMatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const Shape& shape : testing::layer_norm_shapes()) {
+    for (const Shape& shape : layer_norm_shapes()) {
       for (const bool inference : {false, true}) {
-        testing::expect_matches(
-            testing::layer_norm_forward_case(shape, dtype, inference), context, [&](Inputs in, Outputs expected) {
-              const std::vector<double> x = in[0].values();
-              const std::vector<double> weight = in[1].values();
-              const std::vector<double> bias = in[2].values();
-              const std::size_t channels = weight.size();
-              std::vector<double> y(x.size());
-              std::vector<double> means;
-              std::vector<double> inv_stds;
-              for (std::size_t row = 0; row < x.size() / channels; ++row) {
-                long double sum = 0;
-                long double squares = 0;
-                for (std::size_t c = 0; c < channels; ++c) {
-                  sum += x[row * channels + c];
-                }
-                const long double mean = sum / static_cast<long double>(channels);
-                for (std::size_t c = 0; c < channels; ++c) {
-                  squares += (x[row * channels + c] - mean) * (x[row * channels + c] - mean);
-                }
-                const long double std =
-                    std::sqrt(squares / static_cast<long double>(channels) + testing::kLayerNormEpsilon);
-                for (std::size_t c = 0; c < channels; ++c) {
-                  y[row * channels + c] =
-                      static_cast<double>((x[row * channels + c] - mean) / std * weight[c] + bias[c]);
-                }
-                means.push_back(static_cast<double>(mean));
-                inv_stds.push_back(static_cast<double>(1 / std));
-              }
-              expected[0].assign(y);
-              if (!inference) {
-                expected[1].assign(means);
-                expected[2].assign(inv_stds);
-              }
-            });
+        expect_matches(layer_norm_forward_case(shape, dtype, inference), [&](Inputs in, Outputs expected) {
+          const std::vector<double> x = in[0].values();
+          const std::vector<double> weight = in[1].values();
+          const std::vector<double> bias = in[2].values();
+          const std::size_t channels = weight.size();
+          std::vector<double> y(x.size());
+          std::vector<double> means;
+          std::vector<double> inv_stds;
+          for (std::size_t row = 0; row < x.size() / channels; ++row) {
+            long double sum = 0;
+            long double squares = 0;
+            for (std::size_t c = 0; c < channels; ++c) {
+              sum += x[row * channels + c];
+            }
+            const long double mean = sum / static_cast<long double>(channels);
+            for (std::size_t c = 0; c < channels; ++c) {
+              squares += (x[row * channels + c] - mean) * (x[row * channels + c] - mean);
+            }
+            const long double std = std::sqrt(squares / static_cast<long double>(channels) + kLayerNormEpsilon);
+            for (std::size_t c = 0; c < channels; ++c) {
+              y[row * channels + c] = static_cast<double>((x[row * channels + c] - mean) / std * weight[c] + bias[c]);
+            }
+            means.push_back(static_cast<double>(mean));
+            inv_stds.push_back(static_cast<double>(1 / std));
+          }
+          expected[0].assign(y);
+          if (!inference) {
+            expected[1].assign(means);
+            expected[2].assign(inv_stds);
+          }
+        });
       }
     }
   }
@@ -131,16 +122,15 @@ void backward_oracle(Inputs in, GradMode mode, bool in_place, Outputs expected) 
 }
 
 TEST(LayerNorm, BackwardMatchesTheJacobian) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const Shape& shape : testing::layer_norm_shapes()) {
+    for (const Shape& shape : layer_norm_shapes()) {
       for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate, GradMode::ignore}) {
         for (const bool in_place : {false, true}) {
           if (shape.back() > 1024 && (mode != GradMode::overwrite || in_place)) {
             continue;  // the oracle is quadratic in C
           }
-          testing::expect_matches(testing::layer_norm_backward_case(shape, dtype, mode, in_place), context,
-                                  [&](Inputs in, Outputs expected) { backward_oracle(in, mode, in_place, expected); });
+          expect_matches(layer_norm_backward_case(shape, dtype, mode, in_place),
+                         [&](Inputs in, Outputs expected) { backward_oracle(in, mode, in_place, expected); });
         }
       }
     }
@@ -149,11 +139,9 @@ TEST(LayerNorm, BackwardMatchesTheJacobian) {
 
 TEST(LayerNorm, KeepsItsDigitsFarFromZero) {
   CpuContext context;
-  GuardedTensor x(Shape{3, 100}, DType::f32), weight(Shape{100}, DType::f32), bias(Shape{100}, DType::f32),
-      y(Shape{3, 100}, DType::f32), near(Shape{3, 100}, DType::f32), expected(Shape{3, 100}, DType::f32);
-  near.integers(1, -50, 50);
-  weight.constant(1);
-  bias.constant(0);
+  GuardedTensor x(Shape{3, 100}, DType::f32), weight(Shape{100}, DType::f32, constant(1)),
+      bias(Shape{100}, DType::f32, constant(0)), y(Shape{3, 100}, DType::f32),
+      near(Shape{3, 100}, DType::f32, integers(1, -50, 50)), expected(Shape{3, 100}, DType::f32);
   std::vector<double> values = near.values();
   for (double& value : values) {
     value += 1e6;  // exact in f32
@@ -161,42 +149,33 @@ TEST(LayerNorm, KeepsItsDigitsFarFromZero) {
   x.assign(values);
   ops::layer_norm_forward(context, near, weight, bias, 1e-5, expected, {}, {});
   ops::layer_norm_forward(context, x, weight, bias, 1e-5, y, {}, {});
-  testing::expect_close(y, expected, 1e-6);
+  expect_close(y, expected, 1e-6);
 }
 
 TEST(LayerNorm, TheSameBitsForAnyNumberOfThreads) {
-  for (const OpCase& item : {testing::layer_norm_forward_case({300, 129}, DType::f32),
-                             testing::layer_norm_backward_case({5003, 17}, DType::f32, GradMode::accumulate),
-                             testing::layer_norm_backward_case({5003, 17}, DType::f64, GradMode::overwrite, true)}) {
-    testing::expect_same_bits_for_threads(item);
+  for (const OpCase& item : {layer_norm_forward_case({300, 129}, DType::f32),
+                             layer_norm_backward_case({5003, 17}, DType::f32, GradMode::accumulate),
+                             layer_norm_backward_case({5003, 17}, DType::f64, GradMode::overwrite, true)}) {
+    expect_same_bits_for_threads(item);
   }
 }
 
 TEST(LayerNorm, GradientIsTheDerivative) {
   CpuContext context;
   const Shape shape{2, 3, 7};
-  GuardedTensor x(shape, DType::f64), weight(Shape{7}, DType::f64), bias(Shape{7}, DType::f64),
-      mean(Shape{6}, DType::f64), inv_std(Shape{6}, DType::f64), y(shape, DType::f64), dy(shape, DType::f64),
-      dx(shape, DType::f64), dweight(Shape{7}, DType::f64), dbias(Shape{7}, DType::f64);
-  x.normal(1, 2, 1);
-  weight.normal(2, 1, 1);
-  bias.normal(3);
-  dy.normal(4);
+  GuardedTensor x(shape, DType::f64, normal(1, 2, 1)), weight(Shape{7}, DType::f64, normal(2, 1, 1)),
+      bias(Shape{7}, DType::f64, normal(3)), mean(Shape{6}, DType::f64), inv_std(Shape{6}, DType::f64),
+      y(shape, DType::f64), dy(shape, DType::f64, normal(4)), dx(shape, DType::f64), dweight(Shape{7}, DType::f64),
+      dbias(Shape{7}, DType::f64);
   const auto forward = [&] {
     ops::layer_norm_forward(context, x, weight, bias, 1e-3, y, mean, inv_std);
-    return testing::weighted_sum(y, dy);
+    return weighted_sum(y, dy);
   };
   forward();
   const auto bytes = static_cast<std::int64_t>(ops::layer_norm_workspace_bytes(context, x));
   const GuardedTensor workspace(Shape{bytes}, DType::u8);
   ops::layer_norm_backward(context, dy, x, weight, mean, inv_std, GradMode::overwrite, dx, dweight, dbias, workspace);
-  const testing::GradientPair pairs[] = {{"x", x, dx}, {"weight", weight, dweight}, {"bias", bias, dbias}};
-  EXPECT_LE(testing::gradient_error(forward, pairs), 1e-8);
-  for (const GuardedTensor* gradient : {&dx, &dweight, &dbias}) {
-    gradient->span<double>()[3] += 0.1;
-    EXPECT_GT(testing::gradient_error(forward, pairs), 1e-3);
-    gradient->span<double>()[3] -= 0.1;
-  }
+  expect_gradients(forward, {{"x", x, dx}, {"weight", weight, dweight}, {"bias", bias, dbias}});
 }
 
 TEST(LayerNorm, RefusesWhatTheContractExcludes) {
@@ -208,15 +187,13 @@ TEST(LayerNorm, RefusesWhatTheContractExcludes) {
   for (const GuardedTensor* input : {&x, &dy, &weight, &bias, &mean, &inv_std}) {
     const_cast<GuardedTensor*>(input)->constant(1);
   }
-  testing::expect_views_checked({x, weight, bias, y, mean, inv_std}, [&](const std::vector<TensorView>& v) {
+  expect_views_checked({x, weight, bias, y, mean, inv_std}, [&](const std::vector<TensorView>& v) {
     ops::layer_norm_forward(context, v[0], v[1], v[2], 1e-5, v[3], v[4], v[5]);
   });
   const GuardedTensor dweight(Shape{3}, DType::f32), dbias(Shape{3}, DType::f32);
-  testing::expect_views_checked({dy, x, weight, mean, inv_std, y, dweight, dbias},
-                                [&](const std::vector<TensorView>& v) {
-                                  ops::layer_norm_backward(context, v[0], v[1], v[2], v[3], v[4], GradMode::overwrite,
-                                                           v[5], v[6], v[7], workspace);
-                                });
+  expect_views_checked({dy, x, weight, mean, inv_std, y, dweight, dbias}, [&](const std::vector<TensorView>& v) {
+    ops::layer_norm_backward(context, v[0], v[1], v[2], v[3], v[4], GradMode::overwrite, v[5], v[6], v[7], workspace);
+  });
   EXPECT_THROW(ops::layer_norm_forward(context, x, weight, bias, 1e-5, y, mean, {}), UsageError);
   EXPECT_THROW(ops::layer_norm_forward(context, x, weight, bias, 0, y, {}, {}), UsageError);
   EXPECT_THROW(ops::layer_norm_forward(context, x, weight, bias, NAN, y, {}, {}), UsageError);
@@ -247,4 +224,4 @@ TEST(LayerNorm, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -10,17 +10,14 @@ namespace lockstep::testing {
 
 /// inputs: x; outputs: y, which starts as an average.
 inline OpCase lerp_case(const Shape& shape, DType dtype, double weight = 0.25) {
-  OpCase item;
-  item.name = concat("lerp ", dtype, ' ', shape, " weight ", weight);
-  item.dtype = dtype;
-  item.inputs = {{"x", shape, dtype, integers(1, -99, 99)}};
-  item.outputs = {{"y", shape, dtype, integers(2, -99, 99)}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::lerp(context, weight, in[0], out[0]);
-  };
-  item.bytes = 3 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype));
-  item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
-  return item;
+  return {.name = concat("lerp ", dtype, ' ', shape, " weight ", weight),
+          .dtype = dtype,
+          .inputs = {{"x", shape, dtype, integers(1, -99, 99)}},
+          .outputs = {{"y", shape, dtype, integers(2, -99, 99)}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::lerp(context, weight, in[0], out[0]); },
+          .bytes = 3 * static_cast<double>(shape.numel()) * static_cast<double>(size_of(dtype)),
+          .tolerance = dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
 /// Nothing, one element, odd, around a warp, more than a thread's share and than a grid takes at once.
@@ -42,10 +39,8 @@ inline std::vector<OpCase> lerp_cases() {
 }
 
 inline std::vector<DeviceCase> lerp_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const Shape& shape : lerp_shapes()) {
-    append(items, device_cases([&](DType dtype) { return lerp_case(shape, dtype); }));
-  }
+  std::vector<DeviceCase> items =
+      device_cases(lerp_shapes(), [](const Shape& shape, DType dtype) { return lerp_case(shape, dtype); });
   append(items, device_cases([](DType dtype) { return lerp_case({1, 101}, dtype, 0.0625); }));
   return items;
 }

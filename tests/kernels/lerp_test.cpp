@@ -5,20 +5,15 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::GuardedTensor;
-using testing::OpCase;
 
 TEST(Lerp, ByHand) {
   CpuContext context;
   const double inf = std::numeric_limits<double>::infinity();
-  GuardedTensor x(Shape{4}, DType::f64), y(Shape{4}, DType::f64);
-  x.assign({2, -3, 8, std::nan("")});
-  y.assign({4, 1, 0, 1});
+  GuardedTensor x(Shape{4}, DType::f64, {2, -3, 8, std::nan("")}), y(Shape{4}, DType::f64, {4, 1, 0, 1});
   ops::lerp(context, 0.25, x, y);
-  EXPECT_EQ(testing::to_doubles(y.view().slice(0, 0, 3)), (std::vector<double>{3.5, 0, 2}));
+  EXPECT_EQ(to_doubles(y.view().slice(0, 0, 3)), (std::vector<double>{3.5, 0, 2}));
   EXPECT_TRUE(std::isnan(y.values()[3]));
   x.assign({2, -3, 8, 1});
   y.assign({inf, -inf, std::nan(""), 7});
@@ -30,9 +25,8 @@ TEST(Lerp, ByHand) {
 }
 
 TEST(Lerp, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   const auto weighted = [](double weight) {
-    return [weight](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    return [weight](Inputs in, Outputs expected) {
       std::vector<double> y = expected[0].values();
       const std::vector<double> x = in[0].values();
       for (std::size_t i = 0; i < y.size(); ++i) {
@@ -41,23 +35,22 @@ TEST(Lerp, MatchesTheDefinition) {
       expected[0].assign(y);
     };
   };
-  for (const OpCase& item : testing::lerp_cases()) {
-    testing::expect_matches(item, context, weighted(std::stod(item.name.substr(item.name.rfind(' ')))));
+  for (const OpCase& item : lerp_cases()) {
+    expect_matches(item, weighted(std::stod(item.name.substr(item.name.rfind(' ')))));
   }
-  OpCase bf16 = testing::lerp_case({301}, DType::bf16);
+  OpCase bf16 = lerp_case({301}, DType::bf16);
   bf16.tolerance = 0x1p-8;  // rounded once
-  testing::expect_matches(bf16, context, weighted(0.25));
+  expect_matches(bf16, weighted(0.25));
 }
 
 TEST(Lerp, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(testing::lerp_case({100003}, DType::f32, 1e-3));
-  testing::expect_same_bits_for_threads(testing::lerp_case({100003}, DType::f64, 1e-3));
+  expect_same_bits_for_threads(lerp_case({100003}, DType::f32, 1e-3));
+  expect_same_bits_for_threads(lerp_case({100003}, DType::f64, 1e-3));
 }
 
 TEST(Lerp, AnAverageOfManyStepsIsTheWeightedSum) {
   CpuContext context;
-  GuardedTensor x(Shape{1}, DType::f64), y(Shape{1}, DType::f64);
-  y.assign({5});
+  GuardedTensor x(Shape{1}, DType::f64), y(Shape{1}, DType::f64, {5});
   double expected = 5 * std::pow(0.9, 20);
   for (int step = 1; step <= 20; ++step) {
     x.assign({static_cast<double>(step * step)});
@@ -69,10 +62,8 @@ TEST(Lerp, AnAverageOfManyStepsIsTheWeightedSum) {
 
 TEST(Lerp, RefusesWhatTheContractExcludes) {
   CpuContext context;
-  GuardedTensor x(Shape{4, 5}, DType::f32), y(Shape{4, 5}, DType::f32);
-  x.constant(1);
-  y.constant(1);
-  testing::expect_views_checked({x, y}, [&](const std::vector<TensorView>& v) { ops::lerp(context, 0.5, v[0], v[1]); });
+  GuardedTensor x(Shape{4, 5}, DType::f32, constant(1)), y(Shape{4, 5}, DType::f32, constant(1));
+  expect_views_checked({x, y}, [&](const std::vector<TensorView>& v) { ops::lerp(context, 0.5, v[0], v[1]); });
   EXPECT_THROW(ops::lerp(context, 0.5, x, x), ShapeError);
   for (const double weight : {-0.1, 1.1, std::nan("")}) {
     EXPECT_THROW(ops::lerp(context, weight, x, y), UsageError) << weight;
@@ -80,4 +71,4 @@ TEST(Lerp, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -285,7 +285,7 @@ bool fails_apart(Report& report, std::int64_t count, const std::function<Case(st
   const pid_t child = fork();
   require<Error>(child >= 0, "library_sweep: no further process");
   if (child == 0) {
-    constexpr unsigned kMostSeconds = 120;  // of one case: then SIGALRM
+    constexpr unsigned kMostSeconds = 120;  // seconds of one case: then SIGALRM
     for (std::int64_t i = 0; i < count; ++i) {
       alarm(kMostSeconds);
       report.at = i;
@@ -318,7 +318,7 @@ bool fails_apart(Report& report, std::int64_t count, const std::function<Case(st
 /// The smallest case that still fails, one number after the other.
 Case minimised(Report& report, Case c) {
   const auto fails = [&](const Case& smaller) {
-    constexpr std::int64_t kTries = 3;  // what depends on threads does not fail each time
+    constexpr std::int64_t kTries = 3;  // tries, because a fault that depends on threads does not fail each time
     return usable(smaller) && fails_apart(report, kTries, [&](std::int64_t) { return smaller; });
   };
   const auto shrink = [&](const std::function<std::int64_t&(Case&)>& number, std::int64_t least) {
@@ -355,7 +355,7 @@ Case minimised(Report& report, Case c) {
       again = shrink([](Case& x) -> std::int64_t& { return x.product.k; }, 1) || again;
     }
   }
-  (void)fails(c);  // its own words
+  (void)fails(c);  // prints the message of the smallest case
   return c;
 }
 

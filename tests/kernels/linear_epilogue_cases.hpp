@@ -29,15 +29,9 @@ inline OpCase linear_epilogue_forward_case(const LinearEpilogueParams& p) {
   OpCase item;
   item.name = linear_epilogue_name("forward", p) + (p.residual ? " residual" : "");
   item.dtype = p.dtype;
-  if (!p.in_place) {
-    item.inputs.push_back({"x", p.shape, p.dtype, normal(1, 2)});
-  }
-  if (p.bias) {
-    item.inputs.push_back({"bias", Shape{p.shape.back()}, ops::accumulation_dtype(p.dtype), normal(2)});
-  }
-  if (p.residual) {
-    item.inputs.push_back({"residual", p.shape, p.dtype, normal(3)});
-  }
+  add_if(!p.in_place, item.inputs, {"x", p.shape, p.dtype, normal(1, 2)});
+  add_if(p.bias, item.inputs, {"bias", Shape{p.shape.back()}, ops::accumulation_dtype(p.dtype), normal(2)});
+  add_if(p.residual, item.inputs, {"residual", p.shape, p.dtype, normal(3)});
   item.outputs = {{"y", p.shape, p.dtype, p.in_place ? normal(1, 2) : Generator()}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     std::size_t next = 0;
@@ -59,18 +53,12 @@ inline OpCase linear_epilogue_backward_case(const LinearEpilogueParams& p) {
   item.name = linear_epilogue_name("backward", p) + (add ? " accumulate" : "") + (sums ? "" : " ignore");
   item.dtype = p.dtype;
   item.inputs = {{"x", p.shape, p.dtype, normal(1, 2)}};
-  if (p.bias) {
-    item.inputs.push_back({"bias", Shape{p.shape.back()}, parameter, normal(2)});
-  }
-  if (!p.in_place) {
-    item.inputs.push_back({"dy", p.shape, p.dtype, normal(4)});
-  }
+  add_if(p.bias, item.inputs, {"bias", Shape{p.shape.back()}, parameter, normal(2)});
+  add_if(!p.in_place, item.inputs, {"dy", p.shape, p.dtype, normal(4)});
   item.outputs = {{"dx", p.shape, p.dtype, p.in_place ? normal(4) : Generator()}};
   if (sums) {
     item.outputs.push_back({"dbias", Shape{p.shape.back()}, parameter, add ? normal(5) : Generator()});
-    item.workspace_bytes = [=](Context& context) {
-      return ops::linear_epilogue_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), p.shape));
-    };
+    item.workspace_bytes = workspace_for(ops::linear_epilogue_workspace_bytes, p.dtype, p.shape);
   }
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::linear_epilogue_backward(context, p.kind, in[0], p.bias ? in[1] : TensorView(),
@@ -113,28 +101,8 @@ inline std::vector<LinearEpilogueParams> linear_epilogue_params(DType dtype) {
   return all;
 }
 
-inline std::vector<OpCase> linear_epilogue_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const LinearEpilogueParams& p : linear_epilogue_params(dtype)) {
-      items.push_back(linear_epilogue_forward_case(p));
-      items.push_back(linear_epilogue_backward_case(p));
-    }
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> linear_epilogue_device_cases() {
-  std::vector<DeviceCase> items;
-  for (LinearEpilogueParams p : linear_epilogue_params(DType::f32)) {
-    const auto with = [&](DType dtype) {
-      p.dtype = dtype;
-      return p;
-    };
-    append(items, device_cases([&](DType dtype) { return linear_epilogue_forward_case(with(dtype)); }));
-    append(items, device_cases([&](DType dtype) { return linear_epilogue_backward_case(with(dtype)); }));
-  }
-  return items;
+  return device_cases(linear_epilogue_params(DType::f32), linear_epilogue_forward_case, linear_epilogue_backward_case);
 }
 
 }  // namespace lockstep::testing

@@ -6,17 +6,11 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::Activation;
 using ops::GradMode;
-using testing::GuardedTensor;
-using testing::LinearEpilogueParams;
-using testing::OpCase;
-
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
 
 TEST(LinearEpilogue, ByHand) {
   CpuContext context;
@@ -103,65 +97,54 @@ void backward_oracle(const LinearEpilogueParams& p, Inputs in, Outputs expected)
 }
 
 TEST(LinearEpilogue, MatchesTheSingleSteps) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const LinearEpilogueParams& p : testing::linear_epilogue_params(dtype)) {
-      testing::expect_matches(linear_epilogue_forward_case(p), context,
-                              [&](Inputs in, Outputs expected) { forward_oracle(p, in, expected); });
-      testing::expect_matches(linear_epilogue_backward_case(p), context,
-                              [&](Inputs in, Outputs expected) { backward_oracle(p, in, expected); });
+    for (const LinearEpilogueParams& p : linear_epilogue_params(dtype)) {
+      expect_matches(linear_epilogue_forward_case(p),
+                     [&](Inputs in, Outputs expected) { forward_oracle(p, in, expected); });
+      expect_matches(linear_epilogue_backward_case(p),
+                     [&](Inputs in, Outputs expected) { backward_oracle(p, in, expected); });
     }
   }
 }
 
 TEST(LinearEpilogue, TheSameBitsForAnyNumberOfThreads) {
   const LinearEpilogueParams p{.kind = Activation::gelu, .shape = {5003, 7}};
-  testing::expect_same_bits_for_threads(linear_epilogue_forward_case(p));
-  testing::expect_same_bits_for_threads(linear_epilogue_backward_case(p));
+  expect_same_bits_for_threads(linear_epilogue_forward_case(p));
+  expect_same_bits_for_threads(linear_epilogue_backward_case(p));
 }
 
 TEST(LinearEpilogue, GradientsAreTheDerivatives) {
   CpuContext context;
   const Shape shape{5, 7};
-  for (const Activation kind : testing::kActivations) {
-    GuardedTensor x(shape, DType::f64), bias(Shape{7}, DType::f64), residual(shape, DType::f64), y(shape, DType::f64),
-        dy(shape, DType::f64), dx(shape, DType::f64), dbias(Shape{7}, DType::f64);
-    x.normal(1);
-    bias.normal(2);
-    residual.normal(3);
-    dy.normal(4);
+  for (const Activation kind : kActivations) {
+    GuardedTensor x(shape, DType::f64, normal(1)), bias(Shape{7}, DType::f64, normal(2)),
+        residual(shape, DType::f64, normal(3)), y(shape, DType::f64), dy(shape, DType::f64, normal(4)),
+        dx(shape, DType::f64), dbias(Shape{7}, DType::f64);
     const auto forward = [&] {
       ops::linear_epilogue_forward(context, kind, x, bias, residual, y);
-      return testing::weighted_sum(y, dy);
+      return weighted_sum(y, dy);
     };
     const auto bytes = static_cast<std::int64_t>(ops::linear_epilogue_workspace_bytes(context, x));
     const GuardedTensor workspace(Shape{bytes}, DType::u8);
     ops::linear_epilogue_backward(context, kind, x, bias, dy, GradMode::overwrite, dx, dbias, workspace);
-    const testing::GradientPair pairs[] = {{"x", x, dx}, {"bias", bias, dbias}, {"residual", residual, dy}};
-    EXPECT_LE(testing::gradient_error(forward, pairs), 1e-8) << ops::name_of(kind);
-    for (const GuardedTensor* gradient : {&dx, &dbias}) {
-      gradient->span<double>()[3] += 0.1;
-      EXPECT_GT(testing::gradient_error(forward, pairs), 1e-3) << ops::name_of(kind);
-      gradient->span<double>()[3] -= 0.1;
-    }
+    const GuardedTensor dresidual(shape, DType::f64, dy.values());
+    expect_gradients(forward, {{"x", x, dx}, {"bias", bias, dbias}, {"residual", residual, dresidual}}, 1e-8,
+                     ops::name_of(kind));
   }
 }
 
 TEST(LinearEpilogue, OutputsMayReplaceInputs) {
   CpuContext context;
   const Shape shape{5, 7};
-  GuardedTensor x(shape, DType::f32), bias(Shape{7}, DType::f32), residual(shape, DType::f32), y(shape, DType::f32),
-      dx(shape, DType::f32), dy(shape, DType::f32);
-  x.normal(1);
-  bias.normal(2);
-  residual.normal(3);
-  dy.normal(4);
+  GuardedTensor x(shape, DType::f32, normal(1)), bias(Shape{7}, DType::f32, normal(2)),
+      residual(shape, DType::f32, normal(3)), y(shape, DType::f32), dx(shape, DType::f32),
+      dy(shape, DType::f32, normal(4));
   ops::linear_epilogue_forward(context, Activation::gelu, x, bias, residual, y);
   ops::linear_epilogue_forward(context, Activation::gelu, x, bias, residual, residual);
-  testing::expect_same_bits(residual, y);
+  expect_same_bits(residual, y);
   ops::linear_epilogue_backward(context, Activation::gelu, x, bias, dy, GradMode::ignore, dx, {}, {});
   ops::linear_epilogue_backward(context, Activation::gelu, x, bias, dy, GradMode::ignore, x, {}, {});
-  testing::expect_same_bits(x, dx);
+  expect_same_bits(x, dx);
 }
 
 TEST(LinearEpilogue, RefusesWhatTheContractExcludes) {
@@ -170,10 +153,10 @@ TEST(LinearEpilogue, RefusesWhatTheContractExcludes) {
   const GuardedTensor x(shape, DType::f32), y(shape, DType::f32), residual(shape, DType::f32), dy(shape, DType::f32),
       bias(Shape{3}, DType::f32), dbias(Shape{3}, DType::f32), workspace(Shape{4096}, DType::u8);
   constexpr Activation kKind = Activation::relu;
-  testing::expect_views_checked({x, bias, residual, y}, [&](const std::vector<TensorView>& v) {
+  expect_views_checked({x, bias, residual, y}, [&](const std::vector<TensorView>& v) {
     ops::linear_epilogue_forward(context, kKind, v[0], v[1], v[2], v[3]);
   });
-  testing::expect_views_checked({x, bias, dy, y, dbias}, [&](const std::vector<TensorView>& v) {
+  expect_views_checked({x, bias, dy, y, dbias}, [&](const std::vector<TensorView>& v) {
     ops::linear_epilogue_backward(context, kKind, v[0], v[1], v[2], GradMode::overwrite, v[3], v[4], workspace);
   });
   const auto forward = [&](Activation kind, const TensorView& from, const TensorView& b, const TensorView& r,
@@ -223,4 +206,4 @@ TEST(LinearEpilogue, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -31,7 +31,6 @@ inline OpCase loss_scale_case(const LossScaleParams& p) {
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::loss_scale_update(context, p.options, in[0], out[0], out[1]);
   };
-  item.bytes = tensor_bytes(item);
   return item;  // tolerance 0
 }
 
@@ -55,12 +54,7 @@ inline std::vector<LossScaleParams> loss_scale_params() {
 }
 
 inline std::vector<DeviceCase> loss_scale_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const LossScaleParams& p : loss_scale_params()) {
-    const OpCase item = loss_scale_case(p);
-    items.push_back({item, item, item.tolerance});
-  }
-  return items;
+  return same_cases(loss_scale_params(), loss_scale_case);
 }
 
 }  // namespace lockstep::testing

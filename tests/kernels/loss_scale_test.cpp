@@ -6,14 +6,11 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::LossScaleOptions;
 using ops::Skip;
-using testing::GuardedTensor;
-using testing::loss_scale_case;
-using testing::LossScaleParams;
 
 TEST(LossScale, ByHand) {
   CpuContext context;
@@ -30,28 +27,25 @@ TEST(LossScale, ByHand) {
            Case{{DType::f32, Skip::not_finite, 1, 0, two}, 1, 0},        // not below the least
            Case{{DType::f64, Skip::no, 12582912, 1, two}, 16777216, 0},  // not above the most
            Case{{DType::f32, Skip::no, 65536, 1998}, 65536, 1999}, Case{{DType::f32, Skip::no, 65536, 1999}, 131072, 0},
-           Case{{DType::f32, Skip::no_weight, 65536, 1999}, 65536, 1999},  // as if there had been no update
+           Case{{DType::f32, Skip::no_weight, 65536, 1999}, 65536, 1999},  // state as without an update
        }) {
-    testing::OpInstance instance(loss_scale_case(item.params), context);
-    testing::run_checked(instance);
+    const CheckedRun instance(loss_scale_case(item.params), context);
     EXPECT_EQ(instance.output(0).values()[0], item.scale);
     EXPECT_EQ(instance.output(1).values()[0], item.good);
   }
 }
 
 TEST(LossScale, MatchesTheNaiveFormula) {
-  CpuContext context({.threads = 2});
-  for (const LossScaleParams& p : testing::loss_scale_params()) {
-    testing::expect_matches(loss_scale_case(p), context,
-                            [&](std::span<const GuardedTensor>, std::span<GuardedTensor> out) {
-                              const bool grows = p.skip == Skip::no && p.good + 1 >= p.options.interval;
-                              const bool shrinks = p.skip == Skip::not_finite;
-                              const std::int64_t count = p.skip == Skip::no ? p.good + 1 : p.good;
-                              out[0].constant(shrinks ? std::fmax(p.scale * p.options.backoff, p.options.least)
-                                              : grows ? std::fmin(p.scale * p.options.growth, p.options.most)
-                                                      : p.scale);
-                              out[1].constant(shrinks || grows ? 0 : static_cast<double>(count));
-                            });
+  for (const LossScaleParams& p : loss_scale_params()) {
+    expect_matches(loss_scale_case(p), [&](Inputs, Outputs out) {
+      const bool grows = p.skip == Skip::no && p.good + 1 >= p.options.interval;
+      const bool shrinks = p.skip == Skip::not_finite;
+      const std::int64_t count = p.skip == Skip::no ? p.good + 1 : p.good;
+      out[0].constant(shrinks ? std::fmax(p.scale * p.options.backoff, p.options.least)
+                      : grows ? std::fmin(p.scale * p.options.growth, p.options.most)
+                              : p.scale);
+      out[1].constant(shrinks || grows ? 0 : static_cast<double>(count));
+    });
   }
 }
 
@@ -90,4 +84,4 @@ TEST(LossScale, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -15,51 +15,40 @@ inline double column_epsilon(DType dtype) {
 
 /// outputs: x, in place, and columns. equal: all columns are the same, so only the first is kept.
 inline OpCase orthonormalise_case(const Shape& shape, DType dtype, bool equal = false) {
-  OpCase item;
-  item.name = concat("low_rank orthonormalise ", dtype, ' ', shape, equal ? " equal columns" : "");
-  item.dtype = dtype;
-  item.outputs = {{"x", shape, dtype, equal ? constant(0.375) : normal(1, 0.5, 2)},
-                  {"columns", Shape{shape[1]}, DType::i32, {}}};
-  item.run = [=](Context& context, Views, Views out, const TensorView&) {
-    ops::orthonormalise(context, column_epsilon(dtype), out[0], out[1]);
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = dtype == DType::f64 ? 1e-12 : 3e-6;
-  return item;
+  return {.name = concat("low_rank orthonormalise ", dtype, ' ', shape, equal ? " equal columns" : ""),
+          .dtype = dtype,
+          .outputs = {{"x", shape, dtype, equal ? constant(0.375) : normal(1, 0.5, 2)},
+                      {"columns", Shape{shape[1]}, DType::i32, {}}},
+          .run = [=](Context& context, Views, Views out,
+                     const TensorView&) { ops::orthonormalise(context, column_epsilon(dtype), out[0], out[1]); },
+          .tolerance = dtype == DType::f64 ? 1e-12 : 3e-6};
 }
 
 /// inputs: x (m, n), p (m, r), q (n, r), columns; outputs: error.
 inline OpCase low_rank_residual_case(std::int64_t m, std::int64_t n, std::int64_t r, DType dtype, bool finite = true) {
-  OpCase item;
-  item.name = concat("low_rank residual ", dtype, ' ', m, 'x', n, " rank ", r, finite ? "" : " not finite");
-  item.dtype = dtype;
   const double column = static_cast<double>(finite ? ops::Column::kept : ops::Column::not_finite);
-  item.inputs = {{"x", Shape{m, n}, dtype, normal(1)},
-                 {"p", Shape{m, r}, dtype, normal(2)},
-                 {"q", Shape{n, r}, dtype, normal(3)},
-                 {"columns", Shape{r}, DType::i32, constant(column)}};
-  item.outputs = {{"error", Shape{m, n}, dtype, finite ? Generator() : normal(4)}};
-  item.run = [](Context& context, Views in, Views out, const TensorView&) {
-    ops::low_rank_residual(context, in[0], in[1], in[2], in[3], out[0]);
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = dtype == DType::f64 ? 1e-14 : 2e-6;
-  return item;
+  return {.name = concat("low_rank residual ", dtype, ' ', m, 'x', n, " rank ", r, finite ? "" : " not finite"),
+          .dtype = dtype,
+          .inputs = {{"x", Shape{m, n}, dtype, normal(1)},
+                     {"p", Shape{m, r}, dtype, normal(2)},
+                     {"q", Shape{n, r}, dtype, normal(3)},
+                     {"columns", Shape{r}, DType::i32, constant(column)}},
+          .outputs = {{"error", Shape{m, n}, dtype, finite ? Generator() : normal(4)}},
+          .run = [](Context& context, Views in, Views out,
+                    const TensorView&) { ops::low_rank_residual(context, in[0], in[1], in[2], in[3], out[0]); },
+          .tolerance = dtype == DType::f64 ? 1e-14 : 2e-6};
 }
 
 /// inputs: from (n, r), columns; outputs: to.
 inline OpCase keep_columns_case(std::int64_t n, std::int64_t r, DType dtype, ops::Column column) {
-  OpCase item;
-  item.name = concat("low_rank keep ", dtype, ' ', n, 'x', r, " column ", static_cast<int>(column));
-  item.dtype = dtype;
-  item.inputs = {{"from", Shape{n, r}, dtype, normal(1)},
-                 {"columns", Shape{r}, DType::i32, constant(static_cast<double>(column))}};
-  item.outputs = {{"to", Shape{n, r}, dtype, normal(2)}};
-  item.run = [](Context& context, Views in, Views out, const TensorView&) {
-    ops::keep_columns(context, in[0], in[1], out[0]);
-  };
-  item.bytes = tensor_bytes(item);
-  return item;
+  return {.name = concat("low_rank keep ", dtype, ' ', n, 'x', r, " column ", static_cast<int>(column)),
+          .dtype = dtype,
+          .inputs = {{"from", Shape{n, r}, dtype, normal(1)},
+                     {"columns", Shape{r}, DType::i32, constant(static_cast<double>(column))}},
+          .outputs = {{"to", Shape{n, r}, dtype, normal(2)}},
+          .run = [](Context& context, Views in, Views out, const TensorView&) {
+            ops::keep_columns(context, in[0], in[1], out[0]);
+          }};
 }
 
 /// One element, fewer rows than a block has threads, and more; pieces of 16 bytes, and rows that have none.
@@ -83,11 +72,7 @@ inline std::vector<OpCase> low_rank_cases(DType dtype) {
 
 /// A GPU takes f32 only, the type of gradients that are added there.
 inline std::vector<DeviceCase> low_rank_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : low_rank_cases(DType::f32)) {
-    items.push_back({item, item, item.tolerance});
-  }
-  return items;
+  return same_cases(low_rank_cases(DType::f32));
 }
 
 }  // namespace lockstep::testing

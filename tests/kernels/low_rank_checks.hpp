@@ -22,8 +22,7 @@ inline void expect_not_finite_is_told(Context& context, DType dtype) {
       }
       list[static_cast<std::size_t>(2 * row + 1)] = strange;
       item.outputs[0].start = values(std::move(list));
-      OpInstance instance(item, context);
-      run_checked(instance);
+      const CheckedRun instance(item, context);
       for (const double value : instance.output(0).values()) {
         ASSERT_TRUE(std::isnan(value)) << strange << " in row " << row;
       }

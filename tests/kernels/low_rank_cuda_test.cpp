@@ -2,14 +2,14 @@
 #include "tests/kernels/low_rank_checks.hpp"
 #include "tests/support/cuda_test.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using CudaLowRank = testing::CudaTest;
+using CudaLowRank = CudaTest;
 
 TEST_F(CudaLowRank, ANumberThatIsNotFiniteIsTold) {
-  testing::expect_not_finite_is_told(cuda(), DType::f32);
+  expect_not_finite_is_told(cuda(), DType::f32);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

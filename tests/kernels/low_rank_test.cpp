@@ -5,15 +5,10 @@
 
 #include "tests/kernels/low_rank_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::Column;
-using testing::GuardedTensor;
-using testing::OpCase;
-
-using Inputs = std::span<const GuardedTensor>;
-using Outputs = std::span<GuardedTensor>;
 
 template <class T>
 TensorView matrix(std::vector<T>& values, std::int64_t rows) {
@@ -87,11 +82,10 @@ TEST(LowRank, ColumnsAreOrthogonalAlsoWhenTheyAreNearlyEqual) {
 TEST(LowRank, OrthonormaliseMatchesTheDefinition) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{1, 1}, Shape{5, 3}, Shape{255, 2}, Shape{700, 4}}) {
-      CpuContext context;
-      const OpCase item = testing::orthonormalise_case(shape, dtype);
+      const OpCase item = orthonormalise_case(shape, dtype);
       GuardedTensor start(shape, dtype);
       item.outputs[0].start(start);
-      testing::expect_matches(item, context, [&](Inputs, Outputs expected) {
+      expect_matches(item, [&](Inputs, Outputs expected) {
         const auto r = static_cast<std::size_t>(shape[1]);
         const std::vector<double> from = start.values();
         std::vector<long double> x(from.begin(), from.end());
@@ -126,8 +120,7 @@ TEST(LowRank, OrthonormaliseMatchesTheDefinition) {
 TEST(LowRank, EqualColumnsLeaveOne) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    testing::OpInstance instance(testing::orthonormalise_case(Shape{255, 2}, dtype, true), context);
-    testing::run_checked(instance);
+    const CheckedRun instance(orthonormalise_case(Shape{255, 2}, dtype, true), context);
     EXPECT_EQ(instance.output(1).values(), (std::vector<double>{1, 0}));
     for (std::size_t row = 0; row < 255; ++row) {
       ASSERT_NEAR(instance.output(0).values()[2 * row], 1 / std::sqrt(255.0), 1e-7);
@@ -139,33 +132,32 @@ TEST(LowRank, EqualColumnsLeaveOne) {
 TEST(LowRank, ANumberThatIsNotFiniteIsTold) {
   CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
-    testing::expect_not_finite_is_told(context, dtype);
+    expect_not_finite_is_told(context, dtype);
   }
 }
 
 TEST(LowRank, ResidualMatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t r : {1, 2, 4}) {
       for (const Shape& shape : {Shape{1, 1}, Shape{3, 7}, Shape{65, 132}}) {
         for (const bool finite : {true, false}) {
-          testing::expect_matches(testing::low_rank_residual_case(shape[0], shape[1], r, dtype, finite), context,
-                                  [&](Inputs in, Outputs expected) {
-                                    if (!finite) {
-                                      return;  // as it was
-                                    }
-                                    std::vector<double> error = in[0].values();
-                                    const std::vector<double> p = in[1].values();
-                                    const std::vector<double> q = in[2].values();
-                                    const auto rank = static_cast<std::size_t>(r);
-                                    const std::size_t columns = q.size() / rank;
-                                    for (std::size_t i = 0; i < error.size(); ++i) {
-                                      for (std::size_t j = 0; j < rank; ++j) {
-                                        error[i] -= p[i / columns * rank + j] * q[i % columns * rank + j];
-                                      }
-                                    }
-                                    expected[0].assign(error);
-                                  });
+          expect_matches(low_rank_residual_case(shape[0], shape[1], r, dtype, finite),
+                         [&](Inputs in, Outputs expected) {
+                           if (!finite) {
+                             return;  // the output stays as before
+                           }
+                           std::vector<double> error = in[0].values();
+                           const std::vector<double> p = in[1].values();
+                           const std::vector<double> q = in[2].values();
+                           const auto rank = static_cast<std::size_t>(r);
+                           const std::size_t columns = q.size() / rank;
+                           for (std::size_t i = 0; i < error.size(); ++i) {
+                             for (std::size_t j = 0; j < rank; ++j) {
+                               error[i] -= p[i / columns * rank + j] * q[i % columns * rank + j];
+                             }
+                           }
+                           expected[0].assign(error);
+                         });
         }
       }
     }
@@ -182,8 +174,8 @@ TEST(LowRank, OnlyKeptColumnsAreTaken) {
 }
 
 TEST(LowRank, SameBitsForThreads) {
-  testing::expect_same_bits_for_threads(testing::low_rank_residual_case(700, 132, 3, DType::f32));
-  testing::expect_same_bits_for_threads(testing::orthonormalise_case(Shape{700, 4}, DType::f32));
+  expect_same_bits_for_threads(low_rank_residual_case(700, 132, 3, DType::f32));
+  expect_same_bits_for_threads(orthonormalise_case(Shape{700, 4}, DType::f32));
 }
 
 TEST(LowRank, RefusesWhatTheContractExcludes) {
@@ -200,21 +192,19 @@ TEST(LowRank, RefusesWhatTheContractExcludes) {
   const auto residual = [&](const std::vector<TensorView>& v) {
     ops::low_rank_residual(context, v[0], v[1], v[2], columns, v[3]);
   };
-  testing::expect_views_checked({x, p, q, error}, residual, true);
+  expect_views_checked({x, p, q, error}, residual, true);
   EXPECT_THROW(residual({x, p, q, x}), ShapeError);
   EXPECT_THROW(ops::low_rank_residual(context, x, p, q, q, error), DTypeError);
   const auto keep = [&](const std::vector<TensorView>& v) { ops::keep_columns(context, v[0], columns, v[1]); };
-  testing::expect_views_checked({q, other}, keep, true);
+  expect_views_checked({q, other}, keep, true);
   EXPECT_THROW(keep({q, q}), ShapeError);
   EXPECT_THROW(ops::orthonormalise(context, 0.1, columns, columns), ShapeError);
   const GuardedTensor half(Shape{6, 2}, DType::bf16);
   EXPECT_THROW(ops::orthonormalise(context, 0.1, half, columns), DTypeError);
   const GuardedTensor none(Shape{0, 2}, DType::f32);
   EXPECT_THROW(ops::orthonormalise(context, 0.1, none, columns), ShapeError);
-  TensorView away = p;
-  away.device = Device::cuda(0);
-  EXPECT_THROW(ops::orthonormalise(context, 0.1, away, columns), DeviceError);
+  EXPECT_THROW(ops::orthonormalise(context, 0.1, with(p, &TensorView::device, Device::cuda(0)), columns), DeviceError);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -28,9 +28,7 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
       {"a", d.a_shape(), d.dtype, uniform(1, -1, 1)},
       {"b", d.b_shape(), d.dtype, uniform(2, -1, 1)},
   };
-  if (d.bias) {
-    item.inputs.push_back({"bias", Shape{d.n}, ops::accumulation_dtype(d.dtype), uniform(3, -1, 1)});
-  }
+  add_if(d.bias, item.inputs, {"bias", Shape{d.n}, ops::accumulation_dtype(d.dtype), uniform(3, -1, 1)});
   item.outputs = {{"c", d.c_shape(), d.c_dtype(), accumulate ? uniform(4, -1, 1) : Generator{}}};
   item.prepare = [=](Context& context) {
     const std::shared_ptr<ops::MatmulPlan> plan = ops::plan_matmul(context, d, choice);
@@ -38,7 +36,6 @@ inline OpCase matmul_case(const ops::MatmulDesc& d, const std::string& choice) {
                         ops::matmul(on, *plan, in[0], in[1], d.bias ? in[2] : TensorView(), out[0], workspace);
                       }};
   };
-  item.bytes = tensor_bytes(item);
   item.flops = d.flops();
   item.tolerance = d.dtype == DType::f64 ? 1e-15 : 1e-6 + rounding_of(d.c_dtype());
   return item;
@@ -82,7 +79,7 @@ inline std::vector<ops::MatmulDesc> activated_matmul_descs(DType dtype) {
                            .m = m,
                            .n = n,
                            .k = k,
-                           .transpose_b = bias,  // as a linear layer has it
+                           .transpose_b = bias,  // layout of a linear layer
                            .bias = bias,
                            .activation = activation});
         }
@@ -136,7 +133,7 @@ inline std::vector<DeviceCase> matmul_device_cases(
       for (const std::string& choice : choices(d)) {
         items.push_back(device_case(matmul_case(d, choice), host));
         if (d.bias && choice.starts_with("cublaslt")) {
-          items.back().tolerance += rounding_of(d.c_dtype());  // of the bias
+          items.back().tolerance += rounding_of(d.c_dtype());  // rounding of the bias
         }
       }
     }

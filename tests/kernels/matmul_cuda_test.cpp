@@ -5,22 +5,22 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::MatmulDesc;
 
-using CudaMatmul = testing::CudaTest;
+using CudaMatmul = CudaTest;
 
 TEST_F(CudaMatmul, EveryChoiceOfALibraryMatchesTheHost) {
   const auto of_libraries = [&](const MatmulDesc& d) {
     std::vector<std::string> choices = ops::matmul_choices(cuda(), d);
-    EXPECT_EQ(choices.back(), "cuda");  // behind whatever a library has
+    EXPECT_EQ(choices.back(), "cuda");  // the last choice, after all of a library
     choices.pop_back();
     return choices;
   };
-  for (const testing::DeviceCase& item : testing::matmul_device_cases(of_libraries)) {
-    testing::compare(item.device, cuda(), item.host, cpu(), item.tolerance);
+  for (const DeviceCase& item : matmul_device_cases(of_libraries)) {
+    compare(item.device, cuda(), item.host, cpu(), item.tolerance);
   }
 }
 
@@ -44,8 +44,8 @@ TEST_F(CudaMatmul, ALongSumIsSplitTheSameWayEachTime) {
   const auto plan = ops::plan_matmul(cuda(), d, "cuda");
   EXPECT_TRUE(plan->deterministic());
   EXPECT_EQ(plan->workspace_bytes(), 2 * 15 * sizeof(float));  // two parts
-  testing::expect_repeatable(testing::matmul_case(d, "cuda"), cuda());
+  expect_repeatable(matmul_case(d, "cuda"), cuda());
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

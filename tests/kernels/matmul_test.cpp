@@ -13,17 +13,11 @@
 #include "tests/support/op_checks.hpp"
 #include "tests/support/processor.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
 using ops::MatmulDesc;
-using testing::activated_matmul_descs;
-using testing::GuardedTensor;
-using testing::matmul_case;
-using testing::matmul_descs;
-using testing::OpCase;
-using testing::OpInstance;
 
 /// By the definitions in activation.hpp.
 double activated(ops::Activation kind, double x) {
@@ -47,7 +41,7 @@ double activated(ops::Activation kind, double x) {
 }
 
 /// By the definition, in double. expected[0] holds what c held before.
-void oracle(const MatmulDesc& d, std::span<const GuardedTensor> inputs, std::span<GuardedTensor> expected) {
+void oracle(const MatmulDesc& d, Inputs inputs, Outputs expected) {
   const std::vector<double> a = inputs[0].values();
   const std::vector<double> b = inputs[1].values();
   const std::vector<double> bias = d.bias ? inputs[2].values() : std::vector<double>{};
@@ -72,9 +66,7 @@ void oracle(const MatmulDesc& d, std::span<const GuardedTensor> inputs, std::spa
 
 void expect_oracle(Context& context, const MatmulDesc& d) {
   for (const std::string& choice : ops::matmul_choices(context, d)) {
-    testing::expect_matches(
-        matmul_case(d, choice), context,
-        [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) { oracle(d, in, out); });
+    expect_matches(matmul_case(d, choice), context, [&](Inputs in, Outputs out) { oracle(d, in, out); });
   }
 }
 
@@ -128,13 +120,12 @@ TEST(Matmul, ByHand) {
   d.bias = true;
   for (const std::string& choice : ops::matmul_choices(context, d)) {
     OpCase item = matmul_case(d, choice);
-    item.inputs[0].start = testing::values({1, 2, 3,  //
-                                            4, 5, 6});
-    item.inputs[1].start = testing::values({1, 10, 100,  //
-                                            0, 1, -1});
-    item.inputs[2].start = testing::values({0.5, -0.5});
-    OpInstance instance(item, context);
-    testing::run_checked(instance);
+    item.inputs[0].start = values({1, 2, 3,  //
+                                   4, 5, 6});
+    item.inputs[1].start = values({1, 10, 100,  //
+                                   0, 1, -1});
+    item.inputs[2].start = values({0.5, -0.5});
+    const CheckedRun instance(item, context);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{321.5, -1.5, 654.5, -1.5})) << choice;
   }
 }
@@ -148,10 +139,9 @@ TEST(Matmul, ABatchHasALeadingAxis) {
   d.k = 2;
   for (const std::string& choice : ops::matmul_choices(context, d)) {
     OpCase item = matmul_case(d, choice);
-    item.inputs[0].start = testing::values({1, 2, 3, 4});
-    item.inputs[1].start = testing::values({1, 0, 0, 1, 10, 0, 0, 100});
-    OpInstance instance(item, context);
-    testing::run_checked(instance);
+    item.inputs[0].start = values({1, 2, 3, 4});
+    item.inputs[1].start = values({1, 0, 0, 1, 10, 0, 0, 100});
+    const CheckedRun instance(item, context);
     EXPECT_EQ(instance.output(0).values(), (std::vector<double>{1, 2, 30, 400})) << choice;
     EXPECT_EQ(instance.output(0).view().shape, (Shape{2, 1, 2}));
     const auto plan = ops::plan_matmul(context, d, choice);
@@ -162,15 +152,8 @@ TEST(Matmul, ABatchHasALeadingAxis) {
 
 /// Whole numbers so small that every sum is exact, whatever its order: an element that is missed or taken twice shows.
 TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlocks) {
-  CpuContext context({.threads = 2});
   const auto whole = [](std::uint64_t seed) {
-    return [=](GuardedTensor& t) {
-      std::vector<double> values = t.uniform(seed, -4, 4).values();
-      for (double& value : values) {
-        value = std::round(value) + 0.0;  // of -0 too
-      }
-      t.assign(values);
-    };
+    return mapped(uniform(seed, -4, 4), [](double value) { return std::round(value) + 0.0; });  // no -0
   };
   const std::int64_t sizes[] = {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 97, 129};
   int variant = 0;
@@ -193,9 +176,7 @@ TEST(Matmul, TheReferenceIsExactOnWholeNumbersForSizesAroundItsRegistersAndBlock
           item.outputs[0].start = whole(20);
         }
         item.tolerance = 0;
-        testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) {
-          oracle(d, in, out);
-        });
+        expect_matches(item, [&](Inputs in, Outputs out) { oracle(d, in, out); });
       }
     }
   }
@@ -217,12 +198,11 @@ TEST(Matmul, TheBitsOfARowDoNotDependOnTheNumberOfRows) {
         MatmulDesc d{.dtype = dtype, .m = 1024, .n = n, .k = k, .transpose_b = true, .bias = true};
         d.activation = activation;
         for (const std::string& choice : ops::matmul_choices(context, d)) {
-          if (choice.rfind("onednn", 0) == 0 && !testing::onednn_rows_are_alike()) {
+          if (choice.rfind("onednn", 0) == 0 && !onednn_rows_are_alike()) {
             continue;
           }
           const OpCase item = matmul_case(d, choice);
-          OpInstance all(item, context);
-          testing::run_checked(all);
+          const CheckedRun all(item, context);
           const auto& in = all.inputs();
           for (const std::int64_t m : rows) {
             for (const int threads : {1, 2}) {
@@ -235,7 +215,7 @@ TEST(Matmul, TheBitsOfARowDoNotDependOnTheNumberOfRows) {
               const Tensor workspace = Tensor::empty(other, Shape{bytes}, DType::u8);
               ops::matmul(other, *plan, first_rows(in[0], m), in[1], in[2], c, workspace.view());
               other.synchronize();
-              testing::expect_same_bits(c, first_rows(all.output(0), m), concat(item.name, " rows ", m));
+              expect_same_bits(c, first_rows(all.output(0), m), concat(item.name, " rows ", m));
             }
           }
         }
@@ -247,10 +227,10 @@ TEST(Matmul, TheBitsOfARowDoNotDependOnTheNumberOfRows) {
 TEST(Matmul, SameBitsForEveryThreadCountOfTheReferenceAndForEveryRunOfAll) {
   CpuContext context({.threads = 2});
   for (const MatmulDesc& d : matmul_descs(DType::f32)) {
-    testing::expect_same_bits_for_threads(matmul_case(d, "reference"));
+    expect_same_bits_for_threads(matmul_case(d, "reference"));
     for (const std::string& choice : ops::matmul_choices(context, d)) {
       const OpCase same = matmul_case(d, choice);
-      testing::expect_repeatable(same, context);
+      expect_repeatable(same, context);
     }
   }
 }
@@ -258,9 +238,9 @@ TEST(Matmul, SameBitsForEveryThreadCountOfTheReferenceAndForEveryRunOfAll) {
 TEST(Matmul, SameBitsInBf16) {
   CpuContext context({.threads = 2});
   MatmulDesc d{.dtype = DType::bf16, .m = 33, .n = 130, .k = 17};
-  testing::expect_same_bits_for_threads(matmul_case(d, "reference"));
+  expect_same_bits_for_threads(matmul_case(d, "reference"));
   for (const std::string& choice : ops::matmul_choices(context, d)) {
-    testing::expect_repeatable(matmul_case(d, choice), context);
+    expect_repeatable(matmul_case(d, choice), context);
   }
 }
 
@@ -269,18 +249,16 @@ TEST(Matmul, AnActivationOfTheReferenceIsThatOfASecondPass) {
   CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const MatmulDesc& d : activated_matmul_descs(dtype)) {
-      OpInstance fused(matmul_case(d, "reference"), context);
-      testing::run_checked(fused);
+      CheckedRun fused(matmul_case(d, "reference"), context);
       MatmulDesc alone = d;
       alone.bias = false;
       alone.activation = ops::Activation::identity;
-      OpInstance product(matmul_case(alone, "reference"), context, &fused.inputs());
-      testing::run_checked(product);
+      const CheckedRun product(matmul_case(alone, "reference"), context, &fused.inputs());
       const TensorView y = product.output(0);
-      EXPECT_FALSE(testing::has_same_bits(fused.output(0), y));  // a control
+      EXPECT_FALSE(has_same_bits(fused.output(0), y));  // a control
       const TensorView bias = d.bias ? TensorView(fused.inputs()[2]) : TensorView();
       ops::linear_epilogue_forward(context, d.activation, y, bias, {}, y);
-      testing::expect_same_bits(fused.output(0), y, ops::name_of(d.activation));
+      expect_same_bits(fused.output(0), y, ops::name_of(d.activation));
     }
   }
 }
@@ -292,10 +270,9 @@ TEST(Matmul, AnActivationOfNaN) {
     const MatmulDesc d{.m = 2, .n = 1, .k = 2, .activation = kind};
     for (const std::string& choice : ops::matmul_choices(context, d)) {
       OpCase item = matmul_case(d, choice);
-      item.inputs[0].start = testing::values({NAN, 1, 1, 1});
-      item.inputs[1].start = testing::values({1, 1});
-      OpInstance instance(item, context);
-      testing::run_checked(instance);
+      item.inputs[0].start = values({NAN, 1, 1, 1});
+      item.inputs[1].start = values({1, 1});
+      const CheckedRun instance(item, context);
       const std::vector<double> c = instance.output(0).values();
       const bool may_be_zero = kind == ops::Activation::relu && choice.starts_with("onednn");
       EXPECT_TRUE(std::isnan(c[0]) || (may_be_zero && c[0] == 0)) << name_of(kind) << ' ' << choice << ' ' << c[0];
@@ -342,9 +319,7 @@ TEST(Matmul, PlanningRefusesWhatMakesNoSense) {
   EXPECT_THROW((void)ops::plan_matmul(context, d, "reference:no_such_algorithm"), UsageError);
   d.k = 0;
   EXPECT_THROW((void)ops::plan_matmul(context, d), ShapeError);
-  d = {};
-  d.batch = -1;
-  EXPECT_THROW((void)ops::plan_matmul(context, d), ShapeError);
+  EXPECT_THROW((void)ops::plan_matmul(context, with(MatmulDesc{}, &MatmulDesc::batch, -1)), ShapeError);
   d = {};
   d.grad_mode = GradMode::ignore;
   EXPECT_THROW((void)ops::plan_matmul(context, d), UsageError);
@@ -419,18 +394,12 @@ TEST(Matmul, RunningRefusesOperandsThatDoNotFit) {
   EXPECT_THROW(call(a, b, {}, c, workspace), ShapeError);
   EXPECT_THROW(call(a, b, bias, view(out, {3, 2}), workspace), ShapeError);
   EXPECT_THROW(call(a, b, bias, view(in, {2, 3}), workspace), ShapeError);
-  TensorView other = a;
-  other.dtype = DType::f64;
-  EXPECT_THROW(call(other, b, bias, c, workspace), DTypeError);
-  other = a;
-  other.strides = Strides{1, 2};
-  EXPECT_THROW(call(other, b, bias, c, workspace), ShapeError);
-  other = a;
-  other.device = Device::cuda(0);
-  EXPECT_THROW(call(other, b, bias, c, workspace), DeviceError);
+  EXPECT_THROW(call(with(a, &TensorView::dtype, DType::f64), b, bias, c, workspace), DTypeError);
+  EXPECT_THROW(call(with(a, &TensorView::strides, Strides{1, 2}), b, bias, c, workspace), ShapeError);
+  EXPECT_THROW(call(with(a, &TensorView::device, Device::cuda(0)), b, bias, c, workspace), DeviceError);
   EXPECT_THROW(call(a, b, bias, c, workspace.slice(0, 0, bytes - 1)), ShapeError);
   EXPECT_THROW(call(a, b, bias, c, TensorView(memory + 1, DType::u8, Device::cpu(), Shape{bytes})), ShapeError);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -16,13 +16,10 @@ inline OpCase max_pool2d_forward_case(const PoolParams& p, bool inference = fals
   item.dtype = p.dtype;
   item.inputs = {{"x", p.x, p.dtype, integers(1, -4, 4)}};
   item.outputs = {{"y", ops::pooled_shape(p.desc, p.x), p.dtype, {}}};
-  if (!inference) {
-    item.outputs.push_back({"index", ops::pooled_shape(p.desc, p.x), DType::i32, {}});
-  }
+  add_if(!inference, item.outputs, {"index", ops::pooled_shape(p.desc, p.x), DType::i32, {}});
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::max_pool2d_forward(context, p.desc, in[0], out[0], inference ? TensorView() : out[1]);
   };
-  item.bytes = tensor_bytes(item);
   return item;
 }
 
@@ -51,44 +48,20 @@ inline Generator winners(const PoolParams& p) {
 
 /// inputs: dy, index; outputs: dx.
 inline OpCase max_pool2d_backward_case(const PoolParams& p) {
-  OpCase item;
-  item.name = name_of_pool("max_pool2d_backward", p);
-  item.dtype = p.dtype;
-  item.inputs = {{"dy", ops::pooled_shape(p.desc, p.x), p.dtype, normal(2)},
-                 {"index", ops::pooled_shape(p.desc, p.x), DType::i32, winners(p)}};
-  item.outputs = {{"dx", p.x, p.dtype, {}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::max_pool2d_backward(context, p.desc, in[0], in[1], out[0]);
-  };
-  item.bytes = tensor_bytes(item);
-  item.tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6;
-  return item;
-}
-
-inline std::vector<OpCase> max_pool2d_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const PoolParams& p : pool_params(dtype)) {
-      items.push_back(max_pool2d_forward_case(p));
-      items.push_back(max_pool2d_forward_case(p, true));
-      items.push_back(max_pool2d_backward_case(p));
-    }
-  }
-  return items;
+  return {.name = name_of_pool("max_pool2d_backward", p),
+          .dtype = p.dtype,
+          .inputs = {{"dy", ops::pooled_shape(p.desc, p.x), p.dtype, normal(2)},
+                     {"index", ops::pooled_shape(p.desc, p.x), DType::i32, winners(p)}},
+          .outputs = {{"dx", p.x, p.dtype, {}}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::max_pool2d_backward(context, p.desc, in[0], in[1], out[0]); },
+          .tolerance = p.dtype == DType::f64 ? 1e-14 : 1e-6};
 }
 
 inline std::vector<DeviceCase> max_pool2d_device_cases() {
-  std::vector<DeviceCase> items;
-  for (PoolParams p : pool_params(DType::f32)) {
-    const auto with = [&](DType dtype) {
-      p.dtype = dtype;
-      return p;
-    };
-    append(items, device_cases([&](DType dtype) { return max_pool2d_forward_case(with(dtype)); }));
-    append(items, device_cases([&](DType dtype) { return max_pool2d_forward_case(with(dtype), true); }));
-    append(items, device_cases([&](DType dtype) { return max_pool2d_backward_case(with(dtype)); }));
-  }
-  return items;
+  return device_cases(
+      pool_params(DType::f32), [](const PoolParams& p) { return max_pool2d_forward_case(p); },
+      [](const PoolParams& p) { return max_pool2d_forward_case(p, true); }, max_pool2d_backward_case);
 }
 
 }  // namespace lockstep::testing

@@ -10,20 +10,16 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::OpInstance;
-
-using CudaMaxPool2d = testing::CudaTest;
+using CudaMaxPool2d = CudaTest;
 
 constexpr ops::PoolDesc kStem{{3, 3}, {2, 2}, {1, 1}, {1, 1}};
 
 TEST_F(CudaMaxPool2d, NaNInfinityAndZerosOfBothSigns) {
   for (const std::int64_t channels : {7, 8}) {
-    OpCase item = testing::max_pool2d_forward_case({{2, 9, 8, channels}, kStem});
+    OpCase item = max_pool2d_forward_case({{2, 9, 8, channels}, kStem});
     item.inputs[0].start = [](GuardedTensor& tensor) {
       tensor.integers(1, 0, 7);
       std::vector<double> values = tensor.values();
@@ -33,30 +29,25 @@ TEST_F(CudaMaxPool2d, NaNInfinityAndZerosOfBothSigns) {
       }
       tensor.assign(values);
     };
-    OpInstance host(item, cpu());
-    OpInstance device(item, cuda());
-    testing::run_checked(host);
-    testing::run_checked(device);
-    testing::expect_same_bits(device.output(0), host.output(0));
-    testing::expect_same_bits(device.output(1), host.output(1));
+    expect_same_outputs(CheckedRun(item, cuda()), CheckedRun(item, cpu()));
   }
 }
 
 TEST_F(CudaMaxPool2d, WinnersOutsideOfTheirWindows) {
   for (const std::int64_t channels : {7, 8}) {
-    OpCase item = testing::max_pool2d_backward_case({{2, 9, 8, channels}, kStem});
+    OpCase item = max_pool2d_backward_case({{2, 9, 8, channels}, kStem});
     item.inputs[1].start = [](GuardedTensor& tensor) {
-      tensor.integers(3, -20, 100);  // of 72 pixels
+      tensor.integers(3, -20, 100);  // winners beyond the 72 pixels too
       tensor.span<std::int32_t>()[0] = std::numeric_limits<std::int32_t>::max();
       tensor.span<std::int32_t>()[1] = std::numeric_limits<std::int32_t>::min();
     };
-    testing::compare(item, cpu(), item, cuda(), item.tolerance);
+    compare(item, cpu(), item, cuda(), item.tolerance);
   }
 }
 
 TEST_F(CudaMaxPool2d, Beyond2To31Elements) {
   run_large([&] {
-    const Shape shape{testing::kLarge / (8 * 8 * 64) + 1, 8, 8, 64};
+    const Shape shape{kLarge / (8 * 8 * 64) + 1, 8, 8, 64};
     const Tensor x = Tensor::empty(cuda(), shape, DType::bf16);
     const Tensor y = Tensor::empty(cuda(), ops::pooled_shape(kStem, shape), DType::bf16);
     const Tensor index = Tensor::empty(cuda(), y.view().shape, DType::i32);
@@ -81,4 +72,4 @@ TEST_F(CudaMaxPool2d, Beyond2To31Elements) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -53,9 +53,7 @@ inline OpCase muon_polynomial_case(std::int64_t batch, std::int64_t k, DType dty
   item.name = concat("muon_polynomial ", dtype, ' ', shape, in_place ? " in place" : "");
   item.dtype = dtype;
   item.inputs = {{"x", shape, dtype, integers(1, -9, 9)}};
-  if (!in_place) {
-    item.inputs.push_back({"y", shape, dtype, integers(2, -9, 9)});
-  }
+  add_if(!in_place, item.inputs, {"y", shape, dtype, integers(2, -9, 9)});
   item.outputs = {{"z", shape, dtype, in_place ? integers(2, -9, 9) : Generator()}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::muon_polynomial(context, {3.5, -4, 2}, in[0], in_place ? out[0] : in[1], out[0]);

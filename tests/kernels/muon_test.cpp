@@ -5,24 +5,20 @@
 
 #include "tests/kernels/arena_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ArenaSegment;
 using ops::MuonOptions;
-using testing::ArenaParams;
-using testing::GuardedTensor;
-using testing::OpCase;
 
 TEST(Muon, DirectionsByHand) {
   // v = 0.25 * 8 = 2, then 2 + 0.25 * (-6 - 2) = 0. Nesterov: 8 + 0.75 * (2 - 8), then -6 + 0.75 * (0 + 6).
   for (const bool nesterov : {false, true}) {
     CpuContext context;
     GuardedTensor p(Shape{1}, DType::f64), g(Shape{1}, DType::f64), v(Shape{1}, DType::f64), d(Shape{1}, DType::f64);
-    GuardedTensor rate(Shape{}, DType::f64);
+    GuardedTensor rate(Shape{}, DType::f64, constant(0.1));
     p.constant(5);
     v.constant(0);
-    rate.constant(0.1);
     const ArenaSegment segment{0, 1, 1, 0.5};
     std::vector<double> directions;
     for (const double gradient : {8.0, -6.0}) {
@@ -39,61 +35,52 @@ TEST(Muon, DirectionsByHand) {
 }
 
 TEST(Muon, DirectionsMatchTheDefinition) {
-  CpuContext context({.threads = 2});
-  for (const MuonOptions& options : testing::muon_options()) {
-    for (const ArenaParams& p : testing::arena_params_and_clipped()) {
-      testing::expect_matches(
-          testing::muon_direction_case(p, options), context,
-          [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-            testing::arena_oracle(
-                p, in, expected, [&](const ArenaSegment&, double, double g, double&, std::vector<double>& states) {
-                  states[0] = options.momentum * states[0] + (1 - options.momentum) * g;
-                  states[1] = options.nesterov ? (1 - options.momentum) * g + options.momentum * states[0] : states[0];
-                });
-          });
+  for (const MuonOptions& options : muon_options()) {
+    for (const ArenaParams& p : arena_params_and_clipped()) {
+      expect_matches(muon_direction_case(p, options), [&](Inputs in, Outputs expected) {
+        arena_oracle(p, in, expected, [&](const ArenaSegment&, double, double g, double&, std::vector<double>& states) {
+          states[0] = options.momentum * states[0] + (1 - options.momentum) * g;
+          states[1] = options.nesterov ? (1 - options.momentum) * g + options.momentum * states[0] : states[0];
+        });
+      });
     }
   }
 }
 
 TEST(Muon, SkipKeepsTheVelocity) {
   CpuContext context;
-  OpCase item = testing::muon_direction_case({101, DType::f32, testing::mixed_segments(101, 3), 0, 0.5, 1}, {});
-  item.inputs[1].start = testing::constant(std::nan(""));
-  testing::OpInstance instance(item, context);
-  run_checked(instance);
+  OpCase item = muon_direction_case({101, DType::f32, mixed_segments(101, 3), 0, 0.5, 1}, {});
+  item.inputs[1].start = constant(std::nan(""));
+  const CheckedRun instance(item, context);
   for (std::size_t output = 0; output < item.outputs.size(); ++output) {
-    EXPECT_TRUE(testing::has_same_bits(testing::start_of(item.outputs[output]), instance.output(output))) << output;
+    EXPECT_TRUE(has_same_bits(start_of(item.outputs[output]), instance.output(output))) << output;
   }
 }
 
 TEST(Muon, FactorsMatchTheDefinition) {
-  CpuContext context;
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const std::int64_t n : {0, 1, 4, 7}) {
-      testing::expect_matches(testing::muon_factor_case(n, dtype), context,
-                              [](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                                std::vector<double> factors;
-                                for (const double square : in[0].values()) {
-                                  factors.push_back(square == 0 ? 1024 : std::pow(square, -0.5));
-                                }
-                                expected[0].assign(factors);
-                              });
+      expect_matches(muon_factor_case(n, dtype), [](Inputs in, Outputs expected) {
+        std::vector<double> factors;
+        for (const double square : in[0].values()) {
+          factors.push_back(square == 0 ? 1024 : std::pow(square, -0.5));
+        }
+        expected[0].assign(factors);
+      });
     }
   }
 }
 
 TEST(Muon, PolynomialsByHand) {
   CpuContext context;
-  GuardedTensor x(Shape{2, 2, 2}, DType::f64), y(Shape{2, 2, 2}, DType::f64), z(Shape{2, 2, 2}, DType::f64);
-  x.assign({1, 2, 3, 4, 0, 0, 0, 1});
-  y.assign({1, 0, 0, 0, 2, 0, 5, 0});
+  GuardedTensor x(Shape{2, 2, 2}, DType::f64, {1, 2, 3, 4, 0, 0, 0, 1}),
+      y(Shape{2, 2, 2}, DType::f64, {1, 0, 0, 0, 2, 0, 5, 0}), z(Shape{2, 2, 2}, DType::f64);
   ops::muon_polynomial(context, {100, 10, 1}, x, y, z);
   EXPECT_EQ(z.values(), (std::vector<double>{111, 20, 30, 140, 102, 0, 5, 110}));
 }
 
 TEST(Muon, PolynomialsMatchTheDefinition) {
-  CpuContext context({.threads = 2});
-  const auto oracle = [](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  const auto oracle = [](Inputs in, Outputs expected) {
     const std::int64_t k = in[0].view().shape[2];
     const std::vector<double> x = in[0].values();
     std::vector<double> z = in.size() > 1 ? in[1].values() : expected[0].values();
@@ -104,18 +91,17 @@ TEST(Muon, PolynomialsMatchTheDefinition) {
     expected[0].assign(z);
   };
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
-    for (const auto& [batch, k] : testing::muon_matrices()) {
+    for (const auto& [batch, k] : muon_matrices()) {
       for (const bool in_place : {false, true}) {
-        testing::expect_matches(testing::muon_polynomial_case(batch, k, dtype, in_place), context, oracle);
+        expect_matches(muon_polynomial_case(batch, k, dtype, in_place), oracle);
       }
     }
   }
 }
 
 TEST(Muon, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(testing::muon_polynomial_case(3, 301, DType::f32));
-  testing::expect_same_bits_for_threads(
-      testing::muon_direction_case({100003, DType::f32, testing::mixed_segments(100003, 5)}, {}));
+  expect_same_bits_for_threads(muon_polynomial_case(3, 301, DType::f32));
+  expect_same_bits_for_threads(muon_direction_case({100003, DType::f32, mixed_segments(100003, 5)}, {}));
 }
 
 TEST(Muon, RefusesWhatTheContractDoesNotAllow) {
@@ -123,21 +109,19 @@ TEST(Muon, RefusesWhatTheContractDoesNotAllow) {
   const auto direction = [&](const MuonOptions& options, bool copy) {
     ArenaParams p{8, DType::f32, {{0, 8, 1, 0}}};
     p.copy = copy ? std::optional(DType::bf16) : std::nullopt;
-    testing::OpInstance instance(testing::muon_direction_case(p, options), context);
-    run_checked(instance);
+    const CheckedRun instance(muon_direction_case(p, options), context);
   };
   EXPECT_THROW(direction({1, true}, false), UsageError);
   EXPECT_THROW(direction({std::nan(""), true}, false), UsageError);
   EXPECT_THROW(direction({}, true), UsageError);
-  GuardedTensor squares(Shape{3}, DType::f64), factors(Shape{3}, DType::f32), few(Shape{2}, DType::f32);
-  squares.constant(1);
+  GuardedTensor squares(Shape{3}, DType::f64, constant(1)), factors(Shape{3}, DType::f32), few(Shape{2}, DType::f32);
   EXPECT_THROW(ops::muon_factor(context, 0, squares, factors), UsageError);
   EXPECT_THROW(ops::muon_factor(context, std::nan(""), squares, factors), UsageError);
   EXPECT_THROW(ops::muon_factor(context, 1, squares, few), ShapeError);
   EXPECT_THROW(ops::muon_factor(context, 1, factors, factors), DTypeError);
   EXPECT_THROW(ops::muon_factor(context, 1, squares, squares), ShapeError);
-  GuardedTensor x(Shape{2, 3, 3}, DType::f32), wide(Shape{2, 3, 4}, DType::f32), other(Shape{2, 3, 3}, DType::f64);
-  x.constant(1);
+  GuardedTensor x(Shape{2, 3, 3}, DType::f32, constant(1)), wide(Shape{2, 3, 4}, DType::f32),
+      other(Shape{2, 3, 3}, DType::f64);
   EXPECT_THROW(ops::muon_polynomial(context, {}, wide, wide, wide), ShapeError);
   EXPECT_THROW(ops::muon_polynomial(context, {}, x, x, other), DTypeError);
   EXPECT_THROW(ops::muon_polynomial(context, {std::nan("")}, x, x, x), UsageError);
@@ -148,4 +132,4 @@ TEST(Muon, RefusesWhatTheContractDoesNotAllow) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -14,22 +14,19 @@ namespace lockstep::testing {
 inline OpCase reduce_rows_case(std::int64_t rows, std::int64_t columns, DType dtype,
                                ops::GradMode mode = ops::GradMode::overwrite) {
   const bool accumulate = mode == ops::GradMode::accumulate;
-  OpCase item;
-  item.name = concat("reduce_rows ", dtype, ' ', Shape{rows, columns}, accumulate ? " accumulate" : "");
-  item.dtype = dtype;
-  item.inputs = {{"x", Shape{rows, columns}, dtype, normal(1, 1, 0.25)}};
-  item.outputs = {{"sums", Shape{columns}, ops::accumulation_dtype(dtype), accumulate ? normal(2) : Generator{}}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::reduce_rows(context, in[0], mode, out[0], workspace);
-  };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::reduce_rows_workspace_bytes(context,
-                                            TensorView(nullptr, dtype, context.device(), Shape{rows, columns}));
-  };
-  item.bytes = tensor_bytes(item);
-  item.flops = static_cast<double>(rows * columns);
-  item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-7;
-  return item;
+  return {.name = concat("reduce_rows ", dtype, ' ', Shape{rows, columns}, accumulate ? " accumulate" : ""),
+          .dtype = dtype,
+          .inputs = {{"x", Shape{rows, columns}, dtype, normal(1, 1, 0.25)}},
+          .outputs = {{"sums", Shape{columns}, ops::accumulation_dtype(dtype), accumulate ? normal(2) : Generator{}}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView& workspace) { ops::reduce_rows(context, in[0], mode, out[0], workspace); },
+          .workspace_bytes =
+              [=](Context& context) {
+                return ops::reduce_rows_workspace_bytes(
+                    context, TensorView(nullptr, dtype, context.device(), Shape{rows, columns}));
+              },
+          .flops = static_cast<double>(rows * columns),
+          .tolerance = dtype == DType::f64 ? 1e-14 : 1e-7};
 }
 
 /// sum or squared_norm.
@@ -46,7 +43,6 @@ inline OpCase sum_case(const Shape& shape, DType dtype, bool squares = false) {
     const TensorView x(nullptr, dtype, context.device(), shape);
     return squares ? ops::squared_norm_workspace_bytes(context, x) : ops::sum_workspace_bytes(context, x);
   };
-  item.bytes = tensor_bytes(item);
   item.flops = (squares ? 2 : 1) * static_cast<double>(shape.numel());
   item.tolerance = squares ? 1e-14 : 1e-13;  // terms of both signs
   return item;
@@ -59,22 +55,21 @@ inline OpCase squared_norm_case(const Shape& shape, DType dtype) {
 /// x is finite but for `bad` at one place; found starts at `before`. place -1: all of x is finite.
 inline OpCase all_finite_case(const Shape& shape, DType dtype, std::int64_t place = -1, double bad = 0,
                               int before = 0) {
-  OpCase item;
-  item.name = concat("all_finite ", dtype, ' ', shape, place >= 0 ? concat(" but ", bad, " at ", place) : std::string(),
-                     " found ", before);
-  item.dtype = dtype;
-  item.inputs = {{"x", shape, dtype, [=](GuardedTensor& x) {
+  return {
+      .name = concat("all_finite ", dtype, ' ', shape, place >= 0 ? concat(" but ", bad, " at ", place) : std::string(),
+                     " found ", before),
+      .dtype = dtype,
+      .inputs = {{"x", shape, dtype,
+                  [=](GuardedTensor& x) {
                     x.normal(1, 1000);
                     if (place >= 0) {
                       std::vector<double> list = x.values();
                       list[static_cast<std::size_t>(place)] = bad;
                       x.assign(list);
                     }
-                  }}};
-  item.outputs = {{"found", Shape{}, DType::i32, constant(before)}};
-  item.run = [](Context& context, Views in, Views out, const TensorView&) { ops::all_finite(context, in[0], out[0]); };
-  item.bytes = tensor_bytes(item);
-  return item;
+                  }}},
+      .outputs = {{"found", Shape{}, DType::i32, constant(before)}},
+      .run = [](Context& context, Views in, Views out, const TensorView&) { ops::all_finite(context, in[0], out[0]); }};
 }
 
 /// No rows, one, odd and prime sizes, more rows than a split or chunk, more columns than a block and than a pass.
@@ -126,15 +121,6 @@ inline std::vector<OpCase> all_finite_cases(const std::vector<DType>& dtypes) {
         items.push_back(all_finite_case(Shape{count}, dtype, count / 2, std::nan("")));
       }
     }
-  }
-  return items;
-}
-
-inline std::vector<OpCase> reduce_cases() {
-  std::vector<OpCase> items = reduce_rows_cases();
-  for (const std::vector<OpCase>& more :
-       {sum_cases(false), sum_cases(true), all_finite_cases({DType::f32, DType::f64})}) {
-    items.insert(items.end(), more.begin(), more.end());
   }
   return items;
 }

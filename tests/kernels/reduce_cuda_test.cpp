@@ -9,17 +9,12 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::OpInstance;
-using testing::reduce_rows_case;
-using testing::squared_norm_case;
 
-using CudaReduce = testing::CudaTest;
+using CudaReduce = CudaTest;
 
 TEST_F(CudaReduce, LongSumsDoNotStallInF32) {
   OpCase item = reduce_rows_case(20011, 3, DType::f32);
@@ -29,17 +24,16 @@ TEST_F(CudaReduce, LongSumsDoNotStallInF32) {
       value = 0x1p24F;  // 2^24 + 1 is 2^24 in f32
     }
   };
-  OpInstance instance(item, cuda());
-  testing::run_checked(instance);
+  const CheckedRun instance(item, cuda());
   for (const double sum : instance.output(0).values()) {
     EXPECT_NEAR(sum, 0x1p24 + 20010, 8);  // the seven ones beside 2^24 in its thread
   }
 }
 
 TEST_F(CudaReduce, TheSameBitsEveryTime) {
-  testing::expect_repeatable(reduce_rows_case(4001, 33, DType::f32), cuda());
-  testing::expect_repeatable(squared_norm_case(Shape{200003}, DType::bf16), cuda());
-  testing::expect_repeatable(testing::sum_case(Shape{200003}, DType::bf16), cuda());
+  expect_repeatable(reduce_rows_case(4001, 33, DType::f32), cuda());
+  expect_repeatable(squared_norm_case(Shape{200003}, DType::bf16), cuda());
+  expect_repeatable(sum_case(Shape{200003}, DType::bf16), cuda());
 }
 
 /// The same values twice, aligned and not: both paths must sum in the same order.
@@ -59,7 +53,7 @@ TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
     item.outputs.push_back({"norm off the boundary", Shape{}, DType::f64, {}});
     item.outputs.push_back({"sum", Shape{}, DType::f64, {}});
     item.outputs.push_back({"sum off the boundary", Shape{}, DType::f64, {}});
-    item.run = [=](Context& context, testing::Views in, testing::Views out, const TensorView& workspace) {
+    item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
       const TensorView off = in[1].slice(0, 1, in[1].numel()).reshape(shape);
       ops::reduce_rows(context, in[0], GradMode::overwrite, out[0], workspace);
       ops::reduce_rows(context, off, GradMode::overwrite, out[1], workspace);
@@ -68,30 +62,27 @@ TEST_F(CudaReduce, TheSameBitsOffA16ByteBoundary) {
       ops::sum(context, in[0], out[4], workspace);
       ops::sum(context, off, out[5], workspace);
     };
-    OpInstance instance(item, cuda());
-    testing::run_checked(instance);
-    testing::expect_same_bits(instance.output(0), instance.output(1));
-    testing::expect_same_bits(instance.output(2), instance.output(3));
-    testing::expect_same_bits(instance.output(4), instance.output(5));
+    const CheckedRun instance(item, cuda());
+    expect_same_bits(instance.output(0), instance.output(1));
+    expect_same_bits(instance.output(2), instance.output(3));
+    expect_same_bits(instance.output(4), instance.output(5));
   }
 }
 
 /// Nothing but NaN: every warp has something to say.
 TEST_F(CudaReduce, ManyFindWhatIsNotFinite) {
-  OpCase item = testing::all_finite_case(Shape{5003}, DType::bf16);
-  item.inputs[0].start = testing::constant(std::nan(""));
-  OpInstance instance(item, cuda());
-  testing::run_checked(instance);
+  OpCase item = all_finite_case(Shape{5003}, DType::bf16);
+  item.inputs[0].start = constant(std::nan(""));
+  const CheckedRun instance(item, cuda());
   EXPECT_EQ(instance.output(0).values()[0], 1);
 }
 
 TEST_F(CudaReduce, LargestNumbersAreFinite) {
   for (const auto& [dtype, largest] :
        {std::pair{DType::f32, 0x1.fffffep127}, std::pair{DType::bf16, 0x1.fep127}, std::pair{DType::f16, 65504.0}}) {
-    OpCase item = testing::all_finite_case(Shape{40}, dtype);
-    item.inputs[0].start = testing::constant(largest);
-    OpInstance instance(item, cuda());
-    testing::run_checked(instance);
+    OpCase item = all_finite_case(Shape{40}, dtype);
+    item.inputs[0].start = constant(largest);
+    const CheckedRun instance(item, cuda());
     EXPECT_EQ(instance.output(0).values()[0], 0) << dtype;
   }
 }
@@ -99,7 +90,7 @@ TEST_F(CudaReduce, LargestNumbersAreFinite) {
 TEST_F(CudaReduce, Beyond2To31Elements) {
   run_large([&] {
     constexpr std::int64_t kColumns = 8;
-    const std::int64_t kRows = testing::kLarge / kColumns + 3;
+    const std::int64_t kRows = kLarge / kColumns + 3;
     const Tensor x = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::bf16);
     const std::size_t bytes =
         std::max(ops::reduce_rows_workspace_bytes(cuda(), x), ops::squared_norm_workspace_bytes(cuda(), x));
@@ -139,13 +130,10 @@ TEST_F(CudaReduce, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(x, sums, {}), Error);
   EXPECT_THROW(call(x, sums, scratch.slice(0, 0, 47)), ShapeError);
   EXPECT_THROW(call(x, sums, scratch.slice(0, 4, 52)), ShapeError) << "alignment";
-  TensorView bad = scratch;
-  bad.data = x.view().data;
-  EXPECT_THROW(call(x, sums, bad), ShapeError) << "overlap";
-  bad = sums;
-  bad.dtype = DType::bf16;
-  EXPECT_THROW(call(x, bad, scratch), DTypeError) << "sums beside 16-bit tensors are f32";
-  bad = x;
+  EXPECT_THROW(call(x, sums, with(scratch, &TensorView::data, x.view().data)), ShapeError) << "overlap";
+  EXPECT_THROW(call(x, with(sums, &TensorView::dtype, DType::bf16), scratch), DTypeError)
+      << "sums beside 16-bit tensors are f32";
+  TensorView bad = x;
   bad.dtype = DType::f64;
   EXPECT_THROW(call(bad, sums, scratch), DTypeError);
   const Tensor norm = Tensor::zeros(cuda(), Shape{}, DType::f64);
@@ -157,4 +145,4 @@ TEST_F(CudaReduce, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

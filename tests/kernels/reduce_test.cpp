@@ -7,20 +7,15 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::reduce_rows_case;
-using testing::squared_norm_case;
 
 TEST(ReduceRows, ByHand) {
   CpuContext context;
-  GuardedTensor x(Shape{3, 2}, DType::f32);
+  GuardedTensor x(Shape{3, 2}, DType::f32, {1, -2, 3, 4, 0.5, 8});
   GuardedTensor sums(Shape{2}, DType::f32);
-  x.assign({1, -2, 3, 4, 0.5, 8});
   ops::reduce_rows(context, x, GradMode::overwrite, sums, {});
   EXPECT_EQ(sums.values(), (std::vector<double>{4.5, 10}));
   ops::reduce_rows(context, x, GradMode::accumulate, sums, {});
@@ -28,10 +23,9 @@ TEST(ReduceRows, ByHand) {
 }
 
 TEST(ReduceRows, MatchesALongDoubleLoop) {
-  CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::reduce_rows_cases()) {
+  for (const OpCase& item : reduce_rows_cases()) {
     const bool accumulate = static_cast<bool>(item.outputs[0].start);
-    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       const std::vector<double> x = in[0].values();
       std::vector<double> sums = expected[0].values();
       for (std::size_t c = 0; c < sums.size(); ++c) {
@@ -59,12 +53,12 @@ TEST(ReduceRows, ManyEqualValuesDoNotStallInF32) {
 TEST(ReduceRows, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const Shape& shape : {Shape{20011, 5}, Shape{3001, 300}, Shape{64, 4211}}) {
-      testing::expect_same_bits_for_threads(reduce_rows_case(shape[0], shape[1], dtype));
+      expect_same_bits_for_threads(reduce_rows_case(shape[0], shape[1], dtype));
     }
   }
   // A sum that is cut by the number of threads does not pass.
   OpCase item = reduce_rows_case(20011, 5, DType::f64);
-  item.run = [](Context& context, testing::Views in, testing::Views out, const TensorView&) {
+  item.run = [](Context& context, Views in, Views out, const TensorView&) {
     const auto& cpu = static_cast<CpuContext&>(context);
     const auto x = in[0].span<double>();
     const auto parts = static_cast<std::size_t>(cpu.threads());
@@ -80,7 +74,7 @@ TEST(ReduceRows, TheSameBitsForAnyNumberOfThreads) {
       out[0].span<double>()[c] = total;
     }
   };
-  EXPECT_FALSE(testing::same_bits_for_threads(item, {1, 2, 3}));
+  EXPECT_FALSE(same_bits_for_threads(item, {1, 2, 3}));
 }
 
 TEST(ReduceRows, RefusesWhatTheContractExcludes) {
@@ -100,20 +94,15 @@ TEST(ReduceRows, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(x, x.view().slice(0, 1, 2).reshape(Shape{3})), ShapeError) << "overlap";
   EXPECT_THROW(call(x, GuardedTensor(Shape{3}, DType::f64)), DTypeError);
   EXPECT_THROW(call(GuardedTensor(Shape{4, 3}, DType::f16), GuardedTensor(Shape{3}, DType::f16)), DTypeError);
-  TensorView elsewhere = sums;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(call(x, elsewhere), DeviceError);
-  elsewhere = x;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(call(elsewhere, sums), DeviceError);
+  EXPECT_THROW(call(x, with(sums, &TensorView::device, Device::cuda(0))), DeviceError);
+  EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), sums), DeviceError);
 }
 
 TEST(SquaredNorm, ByHand) {
   CpuContext context;
-  GuardedTensor x(Shape{2, 2}, DType::f32);
+  GuardedTensor x(Shape{2, 2}, DType::f32, {1, -2, 3, 0.5});
   GuardedTensor result(Shape{}, DType::f64);
   GuardedTensor workspace(Shape{8}, DType::u8);
-  x.assign({1, -2, 3, 0.5});
   ASSERT_EQ(ops::squared_norm_workspace_bytes(context, x), 8U);
   ops::squared_norm(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 14.25);
@@ -127,10 +116,9 @@ TEST(SquaredNorm, ByHand) {
 
 TEST(Sum, ByHand) {
   CpuContext context;
-  GuardedTensor x(Shape{2, 2}, DType::f32);
+  GuardedTensor x(Shape{2, 2}, DType::f32, {1, -2, 3, 0.5});
   GuardedTensor result(Shape{}, DType::f64);
   GuardedTensor workspace(Shape{8}, DType::u8);
-  x.assign({1, -2, 3, 0.5});
   ASSERT_EQ(ops::sum_workspace_bytes(context, x), 8U);
   ops::sum(context, x, result, workspace);
   EXPECT_EQ(result.values()[0], 2.5);
@@ -145,10 +133,9 @@ TEST(Sum, ByHand) {
 }
 
 TEST(Sum, MatchesALongDoubleLoop) {
-  CpuContext context({.threads = 2});
   for (const bool squares : {false, true}) {
-    for (const OpCase& item : testing::sum_cases(squares)) {
-      testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+    for (const OpCase& item : sum_cases(squares)) {
+      expect_matches(item, [&](Inputs in, Outputs expected) {
         long double sum = 0;
         for (const double value : in[0].values()) {
           sum += squares ? static_cast<long double>(value) * value : value;
@@ -162,15 +149,14 @@ TEST(Sum, MatchesALongDoubleLoop) {
 TEST(Sum, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const bool squares : {false, true}) {
-      testing::expect_same_bits_for_threads(testing::sum_case(Shape{300007}, dtype, squares));
+      expect_same_bits_for_threads(sum_case(Shape{300007}, dtype, squares));
     }
   }
 }
 
 TEST(AllFinite, FindsWhatIsNot) {
-  CpuContext context({.threads = 2});
-  for (const OpCase& item : testing::all_finite_cases({DType::f32, DType::f64})) {
-    testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+  for (const OpCase& item : all_finite_cases({DType::f32, DType::f64})) {
+    expect_matches(item, [&](Inputs in, Outputs expected) {
       for (const double value : in[0].values()) {
         if (std::isnan(value) || std::isinf(value)) {
           expected[0].constant(1);
@@ -182,17 +168,16 @@ TEST(AllFinite, FindsWhatIsNot) {
 
 TEST(AllFinite, LargestAndSmallestNumbersAreFinite) {
   CpuContext context;
-  GuardedTensor x(Shape{5}, DType::f64);
-  GuardedTensor found(Shape{}, DType::i32);
-  found.constant(0);
-  x.assign({std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(),
-            std::numeric_limits<double>::denorm_min(), -0.0, 0.0});
+  GuardedTensor x(Shape{5}, DType::f64,
+                  {std::numeric_limits<double>::max(), std::numeric_limits<double>::lowest(),
+                   std::numeric_limits<double>::denorm_min(), -0.0, 0.0});
+  GuardedTensor found(Shape{}, DType::i32, constant(0));
   ops::all_finite(context, x, found);
   EXPECT_EQ(found.values()[0], 0);
 }
 
 TEST(AllFinite, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(testing::all_finite_case(Shape{70001}, DType::f32, 69000, std::nan("")));
+  expect_same_bits_for_threads(all_finite_case(Shape{70001}, DType::f32, 69000, std::nan("")));
 }
 
 TEST(AllFinite, RefusesWhatTheContractExcludes) {
@@ -208,15 +193,9 @@ TEST(AllFinite, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(GuardedTensor(Shape{3}, DType::i32), found), DTypeError);
   EXPECT_THROW(call(GuardedTensor(Shape{3}, DType::f16), found), DTypeError);
   EXPECT_THROW(call(TensorView(x.view().data, DType::f32, Device::cpu(), Shape{3}, Strides{2}), found), ShapeError);
-  TensorView bad = found;
-  bad.data = x.view().data;
-  EXPECT_THROW(call(x, bad), ShapeError) << "overlap";
-  bad = found;
-  bad.device = Device::cuda(0);
-  EXPECT_THROW(call(x, bad), DeviceError);
-  bad = x;
-  bad.device = Device::cuda(0);
-  EXPECT_THROW(call(bad, found), DeviceError);
+  EXPECT_THROW(call(x, with(found, &TensorView::data, x.view().data)), ShapeError) << "overlap";
+  EXPECT_THROW(call(x, with(found, &TensorView::device, Device::cuda(0))), DeviceError);
+  EXPECT_THROW(call(with(x, &TensorView::device, Device::cuda(0)), found), DeviceError);
 }
 
 /// sum and squared_norm.
@@ -244,12 +223,8 @@ TEST_P(Sums, RefuseWhatTheContractExcludes) {
   EXPECT_THROW(call(GuardedTensor(Shape{4}, DType::i32), result, workspace), DTypeError);
   EXPECT_THROW(call(TensorView(x.view().data, DType::f32, Device::cpu(), Shape{4}, Strides{2}), result, workspace),
                ShapeError);
-  TensorView bad = result;
-  bad.data = x.view().data;
-  EXPECT_THROW(call(x, bad, workspace), ShapeError);
-  bad = workspace;
-  bad.data = x.view().data;
-  EXPECT_THROW(call(x, result, bad), ShapeError);
+  EXPECT_THROW(call(x, with(result, &TensorView::data, x.view().data), workspace), ShapeError);
+  EXPECT_THROW(call(x, result, with(workspace, &TensorView::data, x.view().data)), ShapeError);
   for (const GuardedTensor* tensor : {&x, &result, &workspace}) {
     const auto at = [&](const GuardedTensor& t) {
       TensorView view = t;
@@ -263,4 +238,4 @@ TEST_P(Sums, RefuseWhatTheContractExcludes) {
 INSTANTIATE_TEST_SUITE_P(Both, Sums, ::testing::Bool());
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

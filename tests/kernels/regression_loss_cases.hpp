@@ -48,19 +48,15 @@ inline OpCase regression_loss_case(const RegressionLossParams& p, DType dtype) {
       item.outputs.push_back({"dprediction", p.shape, dtype, {}});
     }
   }
-  if (p.weighting != Weighting::none) {
-    item.inputs.push_back({"weights", p.weighting == Weighting::sample ? Shape{p.shape[0]} : p.shape,
-                           ops::accumulation_dtype(dtype), integers(3, -1, 4)});
-  }
+  add_if(p.weighting != Weighting::none, item.inputs,
+         {"weights", p.weighting == Weighting::sample ? Shape{p.shape[0]} : p.shape, ops::accumulation_dtype(dtype),
+          integers(3, -1, 4)});
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::regression_loss(context, p.options, in_place ? out[1] : in[3], in[0],
                          p.weighting != Weighting::none ? in.back() : TensorView(), p.valid >= 0 ? in[1] : TensorView(),
                          p.scaled ? in[2] : TensorView(), out.size() > 1 ? out[1] : TensorView(), out[0], workspace);
   };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::regression_loss_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), p.shape));
-  };
-  item.bytes = tensor_bytes(item);
+  item.workspace_bytes = workspace_for(ops::regression_loss_workspace_bytes, dtype, p.shape);
   item.flops = 4.0 * static_cast<double>(p.shape.numel());
   item.tolerance = dtype == DType::f64 ? 1e-14 : 1e-6;
   return item;
@@ -90,22 +86,8 @@ inline std::vector<RegressionLossParams> regression_loss_params() {
   return all;
 }
 
-inline std::vector<OpCase> regression_loss_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const RegressionLossParams& p : regression_loss_params()) {
-      items.push_back(regression_loss_case(p, dtype));
-    }
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> regression_loss_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const RegressionLossParams& p : regression_loss_params()) {
-    append(items, device_cases([&](DType dtype) { return regression_loss_case(p, dtype); }));
-  }
-  return items;
+  return device_cases(regression_loss_params(), regression_loss_case);
 }
 
 }  // namespace lockstep::testing

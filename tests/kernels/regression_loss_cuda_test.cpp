@@ -7,34 +7,29 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::RegressionLoss;
-using testing::OpCase;
-using testing::OpInstance;
-using testing::PredictionGradient;
-using testing::regression_loss_case;
 
 constexpr RegressionLoss kKinds[] = {RegressionLoss::mse, RegressionLoss::l1, RegressionLoss::huber};
 
-using CudaRegressionLoss = testing::CudaTest;
+using CudaRegressionLoss = CudaTest;
 
 TEST_F(CudaRegressionLoss, ValidOutOfRangeIsClamped) {
   for (const double valid : {-4.0, -3e18, 3e18}) {  // times 5 elements, beyond 2^63
     OpCase item = regression_loss_case({Shape{37, 5}, {}, 1, false}, DType::f32);
-    item.inputs[1].start = testing::constant(valid);
-    testing::compare(item, cuda(), item, cpu(), item.tolerance);
+    item.inputs[1].start = constant(valid);
+    compare(item, cuda(), item, cpu(), item.tolerance);
   }
 }
 
 TEST_F(CudaRegressionLoss, NaNShowsWhereItCounts) {
   for (const RegressionLoss kind : kKinds) {
     OpCase item = regression_loss_case({Shape{3, 2}, {kind}, 2, true}, DType::bf16);
-    item.inputs[0].start = testing::values({1, 1, std::nan(""), 1, 1, 1});
-    item.inputs[3].start = testing::values({std::nan(""), 2, 1, 2, std::nan(""), 2});
-    OpInstance instance(item, cuda());
-    testing::run_checked(instance);
+    item.inputs[0].start = values({1, 1, std::nan(""), 1, 1, 1});
+    item.inputs[3].start = values({std::nan(""), 2, 1, 2, std::nan(""), 2});
+    const CheckedRun instance(item, cuda());
     const std::vector<double> gradient = instance.output(1).values();
     EXPECT_TRUE(std::isnan(instance.output(0).values()[0]));
     EXPECT_TRUE(std::isnan(gradient[0]));
@@ -47,25 +42,21 @@ TEST_F(CudaRegressionLoss, NaNShowsWhereItCounts) {
 
 TEST_F(CudaRegressionLoss, InPlaceAndOffTheBoundaryGiveTheSameBits) {
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
-    for (const auto& [kind, weighting] : {std::pair{RegressionLoss::mse, testing::Weighting::none},
-                                          {RegressionLoss::l1, testing::Weighting::none},
-                                          {RegressionLoss::huber, testing::Weighting::none},
-                                          {RegressionLoss::mse, testing::Weighting::sample},
-                                          {RegressionLoss::huber, testing::Weighting::element}}) {
+    for (const auto& [kind, weighting] : {std::pair{RegressionLoss::mse, Weighting::none},
+                                          {RegressionLoss::l1, Weighting::none},
+                                          {RegressionLoss::huber, Weighting::none},
+                                          {RegressionLoss::mse, Weighting::sample},
+                                          {RegressionLoss::huber, Weighting::element}}) {
       const auto with = [&](PredictionGradient gradient) {
         return regression_loss_case({Shape{23, 171}, {kind, 0.75}, 20, true, gradient, weighting}, dtype);
       };
       const OpCase apart = with(PredictionGradient::apart);
-      OpInstance first(apart, cuda());
-      OpInstance second(with(PredictionGradient::in_place), cuda());
-      OpInstance third(testing::off_boundary(apart), cuda());
-      for (OpInstance* instance : {&first, &second, &third}) {
-        testing::run_checked(*instance);
-      }
+      const CheckedRun first(apart, cuda());
+      const CheckedRun third(off_boundary(apart), cuda());
+      expect_same_outputs(first, CheckedRun(with(PredictionGradient::in_place), cuda()));
       for (std::size_t i = 0; i < 2; ++i) {
-        testing::expect_same_bits(first.output(i), second.output(i));
         const TensorView& off = third.output(i);
-        testing::expect_same_bits(first.output(i), off.slice(0, 1, off.numel()).reshape(apart.outputs[i].shape));
+        expect_same_bits(first.output(i), off.slice(0, 1, off.numel()).reshape(apart.outputs[i].shape));
       }
     }
   }
@@ -73,21 +64,19 @@ TEST_F(CudaRegressionLoss, InPlaceAndOffTheBoundaryGiveTheSameBits) {
 
 TEST_F(CudaRegressionLoss, AWeightOfZeroTakesAnElementOut) {
   for (const RegressionLoss kind : kKinds) {
-    OpCase item = regression_loss_case(
-        {Shape{3, 2}, {kind}, 2, true, PredictionGradient::apart, testing::Weighting::element}, DType::f16);
-    item.inputs[0].start = testing::values({std::nan(""), 1, 1, 1, 1, 1});
-    item.inputs[3].start = testing::values({2, 2, std::nan(""), 2, 2, 2});
-    item.inputs[4].start = testing::values({0, 4, 0, 2, std::nan(""), 1});
-    OpInstance instance(item, cuda());
-    testing::run_checked(instance);
+    OpCase item =
+        regression_loss_case({Shape{3, 2}, {kind}, 2, true, PredictionGradient::apart, Weighting::element}, DType::f16);
+    item.inputs[0].start = values({std::nan(""), 1, 1, 1, 1, 1});
+    item.inputs[3].start = values({2, 2, std::nan(""), 2, 2, 2});
+    item.inputs[4].start = values({0, 4, 0, 2, std::nan(""), 1});
+    const CheckedRun instance(item, cuda());
     const double loss = kind == RegressionLoss::huber ? 0.5 : 1;
     EXPECT_EQ(instance.output(0).values()[0], 2 + 6 * loss / 2);
     const double slope = kind == RegressionLoss::mse ? 2 : 1;
     EXPECT_EQ(instance.output(1).values(),
               (std::vector<double>{0, 4 * slope * 0.375 / 2, 0, 2 * slope * 0.375 / 2, 0, 0}));
-    item.inputs[4].start = testing::values({1, 4, 0, 2, 1, 1});
-    OpInstance shows(item, cuda());
-    testing::run_checked(shows);
+    item.inputs[4].start = values({1, 4, 0, 2, 1, 1});
+    const CheckedRun shows(item, cuda());
     EXPECT_TRUE(std::isnan(shows.output(0).values()[0]));
     EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
   }
@@ -95,8 +84,8 @@ TEST_F(CudaRegressionLoss, AWeightOfZeroTakesAnElementOut) {
 
 TEST_F(CudaRegressionLoss, TheSameBitsEveryTime) {
   OpCase item = regression_loss_case({Shape{101, 333}, {RegressionLoss::huber, 0.5}, 90, true}, DType::f32);
-  item.inputs[3].start = testing::normal(4);
-  testing::expect_repeatable(item, cuda());
+  item.inputs[3].start = normal(4);
+  expect_repeatable(item, cuda());
 }
 
 TEST_F(CudaRegressionLoss, RefusesWhatTheContractExcludes) {
@@ -109,10 +98,8 @@ TEST_F(CudaRegressionLoss, RefusesWhatTheContractExcludes) {
   EXPECT_NO_THROW(call(prediction, Tensor::zeros(cuda(), Shape{}, DType::f32), scratch));
   EXPECT_THROW(call(prediction, Tensor::zeros(cuda(), Shape{}, DType::bf16), scratch), DTypeError);
   EXPECT_THROW(call(prediction, {}, {}), ShapeError);
-  TensorView bad = prediction;
-  bad.dtype = DType::f64;
-  EXPECT_THROW(call(bad, {}, scratch), DTypeError);
+  EXPECT_THROW(call(testing::with(prediction, &TensorView::dtype, DType::f64), {}, scratch), DTypeError);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

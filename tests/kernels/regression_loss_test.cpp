@@ -3,19 +3,13 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::RegressionLoss;
 using ops::RegressionLossOptions;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::PredictionGradient;
-using testing::regression_loss_case;
-using testing::RegressionLossParams;
 
 constexpr RegressionLoss kKinds[] = {RegressionLoss::mse, RegressionLoss::l1, RegressionLoss::huber};
 
@@ -74,7 +68,7 @@ TEST(RegressionLoss, WeightsByHand) {
 
   Call elements{{RegressionLoss::l1}};
   elements.weights = {2, 0, 5, 4, 1, 1};
-  elements.target[1] = std::nan("");  // of weight 0: a point on land
+  elements.target[1] = std::nan("");  // NaN of weight 0: a point on land
   elements.run();
   EXPECT_EQ(elements.metrics, (std::vector<double>{10 + 2 / 2.0 + 4 * 0.5 / 2, 20, 30}));
   EXPECT_EQ(elements.gradient, (std::vector<double>{0.5, 0, 0, 1, 0, 0}));
@@ -108,11 +102,10 @@ TEST(RegressionLoss, NaNAndInfinitiesShow) {
 
 /// Sample by sample, all in double; the losses by cases on the sign.
 TEST(RegressionLoss, MatchesTheDefinition) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const RegressionLossParams& p : testing::regression_loss_params()) {
+    for (const RegressionLossParams& p : regression_loss_params()) {
       const OpCase item = regression_loss_case(p, dtype);
-      testing::expect_matches(item, context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
+      expect_matches(item, [&](Inputs in, Outputs expected) {
         const bool in_place = p.gradient == PredictionGradient::in_place;
         const std::vector<double> prediction = (in_place ? expected[1] : in[3]).values();
         const std::vector<double> target = in[0].values();
@@ -120,7 +113,7 @@ TEST(RegressionLoss, MatchesTheDefinition) {
         const std::size_t features = samples == 0 ? 0 : target.size() / samples;
         const double delta = p.options.delta;
         const std::vector<double> weights =
-            p.weighting == testing::Weighting::none ? std::vector<double>(target.size(), 1.0) : in.back().values();
+            p.weighting == Weighting::none ? std::vector<double>(target.size(), 1.0) : in.back().values();
         double total = 2;
         std::vector<double> gradient(target.size(), 0.0);
         for (std::size_t n = 0; n < samples && (p.valid < 0 || n < static_cast<std::size_t>(p.valid)); ++n) {
@@ -159,36 +152,29 @@ TEST(RegressionLoss, MatchesTheDefinition) {
 
 TEST(RegressionLoss, GradientIsTheDerivativeOfTheScaledLoss) {
   CpuContext context({.threads = 2});
-  for (const auto& [kind, weighting] : {std::pair{RegressionLoss::mse, testing::Weighting::none},
-                                        {RegressionLoss::l1, testing::Weighting::none},
-                                        {RegressionLoss::huber, testing::Weighting::none},
-                                        {RegressionLoss::mse, testing::Weighting::sample},
-                                        {RegressionLoss::huber, testing::Weighting::element}}) {
-    GuardedTensor weights(weighting == testing::Weighting::element ? Shape{5, 7} : Shape{5}, DType::f64);
-    weights.normal(3);
-    GuardedTensor prediction(Shape{5, 7}, DType::f64);
-    GuardedTensor target(Shape{5, 7}, DType::f64);
-    GuardedTensor valid(Shape{}, DType::i64);
-    GuardedTensor scale(Shape{}, DType::f64);
+  for (const auto& [kind, weighting] : {std::pair{RegressionLoss::mse, Weighting::none},
+                                        {RegressionLoss::l1, Weighting::none},
+                                        {RegressionLoss::huber, Weighting::none},
+                                        {RegressionLoss::mse, Weighting::sample},
+                                        {RegressionLoss::huber, Weighting::element}}) {
+    GuardedTensor weights(weighting == Weighting::element ? Shape{5, 7} : Shape{5}, DType::f64, normal(3));
+    GuardedTensor prediction(Shape{5, 7}, DType::f64, normal(1));
+    GuardedTensor target(Shape{5, 7}, DType::f64, normal(2));
+    GuardedTensor valid(Shape{}, DType::i64, constant(4));
+    GuardedTensor scale(Shape{}, DType::f64, constant(0.3));
     GuardedTensor gradient(Shape{5, 7}, DType::f64);
     GuardedTensor metrics(Shape{3}, DType::f64);
     GuardedTensor workspace(Shape{8}, DType::u8);
-    prediction.normal(1);
-    target.normal(2);
-    valid.constant(4);
-    scale.constant(0.3);
     const auto run = [&, kind = kind, weighting = weighting](const TensorView& dprediction) {
       metrics.constant(0);
       ops::regression_loss(context, {kind, 0.9}, prediction, target,
-                           weighting == testing::Weighting::none ? TensorView() : weights.view(), valid, scale,
-                           dprediction, metrics, workspace);
+                           weighting == Weighting::none ? TensorView() : weights.view(), valid, scale, dprediction,
+                           metrics, workspace);
       return metrics.values()[0] * 0.3;
     };
     run(gradient);
-    std::vector<testing::GradientPair> pairs{{"prediction", prediction, gradient}};
-    EXPECT_LE(testing::gradient_error([&] { return run({}); }, pairs), 1e-8) << static_cast<int>(kind);
-    gradient.span<double>()[0] += 0.01;
-    EXPECT_GT(testing::gradient_error([&] { return run({}); }, pairs), 1e-3) << static_cast<int>(kind);
+    expect_gradients([&] { return run({}); }, {{"prediction", prediction, gradient}}, 1e-8,
+                     concat("kind ", static_cast<int>(kind)));
   }
 }
 
@@ -196,12 +182,12 @@ TEST(RegressionLoss, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
     for (const RegressionLoss kind : kKinds) {
       OpCase item = regression_loss_case({Shape{523, 301}, {kind, 0.3}, 500, true}, dtype);
-      item.inputs[3].start = testing::normal(4);
-      testing::expect_same_bits_for_threads(item);
+      item.inputs[3].start = normal(4);
+      expect_same_bits_for_threads(item);
       item = regression_loss_case(
-          {Shape{523, 301}, {kind, 0.3}, 500, true, PredictionGradient::apart, testing::Weighting::sample}, dtype);
-      item.inputs[3].start = testing::normal(4);
-      testing::expect_same_bits_for_threads(item);
+          {Shape{523, 301}, {kind, 0.3}, 500, true, PredictionGradient::apart, Weighting::sample}, dtype);
+      item.inputs[3].start = normal(4);
+      expect_same_bits_for_threads(item);
     }
   }
 }
@@ -212,7 +198,7 @@ TEST(RegressionLoss, RefusesWhatTheContractExcludes) {
   const GuardedTensor dprediction(Shape{2, 3}, DType::f32), metrics(Shape{3}, DType::f64);
   const GuardedTensor weights(Shape{2, 3}, DType::f32);
   const GuardedTensor valid(Shape{}, DType::i64), scale(Shape{}, DType::f32), workspace(Shape{16}, DType::u8);
-  testing::expect_views_checked({prediction, target, dprediction, metrics}, [&](const std::vector<TensorView>& v) {
+  expect_views_checked({prediction, target, dprediction, metrics}, [&](const std::vector<TensorView>& v) {
     ops::regression_loss(context, {}, v[0], v[1], {}, valid, scale, v[2], v[3], workspace);
   });
   struct Arguments {
@@ -264,4 +250,4 @@ TEST(RegressionLoss, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -30,9 +30,7 @@ inline OpCase relu_backward_case(const Shape& shape, DType dtype, bool in_place 
   item.name = concat("relu_backward ", dtype, ' ', shape, in_place ? " in place" : "");
   item.dtype = dtype;
   item.inputs = {{"y", shape, dtype, integers(1, 0, 2)}};
-  if (!in_place) {
-    item.inputs.push_back({"dy", shape, dtype, normal(2)});
-  }
+  add_if(!in_place, item.inputs, {"dy", shape, dtype, normal(2)});
   item.outputs = {{"dx", shape, dtype, in_place ? normal(2) : Generator()}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::relu_backward(context, in[0], in_place ? out[0] : in[1], out[0]);

@@ -53,11 +53,11 @@ inline ops::images::Axis crop_axis(std::int64_t low, std::int64_t high, std::int
 
 struct ResizedCropParams {
   std::string name;
-  std::int64_t height = 1;  ///< of the images
+  std::int64_t height = 1;  ///< height of the images
   std::int64_t width = 1;
   std::vector<CropRow> rows;
   std::int64_t spare = 0;                   ///< bytes behind the largest picture
-  std::int64_t stride = ops::kPartColumns;  ///< of the table; NaN between its rows
+  std::int64_t stride = ops::kPartColumns;  ///< row stride of the table; NaN between rows
 };
 
 inline std::int64_t picture_bytes(const ResizedCropParams& p) {
@@ -101,73 +101,41 @@ inline std::vector<CropRow> doubtful_rows() {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const CropRow good{7, 5, crop_axis(1, 6, 4), crop_axis(0, 5, 3)};
   std::vector<CropRow> rows{{8, 5, crop_axis(0, 8, 4), crop_axis(0, 5, 3)}};
-  const auto add = [&](bool black, ops::PartColumn column, double value) {
-    rows.push_back(good);
-    rows.back().spoiled = {{column, value}};
-    rows.back().black = black;
+  const auto add = [&](bool black, ops::PartColumn column, const std::vector<double>& values) {
+    for (const double value : values) {
+      rows.push_back(good);
+      rows.back().spoiled = {{column, value}};
+      rows.back().black = black;
+    }
   };
-  for (const auto& [column, value] : {std::pair{width, 8.0},
-                                      {height, 5.0},
-                                      {left, 0.0},
-                                      {left, 1.0},
-                                      {transposed, 1.0},
-                                      {x_begin, -2147483648.0},
-                                      {y_begin, 2147483648.0},
-                                      {x_step, -7.0},
-                                      {x_step, 0.0},
-                                      {y_step, 5.0},
-                                      {x_low, 0.0},
-                                      {x_low, 5.0},
-                                      {x_high, 7.0},
-                                      {x_high, 8.0},
-                                      {x_high, 2.0},
-                                      {y_low, 4.0},
-                                      {y_high, 1.0}}) {
-    add(false, column, value);
-  }
-  for (const auto& [column, value] : {std::pair{width, 0.0},
-                                      {width, -7.0},
-                                      {width, 7.5},
-                                      {width, 5.0},
-                                      {width, 9.0},
-                                      {width, 134217729.0},
-                                      {width, 1e300},
-                                      {height, 0.0},
-                                      {height, 4.0},
-                                      {height, 6.0},
-                                      {height, 1e18},
-                                      {left, -1.0},
-                                      {left, 0.5},
-                                      {left, 2.0},
-                                      {left, 134217729.0},
-                                      {top, -1.0},
-                                      {top, 1.0},
-                                      {top, 1e300},
-                                      {transposed, 0.5},
-                                      {transposed, 2.0},
-                                      {transposed, -1.0},
-                                      {x_begin, -2147483649.0},
-                                      {y_begin, 2147483649.0},
-                                      {x_step, -134217729.0},
-                                      {x_step, 134217729.0},
-                                      {y_step, 1e300},
-                                      {x_low, -1.0},
-                                      {x_low, 6.0},
-                                      {x_low, 0.5},
-                                      {x_high, 1.0},
-                                      {x_high, 5.5},
-                                      {x_high, 134217729.0},
-                                      {y_low, -1.0},
-                                      {y_low, 5.0},
-                                      {y_high, 6.0},
-                                      {y_high, 0.0}}) {
-    add(true, column, value);
-  }
+  add(false, width, {8.0});
+  add(false, height, {5.0});
+  add(false, left, {0.0, 1.0});
+  add(false, transposed, {1.0});
+  add(false, x_begin, {-2147483648.0});
+  add(false, y_begin, {2147483648.0});
+  add(false, x_step, {-7.0, 0.0});
+  add(false, y_step, {5.0});
+  add(false, x_low, {0.0, 5.0});
+  add(false, x_high, {7.0, 8.0, 2.0});
+  add(false, y_low, {4.0});
+  add(false, y_high, {1.0});
+  add(true, width, {0.0, -7.0, 7.5, 5.0, 9.0, 134217729.0, 1e300});
+  add(true, height, {0.0, 4.0, 6.0, 1e18});
+  add(true, left, {-1.0, 0.5, 2.0, 134217729.0});
+  add(true, top, {-1.0, 1.0, 1e300});
+  add(true, transposed, {0.5, 2.0, -1.0});
+  add(true, x_begin, {-2147483649.0});
+  add(true, y_begin, {2147483649.0});
+  add(true, x_step, {-134217729.0, 134217729.0});
+  add(true, y_step, {1e300});
+  add(true, x_low, {-1.0, 6.0, 0.5});
+  add(true, x_high, {1.0, 5.5, 134217729.0});
+  add(true, y_low, {-1.0, 5.0});
+  add(true, y_high, {6.0, 0.0});
   for (const ops::PartColumn column :
        {width, height, left, top, transposed, x_begin, x_step, x_low, x_high, y_begin, y_step, y_low, y_high}) {
-    for (const double value : {kNan, kInfinity, -kInfinity}) {
-      add(true, column, value);
-    }
+    add(true, column, {kNan, kInfinity, -kInfinity});
   }
   rows.push_back(good);
   rows.back().black = true;
@@ -237,21 +205,9 @@ inline std::vector<ResizedCropParams> resized_crop_params() {
   return all;
 }
 
-inline std::vector<OpCase> resized_crop_cases() {
-  std::vector<OpCase> items;
-  for (const ResizedCropParams& p : resized_crop_params()) {
-    items.push_back(resized_crop_case(p));
-  }
-  return items;
-}
-
 /// The same bytes as on the host.
 inline std::vector<DeviceCase> resized_crop_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : resized_crop_cases()) {
-    items.push_back({item, item, 0});
-  }
-  return items;
+  return same_cases(resized_crop_params(), resized_crop_case);
 }
 
 }  // namespace lockstep::testing

@@ -4,20 +4,18 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::crop_axis;
-
-using CudaResizedCrop = testing::CudaTest;
+using CudaResizedCrop = CudaTest;
 
 TEST_F(CudaResizedCrop, RowsOfTheTableAnyDistanceApart) {
-  const std::vector<testing::CropRow> rows{{5, 4, crop_axis(0, 5, 3), crop_axis(0, 4, 3)},
-                                           {4, 5, crop_axis(1, 4, 3), crop_axis(0, 4, 3)},
-                                           {3, 3, crop_axis(0, 1, 3), crop_axis(2, 3, 3)}};
+  const std::vector<CropRow> rows{{5, 4, crop_axis(0, 5, 3), crop_axis(0, 4, 3)},
+                                  {4, 5, crop_axis(1, 4, 3), crop_axis(0, 4, 3)},
+                                  {3, 3, crop_axis(0, 1, 3), crop_axis(2, 3, 3)}};
   const auto with_stride = [&](std::int64_t first, std::int64_t stride) {
-    testing::OpCase item = testing::resized_crop_case({"strided", 3, 3, rows, 0, 16});
-    item.run = [=](Context& context, testing::Views in, testing::Views out, const TensorView&) {
+    OpCase item = resized_crop_case({"strided", 3, 3, rows, 0, 16});
+    item.run = [=](Context& context, Views in, Views out, const TensorView&) {
       TensorView parts = in[1].slice(1, 0, ops::kPartColumns);
       parts.data = static_cast<double*>(parts.data) + first;
       parts.strides[0] = stride;
@@ -26,8 +24,8 @@ TEST_F(CudaResizedCrop, RowsOfTheTableAnyDistanceApart) {
     return item;
   };
   for (const auto& [first, stride] : {std::pair<std::int64_t, std::int64_t>{0, 16}, {32, -16}, {16, 0}}) {
-    const testing::OpCase item = with_stride(first, stride);
-    testing::compare(item, cpu(), item, cuda(), 0);
+    const OpCase item = with_stride(first, stride);
+    compare(item, cpu(), item, cuda(), 0);
   }
 }
 
@@ -37,7 +35,7 @@ TEST_F(CudaResizedCrop, PicturesOf2To27Pixels) {
   const TensorView out = bytes.view().slice(0, 0, 6).reshape(Shape{1, 1, 2, 3});
   const auto send = [&](const std::vector<double>& numbers, const TensorView& to) {
     const Tensor host = Tensor::empty(cpu(), to.shape, to.dtype);
-    testing::from_doubles(numbers, host);
+    from_doubles(numbers, host);
     copy(cuda(), host, to);
     cuda().synchronize();
   };
@@ -46,7 +44,7 @@ TEST_F(CudaResizedCrop, PicturesOf2To27Pixels) {
   send(expected, pixels);
   const TensorView pictures(pixels.data, DType::u8, pixels.device, Shape{1, std::int64_t{1} << 40});
   const auto image = [&](double width, double height) {
-    std::vector<double> cells = testing::cells_of({1, 1, {0, 1, 0, 2}, {0, 1, 0, 1}});
+    std::vector<double> cells = cells_of({1, 1, {0, 1, 0, 2}, {0, 1, 0, 1}});
     cells[0] = width;
     cells[1] = height;
     send(cells, parts);
@@ -63,4 +61,4 @@ TEST_F(CudaResizedCrop, PicturesOf2To27Pixels) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

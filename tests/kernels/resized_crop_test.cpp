@@ -8,17 +8,11 @@
 #include "tests/support/error_of.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::PartColumn;
 using ops::images::Axis;
-using testing::crop_axis;
-using testing::CropRow;
-using testing::GuardedTensor;
-using testing::OpInstance;
-using testing::resized_crop_case;
-using testing::ResizedCropParams;
 
 /// The image of one row in double, (height, width, 3). pixels: of the picture.
 std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, std::span<const std::uint8_t> pixels) {
@@ -26,7 +20,7 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
   if (row.black) {
     return image;
   }
-  const std::vector<double> cells = testing::cells_of(row);
+  const std::vector<double> cells = cells_of(row);
   const auto cell = [&](PartColumn column) { return cells[static_cast<std::size_t>(column)]; };
   const auto whole = [&](PartColumn column) { return static_cast<std::int64_t>(cell(column)); };
   const auto mean = [&](int axis, std::int64_t output, const std::function<double(std::int64_t)>& value) {
@@ -35,8 +29,7 @@ std::vector<double> plain_image(const ResizedCropParams& p, const CropRow& row, 
     const std::int64_t high = whole(at(PartColumn::x_high));
     const double step = cell(at(PartColumn::x_step));
     const double middle = cell(at(PartColumn::x_begin)) + (static_cast<double>(output) + 0.5) * step;
-    return testing::plain_mean(std::clamp(middle, static_cast<double>(low), static_cast<double>(high)), step, low, high,
-                               value);
+    return plain_mean(std::clamp(middle, static_cast<double>(low), static_cast<double>(high)), step, low, high, value);
   };
   const bool transposed = cell(PartColumn::transposed) == 1;
   const std::int64_t across = transposed ? p.height : p.width;
@@ -71,7 +64,7 @@ std::string mistake(const ResizedCropParams& p, const OpInstance& instance) {
   constexpr double kDoubt = 1e-3;
   const auto pictures = instance.inputs()[0].span<std::uint8_t>();
   const auto found = instance.output(0).span<std::uint8_t>();
-  const auto bytes = static_cast<std::size_t>(testing::picture_bytes(p));
+  const auto bytes = static_cast<std::size_t>(picture_bytes(p));
   for (std::size_t n = 0; n < p.rows.size(); ++n) {
     const std::vector<double> expected = plain_image(p, p.rows[n], pictures.subspan(n * bytes, bytes));
     for (std::size_t i = 0; i < expected.size(); ++i) {
@@ -90,9 +83,8 @@ std::string mistake(const ResizedCropParams& p, const OpInstance& instance) {
 
 TEST(ResizedCrop, IsAPlainLoopInDouble) {
   CpuContext context({.threads = 2});
-  for (const ResizedCropParams& p : testing::resized_crop_params()) {
-    OpInstance instance(resized_crop_case(p), context);
-    testing::run_checked(instance);
+  for (const ResizedCropParams& p : resized_crop_params()) {
+    const CheckedRun instance(resized_crop_case(p), context);
     EXPECT_EQ(mistake(p, instance), "");
   }
 }
@@ -101,8 +93,7 @@ TEST(ResizedCrop, APartElsewhereShows) {
   // The control of the above.
   CpuContext context;
   ResizedCropParams p{"one", 4, 4, {{9, 8, crop_axis(1, 9, 4), crop_axis(0, 7, 4)}}};
-  OpInstance instance(resized_crop_case(p), context);
-  testing::run_checked(instance);
+  const CheckedRun instance(resized_crop_case(p), context);
   EXPECT_EQ(mistake(p, instance), "");
   p.rows[0].x.begin += 0.1;
   EXPECT_NE(mistake(p, instance), "");
@@ -115,14 +106,13 @@ TEST(ResizedCrop, APartElsewhereShows) {
 std::vector<double> shown(const CropRow& row, std::int64_t height, std::int64_t width,
                           const std::vector<double>& pixels) {
   CpuContext context;
-  testing::OpCase item = resized_crop_case({"by hand", height, width, {row}});
+  OpCase item = resized_crop_case({"by hand", height, width, {row}});
   std::vector<double> bytes;
   for (const double pixel : pixels) {
     bytes.insert(bytes.end(), {pixel, pixel + 1, pixel + 2});
   }
-  item.inputs[0].start = testing::values(bytes);
-  OpInstance instance(item, context);
-  testing::run_checked(instance);
+  item.inputs[0].start = values(bytes);
+  const CheckedRun instance(item, context);
   const std::vector<double> out = instance.output(0).values();
   std::vector<double> image;
   for (std::size_t i = 0; i < out.size(); i += 3) {
@@ -159,8 +149,8 @@ TEST(ResizedCrop, ThePartItselfMirroredAndTransposed) {
 }
 
 TEST(ResizedCrop, TheSameBitsForAnyNumberOfThreads) {
-  for (const ResizedCropParams& p : testing::resized_crop_params()) {
-    testing::expect_same_bits_for_threads(resized_crop_case(p));
+  for (const ResizedCropParams& p : resized_crop_params()) {
+    expect_same_bits_for_threads(resized_crop_case(p));
   }
 }
 
@@ -173,12 +163,12 @@ TEST(ResizedCrop, PicturesOf2To27Pixels) {
   const GuardedTensor parts(Shape{1, ops::kPartColumns}, DType::f64);
   const TensorView out(bytes.data(), DType::u8, Device::cpu(), Shape{1, 1, 2, 3});
   const auto image = [&](double width, double height) {
-    std::vector<double> cells = testing::cells_of({1, 1, {0, 1, 0, 2}, {0, 1, 0, 1}});
+    std::vector<double> cells = cells_of({1, 1, {0, 1, 0, 2}, {0, 1, 0, 1}});
     cells[0] = width;
     cells[1] = height;
-    testing::from_doubles(cells, parts);
+    from_doubles(cells, parts);
     ops::resized_crop(context, pictures, parts, out);
-    return testing::to_doubles(out);
+    return to_doubles(out);
   };
   constexpr double kMost = 1 << 27;
   const std::vector<double> expected{1, 2, 3, 4, 5, 6};
@@ -193,12 +183,11 @@ TEST(ResizedCrop, PicturesOf2To27Pixels) {
 TEST(ResizedCrop, RowsOfTheTableAnyDistanceApart) {
   CpuContext context;
   constexpr std::int64_t kSamples = 3;
-  GuardedTensor pictures(Shape{kSamples, 6}, DType::u8);
-  pictures.assign({1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6});
+  GuardedTensor pictures(Shape{kSamples, 6}, DType::u8, {1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5, 6, 6, 6});
   GuardedTensor table(Shape{kSamples * 20}, DType::f64);
   for (std::int64_t n = 0; n < kSamples; ++n) {
     const std::int64_t first = n % 2;
-    const std::vector<double> cells = testing::cells_of({2, 1, crop_axis(first, first + 1, 1), {0, 1, 0, 1}});
+    const std::vector<double> cells = cells_of({2, 1, crop_axis(first, first + 1, 1), {0, 1, 0, 1}});
     std::copy(cells.begin(), cells.end(), table.span<double>().begin() + n * 20);
   }
   const GuardedTensor out(Shape{kSamples, 1, 1, 3}, DType::u8);
@@ -221,11 +210,10 @@ TEST(ResizedCrop, RowsOfTheTableAnyDistanceApart) {
 TEST(ResizedCrop, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor pictures(Shape{2, 400}, DType::u8);
-  GuardedTensor table(Shape{2, 20}, DType::f64);
-  table.constant(0);
+  GuardedTensor table(Shape{2, 20}, DType::f64, constant(0));
   const GuardedTensor out(Shape{2, 3, 4, 3}, DType::u8);
   const TensorView parts = table.view().slice(1, 0, ops::kPartColumns);
-  testing::expect_views_checked(
+  expect_views_checked(
       {pictures, out}, [&](const std::vector<TensorView>& v) { ops::resized_crop(context, v[0], parts, v[1]); }, true);
   const auto with_parts = [&](const auto& change) {
     TensorView changed = parts;
@@ -261,17 +249,15 @@ TEST(ResizedCrop, RefusesWhatTheContractExcludes) {
       }),
       ShapeError)
       << "rows that lie backwards";
-  testing::expect_holds(testing::error_of<ShapeError>([&] {
-                          with_out(Shape{2, 4097, 4, 3}, data);
-                        }),
-                        "resized_crop: out is (2, 4097, 4, 3), expected images of at most 4096 x 4096");
-  testing::expect_holds(
-      testing::error_of<ShapeError>([&] { with_parts([](TensorView& view) { view.shape[1] = 11; }); }),
-      "resized_crop: parts are (2, 11), expected (2, 13)");
-  testing::expect_holds(
-      testing::error_of<ShapeError>([&] { with_parts([](TensorView& view) { view.strides[1] = 2; }); }),
-      "resized_crop: parts (2, 13) have strides (20, 2), expected stride 1 on the last axis");
+  expect_holds(error_of<ShapeError>([&] {
+                 with_out(Shape{2, 4097, 4, 3}, data);
+               }),
+               "resized_crop: out is (2, 4097, 4, 3), expected images of at most 4096 x 4096");
+  expect_holds(error_of<ShapeError>([&] { with_parts([](TensorView& view) { view.shape[1] = 11; }); }),
+               "resized_crop: parts are (2, 11), expected (2, 13)");
+  expect_holds(error_of<ShapeError>([&] { with_parts([](TensorView& view) { view.strides[1] = 2; }); }),
+               "resized_crop: parts (2, 13) have strides (20, 2), expected stride 1 on the last axis");
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -15,9 +15,7 @@ inline OpCase scale_case(const Shape& shape, DType dtype, bool in_place = false)
   item.name = concat("scale ", dtype, ' ', shape, in_place ? " in place" : "");
   item.dtype = dtype;
   item.inputs = {{"factor", Shape{}, ops::accumulation_dtype(dtype), constant(-0.3)}};
-  if (!in_place) {
-    item.inputs.push_back({"x", shape, dtype, integers(1, -99, 99)});
-  }
+  add_if(!in_place, item.inputs, {"x", shape, dtype, integers(1, -99, 99)});
   item.outputs = {{"y", shape, dtype, in_place ? integers(1, -99, 99) : Generator()}};
   item.run = [=](Context& context, Views in, Views out, const TensorView&) {
     ops::scale(context, in[0], in_place ? out[0] : in[1], out[0]);
@@ -44,10 +42,8 @@ inline std::vector<OpCase> scale_cases() {
 }
 
 inline std::vector<DeviceCase> scale_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const Shape& shape : scale_shapes()) {
-    append(items, device_cases([&](DType dtype) { return scale_case(shape, dtype); }));
-  }
+  std::vector<DeviceCase> items =
+      device_cases(scale_shapes(), [](const Shape& shape, DType dtype) { return scale_case(shape, dtype); });
   append(items, device_cases([](DType dtype) { return scale_case({1, 101}, dtype, true); }));
   return items;
 }

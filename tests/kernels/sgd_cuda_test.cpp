@@ -9,36 +9,35 @@
 #include "tests/kernels/sgd_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ArenaSegment;
 using ops::SgdOptions;
-using testing::ArenaParams;
 
-using CudaSgd = testing::CudaTest;
+using CudaSgd = CudaTest;
 
-testing::MakeArenaCase make(const SgdOptions& options) {
-  return [=](const ArenaParams& p) { return testing::sgd_case(p, options); };
+MakeArenaCase make(const SgdOptions& options) {
+  return [=](const ArenaParams& p) { return sgd_case(p, options); };
 }
 
 TEST_F(CudaSgd, RangesOfTheArenaGiveTheBitsOfTheWhole) {
   constexpr std::int64_t kCount = 20021;
-  for (const SgdOptions& options : testing::sgd_options()) {
-    const ArenaParams whole{kCount, DType::f32, testing::many_segments(kCount, 131), 0, 0.3};
-    testing::expect_ranges_like_the_whole(make(options), cuda(), whole,
-                                          {1, 2, 33, 4096, 4100, 4100, 12288, 12291, 20000, 20021});
+  for (const SgdOptions& options : sgd_options()) {
+    const ArenaParams whole{kCount, DType::f32, many_segments(kCount, 131), 0, 0.3};
+    expect_ranges_like_the_whole(make(options), cuda(), whole,
+                                 {1, 2, 33, 4096, 4100, 4100, 12288, 12291, 20000, 20021});
   }
 }
 
 TEST_F(CudaSgd, KeepsWhatItMustNotTouch) {
-  testing::expect_frozen_elements_kept(make({0.9, true}), cuda());
-  testing::expect_skip_obeyed(make({0.9, true}), cuda());
-  testing::expect_skip_obeyed(make({}), cuda());
+  expect_frozen_elements_kept(make({0.9, true}), cuda());
+  expect_skip_obeyed(make({0.9, true}), cuda());
+  expect_skip_obeyed(make({}), cuda());
 }
 
 TEST_F(CudaSgd, TheCopyIsRoundedToNearestEven) {
-  testing::expect_copy_rounded(make({0.9, false}), cuda());
+  expect_copy_rounded(make({0.9, false}), cuda());
 }
 
 TEST_F(CudaSgd, TheLearningRateIsReadWhenTheStreamGetsThere) {
@@ -60,7 +59,7 @@ TEST_F(CudaSgd, TheLearningRateIsReadWhenTheStreamGetsThere) {
 
 TEST_F(CudaSgd, Beyond2To31Elements) {
   run_large([&] {
-    const std::int64_t kCount = testing::kLarge + 77;
+    const std::int64_t kCount = kLarge + 77;
     const Tensor p = Tensor::empty(cuda(), Shape{kCount}, DType::f32);
     const Tensor g = Tensor::empty(cuda(), Shape{kCount}, DType::f32);
     const Tensor rate = Tensor::zeros(cuda(), Shape{}, DType::f64);
@@ -69,7 +68,7 @@ TEST_F(CudaSgd, Beyond2To31Elements) {
     ops::fill(cuda(), 1, g);
     const std::array segments{ArenaSegment{7, kCount - 9}};
     ops::sgd_update(cuda(), {}, {.segments = segments, .learning_rate = rate, .parameters = p, .gradients = g}, {});
-    for (const std::int64_t begin : {std::int64_t{0}, testing::kLarge - 8, kCount - 16}) {
+    for (const std::int64_t begin : {std::int64_t{0}, kLarge - 8, kCount - 16}) {
       const std::vector<double> part = fetch(p.view().slice(0, begin, begin + 16));
       for (std::int64_t i = begin; i < begin + 16; ++i) {
         EXPECT_EQ(part[static_cast<std::size_t>(i - begin)], i < 7 || i >= kCount - 2 ? 1.0 : 0.5) << i;
@@ -89,4 +88,4 @@ TEST_F(CudaSgd, RefusesOtherTypesThanF32) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -6,16 +6,13 @@
 
 #include "tests/kernels/arena_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::ArenaSegment;
 using ops::SgdOptions;
-using testing::ArenaParams;
-using testing::GuardedTensor;
-using testing::sgd_case;
 
-testing::MakeArenaCase make(const SgdOptions& options) {
+MakeArenaCase make(const SgdOptions& options) {
   return [=](const ArenaParams& p) { return sgd_case(p, options); };
 }
 
@@ -37,13 +34,6 @@ std::vector<double> trajectory(double p, const SgdOptions& options, double rate,
   return values;
 }
 
-void expect_values(const std::vector<double>& values, const std::vector<double>& expected) {
-  ASSERT_EQ(values.size(), expected.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    EXPECT_NEAR(values[i], expected[i], 1e-14) << "after step " << i + 1;
-  }
-}
-
 TEST(Sgd, FiveStepsByHand) {
   expect_values(trajectory(1, {}, 0.1, {0, 1}), {0.9, 0.8, 0.7, 0.6, 0.5});
   // weight decay alone: p' = p - 0.1 (1 + 0.5 p) = 0.95 p - 0.1
@@ -63,8 +53,7 @@ TEST(Sgd, FiveStepsByHand) {
 }
 
 TEST(Sgd, MatchesTheNaiveFormula) {
-  CpuContext context({.threads = 2});
-  for (const SgdOptions& options : testing::sgd_options()) {
+  for (const SgdOptions& options : sgd_options()) {
     const double mu = options.momentum;
     const auto rule = [=](const ArenaSegment& s, double rate, double gradient, double& p, std::vector<double>& states) {
       const double g = gradient + s.weight_decay * p;
@@ -74,11 +63,8 @@ TEST(Sgd, MatchesTheNaiveFormula) {
       }
       p -= rate * (options.nesterov ? g + mu * velocity : velocity);
     };
-    for (const ArenaParams& p : testing::arena_params_and_clipped()) {
-      testing::expect_matches(sgd_case(p, options), context,
-                              [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                                testing::arena_oracle(p, in, expected, rule);
-                              });
+    for (const ArenaParams& p : arena_params_and_clipped()) {
+      expect_matches(sgd_case(p, options), [&](Inputs in, Outputs expected) { arena_oracle(p, in, expected, rule); });
     }
   }
 }
@@ -103,49 +89,49 @@ TEST(Sgd, WhatIsNotANumberIsNotClipped) {
 
 TEST(Sgd, KeepsWhatItMustNotTouch) {
   CpuContext context({.threads = 2});
-  testing::expect_frozen_elements_kept(make({0.9, true}), context);
-  for (const SgdOptions& options : testing::sgd_options()) {
-    testing::expect_skip_obeyed(make(options), context);
+  expect_frozen_elements_kept(make({0.9, true}), context);
+  for (const SgdOptions& options : sgd_options()) {
+    expect_skip_obeyed(make(options), context);
   }
 }
 
 TEST(Sgd, TheCopyIsRoundedToNearestEven) {
   CpuContext context({.threads = 2});
-  for (const SgdOptions& options : testing::sgd_options()) {
-    testing::expect_copy_rounded(make(options), context);
+  for (const SgdOptions& options : sgd_options()) {
+    expect_copy_rounded(make(options), context);
   }
 }
 
 TEST(Sgd, RangesOfTheArenaGiveTheBitsOfTheWhole) {
   CpuContext context({.threads = 2});
   constexpr std::int64_t kCount = 50021;
-  for (const SgdOptions& options : testing::sgd_options()) {
+  for (const SgdOptions& options : sgd_options()) {
     for (const DType dtype : {DType::f32, DType::f64}) {
-      ArenaParams whole{kCount, dtype, testing::mixed_segments(kCount, 11), 0};
+      ArenaParams whole{kCount, dtype, mixed_segments(kCount, 11), 0};
       const std::vector<std::int64_t> cuts{1, 2, 33, 10004, 10004, 10013, 29999, 40020, 40021, 50000, 50021};
-      testing::expect_ranges_like_the_whole(make(options), context, whole, cuts);
+      expect_ranges_like_the_whole(make(options), context, whole, cuts);
       whole.factor = 0.3;
-      testing::expect_ranges_like_the_whole(make(options), context, whole, cuts);
+      expect_ranges_like_the_whole(make(options), context, whole, cuts);
     }
   }
 }
 
 TEST(Sgd, AFactorOf1IsTheSameAsNone) {
   CpuContext context({.threads = 2});
-  for (const SgdOptions& options : testing::sgd_options()) {
-    ArenaParams p{20011, DType::f32, testing::mixed_segments(20011, 11), 0};
-    testing::OpCase none = sgd_case(p, options);
-    none.inputs[2].start = testing::constant(1);
+  for (const SgdOptions& options : sgd_options()) {
+    ArenaParams p{20011, DType::f32, mixed_segments(20011, 11), 0};
+    OpCase none = sgd_case(p, options);
+    none.inputs[2].start = constant(1);
     p.factor = 1;
-    testing::compare(none, context, sgd_case(p, options), context, 0);
+    compare(none, context, sgd_case(p, options), context, 0);
   }
 }
 
 TEST(Sgd, TheSameBitsForAnyNumberOfThreads) {
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const SgdOptions& options : testing::sgd_options()) {
-      const ArenaParams p{50021, dtype, testing::mixed_segments(50021, 5), 0, 0.3};
-      testing::expect_same_bits_for_threads(sgd_case(p, options));
+    for (const SgdOptions& options : sgd_options()) {
+      const ArenaParams p{50021, dtype, mixed_segments(50021, 5), 0, 0.3};
+      expect_same_bits_for_threads(sgd_case(p, options));
     }
   }
 }
@@ -156,22 +142,21 @@ TEST(Sgd, WithoutMomentumVelocityIsNotTouched) {
   tensors[0].normal(1);
   tensors[1].normal(2);
   const GuardedTensor poison(Shape{5}, DType::f32);
-  GuardedTensor rate(Shape{1}, DType::f64);
-  rate.constant(0.1);
+  GuardedTensor rate(Shape{1}, DType::f64, constant(0.1));
   const ArenaSegment segment{0, 5};
   ops::sgd_update(
       context, {},
       {.segments = std::span(&segment, 1), .learning_rate = rate, .parameters = tensors[0], .gradients = tensors[1]},
       tensors[2]);
-  testing::expect_same_bits(tensors[2], poison);
+  expect_same_bits(tensors[2], poison);
   EXPECT_FALSE(std::isnan(tensors[0].values()[0]));
 }
 
 TEST(Sgd, RefusesWhatTheContractExcludes) {
   CpuContext context;
   SgdOptions options{0.9, true};
-  const auto call = [&](const testing::ArenaArguments& a) { ops::sgd_update(context, options, a.update, a.states[0]); };
-  testing::expect_arena_update_checked(1, call);
+  const auto call = [&](const ArenaArguments& a) { ops::sgd_update(context, options, a.update, a.states[0]); };
+  expect_arena_update_checked(1, call);
 
   const GuardedTensor rate(Shape{}, DType::f64);
   const GuardedTensor parameters(Shape{6}, DType::f32);
@@ -187,4 +172,4 @@ TEST(Sgd, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -152,17 +152,6 @@ inline std::vector<OpCase> softmax_backward_cases(SoftmaxGradient place) {
   return items;
 }
 
-inline std::vector<OpCase> softmax_cases() {
-  std::vector<OpCase> items;
-  for (const auto& more :
-       {softmax_forward_cases(ops::SoftmaxMask::none), softmax_forward_cases(ops::SoftmaxMask::causal),
-        softmax_backward_cases(SoftmaxGradient::apart), softmax_backward_cases(SoftmaxGradient::over_dy),
-        softmax_backward_cases(SoftmaxGradient::over_y)}) {
-    items.insert(items.end(), more.begin(), more.end());
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> softmax_device_cases() {
   using ops::SoftmaxMask;
   std::vector<DeviceCase> items;

@@ -29,20 +29,13 @@ struct SoftmaxCrossEntropyParams {
   std::int64_t valid = -1;  ///< -1: not given
   bool scaled = false;
   LogitsGradient gradient = LogitsGradient::apart;
-  std::int64_t positions = 0;  ///< of a sample; 0: (N, K)
+  std::int64_t positions = 0;  ///< positions of a sample; 0: (N, K)
   Weighting weighting = Weighting::none;
 };
 
 /// Multiples of 1/8 that every type holds exactly, with equals in most rows.
 inline Generator eighths(std::uint64_t seed) {
-  return [=](GuardedTensor& tensor) {
-    tensor.integers(seed, -40, 40);
-    std::vector<double> list = tensor.values();
-    for (double& value : list) {
-      value /= 8;
-    }
-    tensor.assign(list);
-  };
+  return mapped(integers(seed, -40, 40), [](double value) { return value / 8; });
 }
 
 /// inputs: labels, valid, scale, logits (absent when in place), weights (absent when there are none); outputs: metrics
@@ -69,20 +62,16 @@ inline OpCase softmax_cross_entropy_case(const SoftmaxCrossEntropyParams& p) {
       item.outputs.push_back({"dlogits", shape, p.dtype, {}});
     }
   }
-  if (p.weighting != Weighting::none) {
-    item.inputs.push_back({"weights", p.weighting == Weighting::sample ? Shape{p.samples} : label_shape,
-                           ops::accumulation_dtype(p.dtype), integers(3, -1, 4)});
-  }
+  add_if(p.weighting != Weighting::none, item.inputs,
+         {"weights", p.weighting == Weighting::sample ? Shape{p.samples} : label_shape,
+          ops::accumulation_dtype(p.dtype), integers(3, -1, 4)});
   item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
     ops::softmax_cross_entropy(context, in_place ? out[1] : in[3], in[0],
                                p.weighting != Weighting::none ? in.back() : TensorView(),
                                p.valid >= 0 ? in[1] : TensorView(), p.scaled ? in[2] : TensorView(), p.smoothing,
                                out.size() > 1 ? out[1] : TensorView(), out[0], workspace);
   };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::softmax_cross_entropy_workspace_bytes(context, TensorView(nullptr, p.dtype, context.device(), shape));
-  };
-  item.bytes = tensor_bytes(item);
+  item.workspace_bytes = workspace_for(ops::softmax_cross_entropy_workspace_bytes, p.dtype, shape);
   item.flops = 6.0 * static_cast<double>(p.samples * p.classes);
   item.tolerance = p.dtype == DType::f64 ? 1e-13 : 1e-6;  // f64: thousands of terms in order, here and there
   return item;
@@ -126,25 +115,8 @@ inline std::vector<SoftmaxCrossEntropyParams> softmax_cross_entropy_params() {
   return all;
 }
 
-inline std::vector<OpCase> softmax_cross_entropy_cases() {
-  std::vector<OpCase> items;
-  for (const SoftmaxCrossEntropyParams& p : softmax_cross_entropy_params()) {
-    items.push_back(softmax_cross_entropy_case(p));
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> softmax_cross_entropy_device_cases() {
-  std::vector<DeviceCase> items;
-  for (SoftmaxCrossEntropyParams p : softmax_cross_entropy_params()) {
-    if (p.dtype == DType::f32) {
-      append(items, device_cases([&](DType dtype) {
-               p.dtype = dtype;
-               return softmax_cross_entropy_case(p);
-             }));
-    }
-  }
-  return items;
+  return device_cases(softmax_cross_entropy_params(), softmax_cross_entropy_case);
 }
 
 }  // namespace lockstep::testing

@@ -20,7 +20,7 @@ inline TensorView entire(const TensorView& tensor) {
 
 struct StridedCopyParams {
   std::string what;
-  Shape src;  ///< of the memory that the views are made of
+  Shape src;  ///< shape of the memory that the views are made of
   MakeView src_view = entire;
   Shape dst;
   MakeView dst_view = entire;
@@ -30,18 +30,15 @@ struct StridedCopyParams {
 
 /// inputs: src; outputs: dst, which starts with other numbers because a view need not reach all of it.
 inline OpCase strided_copy_case(const StridedCopyParams& p) {
-  OpCase item;
-  item.name = concat("strided_copy ", p.what, ' ', p.from, " to ", p.to, ' ', p.src);
-  item.dtype = p.from;
   const auto without_sign = [](DType t) { return t == DType::u8 || t == DType::u64; };
-  item.inputs = {{"src", p.src, p.from, uniform(1, without_sign(p.from) || without_sign(p.to) ? 0 : -100, 100)}};
-  item.outputs = {{"dst", p.dst, p.to, uniform(2, 0, 100)}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView&) {
-    ops::strided_copy(context, p.src_view(in[0]), p.dst_view(out[0]));
-  };
   const TensorView view = p.dst_view(TensorView(nullptr, p.to, Device::cpu(), p.dst));
-  item.bytes = static_cast<double>(view.numel()) * static_cast<double>(size_of(p.from) + size_of(p.to));
-  return item;
+  return {.name = concat("strided_copy ", p.what, ' ', p.from, " to ", p.to, ' ', p.src),
+          .dtype = p.from,
+          .inputs = {{"src", p.src, p.from, uniform(1, without_sign(p.from) || without_sign(p.to) ? 0 : -100, 100)}},
+          .outputs = {{"dst", p.dst, p.to, uniform(2, 0, 100)}},
+          .run = [=](Context& context, Views in, Views out,
+                     const TensorView&) { ops::strided_copy(context, p.src_view(in[0]), p.dst_view(out[0])); },
+          .bytes = static_cast<double>(view.numel()) * static_cast<double>(size_of(p.from) + size_of(p.to))};
 }
 
 inline StridedCopyParams permuted_copy(const Shape& src, std::initializer_list<int> axes, DType from, DType to) {
@@ -132,21 +129,9 @@ inline std::vector<StridedCopyParams> all_strided_copies() {
   return all;
 }
 
-inline std::vector<OpCase> strided_copy_cases() {
-  std::vector<OpCase> items;
-  for (const StridedCopyParams& p : all_strided_copies()) {
-    items.push_back(strided_copy_case(p));
-  }
-  return items;
-}
-
 /// The host copies every type, too: the same bits.
 inline std::vector<DeviceCase> strided_copy_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const OpCase& item : strided_copy_cases()) {
-    items.push_back({item, item, 0});
-  }
-  return items;
+  return same_cases(all_strided_copies(), strided_copy_case);
 }
 
 }  // namespace lockstep::testing

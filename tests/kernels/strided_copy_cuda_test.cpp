@@ -10,22 +10,14 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::OpInstance;
-
-using CudaStridedCopy = testing::CudaTest;
+using CudaStridedCopy = CudaTest;
 
 /// Runs the case on both devices without a detour of the input through double, and compares bits.
 void expect_host_bits(const OpCase& item, Context& host, Context& device) {
-  OpInstance expected(item, host);
-  OpInstance out(item, device);
-  testing::run_checked(expected);
-  testing::run_checked(out);
-  testing::expect_same_bits(out.output(0), expected.output(0), item.name);
+  expect_same_outputs(CheckedRun(item, device), CheckedRun(item, host), item.name);
 }
 
 TEST_F(CudaStridedCopy, FloatingToIntegerStopsAtTheRange) {
@@ -49,10 +41,10 @@ TEST_F(CudaStridedCopy, FloatingToIntegerStopsAtTheRange) {
                                  18446744073709551616.0,
                                  254.99,
                                  0};
-  for (const DType from : testing::kFloatingTypes) {
+  for (const DType from : kFloatingTypes) {
     for (const DType to : {DType::u8, DType::i32, DType::i64, DType::u64}) {
-      OpCase item = strided_copy_case(testing::cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
-      item.inputs[0].start = testing::values(list);
+      OpCase item = strided_copy_case(cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
+      item.inputs[0].start = values(list);
       expect_host_bits(item, cpu(), cuda());
     }
   }
@@ -76,7 +68,7 @@ TEST_F(CudaStridedCopy, IntegersThatDoubleDoesNotHave) {
   for (const DType from : {DType::i64, DType::u64}) {
     for (const DType to :
          {DType::f32, DType::f64, DType::bf16, DType::f16, DType::u8, DType::i32, DType::i64, DType::u64}) {
-      OpCase item = strided_copy_case(testing::cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
+      OpCase item = strided_copy_case(cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
       item.inputs[0].start = start;
       expect_host_bits(item, cpu(), cuda());
     }
@@ -85,14 +77,13 @@ TEST_F(CudaStridedCopy, IntegersThatDoubleDoesNotHave) {
 
 TEST_F(CudaStridedCopy, SpecialFloatingValues) {
   const std::vector<double> list{-0.0, HUGE_VAL, -HUGE_VAL, 1e-310, 1e-40, 65520, 65519, 3.4e38, 1e300, 6e-8};
-  for (const DType from : testing::kFloatingTypes) {
-    for (const DType to : testing::kFloatingTypes) {
-      OpCase item = strided_copy_case(testing::cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
-      item.inputs[0].start = testing::values(list);
+  for (const DType from : kFloatingTypes) {
+    for (const DType to : kFloatingTypes) {
+      OpCase item = strided_copy_case(cast_copy({static_cast<std::int64_t>(list.size())}, from, to));
+      item.inputs[0].start = values(list);
       expect_host_bits(item, cpu(), cuda());
-      item.inputs[0].start = testing::constant(std::nan(""));
-      OpInstance nan(item, cuda());
-      testing::run_checked(nan);
+      item.inputs[0].start = constant(std::nan(""));
+      const CheckedRun nan(item, cuda());
       for (const double value : nan.output(0).values()) {
         EXPECT_TRUE(std::isnan(value)) << from << " to " << to;
       }
@@ -101,7 +92,7 @@ TEST_F(CudaStridedCopy, SpecialFloatingValues) {
 }
 
 TEST_F(CudaStridedCopy, OneTypeKeepsTheBits) {
-  OpCase item = strided_copy_case(testing::permuted_copy({33, 40}, {1, 0}, DType::f32, DType::f32));
+  OpCase item = strided_copy_case(permuted_copy({33, 40}, {1, 0}, DType::f32, DType::f32));
   item.inputs[0].start = {};  // poison: NaN with all bits set
   expect_host_bits(item, cpu(), cuda());
 }
@@ -109,7 +100,7 @@ TEST_F(CudaStridedCopy, OneTypeKeepsTheBits) {
 TEST_F(CudaStridedCopy, Beyond2To31Elements) {
   run_large([&] {
     constexpr std::int64_t kColumns = 160;
-    const std::int64_t kRows = testing::kLarge / kColumns + 16;
+    const std::int64_t kRows = kLarge / kColumns + 16;
     const Tensor src = Tensor::empty(cuda(), Shape{kRows, kColumns}, DType::u8);
     const Tensor dst = Tensor::empty(cuda(), Shape{kColumns, kRows}, DType::u8);
     ops::fill(cuda(), 1, src);
@@ -142,4 +133,4 @@ TEST_F(CudaStridedCopy, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

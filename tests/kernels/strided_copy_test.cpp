@@ -5,12 +5,8 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::StridedCopyParams;
 
 TEST(StridedCopy, ByHand) {
   CpuContext context;
@@ -44,18 +40,15 @@ TEST(StridedCopy, ConversionsAreThoseOfCopy) {
 
 /// The oracle goes through double, row by row of the views.
 TEST(StridedCopy, MatchesTheNaiveLoop) {
-  CpuContext context({.threads = 2});
-  for (const StridedCopyParams& p : testing::all_strided_copies()) {
-    testing::expect_matches(strided_copy_case(p), context,
-                            [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                              testing::from_doubles(testing::to_doubles(p.src_view(in[0])), p.dst_view(expected[0]));
-                            });
+  for (const StridedCopyParams& p : all_strided_copies()) {
+    expect_matches(strided_copy_case(p), [&](Inputs in, Outputs expected) {
+      from_doubles(to_doubles(p.src_view(in[0])), p.dst_view(expected[0]));
+    });
   }
 }
 
 TEST(StridedCopy, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(
-      strided_copy_case(testing::permuted_copy({211, 307}, {1, 0}, DType::f32, DType::bf16)));
+  expect_same_bits_for_threads(strided_copy_case(permuted_copy({211, 307}, {1, 0}, DType::f32, DType::bf16)));
 }
 
 TEST(StridedCopy, RunsInStreamOrder) {
@@ -66,7 +59,7 @@ TEST(StridedCopy, RunsInStreamOrder) {
   ops::strided_copy(context, a.view().permute({1, 0}), b);
   ops::strided_copy(context, b.view().permute({1, 0}), c);
   context.synchronize();
-  testing::expect_same_bits(c, a);
+  expect_same_bits(c, a);
 }
 
 TEST(StridedCopy, RefusesWhatTheContractExcludes) {
@@ -103,4 +96,4 @@ TEST(StridedCopy, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

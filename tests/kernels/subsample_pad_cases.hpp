@@ -75,31 +75,12 @@ inline std::vector<SubsamplePadParams> subsample_pad_params() {
   return all;
 }
 
-inline std::vector<OpCase> subsample_pad_cases() {
-  std::vector<OpCase> items;
-  for (const SubsamplePadParams& p : subsample_pad_params()) {
-    items.push_back(subsample_pad_forward_case(p));
-    items.push_back(subsample_pad_backward_case(p, ops::GradMode::overwrite));
-    items.push_back(subsample_pad_backward_case(p, ops::GradMode::accumulate));
-  }
-  return items;
-}
-
 inline std::vector<DeviceCase> subsample_pad_device_cases() {
-  std::vector<DeviceCase> items;
-  for (SubsamplePadParams p : subsample_pad_params()) {
-    if (p.dtype == DType::f32) {
-      const auto with = [&](DType dtype) {
-        p.dtype = dtype;
-        return p;
-      };
-      append(items, device_cases([&](DType dtype) { return subsample_pad_forward_case(with(dtype)); }));
-      for (const ops::GradMode mode : {ops::GradMode::overwrite, ops::GradMode::accumulate}) {
-        append(items, device_cases([&](DType dtype) { return subsample_pad_backward_case(with(dtype), mode); }));
-      }
-    }
-  }
-  return items;
+  const auto backward = [](ops::GradMode mode) {
+    return [=](const SubsamplePadParams& p) { return subsample_pad_backward_case(p, mode); };
+  };
+  return device_cases(subsample_pad_params(), subsample_pad_forward_case, backward(ops::GradMode::overwrite),
+                      backward(ops::GradMode::accumulate));
 }
 
 }  // namespace lockstep::testing

@@ -5,14 +5,14 @@
 #include "tests/kernels/subsample_pad_cases.hpp"
 #include "tests/support/cuda_test.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using CudaSubsamplePad = testing::CudaTest;
+using CudaSubsamplePad = CudaTest;
 
 TEST_F(CudaSubsamplePad, Beyond2To31Elements) {
   run_large([&] {
-    const std::int64_t images = testing::kLarge / (31 * 31 * 16) + 1;
+    const std::int64_t images = kLarge / (31 * 31 * 16) + 1;
     const Tensor x = Tensor::empty(cuda(), Shape{images, 31, 31, 16}, DType::bf16);
     const Tensor y = Tensor::empty(cuda(), Shape{images, 16, 16, 64}, DType::bf16);
     const TensorView last_x = x.view().slice(0, images - 1, images);
@@ -41,4 +41,4 @@ TEST_F(CudaSubsamplePad, Beyond2To31Elements) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

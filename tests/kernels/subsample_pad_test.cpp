@@ -6,13 +6,10 @@
 #include "tests/support/gradient_check.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::SubsamplePadParams;
 
 TEST(SubsamplePad, ByHand) {
   CpuContext context;
@@ -37,7 +34,7 @@ TEST(SubsamplePad, ByHand) {
 /// Calls f(index into x, index into y) for the elements that are copied.
 template <class F>
 void for_copied(const SubsamplePadParams& p, F&& f) {
-  const Shape y = testing::subsampled(p);
+  const Shape y = subsampled(p);
   const std::int64_t first = (y[3] - p.x[3]) / 2;
   for (std::int64_t n = 0; n < y[0]; ++n) {
     for (std::int64_t i = 0; i < y[1]; ++i) {
@@ -52,54 +49,45 @@ void for_copied(const SubsamplePadParams& p, F&& f) {
 }
 
 TEST(SubsamplePad, MatchesTheNaiveLoop) {
-  CpuContext context({.threads = 2});
-  for (const SubsamplePadParams& p : testing::subsample_pad_params()) {
-    testing::expect_matches(testing::subsample_pad_forward_case(p), context,
-                            [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                              const std::vector<double> x = in[0].values();
-                              std::vector<double> y(static_cast<std::size_t>(expected[0].view().numel()), 0.0);
-                              for_copied(p, [&](std::size_t from, std::size_t to) { y[to] = x[from]; });
-                              expected[0].assign(y);
-                            });
+  for (const SubsamplePadParams& p : subsample_pad_params()) {
+    expect_matches(subsample_pad_forward_case(p), [&](Inputs in, Outputs expected) {
+      const std::vector<double> x = in[0].values();
+      std::vector<double> y(static_cast<std::size_t>(expected[0].view().numel()), 0.0);
+      for_copied(p, [&](std::size_t from, std::size_t to) { y[to] = x[from]; });
+      expected[0].assign(y);
+    });
     for (const GradMode mode : {GradMode::overwrite, GradMode::accumulate}) {
-      testing::expect_matches(testing::subsample_pad_backward_case(p, mode), context,
-                              [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-                                const std::vector<double> dy = in[0].values();
-                                std::vector<double> dx = expected[0].values();
-                                if (mode == GradMode::overwrite) {
-                                  std::fill(dx.begin(), dx.end(), 0.0);
-                                }
-                                for_copied(p, [&](std::size_t to, std::size_t from) { dx[to] += dy[from]; });
-                                expected[0].assign(dx);
-                              });
+      expect_matches(subsample_pad_backward_case(p, mode), [&](Inputs in, Outputs expected) {
+        const std::vector<double> dy = in[0].values();
+        std::vector<double> dx = expected[0].values();
+        if (mode == GradMode::overwrite) {
+          std::fill(dx.begin(), dx.end(), 0.0);
+        }
+        for_copied(p, [&](std::size_t to, std::size_t from) { dx[to] += dy[from]; });
+        expected[0].assign(dx);
+      });
     }
   }
 }
 
 TEST(SubsamplePad, TheSameBitsForAnyNumberOfThreads) {
   const SubsamplePadParams p{{13, 31, 33, 17}, 31, 2, DType::f32};
-  for (const OpCase& item :
-       {testing::subsample_pad_forward_case(p), testing::subsample_pad_backward_case(p, GradMode::accumulate)}) {
-    testing::expect_same_bits_for_threads(item);
+  for (const OpCase& item : {subsample_pad_forward_case(p), subsample_pad_backward_case(p, GradMode::accumulate)}) {
+    expect_same_bits_for_threads(item);
   }
 }
 
 TEST(SubsamplePad, GradientIsTheDerivative) {
   CpuContext context;
   const SubsamplePadParams p{{2, 5, 4, 3}, 6, 2, DType::f64};
-  GuardedTensor x(p.x, p.dtype), y(testing::subsampled(p), p.dtype), dy(testing::subsampled(p), p.dtype),
+  GuardedTensor x(p.x, p.dtype, normal(1)), y(subsampled(p), p.dtype), dy(subsampled(p), p.dtype, normal(2)),
       dx(p.x, p.dtype);
-  x.normal(1);
-  dy.normal(2);
   const auto forward = [&] {
     ops::subsample_pad_forward(context, 2, x, y);
-    return testing::weighted_sum(y, dy);
+    return weighted_sum(y, dy);
   };
   ops::subsample_pad_backward(context, 2, dy, GradMode::overwrite, dx);
-  const testing::GradientPair pairs[] = {{"x", x, dx}};
-  EXPECT_LE(testing::gradient_error(forward, pairs), 1e-8);
-  dx.span<double>()[0] += 0.1;
-  EXPECT_GT(testing::gradient_error(forward, pairs), 1e-3);
+  expect_gradients(forward, {{"x", x, dx}});
 }
 
 TEST(SubsamplePad, RefusesWhatTheContractExcludes) {
@@ -151,4 +139,4 @@ TEST(SubsamplePad, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

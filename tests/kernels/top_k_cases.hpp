@@ -23,25 +23,21 @@ struct TopKParams {
 /// with equals in most rows; labels run from -1 to K, so some are out of range.
 inline OpCase top_k_case(const TopKParams& p, DType dtype) {
   const Shape shape{p.samples, p.classes};
-  OpCase item;
-  item.name = concat("top_k_correct ", dtype, ' ', shape, " k ", p.k,
-                     p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.weighted ? " weighted" : "");
-  item.dtype = dtype;
-  item.inputs = {{"logits", shape, dtype, eighths(2)},
-                 {"labels", Shape{p.samples}, DType::i32, integers(1, -1, p.classes)},
-                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
-                 {"weights", Shape{p.samples}, ops::accumulation_dtype(dtype), integers(3, -1, 4)}};
-  item.outputs = {{"result", Shape{}, DType::f64, constant(7)}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::top_k_correct(context, in[0], in[1], p.weighted ? in[3] : TensorView(), p.valid >= 0 ? in[2] : TensorView(),
-                       p.k, out[0], workspace);
-  };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::top_k_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), shape));
-  };
-  item.bytes = tensor_bytes(item);
-  item.flops = static_cast<double>(p.samples * p.classes);
-  return item;
+  return {.name = concat("top_k_correct ", dtype, ' ', shape, " k ", p.k,
+                         p.valid >= 0 ? concat(" valid ", p.valid) : std::string(), p.weighted ? " weighted" : ""),
+          .dtype = dtype,
+          .inputs = {{"logits", shape, dtype, eighths(2)},
+                     {"labels", Shape{p.samples}, DType::i32, integers(1, -1, p.classes)},
+                     {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
+                     {"weights", Shape{p.samples}, ops::accumulation_dtype(dtype), integers(3, -1, 4)}},
+          .outputs = {{"result", Shape{}, DType::f64, constant(7)}},
+          .run =
+              [=](Context& context, Views in, Views out, const TensorView& workspace) {
+                ops::top_k_correct(context, in[0], in[1], p.weighted ? in[3] : TensorView(),
+                                   p.valid >= 0 ? in[2] : TensorView(), p.k, out[0], workspace);
+              },
+          .workspace_bytes = workspace_for(ops::top_k_workspace_bytes, dtype, shape),
+          .flops = static_cast<double>(p.samples * p.classes)};
 }
 
 /// One sample, one class, odd and prime sizes, rows that start at every place of a vector, whole vectors, rows longer
@@ -50,16 +46,6 @@ inline std::vector<TopKParams> top_k_params() {
   return {{0, 5, 2},    {1, 1, 1},       {3, 2, 2},       {33, 10, 5, 20},      {31, 101, 5, 31},
           {17, 64, 20}, {523, 7, 3, 0},  {61, 33, 5, 99}, {64, 24, 1},          {257, 3, 1},
           {6, 1031, 5}, {3, 4099, 1000}, {5, 1000, 400},  {37, 5, 2, -1, true}, {5003, 3, 1, 5000, true}};
-}
-
-inline std::vector<OpCase> top_k_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const TopKParams& p : top_k_params()) {
-      items.push_back(top_k_case(p, dtype));
-    }
-  }
-  return items;
 }
 
 /// The host counts the same elements: results are exact in all types.

@@ -6,26 +6,22 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::OpCase;
-using testing::OpInstance;
-using testing::top_k_case;
-
-using CudaTopK = testing::CudaTest;
+using CudaTopK = CudaTest;
 
 TEST_F(CudaTopK, ValuesOutOfRangeOnTheDevice) {
   for (const double valid : {-4.0, -9e15, 9e15}) {
     OpCase item = top_k_case({37, 5, 2, 1}, DType::f32);
-    item.inputs[2].start = testing::constant(valid);
-    testing::compare(item, cuda(), item, cpu(), 0);
+    item.inputs[2].start = constant(valid);
+    compare(item, cuda(), item, cpu(), 0);
   }
   OpCase item = top_k_case({4, 3, 3}, DType::f32);
   const double low = std::numeric_limits<std::int32_t>::min();
   const double high = std::numeric_limits<std::int32_t>::max();
-  item.inputs[1].start = testing::values({low, 2, high, 3});
-  testing::compare(item, cuda(), item, cpu(), 0);
+  item.inputs[1].start = values({low, 2, high, 3});
+  compare(item, cuda(), item, cpu(), 0);
 }
 
 /// A NaN or an infinity at each place of a row of which the 4 largest count, the label at the fourth of the numbers.
@@ -38,12 +34,11 @@ TEST_F(CudaTopK, OutputsWithoutASoftmaxAreWrongWhateverTheLabel) {
       for (std::size_t c = 0; c < row.size(); ++c) {
         row[c] = -static_cast<double>(c);
       }
-      item.inputs[1].start = testing::constant(3);
+      item.inputs[1].start = constant(3);
       for (const double bad : {std::nan(""), inf, -inf}) {
         row[place] = bad;
-        item.inputs[0].start = testing::values(row);
-        OpInstance instance(item, cuda());
-        testing::run_checked(instance);
+        item.inputs[0].start = values(row);
+        const CheckedRun instance(item, cuda());
         EXPECT_EQ(instance.output(0).values()[0], bad == -inf && place != 3 ? 8 : 7) << bad << " at " << place;
       }
     }
@@ -63,14 +58,10 @@ TEST_F(CudaTopK, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(call(logits, {}), ShapeError);
   EXPECT_THROW(call(logits, scratch.view().slice(0, 0, 4)), ShapeError);
   for (const TensorView& other : {logits.view(), labels.view(), result.view()}) {
-    TensorView bad = scratch;
-    bad.data = other.data;
-    EXPECT_THROW(call(logits, bad), ShapeError) << "overlap";
+    EXPECT_THROW(call(logits, with(scratch, &TensorView::data, other.data)), ShapeError) << "overlap";
   }
-  TensorView bad = logits;
-  bad.dtype = DType::f64;
-  EXPECT_THROW(call(bad, scratch), DTypeError);
+  EXPECT_THROW(call(with(logits, &TensorView::dtype, DType::f64), scratch), DTypeError);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

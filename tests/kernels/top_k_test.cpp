@@ -7,13 +7,8 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::top_k_case;
-using testing::TopKParams;
 
 /// How many of the labels are found among the k largest, one row of logits for all.
 double found(const std::vector<double>& row, const std::vector<double>& labels, int k) {
@@ -25,10 +20,9 @@ double found(const std::vector<double>& row, const std::vector<double>& labels, 
   for (std::int64_t i = 0; i < n; ++i) {
     rows.insert(rows.end(), row.begin(), row.end());
   }
-  item.inputs[0].start = testing::values(rows);
-  item.inputs[1].start = testing::values(labels);
-  testing::OpInstance instance(item, context);
-  testing::run_checked(instance);
+  item.inputs[0].start = values(rows);
+  item.inputs[1].start = values(labels);
+  const CheckedRun instance(item, context);
   return instance.output(0).values()[0] - 7;
 }
 
@@ -76,40 +70,38 @@ TEST(TopK, LabelsOutOfRangeAreWrong) {
 }
 
 TEST(TopK, MatchesASortedRow) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const TopKParams& p : testing::top_k_params()) {
-      testing::expect_matches(
-          top_k_case(p, dtype), context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> expected) {
-            const std::vector<double> logits = in[0].values();
-            const std::vector<double> labels = in[1].values();
-            const std::int64_t counting = p.valid < 0 ? p.samples : std::min(p.valid, p.samples);
-            double correct = 7;
-            for (std::int64_t n = 0; n < counting; ++n) {
-              std::vector<std::int64_t> order(static_cast<std::size_t>(p.classes));
-              std::iota(order.begin(), order.end(), 0);
-              const double* row = logits.data() + n * p.classes;
-              std::stable_sort(order.begin(), order.end(), [=](auto a, auto b) { return row[a] > row[b]; });
-              const auto last = order.begin() + p.k;
-              const auto label = static_cast<std::int64_t>(labels[static_cast<std::size_t>(n)]);
-              const double weight = p.weighted ? in[3].values()[static_cast<std::size_t>(n)] : 1;
-              correct += std::find(order.begin(), last, label) != last ? weight : 0;
-            }
-            expected[0].constant(correct);
-          });
+    for (const TopKParams& p : top_k_params()) {
+      expect_matches(top_k_case(p, dtype), [&](Inputs in, Outputs expected) {
+        const std::vector<double> logits = in[0].values();
+        const std::vector<double> labels = in[1].values();
+        const std::int64_t counting = p.valid < 0 ? p.samples : std::min(p.valid, p.samples);
+        double correct = 7;
+        for (std::int64_t n = 0; n < counting; ++n) {
+          std::vector<std::int64_t> order(static_cast<std::size_t>(p.classes));
+          std::iota(order.begin(), order.end(), 0);
+          const double* row = logits.data() + n * p.classes;
+          std::stable_sort(order.begin(), order.end(), [=](auto a, auto b) { return row[a] > row[b]; });
+          const auto last = order.begin() + p.k;
+          const auto label = static_cast<std::int64_t>(labels[static_cast<std::size_t>(n)]);
+          const double weight = p.weighted ? in[3].values()[static_cast<std::size_t>(n)] : 1;
+          correct += std::find(order.begin(), last, label) != last ? weight : 0;
+        }
+        expected[0].constant(correct);
+      });
     }
   }
 }
 
 TEST(TopK, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(top_k_case({523, 301, 20, 500}, DType::f32));
+  expect_same_bits_for_threads(top_k_case({523, 301, 20, 500}, DType::f32));
 }
 
 TEST(TopK, RefusesWhatTheContractExcludes) {
   CpuContext context;
   const GuardedTensor logits(Shape{4, 3}, DType::f32), labels(Shape{4}, DType::i32);
   const GuardedTensor valid(Shape{}, DType::i64), result(Shape{}, DType::f64);
-  testing::expect_views_checked(
+  expect_views_checked(
       {logits, labels},
       [&](const std::vector<TensorView>& v) { ops::top_k_correct(context, v[0], v[1], {}, valid, 2, result, {}); },
       true);
@@ -136,17 +128,11 @@ TEST(TopK, RefusesWhatTheContractExcludes) {
   EXPECT_THROW(scalars(valid, GuardedTensor(Shape{2}, DType::f64)), ShapeError);
   EXPECT_THROW(scalars(valid, GuardedTensor(Shape{}, DType::f32)), DTypeError);
   for (const GuardedTensor* other : {&logits, &labels, &valid}) {
-    TensorView bad = result;
-    bad.data = other->view().data;
-    EXPECT_THROW(scalars(valid, bad), ShapeError) << "overlap";
+    EXPECT_THROW(scalars(valid, with(result, &TensorView::data, other->view().data)), ShapeError) << "overlap";
   }
-  TensorView elsewhere = valid;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(scalars(elsewhere, result), DeviceError);
-  elsewhere = result;
-  elsewhere.device = Device::cuda(0);
-  EXPECT_THROW(scalars(valid, elsewhere), DeviceError);
+  EXPECT_THROW(scalars(with(valid, &TensorView::device, Device::cuda(0)), result), DeviceError);
+  EXPECT_THROW(scalars(valid, with(result, &TensorView::device, Device::cuda(0))), DeviceError);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -21,29 +21,25 @@ struct WeightSumParams {
 /// inputs: weights, valid, scale; outputs: sum (started at 0.5 where it is added to or stays), total (started at 7).
 inline OpCase weight_sum_case(const WeightSumParams& p, DType dtype) {
   const bool overwrites = p.mode == ops::GradMode::overwrite;
-  OpCase item;
-  item.name = concat("weight_sum ", dtype, ' ', p.shape, p.valid >= 0 ? concat(" valid ", p.valid) : std::string(),
-                     p.scaled ? " scaled" : "",
-                     overwrites ? "" : (p.mode == ops::GradMode::accumulate ? " accumulate" : " total only"),
-                     p.total ? "" : " no total");
-  item.dtype = dtype;
-  item.inputs = {{"weights", p.shape, dtype, normal(1)},
-                 {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
-                 {"scale", Shape{}, dtype, constant(0.375)}};
-  item.outputs = {{"sum", Shape{}, dtype, overwrites ? Generator() : constant(0.5)},
-                  {"total", Shape{}, DType::f64, constant(7)}};
-  item.run = [=](Context& context, Views in, Views out, const TensorView& workspace) {
-    ops::weight_sum(context, in[0], p.valid >= 0 ? in[1] : TensorView(), p.scaled ? in[2] : TensorView(), p.mode,
-                    p.mode == ops::GradMode::ignore ? TensorView() : out[0], p.total ? out[1] : TensorView(),
-                    workspace);
-  };
-  item.workspace_bytes = [=](Context& context) {
-    return ops::weight_sum_workspace_bytes(context, TensorView(nullptr, dtype, context.device(), p.shape));
-  };
-  item.bytes = tensor_bytes(item);
-  item.flops = static_cast<double>(p.shape.numel());
-  item.tolerance = dtype == DType::f64 ? 1e-13 : 1e-6;
-  return item;
+  return {.name = concat("weight_sum ", dtype, ' ', p.shape, p.valid >= 0 ? concat(" valid ", p.valid) : std::string(),
+                         p.scaled ? " scaled" : "",
+                         overwrites ? "" : (p.mode == ops::GradMode::accumulate ? " accumulate" : " total only"),
+                         p.total ? "" : " no total"),
+          .dtype = dtype,
+          .inputs = {{"weights", p.shape, dtype, normal(1)},
+                     {"valid", Shape{}, DType::i64, constant(static_cast<double>(p.valid))},
+                     {"scale", Shape{}, dtype, constant(0.375)}},
+          .outputs = {{"sum", Shape{}, dtype, overwrites ? Generator() : constant(0.5)},
+                      {"total", Shape{}, DType::f64, constant(7)}},
+          .run =
+              [=](Context& context, Views in, Views out, const TensorView& workspace) {
+                ops::weight_sum(context, in[0], p.valid >= 0 ? in[1] : TensorView(), p.scaled ? in[2] : TensorView(),
+                                p.mode, p.mode == ops::GradMode::ignore ? TensorView() : out[0],
+                                p.total ? out[1] : TensorView(), workspace);
+              },
+          .workspace_bytes = workspace_for(ops::weight_sum_workspace_bytes, dtype, p.shape),
+          .flops = static_cast<double>(p.shape.numel()),
+          .tolerance = dtype == DType::f64 ? 1e-13 : 1e-6};
 }
 
 /// Nothing, one, odd and prime sizes, whole vectors, more than a chunk; all masks, scales and outputs.
@@ -61,24 +57,9 @@ inline std::vector<WeightSumParams> weight_sum_params() {
   return all;
 }
 
-inline std::vector<OpCase> weight_sum_cases() {
-  std::vector<OpCase> items;
-  for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const WeightSumParams& p : weight_sum_params()) {
-      items.push_back(weight_sum_case(p, dtype));
-    }
-  }
-  return items;
-}
-
 /// Weights are f32 beside all types that GPUs compute in.
 inline std::vector<DeviceCase> weight_sum_device_cases() {
-  std::vector<DeviceCase> items;
-  for (const WeightSumParams& p : weight_sum_params()) {
-    const OpCase item = weight_sum_case(p, DType::f32);
-    items.push_back({item, item, item.tolerance});
-  }
-  return items;
+  return same_cases(weight_sum_params(), [](const WeightSumParams& p) { return weight_sum_case(p, DType::f32); });
 }
 
 }  // namespace lockstep::testing

@@ -6,29 +6,23 @@
 #include "tests/support/cuda_test.hpp"
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::OpCase;
-using testing::OpInstance;
-using testing::weight_sum_case;
-
-using CudaWeightSum = testing::CudaTest;
+using CudaWeightSum = CudaTest;
 
 TEST_F(CudaWeightSum, ValidOutOfRangeIsClamped) {
   for (const double valid : {-4.0, -3e18, 3e18}) {
     OpCase item = weight_sum_case({Shape{37, 5}, 1}, DType::f32);
-    item.inputs[1].start = testing::constant(valid);
-    testing::compare(item, cuda(), item, cpu(), item.tolerance);
+    item.inputs[1].start = constant(valid);
+    compare(item, cuda(), item, cpu(), item.tolerance);
   }
 }
 
 TEST_F(CudaWeightSum, OffTheBoundaryGivesTheSameBits) {
   const OpCase item = weight_sum_case({Shape{101, 333}, 90, true}, DType::f32);
-  OpInstance first(item, cuda());
-  OpInstance second(testing::off_boundary(item), cuda());
-  testing::run_checked(first);
-  testing::run_checked(second);
+  const CheckedRun first(item, cuda());
+  const CheckedRun second(off_boundary(item), cuda());
   for (std::size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(first.output(i).values()[0], second.output(i).values()[1]);
   }
@@ -36,20 +30,18 @@ TEST_F(CudaWeightSum, OffTheBoundaryGivesTheSameBits) {
 
 TEST_F(CudaWeightSum, NaNShowsWhereItCounts) {
   OpCase item = weight_sum_case({Shape{3, 2}, 2, true, ops::GradMode::accumulate}, DType::f32);
-  item.inputs[0].start = testing::values({1, 2, -4, 8, std::nan(""), 1});
-  OpInstance hidden(item, cuda());
-  testing::run_checked(hidden);
+  item.inputs[0].start = values({1, 2, -4, 8, std::nan(""), 1});
+  const CheckedRun hidden(item, cuda());
   EXPECT_EQ(hidden.output(0).values()[0], 0.5 + 0.375 * 3.5);
-  item.inputs[0].start = testing::values({1, std::nan(""), -4, 8, 1, 1});
-  OpInstance shows(item, cuda());
-  testing::run_checked(shows);
+  item.inputs[0].start = values({1, std::nan(""), -4, 8, 1, 1});
+  const CheckedRun shows(item, cuda());
   EXPECT_TRUE(std::isnan(shows.output(0).values()[0]));
   EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
 }
 
 TEST_F(CudaWeightSum, TheSameBitsEveryTime) {
-  testing::expect_repeatable(weight_sum_case({Shape{101, 333}, 90, true}, DType::f32), cuda());
+  expect_repeatable(weight_sum_case({Shape{101, 333}, 90, true}, DType::f32), cuda());
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -4,26 +4,20 @@
 
 #include "tests/support/op_checks.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using ops::GradMode;
-using testing::GuardedTensor;
-using testing::OpCase;
-using testing::weight_sum_case;
-using testing::WeightSumParams;
 
 TEST(WeightSum, ByHand) {
   CpuContext context;
   OpCase item = weight_sum_case({Shape{3, 2}, 2, true, GradMode::accumulate}, DType::f64);
-  item.inputs[0].start = testing::values({1, 2, -4, 8, std::nan(""), 1});  // means 1.5 and 2; the third does not count
-  testing::OpInstance instance(item, context);
-  testing::run_checked(instance);
+  item.inputs[0].start = values({1, 2, -4, 8, std::nan(""), 1});  // means 1.5 and 2; the third does not count
+  const CheckedRun instance(item, context);
   EXPECT_EQ(instance.output(0).values()[0], 0.5 + 0.375 * 3.5);
   EXPECT_EQ(instance.output(1).values()[0], 7 + 3.5);
-  item.inputs[0].start = testing::values({1, std::nan(""), -4, 8, 1, 1});
-  testing::OpInstance shows(item, context);
-  testing::run_checked(shows);
+  item.inputs[0].start = values({1, std::nan(""), -4, 8, 1, 1});
+  const CheckedRun shows(item, context);
   EXPECT_TRUE(std::isnan(shows.output(0).values()[0]));
   EXPECT_TRUE(std::isnan(shows.output(1).values()[0]));
 }
@@ -33,9 +27,8 @@ TEST(WeightSum, OnesCountAndSizesDoNotMatter) {
   CpuContext context;
   for (const double size : {1.0, 1e-6, 1e6}) {
     OpCase item = weight_sum_case({Shape{1000, 7}, 900, true}, DType::f32);
-    item.inputs[0].start = testing::constant(size);
-    testing::OpInstance instance(item, context);
-    testing::run_checked(instance);
+    item.inputs[0].start = constant(size);
+    const CheckedRun instance(item, context);
     const auto held = static_cast<double>(static_cast<float>(size));
     EXPECT_EQ(instance.output(0).values()[0], static_cast<double>(static_cast<float>(0.375 * 900 * held))) << size;
     EXPECT_NEAR(instance.output(1).values()[0], 7 + 900 * held, 1e-9 * size);
@@ -43,36 +36,34 @@ TEST(WeightSum, OnesCountAndSizesDoNotMatter) {
 }
 
 TEST(WeightSum, MatchesTheNaiveFormula) {
-  CpuContext context({.threads = 2});
   for (const DType dtype : {DType::f32, DType::f64}) {
-    for (const WeightSumParams& p : testing::weight_sum_params()) {
-      testing::expect_matches(
-          weight_sum_case(p, dtype), context, [&](std::span<const GuardedTensor> in, std::span<GuardedTensor> out) {
-            const std::vector<double> weights = in[0].values();
-            const std::int64_t samples = p.valid < 0 ? p.shape[0] : std::min(p.valid, p.shape[0]);
-            double sum = 0;
-            for (std::int64_t n = 0; n < samples; ++n) {
-              const std::int64_t features = p.shape.numel() / p.shape[0];
-              double sample = 0;
-              for (std::int64_t i = 0; i < features; ++i) {
-                sample += weights[static_cast<std::size_t>(n * features + i)];
-              }
-              sum += sample / static_cast<double>(features);
-            }
-            if (p.mode != GradMode::ignore) {
-              out[0].constant((p.mode == GradMode::accumulate ? 0.5 : 0) + sum * (p.scaled ? 0.375 : 1));
-            }
-            if (p.total) {
-              out[1].constant(7 + sum);
-            }
-          });
+    for (const WeightSumParams& p : weight_sum_params()) {
+      expect_matches(weight_sum_case(p, dtype), [&](Inputs in, Outputs out) {
+        const std::vector<double> weights = in[0].values();
+        const std::int64_t samples = p.valid < 0 ? p.shape[0] : std::min(p.valid, p.shape[0]);
+        double sum = 0;
+        for (std::int64_t n = 0; n < samples; ++n) {
+          const std::int64_t features = p.shape.numel() / p.shape[0];
+          double sample = 0;
+          for (std::int64_t i = 0; i < features; ++i) {
+            sample += weights[static_cast<std::size_t>(n * features + i)];
+          }
+          sum += sample / static_cast<double>(features);
+        }
+        if (p.mode != GradMode::ignore) {
+          out[0].constant((p.mode == GradMode::accumulate ? 0.5 : 0) + sum * (p.scaled ? 0.375 : 1));
+        }
+        if (p.total) {
+          out[1].constant(7 + sum);
+        }
+      });
     }
   }
 }
 
 TEST(WeightSum, TheSameBitsForAnyNumberOfThreads) {
-  testing::expect_same_bits_for_threads(weight_sum_case({Shape{523, 301}, 500, true}, DType::f32));
-  testing::expect_same_bits_for_threads(weight_sum_case({Shape{523, 301}, 500, true}, DType::f64));
+  expect_same_bits_for_threads(weight_sum_case({Shape{523, 301}, 500, true}, DType::f32));
+  expect_same_bits_for_threads(weight_sum_case({Shape{523, 301}, 500, true}, DType::f64));
 }
 
 TEST(WeightSum, RefusesWhatTheContractExcludes) {
@@ -113,4 +104,4 @@ TEST(WeightSum, RefusesWhatTheContractExcludes) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -19,7 +19,7 @@
 namespace lockstep::ops {
 namespace {
 
-std::atomic<int> products{0};  // that the device has done
+std::atomic<int> products{0};  // products that the device has computed
 
 /// A provider on the stand-in: the product of zeros is zero, so that it has nothing to write.
 class CountingPlan final : public MatmulPlan {
@@ -30,7 +30,7 @@ class CountingPlan final : public MatmulPlan {
   [[nodiscard]] std::string choice() const override { return "counting"; }
   void run(Context& context, const TensorView&, const TensorView&, const TensorView&, const TensorView&,
            const TensorView&) const override {
-    cudaSetDevice(device().index);  // as providers do
+    cudaSetDevice(device().index);  // current device, as providers set it
     standin::launch(context.stream().cuda_handle(), [](std::span<const standin::DeviceMemory>) { ++products; });
   }
 };
@@ -62,7 +62,7 @@ template <class Body>
 void run_benches(int size, Body&& body) {
   standin::reset({.devices = size, .bytes_per_device = std::size_t{1} << 26, .seed = 1});
   nccl_standin::reset();
-  const auto failures = comm::run_ranks(size, [&](comm::Communicator& control) {
+  comm::on_ranks(size, [&](comm::Communicator& control) {
     const Device device = Device::cuda(control.rank());
     cudaSetDevice(device.index);
     const auto nccl = comm::make_nccl_communicator(control, device);
@@ -71,7 +71,6 @@ void run_benches(int size, Body&& body) {
     CollectiveBench bench(*nccl, context, stream, kMaxBytes, 2 * kMaxBytes);
     body(control, *nccl, bench, stream);
   });
-  EXPECT_EQ(failures, comm::none_failed(size));
   EXPECT_EQ(standin::violations(), std::vector<std::string>{});
   EXPECT_EQ(standin::leaks(), std::vector<std::string>{});
   EXPECT_EQ(nccl_standin::leaks(), std::vector<std::string>{});
@@ -159,7 +158,7 @@ TEST(GpuLoad, AllReducesOverNcclEndOnAllRanksTogether) {
   constexpr int kRanks = 3;
   standin::reset({.devices = kRanks, .bytes_per_device = std::size_t{1} << 26, .seed = 1});
   nccl_standin::reset();
-  const auto failures = comm::run_ranks(kRanks, [&](comm::Communicator& ranks) {
+  comm::on_ranks(kRanks, [&](comm::Communicator& ranks) {
     const std::unique_ptr<comm::Communicator> control = ranks.split(0, ranks.rank());
     const Device device = Device::cuda(ranks.rank());
     const auto nccl = comm::make_nccl_communicator(ranks, device);
@@ -170,7 +169,6 @@ TEST(GpuLoad, AllReducesOverNcclEndOnAllRanksTogether) {
     load->start();
     (void)load->stop();  // the ranks are still in step
   });
-  EXPECT_EQ(failures, comm::none_failed(kRanks));
   EXPECT_EQ(standin::violations(), std::vector<std::string>{});
   EXPECT_EQ(standin::leaks(), std::vector<std::string>{});
   EXPECT_EQ(nccl_standin::leaks(), std::vector<std::string>{});

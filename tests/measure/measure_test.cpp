@@ -130,7 +130,7 @@ TEST(Measure, TakesTheSlowestRankAndTheSameCallsOnAll) {
     EXPECT_GE(samples.min(), 3e-3);
     ASSERT_EQ(samples.rank_medians.size(), 3U);
     EXPECT_GE(samples.rank_medians[1], 3e-3);
-    EXPECT_LT(samples.rank_medians[0], samples.rank_medians[1]);  // where nothing is slow
+    EXPECT_LT(samples.rank_medians[0], samples.rank_medians[1]);  // rank 0 has no slow sample
     EXPECT_GT(samples.rank_spread(), 1);
     EXPECT_LT(samples.mean_over_ranks, samples.mean());  // two ranks of three are not slow
     EXPECT_GT(samples.mean_over_ranks, samples.mean() / 4);

@@ -1,14 +1,9 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
 #include <initializer_list>
 #include <numeric>
-#include <span>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/batch/step_state.hpp>
 #include <lockstep/nn/model/model.hpp>
@@ -21,6 +16,7 @@
 #include <lockstep/runtime/tensor/buffer.hpp>
 
 #include "tests/support/compare.hpp"
+#include "tests/support/gradient_check.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::testing {
@@ -163,5 +159,31 @@ class CheckedNet : public Net {
     }
   }
 };
+
+/// gradient_error() over the parameters that train, up to `samples` elements of each; `scale` multiplies the analytic
+/// gradient (the negative control). `cancelled`: a parameter that a batch norm behind it makes ineffective; what there
+/// is of its gradient is rounding.
+inline double parameter_gradient_error(Net& net, int samples, double scale = 1, const std::string& cancelled = "") {
+  net.run();
+  nn::ParameterSet& set = net.parameters();
+  std::vector<double> analytic = to_doubles(set.gradients());
+  for (double& value : analytic) {
+    value *= scale;
+  }
+  std::vector<GradientPair> pairs;
+  for (std::size_t p = 0; p < set.trainable().size(); ++p) {
+    const nn::ParameterInfo& info = set.trainable()[p];
+    const TensorView values = set.value(static_cast<int>(p));
+    const TensorView gradient(analytic.data() + info.offset, DType::f64, Device::cpu(), values.shape);
+    if (info.spec.name == cancelled) {
+      for (const double value : gradient.span<double>()) {
+        EXPECT_TRUE(std::abs(value) <= 1e-12) << cancelled << ": " << value;
+      }
+      continue;
+    }
+    pairs.push_back({info.spec.name, values, gradient});
+  }
+  return gradient_error([&] { return net.run(); }, pairs, 1e-6, samples);
+}
 
 }  // namespace lockstep::testing

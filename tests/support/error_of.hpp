@@ -1,7 +1,10 @@
 #pragma once
 
 #include <exception>
+#include <initializer_list>
 #include <string>
+#include <type_traits>
+#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -26,12 +29,50 @@ std::string error_of(F&& f, const char* file = __builtin_FILE(), int line = __bu
   return "";
 }
 
-/// EXPECT that text holds part.
-inline void expect_holds(const std::string& text, const std::string& part, const char* file = __builtin_FILE(),
+/// One text or several: "a", {"a", "b"}.
+struct Texts {
+  // NOLINTBEGIN(google-explicit-constructor)
+  Texts(const char* text) : all{text} {}
+  Texts(const std::string& text) : all{text} {}
+  Texts(std::initializer_list<std::string> texts) : all(texts) {}
+  // NOLINTEND(google-explicit-constructor)
+  std::vector<std::string> all;
+};
+
+/// EXPECTs that the text holds all of the parts.
+inline void expect_holds(const std::string& text, const Texts& parts, const char* file = __builtin_FILE(),
                          int line = __builtin_LINE()) {
-  if (text.find(part) == std::string::npos) {
-    ADD_FAILURE_AT(file, line) << "'" << text << "' does not hold '" << part << "'";
+  for (const std::string& part : parts.all) {
+    if (text.find(part) == std::string::npos) {
+      ADD_FAILURE_AT(file, line) << "'" << text << "' does not hold '" << part << "'";
+    }
   }
+}
+/// EXPECTs that the text holds none of the parts.
+inline void expect_lacks(const std::string& text, const Texts& parts, const char* file = __builtin_FILE(),
+                         int line = __builtin_LINE()) {
+  for (const std::string& part : parts.all) {
+    if (text.find(part) != std::string::npos) {
+      ADD_FAILURE_AT(file, line) << "'" << text << "' holds '" << part << "'";
+    }
+  }
+}
+
+/// EXPECT that f throws an E whose text holds all parts.
+template <class E, class F>
+void expect_error(F&& f, const std::vector<std::string>& parts, const char* file = __builtin_FILE(),
+                  int line = __builtin_LINE()) {
+  const std::string text = error_of<E>(f, file, line);
+  for (const std::string& part : parts) {
+    expect_holds(text, part, file, line);
+  }
+}
+
+/// `given` with one member changed: with(view, &TensorView::device, Device::cuda(0)), for calls that must refuse it.
+template <class T, class Member>
+[[nodiscard]] T with(std::type_identity_t<T> given, Member T::*member, const std::type_identity_t<Member>& value) {
+  given.*member = value;
+  return given;
 }
 
 }  // namespace lockstep::testing

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,6 +17,10 @@ namespace lockstep::testing {
 /// Writes values (row-major) into a host view, converted to its type. Any type, any strides.
 void from_doubles(const std::vector<double>& values, const TensorView& view);
 
+class GuardedTensor;
+/// How a tensor starts. Empty: poisoned.
+using Generator = std::function<void(GuardedTensor&)>;
+
 /// A contiguous host tensor for tests: poisoned content (every byte 0xff: NaN in floating types, -1 or the maximum in
 /// integers) between guard bytes, so that a write past either end and an element never written both show.
 class GuardedTensor {
@@ -23,6 +28,10 @@ class GuardedTensor {
   static constexpr std::size_t kGuardBytes = 256;  ///< on each side; the upper guard follows the last element directly
 
   GuardedTensor(const Shape& shape, DType dtype);
+  GuardedTensor(const Shape& shape, DType dtype, const Generator& start) : GuardedTensor(shape, dtype) { start(*this); }
+  GuardedTensor(const Shape& shape, DType dtype, const std::vector<double>& values) : GuardedTensor(shape, dtype) {
+    assign(values);
+  }
 
   [[nodiscard]] const TensorView& view() const { return view_; }
   operator const TensorView&() const { return view_; }  // NOLINT(google-explicit-constructor): used as a view
@@ -54,9 +63,6 @@ class GuardedTensor {
   TensorView view_;
 };
 
-/// How a tensor of an OpCase starts. Empty: poisoned.
-using Generator = std::function<void(GuardedTensor&)>;
-
 inline Generator normal(std::uint64_t seed, double scale = 1, double mean = 0) {
   return [=](GuardedTensor& t) { t.normal(seed, scale, mean); };
 }
@@ -71,6 +77,16 @@ inline Generator constant(double value) {
 }
 inline Generator values(std::vector<double> list) {
   return [list = std::move(list)](GuardedTensor& t) { t.assign(list); };
+}
+
+/// `start`, then f of each value.
+inline Generator mapped(const Generator& start, const std::function<double(double)>& f) {
+  return [=](GuardedTensor& t) {
+    start(t);
+    std::vector<double> list = t.values();
+    std::transform(list.begin(), list.end(), list.begin(), f);
+    t.assign(list);
+  };
 }
 
 }  // namespace lockstep::testing

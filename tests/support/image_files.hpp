@@ -33,7 +33,7 @@ struct JpegOptions {
 [[nodiscard]] std::string jpeg(const Pixels& pixels, const JpegOptions& options = {});
 
 struct PngOptions {
-  int bits = 8;  ///< of a value; below 8 one byte a value is packed here
+  int bits = 8;  ///< bits of a value; below 8 one byte a value is packed here
   bool interlaced = false;
   std::vector<std::uint8_t> palette{};  ///< RGB of the numbers that the one channel holds
   std::string exif{};

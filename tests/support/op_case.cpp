@@ -36,6 +36,10 @@ double tensor_bytes(const OpCase& item) {
   return total;
 }
 
+double bytes_of(const OpCase& item) {
+  return item.bytes > 0 ? item.bytes : tensor_bytes(item);
+}
+
 double rounding_of(DType dtype) {
   // Rounding to nearest is off by at most half a unit in the last place: 2^-9 and 2^-12. Twice that is allowed.
   return dtype == DType::bf16 ? 1.0 / 256 : dtype == DType::f16 ? 1.0 / 2048 : 0;
@@ -60,6 +64,14 @@ std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make) {
   std::vector<DeviceCase> cases;
   for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
     cases.push_back(device_case(make(dtype), host));
+  }
+  return cases;
+}
+
+std::vector<DeviceCase> same_cases(const std::vector<OpCase>& items) {
+  std::vector<DeviceCase> cases;
+  for (const OpCase& item : items) {
+    cases.push_back({item, item, item.tolerance});
   }
   return cases;
 }

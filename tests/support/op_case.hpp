@@ -6,6 +6,8 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include <lockstep/runtime/context/context.hpp>
@@ -40,16 +42,31 @@ struct OpCase {
   std::vector<TensorSpec> inputs;  ///< must keep their bits
   std::vector<TensorSpec> outputs;
   RunOp run;
-  RunOp plain;  ///< the same call in plain loops over host memory, of no backend; empty: the host's op is the oracle
+  RunOp plain;  ///< one call in plain loops over host memory, of no backend; empty: the host's op is the oracle
   std::function<std::size_t(Context&)> workspace_bytes;  ///< empty: none needed
   std::function<PreparedOp(Context&)> prepare;           ///< instead of run and workspace_bytes, for ops with a plan
-  double bytes = 0;                                      ///< that one call must move, for the benchmark's GB/s
-  double flops = 0;                                      ///< of one call
+  double bytes = 0;                                      ///< bytes that one call must move; 0: tensor_bytes()
+  double flops = 0;                                      ///< operations of one call
   double tolerance = 0;  ///< relative error of the outputs against another backend or the oracle; 0: same bits
 };
 
-/// The bytes of all inputs and outputs, each once: OpCase::bytes of most ops.
+/// The bytes of all inputs and outputs, each once.
 [[nodiscard]] double tensor_bytes(const OpCase& item);
+/// The bytes that one call must move, for the benchmark's GB/s.
+[[nodiscard]] double bytes_of(const OpCase& item);
+
+/// Adds a tensor that only some calls have.
+inline void add_if(bool condition, std::vector<TensorSpec>& specs, TensorSpec spec) {
+  if (condition) {
+    specs.push_back(std::move(spec));
+  }
+}
+
+/// OpCase::workspace_bytes of an op whose `bytes(context, x)` asks for a tensor x of this type and shape.
+template <class Bytes>
+std::function<std::size_t(Context&)> workspace_for(Bytes bytes, DType dtype, const Shape& shape) {
+  return [=](Context& context) { return bytes(context, TensorView(nullptr, dtype, context.device(), shape)); };
+}
 
 /// The relative error that rounding to a 16-bit type may cost, on top of a tolerance for f32; 0 for other types.
 [[nodiscard]] double rounding_of(DType dtype);
@@ -64,16 +81,48 @@ struct DeviceCase {
   double tolerance = 0;  ///< relative error of the outputs that are floating point
 };
 
+/// All DeviceCases of `more` go to the end of `cases`.
+void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 /// The host computes the plain twin of `host`. The tolerance is that of the twin; for the 16-bit types what rounding
 /// the outputs to them costs comes on top.
 [[nodiscard]] DeviceCase device_case(const OpCase& device, const OpCase& host);
 /// make(dtype) in each type that GPUs compute in, beside make(f32).
 [[nodiscard]] std::vector<DeviceCase> device_cases(const std::function<OpCase(DType)>& make);
+/// device_cases() of each element of the list with each of the makers: make(element, dtype), or make(element) with the
+/// type as the element's member, where elements of other types than f32 are left out.
+template <class List, class First, class... More>
+[[nodiscard]] std::vector<DeviceCase> device_cases(const List& list, const First& first, const More&... more) {
+  std::vector<DeviceCase> cases;
+  const auto add = [&](const auto& element, const auto& make) {
+    if constexpr (std::is_invocable_v<decltype(make), decltype(element), DType>) {
+      append(cases, device_cases([&](DType dtype) { return make(element, dtype); }));
+    } else if (element.dtype == DType::f32) {
+      append(cases, device_cases([&, typed = element](DType dtype) mutable {
+               typed.dtype = dtype;
+               return make(typed);
+             }));
+    }
+  };
+  for (const auto& element : list) {
+    add(element, first);
+    (add(element, more), ...);
+  }
+  return cases;
+}
+/// Each call on a GPU beside itself on the host, with its own tolerance.
+[[nodiscard]] std::vector<DeviceCase> same_cases(const std::vector<OpCase>& items);
+/// same_cases() of make(element) for each element of the list.
+template <class List, class Make>
+[[nodiscard]] std::vector<DeviceCase> same_cases(const List& list, Make make) {
+  std::vector<OpCase> items;
+  for (const auto& element : list) {
+    items.push_back(make(element));
+  }
+  return same_cases(items);
+}
 /// The same call on tensors that begin one element behind a 16-byte boundary: views into tensors of one axis. Not for
 /// ops with a plan.
 [[nodiscard]] OpCase off_boundary(const OpCase& item);
-/// All DeviceCases of `more` go to the end of `cases`.
-void append(std::vector<DeviceCase>& cases, std::vector<DeviceCase> more);
 
 /// An OpCase with memory, for one context: guarded tensors on the host and, for a CUDA context, their images (guards
 /// included) on the device.

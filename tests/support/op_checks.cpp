@@ -12,8 +12,7 @@ void run_checked(OpInstance& instance, const char* file, int line) {
 }
 
 void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, const char* file, int line) {
-  OpInstance instance(item, context);
-  run_checked(instance, file, line);
+  const CheckedRun instance(item, context, nullptr, file, line);
   std::vector<GuardedTensor> expected;
   for (const TensorSpec& spec : item.outputs) {
     expected.emplace_back(spec.shape, spec.dtype);
@@ -30,6 +29,11 @@ void expect_matches(const OpCase& item, Context& context, const Oracle& oracle, 
       expect_close(instance.output(i), expected[i], item.tolerance, what, file, line);
     }
   }
+}
+
+void expect_matches(const OpCase& item, const Oracle& oracle, const char* file, int line) {
+  static CpuContext context({.threads = 2});
+  expect_matches(item, context, oracle, file, line);
 }
 
 ::testing::AssertionResult same_bits_for_threads(const OpCase& item, const std::vector<int>& threads) {
@@ -84,9 +88,24 @@ void expect_same_bits_for_threads(const OpCase& item, const std::vector<int>& th
   }
 }
 
+void expect_same_outputs(const OpInstance& a, const OpInstance& b, std::string_view what, const char* file, int line) {
+  ASSERT_EQ(a.outputs().size(), b.outputs().size());
+  for (std::size_t i = 0; i < a.outputs().size(); ++i) {
+    expect_same_bits(a.output(i), b.output(i), concat(what, ", output ", i), file, line);
+  }
+}
+
+void expect_taken_for(Context& context, OpCase item, std::size_t input, std::int64_t told, std::int64_t meant,
+                      const char* file, int line) {
+  item.inputs.at(input).start = constant(static_cast<double>(told));
+  const CheckedRun wrong(item, context, nullptr, file, line);
+  item.inputs.at(input).start = constant(static_cast<double>(meant));
+  expect_same_outputs(wrong, CheckedRun(item, context, nullptr, file, line), concat(item.name, " with ", told), file,
+                      line);
+}
+
 void expect_repeatable(const OpCase& item, Context& context, const char* file, int line) {
-  OpInstance first(item, context);
-  run_checked(first, file, line);
+  const CheckedRun first(item, context, nullptr, file, line);
   OpInstance again(item, context);
   for (int repeat = 0; repeat < 2; ++repeat) {
     run_checked(again, file, line);
@@ -96,14 +115,31 @@ void expect_repeatable(const OpCase& item, Context& context, const char* file, i
   }
   OpCase other = item;
   other.inputs[0].start = uniform(5, -1, 1);
-  OpInstance changed(other, context);
-  run_checked(changed, file, line);
+  const CheckedRun changed(other, context, nullptr, file, line);
   bool same = true;
   for (std::size_t i = 0; i < item.outputs.size(); ++i) {
     same = same && has_same_bits(first.output(i), changed.output(i));
   }
   if (same) {
     ADD_FAILURE_AT(file, line) << item.name << ": another input gives the same bits";
+  }
+}
+
+void expect_gradients(const std::function<double()>& loss, const std::vector<GradientPair>& pairs, double tolerance,
+                      std::string_view what, double h, std::int64_t max_elements, const char* file, int line) {
+  const auto error = [&] { return gradient_error(loss, pairs, h, max_elements); };
+  if (const double found = error(); !(found <= tolerance)) {
+    ADD_FAILURE_AT(file, line) << what << ": the gradients are off by " << found << ", expected " << tolerance;
+  }
+  for (const GradientPair& pair : pairs) {
+    const std::vector<double> right = to_doubles(pair.gradient);
+    for (double& value : pair.gradient.span<double>()) {
+      value *= 1.01;
+    }
+    if (!(error() > 1e-3)) {
+      ADD_FAILURE_AT(file, line) << what << ": a wrong gradient of " << pair.name << " does not show";
+    }
+    from_doubles(right, pair.gradient);
   }
 }
 
@@ -138,10 +174,8 @@ void expect_views_checked(std::vector<TensorView> views,
 
 void compare(const OpCase& a, Context& context_a, const OpCase& b, Context& context_b, double tolerance,
              const char* file, int line) {
-  OpInstance first(a, context_a);
-  run_checked(first, file, line);
-  OpInstance second(b, context_b, &first.inputs());
-  run_checked(second, file, line);
+  const CheckedRun first(a, context_a, nullptr, file, line);
+  const CheckedRun second(b, context_b, &first.inputs(), file, line);
   if (a.outputs.size() != b.outputs.size()) {
     ADD_FAILURE_AT(file, line) << a.name << " has " << a.outputs.size() << " outputs, " << b.name << " "
                                << b.outputs.size();

@@ -4,9 +4,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <initializer_list>
 #include <sstream>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <gtest/gtest.h>
@@ -16,14 +21,16 @@ namespace lockstep::testing {
 /// How a program ended that a test has started.
 struct Ended {
   int code = -1;
-  std::string output;  ///< standard output and error together
+  std::string output;   ///< standard output and error together
+  std::string printed;  ///< standard output alone; run_here() tells it
   double seconds = 0;
 
   [[nodiscard]] std::vector<std::string> lines() const {
     std::vector<std::string> found;
     std::istringstream in(output);
     for (std::string line; std::getline(in, line);) {
-      found.push_back(line.substr(line.starts_with('\0') ? 1 : 0));  // behind each message of Open MPI 5's mpirun
+      found.push_back(
+          line.substr(line.starts_with('\0') ? 1 : 0));  // Open MPI 5's mpirun ends each message with a zero byte.
     }
     return found;
   }
@@ -32,11 +39,67 @@ struct Ended {
     std::erase_if(found, [](const std::string& line) { return !line.starts_with("lockstep: error:"); });
     return found;
   }
+  /// From the first place of the text to the end of its line; "" where the output lacks the text.
+  [[nodiscard]] std::string from(const std::string& text) const {
+    const std::size_t at = output.find(text);
+    return at == std::string::npos ? "" : output.substr(at, output.find('\n', at) - at);
+  }
+  /// The number that follows the first place of the text; NaN where the output lacks the text.
+  [[nodiscard]] double number_after(const std::string& text) const {
+    const std::string found = from(text);
+    return found.empty() ? std::nan("") : std::strtod(found.c_str() + text.size(), nullptr);
+  }
   /// Lines that have the text.
   [[nodiscard]] int count(const std::string& text) const {
     const std::vector<std::string> all = lines();
     return static_cast<int>(std::count_if(
         all.begin(), all.end(), [&](const std::string& line) { return line.find(text) != std::string::npos; }));
+  }
+
+  /// Fails and ends the test unless this is the exit code. Then says(texts) and has(lines).
+  const Ended& exits(int expected, const std::vector<std::string>& texts = {},
+                     const std::vector<std::pair<std::string, int>>& lines_with = {},
+                     const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    if (code != expected) {
+      ADD_FAILURE_AT(file, line) << "exit code " << code << ", expected " << expected << '\n' << output;
+      throw std::runtime_error("the test needs a program that ends with this code");
+    }
+    return says(texts, file, line).has(lines_with, file, line);
+  }
+  const Ended& finished(const std::vector<std::string>& texts = {},
+                        const std::vector<std::pair<std::string, int>>& lines_with = {},
+                        const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
+    return exits(0, texts, lines_with, file, line);
+  }
+  /// EXPECTs all of the texts in the output.
+  const Ended& says(const std::vector<std::string>& texts, const char* file = __builtin_FILE(),
+                    int line = __builtin_LINE()) const {
+    for (const std::string& text : texts) {
+      if (output.find(text) == std::string::npos) {
+        ADD_FAILURE_AT(file, line) << "lacks: " << text << '\n' << output;
+      }
+    }
+    return *this;
+  }
+  /// EXPECTs none of the texts in the output.
+  const Ended& lacks(const std::vector<std::string>& texts, const char* file = __builtin_FILE(),
+                     int line = __builtin_LINE()) const {
+    for (const std::string& text : texts) {
+      if (output.find(text) != std::string::npos) {
+        ADD_FAILURE_AT(file, line) << "has: " << text << '\n' << output;
+      }
+    }
+    return *this;
+  }
+  /// EXPECTs each text in so many lines.
+  const Ended& has(const std::vector<std::pair<std::string, int>>& texts, const char* file = __builtin_FILE(),
+                   int line = __builtin_LINE()) const {
+    for (const auto& [text, expected] : texts) {
+      if (const int found = count(text); found != expected) {
+        ADD_FAILURE_AT(file, line) << found << " lines, expected " << expected << ", have: " << text << '\n' << output;
+      }
+    }
+    return *this;
   }
 };
 
@@ -70,13 +133,63 @@ inline Ended run_as_ranks(const std::string& mpirun, const std::vector<std::stri
                      " sh -c 'case ${OMPI_COMM_WORLD_RANK:-$PMI_RANK} in " + cases + "esac'");
 }
 
-/// Exit code 2 and one error line that has all of these words.
-inline void expect_refused(const Ended& ended, const std::vector<std::string>& words) {
-  EXPECT_EQ(ended.code, 2) << ended.output;
+/// A text that a program prints on so many lines.
+struct Printed {
+  Printed(const char* said, int lines = 1) : text(said), times(lines) {}  // NOLINT(google-explicit-constructor)
+  Printed(std::string said, int lines = 1)
+      : text(std::move(said)), times(lines) {}  // NOLINT(google-explicit-constructor)
+  std::string text;
+  int times;
+};
+
+inline void expect_printed(const Ended& ended, std::initializer_list<Printed> printed,
+                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  for (const Printed& each : printed) {
+    if (const int times = ended.count(each.text); times != each.times) {
+      ADD_FAILURE_AT(file, line) << "'" << each.text << "' is on " << times << " lines, expected " << each.times
+                                 << ":\n"
+                                 << ended.output;
+    }
+  }
+}
+
+/// Expects the exit code and what was printed.
+inline void expect_ended(const Ended& ended, int code, std::initializer_list<Printed> printed = {},
+                         const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  if (ended.code != code) {
+    ADD_FAILURE_AT(file, line) << "the exit code is " << ended.code << ", expected " << code << ":\n" << ended.output;
+  }
+  expect_printed(ended, printed, file, line);
+}
+
+/// EXPECTs this exit code and one error line that has all of the words.
+inline void expect_error(const Ended& ended, int code, const std::vector<std::string>& words,
+                         const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  const ::testing::ScopedTrace called(file, line, "called here");
+  EXPECT_EQ(ended.code, code) << ended.output;
   const std::vector<std::string> lines = ended.error_lines();
   ASSERT_EQ(lines.size(), 1U) << ended.output;
   for (const std::string& word : words) {
     EXPECT_NE(lines[0].find(word), std::string::npos) << lines[0] << "\nlacks: " << word;
+  }
+}
+inline void expect_refused(const Ended& ended, const std::vector<std::string>& words,
+                           const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  expect_error(ended, 2, words, file, line);
+}
+
+/// Options, and words of the error line that they give.
+struct Refusal {
+  std::string options;
+  std::vector<std::string> words;
+};
+/// EXPECTs each of the refusals of `run`, a call of a program with options.
+template <class Run>
+void expect_refusals(const Run& run, const std::vector<Refusal>& refusals, const char* file = __builtin_FILE(),
+                     int line = __builtin_LINE()) {
+  for (const Refusal& refusal : refusals) {
+    const ::testing::ScopedTrace called(file, line, refusal.options);
+    expect_refused(run(refusal.options), refusal.words);
   }
 }
 

@@ -54,7 +54,7 @@ TEST(Compare, NanAndInfinityFail) {
 TEST(Compare, Bits) {
   GuardedTensor a(Shape{3}, DType::f32);
   GuardedTensor b(Shape{3}, DType::f32);
-  EXPECT_TRUE(has_same_bits(a, b));  // the same NaN
+  EXPECT_TRUE(has_same_bits(a, b));  // one NaN has equal bits
   a.constant(0);
   b.assign({0, -0.0, 0});
   EXPECT_FALSE(has_same_bits(a, b));
@@ -170,7 +170,6 @@ OpCase doubling(Fault fault, DType dtype = DType::f32) {
       }
     });
   };
-  item.bytes = tensor_bytes(item);
   item.tolerance = 1e-6;
   return item;
 }
@@ -196,7 +195,7 @@ TEST(OpCase, NoticesWhatAnOpMayNotDo) {
   EXPECT_EQ(failure(Fault::input), "doubling, a: the op changed its input");
   EXPECT_EQ(failure(Fault::workspace),
             "doubling, workspace: byte 1 after the last element of u8 (64) on cpu was written");
-  EXPECT_EQ(doubling(Fault::none).bytes, 8008);
+  EXPECT_EQ(bytes_of(doubling(Fault::none)), 8008);
 }
 
 TEST(OpCase, OracleThreadsAndTypes) {

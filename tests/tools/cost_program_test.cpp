@@ -9,6 +9,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/run_command.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tools/lockstep_cost/survey.hpp"
@@ -47,7 +48,7 @@ TEST(CostSurvey, PercentilesNeedSinglyTimedCalls) {
   EXPECT_EQ(point.median_s, 1e-3);
   EXPECT_EQ(point.max_s, 2e-3);
   EXPECT_TRUE(point.p95_s);
-  EXPECT_FALSE(point.p99_s);  // that takes 100
+  EXPECT_FALSE(point.p99_s);  // 100 samples are needed.
   samples.calls = 2;
   EXPECT_FALSE(cost_point(64, samples).p95_s);
 }
@@ -80,8 +81,8 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   const bool mpi = LOCKSTEP_HAS_MPI != 0;
   const Ended ended =  // starts its two ranks itself
       run_command(std::string(LOCKSTEP_COST) + " --devices " + (mpi ? "cpu:2" : "cpu") +
-                  " --seconds 0.6 --max-bytes 65536 --out " + out);
-  ASSERT_EQ(ended.code, 0) << ended.output;
+                  " --seconds 0.6 --max-bytes 65536 --out " + out)
+          .finished();
   EXPECT_LT(ended.seconds, 60);
   const comm::CostFile file = comm::read_cost(out + "/cost.json");
   EXPECT_EQ(file.ranks, mpi ? 2 : 1);
@@ -112,18 +113,16 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
   }
   EXPECT_EQ(names, expected);
   ASSERT_FALSE(file.left_out.empty());
-  EXPECT_NE(file.left_out.back().find("The GPU half: the host was asked for"), std::string::npos);
-  EXPECT_NE(ended.output.find("left: memcpy, 8 B"), std::string::npos) << ended.output;
+  testing::expect_holds(file.left_out.back(), "The GPU half: the host was asked for");
+  ended.says({"left: memcpy, 8 B"});
   EXPECT_EQ(file_exists(out + "/all_reduce.svg"), mpi);
   EXPECT_TRUE(file_exists(out + "/copies.svg"));
   const std::string report = read_file(out + "/cost.md", 1 << 20);
-  EXPECT_NE(report.find("## To remember"), std::string::npos);
-  EXPECT_NE(report.find("- threads: "), std::string::npos);
+  testing::expect_holds(report, {"## To remember", "- threads: "});
 
   const std::string config = folder / "cost.toml";
   replace_file(config, "devices = \"cpu\"\nseconds = 0.05\nmax-bytes = 32\n");
-  const Ended one = run_command(std::string(LOCKSTEP_COST) + " --config " + config + " --max-bytes 64 --out " + out);
-  ASSERT_EQ(one.code, 0) << one.output;
+  run_command(std::string(LOCKSTEP_COST) + " --config " + config + " --max-bytes 64 --out " + out).finished();
   EXPECT_FALSE(file_exists(out + "/all_reduce.svg")) << "of the run before";
   EXPECT_FALSE(file_exists(out + "/pairs.svg"));
   const comm::CostFile alone = comm::read_cost(out + "/cost.json");
@@ -132,22 +131,17 @@ TEST(CostProgram, TwoRanksWriteAFileThatThePlannerReads) {
 }
 
 TEST(CostProgram, BadInputIsNamed) {
-  const Ended without = run_command(LOCKSTEP_COST);
-  EXPECT_EQ(without.code, 2);
-  EXPECT_NE(without.output.find("--out"), std::string::npos) << without.output;
-  const Ended nowhere = run_command(std::string(LOCKSTEP_COST) + " --devices cpu --out /dev/null/cost");
-  EXPECT_NE(nowhere.code, 0);
-  EXPECT_LT(nowhere.seconds, 30) << "before the minute of measuring";
-  EXPECT_NE(nowhere.output.find("/dev/null/cost: cannot be made"), std::string::npos) << nowhere.output;
-  const Ended small = run_command(std::string(LOCKSTEP_COST) + " --out x --max-bytes 4");
-  EXPECT_EQ(small.code, 2);
-  EXPECT_NE(small.output.find("--max-bytes"), std::string::npos) << small.output;
   const lockstep::testing::TemporaryFolder folder;
   const std::string config = folder / "cost.toml";
   replace_file(config, "seconds = 1\nsizes = 3\n");
-  const Ended unknown = run_command(std::string(LOCKSTEP_COST) + " --out x --config " + config);
-  EXPECT_EQ(unknown.code, 2);
-  EXPECT_NE(unknown.output.find(config + ":2: sizes is no option"), std::string::npos) << unknown.output;
+  testing::expect_refusals([](const std::string& options) { return run_command(LOCKSTEP_COST " " + options); },
+                           {{"", {"--out"}},
+                            {"--out x --max-bytes 4", {"--max-bytes"}},
+                            {"--out x --config " + config, {config + ":2: sizes is no option"}}});
+  const Ended nowhere = run_command(LOCKSTEP_COST " --devices cpu --out /dev/null/cost");
+  EXPECT_NE(nowhere.code, 0);
+  EXPECT_LT(nowhere.seconds, 30) << "before the minute of measuring";
+  nowhere.says({"/dev/null/cost: cannot be made"});
 }
 
 }  // namespace

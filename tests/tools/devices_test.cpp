@@ -1,23 +1,28 @@
 // lockstep-devices on machines that do not exist: folders in place of /sys and /proc, a library in place of NVML.
-#include <sys/wait.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 #include <string>
 #include <vector>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/machine/gpu_claim.hpp>
 
+#include "tests/support/error_of.hpp"
+#include "tests/support/run_here.hpp"
 #include "tests/support/temporary_folder.hpp"
 #include "tools/lockstep_devices/machine.hpp"
 
+int lockstep_devices_main(int argc, char** argv);
+
 namespace lockstep::tools {
 namespace {
+
+using testing::expect_holds;
 
 constexpr std::uint64_t kGiB = std::uint64_t{1} << 30;
 
@@ -95,12 +100,6 @@ class DevicesTest : public ::testing::Test {
   testing::TemporaryFolder root_;
 };
 
-void expect_has(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    EXPECT_NE(text.find(part), std::string::npos) << part << " is not in:\n" << text;
-  }
-}
-
 TEST_F(DevicesTest, TheHost) {
   write_host();
   const HostFacts host = read_host(root());
@@ -123,9 +122,9 @@ TEST_F(DevicesTest, TheHost) {
   EXPECT_EQ(host.numa[1].processors, "2-3,6-7");
   EXPECT_EQ(host.numa[1].memory_bytes, 8 * kGiB);
   EXPECT_EQ(copy_array_bytes(host), std::uint64_t{64} << 20);
-  expect_has(report({.build = "lockstep", .host = host, .gpus_missing = "none here"}),
-             {"2 sockets, 4 cores, 8 processors", "node 1: processors 2-3,6-7, 8 GiB",
-              "L3      2 x 8 MiB unified, for 4", "copy    not measured", "GPUs      none here"});
+  expect_holds(report({.build = "lockstep", .host = host, .gpus_missing = "none here"}),
+               {"2 sockets, 4 cores, 8 processors", "node 1: processors 2-3,6-7, 8 GiB",
+                "L3      2 x 8 MiB unified, for 4", "copy    not measured", "GPUs      none here"});
 }
 
 TEST_F(DevicesTest, AHostThatSaysNothing) {
@@ -133,8 +132,8 @@ TEST_F(DevicesTest, AHostThatSaysNothing) {
   EXPECT_FALSE(host.cores || host.sockets || host.memory_bytes);
   EXPECT_EQ(host.processors, 0);
   EXPECT_TRUE(host.caches.empty() && host.numa.empty());
-  expect_has(report({.host = host}),
-             {"processor not known", "sockets not known, cores not known", "memory  not known"});
+  expect_holds(report({.host = host}),
+               {"processor not known", "sockets not known, cores not known", "memory  not known"});
   EXPECT_EQ(copy_array_bytes(host), std::uint64_t{64} << 20);
   const PciFacts pci = read_pci("0000:00:00.0", root());
   EXPECT_FALSE(pci.numa_node || pci.generation || pci.width || pci.generation_now || pci.width_now);
@@ -157,7 +156,7 @@ TEST_F(DevicesTest, ArraysAreLargerThanTheCaches) {
   const CopySpeed speed = measure_copy(std::uint64_t{1} << 20, 0.001);
   EXPECT_GT(speed.bytes_per_second, 1e6);
   EXPECT_GE(speed.repetitions, 3);
-  expect_has(report({.host = host, .copy = speed}), {"B/s read and written together (measured: two arrays of 1 MiB"});
+  expect_holds(report({.host = host, .copy = speed}), {"B/s read and written together (measured: two arrays of 1 MiB"});
 }
 
 TEST_F(DevicesTest, GpusAsNvmlSeesThem) {
@@ -191,12 +190,13 @@ TEST_F(DevicesTest, GpusAsNvmlSeesThem) {
   EXPECT_EQ(machine.links[1].link.nvlinks, 0);
   EXPECT_EQ(machine.links[1].link.nearest, "SYS");
   EXPECT_EQ(machine.links[1].link.peer_read, false);
-  expect_has(report(machine),
-             {"GPU 0     Made-up 80GB  GPU-0  0000:3A:00.0", "memory  80 GiB: 30 GiB used, 50 GiB free",
-              "held by pid 1000 (train_resnet, 29 GiB), pid 1001 (name not known, not known)",
-              "mode    exclusive process", "PCIe    generation 5, x16; now generation 1, x16", "now generation 1, x8",
-              "NUMA    node 1", "NUMA    not known", concat("; claimed by pid ", ::getpid()), "processes not known",
-              "PCIe    not known", "links     GPU 0       GPU 1       GPU 2", "  GPU 0   -           NV5+peer    SYS"});
+  expect_holds(
+      report(machine),
+      {"GPU 0     Made-up 80GB  GPU-0  0000:3A:00.0", "memory  80 GiB: 30 GiB used, 50 GiB free",
+       "held by pid 1000 (train_resnet, 29 GiB), pid 1001 (name not known, not known)", "mode    exclusive process",
+       "PCIe    generation 5, x16; now generation 1, x16", "now generation 1, x8", "NUMA    node 1",
+       "NUMA    not known", concat("; claimed by pid ", ::getpid()), "processes not known", "PCIe    not known",
+       "links     GPU 0       GPU 1       GPU 2", "  GPU 0   -           NV5+peer    SYS"});
   EXPECT_EQ(machine.gpus[0].claimed_by, "");
   EXPECT_TRUE(GpuClaim::attempt(root() + "/claims", "GPU-0").claim) << "looking claims nothing";
 
@@ -215,17 +215,17 @@ TEST_F(DevicesTest, GpusAsNvmlSeesThem) {
 TEST_F(DevicesTest, WithoutNvmlThatHalfIsNotKnown) {
   std::string why;
   EXPECT_EQ(Nvml::open(why, "libno-such-nvml.so.1"), nullptr);
-  expect_has(why, {"libno-such-nvml.so.1: ", "(NVML comes with the driver)"});
+  expect_holds(why, {"libno-such-nvml.so.1: ", "(NVML comes with the driver)"});
   EXPECT_EQ(Nvml::open(why, "libm.so.6"), nullptr);
-  expect_has(why, {" has no function nvmlInit_v2 "});
+  expect_holds(why, {" has no function nvmlInit_v2 "});
   ::setenv("FAKE_NVML_INIT", "9", 1);
   EXPECT_EQ(Nvml::open(why, LOCKSTEP_TEST_NVML), nullptr);
   ::unsetenv("FAKE_NVML_INIT");
-  expect_has(why, {"cannot start: Driver Not Loaded"});
+  expect_holds(why, {"cannot start: Driver Not Loaded"});
   Machine machine = machine_with(nullptr);
   machine.nvml_missing = why;
-  expect_has(report(machine), {"not known used, not known free", "mode    not known", "processes not known",
-                               "  GPU 0   -           ?+?", "modes and links: ", "Driver Not Loaded"});
+  expect_holds(report(machine), {"not known used, not known free", "mode    not known", "processes not known",
+                                 "  GPU 0   -           ?+?", "modes and links: ", "Driver Not Loaded"});
   EXPECT_FALSE(std::filesystem::exists(root() + "/claims")) << "looking makes no folder";
   const std::unique_ptr<Nvml> nvml = Nvml::open(why, LOCKSTEP_TEST_NVML);
   ASSERT_NE(nvml, nullptr);
@@ -237,36 +237,23 @@ TEST_F(DevicesTest, ADriverThatAnswersWithAnErrorIsTold) {
   Machine machine;
   EXPECT_FALSE(find_gpus(
       machine, []() -> std::vector<GpuInfo> { throw CudaError("cudaErrorSystemDriverMismatch"); }, root()));
-  expect_has(report(machine), {"host ", "GPUs      cudaErrorSystemDriverMismatch"});
+  expect_holds(report(machine), {"host ", "GPUs      cudaErrorSystemDriverMismatch"});
   EXPECT_TRUE(find_gpus(
       machine, [] { return std::vector<GpuInfo>{}; }, root()));
-  expect_has(report(machine), {"host alone"});
-}
-
-/// Runs the program; what it wrote to standard output goes to `out`.
-int run(const std::string& options, const std::string& out) {
-  const int status = std::system((std::string(LOCKSTEP_TEST_PROGRAM) + " " + options + " > " + out + " 2>&1").c_str());
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-}
-
-std::string text_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
+  expect_holds(report(machine), {"host alone"});
 }
 
 TEST_F(DevicesTest, TheProgramOnThisMachine) {
-  const std::string out = root() + "/out";
-  EXPECT_EQ(run("--json --no-measure", out), 0);
-  const Json json = read_json(out);
+  const auto run = [](const std::string& options) {
+    return testing::run_here(lockstep_devices_main, "lockstep-devices " + options);
+  };
+  const Json json = parse_json(run("--json --no-measure").finished().printed, "output");
   EXPECT_GE(json.member("host", "").get<int>("usable", ""), 1);
   EXPECT_EQ(json.get<Json::Array>("gpus", "").size(), static_cast<std::size_t>(num_gpus()));
-  EXPECT_EQ(run("", out), 0);
-  expect_has(text_of(out), {"\nhost ", "B/s read and written", num_gpus() == 0 ? "this is the host alone" : "\nGPU 0"});
-  EXPECT_EQ(run("--nope", out), 2);
-  expect_has(text_of(out), {"lockstep: error: ", "--nope", "--help"});
-  EXPECT_EQ(run("--help", out), 0);
-  expect_has(text_of(out), {"--json", "--no-measure", "Exit codes", "not known"});
+  run("").finished({"\nhost ", "B/s read and written", num_gpus() == 0 ? "this is the host alone" : "\nGPU 0"});
+  testing::expect_refused(run("--nope"), {"--nope", "--help"});
+  testing::expect_refused(testing::run_command(LOCKSTEP_TEST_PROGRAM " --nope"), {"--nope", "--help"});
+  run("--help").finished({"--json", "--no-measure", "Exit codes", "not known"});
 }
 
 }  // namespace

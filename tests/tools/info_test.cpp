@@ -1,5 +1,4 @@
 // lockstep-info on files whose numbers are known.
-#include <cmath>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -8,14 +7,16 @@
 
 #include <gtest/gtest.h>
 
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/half.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 
 #include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
+#include "tests/support/run_here.hpp"
 #include "tests/support/torch_files.hpp"
 #include "tools/lockstep_info/tensors.hpp"
+
+int lockstep_info_main(int argc, char** argv);
 
 namespace lockstep::tools {
 namespace {
@@ -42,7 +43,7 @@ class Info : public ::testing::Test {
         {{"format", "pt"}, {"note", "a\x1b[31m"}});
   }
   static testing::Ended run(const std::string& options) {
-    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
+    return testing::run_here(lockstep_info_main, "lockstep-info " + options);
   }
   testing::TemporaryFolder folder_;
   std::string file_ = folder_ / "model.safetensors";
@@ -83,29 +84,24 @@ TEST_F(Info, TypesThatNothingHereKnows) {
   EXPECT_FALSE(files[0].tensors[0].mean);
   EXPECT_FALSE(files[0].tensors[0].non_finite);
   EXPECT_EQ(files[0].tensors[1].mean, 0.5);
-  expect_holds(tensor_report(files), "F8_E4M3  (2)      -");
+  testing::expect_holds(tensor_report(files), "F8_E4M3  (2)      -");
 }
 
 TEST_F(Info, TheTable) {
-  const testing::Ended ended = run(file_);
-  EXPECT_EQ(ended.code, 0);
-  expect_holds(ended.output, file_ + ": safetensors, 5 tensors, 12 values, 52 B, 4 not finite\n");
-  expect_holds(ended.output, "  'note' = 'a\\x1b[31m'\n");
-  expect_holds(ended.output,
-               "  name             type  shape   min  max   mean  not finite\n"
-               "  brain            BF16  (2, 1)   -3  1.5  -0.75           0\n"
-               "  count            I64   (2)      -9    7     -1           0\n"
-               "  layer.9.weight   F32   (2)       -    -      -           2\n"
-               "  layer.10.weight  F32   (2, 3)   -2    4      1           2\n"
-               "  none             F32   (0, 5)    -    -      -           0\n");
+  run(file_).finished({file_ + ": safetensors, 5 tensors, 12 values, 52 B, 4 not finite\n", "  'note' = 'a\\x1b[31m'\n",
+                       "  name             type  shape   min  max   mean  not finite\n"
+                       "  brain            BF16  (2, 1)   -3  1.5  -0.75           0\n"
+                       "  count            I64   (2)      -9    7     -1           0\n"
+                       "  layer.9.weight   F32   (2)       -    -      -           2\n"
+                       "  layer.10.weight  F32   (2, 3)   -2    4      1           2\n"
+                       "  none             F32   (0, 5)    -    -      -           0\n"});
 }
 
 TEST_F(Info, JsonOfATorchFile) {
   const std::vector<float> values{1, 2, 3, 4, 5, 6};
   const std::string path = folder_ / "model.pth";
   testing::put_file(path, torch::file_of({{"module.fc.weight", "Float", {2, 3}, torch::bytes_of(values)}}));
-  const testing::Ended ended = run("--json " + path);
-  EXPECT_EQ(ended.code, 0);
+  const testing::Ended ended = run("--json " + path).finished();
   const Json json = parse_json(ended.output, "output");
   const Json expected = parse_json(
       R"([{"path":")" + path + R"(","format":"torch","metadata":{},"values":6,"bytes":24,"non_finite":0,"tensors":[
@@ -132,13 +128,9 @@ TEST_F(Info, CandidatesThatLibrariesRefusedInARun) {
   std::filesystem::create_directory(folder);
   testing::put_file(folder + "/config.json", R"({"library_choices": {"calls": 5, "distinct": 3, "timed": 2,
     "seconds": 1.5, "refused": ["conv2d forward: cudnn:eng1: status 4000", "matmul: status 2000"]}})");
-  const testing::Ended text = run(folder);
-  EXPECT_EQ(text.code, 0) << text.output;
-  for (const char* line :
-       {"5 calls of 3 kinds, 2 timed in 1.5 s, 2 candidates refused",
-        "'refused 0001' = 'conv2d forward: cudnn:eng1: status 4000'", "'refused 0002' = 'matmul: status 2000'"}) {
-    expect_holds(text.output, line);
-  }
+  run(folder).finished({"5 calls of 3 kinds, 2 timed in 1.5 s, 2 candidates refused",
+                        "'refused 0001' = 'conv2d forward: cudnn:eng1: status 4000'",
+                        "'refused 0002' = 'matmul: status 2000'"});
   const testing::Ended json = run("--json " + folder);
   EXPECT_EQ(parse_json(json.output, "output")
                 .as<Json::Array>("")
@@ -147,23 +139,24 @@ TEST_F(Info, CandidatesThatLibrariesRefusedInARun) {
                 .get<std::string>("refused 0002", ""),
             "matmul: status 2000");
   testing::put_file(folder + "/config.json", R"({"library_choices": null})");
-  expect_holds(run(folder).output, "'library choices' = 'none was timed'");
+  testing::expect_holds(run(folder).output, "'library choices' = 'none was timed'");
   testing::put_file(folder + "/config.json", R"({"library_choices": {"calls": "many", "distinct": 1, "timed": 1,
     "seconds": 1.5, "refused": []}})");
   testing::expect_refused(run(folder), {"config.json", "'calls' is a string"});
 }
 
 TEST_F(Info, WhatCannotBeReadIsOneLine) {
-  testing::expect_refused(run(folder_ / "gone"), {"gone"});
-  testing::expect_refused(run(""), {"FILE is required", "--help"});
-  testing::expect_refused(run("--jason " + file_), {"--jason"});
-  testing::put_file(file_, "PK\x03\x04" + std::string(40, 'x'));
-  testing::expect_refused(run(file_), {file_, "cut off or damaged"});
-  testing::put_file(file_,
+  testing::put_file(folder_ / "cut", "PK\x03\x04" + std::string(40, 'x'));
+  testing::put_file(folder_ / "code",
                     torch::zip(torch::records(torch::program(torch::call(torch::global("os", "system"), ")")), {})));
-  testing::expect_refused(run(file_), {"'os.system'", "nothing in the file is executed"});
-  EXPECT_EQ(run("--help").code, 0);
-  EXPECT_EQ(run("--version").code, 0);
+  testing::expect_refusals(run, {{folder_ / "gone", {"gone"}},
+                                 {"", {"FILE is required", "--help"}},
+                                 {"--jason " + file_, {"--jason"}},
+                                 {folder_ / "cut", {folder_ / "cut", "cut off or damaged"}},
+                                 {folder_ / "code", {"'os.system'", "nothing in the file is executed"}}});
+  testing::expect_refused(testing::run_command(LOCKSTEP_TEST_PROGRAM " --jason " + file_), {"--jason"});
+  run("--help").finished();
+  run("--version").finished();
 }
 
 }  // namespace

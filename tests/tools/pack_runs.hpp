@@ -1,31 +1,49 @@
 #pragma once
 
-#include <cstdlib>
+#include <cstddef>
 #include <string>
+#include <utility>
+#include <vector>
 
-#include <gtest/gtest.h>
+#include "tests/support/mpi_here.hpp"
+#include "tests/support/program_test.hpp"
+#include "tests/support/run_here.hpp"
 
-#include "tests/support/files.hpp"
-#include "tests/support/run_command.hpp"
+int lockstep_pack_main(int argc, char** argv);
+int train_resnet_main(int argc, char** argv);
 
 namespace lockstep::tools {
 
-/// lockstep-pack (LOCKSTEP_TEST_PROGRAM) in a folder of its own, and what training on its files leaves.
-class PackTest : public ::testing::Test {
+/// lockstep-pack in a folder of its own, and what training on its files leaves.
+class PackTest : public testing::ProgramTest {
  protected:
-  static void SetUpTestSuite() { ::setenv("CUDA_VISIBLE_DEVICES", "", 1); }
   static testing::Ended pack(const std::string& options) {
-    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
+    return testing::run_here(lockstep_pack_main, "lockstep-pack " + options);
   }
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+  /// The object that a call with --json prints.
+  static Json json_of(const std::string& options) { return parse_json(pack(options + " --json").printed, "output"); }
   /// All that training has changed.
   [[nodiscard]] std::string state(const std::string& run) const {
-    const std::string last = path(run) + "/last/";
-    return testing::get_file(last + "model.safetensors") + testing::get_file(last + "optimizer.safetensors");
+    return model(run) + get(run + "/last/optimizer.safetensors");
   }
-
- private:
-  testing::TemporaryFolder folder_;
 };
+
+/// EXPECTs that damaged packed files are one error line of `check`, which writes the bytes and reads them: bytes with
+/// one bit changed, and files that are cut off.
+template <class Check>
+void expect_damage_is_told(const std::string& good,
+                           const std::vector<std::pair<std::size_t, std::vector<std::string>>>& changes,
+                           const Check& check) {
+  for (const auto& [at, words] : changes) {
+    std::string bytes = good;
+    bytes.at(at) = static_cast<char>(bytes.at(at) ^ 4);
+    testing::expect_refused(check(bytes), words);
+  }
+  for (const std::size_t size : {std::size_t{0}, std::size_t{40}, good.size() / 2, good.size() - 1}) {
+    const testing::Ended ended = check(good.substr(0, size));
+    testing::expect_refused(ended, {size == 0 ? "is no packed file" : "it is cut off"});
+    EXPECT_EQ(ended.lines().size(), 1U) << ended.output;
+  }
+}
 
 }  // namespace lockstep::tools

@@ -14,8 +14,11 @@
 #include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/run_command.hpp"
+#include "tests/support/run_here.hpp"
 #include "tools/lockstep_report/csv.hpp"
 #include "tools/lockstep_report/quantities.hpp"
+
+int lockstep_report_main(int argc, char** argv);
 
 namespace lockstep::tools {
 namespace {
@@ -36,7 +39,7 @@ class ReportCsv : public ::testing::Test {
     return csv_of({read_run(run(name, lines))});
   }
   static testing::Ended program(const std::string& options) {
-    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
+    return testing::run_here(lockstep_report_main, "lockstep-report " + options);
   }
   testing::TemporaryFolder folder_;
 };
@@ -142,45 +145,35 @@ TEST_F(ReportCsv, TheProgramWritesATable) {
   const std::string table = "run,event,epoch,step,loss\na,step,0,1,2\n";
   const std::string file = folder_ / "a table.csv";
   testing::put_file(file, "older");
-  const testing::Ended one = program(a + " --csv '" + file + "'");
-  EXPECT_EQ(one.code, 0);
-  EXPECT_EQ(one.output, file + "\n");
+  EXPECT_EQ(program(a + " --csv '" + file + "'").finished().output, file + "\n");
   EXPECT_EQ(testing::get_file(file), table);
   EXPECT_EQ(testing::count_entries(a), 1U) << "no page beside the log";
 
   for (const char* standard : {"-", "/dev/stdout"}) {
-    const testing::Ended two = program(a + " " + b + " --csv " + standard);
-    EXPECT_EQ(two.code, 0);
-    EXPECT_EQ(two.output, table + "b,step,0,1,3\n");
+    EXPECT_EQ(program(a + " " + b + " --csv " + standard).finished().output, table + "b,step,0,1,3\n");
   }
   EXPECT_EQ(testing::count_entries(a), 1U);
 
   const std::string page = folder_ / "page.html";
-  const std::string told = folder_ / "told";  // run_command joins both outputs
-  const testing::Ended both =
-      testing::run_command("sh -c '" LOCKSTEP_TEST_PROGRAM " " + a + " --csv - --html " + page + " 2> " + told + "'");
-  EXPECT_EQ(both.code, 0);
-  EXPECT_EQ(both.output, table);
-  EXPECT_EQ(testing::get_file(told), page + "\n");
+  const testing::Ended both = program(a + " --csv - --html " + page).finished();
+  EXPECT_EQ(both.printed, table);
+  EXPECT_EQ(both.output, table + page + "\n") << "the name is told beside the table";
   testing::expect_holds(testing::get_file(page), "<title>a</title>");
 }
 
 TEST_F(ReportCsv, ThePageGoesToStandardOutputToo) {
   const std::string a = run("a", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
   for (const char* standard : {"-", "/dev/stdout", "/dev/fd/1"}) {
-    const testing::Ended page = program(a + " --html " + standard);
-    EXPECT_EQ(page.code, 0);
+    const testing::Ended page = program(a + " --html " + standard).finished();
     EXPECT_TRUE(page.output.starts_with("<!doctype html>") || page.output.starts_with("<!DOCTYPE html>"));
     EXPECT_TRUE(page.output.ends_with("</html>\n")) << "and nothing else";
     testing::expect_refused(program(a + " --csv - --html " + standard),
                             {"--csv and --html both go to standard output"});
   }
   const std::string file = folder_ / "a.csv";
-  const testing::Ended both = testing::run_command("sh -c '" LOCKSTEP_TEST_PROGRAM " " + a + " --html - --csv " + file +
-                                                   " 2> " + (folder_ / "told") + "'");
-  EXPECT_EQ(both.code, 0);
-  EXPECT_TRUE(both.output.ends_with("</html>\n"));
-  EXPECT_EQ(testing::get_file(folder_ / "told"), file + "\n");
+  const testing::Ended both = program(a + " --html - --csv " + file).finished();
+  EXPECT_TRUE(both.printed.ends_with("</html>\n"));
+  EXPECT_EQ(both.output, both.printed + file + "\n");
   EXPECT_EQ(testing::get_file(file), "run,event,epoch,step,loss\na,step,0,1,2\n");
   EXPECT_EQ(testing::count_entries(a), 1U);
 }
@@ -214,7 +207,7 @@ TEST_F(ReportCsv, AFullDiskIsNoMistakeOfTheUser) {
   const testing::Ended ended = testing::run_command("sh -c 'ulimit -f 8; trap \"\" XFSZ; " LOCKSTEP_TEST_PROGRAM " " +
                                                     a + " --csv " + (folder_ / "a.csv") + "'");
   EXPECT_EQ(ended.code, 3) << ended.output;
-  testing::expect_holds(ended.output, "cannot be written: File too large");
+  ended.says({"cannot be written: File too large"});
   EXPECT_EQ(testing::count_entries(folder_.path()), 1U);
 }
 
@@ -271,17 +264,17 @@ TEST_F(ReportCsv, ARunIsGivenOnce) {
 TEST_F(ReportCsv, TheProgramRefusesWhatThePageRefuses) {
   const std::string good = run("good", {R"({"event":"step","epoch":0,"step":1,"loss":2})"});
   const std::string file = folder_ / "x.csv";
-  testing::expect_refused(program((folder_ / "none") + " --csv " + file), {folder_ / "none", "No such file"});
-  testing::expect_refused(program(good + " " + run("cut", {"{\"event\":\"step\""}) + " --csv " + file),
-                          {"cut/metrics.jsonl, line 1"});
-  testing::expect_refused(program(run("empty", {}) + " --csv -"), {"tells of no step of training yet"});
-  testing::expect_refused(program(good + " --csv ''"), {"--csv is empty, expected a file"});
-  testing::expect_refused(program(good + " --html ''"), {"--html is empty, expected a file"});
-  testing::expect_refused(program(good + " --csv"), {"--csv"});
-  testing::expect_refused(program(good + " --csv " + (folder_ / "no/x.csv")), {"no/x.csv", "cannot be created"});
+  testing::expect_refusals(
+      program, {{(folder_ / "none") + " --csv " + file, {folder_ / "none", "No such file"}},
+                {good + " " + run("cut", {"{\"event\":\"step\""}) + " --csv " + file, {"cut/metrics.jsonl, line 1"}},
+                {run("empty", {}) + " --csv -", {"tells of no step of training yet"}},
+                {good + " --csv ''", {"--csv is empty, expected a file"}},
+                {good + " --html ''", {"--html is empty, expected a file"}},
+                {good + " --csv", {"--csv"}},
+                {good + " --csv " + (folder_ / "no/x.csv"), {"no/x.csv", "cannot be created"}}});
   EXPECT_FALSE(std::filesystem::exists(file));
-  const testing::Ended full = program(good + " --csv - > /dev/full");
-  EXPECT_EQ(full.code, 3) << full.output;
+  testing::expect_refused(testing::run_command(LOCKSTEP_TEST_PROGRAM " " + good + " --csv ''"), {"--csv is empty"});
+  testing::run_command(LOCKSTEP_TEST_PROGRAM " " + good + " --csv - > /dev/full").exits(3);
 }
 
 }  // namespace

@@ -11,22 +11,19 @@
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/units.hpp>
-#include <lockstep/runtime/files/file.hpp>
 
 #include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
-#include "tests/support/run_command.hpp"
+#include "tests/support/run_here.hpp"
 #include "tools/lockstep_report/page.hpp"
+
+int lockstep_report_main(int argc, char** argv);
 
 namespace lockstep::tools {
 namespace {
 
-/// `text` holds all of the parts.
-void expect_parts(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) {
-    testing::expect_holds(text, part);
-  }
-}
+using testing::expect_holds;
+using testing::expect_lacks;
 
 std::string report(std::int64_t step, const std::string& fields) {
   return concat("{\"event\":\"step\",\"epoch\":0,\"step\":", step, ",", fields, "}\n");
@@ -44,7 +41,7 @@ class Report : public ::testing::Test {
     return folder_ / name;
   }
   static testing::Ended program(const std::string& options) {
-    return testing::run_command(std::string(LOCKSTEP_TEST_PROGRAM) + " " + options);
+    return testing::run_here(lockstep_report_main, "lockstep-report " + options);
   }
   testing::TemporaryFolder folder_;
 };
@@ -120,7 +117,7 @@ TEST_F(Report, StepsThatAResumeTrainsAgainCountOnce) {
   EXPECT_EQ(log.resumed_after, (std::vector<std::int64_t>{10}));
   EXPECT_FALSE(log.gaps.contains("loss"));
   EXPECT_FALSE(log.exit_code);
-  expect_parts(page_of({log}), {"not told: it runs, or was killed", "<td>once</td>", "a: resumed after step 10"});
+  expect_holds(page_of({log}), {"not told: it runs, or was killed", "<td>once</td>", "a: resumed after step 10"});
 }
 
 /// A chart that shows nothing of a run has no line of that run either, which would stretch its axis.
@@ -148,13 +145,11 @@ TEST_F(Report, BadInputIsNamed) {
             }),
             empty + " tells of no step of training yet");
   EXPECT_EQ(read_runs({empty, run("e", good)})[0].steps, 0) << "a run that has just begun, beside another";
-  expect_parts(refused(run("d", R"({"event":"step","step":"x"})"
+  expect_holds(refused(run("d", R"({"event":"step","step":"x"})"
                                 "\n")),
                {"line 1: 'step' is a string"});
-  expect_parts(refused(folder_ / "none"), {folder_ / "none", "No such file"});
-  const testing::Ended ended = program(folder_ / "none");
-  EXPECT_EQ(ended.code, 2);
-  EXPECT_EQ(ended.output.find("lockstep: error: "), 0U) << ended.output;
+  expect_holds(refused(folder_ / "none"), {folder_ / "none", "No such file"});
+  testing::expect_refused(program(folder_ / "none"), {folder_ / "none"});
 }
 
 TEST_F(Report, ChartsShareTrainingAndEvaluation) {
@@ -184,9 +179,9 @@ TEST_F(Report, PointsLieWhereTheAxesSay) {
   const Panel chart{.title = "t", .curves = {{.label = "s", .line = {{0, 0.5}, {50, 3}, {200, 1.25}}}}};
   const std::string picture = draw(chart);
   // Ticks of 0.5 from 0.5 to 3 on 220 pixels below 12; steps 0 to 200 on 480 pixels right of 62.
-  expect_parts(picture, {">0.5</text>", ">1</text>", ">2.5</text>", ">3</text>", ">150</text>", ">200</text>",
+  expect_holds(picture, {">0.5</text>", ">1</text>", ">2.5</text>", ">3</text>", ">150</text>", ">200</text>",
                          "points=\"62.0,232.0 182.0,12.0 542.0,166.0\""});
-  EXPECT_EQ(picture.find(">3.5</text>"), std::string::npos);
+  expect_lacks(picture, {">3.5</text>"});
 }
 
 /// Every point lies in the frame, whatever the values are.
@@ -194,7 +189,7 @@ TEST_F(Report, ScalesOfOddValues) {
   const auto drawn = [](const PlotPoints& points) {
     const std::string picture =
         draw({.title = "", .x = {.scale = Axis::Scale::counted}, .curves = {{.label = "", .line = points}}});
-    EXPECT_EQ(picture.find("nan"), std::string::npos) << picture;
+    expect_lacks(picture, {"nan"});
     const std::size_t at = picture.find("points=\"");
     std::istringstream numbers(picture.substr(at == std::string::npos ? 0 : at + 8));
     for (std::size_t i = 0; i < points.size(); ++i) {
@@ -210,8 +205,8 @@ TEST_F(Report, ScalesOfOddValues) {
   drawn({{1, 0}});
   drawn({{0, 0}});
   drawn({{1, -1e300}, {9e18, 1e300}});
-  expect_parts(drawn({{1, 1e-12}, {2, 3e-12}}), {">1.5e-12</text>", ">3e-12</text>"});
-  expect_parts(draw({.title = "", .curves = {{.label = ""}}}), {"nothing measured"});
+  expect_holds(drawn({{1, 1e-12}, {2, 3e-12}}), {">1.5e-12</text>", ">3e-12</text>"});
+  expect_holds(draw({.title = "", .curves = {{.label = ""}}}), {"nothing measured"});
 }
 
 TEST_F(Report, LongCurvesKeepTheirExtremes) {
@@ -245,15 +240,13 @@ TEST_F(Report, APageOfHostileNamesIsWellFormed) {
   other.name = "other";
   other.settings["a"] = "c";
   const std::string page = page_of({log, other});
-  for (const char* bad : {"<script", "<img", "<b>", "\x1b"}) {
-    EXPECT_EQ(page.find(bad), std::string::npos) << bad;
-  }
-  expect_parts(page,
+  expect_lacks(page, {"<script", "<img", "<b>", "\x1b"});
+  expect_holds(page,
                {"&lt;script&gt;", "&lt;img&gt;", "Settings that differ", "<td>a</td><td>&lt;b&gt;</td><td>c</td>"});
   EXPECT_EQ(page.find("<td>same</td>"), std::string::npos) << "the same in both runs";
   EXPECT_TRUE(well_formed(page));
   EXPECT_FALSE(well_formed(page + "<p>")) << "control";
-  expect_parts(page_of({log}), {"<h2>Settings</h2>", "<td>same</td><td>1</td>"});
+  expect_holds(page_of({log}), {"<h2>Settings</h2>", "<td>same</td><td>1</td>"});
 }
 
 /// An evaluation of `classes` classes with two samples each: one right, one taken for the next class.
@@ -279,19 +272,19 @@ TEST_F(Report, TheLastEvaluationIsDrawn) {
   ASSERT_TRUE(log.evaluation);
   EXPECT_EQ(log.evaluation->classes[1].predicted[1].second, 1);
   const std::string page = page_of({log});
-  expect_parts(
+  expect_holds(
       page, {"a: evaluation after step 3", "&lt;i&gt;1", "rgba(0,114,178,0.50)\">1</td>", "50.0 % of 2", "error 0.1250",
              "src=\"data:image/png;base64,AAA=\"", "sample 17: &lt;i&gt;1, taken for &lt;i&gt;0; loss 2.5",
              "taken for nothing: not finite; loss infinite", "3 MiB",
              // Bin 2 of 2: from x = 46 + 110, a quarter of 220 high.
              "x=\"156.0\" y=\"175.0\" width=\"109.0\" height=\"55.0\""});
-  EXPECT_EQ(page.find("<i>"), std::string::npos);
+  expect_lacks(page, {"<i>"});
   EXPECT_TRUE(well_formed(page));
   testing::put_file(folder + "/evaluation.json", evaluation_of(31));
-  expect_parts(page_of({read_run(folder)}),
+  expect_holds(page_of({read_run(folder)}),
                {"the most frequent confusions of 31 classes", "the classes of least accuracy"});
   testing::put_file(folder + "/evaluation.json", evaluation_of(3));
-  expect_parts(page_of({read_run(folder)}), {"rgba(213,94,0,0.00)\"></td>", "rgba(213,94,0,0.50)\">1</td>"});
+  expect_holds(page_of({read_run(folder)}), {"rgba(213,94,0,0.00)\"></td>", "rgba(213,94,0,0.50)\">1</td>"});
   // A resume behind step 1 has taken the evaluation of step 3 back; one behind step 3 has not.
   const std::string resumed = R"({"event":"resume","from":"best","epoch":0,"step":)";
   for (const int step : {1, 3}) {
@@ -312,14 +305,14 @@ TEST_F(Report, ADamagedEvaluationIsNamed) {
     EXPECT_EQ(error.find(folder + "/evaluation.json"), 0U) << error;
     return error;
   };
-  expect_parts(damaged("\"samples\":2", "\"samples\":3"), {"class 0: 2 predictions"});
-  expect_parts(damaged("[[0,1]", "[[2,1]"), {"predicted is 2, expected 0 to 1"});
-  expect_parts(damaged("[[0,1]", "[[0,-1]"), {"a count of -1"});
-  expect_parts(damaged("[[0,1]", "[[0,9223372036854775807]"), {"more predictions than the 2 samples"});
-  expect_parts(damaged("\"label\":1", "\"label\":-1"), {"label is -1"});
-  expect_parts(damaged("AAA=", "\\\"/>"), {"expected base64"});
-  expect_parts(damaged("0.25", "1.25"), {"a bin has accuracy 1.25"});
-  expect_parts(damaged("\"format\":1", "\"format\":2"), {"format is 2, expected 1"});
+  expect_holds(damaged("\"samples\":2", "\"samples\":3"), {"class 0: 2 predictions"});
+  expect_holds(damaged("[[0,1]", "[[2,1]"), {"predicted is 2, expected 0 to 1"});
+  expect_holds(damaged("[[0,1]", "[[0,-1]"), {"a count of -1"});
+  expect_holds(damaged("[[0,1]", "[[0,9223372036854775807]"), {"more predictions than the 2 samples"});
+  expect_holds(damaged("\"label\":1", "\"label\":-1"), {"label is -1"});
+  expect_holds(damaged("AAA=", "\\\"/>"), {"expected base64"});
+  expect_holds(damaged("0.25", "1.25"), {"a bin has accuracy 1.25"});
+  expect_holds(damaged("\"format\":1", "\"format\":2"), {"format is 2, expected 1"});
 }
 
 TEST_F(Report, ThePageShowsFewDigits) {
@@ -329,7 +322,7 @@ TEST_F(Report, ThePageShowsFewDigits) {
           R"({"event":"end","exit_code":0,"best":0.53787878787878785,"best_by":"test_accuracy","step":1})"
           "\n",
       R"({"betas":"0.90000000000000002 0.999","seed":"12815131036568209077","data":"folder:0.10000000000000001 b  c"})")}));
-  expect_parts(page, {"<td>test_accuracy 0.5379</td>", "<td>0.9 0.999</td>", "<td>12815131036568209077</td>",
+  expect_holds(page, {"<td>test_accuracy 0.5379</td>", "<td>0.9 0.999</td>", "<td>12815131036568209077</td>",
                       "<td>folder:0.10000000000000001 b  c</td>"});
 }
 
@@ -347,16 +340,12 @@ TEST_F(Report, TheProgramWritesAPage) {
   const std::string lines = report(1, "\"loss\":1") + report(2, "\"loss\":0.5");
   const std::string a = run("a", lines);
   const std::string b = run("b/a", lines);
-  const testing::Ended one = program(a);
-  EXPECT_EQ(one.code, 0) << one.output;
-  EXPECT_EQ(one.output, a + "/report.html\n");
-  expect_parts(read_file(a + "/report.html", 1 << 20), {"<title>a</title>"});
-  const testing::Ended two = program(a + " " + b + " --html " + (folder_ / "both.html"));
-  EXPECT_EQ(two.code, 0) << two.output;
-  expect_parts(read_file(folder_ / "both.html", 1 << 20),
-               {"<title>2 runs</title>", a + ", training", b + ", training"});
+  EXPECT_EQ(program(a).finished().output, a + "/report.html\n");
+  expect_holds(testing::get_file(a + "/report.html"), {"<title>a</title>"});
+  program(a + " " + b + " --html " + (folder_ / "both.html")).finished();
+  expect_holds(testing::get_file(folder_ / "both.html"), {"<title>2 runs</title>", a + ", training", b + ", training"});
   EXPECT_EQ(program("").code, 2);
-  EXPECT_EQ(program("--version").code, 0);
+  program("--version").finished();
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include <gtest/gtest.h>
 
@@ -210,11 +209,8 @@ TEST(Program, ReadsAPredictedTimeline) {
     return testing::run_command(
         concat(TRAIN_RESNET, " --devices cpu --model resnet20 --train-images 256 --dry-run ", more));
   };
-  const testing::Ended planned =
-      plan("--batch-size 64 --accumulate 2 --describe-gpu h200 --trace " + (folder / "t.json"));
-  ASSERT_EQ(planned.code, 0) << planned.output;
-  testing::expect_holds(planned.output, "on one NVIDIA H200");
-  testing::expect_holds(planned.output, "one of 2 micro-batches");
+  plan("--batch-size 64 --accumulate 2 --describe-gpu h200 --trace " + (folder / "t.json"))
+      .finished({"on one NVIDIA H200", "one of 2 micro-batches"});
   const StepProfile profile = step_profile(read_json(folder / "t.json"), "t.json");
   EXPECT_EQ(profile.ranks, 1);
   EXPECT_GE(profile.steps, 2);
@@ -223,35 +219,26 @@ TEST(Program, ReadsAPredictedTimeline) {
   EXPECT_GT(profile.compute_s, 2 * profile.backward_s) << "two forwards and two backwards";
   EXPECT_EQ(profile.gradients.size(), 59U) << "19 convolutions, two of each of 19 norms, two of a linear layer";
   EXPECT_NEAR(profile.gradients.back().ready_s, profile.backward_s, 1e-6);
-  const testing::Ended scaled =
-      testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 8,64"));
-  EXPECT_EQ(scaled.code, 0) << scaled.output;
+  testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 8,64")).finished();
 
-  const testing::Ended unknown = plan("--describe-gpu h300");
-  EXPECT_EQ(unknown.code, 2);
-  testing::expect_holds(unknown.output, "GPU 'h300' is not described, expected one of a100, ");
-  testing::expect_holds(plan("--trace " + (folder / "u.json")).output, "or --describe-gpu");
+  testing::expect_refusals(plan, {{"--describe-gpu h300", {"GPU 'h300' is not described, expected one of a100, "}},
+                                  {"--trace " + (folder / "u.json"), {"or --describe-gpu"}}});
 }
 
 TEST(Program, WritesTableFileAndPlot) {
   const testing::TemporaryFolder folder;
   std::ofstream(folder / "t.json") << timeline(4);
-  const testing::Ended ended = testing::run_command(
-      concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 1,8,64 --out ", folder / "out"));
-  EXPECT_EQ(ended.code, 0) << ended.output;
-  testing::expect_holds(ended.output, "efficiency");
+  testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 1,8,64 --out ", folder / "out"))
+      .finished({"efficiency"});
   const Json file = read_json(folder / "out/scale.json");
   const auto points = file.get<Json::Array>("points", "scale.json");
   ASSERT_EQ(points.size(), 3U);
   EXPECT_EQ(points[2].get<int>("ranks", "scale.json"), 64);
   EXPECT_NEAR(points[0].get<double>("step_s", "scale.json"), 900e-6, 1e-12);
   EXPECT_GT(points[2].get<double>("step_s", "scale.json"), points[1].get<double>("step_s", "scale.json"));
-  testing::expect_holds(testing::run_command("cat " + (folder / "out/scale.svg")).output, "</svg>");
-
-  const testing::Ended refused =
-      testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 12"));
-  EXPECT_EQ(refused.code, 2);
-  testing::expect_holds(refused.output, "12 GPUs, expected a multiple of 8");
+  testing::run_command("cat " + (folder / "out/scale.svg")).finished({"</svg>"});
+  testing::expect_refused(testing::run_command(concat(LOCKSTEP_TEST_PROGRAM, " ", folder / "t.json", " --ranks 12")),
+                          {"12 GPUs, expected a multiple of 8"});
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 namespace lockstep::tools {
 
 KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes) {
-  constexpr std::array<double, 6> kTransfers{2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9};  // a second and lane
+  constexpr std::array<double, 6> kTransfers{2.5e9, 5e9, 8e9, 16e9, 32e9, 64e9};  // bits per second and lane
   const int g = generation.value_or(0);
   const int n = lanes.value_or(0);
   if (g < 1 || g > static_cast<int>(kTransfers.size()) || n < 1 || n > 32) {

@@ -7,32 +7,35 @@ namespace lockstep::tools {
 
 /// The physical limit of a path, one way.
 struct KnownLimit {
-  std::string text{};      ///< "PCIe 5.0 x16"; empty: nothing is known
-  double bytes_per_s = 0;  ///< of data, before the headers of packets
+  std::string text{};      ///< "PCIe 5.0 x16"; empty: the limit is not known
+  double bytes_per_s = 0;  ///< bytes of data, before the headers of packets are subtracted
 };
 
-/// PCI Express: rate * lanes * the share of bits that are data (8b/10b in generations 1 and 2, 128b/130b in 3 to 5, 242
-/// bytes of a flit of 256 in 6; PCI Express Base Specification). Empty for unknown values, generations that do not
-/// exist, and lanes other than 1 to 32.
+/// Returns the limit of a PCI Express link: rate * lanes * the share of bits that are data (8b/10b in generations 1 and
+/// 2, 128b/130b in 3 to 5, 242 bytes of a flit of 256 in 6; PCI Express Base Specification). Empty for unknown values,
+/// generations that do not exist, and lanes other than 1 to 32.
 [[nodiscard]] KnownLimit pcie_limit(std::optional<int> generation, std::optional<int> lanes);
 
-/// NVLink between two GPUs of this compute capability: 25 GB/s per link and direction up to Hopper (generations 2 to
-/// 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). Empty without links, and before Volta.
+/// Returns the limit of the NVLinks between two GPUs of compute capability `major`: 25 GB/s per link and direction up
+/// to Hopper (generations 2 to 4), 50 GB/s from Blackwell on (NVIDIA's architecture white papers). Empty without links,
+/// and before Volta.
 [[nodiscard]] KnownLimit nvlink_limit(int major, std::optional<int> links);
 
-/// A copy from one GPU to another, of compute capability `major`: limited by the NVLinks between them (nvlink_limit),
-/// or, without any, by the slower of the PCIe links of the two GPUs, `mine` and `other`. Empty while it is not known
-/// which applies.
+/// Returns the limit of a copy between two GPUs of compute capability `major`: their NVLinks (nvlink_limit) or, without
+/// NVLinks, the slower of the PCIe links of the two GPUs, `mine` and `other`. Empty when the number of NVLinks is not
+/// known.
 [[nodiscard]] KnownLimit peer_limit(int major, std::optional<int> nvlinks, const KnownLimit& mine,
                                     const KnownLimit& other);
 
-/// busbw of an all-reduce between the GPUs of this many ranks. For two ranks it is the limit of a copy from one to the
-/// other, `peer`, since each sends all that the other receives. Empty for more ranks: it depends on the topology and on
-/// where sums are made (with sums in switches, each GPU sends less than busbw says). Empty between nodes.
+/// Returns the limit of busbw for an all-reduce between the GPUs of this many ranks. For two ranks it is the limit of a
+/// copy from one GPU to the other, `peer`, since each sends all that the other receives. Empty for more ranks, where
+/// the limit depends on the topology and on where sums are made (with sums in switches each GPU sends less than busbw
+/// says). Empty between nodes.
 [[nodiscard]] KnownLimit all_reduce_limit(int ranks, int nodes, const KnownLimit& peer);
 
-/// A copy inside the memory of a GPU, which is read and written: half of 2 transfers per clock * bus width. This holds
-/// for HBM and GDDR alike, as drivers report the clock. Empty where either is not known.
+/// Returns the limit of a copy inside the memory of a GPU, which reads and writes: half of 2 transfers per clock * bus
+/// width. The formula holds for HBM and GDDR, with the clock that drivers report. Empty when clock or width is not
+/// known.
 [[nodiscard]] KnownLimit device_memory_limit(std::optional<int> clock_mhz, std::optional<int> bus_bits);
 
 }  // namespace lockstep::tools

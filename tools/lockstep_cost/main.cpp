@@ -1,5 +1,5 @@
-// mpirun -np N lockstep-cost --out DIR: what copies, all-reduces and messages cost here, in about a minute.
-// docs/cost.md
+// mpirun -np N lockstep-cost --out DIR: measures the cost of copies, all-reduces and messages on this machine, in about
+// a minute. docs/cost.md explains the results.
 
 #include <chrono>
 #include <cstddef>
@@ -45,7 +45,7 @@ struct Options {
   int threads = 0;
 };
 
-/// One line that is overwritten on a terminal; elsewhere a line every ten seconds.
+/// Prints progress: on a terminal one line that is overwritten, elsewhere a line every ten seconds.
 class ProgressLine {
  public:
   explicit ProgressLine(bool on) : on_(on), terminal_(isatty(STDERR_FILENO) != 0) {}
@@ -72,13 +72,13 @@ class ProgressLine {
   Clock::time_point said_ = Clock::now() - std::chrono::hours(1);
 };
 
-/// The options, or a text to print instead of a run (--help, --version).
+/// The options, or a text to print instead of measuring (--help, --version).
 struct Parsed {
   Options options{};
   std::string text{};
 };
 
-/// Throws UsageError. `config`: the file of --config.
+/// Parses the command line. `config`: the file of --config. UsageError for invalid options.
 Parsed parse(int argc, const char* const* argv, const cli::ConfigFile& config) {
   Options options;
   CLI::App app(
@@ -132,8 +132,8 @@ int run(comm::Session& session, int argc, char** argv) {
 
   tools::SurveyOptions survey{.seconds = options.seconds, .max_bytes = options.max_bytes};
   const comm::RankDevice placed =
-      tools::place(session, options.ranks.devices, survey);  // holds the claims of usable:N until the end
-  session.agree([&] { (void)cli::bind_rank(options.launch, placed.device); });  // the share tells
+      tools::place(session, options.ranks.devices, survey);  // `placed` holds the claims of usable:N until the end
+  session.agree([&] { (void)cli::bind_rank(options.launch, placed.device); });  // the CpuShare below describes it
   const comm::CpuShare share = comm::cpu_share(session);
   survey.threads = options.threads > 0 ? options.threads : share.threads();
   if (first) {

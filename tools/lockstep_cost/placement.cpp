@@ -16,7 +16,8 @@
 namespace lockstep::tools {
 namespace {
 
-/// The UUIDs of the GPUs of this node's ranks, in their order; for a single rank, of the GPUs that were asked for.
+/// Returns the UUIDs of the GPUs of this node's ranks, in the order of the ranks; for a single rank on the node, those
+/// of the GPUs that were asked for.
 std::vector<std::string> gpus_of_node(comm::Session& session, const DeviceRequest& request,
                                       const std::vector<GpuInfo>& gpus, const std::string& mine) {
   std::vector<std::string> given;
@@ -77,7 +78,7 @@ comm::RankDevice place(comm::Session& session, const DeviceRequest& request, Sur
       }
     }
   });
-  // All ranks measure the same paths.
+  // All ranks must measure the same paths.
   const std::vector<double> peers = comm::all_gather_value(session.control(), survey.peer ? 1 : 0);
   if (*std::min_element(peers.begin(), peers.end()) == 0) {
     survey.peer.reset();

@@ -8,9 +8,9 @@
 
 namespace lockstep::tools {
 
-/// Chooses the device of this rank and writes into `survey` what follows from it: device and peer, the limits of the
-/// links between them, and, where GPU paths cannot be measured, why. Collective. Keep the result's claims until
-/// measuring ends.
+/// Chooses the device of this rank and sets the fields of `survey` that follow from it: device and peer, the limits of
+/// the links between them, and the reason when GPU paths cannot be measured. Collective. Keep the result, which holds
+/// the claims, until measuring ends.
 [[nodiscard]] comm::RankDevice place(comm::Session& session, const DeviceRequest& request, SurveyOptions& survey);
 
 }  // namespace lockstep::tools

@@ -33,12 +33,12 @@ bool is_copy(const CostPath& path) {
   return path.name.starts_with("copy/");
 }
 
-/// Bytes per second: busbw, or the payload where the operation has no bus factor.
+/// Returns bytes per second: busbw, or the payload's rate when the operation has no bus factor.
 double rate(const CostPath& path, double bytes, double seconds) {
   return path.bus_factor * bytes / seconds;
 }
 
-/// The copy that represents all: to the GPU where there is one.
+/// Returns the copy that represents all copies: to the GPU if there is one, else inside host memory.
 const CostPath* typical_copy(const CostFile& file) {
   for (const char* name : {"copy/pinned_to_device", "copy/host/copy", "copy/host/memcpy"}) {
     if (const CostPath* path = file.find(name); path != nullptr && !path->points.empty()) {
@@ -48,7 +48,7 @@ const CostPath* typical_copy(const CostFile& file) {
   return nullptr;
 }
 
-/// The measured all-reduces, those between GPUs first: gradients use them where there are any.
+/// Returns the measured all-reduces, the one between GPUs first, as gradients use it.
 std::vector<const CostPath*> all_reduces(const CostFile& file) {
   std::vector<const CostPath*> paths;
   for (const GradientPath gradients : {GradientPath::nccl, GradientPath::host}) {
@@ -66,7 +66,7 @@ bool is_between_gpus(const CostPath& path) {
 
 enum class Value : unsigned char { seconds, rate };
 
-/// Dots as measured, and the model between them, eight times an octave.
+/// Makes a curve: dots as measured, and a line of the model with eight points per octave.
 Curve curve(const CostPath& path, Value value) {
   const auto of = [&](double bytes, double seconds) {
     return value == Value::seconds ? seconds : rate(path, bytes, seconds);
@@ -186,7 +186,7 @@ std::string size_table(const CostPath& path) {
   return text;
 }
 
-/// Why no limit is shown, for paths where people would look for one.
+/// Returns the reason why an all-reduce between GPUs shows no limit; empty for other paths.
 std::string no_limit_text(const CostPath& path, const CostFile& file) {
   if (!is_between_gpus(path) || path.limit_bytes_per_s > 0) {
     return {};
@@ -230,7 +230,7 @@ std::string pairs_section(const CostFile& file) {
   return text + "\n";
 }
 
-/// The paths that remember() tells of.
+/// Returns the paths that remember() describes.
 std::vector<const CostPath*> remembered(const CostFile& file) {
   std::vector<const CostPath*> paths = all_reduces(file);
   paths.resize(std::min<std::size_t>(paths.size(), 1));
@@ -264,7 +264,7 @@ std::vector<std::string> remember(const CostFile& file) {
                            rate_text(rate(*path, static_cast<double>(large.bytes), large.median_s)), ")."));
   }
   if (const CostPath* path = typical_copy(file); path != nullptr) {
-    // The middle of the smallest sizes: single ones may meet a quirk of the processor.
+    // The median over the four smallest sizes, as a single size may be slow on some processors.
     const std::size_t few = std::min<std::size_t>(path->points.size(), 4);
     std::vector<double> small;
     for (std::size_t i = 0; i < few; ++i) {
@@ -286,7 +286,7 @@ std::vector<std::pair<std::string, std::string>> plots(const CostFile& file) {
   const std::string how = "; dots: medians, lines: the fitted alpha-beta model";
   const Axis sizes{.scale = Axis::Scale::log2, .name = "size of the message", .text = bytes_text};
   const Axis rates{.scale = Axis::Scale::log10, .text = rate_text};
-  // Two panels: on a machine with a GPU one would have more curves than there are colours.
+  // Two panels: on a machine with a GPU a single panel would have more curves than there are colours.
   std::vector<Panel> copies;
   for (const bool on_host : {true, false}) {
     Panel panel{

@@ -18,12 +18,12 @@ namespace lockstep::tools {
 namespace {
 
 constexpr int kRounds = 3;
-constexpr double kMostTime = 1.3;  // times its share of the time, before a path leaves its larger sizes out
+constexpr double kMostTime = 1.3;  // a path leaves out larger sizes after this multiple of its share of the time
 constexpr std::size_t kLeastSizes = 4;
-constexpr double kSampleSeconds = 50e-6;  // behind one value: shorter calls are timed in groups, as a loop would run
+constexpr double kSampleSeconds = 50e-6;  // least time of one value: shorter calls are timed in groups, as in a loop
 constexpr std::int64_t kCheckBytes = 4096;
 constexpr std::int64_t kPairBytes = std::int64_t{1} << 20;
-constexpr int kMostPairRanks = 16;  // 120 pairs
+constexpr int kMostPairRanks = 16;  // they make 120 pairs
 
 using measure::Clock;
 using measure::seconds_since;
@@ -38,7 +38,7 @@ class Survey {
     file_.nodes = session_.nodes();
     const std::vector<measure::CopyPath> copies = wanted_copies();
     const bool several = session_.size() > 1;
-    // The pairs get as much time as a curve.
+    // The messages between all pairs get as much time as one curve.
     curves_ = static_cast<int>(copies.size()) + (several ? 3 : 0) + (several && on_gpu() && comm::has_nccl() ? 1 : 0);
     share_ = options_.seconds / curves_;
     begin_ = Clock::now();
@@ -64,7 +64,7 @@ class Survey {
  private:
   [[nodiscard]] bool on_gpu() const { return !(options_.device == Device::cpu()); }
 
-  /// The paths that people ask for first; bench_copy has them all.
+  /// Returns the most important copy paths; bench_copy has all.
   [[nodiscard]] std::vector<measure::CopyPath> wanted_copies() const {
     std::vector<Device> gpus;
     if (on_gpu()) {
@@ -111,7 +111,7 @@ class Survey {
       // caches.
       options.target_seconds = share_ / kRounds * 0.1;
       (void)measure(sizes_.front(), options);
-      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // each warms up itself
+      options.target_seconds = share_ / kRounds * 0.65 / static_cast<double>(sizes_.size());  // sizes warm up, too
       const std::size_t wanted = round == 0 ? sizes_.size() : all.size();
       for (std::size_t i = 0; i < wanted; ++i) {
         const double elapsed = comm::all_gather_value(session_.control(), seconds_since(begin))[0];
@@ -150,7 +150,7 @@ class Survey {
     const comm::CostPath described = description(path);
     const auto make = [&] { bench.emplace(path, sizes_.back(), options_.threads); };
     if (described.name == "copy/peer") {
-      // The other GPU may be full: no reason to lose the rest of the report.
+      // The other GPU may have no free memory; the rest of the report is still made.
       if (!works("Copies between GPUs", make)) {
         return;
       }
@@ -212,8 +212,8 @@ class Survey {
     session_.agree([&] { bench.emplace(session_.grad(), context, context.stream(), sizes_.back()); });
     all_reduce(*bench, {.name = comm::all_reduce_name(comm::GradientPath::host), .text = "all-reduce"});
 
-    // Rank 0 with its neighbour, by size; then every two ranks with one size. Two ranks take turns, so a call is one
-    // way.
+    // Messages between ranks 0 and 1 of all sizes; then between every two ranks, of one size. The two ranks take turns,
+    // so a call is one message, one way.
     const measure::CollectiveCase message{.collective = measure::Collective::send_recv, .from = 0, .to = 1};
     session_.agree([&] { bench->check(message, std::min(kCheckBytes, sizes_.back())); });
     curve({.name = "send_recv/0_1", .text = "message, ranks 0 and 1"},
@@ -252,7 +252,7 @@ class Survey {
     });
   }
 
-  /// Messages on the stream that reduces gradients on GPUs.
+  /// Measures all-reduces between GPUs, on the stream that reduces gradients.
   void messages_of_gpus() {
     const char* const what = "All-reduces between GPUs";
     if (!comm::has_nccl()) {
@@ -356,7 +356,7 @@ std::vector<std::int64_t> survey_sizes(std::int64_t max_bytes) {
 
 double seconds_left(int done, int paths, double elapsed, double planned) {
   const double share = planned / std::max(paths, 1);
-  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // +1: another path is under way
+  const double pace = std::max(done > 0 ? elapsed / (done + 1) : share, share);  // +1: the path under way
   return std::max(pace * paths - elapsed, done < paths ? share / 4 : 0);
 }
 

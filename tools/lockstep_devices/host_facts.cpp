@@ -25,7 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The first line of a file; empty when it cannot be read.
+/// Returns the first line of a file; empty when the file cannot be read.
 std::string line_of(const std::string& path) {
   std::ifstream file(path);
   std::string line;
@@ -44,7 +44,7 @@ std::optional<int> integer_of(const std::string& path) {
   return value ? std::optional(static_cast<int>(*value)) : std::nullopt;
 }
 
-/// Numbers N of entries PREFIX<N> of a folder, sorted.
+/// Returns the numbers N of the entries PREFIX<N> of a folder, sorted.
 std::vector<int> numbered(const std::string& folder, const std::string& prefix) {
   std::vector<int> numbers;
   std::error_code none;
@@ -61,7 +61,7 @@ std::vector<int> numbered(const std::string& folder, const std::string& prefix) 
   return numbers;
 }
 
-/// The value in bytes of a line "... KEY:   1234 kB" of /proc/meminfo or a node's meminfo.
+/// Returns the value, in bytes, of a line "... KEY:   1234 kB" of /proc/meminfo or a node's meminfo.
 std::optional<std::uint64_t> kilobytes(const std::string& path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
@@ -74,7 +74,7 @@ std::optional<std::uint64_t> kilobytes(const std::string& path, const std::strin
   return std::nullopt;
 }
 
-/// "32768K", "2M".
+/// Returns the bytes of a size as "32768K" or "2M".
 std::uint64_t cache_bytes(const std::string& size) {
   const std::uint64_t value = static_cast<std::uint64_t>(number_of(size).value_or(0));
   const char unit = size.empty() ? ' ' : size.back();
@@ -122,7 +122,7 @@ HostFacts read_host(const std::string& root) {
   host.processors = ProcessorSet::parse(line_of(cpus + "online")).count();
   std::set<std::pair<int, int>> cores;
   std::set<int> sockets;
-  std::map<std::tuple<int, std::string, std::uint64_t>, std::set<std::string>> caches;  // by the processors of each
+  std::map<std::tuple<int, std::string, std::uint64_t>, std::set<std::string>> caches;  // kind -> sets of sharers
   for (const int cpu : numbered(cpus, "cpu")) {
     const std::string folder = cpus + "cpu" + std::to_string(cpu) + "/";
     const std::optional<int> core = integer_of(folder + "topology/core_id");
@@ -166,7 +166,7 @@ PciFacts read_pci(const std::string& pci, const std::string& root) {
   const std::string folder = root + "/sys/bus/pci/devices/" + lower(pci) + "/";
   PciFacts facts;
   facts.numa_node = integer_of(folder + "numa_node");
-  if (facts.numa_node && *facts.numa_node < 0) {  // -1: the machine does not say
+  if (facts.numa_node && *facts.numa_node < 0) {  // -1: the kernel does not know the node
     facts.numa_node.reset();
   }
   const auto positive = [&](const char* name) {
@@ -183,7 +183,7 @@ PciFacts read_pci(const std::string& pci, const std::string& root) {
 std::uint64_t copy_array_bytes(const HostFacts& host) {
   constexpr std::uint64_t kLeast = std::uint64_t{64} << 20;
   std::uint64_t largest = 0;
-  for (const Cache& cache : host.caches) {  // sorted by level: the last one counts
+  for (const Cache& cache : host.caches) {  // sorted by level: the last level counts
     largest = cache.bytes * static_cast<std::uint64_t>(cache.count);
   }
   constexpr std::uint64_t kMost = std::uint64_t{2} << 30;
@@ -199,7 +199,7 @@ CopySpeed measure_copy(std::uint64_t array_bytes, double seconds) {
   constexpr std::int64_t kGrain = 1 << 16;
   std::byte* from = source.data();
   std::byte* to = target.data();
-  // Pages go to the NUMA node of the thread that writes them first.
+  // A page is placed on the NUMA node of the thread that writes it first.
   parallel_ranges(context, count, kGrain, [&](std::int64_t begin, std::int64_t end) {
     std::memset(from + begin, 1, static_cast<std::size_t>(end - begin));
     std::memset(to + begin, 2, static_cast<std::size_t>(end - begin));

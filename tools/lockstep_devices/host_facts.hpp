@@ -9,7 +9,7 @@ namespace lockstep::tools {
 
 struct NumaNode {
   int index = 0;
-  std::string processors{};  ///< "0-15,32-47"; empty: a node of memory alone
+  std::string processors{};  ///< "0-15,32-47"; empty: the node has memory only
   std::optional<std::uint64_t> memory_bytes{};
 };
 
@@ -17,40 +17,40 @@ struct NumaNode {
 struct Cache {
   int level = 1;
   std::string type{};       ///< "data", "instruction", "unified"
-  std::uint64_t bytes = 0;  ///< bytes of each
+  std::uint64_t bytes = 0;  ///< bytes of one cache
   int count = 0;
-  int sharers = 1;  ///< processors that share each
+  int sharers = 1;  ///< processors that share one cache
 };
 
-/// What the kernel reports of the machine. Empty where it reports nothing.
+/// Facts that the kernel reports about the machine. Fields that it does not report are empty.
 struct HostFacts {
-  std::string name{};       ///< of the host
+  std::string name{};       ///< host name
   std::string processor{};  ///< "Intel(R) Xeon(R) ..."
   int processors = 0;       ///< online processors, hyper-threads counted
   int usable = 0;           ///< processors that this process may run on
   std::optional<int> cores{};
   std::optional<int> sockets{};
   std::vector<NumaNode> numa{};
-  std::vector<Cache> caches{};  ///< by level
+  std::vector<Cache> caches{};  ///< ordered by level
   std::optional<std::uint64_t> memory_bytes{};
 };
 
 /// Reads ROOT/sys and ROOT/proc; name and usable come from the running system. Missing files are not errors.
 [[nodiscard]] HostFacts read_host(const std::string& root = "");
 
-/// Where a PCI device is connected.
+/// The NUMA node and the link of a PCI device.
 struct PciFacts {
   std::optional<int> numa_node{};
   std::optional<int> generation{};  ///< PCIe generation that device and slot support
   std::optional<int> width{};
-  std::optional<int> generation_now{};  ///< an idle GPU slows its link down
+  std::optional<int> generation_now{};  ///< present generation; lower while a GPU is idle
   std::optional<int> width_now{};
 };
-/// pci: "0000:3b:00.0", in any case.
+/// pci: "0000:3b:00.0", in upper or lower case.
 [[nodiscard]] PciFacts read_pci(const std::string& pci, const std::string& root = "");
 
-/// The PCIe generation of "16.0 GT/s PCIe" (PCI Express Base Specification: 2.5, 5, 8, 16, 32, 64 GT/s); empty
-/// otherwise.
+/// Returns the PCIe generation of a text as "16.0 GT/s PCIe" (PCI Express Base Specification: 2.5, 5, 8, 16, 32, 64
+/// GT/s); empty for other texts.
 [[nodiscard]] std::optional<int> pcie_generation(const std::string& speed);
 
 /// The measured speed of a copy in the host's memory. Both arrays are larger than the caches, each thread copies its
@@ -61,9 +61,10 @@ struct CopySpeed {
   int threads = 1;
   int repetitions = 0;
 };
-/// Takes about `seconds`. array_bytes: of each of the two arrays. Throws OutOfMemory.
+/// Measures for about `seconds`. array_bytes: bytes of each of the two arrays. Throws OutOfMemory.
 [[nodiscard]] CopySpeed measure_copy(std::uint64_t array_bytes, double seconds);
-/// Four times the largest caches together, at least 64 MiB, at most 2 GiB and an eighth of the memory.
+/// Returns four times the bytes of all caches of the last level, at least 64 MiB, at most 2 GiB and an eighth of the
+/// memory.
 [[nodiscard]] std::uint64_t copy_array_bytes(const HostFacts& host);
 
 }  // namespace lockstep::tools

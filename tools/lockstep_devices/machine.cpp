@@ -25,7 +25,7 @@ std::string process_name(int pid, const std::string& root) {
   return name;
 }
 
-/// The holder of each GPU's claim.
+/// Returns the holder of each GPU's claim; empty: no holder, or not known.
 std::vector<std::string> claim_holders(const std::vector<GpuInfo>& gpus, const std::string& folder) {
   std::vector<std::string> holders(gpus.size());
   std::error_code error;  // the folder may not be readable
@@ -81,7 +81,7 @@ std::string held_by(const GpuFacts& facts) {
   return facts.claimed_by.empty() ? text : concat(text, "; claimed by ", facts.claimed_by);
 }
 
-/// One cell of the table of links: "NV18", "PHB", "PHB, no peer", "?".
+/// Returns one cell of the table of links: "NV18+peer", "PHB", "?+?".
 std::string link_text(const GpuLink& link) {
   std::string text = "?";
   if (link.nvlinks.value_or(0) > 0) {

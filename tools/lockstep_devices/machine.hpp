@@ -13,13 +13,13 @@
 
 namespace lockstep::tools {
 
-/// All that is known of a GPU.
+/// All facts about a GPU.
 struct GpuFacts {
   GpuInfo gpu{};
   PciFacts pci{};
   NvmlGpu nvml{};
-  std::vector<std::string> process_names{};  ///< of nvml.processes; empty: not known, e.g. in another container
-  std::string claimed_by{};                  ///< the claim's holder; empty: nobody (runtime/machine/gpu_claim.hpp)
+  std::vector<std::string> process_names{};  ///< names for nvml.processes; empty: not known, e.g. in another container
+  std::string claimed_by{};                  ///< holder of the claim; empty: none (runtime/machine/gpu_claim.hpp)
 };
 
 struct GpuPair {
@@ -34,24 +34,24 @@ struct Machine {
   std::optional<CopySpeed> copy{};
   std::vector<GpuFacts> gpus{};
   std::vector<GpuPair> links{};  ///< each pair in both directions
-  std::string gpus_missing{};    ///< why there are none, or what is wrong with the driver
-  std::string nvml_missing{};    ///< why NVML does not answer; empty: it does
+  std::string gpus_missing{};    ///< reason why there are no GPUs, or the driver's error
+  std::string nvml_missing{};    ///< reason why NVML does not answer; empty: NVML answers
 };
 
-/// Adds the GPUs and what is known about them. nvml may be null. Claims are read in claim_folder, when it exists, and
-/// only while no search for usable GPUs runs, so that reading is not taken for a claim. A claim that cannot be read
-/// counts as none.
+/// Adds the GPUs with their facts. nvml may be null. Reads the claims in claim_folder, if it exists, while no search
+/// for usable GPUs runs, since such a search would take the reading for a claim. A claim that cannot be read counts as
+/// none.
 void add_gpus(Machine& machine, const std::vector<GpuInfo>& gpus, const Nvml* nvml, const std::string& claim_folder,
               const std::string& root = "");
 
-/// The same for the GPUs that `list` (list_gpus) returns, with NVML opened for them. Without GPUs the machine says why.
-/// False when the driver answers with an error, which the machine then holds: the host half is still worth reading.
+/// Opens NVML and adds the GPUs that `list` (list_gpus) returns. Without GPUs, machine.gpus_missing has the reason.
+/// Returns false when the driver answers with an error, which gpus_missing then holds; the host half stays valid.
 [[nodiscard]] bool find_gpus(Machine& machine, const std::function<std::vector<GpuInfo>()>& list,
                              const std::string& claim_folder);
 
-/// The report for people. It says what is not known.
+/// Returns the report for people; facts that are missing are "not known".
 [[nodiscard]] std::string report(const Machine& machine);
-/// The report as JSON; null: not known. Bytes, processors as the kernel lists them, speeds in bytes/s.
+/// Returns the report as JSON; null: not known. Sizes in bytes, speeds in bytes/s, processors as the kernel lists them.
 [[nodiscard]] Json to_json(const Machine& machine);
 
 }  // namespace lockstep::tools

@@ -1,5 +1,5 @@
-// lockstep-devices: what this machine has. The host's processors, caches and memory; each GPU with its memory, its
-// users and its links. Makes no context on a GPU. One process, no mpirun.
+// lockstep-devices: prints the hardware of this machine: the host's processors, caches and memory; each GPU with its
+// memory, its users and its links. Makes no context on a GPU. One process, no mpirun.
 
 #include <cstdio>
 #include <string>
@@ -25,7 +25,7 @@ int run(bool json, bool measure) {
     constexpr double kSeconds = 0.5;
     try {
       machine.copy = tools::measure_copy(tools::copy_array_bytes(machine.host), kSeconds);
-    } catch (const OutOfMemory&) {  // NOLINT(bugprone-empty-catch): then the speed is what is not known
+    } catch (const OutOfMemory&) {  // NOLINT(bugprone-empty-catch): the speed stays unknown
     }
   }
   const std::string text = json ? tools::to_json(machine).text(2) + "\n" : tools::report(machine);

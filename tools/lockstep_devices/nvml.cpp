@@ -12,7 +12,8 @@ namespace lockstep::tools {
 using nvml::Device;
 using nvml::Result;
 
-/// An older driver may lack some of the optional functions: they are then null, and what they report is not known.
+/// NVML's functions. An older driver may lack some of the optional ones (find()): they are then null, and their facts
+/// are not known.
 struct Nvml::Functions {
   explicit Functions(const SharedLibrary& library) {
     library.get(init, "nvmlInit_v2");
@@ -63,7 +64,7 @@ std::string mode_name(int mode) {
 }
 
 std::optional<std::string> level_name(int level) {
-  static constexpr const char* kNames[] = {"INT", "PIX", "PXB", "PHB", "NODE", "SYS"};  // of kInternal, kSingle, ..
+  static constexpr const char* kNames[] = {"INT", "PIX", "PXB", "PHB", "NODE", "SYS"};  // by TopologyLevel / 10
   return level >= 0 && level <= nvml::kSystem && level % 10 == 0 ? std::optional<std::string>(kNames[level / 10])
                                                                  : std::nullopt;
 }
@@ -117,7 +118,7 @@ NvmlGpu Nvml::gpu(const std::string& uuid) const {
   if (int mode = 0; works(f.compute_mode, device, &mode)) {
     result.compute_mode = mode_name(mode);
   }
-  // Processes come and go between the two calls, for their number and for the list: leave room for more.
+  // Processes start and end between the call that returns their number and the next one: leave room for more.
   std::vector<nvml::ProcessInfo> processes(64);
   for (int attempt = 0; f.processes != nullptr && attempt < 4; ++attempt) {
     auto count = static_cast<unsigned int>(processes.size());
@@ -176,7 +177,7 @@ GpuLink Nvml::link(const std::string& from_uuid, const std::string& to_uuid) con
     }
     return switched;
   };
-  // All switches of a machine are connected with each other: a link into one reaches every GPU that has one.
+  // All switches of a machine are connected: a link into a switch reaches every GPU that has such a link.
   const int switched_from = count(from, true);
   result.nvlinks = direct + std::min(switched_from, count(to, false));
   return result;

@@ -15,30 +15,30 @@ struct GpuProcess {
   std::optional<std::uint64_t> memory_bytes{};
 };
 
-/// What NVML reports of one GPU; empty: not reported.
+/// Facts that NVML reports about one GPU; empty: not reported.
 struct NvmlGpu {
-  std::optional<std::uint64_t> memory_used{};  ///< bytes, the driver's own included
+  std::optional<std::uint64_t> memory_used{};  ///< bytes, those of the driver included
   std::optional<std::uint64_t> memory_free{};
-  std::optional<int> memory_clock_mhz{};  ///< the highest
+  std::optional<int> memory_clock_mhz{};  ///< highest clock
   std::optional<int> memory_bus_bits{};
   std::optional<std::string> compute_mode{};  ///< "default", "exclusive process", "prohibited"
   std::optional<std::vector<GpuProcess>> processes{};
 };
 
-/// How two GPUs are connected.
+/// The connection between two GPUs.
 struct GpuLink {
-  /// NVLinks between them; through switches, the smaller number of the two GPUs' links.
+  /// Number of NVLinks between the GPUs; through switches, the smaller number of the two GPUs' links.
   std::optional<int> nvlinks{};
   /// The nearest common point on PCIe, as nvidia-smi writes it: PIX, PXB, PHB, NODE, SYS.
   std::optional<std::string> nearest{};
   std::optional<bool> peer_read{};  ///< the first can read the second's memory
 };
 
-/// NVIDIA's management library (NVML), loaded at run time: it comes with the driver, and a machine without a driver has
-/// none. Queries make no context on a GPU. For one thread.
+/// NVIDIA's management library (NVML), loaded at run time, as it comes with the driver and may be missing. Queries make
+/// no context on a GPU. For one thread.
 class Nvml {
  public:
-  /// Null when the library is missing or cannot start; `why` then says so.
+  /// Returns null when the library is missing or cannot start; `why` then has the reason.
   static std::unique_ptr<Nvml> open(std::string& why, const std::string& library = "libnvidia-ml.so.1");
   ~Nvml();
   Nvml(const Nvml&) = delete;

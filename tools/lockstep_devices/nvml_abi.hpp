@@ -1,7 +1,7 @@
 #pragma once
 
-/// The part of NVML's binary interface that is used here, as in NVIDIA's nvml.h (version 12), which not every CUDA
-/// toolkit installs. Function names include their version, so these layouts hold for a driver of any age.
+/// The part of NVML's binary interface that lockstep-devices uses, as in NVIDIA's nvml.h (version 12), which not every
+/// CUDA toolkit installs. Function names include their version, so these layouts hold for drivers of any age.
 namespace lockstep::tools::nvml {
 
 using Result = int;  // 0: success
@@ -16,7 +16,7 @@ struct Memory {  // nvmlMemory_t
   unsigned long long used;
 };
 
-struct ProcessInfo {  // nvmlProcessInfo_v2_t, what ..._v3 fills in
+struct ProcessInfo {  // nvmlProcessInfo_v2_t, which nvmlDeviceGetComputeRunningProcesses_v3 fills
   unsigned int pid;
   unsigned long long used_gpu_memory;  // all bits set: not available
   unsigned int gpu_instance;
@@ -37,9 +37,9 @@ enum ComputeMode : int { kDefault = 0, kExclusiveThread = 1, kProhibited = 2, kE
 enum TopologyLevel : int {
   kInternal = 0,     // two GPUs of one board
   kSingle = 10,      // one PCIe switch between them
-  kMultiple = 20,    // several
-  kHostBridge = 30,  // the same host bridge
-  kNode = 40,        // the same NUMA node
+  kMultiple = 20,    // several PCIe switches between them
+  kHostBridge = 30,  // one host bridge for both
+  kNode = 40,        // one NUMA node for both
   kSystem = 50,
 };
 enum LinkDevice : int { kGpu = 0, kSwitch = 2 };

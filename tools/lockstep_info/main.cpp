@@ -1,4 +1,4 @@
-// lockstep-info FILE: the tensors of a file or a checkpoint. One process, no mpirun.
+// lockstep-info FILE: prints the tensors of a file or a checkpoint. One process, no mpirun.
 
 #include <cstdio>
 #include <string>

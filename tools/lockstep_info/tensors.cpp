@@ -56,7 +56,7 @@ void add_numbers(const std::vector<std::byte>& bytes, TensorFacts& facts) {
   }
 }
 
-/// Calls add_numbers() with the type of that name, if it is one of ours.
+/// Calls add_numbers() with the C++ type for a name of safetensors; does nothing for types that cannot be read.
 void add_numbers(const std::string& dtype, const std::vector<std::byte>& bytes, TensorFacts& facts) {
   struct Reader {
     const char* dtype;
@@ -78,7 +78,7 @@ void add_numbers(const std::string& dtype, const std::vector<std::byte>& bytes, 
   }
 }
 
-/// "layer2.9" before "layer2.10".
+/// Compares names, with numbers in them by value: "layer2.9" comes before "layer2.10".
 bool comes_first(const std::string& a, const std::string& b) {
   const auto digit = [](char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; };
   std::size_t i = 0;
@@ -119,7 +119,7 @@ FileFacts facts_of(const std::string& path) {
     tensor.shape = entry.shape;
     std::uint64_t values = 1;
     for (const std::int64_t extent : entry.shape) {
-      values *= static_cast<std::uint64_t>(extent);  // fits, unless an extent is 0
+      values *= static_cast<std::uint64_t>(extent);  // can overflow only if an extent is 0
     }
     tensor.values = static_cast<std::int64_t>(values);
     tensor.bytes = entry.bytes;
@@ -168,7 +168,7 @@ Json json_of(std::optional<double> value) {
   return value ? Json(*value) : Json();
 }
 
-/// What a run's config.json says of its library choices, as metadata: a file without tensors.
+/// Returns the library choices in a run's config.json as the metadata of a file without tensors.
 FileFacts choices_of_run(const std::string& path) {
   constexpr std::uint64_t kMostBytes = std::uint64_t{64} << 20;
   FileFacts file{.path = path, .format = "run"};
@@ -239,7 +239,7 @@ std::string tensor_report(const std::vector<FileFacts>& files) {
         widths[column] = std::max(widths[column], row[column].size());
       }
     }
-    constexpr std::size_t kTexts = 3;  // the first columns, which stand on the left
+    constexpr std::size_t kTexts = 3;  // the first three columns are aligned on the left
     for (const std::vector<std::string>& row : rows) {
       std::string line;
       for (std::size_t column = 0; column < row.size(); ++column) {

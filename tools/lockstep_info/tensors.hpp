@@ -10,36 +10,36 @@
 
 namespace lockstep::tools {
 
-/// One tensor of a file. Minimum, maximum and mean are those of its finite values, in f64; without a finite value, and
-/// for types whose numbers nothing here knows (F8_E4M3, C64, ...), they are empty.
+/// One tensor of a file. Minimum, maximum and mean count finite values only, in f64; they are empty without a finite
+/// value, and for types that lockstep-info cannot read (F8_E4M3, C64, ...).
 struct TensorFacts {
   std::string name;
-  std::string dtype;  ///< as safetensors has it: "F32"
+  std::string dtype;  ///< name of the type in safetensors: "F32"
   std::vector<std::int64_t> shape;
   std::int64_t values = 0;
   std::uint64_t bytes = 0;
   std::optional<double> least{};
   std::optional<double> most{};
   std::optional<double> mean{};
-  std::optional<std::int64_t> non_finite{};  ///< NaN and infinities; empty where nothing knows the type's numbers
+  std::optional<std::int64_t> non_finite{};  ///< number of NaN and infinities; empty: the type cannot be read
 };
 
 struct FileFacts {
   std::string path;
   std::string format;  ///< "safetensors", "torch" or "run"
   std::map<std::string, std::string> metadata{};
-  std::vector<TensorFacts> tensors{};  ///< in the order of their names, numbers in them by their value
+  std::vector<TensorFacts> tensors{};  ///< ordered by name, with numbers in names ordered by value
 };
 
-/// Reads a file of tensors, or of a checkpoint's folder model.safetensors and, where it is there,
-/// optimizer.safetensors, after a look at their checksums. Host memory holds one tensor at a time. Of a run's folder
-/// what config.json says of library choices, as metadata. DataError as TensorFile's, for other checksums, and for a
-/// folder without either.
+/// Reads a file of tensors; or, of a checkpoint's folder, model.safetensors and, if there is one,
+/// optimizer.safetensors, after checking their checksums; or, of a run's folder, the library choices in config.json, as
+/// metadata. Host memory holds one tensor at a time. DataError as for TensorFile, for wrong checksums, and for a folder
+/// that is neither.
 [[nodiscard]] std::vector<FileFacts> read_tensors(const std::string& path);
 
-/// A table a file, for people.
+/// Returns a table for each file, for people.
 [[nodiscard]] std::string tensor_report(const std::vector<FileFacts>& files);
-/// An array of files; null is what is not known.
+/// Returns an array of files; null: not known.
 [[nodiscard]] Json tensor_json(const std::vector<FileFacts>& files);
 
 }  // namespace lockstep::tools

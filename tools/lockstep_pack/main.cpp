@@ -1,5 +1,5 @@
-// lockstep-pack DIR FILE: the pictures of a folder or a list, or text or tokens, in one file, for --data packed:FILE;
-// --check FILE: whether such a file is whole. One process, no mpirun.
+// lockstep-pack DIR FILE: writes the pictures of a folder or a list, or text or tokens, into one file, for --data
+// packed:FILE. lockstep-pack --check FILE: checks that such a file is undamaged. One process, no mpirun.
 
 #include <algorithm>
 #include <chrono>
@@ -25,7 +25,7 @@ namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
-/// Prints how far the work is, every five seconds.
+/// Prints the progress every five seconds.
 class ProgressLines {
  public:
   explicit ProgressLines(std::FILE* to) : to_(to) {}
@@ -47,7 +47,7 @@ class ProgressLines {
   double last_ = 0;
 };
 
-/// Writes the file; --json leaves standard output to the summary.
+/// Writes the file. With --json standard output has the summary only.
 template <class Pack>
 int write(const Pack& pack, bool json) {
   std::FILE* const lines = json ? stderr : stdout;
@@ -62,7 +62,7 @@ int write(const Pack& pack, bool json) {
   return exit_code::kFinished;
 }
 
-/// Reads the file; standard output has the result alone.
+/// Checks the file. Standard output has the result only.
 template <class File>
 int check(const std::string& path, int threads, bool json) {
   const File file(path);
@@ -98,7 +98,7 @@ constexpr const char* kAbout =
 class Command {
  public:
   Command() {
-    options_.seed = 1;  // as of train_resnet
+    options_.seed = 1;  // train_resnet's default
     options_.threads = default_threads();
     CLI::Option* const folder =
         app.add_option(

@@ -11,7 +11,7 @@
 namespace lockstep::tools {
 namespace {
 
-/// "3 h 12 min", "41 s".
+/// Formats a time as "3 h 12 min" or "41 s".
 std::string duration(double seconds) {
   const auto whole = static_cast<std::int64_t>(seconds + 0.5);
   if (whole < 60) {
@@ -25,12 +25,12 @@ std::string bytes_of(std::uint64_t bytes) {
   return bytes_text(static_cast<double>(bytes));
 }
 
-/// "tokens", "bytes of text".
+/// Returns the unit of a file's ids: "tokens" or "bytes of text".
 const char* unit_of(nn::PackedIds ids) {
   return ids == nn::PackedIds::text ? "bytes of text" : "tokens";
 }
 
-/// A line for each damage, and how many more there are.
+/// Returns a line for each damage, and one with the number of further ones.
 std::string damage_text(const nn::PackedCheck& check) {
   std::string text;
   for (const std::string& damage : check.texts) {
@@ -40,7 +40,7 @@ std::string damage_text(const nn::PackedCheck& check) {
   return more > 0 ? concat(text, "and ", more, " more\n") : text;
 }
 
-/// The damage as JSON, which holds UTF-8 alone; file names hold any bytes.
+/// Returns the damage as JSON. JSON holds UTF-8 only, while file names may hold any bytes.
 Json::Array texts_of(const nn::PackedCheck& check) {
   Json::Array texts;
   for (const std::string& text : check.texts) {
@@ -49,7 +49,7 @@ Json::Array texts_of(const nn::PackedCheck& check) {
   return texts;
 }
 
-/// Ids to train on, and for validation.
+/// Returns the numbers of ids for training and for validation.
 std::pair<std::int64_t, std::int64_t> tokens_of(const nn::PackedTokens& file) {
   std::int64_t train = 0;
   std::int64_t validation = 0;

@@ -18,7 +18,7 @@ namespace {
 
 constexpr std::string_view kRun = "run";
 
-/// The fields of all runs, each once.
+/// Returns the fields of all runs, each once, in the order of the columns.
 std::vector<std::string> columns_of(const std::vector<RunLog>& runs) {
   std::set<std::string> fields;
   for (const RunLog& run : runs) {
@@ -39,7 +39,7 @@ std::vector<std::string> columns_of(const std::vector<RunLog>& runs) {
   return columns;
 }
 
-/// Text as a cell: in quotes where a reader would take a part of it for the end of the cell, or trim it.
+/// Returns a text as a cell: in quotes if it holds a character that ends a cell, or begins or ends with a blank.
 std::string cell(std::string_view text) {
   const std::string shown = utf8_text(text);
   const bool trimmed = shown.starts_with(' ') || shown.ends_with(' ');
@@ -53,7 +53,8 @@ std::string cell(std::string_view text) {
   return quoted + '"';
 }
 
-/// Counts of bytes stay whole numbers: the shortest text of 1000000 would be 1e+06.
+/// Returns a number as a cell. Whole numbers, such as counts of bytes, have no exponent: the shortest text of 1000000
+/// would be 1e+06.
 std::string cell(double value) {
   constexpr double kExact = 9007199254740992;  // 2^53
   const bool whole = std::abs(value) < kExact && std::trunc(value) == value && (value != 0 || !std::signbit(value));
@@ -73,7 +74,7 @@ std::string csv_of(const std::vector<RunLog>& runs) {
   out += '\n';
   std::vector<std::string> cells(columns.size());
   for (const RunLog& run : runs) {
-    std::vector<std::size_t> place_of;  // by the run's own number of a field
+    std::vector<std::size_t> place_of;  // index in run.fields -> column
     for (const std::string& field : run.fields) {
       place_of.push_back(places.at(field));
     }

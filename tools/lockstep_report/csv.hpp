@@ -7,14 +7,14 @@
 
 namespace lockstep::tools {
 
-/// The rows of all runs as comma-separated values (RFC 4180, but lines end with a line feed alone, as tools for text
-/// expect): one line of names, then a line for each row, the runs one after the other.
-///   run, event, epoch, step   of the row: event is "step" (a report) or "epoch" (its end), step is never empty
-///   then a column for each field of some run: the order of in_order(), "test_X" right behind "X". A field that is
-///   called "run" is "run.1" here, as pandas would call it, so that no two columns share a name
-/// A cell is empty where the row has no such field or null. Numbers read back as the same double; whole ones below 2^53
-/// have neither point nor exponent. Bytes of a run's name that are not UTF-8 stand as \xNN: a reader would refuse the
-/// whole file.
+/// Returns the rows of all runs as comma-separated values (RFC 4180, but lines end with a line feed only, as tools for
+/// text expect): one line of names, then a line for each row, the runs one after the other. The columns are
+///   run, event, epoch, step   event is "step" (a report) or "epoch" (the end of one); step is never empty
+///   a column for each field of any run, in the order of in_order(), with "test_X" right after "X". A field named "run"
+///   becomes "run.1", as in pandas, so that no two columns share a name
+/// A cell is empty when the row lacks the field or has null. Numbers read back as the same double; whole numbers below
+/// 2^53 have neither point nor exponent. Bytes of a run's name that are not UTF-8 are written as \xNN, since a reader
+/// would refuse the whole file.
 [[nodiscard]] std::string csv_of(const std::vector<RunLog>& runs);
 
 }  // namespace lockstep::tools

@@ -8,14 +8,14 @@
 
 namespace lockstep::tools {
 
-/// What evaluation.json tells of the last evaluation of a run (nn/run/evaluation/class_report.hpp).
+/// The last evaluation of a run, from evaluation.json (nn/run/evaluation/class_report.hpp).
 struct Evaluation {
   struct Class {
     std::string name;
     std::int64_t samples = 0;
     std::int64_t correct = 0;
     std::int64_t not_finite = 0;
-    std::vector<std::pair<std::int64_t, std::int64_t>> predicted;  ///< class and count, above 0
+    std::vector<std::pair<std::int64_t, std::int64_t>> predicted;  ///< (class, count), counts above 0
     [[nodiscard]] double accuracy() const {
       return samples == 0 ? 0 : static_cast<double>(correct) / static_cast<double>(samples);
     }
@@ -28,8 +28,8 @@ struct Evaluation {
   struct Sample {
     std::int64_t sample = 0;
     std::int64_t label = 0;
-    std::optional<std::int64_t> predicted{};  ///< none: its outputs are not finite
-    std::optional<double> loss{};             ///< none: infinite
+    std::optional<std::int64_t> predicted{};  ///< empty: the sample's outputs are not finite
+    std::optional<double> loss{};             ///< empty: infinite
     std::string picture;                      ///< a PNG file in base64; empty: none
   };
   std::int64_t step = 0;
@@ -39,11 +39,12 @@ struct Evaluation {
   std::vector<Sample> worst;
 };
 
-/// DataError naming the file where it is no such file, or its numbers contradict each other.
+/// Reads evaluation.json. DataError that names the file when it is no such file, or when its numbers contradict each
+/// other.
 [[nodiscard]] Evaluation read_evaluation(const std::string& path);
 
-/// HTML: the confusion matrix (of up to 30 classes; else the most frequent confusions), a bar a class (of more than 30
-/// the least accurate), the calibration diagram, and the worst samples. run: its name.
+/// Returns HTML: the confusion matrix (for more than 30 classes the most frequent confusions), a bar for each class
+/// (for more than 30 the least accurate ones), the calibration diagram, and the worst samples. run: name of the run.
 [[nodiscard]] std::string draw(const Evaluation& evaluation, const std::string& run);
 
 }  // namespace lockstep::tools

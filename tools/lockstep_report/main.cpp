@@ -1,5 +1,5 @@
-// lockstep-report OUT...: a page of the curves of a run, or of several, or their log as a table. One process, no
-// mpirun.
+// lockstep-report OUT...: writes a page with the curves of one or several runs, or their logs as a table. One process,
+// no mpirun.
 
 #include <cstdio>
 #include <filesystem>
@@ -22,7 +22,7 @@ namespace {
 
 using namespace lockstep;  // NOLINT(google-build-using-namespace): a program
 
-/// report.html in the first folder.
+/// Returns the path of report.html in the first folder.
 std::string default_page(const std::string& first) {
   const std::filesystem::path path(first);
   std::error_code error;

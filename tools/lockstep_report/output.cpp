@@ -15,12 +15,12 @@
 namespace lockstep::tools {
 namespace {
 
-/// Whether both lead to the same thing that is there. fs::equivalent() refuses two devices.
+/// True when both are the same file or device. fs::equivalent() refuses two devices.
 bool same_thing(const struct stat& one, const struct stat& other) {
   return one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-/// Whether writing to one would harm the other: one file, or two spellings of one name for a file that is not there.
+/// True when both paths are one existing file, or two spellings of one name of a file that does not exist.
 bool same_file(const std::string& one, const std::string& other) {
   struct stat first {};
   struct stat second {};
@@ -30,7 +30,7 @@ bool same_file(const std::string& one, const std::string& other) {
     return same_thing(first, second);
   }
   namespace fs = std::filesystem;
-  std::error_code error;  // of a folder that is not there, where no file can be made either
+  std::error_code error;  // set when a folder is missing; no file can be made there either
   const fs::path first_name = fs::weakly_canonical(fs::absolute(one), error);
   const fs::path second_name = error ? fs::path() : fs::weakly_canonical(fs::absolute(other), error);
   return !is_first && !is_second && !error && first_name == second_name;

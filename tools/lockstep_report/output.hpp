@@ -10,21 +10,21 @@
 
 namespace lockstep::tools {
 
-/// What is written, to where. A file appears whole, in place of an older one; -, /dev/stdout and what else leads to
-/// standard output are standard output.
+/// A file to write, or standard output. A file appears whole and replaces an older one. "-", /dev/stdout and other
+/// paths of the same device are standard output.
 class Output {
  public:
   explicit Output(std::string path);
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] bool printed() const { return printed_; }
-  /// Whether writing would harm this file.
+  /// True when writing would overwrite `file`.
   [[nodiscard]] bool harms(const std::string& file) const;
 
-  /// Makes a file beside the name: one that cannot be made, or that would replace a device, a FIFO or a folder, is an
-  /// error (FileError) before anything is written.
+  /// Makes a temporary file next to path(). FileError, before anything is written, when it cannot be made or path() is
+  /// a device, a FIFO or a folder.
   void begin();
-  /// After begin(). WriteError when the disk is full.
+  /// Writes the text, after begin(). WriteError when the disk is full.
   void write(const std::string& text);
 
  private:
@@ -33,7 +33,7 @@ class Output {
   std::optional<AtomicFile> file_{};
 };
 
-/// UsageError for an output that would overwrite what was read, or the other one. nullptr: there is none.
+/// UsageError when an output would overwrite a file that was read, or the other output. nullptr: no such output.
 void require_apart(const std::vector<RunLog>& runs, const Output* table, const Output* page);
 
 }  // namespace lockstep::tools

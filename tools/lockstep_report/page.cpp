@@ -19,13 +19,13 @@
 namespace lockstep::tools {
 namespace {
 
-constexpr std::size_t kMostPoints = 1000;  // of a curve: about two a pixel
+constexpr std::size_t kMostPoints = 1000;  // points of a curve: about two per pixel
 
-/// Fields of an epoch that are no curve: a step has them already, or the table shows them.
+/// Fields of an epoch without a curve: the reports of steps have them already, or the table shows them.
 constexpr std::array<std::string_view, 6> kNoCurve{"comm_exposed_s", "seconds",    "skipped_updates",
                                                    "gradient_bytes", "sent_bytes", "peak_bytes"};
 
-/// The quantities of all runs, in the order of their charts.
+/// Returns the quantities of all runs, in the order of their charts.
 std::vector<std::string> fields_of(const std::vector<RunLog>& runs) {
   std::set<std::string> all;
   for (const RunLog& run : runs) {
@@ -41,7 +41,7 @@ std::vector<std::string> fields_of(const std::vector<RunLog>& runs) {
   return in_order(std::move(all));
 }
 
-/// A curve of the values of a field, where there are some. A training's curve is thin.
+/// Adds a curve of the values of a field, if there are any. Curves of training are thin.
 void add_curve(Panel& chart, const std::map<std::string, Points>& values, const std::string& field, double factor,
                const std::string& run, int colour, bool evaluation) {
   const auto found = values.find(field);
@@ -60,14 +60,14 @@ std::string cell(const std::string& text) {
   return "<td>" + escaped(text) + "</td>";
 }
 
-/// The last value of a field; empty: there is none.
+/// Returns the last value of a field; empty: there is none.
 std::string last_of(const std::map<std::string, Points>& values, const std::string& field, double factor = 1,
                     const char* unit = "") {
   const auto found = values.find(field);
   return found == values.end() || found->second.empty() ? "" : brief(found->second.back().value * factor) + unit;
 }
 
-/// The median of a run's reports of a field; empty: there are none.
+/// Returns the median of a run's reports of a field; empty: there are none.
 std::string median_of(const RunLog& run, const std::string& field, double factor = 1) {
   const auto found = run.reports.find(field);
   if (found == run.reports.end() || found->second.empty()) {
@@ -95,12 +95,12 @@ std::string end_of(const RunLog& run) {
   }
 }
 
-/// "images" of "images_per_second".
+/// Returns "images" for "images_per_second".
 std::string counted_by(const std::string& field) {
   return field.substr(0, field.size() - kPerSecond.size());
 }
 
-/// "590 images/s", the median of the reports.
+/// Returns the median rate of the reports, as "590 images/s".
 std::string rate_of(const RunLog& run) {
   for (const auto& [field, points] : run.reports) {
     if (field.ends_with(kPerSecond)) {
@@ -110,7 +110,7 @@ std::string rate_of(const RunLog& run) {
   return "";
 }
 
-/// A row a run; columns that are empty in every row are left out.
+/// Returns a table with a row for each run; columns that are empty in every row are left out.
 std::string table_of(const std::vector<RunLog>& runs) {
   using Column = std::pair<const char*, std::function<std::string(const RunLog&)>>;
   const std::vector<Column> columns{
@@ -153,8 +153,8 @@ std::string table_of(const std::vector<RunLog>& runs) {
   return out + "</table>\n";
 }
 
-/// A setting with numbers of 17 digits, as a run's identity holds them, in the fewest that mean the same: 0.1, not
-/// 0.10000000000000001.
+/// Returns a setting with its numbers in the fewest digits that read back the same: 0.1, not 0.10000000000000001. A
+/// run's identity holds numbers with 17 digits.
 std::string shortened(const std::string& value) {
   constexpr std::size_t kLong = 17;
   std::string out;
@@ -207,7 +207,7 @@ std::string settings_of(const std::vector<RunLog>& runs) {
   return out + "</table>\n";
 }
 
-/// Rules of the page beside those of its pictures.
+/// Style rules of the page, in addition to kSvgStyle.
 constexpr const char* kStyle =
     R"(:root { color-scheme: light dark; --text: #1c1c1c; --quiet: #5f6368; --grid: #e3e5e8; --page: #fff; }
 @media (prefers-color-scheme: dark) { :root { --text: #e8e8e8; --quiet: #a0a4a8; --grid: #3a3d41; --page: #17191c; } }
@@ -267,14 +267,14 @@ std::vector<Panel> charts_of(const std::vector<RunLog>& runs) {
       const RunLog& run = runs[i];
       const int colour = static_cast<int>(i);
       const std::size_t before = chart.curves.size();
-      // An epoch's value is the mean of its reports, which show more.
+      // The reports show more than the values of epochs, which are their means.
       add_curve(chart, run.reports.contains(field) ? run.reports : run.epochs, field, quantity.factor, run.name, colour,
                 false);
       for (const auto* values : {&run.reports, &run.epochs}) {
         add_curve(chart, *values, std::string(kTest) + field, quantity.factor, run.name, colour, true);
       }
       for (const std::int64_t step : run.resumed_after) {
-        if (chart.curves.size() > before) {  // else the chart does not show this run
+        if (chart.curves.size() > before) {  // only if the chart shows this run
           chart.marks.push_back({.label = concat(run.name, ": resumed after step ", step),
                                  .value = static_cast<double>(step),
                                  .colour = colour});

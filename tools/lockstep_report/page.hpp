@@ -9,15 +9,16 @@
 
 namespace lockstep::tools {
 
-/// A chart for each quantity that some run has: loss, accuracy, the learning rate, samples per second, exposed
-/// communication, then metrics of one's own by name. Training and evaluation ("test_" in front) share a chart.
+/// Returns a chart for each quantity of any run: loss, accuracy, learning rate, samples per second, exposed
+/// communication, then the user's own metrics by name. Training and evaluation (prefix "test_") share a chart.
 [[nodiscard]] std::vector<Panel> charts_of(const std::vector<RunLog>& runs);
 
-/// At most `most` points that look the same: of equally wide ranges of steps the least and the greatest value.
+/// Returns at most `most` points that draw the same curve: the least and the greatest value in each of equally wide
+/// ranges of steps.
 [[nodiscard]] Points thinned(const Points& points, std::size_t most);
 
-/// One HTML document without scripts and without references to other files: a table of the runs, the charts, the
-/// last evaluation of each, and the settings, of several runs those that differ.
+/// Returns one HTML document without scripts and without references to other files: a table of the runs, the charts,
+/// the last evaluation of each run, and the settings; for several runs the settings that differ.
 [[nodiscard]] std::string page_of(const std::vector<RunLog>& runs);
 
 }  // namespace lockstep::tools

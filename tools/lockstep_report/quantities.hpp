@@ -7,21 +7,21 @@
 
 namespace lockstep::tools {
 
-/// What people call a field of metrics.jsonl, and what a chart multiplies its values with.
+/// A field of metrics.jsonl with its title for people and the factor of its values in a chart.
 struct Quantity {
   std::string_view field;
   std::string_view title;
   double factor = 1;
 };
 
-inline constexpr std::string_view kPerSecond = "_per_second";  ///< ends the name of a rate: "images_per_second"
-inline constexpr std::string_view kTest = "test_";             ///< begins the name of what an evaluation measured
+inline constexpr std::string_view kPerSecond = "_per_second";  ///< suffix of rates: "images_per_second"
+inline constexpr std::string_view kTest = "test_";             ///< prefix of values that an evaluation measured
 
-/// The title of a field that is not known is its name.
+/// Returns the quantity of a field. The title of an unknown field is its name.
 [[nodiscard]] Quantity quantity_of(const std::string& field);
 
-/// The order of charts and columns, whatever run names a field first: loss, accuracy, the learning rate, samples per
-/// second, exposed communication, then the others by name.
+/// Returns the fields in the order of charts and columns: loss, accuracy, learning rate, samples per second, exposed
+/// communication, then the others by name.
 [[nodiscard]] std::vector<std::string> in_order(std::set<std::string> fields);
 
 }  // namespace lockstep::tools

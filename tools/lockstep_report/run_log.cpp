@@ -17,7 +17,7 @@
 namespace lockstep::tools {
 namespace {
 
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // of a log: some five million reports
+constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;  // size of a log: some five million reports
 
 /// Reads the events of one log.
 class LogReader {
@@ -47,7 +47,7 @@ class LogReader {
   }
 
  private:
-  /// The numbers and nulls of an event, but those that say where it stands.
+  /// Adds the numbers and nulls of an event as a row, without "event", "epoch" and "step".
   void add_row(Row::Kind kind, const Json& event, const std::string& source) {
     Row row{.kind = kind, .step = event.get<std::int64_t>("step", source), .values = {}};
     if (event.has("epoch") && !event.member("epoch", source).is_null()) {
@@ -78,10 +78,10 @@ class LogReader {
   }
 
   RunLog& run_;
-  std::map<std::string, std::size_t> numbers_;  ///< of run_.fields
+  std::map<std::string, std::size_t> numbers_;  ///< field -> index in run_.fields
 };
 
-/// The values of the rows by field.
+/// Sets run.reports, run.epochs and run.gaps from the rows.
 void sort_by_field(RunLog& run) {
   for (const Row& row : run.rows) {
     for (const auto& [field, value] : row.values) {
@@ -95,7 +95,7 @@ void sort_by_field(RunLog& run) {
   }
 }
 
-/// The texts and numbers of a tree, by the names that lead to them: "options.dtype".
+/// Adds the texts and numbers of a tree to `into`, by their paths of names: "options.dtype".
 void flatten(const Json& value, const std::string& name, std::map<std::string, std::string>& into) {
   if (const Json::Object* const object = value.if_object()) {
     for (const auto& [key, member] : *object) {
@@ -114,7 +114,7 @@ RunLog read_run(const std::string& path) {
   RunLog run;
   run.path = path;
   std::error_code error;
-  const bool folder = fs::is_directory(path, error);  // what cannot be looked at cannot be opened either
+  const bool folder = fs::is_directory(path, error);  // after an error, opening the file fails and reports it
   const fs::path log = folder ? fs::path(path) / "metrics.jsonl" : fs::path(path);
   const fs::path named = fs::absolute(folder ? fs::path(path) / "." : fs::path(path)).lexically_normal();
   run.name = folder ? named.parent_path().filename().string() : named.stem().string();
@@ -145,7 +145,7 @@ RunLog read_run(const std::string& path) {
   if (folder && fs::exists(evaluation, error)) {
     run.evaluation = read_evaluation(evaluation.string());
     run.files.push_back(evaluation.string());
-    if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {  // of a part that a resume has taken back
+    if (!run.resumed_after.empty() && run.evaluation->step > run.steps) {  // a resume discarded its step
       run.evaluation.reset();
     }
   }

@@ -11,7 +11,7 @@
 
 namespace lockstep::tools {
 
-/// One value of a run: after `step` updates.
+/// One value of a run after `step` updates.
 struct Point {
   std::int64_t step = 0;
   double value = 0;
@@ -22,43 +22,44 @@ using Points = std::vector<Point>;
 struct Row {
   enum class Kind { step, epoch };
   struct Value {
-    std::size_t field = 0;          ///< its place in RunLog::fields
+    std::size_t field = 0;          ///< index in RunLog::fields
     std::optional<double> value{};  ///< empty: null (NaN, infinite, or never measured)
   };
   Kind kind = Kind::step;
-  std::optional<std::int64_t> epoch{};  ///< "step": from 0; "epoch": those that are done; empty: the line does not tell
+  std::optional<std::int64_t> epoch{};  ///< "step": epoch, from 0; "epoch": epochs done; empty: the line has none
   std::int64_t step = 0;
   std::vector<Value> values;  ///< numbers and nulls
 };
 
-/// What a run has written about itself. Steps that were trained again after a resume are those of the last time.
+/// The log of a run, its settings and its last evaluation. A step that was trained again after a resume appears once,
+/// with its last values.
 struct RunLog {
-  std::string name;                       ///< of its folder; unique among the runs of a page
-  std::string path;                       ///< as it was given
-  std::vector<std::string> files;         ///< that were read: the log, settings, the evaluation
-  std::vector<std::string> fields;        ///< of some row, each once
-  std::vector<Row> rows;                  ///< in the order of the file
+  std::string name;                       ///< name of the folder; unique among the runs of a page
+  std::string path;                       ///< path that the user gave
+  std::vector<std::string> files;         ///< files that were read: the log, settings, the evaluation
+  std::vector<std::string> fields;        ///< fields of all rows, each once
+  std::vector<Row> rows;                  ///< rows in the order of the file
   std::map<std::string, Points> reports;  ///< values of the rows "step", by field; steps increase
-  std::map<std::string, Points> epochs;   ///< of the rows "epoch"
+  std::map<std::string, Points> epochs;   ///< values of the rows "epoch", by field
   std::map<std::string, std::vector<std::int64_t>>
-      gaps;                                     ///< steps whose value was null (NaN, infinite, or never measured)
-  std::vector<std::int64_t> resumed_after;      ///< steps
-  std::int64_t steps = 0;                       ///< the last that is told of
-  double seconds = 0;                           ///< of the epochs that are told of
-  std::optional<std::int64_t> exit_code{};      ///< empty: the run did not tell of its end (it runs, or was killed)
-  std::string best_by{};                        ///< "test_accuracy"
-  std::optional<double> best{};                 ///< empty: not told
-  std::optional<Evaluation> evaluation{};       ///< of evaluation.json; empty: there is none
-  std::map<std::string, std::string> settings;  ///< of config.json, "options.clip_norm"; empty: there is none
+      gaps;                                 ///< steps with the value null (NaN, infinite, or never measured), by field
+  std::vector<std::int64_t> resumed_after;  ///< steps after which the run was resumed
+  std::int64_t steps = 0;                   ///< last step of the log
+  double seconds = 0;                       ///< time of all epochs of the log
+  std::optional<std::int64_t> exit_code{};  ///< empty: the log has no end (the run goes on, or was killed)
+  std::string best_by{};                    ///< field that `best` belongs to: "test_accuracy"
+  std::optional<double> best{};             ///< best value of that field; empty: the log has none
+  std::optional<Evaluation> evaluation{};   ///< contents of evaluation.json; empty: no such file
+  std::map<std::string, std::string> settings;  ///< values of config.json, by "options.clip_norm"; empty: no such file
 };
 
-/// Reads metrics.jsonl and, where they are there, config.json and evaluation.json of a folder of results, or a file of
-/// metrics alone. An incomplete last line is left out, as a run that resumes does. DataError for a folder without
-/// metrics.jsonl, and a line that is not one JSON object with an event (its number is named).
+/// Reads metrics.jsonl and, if they exist, config.json and evaluation.json of a folder of results; or a file of metrics
+/// alone. An incomplete last line is left out, as by a run that resumes. DataError for a folder without metrics.jsonl,
+/// and, with its number, for a line that is not one JSON object with an event.
 [[nodiscard]] RunLog read_run(const std::string& path);
 
-/// Several runs; two of one name get their paths as names. UsageError for an empty path, and for one that is given
-/// twice; DataError when none has made a step yet.
+/// Reads several runs; runs of the same name get their paths as names. UsageError for an empty path, and for a path
+/// that is given twice; DataError when no run has made a step yet.
 [[nodiscard]] std::vector<RunLog> read_runs(const std::vector<std::string>& paths);
 
 }  // namespace lockstep::tools

@@ -10,7 +10,7 @@
 namespace lockstep::tools {
 namespace {
 
-// NCCL's constants (src/graph/tuning.cc), latencies in microseconds, bandwidths a channel in GB/s.
+// NCCL's constants (src/graph/tuning.cc): latencies in microseconds, bandwidths per channel in GB/s.
 
 enum Protocol : std::size_t { kLL, kLL128, kSimple };
 constexpr std::array<std::string_view, 3> kProtocols{"LL", "LL128", "Simple"};
@@ -24,11 +24,11 @@ constexpr ByProtocol kTreeNetwork{5.0, 8.5, 14.0};
 constexpr ByProtocol kRingNetwork{2.7, 4.0, 14.0};
 constexpr double kNvls = 25;
 constexpr double kNvlsTreeNetwork = 20.9;
-constexpr double kNetworkPost = 1;  ///< of a host's processor; three times that for Simple
+constexpr double kNetworkPost = 1;  ///< latency of a host's processor; three times that for Simple
 
-/// Limits by generation and by one, two, or more nodes.
+/// Limits of a generation's bandwidths, for one, two, and more nodes.
 struct Limits {
-  std::array<double, 3> ll;  ///< of all channels
+  std::array<double, 3> ll;  ///< limit of all channels together; the others are per channel
   std::array<double, 3> ring_ll128;
   std::array<double, 3> tree;
   std::array<double, 3> tree_ll128;
@@ -36,7 +36,7 @@ struct Limits {
 constexpr Limits kAmpere{{87.7, 39.0, 20.4}, {20.0, 20.0, 20.0}, {24.0, 23.6, 17.8}, {20.0, 20.0, 20.0}};
 constexpr Limits kHopper{{141.0, 39.0, 20.4}, {36.7, 36.7, 36.7}, {38.7, 41.4, 36.0}, {36.7, 36.7, 29.0}};
 
-/// By protocol and log2(bytes / 64).
+/// Factors of a tree's bandwidth, by protocol and log2(bytes / 64).
 constexpr std::array<std::array<double, 23>, 3> kTreeCorrection{{
     {1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4, .5, .6, .7, .8, .9, 1, 1, 1, 1},
     {1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1},
@@ -47,7 +47,7 @@ int log2_floor(std::uint64_t value) {
   return static_cast<int>(std::bit_width(value)) - 1;
 }
 
-/// A sum's latency (us) and bandwidth (GB/s of the message).
+/// The latency (us) and bandwidth (GB/s of the message) of a sum.
 struct Line {
   double latency_us = 0;
   double bandwidth = 0;
@@ -61,7 +61,7 @@ struct Shape {
   std::size_t kind;  ///< index into Limits: one, two, more nodes
 
   [[nodiscard]] const Limits& limits() const { return cluster.generation == GpuGeneration::ampere ? kAmpere : kHopper; }
-  /// Bus bandwidth of a node, GB/s. With two nodes NCCL counts with that of the links inside.
+  /// Bus bandwidth of a node, GB/s. For two nodes NCCL takes the bandwidth of the links inside a node.
   [[nodiscard]] double bus() const { return (nodes <= 2 ? cluster.nvlink_bus : cluster.network_bus) * 1e-9; }
   [[nodiscard]] double hop(double published, Protocol protocol) const {
     return published + (protocol == kSimple ? 2 : 1) * cluster.network_latency_s * 1e6;
@@ -86,7 +86,7 @@ Line ring(const Shape& s, Protocol protocol, double bytes) {
   if (s.nodes > 1) {
     within_us = std::max(within_us, kNetworkPost * (protocol == kSimple ? 3 : 1));
   }
-  // With one GPU a node nothing hides the network's latency: it is that of trees.
+  // With one GPU per node nothing hides the network's latency, which is then that of trees.
   const double between_us = s.hop((s.gpus == s.nodes ? kTreeNetwork : kRingNetwork).at(protocol), protocol);
   Line line{.latency_us = kRingBase.at(protocol) + (steps - between) * within_us + between * between_us,
             .bandwidth = ring_bus(s, protocol, s.bus(), s.kind) * s.gpus / steps};
@@ -124,13 +124,14 @@ Line nvls_tree(const Shape& s) {
           .bandwidth = std::min(s.cluster.nvls_bus * 1e-9, network) * s.gpus / (2.0 * (s.gpus - 1))};
 }
 
-/// A reduce-scatter and an all-gather by rings in the node, and between them a ring of each GPU's shard over the nodes.
+/// Returns the seconds of a reduce-scatter and an all-gather by rings in the node, with a ring of each GPU's shard over
+/// the nodes in between.
 double hierarchical(const Shape& s, Protocol protocol, double bytes) {
   const int inside = s.cluster.gpus_per_node;
   const double node_bus = ring_bus(s, protocol, s.cluster.nvlink_bus * 1e-9, 0);
   const Line half{.latency_us = kRingBase.at(protocol) + (inside - 1) * kRingNvlink.at(protocol),
                   .bandwidth = node_bus * inside / (inside - 1)};
-  Cluster shard = s.cluster;  // one GPU a node, with its share of the network
+  Cluster shard = s.cluster;  // one GPU per node, with its share of the network
   shard.gpus_per_node = 1;
   shard.network_bus /= inside;
   shard.nvlink_bus = shard.network_bus;
@@ -187,7 +188,7 @@ SumCost best_sum(const Cluster& cluster, int gpus, double bytes) {
 
 comm::CostModel sum_model(const Cluster& cluster, int gpus) {
   constexpr double kFirst = 1024;
-  constexpr int kSizes = 25;  // to 16 GiB
+  constexpr int kSizes = 25;  // up to 16 GiB
   std::vector<std::pair<double, double>> points;
   double least = 0;
   for (int i = 0; i < kSizes; ++i) {

@@ -1,4 +1,4 @@
-// lockstep-scale TIMELINE: how long a step of more ranks takes. One process, no mpirun. docs/cost.md
+// lockstep-scale TIMELINE: predicts the time of a step with more ranks. One process, no mpirun. docs/cost.md
 
 #include <algorithm>
 #include <cstdio>
@@ -33,7 +33,7 @@ struct Options {
   std::string out;
 };
 
-/// The points of a known cluster.
+/// Returns the points of a known cluster.
 std::vector<tools::ScalingPoint> on_cluster(const Options& options, const tools::StepProfile& profile) {
   tools::Cluster cluster = tools::known_cluster(options.system);
   if (options.network_gbs > 0) {
@@ -52,7 +52,7 @@ std::vector<tools::ScalingPoint> on_cluster(const Options& options, const tools:
   return points;
 }
 
-/// A point for each file: its number of ranks, its measured all-reduce.
+/// Returns a point for one rank and one for each file, with the file's number of ranks and its measured all-reduce.
 std::vector<tools::ScalingPoint> on_measured(const Options& options, const tools::StepProfile& profile) {
   std::vector<tools::ScalingPoint> points{tools::predict(profile, 1, {}, options.how)};
   for (const std::string& path : options.costs) {

@@ -15,7 +15,7 @@
 namespace lockstep::tools {
 namespace {
 
-/// Which normal deviation has this share of all values below it, by bisection.
+/// Returns the value of a standard normal variable that this share of all values is below, by bisection.
 double normal_quantile(double share) {
   double low = -40;
   double high = 40;
@@ -41,7 +41,7 @@ ScalingPoint predict(const StepProfile& profile, int ranks, const comm::CostMode
     return point;
   }
   point.waiting_s = expected_largest(ranks) * profile.jitter_s * sharing;
-  // One element of one byte: the planner's sizes are then the profile's.
+  // Elements of one byte, so that the planner's sizes are the profile's bytes.
   std::vector<comm::GradientRange> gradients;
   std::vector<double> ready;
   std::int64_t begin = 0;

@@ -13,42 +13,43 @@
 namespace lockstep::tools {
 
 struct ScalingOptions {
-  /// Bytes of a bucket; 0: the buckets that end first, which differ with the number of ranks.
+  /// Bytes of a bucket; 0: the buckets whose sums end first, which depend on the number of ranks.
   std::int64_t bucket_bytes = 0;
-  bool overlap = true;  ///< sums run beside backward; false: after it
-  /// Ranks of a node beyond this share its processors, and compute for that much longer. 0: each has its own.
+  bool overlap = true;  ///< sums run during backward; false: after it
+  /// Processors that all ranks share: more ranks than processors compute longer, in proportion. 0: each rank has its
+  /// own.
   int processors = 0;
 };
 
-/// A step of `ranks` ranks, each with the batch of the profile.
+/// The predicted step of `ranks` ranks, each with the batch of the profile.
 struct ScalingPoint {
   int ranks = 1;
-  std::string algorithm{};  ///< of the largest bucket; empty: from measured costs
+  std::string algorithm{};  ///< algorithm and protocol of the largest bucket, or "as measured"; empty for one rank
   int buckets = 0;
-  std::int64_t largest_bytes = 0;  ///< of a bucket
+  std::int64_t largest_bytes = 0;  ///< bytes of the largest bucket
   double compute_s = 0;
-  double communication_s = 0;  ///< of all sums
-  double exposed_s = 0;        ///< of them, what backward does not hide
-  /// How much longer the slowest of all ranks computes than the median one: the expected largest of `ranks` normal
+  double communication_s = 0;  ///< time of all sums
+  double exposed_s = 0;        ///< time of sums that backward does not hide
+  /// Time that the slowest of all ranks computes longer than the median rank: the expected largest of `ranks` normal
   /// deviations (Blom, "Statistical estimates and transformed beta-variables", 1958), times the profile's jitter.
   double waiting_s = 0;
   [[nodiscard]] double step_s() const { return compute_s + exposed_s + waiting_s; }
-  /// The share of the throughput that as many ranks would have alone.
+  /// Throughput of a rank as a share of its throughput alone, where a step takes alone_s.
   [[nodiscard]] double efficiency(double alone_s) const { return alone_s / step_s(); }
 };
 
-/// Each bucket's sum begins when its last gradient is ready and the sum before it has ended
-/// (comm/gradients/bucket_cost.hpp). Not in the model: that sums slow the computation beside them, that networks are
+/// Predicts the step of `ranks` ranks. Each bucket's sum begins when its last gradient is ready and the sum before it
+/// has ended (comm/gradients/bucket_cost.hpp). The model leaves out that sums slow computation down, that networks are
 /// shared, and the loader.
 [[nodiscard]] ScalingPoint predict(const StepProfile& profile, int ranks, const comm::CostModel& sum,
                                    const ScalingOptions& options);
 
-/// The expected largest of n values of the standard normal distribution; 0 for one.
+/// Returns the expected largest of n values of the standard normal distribution; 0 for n = 1.
 [[nodiscard]] double expected_largest(int n);
 
 [[nodiscard]] std::string scaling_table(const StepProfile& profile, const std::vector<ScalingPoint>& points);
 [[nodiscard]] Json::Object scaling_json(const StepProfile& profile, const std::vector<ScalingPoint>& points);
-/// Two panels over the number of ranks, as an SVG file: the parts of a step, and its efficiency.
+/// Returns an SVG file with two panels over the number of ranks: the parts of a step, and its efficiency.
 [[nodiscard]] std::string scaling_plot(const std::string& title, const StepProfile& profile,
                                        const std::vector<ScalingPoint>& points);
 

@@ -19,16 +19,16 @@ struct Interval {
   double end = 0;
 };
 
-/// What is needed of one step of one rank.
+/// The events of one step of one rank.
 struct Step {
-  std::optional<double> begin{};  ///< of the first work
+  std::optional<double> begin{};  ///< begin of the first work
   std::vector<Interval> forward{};
   std::vector<Interval> backward{};
-  std::vector<Interval> waits{};                                    ///< for sums, for the loader
-  std::map<std::int64_t, std::pair<double, std::int64_t>> ready{};  ///< by bucket: when, bytes
+  std::vector<Interval> waits{};                                    ///< waits for sums and for the loader
+  std::map<std::int64_t, std::pair<double, std::int64_t>> ready{};  ///< bucket -> (time, bytes)
 };
 
-/// The part of the intervals that lies within [begin, end).
+/// Returns the time of the intervals that lies within [begin, end).
 double within(const std::vector<Interval>& intervals, double begin, double end) {
   double sum = 0;
   for (const Interval& each : intervals) {
@@ -37,7 +37,7 @@ double within(const std::vector<Interval>& intervals, double begin, double end) 
   return sum;
 }
 
-using Steps = std::map<std::pair<std::int64_t, std::int64_t>, Step>;  ///< by rank and step
+using Steps = std::map<std::pair<std::int64_t, std::int64_t>, Step>;  ///< (rank, step) -> Step
 
 Steps steps_of(const Json& timeline, const std::string& source) {
   require<DataError>(timeline.has("traceEvents"), source,
@@ -89,7 +89,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
   const Steps steps = steps_of(timeline, source);
   std::vector<double> periods;
   std::vector<double> backwards;
-  std::vector<std::vector<double>> ready;  // by bucket, in the order of backward
+  std::vector<std::vector<double>> ready;  // [bucket in the order of backward][step]
   std::vector<std::int64_t> bytes;
   StepProfile profile;
   std::int64_t last_rank = -1;
@@ -97,12 +97,12 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
     const Step& step = at->second;
     const std::int64_t rank = at->first.first;
     if (!step.begin || step.ready.empty() || step.backward.empty()) {
-      continue;  // what a rank did outside of the steps
+      continue;  // work of a rank outside of the steps
     }
     profile.ranks += rank != last_rank ? 1 : 0;
     last_rank = rank;
 
-    // The last backward of the step: what follows its last forward call.
+    // The last backward of the step follows its last forward call.
     double forward_end = *step.begin;
     for (const Interval& each : step.forward) {
       forward_end = std::max(forward_end, each.end);
@@ -141,7 +141,7 @@ StepProfile step_profile(const Json& timeline, const std::string& source) {
 
     const auto next = std::next(at);
     if (next != steps.end() && next->first == std::pair(rank, at->first.second + 1) && next->second.begin) {
-      // What the host waited for belongs to the step whose batch it was: the next one.
+      // A wait for a batch belongs to the step of that batch, which is the next one.
       const double waited = within(step.waits, *step.begin, *next->second.begin) +
                             within(next->second.waits, *step.begin, *next->second.begin);
       periods.push_back((*next->second.begin - *step.begin - waited) * 1e-6);

@@ -13,7 +13,7 @@ namespace lockstep::tools {
 namespace {
 
 constexpr double kPlotWidth = 880;
-constexpr double kAxisRoom = 58;  // for the texts of a y axis
+constexpr double kAxisRoom = 58;  // pixels for the texts of a y axis
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Range {
@@ -25,7 +25,7 @@ struct Range {
   }
 };
 
-/// The smallest of 1, 2, 5, 10, ... times a power of ten that divides `range` into at most `most` steps.
+/// Returns the smallest of 1, 2, 5, 10, ... times a power of ten that divides `range` into at most `most` steps.
 double nice_step(double range, int most) {
   const double least = range / most;
   const double power = std::pow(10, std::floor(std::log10(least)));
@@ -61,7 +61,7 @@ class PlacedAxis {
     if (counted) {
       values = {std::min(values.least, 0.0), std::max(values.most, std::min(values.least, 0.0) + 1)};
     } else if (values.most - values.least <= 1e-9 * std::max(std::abs(values.most), std::abs(values.least))) {
-      const double room = values.least == 0 ? 0.5 : std::abs(values.least) / 2;  // one value
+      const double room = values.least == 0 ? 0.5 : std::abs(values.least) / 2;  // for a single value
       values = {values.least - room, values.most + room};
     }
     const double step = std::max(counted ? 1.0 : 0.0, nice_step(values.most - values.least, lines));
@@ -69,12 +69,12 @@ class PlacedAxis {
     high_ = std::ceil(values.most / step - 1e-9) * step;
     for (int i = 0; i <= std::lround((high_ - low_) / step); ++i) {
       const double value = low_ + i * step;
-      ticks_.push_back(std::abs(value) < step / 1e6 ? 0 : value);  // a sum of steps may miss 0 by a rounding
+      ticks_.push_back(std::abs(value) < step / 1e6 ? 0 : value);  // rounding may make 0 a small number
     }
   }
 
   void logarithmic(const Range& units, int lines) {
-    // At least a decade or so: a flat curve must not look like a mountain range.
+    // At least about a decade, so that small variations of a flat curve look small.
     const double room = std::max({0.06 * (units.most - units.least), 0.1, (1 - units.most + units.least) / 2});
     low_ = units.least - room;
     high_ = units.most + room;
@@ -97,7 +97,7 @@ class PlacedAxis {
 
   Axis::Scale scale_;
   double from_, to_;
-  double low_ = 0, high_ = 1;  // units
+  double low_ = 0, high_ = 1;  // ends of the axis, as unit() returns them
   std::vector<double> ticks_;
 };
 
@@ -105,14 +105,14 @@ struct Frame {
   double left, right, top, bottom;
 };
 
-/// The end of a curve, beside which its label stands.
+/// The end of a curve, with the label that stands next to it.
 struct End {
   double y;
   int colour;
   std::string label;
 };
 
-/// Labels in the order of the ends, near them, 16 pixels from each other, not below `lowest`.
+/// Returns the labels, each near the end of its curve, in the same order, at least 16 pixels apart, not below `lowest`.
 std::string end_labels(std::vector<End> ends, double left, double lowest) {
   constexpr double kApart = 16;
   std::ranges::stable_sort(ends, {}, &End::y);
@@ -167,7 +167,7 @@ std::string draw_in(const Frame& f, const Panel& panel, bool labels) {
                    mark.label);
   }
   std::vector<End> ends;
-  for (const bool thin : {true, false}) {  // thick ones lie above
+  for (const bool thin : {true, false}) {  // thick curves are drawn last, on top
     for (std::size_t i = 0; i < panel.curves.size(); ++i) {
       const Curve& curve = panel.curves[i];
       const PlotPoints& line = curve.line.empty() ? curve.dots : curve.line;
@@ -213,7 +213,7 @@ std::string line_plots(const std::string& title, const std::string& subtitle, co
     for (const Curve& curve : panel.curves) {
       longest = std::max(longest, curve.label.size());
     }
-    const double label_room = std::min(16 + 7.0 * static_cast<double>(longest), width / 2);  // of common fonts
+    const double label_room = std::min(16 + 7.0 * static_cast<double>(longest), width / 2);  // 7 pixels per letter
     out += text_at(left, 84, panel.title, "class=\"panel\"");
     out += draw_in({left + kAxisRoom, left + width - label_room, 100, kHeight - 48}, panel, true);
     left += width;
@@ -239,7 +239,7 @@ std::string heat_map(const HeatMap& map) {
   if (rates.least > rates.most) {
     return out + text_at(20, 120, "nothing measured") + "</svg>\n";
   }
-  // From a pale to a deep blue, by the share of the largest: cells look alike when they are alike.
+  // From pale to deep blue, by the share of the largest rate: equal rates have equal colours.
   const auto colour = [&](double value) {
     const double share = value / rates.most;
     return concat("fill=\"rgb(", digits(222 - 205 * share, 0), ',', digits(235 - 153 * share, 0), ',',

@@ -16,11 +16,11 @@ using PlotPoints = std::vector<std::pair<double, double>>;  ///< (x, y), finite;
 struct Curve {
   std::string label;
   PlotPoints dots{};
-  PlotPoints line{};            ///< empty: straight from dot to dot
-  std::optional<int> colour{};  ///< by default its place in the panel
+  PlotPoints line{};            ///< empty: straight lines from dot to dot
+  std::optional<int> colour{};  ///< default: the curve's index in the panel
 };
 
-/// A line across the whole panel: a limit of y, or a place on x.
+/// A line across the whole panel: a limit on the y axis, or a place on the x axis.
 struct Mark {
   std::string label;
   double value = 0;
@@ -28,11 +28,11 @@ struct Mark {
 };
 
 struct Axis {
-  /// A linear axis begins and ends at multiples of 1, 2 or 5 times a power of ten, a counted one at 0 at the latest.
+  /// A linear axis begins and ends at multiples of 1, 2 or 5 times a power of ten; a counted axis also includes 0.
   enum class Scale : unsigned char { linear, counted, log2, log10 };
   Scale scale = Scale::linear;
   std::string name{};
-  std::function<std::string(double)> text = brief;  ///< a value for people
+  std::function<std::string(double)> text = brief;  ///< returns the text of a value
 };
 
 struct Panel {
@@ -40,20 +40,20 @@ struct Panel {
   Axis x{};
   Axis y{};
   std::vector<Curve> curves{};
-  std::vector<Mark> limits{};  ///< of y, dashed, each with its label
-  std::vector<Mark> marks{};   ///< on x, dotted
+  std::vector<Mark> limits{};  ///< limits on the y axis, dashed, each with its label
+  std::vector<Mark> marks{};   ///< places on the x axis, dotted
 };
 
-/// One panel without its title, and without labels of curves (a mouse over a curve shows its label), for a page with
-/// kSvgStyle. The frame of the curves is 480 pixels wide and 220 high, from (62, 12) on.
+/// Returns one panel for a page with kSvgStyle, without its title and without labels of curves (a mouse over a curve
+/// shows its label). The frame of the curves is 480 pixels wide and 220 high, from (62, 12) on.
 [[nodiscard]] std::string draw(const Panel& panel);
 
-/// Panels side by side, a label at the end of each curve, as a complete SVG file without scripts and with the reader's
-/// fonts, as wide as a README.
+/// Returns a complete SVG file with panels side by side and a label at the end of each curve. The file has no scripts,
+/// uses the reader's fonts, and is as wide as a README.
 [[nodiscard]] std::string line_plots(const std::string& title, const std::string& subtitle,
                                      const std::vector<Panel>& panels);
 
-/// Rates between every two ranks as coloured cells, [from][to]; 0: no value. Up to 64 ranks.
+/// Rates between every two ranks, [from][to], to be drawn as coloured cells; 0: no value. Up to 64 ranks.
 struct HeatMap {
   std::string title;
   std::string subtitle;

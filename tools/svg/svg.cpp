@@ -27,7 +27,7 @@ svg .label { font-weight: 600; fill: currentColor; } svg .dot { fill: currentCol
 
 namespace {
 
-/// An element without children, but for what a mouse over it shows.
+/// Returns an element without children except for a title, which a mouse over the element shows.
 std::string element(const char* name, const std::string& attributes, const std::string& title) {
   return title.empty() ? concat('<', name, ' ', attributes, "/>\n")
                        : concat('<', name, ' ', attributes, "><title>", escaped(title), "</title></", name, ">\n");

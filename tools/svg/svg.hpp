@@ -6,21 +6,23 @@
 namespace lockstep::tools {
 
 /// Rules for <style>: lines, curves, texts, and the classes c0 to c7, which set `color` to colours that people with any
-/// colour vision tell apart. Readable on light and dark pages.
+/// colour vision can distinguish. The rules suit light and dark pages.
 extern const char* const kSvgStyle;
 inline constexpr int kSvgColours = 8;
 inline constexpr const char* kMiddle = "text-anchor=\"middle\"";  ///< attributes of a text
 inline constexpr const char* kEnd = "text-anchor=\"end\"";
 
-/// Text for SVG and HTML: <, >, &, and quotes mean nothing; control characters and what is not UTF-8 as \xNN.
+/// Returns a text for SVG and HTML: <, >, & and quotes are replaced; control characters and bytes that are not UTF-8
+/// become \xNN.
 [[nodiscard]] std::string escaped(const std::string& text);
-/// A number for people: 4 significant digits; "1.234M" from 1e4 on, "1e12" from there on and below 1e-3.
+/// Formats a number with 4 significant digits: from 1e4 on with k, M or G ("1.234M"), from 1e12 on and below 1e-3 with
+/// an exponent ("1e12").
 [[nodiscard]] std::string brief(double value);
-/// The text of a number without zeros at the end of its decimals: "10.0 us" as "10 us".
+/// Returns the text of a number without zeros at the end of its decimals: "10 us" for "10.0 us".
 [[nodiscard]] std::string trimmed(std::string text);
 
 [[nodiscard]] std::string pixels(double value);
-/// The start of a picture, to be ended by "</svg>\n".
+/// Returns the start of an SVG image; the caller ends it by "</svg>\n".
 [[nodiscard]] std::string begin_svg(double width, double height, const std::string& title);
 [[nodiscard]] std::string text_at(double x, double y, const std::string& text, const std::string& attributes = "");
 [[nodiscard]] std::string line_at(double x1, double y1, double x2, double y2, const std::string& classes,

@@ -11,17 +11,16 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
-// This library and liblockstep share nothing but the C interface: what MPI does here reaches liblockstep as a
-// lockstep_comm_ops.
+// This library and liblockstep share only the C interface: liblockstep receives MPI's functions as a lockstep_comm_ops.
 
 namespace lockstep::c {
 namespace {
 
-/// `user` of the functions.
+/// The object that `user` points to in the functions below.
 struct Ranks {
   std::unique_ptr<comm::Communicator> communicator;
   Stream stream = Stream::host_inline();
-  std::string text;  ///< of the last failure
+  std::string text;  ///< text of the last failure
 };
 
 template <class Body>
@@ -102,7 +101,7 @@ lockstep_status from_mpi(const char* name, lockstep_context context, MPI_Comm pa
                                 .destroy = destroy};
     status = lockstep_comm_from_ops(context, &ops, comm);
     if (status == LOCKSTEP_OK) {
-      static_cast<void>(ranks.release());  // destroy() has it
+      static_cast<void>(ranks.release());  // destroy() deletes it
       return status;
     }
     text = lockstep_last_error();

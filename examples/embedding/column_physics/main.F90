@@ -1,12 +1,12 @@
-! A column model's physics with a network inside: each rank has a part of the columns and computes it in an OpenMP loop over
-! blocks, each thread with a model of its own that shares the parameters.
+! The physics of a column model with a network inside. Each rank computes its part of the columns in an OpenMP loop over
+! blocks. Each thread has its own model, and all models share the parameters.
 !
-!   mpirun -np P column_physics [SEED]     blocks of 1, 7, 32 and 1000 columns with 1, 2 and 3 threads: the same bits, which
-!                                          a fingerprint shows for every P. SEED, of the parameters, is 1
+!   mpirun -np P column_physics [SEED]     computes blocks of 1, 7, 32 and 1000 columns with 1, 2 and 3 threads. All give the
+!                                          same bits; the fingerprint is equal for every P. SEED of the parameters: 1
 !
-! state (columns, nlev, nvar) is the program's array, columns fastest; the network takes the four variables of a cell, whose
-! axis is not the fastest, and gives a tendency (columns, nlev). The weights come from a file in a real code; here they are
-! drawn, and the answer is compared with loops in plain Fortran.
+! state (columns, nlev, nvar) is the program's array, columns fastest. The network takes the four variables of a cell, whose
+! axis is not the fastest, and returns a tendency (columns, nlev). A real code reads the weights from a file; here they are
+! random, and the result is compared with loops in plain Fortran.
 program column_physics
   use, intrinsic :: iso_fortran_env, only: int64, real64
   use mpi_f08
@@ -21,7 +21,7 @@ program column_physics
   type(lockstep_model) :: model
   real(real64) :: w1(nvar, width), w2(width, width), w3(width, 1), b1(width), b2(width), b3(1), worst
   integer(int64) :: fingerprint
-  integer :: level, rank, ranks, before, columns, seed, i, j  ! before: columns of the ranks below
+  integer :: level, rank, ranks, before, columns, seed, i, j  ! before: number of columns of all lower ranks
   logical :: same, untouched
   character(20) :: text
 
@@ -73,13 +73,13 @@ program column_physics
       '; largest difference from plain loops ', worst, '; memory outside the views untouched: ', untouched
     print '(i0, a, i0)', ranks, ' ranks: fingerprint ', mod(fingerprint, prime)
   end if
-  deallocate (state, tendency, first, exact)  ! arrays of a main program live on otherwise, which leak checkers report
+  deallocate (state, tendency, first, exact)  ! a main program does not free its arrays; leak checkers would report them
   call MPI_Finalize()
   if (.not. (same .and. untouched .and. worst < 1e-13_real64)) error stop 1
 
 contains
 
-  ! A handle is for one thread at a time, so that each has a context and a share of the model.
+  ! Computes all blocks. A handle is for one thread at a time, so each thread has its own context and share of the model.
   subroutine physics(block, threads)
     integer, intent(in) :: block, threads
     type(lockstep_context) :: context
@@ -102,7 +102,7 @@ contains
     !$omp end parallel
   end subroutine
 
-  ! What the network is, a cell at a time.
+  ! Computes the network in plain Fortran, cell by cell.
   subroutine plain_loops()
     real(real64) :: h1(width), h2(width)
     integer :: column, lev
@@ -115,7 +115,7 @@ contains
     end do
   end subroutine
 
-  ! Numbers in (-1, 1) that depend on the column's place in the whole model.
+  ! Sets the state to numbers in (-1, 1) that depend on the column's place in the whole model.
   subroutine draw_state()
     integer(int64) :: x, at
     integer :: column, lev, var, k
@@ -133,7 +133,7 @@ contains
     end do
   end subroutine
 
-  ! Of all bits of these columns, and of their places in the whole model.
+  ! Returns a hash of all bits of these columns and of their places in the whole model.
   integer(int64) function fingerprint_of(values) result(total)
     real(real64), intent(in) :: values(:, :)
     integer(int64) :: bits, column_bits

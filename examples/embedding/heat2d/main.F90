@@ -1,5 +1,5 @@
-! heat2d in Fortran; main.c says what it does and lists the options. Arrays go to lockstep as sections of what the solver
-! has: u(0:nx + 1, 0:rows + 1) is a field with its halo, next(1:nx, 1:rows) the inside of the next one. Nothing is copied.
+! heat2d in Fortran; main.c describes the program and its options. lockstep receives sections of the solver's arrays without
+! a copy: u(0:nx + 1, 0:rows + 1) is a field with its halo, next(1:nx, 1:rows) the inside of the next field.
 program heat2d
   use, intrinsic :: ieee_arithmetic, only: ieee_is_finite
   use, intrinsic :: iso_fortran_env, only: error_unit, int64, real64
@@ -9,10 +9,10 @@ program heat2d
   implicit none
   integer, parameter :: nx = 32, ny = 29, guard = 3, steps = 600, saved = 400, cells = 9
   real(real64), parameter :: r = 0.2_real64, pi = 3.141592653589793_real64, canary = -777.25_real64
-  logical :: f32 = .false., half = .false., sine = .false., wrong_halo = .false., good  ! what was asked for
+  logical :: f32 = .false., half = .false., sine = .false., wrong_halo = .false., good  ! options; good: the result
   character(1000) :: save_to = '', load_from = ''
   type(MPI_Comm) :: group                  ! the ranks that share a field
-  integer :: rank, ranks, rows, first_row  ! of the group; of this rank
+  integer :: rank, ranks, rows, first_row  ! rank and ranks in the group; rows of this rank
   integer :: level, me, all_ranks
   logical :: trains
 
@@ -43,20 +43,20 @@ program heat2d
 
 contains
 
-  ! u(1:nx, 1:rows) is this rank's part, with a halo of one cell. Around that lie cells that nobody touches.
+  ! Allocates a field: u(1:nx, 1:rows) is this rank's part, with a halo of one cell. No one may touch the cells around it.
   subroutine new_field(u)
     real(real64), allocatable, intent(out) :: u(:, :)
     allocate (u(-guard:nx + 1 + guard, -guard:rows + 1 + guard), source=canary)
   end subroutine
 
-  ! Whether nothing outside the inside and a halo of so many cells was written.
+  ! True when nothing was written outside of the inside and a halo of `halo` cells.
   logical function untouched(u, halo)
     real(real64), intent(in) :: u(-guard:, -guard:)
     integer, intent(in) :: halo
     untouched = count(u /= canary) == count(u(1 - halo:nx + halo, 1 - halo:rows + halo) /= canary)
   end function
 
-  ! A number in (-1, 1) for each i: the same in every language and for every number of ranks.
+  ! Returns a number in (-1, 1) for each i, equal in every language and for every number of ranks.
   real(real64) function draw(i)
     integer, intent(in) :: i
     integer(int64) :: x
@@ -85,7 +85,7 @@ contains
     end do
   end subroutine
 
-  ! The halo: periodic over the ranks of `comm`, one above the other.
+  ! Fills the halo: periodic over the ranks of `comm`, which lie one above the other.
   subroutine exchange(u, comm)
     real(real64), intent(inout) :: u(-guard:, -guard:)
     type(MPI_Comm), intent(in) :: comm
@@ -114,7 +114,7 @@ contains
       + u(2:nx + 1, 1:rows) - 4*u(1:nx, 1:rows))
   end subroutine
 
-  ! Adds the products of each cell's nine neighbours.
+  ! Adds, for each cell, the products of its nine neighbours to the normal matrix.
   subroutine add_normal(u, normal)
     real(real64), intent(in) :: u(-guard:, -guard:)
     real(real64), intent(inout) :: normal(cells, cells)
@@ -130,8 +130,8 @@ contains
     end do
   end subroutine
 
-  ! The rank of the normal matrix, by elimination from its largest diagonal element: how many weights, or sums of weights,
-  ! the fields tell apart.
+  ! Returns the rank of the normal matrix, by elimination from its largest diagonal element. The rank is the number of
+  ! weights, or sums of weights, that the fields can tell apart.
   integer function rank_of(normal)
     real(real64), intent(in) :: normal(cells, cells)
     real(real64) :: m(cells, cells), column(cells), largest
@@ -154,7 +154,7 @@ contains
     if (.not. ieee_is_finite(error_of)) error_of = huge(error_of)
   end function
 
-  ! good: whether the stencil was found.
+  ! Trains while the solver runs. good: true when the stencil was found.
   subroutine train(good)
     logical, intent(out) :: good
     real(real64), parameter :: exact(cells) = [0._real64, r, 0._real64, r, 1 - 4*r, r, 0._real64, r, 0._real64]
@@ -173,11 +173,11 @@ contains
     call lockstep_context_create(context, lockstep_context_options(threads=1))
     call lockstep_comm_create(context, group, comm)
 
-    ! A convolution of 3 x 3 without padding and bias: it takes the halo and gives the inside.
+    ! A convolution of 3 x 3 without padding and bias maps a field with halo to its inside.
     call lockstep_model_create(context, merge(LOCKSTEP_F32, LOCKSTEP_F64, f32), [1, nx + 2, rows + 2], model)
     call lockstep_model_add(model, 'conv2d', 'stencil', [0], features=1)
     call lockstep_model_initialise(model, 1)
-    options%optimizer = LOCKSTEP_OPTIMIZER_SGD  ! with momentum, which is part of what is saved
+    options%optimizer = LOCKSTEP_OPTIMIZER_SGD  ! has momentum, which is saved too
     options%weights = LOCKSTEP_WEIGHTS_SAMPLE
     options%max_batch = 1
     call lockstep_trainer_create(model, comm, options, trainer)
@@ -196,7 +196,7 @@ contains
       call lockstep_trainer_update(trainer, 0.1_real64)
       if (mod(step + 1, 100) == 0) then
         call lockstep_trainer_loss(trainer, loss)
-        loss = loss*rows/ny  ! this rank's part
+        loss = loss*rows/ny  ! this rank's part of the mean over all cells
         call MPI_Allreduce(MPI_IN_PLACE, loss, 1, MPI_DOUBLE_PRECISION, MPI_SUM, group)
         if (rank == 0) print '(a, i0, a, es16.10)', 'step ', step + 1, ': loss ', loss
       end if
@@ -234,7 +234,8 @@ contains
     call lockstep_destroy(comm)
   end subroutine
 
-  ! What ranks that do not train do meanwhile: their field, of one mode, decays as the scheme says. good: whether it does.
+  ! Solves on the ranks that do not train. Their field, a single mode, decays by the factor of the scheme. good: true when it
+  ! does.
   subroutine go_on(good)
     logical, intent(out) :: good
     real(real64), allocatable :: u(:, :), next(:, :), start(:, :)

@@ -1,18 +1,19 @@
 /* A solver of the heat equation u_t = r (u_xx + u_yy) that learns its own update while it runs. main.F90 is
- * the same program, main.cpp is it without its proofs; all print the same numbers.
+ * the same program in Fortran, main.cpp the same in C++ without its checks; all print the same numbers.
  *
- *   mpirun -np P heat2d        with any P the stencil [0 r 0; r 1-4r r; 0 r 0] is found, to the last digits; status 0
+ *   mpirun -np P heat2d        finds the stencil [0 r 0; r 1-4r r; 0 r 0] to the last digits, with any P; status 0
  *     --type f32               the network computes in f32
  *     --train half             half of the ranks train, the others go on solving meanwhile
- *     --save FOLDER            at step 400
- *     --load FOLDER            goes on from there, with any number of ranks
- *     --field sine             one sine mode only. The loss gets small too, but nine weights cannot be told from one
- *                              mode: the rank of the normal matrix says so; status 1
- *     --halo wrong             what circular padding makes of the halo: a rank's own rows. One rank does not notice,
- *                              more see a loss that stays; status 1
+ *     --save FOLDER            saves the training state at step 400
+ *     --load FOLDER            goes on from that state, with any number of ranks
+ *     --field sine             the field has one sine mode only. The loss gets small too, but one mode does not
+ *                              determine nine weights: the rank of the normal matrix is below 9; status 1
+ *     --halo wrong             fills the halo with the rank's own rows, as circular padding would. With one rank this
+ *                              is right; with more ranks the loss does not fall; status 1
  *
- * The field is split by rows, and each rank's array has a halo that the solver fills. lockstep sees the array as it
- * lies, halo and all, as one sample; as ranks have different numbers of rows, a sample weighs as much as it has cells.
+ * The field is split by rows, and each rank's array has a halo that the solver fills. lockstep takes the array in
+ * place, with its halo, as one sample. Ranks have different numbers of rows, so the weight of a sample is its number of
+ * cells.
  */
 #include <lockstep/lockstep_mpi.h>
 #include <math.h>
@@ -23,12 +24,13 @@
 enum { NX = 32, NY = 29, EDGE = 4, PITCH = NX + 2 * EDGE, STEPS = 600, SAVED = 400, CELLS = 9 };
 static const double r = 0.2, pi = 3.141592653589793, canary = -777.25;
 
-static int f32, sine, wrong_halo, half;  /* what was asked for */
-static const char *save_to, *load_from;  /* NULL: not asked for */
+static int f32, sine, wrong_halo, half;  /* options */
+static const char *save_to, *load_from;  /* folders of the options; NULL: not given */
 static MPI_Comm group;                   /* the ranks that share a field */
-static int rank, ranks, rows, first_row; /* of the group; of this rank */
+static int rank, ranks, rows, first_row; /* rank and ranks in the group; rows of this rank */
 
-/* Cell (row, column) of this rank; -1 and rows, -1 and NX are the halo. Around that lie cells that nobody touches. */
+/* Returns the index of a cell of this rank. Rows -1 and `rows` and columns -1 and NX are the halo. No one may touch the
+ * cells around the halo. */
 static size_t at(int row, int column) {
   return (size_t)((row + EDGE) * PITCH + column + EDGE);
 }
@@ -45,7 +47,7 @@ static double* new_field(void) {
   return u;
 }
 
-/* Whether nothing outside the inside and a halo of so many cells was written. */
+/* Returns 1 when nothing was written outside of the inside and a halo of `halo` cells. */
 static int untouched(const double* u, int halo) {
   for (int row = -EDGE; row < rows + EDGE; ++row) {
     for (int column = -EDGE; column < NX + EDGE; ++column) {
@@ -58,7 +60,7 @@ static int untouched(const double* u, int halo) {
   return 1;
 }
 
-/* A number in (-1, 1) for each i: the same in every language and for every number of ranks. */
+/* Returns a number in (-1, 1) for each i, equal in every language and for every number of ranks. */
 static double draw(int64_t i) {
   int64_t x = i + 99991;
   for (int k = 0; k < 4; ++k) {
@@ -77,7 +79,7 @@ static void begin(double* u, int step, int one_mode) {
   }
 }
 
-/* The halo: periodic over the ranks of `comm`, one above the other. */
+/* Fills the halo: periodic over the ranks of `comm`, which lie one above the other. */
 static void exchange(double* u, MPI_Comm comm) {
   int me = 0, size = 0;
   MPI_Comm_rank(comm, &me);
@@ -103,7 +105,7 @@ static void solve(const double* u, double* next) {
   }
 }
 
-/* Adds the products of each cell's nine neighbours. */
+/* Adds, for each cell, the products of its nine neighbours to the normal matrix. */
 static void add_normal(const double* u, double normal[CELLS][CELLS]) {
   for (int row = 0; row < rows; ++row) {
     for (int column = 0; column < NX; ++column) {
@@ -116,8 +118,8 @@ static void add_normal(const double* u, double normal[CELLS][CELLS]) {
   }
 }
 
-/* The rank of the normal matrix, by elimination from its largest diagonal element: how many weights, or sums of
- * weights, the fields tell apart. */
+/* Returns the rank of the normal matrix, by elimination from its largest diagonal element. The rank is the number of
+ * weights, or sums of weights, that the fields can tell apart. */
 static int rank_of(double m[CELLS][CELLS]) {
   double largest = 0;
   for (int n = 0; n < CELLS; ++n) {
@@ -140,7 +142,7 @@ static int rank_of(double m[CELLS][CELLS]) {
   return CELLS;
 }
 
-/* Memory of this program, which counts how often some is taken. */
+/* The allocator of this program; it counts the allocations. */
 static void* take(void* count, size_t bytes, size_t alignment, lockstep_stream stream) {
   (void)stream;
   ++*(long*)count;
@@ -163,7 +165,7 @@ static double error_of(double have, double exact) {
   return isfinite(error) ? error : INFINITY;
 }
 
-/* Whether the stencil was found. */
+/* Trains while the solver runs. Returns 1 when the stencil was found. */
 static int train(void) {
   double *u = new_field(), *next = new_field(), *learned = new_field();
   long taken = 0, taken_late = 0;
@@ -180,7 +182,7 @@ static int train(void) {
   must(lockstep_context_create(&place, &context));
   must(lockstep_comm_from_mpi(context, group, &comm));
 
-  /* A convolution of 3 x 3 without padding and bias: it takes the halo and gives the inside. */
+  /* A convolution of 3 x 3 without padding and bias maps a field with halo to its inside. */
   const int64_t sample[] = {rows + 2, NX + 2, 1};
   const int32_t input = 0;
   must(lockstep_model_create(context, f32 ? LOCKSTEP_F32 : LOCKSTEP_F64, sample, 3, &model));
@@ -188,7 +190,7 @@ static int train(void) {
   must(lockstep_model_initialise(model, 1));
   must(lockstep_model_prepare(model, 1));
   must(lockstep_trainer_options_init(&options, sizeof options));
-  options.optimizer = LOCKSTEP_OPTIMIZER_SGD; /* with momentum, which is part of what is saved */
+  options.optimizer = LOCKSTEP_OPTIMIZER_SGD; /* has momentum, which is saved too */
   options.weights = LOCKSTEP_WEIGHTS_SAMPLE;
   options.max_batch = 1;
   must(lockstep_trainer_create(model, comm, &options, &trainer));
@@ -218,7 +220,7 @@ static int train(void) {
     if ((step + 1) % 100 == 0) {
       double loss = 0;
       must(lockstep_trainer_loss(trainer, 1, &loss, NULL));
-      loss *= cells / (NX * NY); /* this rank's part */
+      loss *= cells / (NX * NY); /* this rank's part of the mean over all cells */
       MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, group);
       if (rank == 0) {
         printf("step %d: loss %.10e\n", step + 1, loss);
@@ -232,7 +234,7 @@ static int train(void) {
 
   const double exact[CELLS] = {0, r, 0, r, 1 - 4 * r, r, 0, r, 0};
   const int64_t shape[] = {1, 1, 3, 3};
-  double w[CELLS], error[2] = {0, 0}; /* the largest of a weight, of the field */
+  double w[CELLS], error[2] = {0, 0}; /* largest error of a weight; of the field */
   const lockstep_view weights = {w, LOCKSTEP_F64, LOCKSTEP_CPU, 0, 4, shape, NULL, NULL};
   must(lockstep_parameter_read(model, "stencil.weight", 0, &weights));
   for (int i = 0; i < CELLS; ++i) {
@@ -271,7 +273,8 @@ static int train(void) {
   return good && bad[0] == 0 && bad[1] == 0;
 }
 
-/* What ranks that do not train do meanwhile: their field, of one mode, decays as the scheme says. Whether it does. */
+/* Solves on the ranks that do not train. Their field, a single mode, decays by the factor of the scheme. Returns 1 when
+ * it does. */
 static int go_on(void) {
   const double a = sin(pi / NX), b = sin(pi / NY), decay = pow(1 - 4 * r * (a * a + b * b), STEPS);
   double *u = new_field(), *next = new_field(), *start = new_field(), error = 0;

@@ -1,9 +1,8 @@
-// heat2d in C++: the solver of main.c, which prints the same numbers, with the options --type, --save and --load. What
-// main.c also does, to prove itself, is left out: cells that nobody may touch, allocations that are counted, fields
-// that do not tell the weights apart, ranks that do not train. It calls the C interface, as a solver in C++ would:
-// lockstep.h wants C++11 where the C++ headers want C++20, and a newer library takes the place of the old one without
-// compiling the solver again. What C++ adds to it is Handle. (A program that is built together with lockstep takes
-// nn::TrainStep instead: tests/downstream.)
+// heat2d in C++: the solver of main.c with the options --type, --save and --load; it prints the same numbers. The
+// checks of main.c are left out: cells that no one may touch, counted allocations, fields that do not determine the
+// weights, ranks that do not train. The program calls the C interface, as a solver in C++ would: lockstep.h needs
+// C++11, the C++ headers need C++20, and a newer library replaces the old one without compiling the solver again. C++
+// adds the class Handle. (A program that is built together with lockstep uses nn::TrainStep instead: tests/downstream.)
 #include <lockstep/lockstep_mpi.h>
 
 #include <algorithm>
@@ -19,10 +18,10 @@ namespace {
 constexpr int nx = 32, ny = 29, pitch = nx + 2, steps = 600, saved = 400, cells = 9;
 constexpr double r = 0.2;
 
-/// What was asked for.
+/// The options of the program.
 struct Options {
   bool f32 = false;
-  std::string save_to, load_from;  // empty: not asked for
+  std::string save_to, load_from;  // folders; empty: not given
 };
 
 /// The rows of a rank.
@@ -30,13 +29,13 @@ struct Part {
   int rank = 0, ranks = 0, first_row = 0, rows = 0;
 };
 
-/// A rank's part of the field. Row and column -1, `rows` and nx are the halo.
+/// A rank's part of the field. Rows -1 and `rows` and columns -1 and nx are the halo.
 class Field {
  public:
   explicit Field(const Part& part) : rows_(part.rows), cells_(static_cast<std::size_t>(rows_ + 2) * pitch) {}
   double& operator()(int row, int column) { return cells_[at(row, column)]; }
   double operator()(int row, int column) const { return cells_[at(row, column)]; }
-  /// f(row, column) for each cell of the inside.
+  /// Calls f(row, column) for each cell of the inside.
   template <class F>
   void each(F f) const {
     for (int row = 0; row < rows_; ++row) {
@@ -52,7 +51,7 @@ class Field {
   std::vector<double> cells_;
 };
 
-/// A number in (-1, 1) for each i: the same in every language and for every number of ranks.
+/// Returns a number in (-1, 1) for each i, equal in every language and for every number of ranks.
 double draw(std::int64_t i) {
   std::int64_t x = i + 99991;
   for (int k = 0; k < 4; ++k) {
@@ -65,7 +64,7 @@ void begin(Field& u, const Part& part, int step) {
   u.each([&](int row, int column) { u(row, column) = draw((step * ny + part.first_row + row) * nx + column); });
 }
 
-/// The halo: periodic over the ranks, one above the other.
+/// Fills the halo: periodic over the ranks, which lie one above the other.
 void exchange(Field& u, const Part& part) {
   const int rows = part.rows;
   const int above = (part.rank + part.ranks - 1) % part.ranks, below = (part.rank + 1) % part.ranks;
@@ -92,7 +91,7 @@ void must(lockstep_status status) {
   }
 }
 
-/// What a create function has made, until the end of the scope. make(create, arguments...) calls it.
+/// Owns a handle that a create function has made, and destroys it at the end of the scope.
 template <class T, lockstep_status (*destroy)(T)>
 class Handle {
  public:
@@ -118,7 +117,7 @@ double error_of(double have, double exact) {
   return std::isfinite(error) ? error : std::numeric_limits<double>::infinity();
 }
 
-/// Whether the stencil was found.
+/// Trains while the solver runs. Returns true when the stencil was found.
 bool train(const Part& part, const Options& asked) {
   const int rows = part.rows;
   Field u(part), next(part), learned(part);
@@ -128,7 +127,7 @@ bool train(const Part& part, const Options& asked) {
   const Context context(lockstep_context_create, &place);
   const Comm comm(lockstep_comm_from_mpi, context, MPI_COMM_WORLD);
 
-  // A convolution of 3 x 3 without padding and bias: it takes the halo and gives the inside.
+  // A convolution of 3 x 3 without padding and bias maps a field with halo to its inside.
   const std::int64_t sample[] = {rows + 2, nx + 2, 1};
   const std::int32_t input = 0;
   const Model model(lockstep_model_create, context, asked.f32 ? LOCKSTEP_F32 : LOCKSTEP_F64, sample, 3);
@@ -137,7 +136,7 @@ bool train(const Part& part, const Options& asked) {
   must(lockstep_model_prepare(model, 1));
   lockstep_trainer_options options;
   must(lockstep_trainer_options_init(&options, sizeof options));
-  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;  // with momentum, which is part of what is saved
+  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;  // has momentum, which is saved too
   options.weights = LOCKSTEP_WEIGHTS_SAMPLE;
   options.max_batch = 1;
   const Trainer trainer(lockstep_trainer_create, model, comm, &options);
@@ -161,7 +160,7 @@ bool train(const Part& part, const Options& asked) {
     if ((step + 1) % 100 == 0) {
       double loss = 0;
       must(lockstep_trainer_loss(trainer, 1, &loss, nullptr));
-      loss *= count / (nx * ny);  // this rank's part
+      loss *= count / (nx * ny);  // this rank's part of the mean over all cells
       MPI_Allreduce(MPI_IN_PLACE, &loss, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
       if (part.rank == 0) {
         std::printf("step %d: loss %.10e\n", step + 1, loss);
@@ -175,7 +174,7 @@ bool train(const Part& part, const Options& asked) {
 
   const double exact[cells] = {0, r, 0, r, 1 - 4 * r, r, 0, r, 0};
   const std::int64_t shape[] = {1, 1, 3, 3};
-  double w[cells], error[] = {0, 0};  // the largest of a weight, of the field
+  double w[cells], error[] = {0, 0};  // largest error of a weight; of the field
   const lockstep_view weights = {w, LOCKSTEP_F64, LOCKSTEP_CPU, 0, 4, shape, nullptr, nullptr};
   must(lockstep_parameter_read(model, "stencil.weight", 0, &weights));
   for (int i = 0; i < cells; ++i) {
@@ -197,7 +196,7 @@ bool train(const Part& part, const Options& asked) {
   return good;
 }
 
-/// Whether all arguments were understood.
+/// Reads the options. Returns false for an unknown argument.
 bool read(const std::vector<std::string>& arguments, Options& asked) {
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     const std::string& name = arguments[i];

@@ -1,18 +1,20 @@
-! The two-scale Lorenz-96 system, which trains a network while it runs. From its slow variables X the network learns what the
-! fast ones Y do to them, U = -(h c/b) sum Y, for a model that has the slow ones only (Wilks 2005, with a quartic polynomial).
+! The two-scale Lorenz-96 system trains a network while it runs. From the slow variables X the network learns the effect of
+! the fast variables Y on them, U = -(h c/b) sum Y, for a model that has the slow variables only (Wilks 2005, with a quartic
+! polynomial).
 !
-!   mpirun -np P lorenz96 [STEPS]      with any P the same samples. Status 0: in a test the network explains more than 87 % of
-!                                      the variance of U, and 2 % more than the polynomial; 1250 steps, as by default, will do
+!   mpirun -np P lorenz96 [STEPS]      has the same samples for any P. Status 0: in a test the network explains more than 87 %
+!                                      of the variance of U, and 2 % more than the polynomial; the default of 1250 steps is
+!                                      enough
 !
-! 20 members of an ensemble are spread over the ranks. In a step each goes on by 0.02 time units, and the network is trained
-! on samples drawn from all that the members have seen so far. Every fifth member is kept for the test.
+! 20 members of an ensemble are spread over the ranks. In a step each member advances by 0.02 time units, and the network is
+! trained on samples drawn from all states of the members so far. Every fifth member is kept for the test.
 program lorenz96
   use, intrinsic :: iso_fortran_env, only: error_unit, int64, real64
   use mpi_f08
   use lockstep
   use lockstep_mpi_f08
   implicit none
-  integer, parameter :: slow = 8, fast = 32*slow, members = 20, drawn = 16  ! drawn: samples of a member in a step
+  integer, parameter :: slow = 8, fast = 32*slow, members = 20, drawn = 16  ! drawn: samples per member and step
   real(real64), parameter :: forcing = 20, h = 1, b = 10, c = 10, dt = 1e-3_real64, pi = 3.141592653589793_real64
   integer :: steps, rank, ranks, level, first, mine  ! this rank has members first + 1 to first + mine
   logical :: good
@@ -37,7 +39,7 @@ contains
   subroutine run(good)
     logical, intent(out) :: good
     real(real64), allocatable :: x(:, :), y(:, :)                  ! (variables, members of this rank)
-    real(real64), allocatable :: seen_x(:, :, :), seen_u(:, :, :)  ! (slow, steps, members), a fifth of X and of U
+    real(real64), allocatable :: seen_x(:, :, :), seen_u(:, :, :)  ! (slow, steps, members), values X/5 and U/5
     real(real64), allocatable :: batch_x(:, :), batch_u(:, :)      ! (slow, samples)
     real(real64) :: loss, r2_network, r2_quartic
     type(lockstep_context) :: context
@@ -73,7 +75,7 @@ contains
           batch_u(:, n) = seen_u(:, at, m)
         end do
       end do
-      call lockstep_trainer_add(trainer, batch_x(:, 1:n), batch_u(:, 1:n))  ! n is 0 where all members of a rank test
+      call lockstep_trainer_add(trainer, batch_x(:, 1:n), batch_u(:, 1:n))  ! n is 0 if all members of a rank are for the test
       call lockstep_trainer_update(trainer, 6e-3_real64*(1 + cos(pi*(step - 1)/steps))/2)
       if (mod(step, 250) == 0 .or. step == steps) then
         call lockstep_trainer_loss(trainer, loss)
@@ -146,9 +148,10 @@ contains
     end do
   end subroutine
 
-  ! ---- What is learned.
+  ! ---- The test.
 
-  ! The parts of U's variance in the test members that the network, and a quartic polynomial fitted to the others, explain.
+  ! Returns the shares of U's variance in the test members that the network explains, and that a quartic polynomial explains,
+  ! which is fitted to the other members.
   subroutine test_both(model, x, u, r2_network, r2_quartic)
     type(lockstep_model), intent(in) :: model
     real(real64), intent(in) :: x(:, :, :), u(:, :, :)
@@ -189,7 +192,7 @@ contains
     r2_quartic = 1 - sums(5)/(sums(3) - sums(2)**2/sums(1))
   end subroutine
 
-  ! A number in [-1, 1) for each i, the same for every number of ranks.
+  ! Returns a number in [-1, 1) for each i, equal for every number of ranks.
   real(real64) function draw(i)
     integer, intent(in) :: i
     integer(int64) :: z

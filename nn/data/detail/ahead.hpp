@@ -20,14 +20,14 @@
 
 namespace lockstep::nn::detail {
 
-/// UsageError for a number of threads that nobody means.
+/// Throws UsageError unless there are 1 to 1024 threads.
 inline void require_threads(int threads) {
   constexpr int kMost = 1024;
   require<UsageError>(threads >= 1 && threads <= kMost, "threads are ", threads, ", expected 1 to ", kMost);
 }
 
-/// What is wrong with a file, by the DataError of work(); empty: nothing. A FileError, where the system is the reason,
-/// passes.
+/// Runs work() and returns the text of its DataError, which describes the damage of a file; empty: no error. A
+/// FileError, where the system is the reason, is thrown on.
 template <class Work>
 std::string damage_in(Work&& work) {
   try {
@@ -40,8 +40,9 @@ std::string damage_in(Work&& work) {
   return {};
 }
 
-/// Threads that make items [0, count) ahead of the caller, who takes them in order: a few for each thread, and no more
-/// when those that wait hold 1 GiB. Item::held(): bytes, where items have many.
+/// Threads that make items [0, count) ahead of the caller, who takes the items in order. At most four items per thread
+/// are ahead, and no new item is begun while the finished ones hold 1 GiB. Item::held(), if there is one, returns the
+/// bytes of an item.
 template <class Item>
 class Ahead {
  public:
@@ -51,7 +52,7 @@ class Ahead {
       try {
         threads_.push_back(helper_thread([this] { work(); }));
       } catch (const std::system_error&) {
-        break;  // the system has no more: those that there are do the work, else the caller
+        break;  // no more threads can be had: the threads so far do the work; without any, take() does
       }
     }
   }
@@ -68,7 +69,7 @@ class Ahead {
   Ahead(const Ahead&) = delete;
   Ahead& operator=(const Ahead&) = delete;
 
-  /// Throws what `make` has thrown for the item.
+  /// Returns the next item; waits until a thread has made it. Throws the exception that `make` threw for the item.
   Item take() {
     if (threads_.empty()) {
       return make_(taken_++);
@@ -107,7 +108,7 @@ class Ahead {
     constexpr std::size_t kMostHeld = std::size_t{1} << 30;
     std::unique_lock lock(mutex_);
     while (true) {
-      // The item that the caller waits for is always made.
+      // The item that the caller waits for is made even if the finished ones hold too much.
       changed_.wait(lock, [this] {
         return next_ == count_ || next_ == taken_ || (next_ < taken_ + ahead_ && held_ < kMostHeld);
       });
@@ -129,9 +130,9 @@ class Ahead {
   std::function<Item(std::int64_t)> make_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::int64_t next_ = 0;   ///< not begun
-  std::int64_t taken_ = 0;  ///< by the caller
-  std::size_t held_ = 0;    ///< bytes in ready_
+  std::int64_t next_ = 0;   ///< first item that no thread has begun
+  std::int64_t taken_ = 0;  ///< number of items that the caller has taken or waits for
+  std::size_t held_ = 0;    ///< bytes of the items in ready_
   std::map<std::int64_t, Made> ready_;
   std::vector<std::thread> threads_;
 };

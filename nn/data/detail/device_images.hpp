@@ -12,22 +12,23 @@
 
 namespace lockstep::nn::detail {
 
-/// The columns of StateField::picture_work, f64: what is left to do to a picture. All 0: no picture, a black image.
+/// First columns of the groups in StateField::picture_work, f64: the parameters of the steps that a device does to a
+/// picture. A row of zeros stands for no picture and gives a black image.
 struct WorkColumns {
-  static constexpr int kPart = 0;      ///< ops::resized_crop()'s
+  static constexpr int kPart = 0;      ///< table of ops::resized_crop()
   static constexpr int kFile = 13;     ///< PicturePart::file_bytes
-  static constexpr int kChanges = 14;  ///< ops::adjust_colours()'s
-  static constexpr int kErased = 22;   ///< ops::erase_and_mix()'s: a rectangle
-  static constexpr int kMixture = 26;  ///< and how it is mixed; of a sample's first picture
+  static constexpr int kChanges = 14;  ///< table of ops::adjust_colours()
+  static constexpr int kErased = 22;   ///< rectangle of ops::erase_and_mix()
+  static constexpr int kMixture = 26;  ///< mixture of ops::erase_and_mix(), in the row of a sample's first picture
   static constexpr int kColumns = 32;
 };
 
-/// A picture that already is the image.
+/// Returns the part for pixels that already are the finished image.
 [[nodiscard]] PicturePart whole_image(std::int64_t width, std::int64_t height);
 
-/// ImageDataset::device_preprocessing() and AugmentedImages::device_preprocessing(). Fields: pictures u8 (pictures of a
-/// sample, bytes), picture_work f64 (pictures of a sample, columns), labels; and the labels and shares of a set that
-/// mixes, which has two pictures a sample.
+/// Result of ImageDataset::device_preprocessing() and AugmentedImages::device_preprocessing(). Fields: pictures u8
+/// (pictures per sample, bytes), picture_work f64 (pictures per sample, columns) and labels. A set that mixes has two
+/// pictures per sample, and also the fields of the other labels and the shares.
 class DeviceImages final : public DevicePreprocessing {
  public:
   DeviceImages(const ImageDataset& images, bool keep_jpeg);
@@ -43,13 +44,13 @@ class DeviceImages final : public DevicePreprocessing {
   [[nodiscard]] const ImageDataset& images() const { return images_; }
   [[nodiscard]] const AugmentationOptions& options() const { return options_; }
   [[nodiscard]] bool keeps_jpeg() const { return keep_jpeg_; }
-  [[nodiscard]] std::int64_t pictures() const { return options_.mixes() ? 2 : 1; }  ///< of a sample
-  /// The second picture of a sample of a set that mixes.
+  [[nodiscard]] std::int64_t pictures() const { return options_.mixes() ? 2 : 1; }  ///< number per sample
+  /// Index of the sample that a sample of a set that mixes is mixed with.
   [[nodiscard]] std::int64_t other_of(std::int64_t epoch, std::int64_t index) const {
     return augmented_->mixture(epoch, index).other;
   }
   [[nodiscard]] std::int64_t row_bytes() const { return images_.part_bytes(); }
-  /// A picture on the device, decoded.
+  /// Bytes of the row on the device that holds a decoded picture.
   [[nodiscard]] std::int64_t decoded_bytes() const { return keep_jpeg_ ? images_.decoded_bytes() : row_bytes(); }
 
  private:
@@ -60,7 +61,7 @@ class DeviceImages final : public DevicePreprocessing {
 
   const Dataset& whole_;
   const ImageDataset& images_;
-  const AugmentedImages* augmented_;  ///< nullptr: there is nothing but images_
+  const AugmentedImages* augmented_;  ///< set that augments images_; nullptr: none
   AugmentationOptions options_{};
   bool keep_jpeg_;
 };

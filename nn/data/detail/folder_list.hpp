@@ -9,53 +9,57 @@
 namespace lockstep::nn::detail {
 
 struct FolderFile {
-  std::string name;  ///< relative to FolderList::root, or absolute
+  std::string name;  ///< path relative to FolderList::root, or absolute
   std::int32_t label = 0;
 };
 
-/// The images of folder:DIR and list:TRAIN,VAL as open_data() describes them: class by class in the order of the bytes
-/// of their names, or in the order of the lists.
+/// The image files of folder:DIR or list:TRAIN,VAL, which open_data() describes. Those of a folder are sorted by class,
+/// then by the bytes of their names; those of lists are in the order of the lists.
 struct FolderList {
   int classes = 0;
-  std::vector<std::string> names;  ///< of the classes
+  std::vector<std::string> names;  ///< names of the classes
   std::vector<FolderFile> train;
   std::vector<FolderFile> test;
-  std::string root;    ///< DIR, or the folder of TRAIN; empty: that of the program
+  std::string root;    ///< DIR, or the folder of TRAIN; empty: the program's working directory
   std::string source;  ///< DIR or TRAIN, for errors
-  std::string about;   ///< where the test images come from
+  std::string about;   ///< origin of the test images, for a user
 };
 
-/// What `spec` names, "folder:DIR" or "list:TRAIN" or "list:TRAIN,VAL"; no image is opened. A fraction of each class is
-/// for the test, at least one image and not all, chosen by seed, class and number of images; 0: DIR or VAL says which.
-/// UsageError: neither or both; a fraction out of range; of a list another number of commas. DataError of a folder: no
-/// such folder, no classes, a class without images, classes that differ, links to nowhere or in a circle, a folder that
-/// the system cannot read; of lists as combined_lists(), and a list that cannot be read.
+/// Lists the image files that `spec` names: "folder:DIR", "list:TRAIN" or "list:TRAIN,VAL". Opens no image. With
+/// val_fraction > 0 this fraction of each class is for the test, at least one image and not all; seed, class and number
+/// of images decide which. With val_fraction 0 the images for the test are those below DIR/val or DIR/test, or of VAL.
+/// Throws UsageError for a fraction with such test images, for neither, for a fraction out of range, and for lists with
+/// another number of commas. Throws DataError for a folder that does not exist or has no classes, for a class without
+/// images, for classes that differ between training and test, and for links to nowhere or in a circle. Throws FileError
+/// for a folder or list that the system cannot read, and for lists also the errors of combined_lists().
 [[nodiscard]] FolderList list_pictures(const std::string& spec, double val_fraction, std::uint64_t seed);
 [[nodiscard]] FolderList list_folder(const std::string& folder, double val_fraction, std::uint64_t seed);
 [[nodiscard]] FolderList list_lists(const std::string& paths, double val_fraction, std::uint64_t seed);
 [[nodiscard]] bool is_list(const std::string& spec);
-/// The files of list:TRAIN,VAL or list:TRAIN. UsageError.
+/// Splits "TRAIN,VAL" or "TRAIN" into the paths of the lists. Throws UsageError for more than one comma or an empty
+/// path.
 [[nodiscard]] std::vector<std::string> paths_of_lists(const std::string& paths);
 
 struct PictureList {
-  std::string path;   ///< for errors
-  std::string text;   ///< the file
-  std::string above;  ///< from the root to the folder of this list, "../val/"; empty: it is the root
+  std::string path;   ///< path of the list, for errors
+  std::string text;   ///< contents of the list
+  std::string above;  ///< path from the root to the folder of this list, like "../val/"; empty: that folder is the root
 };
-/// TRAIN, and VAL where there is one. `problem`: of a name, why it is no picture; empty: nothing. DataError with list
-/// and line: a line without label, with a byte 0, or of more than 8192 bytes; a problem; a label that is below 0 or too
-/// large, or a name among numbers or the other way round; a picture with two labels, or twice where a fraction is split
-/// off; a list without pictures, a class without a training picture.
+/// Combines the lists TRAIN and, if there is one, VAL. problem(name) returns why the file cannot be a picture; empty:
+/// it can. Throws DataError, which names list and line, for a line without a label, with a byte 0, or of more than 8192
+/// bytes; for a problem of a file; for a label that is below 0 or too large, or a name among numbers or a number among
+/// names; for a picture with two labels, or listed twice where a fraction is split off; for a list without pictures,
+/// and for a class without a training picture.
 [[nodiscard]] FolderList combined_lists(std::span<const PictureList> lists, double val_fraction, std::uint64_t seed,
                                         const std::function<std::string(const std::string& name)>& problem);
 
-/// Which images of a class are for the test: a function of seed, label and their number.
+/// Draws which of the `images` images of a class are for the test. Depends only on the arguments.
 [[nodiscard]] std::vector<bool> drawn_for_test(std::size_t images, double fraction, std::uint64_t seed,
                                                std::int32_t label);
-/// UsageError.
+/// Throws UsageError unless 0 <= val_fraction < 1.
 void require_fraction(double val_fraction);
 
-/// Takes these files out of both sets. DataError when a class or the test would have no images then.
+/// Removes the files named in `left_out` from both sets. Throws DataError when a class or the test then has no images.
 void leave_out(FolderList& list, const std::vector<std::string>& left_out, const std::string& source);
 
 }  // namespace lockstep::nn::detail

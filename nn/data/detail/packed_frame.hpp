@@ -8,14 +8,14 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// What packed files of all contents have in common (packed/packed_file.hpp describes it): begin, end, and checksums of
-/// both and of the index.
+/// The parts that all packed files have, whatever they hold: begin, end, and checksums of both and of the index
+/// (packed/packed_file.hpp describes the format).
 namespace lockstep::nn::detail {
 
-/// What a packed file holds, as its begin says.
+/// Content of a packed file, as a number in its begin.
 enum class PackedContent : std::uint32_t { pictures = 0, tokens = 1 };
 
-/// Lengths and words of the format.
+/// Lengths and magic words of the format.
 struct PackedFormat {
   static constexpr std::string_view kBegin{"LSPACK\r\n"};
   static constexpr std::string_view kEnd{"LSPACKED"};
@@ -24,8 +24,8 @@ struct PackedFormat {
   static constexpr std::size_t kEndBytes = 64;
 };
 
-/// The numbers of the end, at bytes 16 to 43: parts or samples to train on, and for the test; the others mean something
-/// else in each content.
+/// The numbers at bytes 16 to 43 of the end: the parts or samples for training and for the test, and three numbers
+/// whose meaning depends on the content.
 struct PackedNumbers {
   std::uint64_t train = 0;
   std::uint64_t test = 0;
@@ -34,24 +34,24 @@ struct PackedNumbers {
   std::uint32_t at_40 = 0;
 };
 
-/// The parts of a packed file whose checksums are right.
+/// Index and end of a packed file, after their checksums were checked.
 struct PackedFrame {
   std::span<const std::byte> index;  ///< valid as long as the file
-  std::uint64_t at = 0;              ///< where the index begins, and what is stored ends
+  std::uint64_t at = 0;              ///< byte of the file at which the samples end and the index begins
   PackedNumbers numbers{};
 };
 
-/// DataError, one line with the path, for a file that is cut, damaged, of another version or content, or none of this
-/// kind.
+/// Reads and checks begin, index and end. Throws DataError, one line with the path, for a file that is cut off,
+/// damaged, of another version or content, or no packed file.
 [[nodiscard]] PackedFrame read_packed_frame(const MappedFile& file, PackedContent expected);
 
-/// A packed file that is written front to back, and appears whole, durable, or not at all. FileError when it cannot be
-/// made, WriteError when the disk is full.
+/// Writes a packed file front to back. The file appears with commit(), whole and durable, or not at all. Throws
+/// FileError when the file cannot be made, and WriteError when the disk is full.
 class PackedOutput {
  public:
   PackedOutput(std::string path, PackedContent content);  ///< writes the begin
   void write(std::string_view bytes);
-  void commit(std::string_view index, const PackedNumbers& numbers);  ///< writes index and end
+  void commit(std::string_view index, const PackedNumbers& numbers);  ///< writes index and end; the file then appears
   [[nodiscard]] std::uint64_t at() const { return at_; }              ///< bytes written so far
 
  private:
@@ -60,16 +60,16 @@ class PackedOutput {
   std::uint64_t at_ = 0;
 };
 
-/// A number of `count` bytes at bytes[at].
+/// Reads the little-endian number of `count` bytes at bytes[at].
 [[nodiscard]] std::uint64_t packed_number(std::span<const std::byte> bytes, std::size_t at, std::size_t count);
-/// Appends one.
+/// Appends `value` as a little-endian number of `count` bytes.
 void put_packed_number(std::string& to, std::uint64_t value, std::size_t count);
 [[nodiscard]] std::string_view packed_text(std::span<const std::byte> bytes);
-/// Eight hexadecimal digits.
+/// Formats a CRC-32 as eight hexadecimal digits.
 [[nodiscard]] std::string crc_text(std::uint64_t crc32);
 
-/// The file that will be written: UsageError when it is a folder, exists without `overwrite`, or lies in the folder
-/// `source` or is that file. FileError where the system is the reason.
+/// Checks the path `out` of the file to write. Throws UsageError when it is a folder, exists without `overwrite`, lies
+/// in the folder `source`, or is the file `source`. Throws FileError where the system is the reason.
 void require_pack_output(const std::string& out, const std::string& source, bool overwrite);
 
 }  // namespace lockstep::nn::detail

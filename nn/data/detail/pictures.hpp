@@ -19,30 +19,32 @@ struct PackedSample;  // nn/data/packed/packed_file.hpp
 
 namespace lockstep::nn::detail {
 
-/// Pictures of any size, by index: in files, or packed. Immutable; any number of threads.
+/// Image files of any size, by index: in a folder, or in a packed file, which may also store decoded pixels. Immutable;
+/// any number of threads may read at once.
 class Pictures {
  public:
   virtual ~Pictures() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
   [[nodiscard]] virtual std::int32_t label(std::int64_t index) const = 0;
-  /// FolderFile::name: a part of the fingerprint.
+  /// Name of the file (FolderFile::name), which is a part of the fingerprint.
   [[nodiscard]] virtual std::string_view name(std::int64_t index) const = 0;
 
   struct Opened {
-    std::string text{};  ///< for errors
+    std::string text{};  ///< name of the picture, for errors
     images::Header header{};
-    std::span<const std::uint8_t> bytes{};  ///< of the file
-    bool decoded = false;                   ///< bytes are pixels (height, width, 3)
+    std::span<const std::uint8_t> bytes{};  ///< contents of the file, or pixels
+    bool decoded = false;                   ///< `bytes` are pixels (height, width, 3)
   };
-  /// A picture before it is decoded. Its bytes may lie in `memory`. DataError.
+  /// Returns picture `index` before decoding. Its bytes may lie in `memory`. Throws DataError if it is damaged.
   [[nodiscard]] virtual Opened open(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
   virtual void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}  ///< Dataset::ahead()
 };
 
-/// Pictures resized and cropped to images of one size, as FolderOptions says.
+/// Images of one size, to which pictures are resized and cropped as FolderOptions says.
 class PictureImages final : public ImageDataset {
  public:
-  /// `random`: training images are random parts. `kind`: of pixels that differ from the folder's; 0: they do not.
+  /// random: images of an epoch are random parts of the pictures. kind: a part of the fingerprint that is not 0 if
+  /// stored pixels differ from those that a folder gives.
   PictureImages(const std::string& name, std::unique_ptr<const Pictures> pictures, int classes,
                 const FolderOptions& options, std::uint64_t seed, bool random, std::uint64_t kind = 0);
 
@@ -56,21 +58,21 @@ class PictureImages final : public ImageDataset {
 
   [[nodiscard]] PicturePart read_part(std::optional<std::int64_t> epoch, std::int64_t index, bool keep_jpeg,
                                       std::span<std::uint8_t> row) const override;
-  /// Most pictures of ImageNet have fewer than twice the image's side, once a JPEG file is decoded.
+  /// Four times image_bytes(): most pictures of ImageNet have, after decoding, less than twice the image's side.
   [[nodiscard]] std::int64_t part_bytes() const override { return 4 * image_bytes(); }
   [[nodiscard]] std::string text_of(std::int64_t index) const override;
-  /// "; enlarged, as most have a shorter side of 32 pixels", by some of the pictures; empty where most are not
-  /// enlarged.
+  /// Reads the size of a few pictures. Returns "; enlarged, as most have a shorter side of 32 pixels", or an empty text
+  /// if most of them are not enlarged.
   [[nodiscard]] std::string enlarged_text() const;
 
  private:
-  /// A picture, and the axes of the image on it as it is stored.
+  /// A picture, and the axes of the image in the pixels of the picture as it is stored.
   struct Placed {
     Pictures::Opened opened;
     bool transposed = false;
     images::Axis x;
     images::Axis y;
-    int shrink = 1;  ///< that decoding may take
+    int shrink = 1;  ///< factor by which images::decode() may make the picture smaller
   };
   [[nodiscard]] Placed place(std::optional<std::int64_t> epoch, std::int64_t index,
                              std::vector<std::uint8_t>& memory) const;
@@ -85,12 +87,12 @@ class PictureImages final : public ImageDataset {
   std::uint64_t fingerprint_ = 0;
 };
 
-/// The greatest shrink (images::decode) that leaves two pixels of the picture to one of the image, for these steps of
-/// the axes.
+/// Returns the greatest shrink factor of images::decode() that leaves at least two pixels of the picture for each pixel
+/// of the image. step_x, step_y: Axis::step of the two axes.
 [[nodiscard]] int shrink_for(double step_x, double step_y);
-/// An axis of a picture that was decoded smaller, to `extent` pixels.
+/// Converts an axis to a picture that images::decode() made `shrink` times smaller; it now has `extent` pixels.
 [[nodiscard]] images::Axis shrunk(const images::Axis& axis, int shrink, std::int64_t extent);
-/// A large picture does not keep its memory.
+/// Frees `memory` if a large picture made it larger than 32 MiB.
 template <class T>
 void keep_little(std::vector<T>& memory) {
   constexpr std::size_t kMostKept = std::size_t{1} << 25;
@@ -99,25 +101,26 @@ void keep_little(std::vector<T>& memory) {
   }
 }
 
-/// UsageError in a build without the libraries. data: "folder:DIR", "list:FILE".
+/// Throws UsageError in a build without the JPEG and PNG libraries. data: "folder:DIR", "list:FILE".
 void require_decoders(const std::string& data);
-/// The options with what they mean. UsageError.
+/// Returns the options with a `resize` of 0 replaced by its value. Throws UsageError for options out of range.
 [[nodiscard]] FolderOptions resolved(FolderOptions options);
-/// The sets of `split`, as a user wants to know of them: "resized to 256 and cropped; random crops to train on".
+/// Describes for a user how images are made: "resized to 256 and cropped; random crops to train on".
 [[nodiscard]] std::string text_of(const FolderOptions& resolved);
 /// The mean and the standard deviation of ImageNet's training set, as torchvision's models use them.
 [[nodiscard]] ChannelStatistics imagenet_statistics();
 
-/// Where a file of a FolderList lies.
+/// Path of a file of a FolderList.
 [[nodiscard]] std::string path_of(const std::string& root, const std::string& name);
-/// The same for errors.
+/// Path of a file of a FolderList in printable characters, for errors; the name alone if the path is long.
 [[nodiscard]] std::string shown(const std::string& root, const std::string& name);
-/// Reads a file of a FolderList and what its beginning says.
+/// Reads a file of a FolderList into `bytes` and returns its header.
 [[nodiscard]] images::Header load_picture(const std::string& root, const std::string& name, const std::string& text,
                                           std::vector<std::uint8_t>& bytes);
 
-/// The header of a packed JPEG or PNG file, whose bytes PackedFile::read() gave. `text`: text_of() it. DataError when
-/// the picture has another size than the index says. UnsupportedError in a build without the libraries.
+/// Returns the header of a packed JPEG or PNG file, whose bytes PackedFile::read() gave. text: PackedFile::text_of() of
+/// the sample. Throws DataError when the picture has another size than the index says, and UnsupportedError in a build
+/// without the libraries.
 [[nodiscard]] images::Header packed_header(const PackedSample& sample, std::span<const std::uint8_t> bytes,
                                            const std::string& text);
 

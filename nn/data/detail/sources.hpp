@@ -10,17 +10,17 @@
 
 namespace lockstep::nn::detail {
 
-/// The sources behind open_data(), without statistics but for those of pictures.
+/// The sources that open_data() chooses from. Only those of image files and packed files set DataSplit::statistics.
 [[nodiscard]] DataSplit open_cifar10(const std::string& folder);
 [[nodiscard]] DataSplit open_idx(const std::string& folder);
 [[nodiscard]] DataSplit open_pictures(const std::string& spec, const FolderOptions& options, std::uint64_t seed);
 [[nodiscard]] DataSplit open_packed(const std::string& file, const FolderOptions& options, std::uint64_t seed);
 [[nodiscard]] DataSplit open_synthetic(const SyntheticOptions& options, std::uint64_t seed);
 
-/// Images and labels in memory, stored with `channels` channels (1 or 3).
+/// Images and labels in memory, stored with 1 or 3 channels.
 class StoredImages final : public ImageDataset {
  public:
-  /// pixels: (size, H, W, channels); labels: (size), checked by the caller.
+  /// pixels: (size, H, W, channels). labels: (size), in [0, classes), which the caller has checked.
   StoredImages(DatasetInfo info, int channels, std::vector<std::uint8_t> pixels, std::vector<std::uint8_t> labels);
 
   [[nodiscard]] std::int32_t label(std::int64_t index) const override;
@@ -34,11 +34,11 @@ class StoredImages final : public ImageDataset {
   std::uint64_t fingerprint_;
 };
 
-/// Order-dependent 64-bit hash for fingerprints: not against an adversary.
+/// 64-bit hash for fingerprints; depends on the order of the added data. Not safe against an adversary.
 class Hash {
  public:
   void add(std::uint64_t word);
-  void add(std::span<const std::uint8_t> bytes);  ///< length and content
+  void add(std::span<const std::uint8_t> bytes);  ///< adds length and content
   [[nodiscard]] std::uint64_t value() const { return state_; }
 
  private:

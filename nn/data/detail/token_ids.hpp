@@ -6,10 +6,10 @@
 #include <cstring>
 #include <span>
 
-/// What the readers and writers of token ids share.
+/// Code that readers and writers of token ids share.
 namespace lockstep::nn::detail {
 
-/// As below; T: the unsigned number of an id's bytes.
+/// widen_ids() for ids of type T, an unsigned integer.
 template <class T>
 std::size_t widen_ids(const std::byte* from, std::int64_t vocabulary, std::span<std::int32_t> out) {
   static_assert(sizeof(T) <= 4);
@@ -31,8 +31,8 @@ std::size_t widen_ids(const std::byte* from, std::int64_t vocabulary, std::span<
                                   out.begin());
 }
 
-/// out[i] = id i of those of `width` (1, 2 or 4) bytes at `from`, as bits where it is above 2^31 - 1. The index of the
-/// first that is not below `vocabulary`; out.size(): all are.
+/// Copies out.size() ids of `width` (1, 2 or 4) bytes at `from` to `out`. An id above 2^31 - 1 keeps its bits. Returns
+/// the index of the first id that is not below `vocabulary`, or out.size() if all are below.
 inline std::size_t widen_ids(const std::byte* from, std::uint64_t width, std::int64_t vocabulary,
                              std::span<std::int32_t> out) {
   switch (width) {

@@ -8,7 +8,7 @@
 
 namespace lockstep::nn::images {
 
-/// An operation and how much of it.
+/// An operation and its magnitude.
 struct Chosen {
   PictureOp op = PictureOp::identity;
   double magnitude = 0;
@@ -16,13 +16,14 @@ struct Chosen {
 };
 
 inline constexpr int kMagnitudes = 31;
-/// torchvision's magnitude of an operation at `bin`, 0 to 30, a number of type float; 0 of operations without one.
-/// size: of the image, which decides how far RandAugment moves it.
+/// Returns torchvision's magnitude of an operation at `bin`, 0 to 30, with the precision of a float. 0 for operations
+/// without a magnitude. size: size of the image, which decides how far RandAugment translates.
 [[nodiscard]] double magnitude_of(AutoAugment policy, PictureOp op, int bin, const Extent& size);
-/// Shears, translations, turns and blends go either way.
+/// True for operations whose magnitude may be negative: shears, translations, turns and blends.
 [[nodiscard]] bool has_sign(PictureOp op);
 
-/// What an image goes through, in this order: all operations equally often, either way equally often.
+/// Draws the operations for an image, in the order in which they are applied. All operations are equally likely, and
+/// both signs of a magnitude.
 [[nodiscard]] std::vector<Chosen> choose(AutoAugment policy, const Extent& size, Random& random);
 
 }  // namespace lockstep::nn::images

@@ -20,7 +20,7 @@ View centre_crop(const Extent& picture, std::int64_t resize, std::int64_t size) 
   const auto axis = [&](std::int64_t extent) {
     const std::int64_t resized = resize * extent / shorter;
     const double step = static_cast<double>(extent) / static_cast<double>(resized);
-    const double left = std::nearbyint(static_cast<double>(resized - size) / 2);  // half to even, as torchvision
+    const double left = std::nearbyint(static_cast<double>(resized - size) / 2);  // rounds half to even, as torchvision
     return Axis{left * step, step, 0, extent};
   };
   return {axis(picture.width), axis(picture.height)};
@@ -44,7 +44,7 @@ View random_crop(const Extent& picture, const Extent& image, const CropOptions& 
       return {part_of(x, w, image.width), part_of(y, h, image.height)};
     }
   }
-  // Too narrow or too wide a picture: the middle.
+  // The picture is too narrow or too wide for a random part: take its middle.
   const double ratio = static_cast<double>(width) / static_cast<double>(height);
   const auto bounded = [](std::int64_t value, std::int64_t upper) { return std::clamp<std::int64_t>(value, 1, upper); };
   const std::int64_t w = ratio > wide ? bounded(std::llround(static_cast<double>(height) * wide), width) : width;

@@ -5,34 +5,35 @@
 #include <string>
 #include <vector>
 
-/// JPEG by libjpeg-turbo and PNG by libpng; their headers are included in this folder only, and this one is the same in
-/// every build. Functions share nothing, so any number of threads may call them. `name` is the file's name for error
-/// texts. DataError: the bytes are no JPEG or PNG file, are damaged or end too early, or are more than the limits.
+/// Decodes JPEG by libjpeg-turbo and PNG by libpng. Only files of this folder include the headers of these libraries,
+/// and this header is the same in every build. The functions share no state, so any number of threads may call them.
+/// `name` is the file's name for error texts. The functions throw DataError for bytes that are no JPEG or PNG file,
+/// that are damaged or end too early, or that exceed the limits below.
 namespace lockstep::nn::images {
 
-/// False in a build without these libraries (LOCKSTEP_IMAGES): the functions below throw UnsupportedError.
+/// False in a build without these libraries (LOCKSTEP_IMAGES); the functions below then throw UnsupportedError.
 [[nodiscard]] bool available();
 
 inline constexpr std::uint64_t kMaxFileBytes = std::uint64_t{1} << 28;
-/// Of one picture: 400 MB when decoded, and 800 MB more for a progressive JPEG. What claims more, or more than its file
-/// can hold, is refused before memory is taken for it.
+/// Most pixels of one picture. So many take 400 MB when decoded, and 800 MB more for a progressive JPEG. A file that
+/// claims more pixels, or more than its bytes can hold, is refused before memory is allocated.
 inline constexpr std::int64_t kMaxPixels = std::int64_t{1} << 27;
 
 enum class Format : unsigned char { jpeg, png };
 
-/// What the beginning of a file says.
+/// Properties that the beginning of a file states.
 struct Header {
   Format format = Format::jpeg;
-  std::int64_t width = 0;  ///< as stored, before the orientation
+  std::int64_t width = 0;  ///< stored columns, before the picture is turned by its orientation
   std::int64_t height = 0;
-  int orientation = 1;  ///< EXIF's: 1 to 8; 1 where there is none or it is none of these
+  int orientation = 1;  ///< EXIF orientation, 1 to 8; 1 where it is missing or invalid
 };
 [[nodiscard]] Header read_header(std::span<const std::uint8_t> file, const std::string& name);
 
-/// Whether a JPEG file is one that nvJPEG reads: grey or YCbCr, Huffman codes, chroma sampled in a usual way.
+/// True for a JPEG file that nvJPEG can read: grey or YCbCr, Huffman codes, a usual subsampling of chroma.
 [[nodiscard]] bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name);
 
-/// Decoded, as stored: (height, width, 3) u8. The memory stays for the next picture.
+/// Decoded pixels of a picture in stored orientation: (height, width, 3) u8. The memory is reused for the next picture.
 struct Picture {
   std::int64_t width = 0;
   std::int64_t height = 0;
@@ -40,13 +41,14 @@ struct Picture {
   std::vector<std::uint8_t> pixels;
 };
 
-/// Decodes the whole file. `header` is its read_header(). shrink: 1, 2, 4 or 8; a JPEG is decoded at 1 / shrink of its
-/// size, rounded up, which takes less time; a PNG ignores it. Grey becomes three equal channels. CMYK and YCCK, taken
-/// as Adobe writes them (inverted), become RGB without a colour profile. 16 bits become 8, rounded. An alpha channel
-/// and a transparent colour are dropped, gamma and colour profiles ignored. So all pixels are those that Pillow's
-/// convert("RGB") gives, except those of 16 bits (grey, RGB, RGBA), which Pillow cuts. A JPEG whose coded data is
-/// damaged is refused even where the library would go on; bytes between its markers and behind its end are not looked
-/// at.
+/// Decodes the whole file. `header` is its read_header(). shrink: 1, 2, 4 or 8. A JPEG is decoded at 1 / shrink of its
+/// size, rounded up, which takes less time; a PNG ignores shrink.
+///
+/// Grey becomes three equal channels. CMYK and YCCK, read as Adobe writes them (inverted), become RGB without a colour
+/// profile. 16 bits become 8, rounded. An alpha channel and a transparent colour are dropped, gamma and colour profiles
+/// ignored. So all pixels equal those of Pillow's convert("RGB"), except for 16 bits (grey, RGB, RGBA), which Pillow
+/// cuts off. A JPEG with damaged coded data is refused even where the library would go on. Bytes between the markers of
+/// a JPEG and after its end are not checked.
 void decode(std::span<const std::uint8_t> file, const std::string& name, const Header& header, int shrink,
             Picture& out);
 

@@ -6,7 +6,8 @@
 
 namespace lockstep::nn::images {
 
-/// The bytes of a PNG file of the picture: 8 bits, RGB. UnsupportedError in a build without libpng (available()).
+/// Returns the bytes of a PNG file (8 bits, RGB) that shows the picture. Throws UnsupportedError in a build without
+/// libpng (available()).
 [[nodiscard]] std::string encode_png(const Picture& picture);
 
 }  // namespace lockstep::nn::images

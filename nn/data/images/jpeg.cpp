@@ -1,5 +1,5 @@
-// libjpeg reports errors by a function that must not return. It jumps back into guarded(), so nothing with a destructor
-// may live in a body that guarded() runs.
+// Decodes JPEG with libjpeg-turbo. libjpeg reports errors by a function that must not return. That function jumps back
+// into guarded(), so no object with a destructor may live in a body that guarded() runs.
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <jpeglib.h>
-// After jpeglib.h, which both need.
+// The macros of jerror.h use the declarations of jpeglib.h.
 #include <jerror.h>
 
 #include <lockstep/nn/data/images/formats.hpp>
@@ -24,7 +24,7 @@ namespace {
 constexpr int kMaxScans = 100;
 
 struct Failure {
-  jpeg_error_mgr manager;  // first: libjpeg's pointer to it is one to this
+  jpeg_error_mgr manager;  // must be the first member: failure_of() casts libjpeg's pointer to it into a Failure
   std::jmp_buf back;
   char text[JMSG_LENGTH_MAX];
 };
@@ -40,8 +40,8 @@ extern "C" {
   std::longjmp(failure.back, 1);
 }
 
-// Warnings have level -1: the library goes on with grey where data is damaged. Extra bytes between markers harm
-// nothing.
+// Warnings have level -1: after them the library goes on with grey pixels where data is damaged. So warnings are
+// treated as errors, except three that are harmless, such as extra bytes between markers.
 static void lockstep_jpeg_message(j_common_ptr info, int level) {
   const int code = info->err->msg_code;
   if (level < 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM && code != JWRN_JFIF_MAJOR) {
@@ -77,7 +77,7 @@ class Decompressor {
         jpeg_read_header(&info_, TRUE);
       });
       require_size(name_, info_.image_width, info_.image_height);
-      // Huffman codes take at least a bit for a block of 8 x 8.
+      // Huffman codes take at least one bit for a block of 8 x 8 pixels.
       const std::uint64_t claimed = std::uint64_t{info_.image_width} * info_.image_height;
       require<DataError>(claimed <= file.size() * 512, name_, ": ", info_.image_width, " x ", info_.image_height,
                          " pixels in a JPEG of ", file.size(), " bytes, expected at most 512 a byte");
@@ -107,7 +107,7 @@ class Decompressor {
   [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
 
   [[nodiscard]] int orientation() const {
-    constexpr char kExif[] = "Exif\0";  // and the zero at the end of the literal
+    constexpr char kExif[] = "Exif\0";  // with the zero at the end of the literal, two zeros
     for (const jpeg_marker_struct* marker = info_.marker_list; marker != nullptr; marker = marker->next) {
       if (marker->marker == JPEG_APP0 + 1 && marker->data_length >= sizeof kExif &&
           std::memcmp(marker->data, kExif, sizeof kExif) == 0) {
@@ -124,7 +124,7 @@ class Decompressor {
   jpeg_decompress_struct info_;
 };
 
-/// Four inverted channels become three.
+/// Converts four inverted channels, CMYK, to RGB.
 void rgb_of_cmyk(const std::uint8_t* from, std::uint8_t* to, std::size_t pixels) {
   for (std::size_t p = 0; p < pixels; ++p) {
     const unsigned black = from[4 * p + 3];
@@ -147,7 +147,7 @@ bool plain_jpeg(std::span<const std::uint8_t> file, const std::string& name) {
   if (info.arith_code || (info.jpeg_color_space != JCS_GRAYSCALE && info.jpeg_color_space != JCS_YCbCr)) {
     return false;
   }
-  // How many values of luma there are to one of chroma, across and down.
+  // Numbers of luma values for one value of chroma, across and down.
   constexpr std::array<std::pair<int, int>, 6> kKnown{{{1, 1}, {2, 1}, {2, 2}, {1, 2}, {4, 1}, {4, 2}}};
   const std::span channels(info.comp_info, static_cast<std::size_t>(info.num_components));
   const auto one = [](const jpeg_component_info& channel) {

@@ -1,4 +1,4 @@
-// A build without libjpeg-turbo and libpng.
+// Replaces the decoders in a build without libjpeg-turbo and libpng.
 
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/encode.hpp>

@@ -15,7 +15,7 @@ using Table = std::array<std::uint8_t, 256>;
 
 constexpr std::size_t kChannels = 3;
 
-/// ratio * value + (1 - ratio) * other, cut off to a byte: torchvision's _blend of bytes.
+/// torchvision's _blend of bytes: ratio * value + (1 - ratio) * other, limited to 0 to 255 and cut off to a byte.
 struct Blend {
   explicit Blend(double ratio) : part(static_cast<float>(ratio)), rest(static_cast<float>(1 - ratio)) {}
   [[nodiscard]] std::uint8_t operator()(std::uint8_t value, float other) const {
@@ -39,21 +39,21 @@ void look_up(const Table& table, Image image) {
   std::transform(image.begin(), image.end(), image.begin(), [&](std::uint8_t value) { return table[value]; });
 }
 
-/// ITU-R 601 with the digits of torchvision, cut off to a byte.
+/// Returns the grey value of a pixel: ITU-R 601 with the digits of torchvision, cut off to a byte.
 std::uint8_t grey(const std::uint8_t* pixel) {
   const float sum = 0.2989F * static_cast<float>(pixel[0]) + 0.587F * static_cast<float>(pixel[1]) +
                     0.114F * static_cast<float>(pixel[2]);
   return static_cast<std::uint8_t>(sum);
 }
 
-/// Where a pixel (x, y) comes from.
+/// Affine map from pixel (x, y) of the result to its source: (xx * x + xy * y + x0, yx * x + yy * y + y0).
 struct Source {
   double xx = 1, xy = 0, x0 = 0;
   double yx = 0, yy = 1, y0 = 0;
 };
 
 void move_pixels(const Source& from, const Extent& size, Image image, std::vector<std::uint8_t>& copy) {
-  constexpr double kNearest = 0.5 + 1e-6;  // the last bits of sine and cosine decide nothing
+  constexpr double kNearest = 0.5 + 1e-6;  // 1e-6: the last bits of sine and cosine have no effect
   copy.assign(image.begin(), image.end());
   std::uint8_t* to = image.data();
   for (std::int64_t y = 0; y < size.height; ++y) {
@@ -108,7 +108,7 @@ void change_contrast(const Blend& blend, Image image) {
   look_up(table_of([&](std::uint8_t value) { return blend(value, mean); }), image);
 }
 
-/// The blur has the weights 1 and, in the middle, 5; pixels at the border are not blurred.
+/// Blends with a blur of 3 x 3 pixels: weight 5 in the middle, else 1. Pixels at the border are not blurred.
 void change_sharpness(const Blend& blend, const Extent& size, Image image, std::vector<std::uint8_t>& copy) {
   if (size.width <= 2 || size.height <= 2) {
     return;
@@ -129,7 +129,7 @@ void change_sharpness(const Blend& blend, const Extent& size, Image image, std::
             sum += from[line - kPixel] + from[line] + from[line + kPixel];
           }
           constexpr int kWeights = 13;
-          other = (2 * sum + kWeights) / (2 * kWeights);  // to the nearest; no sum is in the middle
+          other = (2 * sum + kWeights) / (2 * kWeights);  // rounds to the nearest; there are no ties
         }
         *to = blend(*from, static_cast<float>(other));
       }
@@ -137,7 +137,7 @@ void change_sharpness(const Blend& blend, const Extent& size, Image image, std::
   }
 }
 
-/// Changes each channel by a table of its own: function(histogram).
+/// Changes each channel by a table of its own, which function(histogram) returns.
 template <class Function>
 void each_channel(Image image, Function&& function) {
   for (std::size_t c = 0; c < kChannels; ++c) {
@@ -168,7 +168,7 @@ Table stretched(const Histogram& histogram) {
   });
 }
 
-/// As Pillow does it: what is in the last used bin does not count.
+/// Returns the table of Pillow's equalize: the pixels in the last used bin do not count.
 Table equalized(const Histogram& histogram) {
   const auto last = std::find_if(histogram.rbegin(), histogram.rend(), [](std::int64_t count) { return count > 0; });
   std::int64_t all = last == histogram.rend() ? 0 : -*last;

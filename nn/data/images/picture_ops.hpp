@@ -28,21 +28,21 @@ enum class PictureOp : unsigned char {
 inline constexpr int kPictureOps = 14;
 [[nodiscard]] const char* name_of(PictureOp op);
 
-/// Changes an image of bytes, (height, width, 3), as torchvision changes tensors of bytes
-/// (transforms/autoaugment.py: _apply_op), to the same bytes:
+/// Changes an image of bytes, (height, width, 3), to the same bytes to which torchvision changes a tensor of bytes
+/// (transforms/autoaugment.py: _apply_op):
 ///
-///   shear       by this part of a pixel a row (a column), from the upper left corner; nearest pixels, black outside
-///   translate   by so many whole pixels to the right (down); what is behind the point does not count
-///   rotate      by so many degrees around the middle, counterclockwise
-///   brightness, color, contrast, sharpness   blended by 1 + magnitude with black, greys, the mean of the greys, a blur
-///   posterize   keeps so many upper bits; solarize: inverts values that are not below
-///   autocontrast, equalize   each channel by itself
+///   shear       by `magnitude` pixels per row (column), from the upper left corner; nearest pixels, black outside
+///   translate   by `magnitude` pixels to the right (down), without its fraction
+///   rotate      by `magnitude` degrees around the middle, counterclockwise
+///   brightness, color, contrast, sharpness   blends by 1 + magnitude with black, greys, the mean of the greys, a blur
+///   posterize   keeps the upper `magnitude` bits; solarize: inverts values that are not below `magnitude`
+///   autocontrast, equalize   changes each channel by itself
 ///
-/// Pillow, which torchvision calls for pictures, gives the same bytes but for color, contrast and sharpness, where some
-/// differ by 1, and single pixels of a turn. A position in the middle of two pixels is the one to the right (below),
-/// where torchvision's depends on rounding.
+/// Pillow, which torchvision calls for images that are no tensors, gives the same bytes with two exceptions: some bytes
+/// of color, contrast and sharpness differ by 1, and single pixels of a rotation differ. A position in the middle of
+/// two pixels takes the pixel to the right (below); in torchvision it depends on rounding.
 ///
-/// magnitude: finite; of a blend at least -1, of posterize 0 to 8. copy: memory that stays for the next image.
+/// magnitude: finite; at least -1 for a blend, 0 to 8 for posterize. copy: memory that is reused for the next image.
 void apply(PictureOp op, double magnitude, const Extent& size, std::span<std::uint8_t> image,
            std::vector<std::uint8_t>& copy);
 

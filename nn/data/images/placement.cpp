@@ -9,7 +9,7 @@ namespace lockstep::nn::images {
 
 namespace {
 
-/// kChannels: how many there are, so that a pixel is copied without a call; 0: as many as `given` says.
+/// kChannels: number of channels, known at compile time, so that a pixel is copied without a call; 0: use `given`.
 template <bool kReflect, int kChannels>
 void show_pixels(const Extent& size, std::int64_t given, const Placement& at, const std::uint8_t* from,
                  std::uint8_t* to) {

@@ -6,21 +6,21 @@
 
 namespace lockstep::nn::images {
 
-/// Where an image is placed: pixel (h, w) of the result shows (h + row, w + column), with w counted from the right when
-/// it is mirrored.
+/// Shift and mirroring of an image: pixel (h, w) of the result shows pixel (h + row, w + column) of the image. With
+/// `mirror`, w counts from the right.
 struct Placement {
   std::int64_t row = 0;
   std::int64_t column = 0;
   bool mirror = false;
 };
 
-/// What is shown from outside an image.
+/// Pixels that are shown for positions outside an image.
 enum class Outside : unsigned char {
   black,
-  reflected  ///< the image, reflected about its edge pixels; it moves by less than its height and width
+  reflected  ///< pixels of the image reflected about its edge; shifts must be smaller than its height and width
 };
 
-/// from, to: (H, W, C) of `size`, without overlap.
+/// Writes the image `from`, placed at `at`, to `to`. Both are (H, W, C) of `size` and do not overlap.
 void show(const Extent& size, std::int64_t channels, const Placement& at, Outside outside, const std::uint8_t* from,
           std::uint8_t* to);
 

@@ -1,5 +1,5 @@
-// libpng reports errors by a function that must not return. It jumps back into guarded(), so nothing with a destructor
-// may live in a body that guarded() runs.
+// Decodes and encodes PNG with libpng. libpng reports errors by a function that must not return. That function jumps
+// back into guarded(), so no object with a destructor may live in a body that guarded() runs.
 
 #include <csetjmp>
 #include <cstddef>
@@ -41,7 +41,7 @@ static void lockstep_png_read(png_structp png, png_bytep out, std::size_t count)
 }
 }
 
-/// A reader that has read what comes before the pixels.
+/// A libpng reader whose constructor reads everything before the pixels.
 class Reader {
  public:
   Reader(std::span<const std::uint8_t> file, const std::string& name) : name_(name) {
@@ -51,12 +51,13 @@ class Reader {
     try {
       require<OutOfMemory>(info_ != nullptr, name_, ": libpng cannot be set up");
       guarded([&] {
-        png_set_user_limits(png_, PNG_UINT_31_MAX, PNG_UINT_31_MAX);  // require_size() says more
+        png_set_user_limits(png_, PNG_UINT_31_MAX,
+                            PNG_UINT_31_MAX);  // require_size() checks the size with a better text
         png_set_read_fn(png_, &source_, lockstep_png_read);
         png_read_info(png_, info_);
       });
       require_size(name_, width(), height());
-      // Deflate expands a byte to at most 1032 (zlib's technical notes).
+      // Deflate expands one byte to at most 1032 bytes (zlib's technical notes).
       const std::uint64_t claimed = std::uint64_t{height()} * png_get_rowbytes(png_, info_);
       require<DataError>(claimed <= file.size() * 1032, name_, ": ", width(), " x ", height(), " pixels in a PNG of ",
                          file.size(), " bytes, expected no more than it can hold");

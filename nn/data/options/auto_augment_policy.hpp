@@ -4,7 +4,7 @@
 
 namespace lockstep::nn {
 
-/// How operations are chosen for an image.
+/// Policy that chooses the operations of automatic augmentation for an image.
 enum class AutoAugment : unsigned char {
   none,
   /// One operation with one of 31 magnitudes: Mueller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art
@@ -14,7 +14,7 @@ enum class AutoAugment : unsigned char {
   /// augmentation with a reduced search space" (2020), torchvision's RandAugment.
   rand
 };
-/// Of "none", "trivial" and "rand". UsageError for other names.
+/// Returns the policy "none", "trivial" or "rand". Throws UsageError for another name.
 [[nodiscard]] AutoAugment parse_auto_augment(const std::string& name);
 
 }  // namespace lockstep::nn

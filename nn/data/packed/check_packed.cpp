@@ -12,20 +12,20 @@
 namespace lockstep::nn {
 namespace {
 
-/// The largest id of a part of a file of tokens, as far as it is known.
+/// The largest id of a part of a file of tokens, among the ids that were read so far.
 struct Largest {
   std::size_t part = 0;
   std::uint32_t id = 0;
-  std::int64_t at = 0;  ///< its first place in the part
+  std::int64_t at = 0;  ///< first place of the id in the part
 };
 
-/// Of a few samples, or of a block.
+/// Result of the check of a few samples, or of one block.
 struct Checked {
   std::vector<std::string> damage{};
   std::uint64_t bytes = 0;
-  std::vector<Largest> largest{};  ///< of each part that has ids in the block
+  std::vector<Largest> largest{};  ///< largest id of each part that has ids in the block
 
-  /// Notes what is wrong with a sample or block, by the DataError of work().
+  /// Runs the check work() of a sample or block, and keeps the text of its DataError.
   template <class Work>
   void note(Work&& work) {
     if (std::string text = detail::damage_in(std::forward<Work>(work)); !text.empty()) {
@@ -34,7 +34,8 @@ struct Checked {
   }
 };
 
-/// check(begin, end) in threads for all that progress counts, `together` at a time, and take(checked) in order.
+/// Calls check(begin, end) in threads for all samples or blocks, `together` of them in a call. Calls take(checked) in
+/// the caller's thread for each result, in order.
 template <class Check, class Take>
 PackedCheck check_all(PackProgress progress, std::int64_t together, int threads, std::size_t most,
                       const std::function<void(const PackProgress&)>& report, Check check, Take take) {
@@ -59,7 +60,7 @@ PackedCheck check_all(PackProgress progress, std::int64_t together, int threads,
   return found;
 }
 
-/// The samples [begin, end).
+/// Checks samples [begin, end).
 Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t end, bool decode) {
   thread_local images::Picture picture;
   Checked found;
@@ -70,7 +71,7 @@ Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t 
       if (decode) {
         const std::string text = file.text_of(i);
         const images::Header header = detail::packed_header(file.sample(i), bytes, text);
-        images::decode(bytes, text, header, 8, picture);  // all of the file, in the least time
+        images::decode(bytes, text, header, 8, picture);  // shrink 8 decodes the whole file in the least time
       }
     });
   }
@@ -78,7 +79,8 @@ Checked check_pictures(const PackedFile& file, std::int64_t begin, std::int64_t 
   return found;
 }
 
-/// first: id of each part, counted over all parts.
+/// Returns the largest id of each part among the ids of a block. begin: number of the block's first id. first: number
+/// of the first id of each part. Both count over all parts.
 std::vector<Largest> largest_in(std::span<const std::byte> bytes, std::int64_t begin, const PackedTokens& file,
                                 std::span<const std::int64_t> first) {
   thread_local std::vector<std::int32_t> ids;

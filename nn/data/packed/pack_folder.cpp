@@ -20,7 +20,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kMostResize = 8192;
 
-/// A picture as it will be stored.
+/// A picture in the form in which it will be stored.
 struct Prepared {
   PackedSample sample{};
   std::vector<std::uint8_t> bytes{};
@@ -29,7 +29,7 @@ struct Prepared {
   [[nodiscard]] std::size_t held() const { return bytes.size(); }
 };
 
-/// Resizes to that shorter side with the taps that evaluation has (centre_crop()), and cuts nothing off.
+/// Resizes a picture to a shorter side of `shorter` pixels with the taps of evaluation (centre_crop()), without a crop.
 void resize_to(std::int64_t shorter, const images::Picture& picture, const images::Header& header,
                images::ResampleMemory& memory, Prepared& out) {
   const std::int64_t least = std::min(header.width, header.height);
@@ -47,7 +47,7 @@ void resize_to(std::int64_t shorter, const images::Picture& picture, const image
   out.resized = true;
 }
 
-/// Reads and decodes a file. Damage stands in the result.
+/// Reads and decodes a file. Prepared::damage of the result has the error text of a damaged file.
 Prepared prepare(const PackOptions& options, const std::string& root, const std::string& name, std::int32_t label) {
   thread_local images::Picture picture;
   thread_local images::ResampleMemory memory;
@@ -57,7 +57,7 @@ Prepared prepare(const PackOptions& options, const std::string& root, const std:
     const images::Header header = detail::load_picture(root, name, text, made.bytes);
     made.sample = {label, header.width, header.height, header.orientation, header.format == images::Format::jpeg, name};
     if (options.store == PackedStore::files) {
-      images::decode(made.bytes, text, header, 8, picture);  // all of the file, in the least time
+      images::decode(made.bytes, text, header, 8, picture);  // shrink 8 decodes the whole file in the least time
     } else if (const std::int64_t shorter = std::min(header.width, header.height);
                options.resize > 0 && shorter > options.resize) {
       const double step = static_cast<double>(shorter) / static_cast<double>(options.resize);
@@ -82,7 +82,7 @@ void detail::require_pack_output(const std::string& file, const std::string& sou
                       ": is a folder, expected a file to write");
   require<UsageError>(overwrite || !fs::exists(out, error), printable(file),
                       ": exists, expected no such file, or that it may be replaced (--overwrite)");
-  if (is_list(source)) {  // its pictures may lie anywhere, the file beside the list
+  if (is_list(source)) {  // the output may lie in any folder, as the pictures of a list may lie anywhere
     for (const std::string& list : paths_of_lists(source.substr(source.find(':') + 1))) {
       require<UsageError>(!fs::equivalent(out, list, error), printable(file),
                           ": is a list of pictures, expected another file to write");
@@ -113,7 +113,7 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
   class_names_ = std::move(list.names);
   about_ = std::move(list.about);
   train_ = static_cast<std::int64_t>(list.train.size());
-  constexpr std::int64_t kBeforeEpochs = -1;  // the order of no epoch
+  constexpr std::int64_t kBeforeEpochs = -1;  // no epoch has this number
   const Permutation order(options_.seed, kBeforeEpochs, train_);
   for (std::int64_t i = 0; i < train_; ++i) {
     detail::FolderFile& file = list.train[static_cast<std::size_t>(options_.shuffle ? order(i) : i)];
@@ -123,7 +123,7 @@ FolderPack::FolderPack(PackOptions options) : options_(std::move(options)) {
     files_.emplace_back(std::move(file.name), file.label);
   }
   if (std::error_code error; detail::is_list(options_.folder) && fs::exists(options_.out, error)) {
-    for (const auto& [name, label] : files_) {  // they may lie anywhere
+    for (const auto& [name, label] : files_) {  // pictures of a list may lie anywhere
       require<UsageError>(!fs::equivalent(options_.out, detail::path_of(root_, name), error), printable(options_.out),
                           ": is a picture of the list, expected another file to write");
     }
@@ -156,7 +156,7 @@ PackSummary FolderPack::write(const std::function<void(const PackProgress&)>& re
   for (const DamagedImage& image : summary.damaged) {
     names.push_back(image.file);
   }
-  detail::leave_out(packed, names, source_);  // something remains
+  detail::leave_out(packed, names, source_);  // throws if a class or the test has no images left
   writer.commit();
   summary.train = static_cast<std::int64_t>(packed.train.size());
   summary.test = static_cast<std::int64_t>(packed.test.size());

@@ -9,58 +9,59 @@
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/data/packed/packed_file.hpp>
 
-/// folder:DIR or list:FILE in one file (packed_file.hpp).
+/// Packs folder:DIR or list:FILE into one file (packed_file.hpp).
 namespace lockstep::nn {
 
 struct PackOptions {
-  std::string folder;  ///< DIR of open_data()'s folder:DIR, or "list:TRAIN,VAL" as there
-  std::string out;     ///< the file to write, outside of the folder; none of the lists
+  std::string folder;  ///< DIR of open_data()'s folder:DIR, or a list specification like "list:TRAIN,VAL"
+  std::string out;     ///< path of the file to write, outside of the folder; none of the lists
   PackedStore store = PackedStore::files;
-  /// Of pixels: larger pictures are resized to this shorter side, the longer one in proportion, as evaluation does;
-  /// 0: none.
+  /// Shorter side to which larger pictures are resized, the longer side in proportion, as in evaluation; 0: none are
+  /// resized. Only with PackedStore::pixels.
   std::int64_t resize = 0;
-  double val_fraction = 0;  ///< FolderOptions
-  std::uint64_t seed = 0;   ///< of that split (DataOptions), and of `shuffle`
+  double val_fraction = 0;  ///< FolderOptions::val_fraction
+  std::uint64_t seed = 0;   ///< seed of that split (DataOptions::seed) and of `shuffle`
   bool skip_damaged = false;
   bool overwrite = false;
-  /// Training samples are stored in a random order, where a folder has them class by class: for shuffles in chunks.
+  /// Stores training samples in a random order instead of the folder's, class by class, for later shuffles in chunks.
   bool shuffle = false;
-  int threads = 1;  ///< that decode, beside the caller, which writes
+  int threads = 1;  ///< number of threads that decode; the caller's thread writes
 };
 
 struct PackSummary {
   std::int64_t train = 0;
   std::int64_t test = 0;
-  std::int64_t resized = 0;             ///< pictures that became smaller
-  std::uint64_t bytes = 0;              ///< of the file
-  std::vector<DamagedImage> damaged{};  ///< left out
+  std::int64_t resized = 0;             ///< number of pictures that became smaller
+  std::uint64_t bytes = 0;              ///< size of the file
+  std::vector<DamagedImage> damaged{};  ///< damaged images, which were left out
 };
 
-/// A folder that will be packed: its names are read, and the options are right.
+/// A folder or list that will be packed. The constructor reads the names of the files and checks the options.
 class FolderPack {
  public:
-  /// UsageError: options out of range, an output in the folder or that is a list, or one that exists without
-  /// `overwrite`, a build without the libraries. DataError as of open_data().
+  /// Throws UsageError for options out of range, for an output that lies in the folder, is one of the lists or their
+  /// pictures, or exists without `overwrite`, and in a build without the libraries. Throws the DataErrors of
+  /// open_data().
   explicit FolderPack(PackOptions options);
 
   [[nodiscard]] const PackOptions& options() const { return options_; }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return class_names_; }
   [[nodiscard]] std::int64_t train_size() const { return train_; }
   [[nodiscard]] std::int64_t test_size() const { return static_cast<std::int64_t>(files_.size()) - train_; }
-  [[nodiscard]] const std::string& about() const { return about_; }  ///< where the test images come from
+  [[nodiscard]] const std::string& about() const { return about_; }  ///< origin of the test images, for a user
 
-  /// Decodes every picture, and writes all in the order of a folder's sets: equal folders and options give equal bytes,
+  /// Decodes every picture, and writes all pictures, training samples first. Equal folders and options give equal bytes
   /// for any number of threads. The file appears at the end, durable, or not at all. `report` is called in this thread
-  /// after each image. A damaged image is a DataError with its name, or left out; then it is one when a class or the
-  /// test has no more images. Holds a few pictures a thread.
+  /// after each image. A damaged image is left out with skip_damaged, else it is a DataError with its name. Throws
+  /// DataError also when a class or the test has no images left. Holds a few pictures per thread in memory.
   PackSummary write(const std::function<void(const PackProgress&)>& report) const;
 
  private:
   PackOptions options_;
-  std::string root_;    ///< of the names
-  std::string source_;  ///< for errors
+  std::string root_;    ///< folder that the names are relative to
+  std::string source_;  ///< DIR or TRAIN, for errors
   std::vector<std::string> class_names_;
-  std::vector<std::pair<std::string, std::int32_t>> files_;  ///< names and labels, those for training first
+  std::vector<std::pair<std::string, std::int32_t>> files_;  ///< names and labels; files for training come first
   std::int64_t train_ = 0;
   std::string about_;
 };

@@ -9,42 +9,43 @@
 #include <lockstep/nn/data/packed/packed_tokens.hpp>
 #include <lockstep/nn/data/text/text_files.hpp>
 
-/// What train_text reads, in one file (packed_tokens.hpp).
+/// Packs text or tokens for train_text into one file (packed_tokens.hpp).
 namespace lockstep::nn {
 
 struct TokenPackOptions {
-  std::string source;  ///< tokens:DIR, a folder as of find_token_files(); text:PATH, as of read_text()
-  std::string out;     ///< the file to write, outside of the source
-  std::optional<std::int64_t> vocabulary{};  ///< ids of tokens are below it
+  std::string source;  ///< tokens:DIR with a folder for find_token_files(), or text:PATH with a path for read_text()
+  std::string out;     ///< path of the file to write, outside of the source
+  std::optional<std::int64_t> vocabulary{};  ///< upper bound of the ids of tokens, which are below it
   bool overwrite = false;
 };
-/// Whether this begins like a source of text or tokens.
+/// True if `source` begins with tokens: or text:.
 [[nodiscard]] bool is_token_source(const std::string& source);
 
 struct TokenPackSummary {
   std::int64_t vocabulary = 0;  ///< largest id + 1
-  int width = 0;                ///< bytes of an id: the fewest that hold the largest
-  std::uint64_t bytes = 0;      ///< of the file
+  int width = 0;                ///< bytes of an id: 1, 2 or 4, the fewest that hold the largest id
+  std::uint64_t bytes = 0;      ///< size of the file
 };
 
-/// Text or tokens that will be packed: the files are found, and the options are right. A text is in memory.
+/// Text or tokens that will be packed. The constructor finds the files and checks the options; a text is read into
+/// memory.
 class TokenPack {
  public:
-  /// UsageError: options out of range, an output in the folder, or one that exists without `overwrite`; a vocabulary
-  /// of text. DataError: as of find_token_files(), TokenFile and read_text(); a text of fewer than ten bytes, which has
-  /// no tenth.
+  /// Throws UsageError for options out of range, for an output that lies in the source or exists without `overwrite`,
+  /// and for a vocabulary with text. Throws DataError for a text of fewer than ten bytes, which has no last tenth for
+  /// validation, and the errors of find_token_files(), TokenFile and read_text().
   explicit TokenPack(TokenPackOptions options);
 
   [[nodiscard]] const TokenPackOptions& options() const { return options_; }
   [[nodiscard]] PackedIds ids() const { return ids_; }
   [[nodiscard]] std::int64_t files() const { return files_; }
-  [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }  ///< of text: bytes
+  [[nodiscard]] std::int64_t train_tokens() const { return train_tokens_; }  ///< number of tokens; bytes for text
   [[nodiscard]] std::int64_t validation_tokens() const { return validation_tokens_; }
 
-  /// Reads tokens twice, once for the largest id, and writes them in the order in which they are read: equal sources
-  /// give equal bytes. The file appears at the end, durable, or not at all. `report` is called in this thread after
-  /// each 2^16 ids. DataError that names file and place for an id that is not below the vocabulary, or that has changed
-  /// in between.
+  /// Reads tokens twice, first to find the largest id, then to write them in the order of the files. Equal sources give
+  /// equal bytes. The file appears at the end, durable, or not at all. `report` is called in this thread after each
+  /// 2^16 ids. Throws DataError, which names file and place, for an id that is not below the vocabulary, or that became
+  /// larger than the largest id between the two reads.
   [[nodiscard]] TokenPackSummary write(const std::function<void(const PackProgress&)>& report) const;
 
  private:

@@ -10,27 +10,26 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// Pictures in one file, as lockstep-pack writes them: training without a look at thousands of small files. Numbers are
-/// little endian, and nothing lies between the parts:
+/// Pictures (JPEG and PNG files, or their pixels) in one file, which lockstep-pack writes. Training then opens one file
+/// instead of thousands of small ones. Numbers are little endian, and there is no padding between the parts:
 ///
-///   begin    16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 what it holds: 0 pictures, as here; 1 text or tokens,
-///                 whose samples, index and end packed_tokens.hpp describes
-///   samples       of the training set, then of the test: a JPEG or PNG file each, or pixels, u8 (height, width, 3)
+///   begin    16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 content: 0 pictures, described here; 1 text or tokens,
+///                 described in packed_tokens.hpp
+///   samples       the training samples, then the test samples: JPEG or PNG files, or pixels, u8 (height, width, 3)
 ///   index         the names of the classes, by label: u32 length, bytes
 ///                 a record of 40 bytes for each sample, in the same order:
-///                    0 u64 offset of its bytes in the file     8 u64 how many   16 u32 their CRC-32   20 u32 label
+///                    0 u64 offset of the sample in the file    8 u64 bytes   16 u32 CRC-32   20 u32 label
 ///                   24 u32 width   28 u32 height               as stored, before the picture is turned
-///                   32 u8 EXIF's orientation, 1 to 8           33 u8 what the file was: 0 JPEG, 1 PNG
-///                   34 u16 length of its name                  36 u32 0
-///                 the names, one after the other: of the files, relative to the folder; of length 0 where there is
-///                 none
+///                   32 u8 EXIF's orientation, 1 to 8           33 u8 kind of the original file: 0 JPEG, 1 PNG
+///                   34 u16 length of the name                  36 u32 0
+///                 the names of the files, one after the other, relative to the folder; a file without a name has
+///                 length 0
 ///   end      64   0 u64 offset of the index    8 u64 its bytes   16 u64 training samples   24 u64 test samples
-///                32 u32 classes   36 u32 what a sample is: 0 files, 1 pixels
-///                40 u32 of pixels: the shorter side that larger pictures were resized to; 0: none were
+///                32 u32 classes   36 u32 kind of the samples: 0 files, 1 pixels
+///                40 u32 shorter side to which larger pictures were resized, for pixels; 0: none were resized
 ///                44 u32 CRC-32 of the index   48 "LSPACKED"   56 u32 0   60 u32 CRC-32 of begin and these 60 bytes
 ///
-/// So a bit that changes anywhere is noticed: in begin, index and end when the file is opened, in a sample when it is
-/// read.
+/// A flipped bit is always detected: in begin, index and end when the file is opened, in a sample when it is read.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // nn/data/detail/packed_frame.hpp
@@ -39,38 +38,40 @@ class PackedOutput;  // nn/data/detail/packed_frame.hpp
 enum class PackedStore : unsigned char { files, pixels };
 [[nodiscard]] const char* name_of(PackedStore store);  ///< "files", "pixels"
 
-/// What the index says of a sample.
+/// Properties of a sample that the index states.
 struct PackedSample {
   std::int32_t label = 0;
   std::int64_t width = 0;
   std::int64_t height = 0;
   int orientation = 1;
-  bool jpeg = true;         ///< the file was a JPEG, else a PNG
-  std::string_view name{};  ///< relative to the folder
+  bool jpeg = true;         ///< kind of the original file: JPEG, else PNG
+  std::string_view name{};  ///< path of the original file relative to the folder
 };
 
-/// A packed file, opened for reading: mapped, so that the ranks of a node share its pages. Any number of threads.
-/// DataError, one line with the path, for a file that is cut, damaged, of another version or none of this kind. Takes
-/// no more memory than a small multiple of the file's size, whatever its bytes claim.
+/// A packed file of pictures, opened for reading. It is mapped into memory, so the ranks of a node share its pages. Any
+/// number of threads may read. Throws DataError, one line with the path, for a file that is cut off, damaged, of
+/// another version, or no packed file of pictures. Allocates at most a small multiple of the file's size, whatever its
+/// bytes claim.
 class PackedFile {
  public:
   explicit PackedFile(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
-  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< of the file
+  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< size of the file
   [[nodiscard]] PackedStore store() const { return store_; }
-  [[nodiscard]] std::int64_t resized() const { return resized_; }  ///< the shorter side, or 0
+  [[nodiscard]] std::int64_t resized() const { return resized_; }  ///< shorter side of resized pictures; 0: none
   [[nodiscard]] const std::vector<std::string>& class_names() const { return class_names_; }
   [[nodiscard]] std::int64_t train_size() const { return train_; }
   [[nodiscard]] std::int64_t test_size() const { return static_cast<std::int64_t>(entries_.size()) - train_; }
-  /// By index, 0 <= index < train_size() + test_size(); those of the test come last.
+  /// Sample `index`, 0 <= index < train_size() + test_size(). Test samples come last.
   [[nodiscard]] const PackedSample& sample(std::int64_t index) const { return entry(index).sample; }
-  /// The bytes of a sample, valid as long as this object. Each call computes their checksum, and DataError says that it
-  /// is another: a part of the time of pixels that libdeflate makes small (LOCKSTEP_LIBDEFLATE).
+  /// Returns the bytes of a sample, valid as long as this object. Each call computes their checksum and throws
+  /// DataError if it is wrong. For stored pixels the checksum takes a noticeable part of the time, less with libdeflate
+  /// (LOCKSTEP_LIBDEFLATE).
   [[nodiscard]] std::span<const std::uint8_t> read(std::int64_t index) const;
-  /// The bytes of samples [begin, begin + count) will be read soon (MappedFile::ahead()).
+  /// Hints that the bytes of samples [begin, begin + count) will be read soon (MappedFile::ahead()).
   void ahead(std::int64_t begin, std::int64_t count) const noexcept;
-  /// "'out.pack': sample 7 of class 'cat' ('train/cat/1.jpg')", for error texts.
+  /// Names a sample in error texts: "'out.pack': sample 7 of class 'cat' ('train/cat/1.jpg')".
   [[nodiscard]] std::string text_of(std::int64_t index) const;
 
  private:
@@ -88,31 +89,31 @@ class PackedFile {
   std::int64_t resized_ = 0;
   std::int64_t train_ = 0;
   std::vector<std::string> class_names_;
-  std::string names_;  ///< of all samples
+  std::string names_;  ///< names of all samples, one after the other
   std::vector<Entry> entries_;
 };
 
-/// How far the writing or the check of a packed file is.
+/// Progress of the writing or the check of a packed file.
 struct PackProgress {
-  std::int64_t done = 0;  ///< images looked at
+  std::int64_t done = 0;  ///< units written or checked so far
   std::int64_t all = 0;
-  std::uint64_t bytes = 0;      ///< written or read
-  const char* what = "images";  ///< what is counted
+  std::uint64_t bytes = 0;      ///< bytes written or read so far
+  const char* what = "images";  ///< name of the unit that `done` and `all` count
 };
 
-/// Writes a packed file, which appears with commit(), durable, in place of an older one. FileError when it cannot be
-/// made, WriteError when the disk is full.
+/// Writes a packed file of pictures. The file appears with commit(), durable, and replaces an older one. Throws
+/// FileError when the file cannot be made, and WriteError when the disk is full.
 class PackedWriter {
  public:
   PackedWriter(std::string path, PackedStore store, std::vector<std::string> class_names, std::int64_t resized = 0);
   ~PackedWriter();
   PackedWriter(const PackedWriter&) = delete;
   PackedWriter& operator=(const PackedWriter&) = delete;
-  /// All samples for training come before those of the test (StateError). UsageError for numbers that the reader
-  /// refuses.
+  /// Appends a sample. Throws StateError for a training sample after one of the test, and UsageError for numbers that
+  /// PackedFile refuses.
   void add(bool test, const PackedSample& sample, std::span<const std::uint8_t> bytes);
-  void commit();                              ///< UsageError without samples for training or the test
-  [[nodiscard]] std::uint64_t bytes() const;  ///< written so far
+  void commit();                              ///< throws UsageError without samples for training or for the test
+  [[nodiscard]] std::uint64_t bytes() const;  ///< bytes written so far
   [[nodiscard]] std::int64_t samples() const { return train_ + test_; }
 
  private:
@@ -128,7 +129,7 @@ class PackedWriter {
 
 namespace detail {
 
-/// What is wrong with a sample of so many bytes; empty: nothing.
+/// Returns why PackedFile refuses a sample of `bytes` bytes; empty: the sample is valid.
 [[nodiscard]] std::string packed_problem(const PackedSample& sample, std::uint64_t bytes, PackedStore store,
                                          std::size_t classes);
 

@@ -12,22 +12,23 @@
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-/// Text or token ids in one file, as lockstep-pack writes them for train_text. Begin and end lie and are checked as in
-/// packed files of pictures (packed_file.hpp), nothing lies between the parts, and numbers are little endian:
+/// Text or token ids in one file, which lockstep-pack writes for train_text. Begin and end have the layout and
+/// checksums of packed files of pictures (packed_file.hpp). Only the fields with another meaning are listed here.
+/// Numbers are little endian, and there is no padding between the parts:
 ///
-///   begin    16   12 u32 what it holds: 1
-///   ids           of the parts to train on, then of those for validation: 1, 2 or 4 bytes each. Windows lie in one
-///                 part each
+///   begin    16   12 u32 content: 1
+///   ids           the ids of the parts for training, then of the parts for validation: 1, 2 or 4 bytes each. A window
+///                 of TokenWindows lies in one part
 ///   index         a record of 32 bytes for each part, in the same order:
-///                    0 u64 how many ids          8 u64 fingerprint of what it was made of (TokenIds)
-///                   16 u64 the first place in the part of its largest id   24 u32 that id   28 u32 length of its name
-///                 the names, one after the other: of the files in their folder; of a text "train" and "val"
-///                 a u32 for each 65536 bytes of ids (the last of these blocks may be shorter): their CRC-32
-///   end      64   16 u64 parts to train on   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
-///                 36 u32 what an id is: 2 a byte of a text, 3 a token (0 and 1 are of pictures)   40 u32 its bytes
+///                    0 u64 number of ids         8 u64 fingerprint of the source of the part (TokenIds)
+///                   16 u64 first place of the largest id in the part   24 u32 that id   28 u32 length of the name
+///                 the names, one after the other: names of the source files; "train" and "val" for a text
+///                 the CRC-32, u32, of each block of 65536 bytes of ids (the last block may be shorter)
+///   end      64   16 u64 parts for training   24 u64 parts for validation   32 u32 vocabulary: the largest id + 1
+///                 36 u32 kind of the ids: 2 bytes of a text, 3 tokens (0 and 1: pictures)   40 u32 bytes of an id
 ///
-/// So a bit that changes anywhere is noticed: in begin, index and end when the file is opened, in a block of ids when
-/// it is read for the first time.
+/// A flipped bit is always detected: in begin, index and end when the file is opened, in a block of ids when it is read
+/// for the first time.
 namespace lockstep::nn {
 namespace detail {
 class PackedOutput;  // nn/data/detail/packed_frame.hpp
@@ -36,52 +37,53 @@ class PackedOutput;  // nn/data/detail/packed_frame.hpp
 enum class PackedIds : unsigned char { text, tokens };
 [[nodiscard]] const char* name_of(PackedIds ids);  ///< "text", "tokens"
 
-/// What the index says of a part.
+/// Properties of a part that the index states.
 struct PackedPart {
   std::string name{};
-  std::int64_t size = 0;          ///< in ids
-  std::uint64_t fingerprint = 0;  ///< TokenIds::fingerprint() of what it was made of
-  std::int32_t largest = 0;       ///< id
-  std::int64_t largest_at = 0;    ///< its first place
+  std::int64_t size = 0;          ///< number of ids
+  std::uint64_t fingerprint = 0;  ///< TokenIds::fingerprint() of the source of the part
+  std::int32_t largest = 0;       ///< largest id
+  std::int64_t largest_at = 0;    ///< first place of the largest id in the part
 };
 
-/// A packed file of ids, opened for reading: mapped, so that the ranks of a node share its pages. Any number of
-/// threads. DataError, one line with the path, for a file that is cut, damaged, of another version, of pictures, or
-/// none of this kind. Takes no more memory than a small multiple of the file's size, whatever its bytes claim.
+/// A packed file of ids, opened for reading. It is mapped into memory, so the ranks of a node share its pages. Any
+/// number of threads may read. Throws DataError, one line with the path, for a file that is cut off, damaged, of
+/// another version, of pictures, or no packed file. Allocates at most a small multiple of the file's size, whatever its
+/// bytes claim.
 class PackedTokens {
  public:
   explicit PackedTokens(const std::string& path);
 
   [[nodiscard]] const std::string& path() const { return file_.path(); }
-  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< of the file
+  [[nodiscard]] std::uint64_t bytes() const { return file_.size(); }  ///< size of the file
   [[nodiscard]] PackedIds ids() const { return ids_; }
   [[nodiscard]] int width() const { return static_cast<int>(width_); }  ///< bytes of an id
   [[nodiscard]] std::int64_t vocabulary() const { return vocabulary_; }
-  /// Those to train on, and behind them those for validation, one or more of each; of a text one of each.
+  /// The parts for training, then the parts for validation. There are one or more of each; for a text, one of each.
   [[nodiscard]] std::span<const PackedPart> parts() const { return parts_; }
   [[nodiscard]] std::size_t train_parts() const { return train_; }
-  /// DataError that names part and place of an id that is not below `vocabulary`, as the index has it: also of one in
-  /// no window, which a run on the source would not come to.
+  /// Throws DataError, which names part and place, if the index states an id that is not below `vocabulary`. The id may
+  /// lie in no window; a run on the source files would then never read the id.
   void require_below(std::int64_t vocabulary) const;
 
-  /// As TokenIds::read(), of a part. The first call that touches a block of ids in this process computes its checksum,
-  /// and DataError says that it is another.
+  /// Reads ids of a part like TokenIds::read(). The first call in this process that touches a block of ids computes the
+  /// block's checksum, and throws DataError if it is wrong.
   void read(std::size_t part, std::int64_t begin, std::int64_t vocabulary, std::span<std::int32_t> out) const;
-  /// These ids of a part will be read soon (MappedFile::ahead()).
+  /// Hints that ids [begin, begin + count) of a part will be read soon (MappedFile::ahead()).
   void ahead(std::size_t part, std::int64_t begin, std::int64_t count) const noexcept;
-  /// All bytes of a part of a text, valid as long as this object, with right checksums.
+  /// Returns all bytes of a part of a text, after their checksums were found right. Valid as long as this object.
   [[nodiscard]] std::string_view text(std::size_t part) const;
 
   static constexpr std::uint64_t kBlockBytes = 65536;
   [[nodiscard]] std::int64_t blocks() const { return static_cast<std::int64_t>(checksums_.size()); }
-  /// Computes the checksum of a block, whether it was read or not. DataError when it is another.
+  /// Returns the bytes of a block. Computes its checksum in every call, and throws DataError if it is wrong.
   std::span<const std::byte> read_block(std::int64_t block) const;
-  /// "'out.pack': part 1 ('a_val.bin')", for error texts.
+  /// Names a part in error texts: "'out.pack': part 1 ('a_val.bin')".
   [[nodiscard]] std::string text_of(std::size_t part) const;
 
  private:
   void read_index(std::span<const std::byte> index, std::uint64_t at, std::uint64_t parts);
-  /// Bytes of the ids, counted from the first id on, whose blocks are right.
+  /// Returns bytes [begin, begin + count), counted from the first id of the file, after a check of their blocks.
   [[nodiscard]] std::span<const std::byte> checked_bytes(std::uint64_t begin, std::uint64_t count) const;
 
   MappedFile file_;
@@ -89,36 +91,40 @@ class PackedTokens {
   std::uint64_t width_ = 1;
   std::int64_t vocabulary_ = 0;
   std::size_t train_ = 0;
-  std::uint64_t id_bytes_ = 0;  ///< of all ids
+  std::uint64_t id_bytes_ = 0;  ///< bytes of all ids
   std::vector<PackedPart> parts_;
-  std::vector<std::uint64_t> first_;      ///< id of each part, counted over all parts
-  std::vector<std::uint32_t> checksums_;  ///< of the blocks
-  /// A bit for each block that was found right. Two threads may compute the same checksum; nothing else depends on it.
+  std::vector<std::uint64_t> first_;      ///< number of the first id of each part, counted over all parts
+  std::vector<std::uint32_t> checksums_;  ///< expected CRC-32 of each block
+  /// A bit for each block whose checksum was found right. Two threads may compute the same checksum, which is harmless.
   std::unique_ptr<std::atomic<std::uint64_t>[]> right_;
 };
 
-/// Whether the first bytes of a file say that it is a packed file of text or tokens. Errors as of InputFile.
+/// True if the first bytes of a file are those of a packed file of text or tokens. Throws the errors of InputFile.
 [[nodiscard]] bool is_packed_tokens(const std::string& path);
 
-/// The parts to train on, or those for validation, for TokenWindows.
+/// Returns the parts for training, or those for validation, for TokenWindows.
 [[nodiscard]] std::vector<std::unique_ptr<const TokenIds>> token_ids_of(const std::shared_ptr<const PackedTokens>& file,
                                                                         bool validation);
 
-/// Writes a packed file of ids, which appears with commit(), durable, in place of an older one. Errors as of
-/// PackedWriter.
+/// Writes a packed file of ids. The file appears with commit(), durable, and replaces an older one. Throws the errors
+/// of PackedWriter.
 class PackedTokensWriter {
  public:
-  PackedTokensWriter(std::string path, PackedIds ids, int width);  ///< UsageError unless 1, 2 or 4; of a text 1
+  /// width: bytes of an id. Throws UsageError unless it is 1, 2 or 4, or 1 for a text.
+  PackedTokensWriter(std::string path, PackedIds ids, int width);
   ~PackedTokensWriter();
   PackedTokensWriter(const PackedTokensWriter&) = delete;
   PackedTokensWriter& operator=(const PackedTokensWriter&) = delete;
 
-  /// What follows belongs to a new part. StateError for one to train on behind one for validation.
+  /// Begins a new part, to which the following ids belong. Throws StateError for a training part after a validation
+  /// part.
   void begin_part(bool validation, std::string name, std::uint64_t fingerprint);
-  /// UsageError for an id below 0, or one that needs more bytes.
+  /// Appends ids to the last part. Throws UsageError for an id below 0, or one that needs more bytes than `width`.
   void add(std::span<const std::int32_t> ids);
-  void commit();  ///< UsageError for a part without ids, and unless there are as many parts as the reader wants
-  [[nodiscard]] std::uint64_t bytes() const;      ///< written so far
+  /// Throws UsageError for a part without ids, and unless there are one or more parts for training and for validation
+  /// (one of each for a text).
+  void commit();
+  [[nodiscard]] std::uint64_t bytes() const;      ///< bytes written so far
   [[nodiscard]] std::int64_t vocabulary() const;  ///< largest id so far + 1
 
  private:
@@ -135,9 +141,9 @@ class PackedTokensWriter {
 
 namespace detail {
 
-/// What is wrong with these numbers of parts; empty: nothing.
+/// Returns why these numbers of parts are refused; empty: they are valid.
 [[nodiscard]] std::string packed_parts_problem(PackedIds ids, std::uint64_t train, std::uint64_t validation);
-/// The largest id that can be: a vocabulary is at most 2^31 - 1.
+/// Largest allowed id, because a vocabulary is at most 2^31 - 1.
 inline constexpr std::int64_t kLargestId = (std::int64_t{1} << 31) - 2;
 
 }  // namespace detail

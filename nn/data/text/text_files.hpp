@@ -6,17 +6,18 @@
 
 namespace lockstep::nn {
 
-/// A text of one file or several, one behind the other, cut in two: the last tenth is for validation.
+/// The text of one or several files, concatenated and cut in two: the last tenth is for validation.
 struct TextFiles {
   std::int64_t files = 0;
   std::string train;
   std::string validation;
 };
 
-/// A file, whatever its name; or a folder and the folders in it: all files with one of these endings, in the order of
-/// their paths. Names that begin with a dot and build trees (folders with a CMakeCache.txt) are passed over. `shown`:
-/// what errors call the path. DataError when nothing is there, no file has such an ending, or all of them have more
-/// than 4 GiB; FileError where the system is the reason.
+/// Reads a text. If `path` is a file, that file is read, whatever its name. If `path` is a folder, all files with one
+/// of `endings` in it and in the folders below are read, in the order of their paths. Names that begin with a dot and
+/// build trees (folders with a CMakeCache.txt) are skipped. shown: the path as error texts name it. Throws DataError
+/// when `path` does not exist, when no file has such an ending, or when the files have more than 4 GiB together. Throws
+/// FileError where the system is the reason.
 [[nodiscard]] TextFiles read_text(const std::string& path, const std::string& shown,
                                   const std::vector<std::string>& endings = {".md", ".txt", ".hpp", ".cpp"});
 

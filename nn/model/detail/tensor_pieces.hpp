@@ -9,44 +9,44 @@
 
 namespace lockstep::nn {
 
-/// A tensor of a ParameterSet and its form in a file. Shared by model_file.cpp and step/state_file.cpp.
+/// A tensor of a ParameterSet and its form in a file. model_file.cpp and step/state_file.cpp use it.
 struct Piece {
   std::string name;
-  Shape shape;         ///< in the file
-  TensorView stored;   ///< contiguous, padding included
-  TensorView logical;  ///< the same memory: axes in the order of the file, without padding
+  Shape shape;         ///< shape in the file
+  TensorView stored;   ///< contiguous view, padding included
+  TensorView logical;  ///< view of the memory of `stored`: axes in the order of the file, without padding
 };
 
-/// Adds the parameters as they lie in `arena` (values() or an optimizer state); each name gets `suffix`.
+/// Adds a piece for each parameter's part of `arena` (values() or an optimizer state), with `suffix` after its name.
 void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena,
                           const std::string& suffix);
-/// Adds the buffers as they lie in `arena` (evaluation_buffer_arena(), or that of a moving average).
+/// Adds a piece for each buffer's part of `arena` (evaluation_buffer_arena(), or that of a moving average).
 void add_buffer_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const TensorView& arena);
 
-/// Adds a state whose layout is that of the parameters or buffers, as it lies in `arena`.
+/// Adds the pieces of a state with the layout of the parameters or buffers. arena: memory with the whole state.
 void add_state_pieces(std::vector<Piece>& pieces, const ParameterSet& parameters, const State& state,
                       const TensorView& arena);
 
-/// Writes the pieces, and `more` tensors on the host. Host memory holds one piece at a time.
+/// Writes a safetensors file with the pieces, and `more` tensors on the host. Holds one piece at a time in host memory.
 void write_pieces(const std::string& path, Context& context, const std::vector<Piece>& pieces,
                   std::vector<SafetensorsTensor> more = {}, const std::map<std::string, std::string>& metadata = {});
 
-/// What a file with unsuitable tensors belongs to, for error messages ("... of another model").
+/// Owner of a file's tensors, for error texts ("the file is of another model").
 using FileOf = const char*;
 inline constexpr FileOf kModel = "model";
 inline constexpr FileOf kModelOrOptimizer = "model or optimizer";
 
-/// The tensor of a file with this name and shape. DataError when it is missing or has another shape.
+/// Finds the tensor of a file with this name and shape. Throws DataError when it is missing or has another shape.
 const TensorEntry& entry_of(const TensorFile& file, const std::string& name, const Shape& shape, FileOf of);
-/// The same, and it must have a floating type.
+/// Finds a tensor like entry_of(). Throws DataError also when it has no floating type.
 const TensorEntry& floating_entry_of(const TensorFile& file, const std::string& name, const Shape& shape, FileOf of);
-/// Reads one tensor of a file into a strided host view, converting its type.
+/// Reads one tensor of a file into a strided host view and converts its type.
 void read_entry(const TensorFile& file, const TensorEntry& entry, const TensorView& target);
-/// DataError unless the file has all pieces.
+/// Throws DataError unless the file has all pieces.
 void require_pieces(const TensorFile& file, const std::vector<Piece>& pieces, FileOf of);
-/// Reads the pieces from the file. Host memory holds one at a time. Padding does not change.
+/// Reads the pieces from the file. Holds one piece at a time in host memory. Padding does not change.
 void read_pieces(const TensorFile& file, Context& context, const std::vector<Piece>& pieces);
-/// A shape as a file writes it.
+/// Formats the shape of a tensor in a file: "(64, 3, 7, 7)".
 [[nodiscard]] std::string shape_text(const TensorEntry& entry);
 
 }  // namespace lockstep::nn

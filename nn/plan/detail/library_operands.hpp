@@ -10,25 +10,26 @@ namespace lockstep::nn {
 [[nodiscard]] LibraryCall call_of(const ops::ConvPlan& plan);
 [[nodiscard]] LibraryCall call_of(const ops::MatmulPlan& plan);
 
-/// The tensors that a call reads and writes, in the order of conv2d() and matmul(). Without a bias that is not given.
+/// The tensors that a call reads and writes, in the order of conv2d() and matmul(). Without a bias, `bias` is not
+/// given.
 struct LibraryOperands {
   TensorView a, b, bias, out;
 };
 
-/// Shapes and types on the device, without memory.
+/// Returns the shapes and types of a call's tensors on the device, without memory.
 [[nodiscard]] LibraryOperands operands_of(const LibraryCall& call, Device device);
 
-/// Enqueues what a plan computes; workspace: as it needs.
+/// Enqueues conv2d() or matmul() with a plan. workspace: plan.workspace_bytes() of memory.
 void enqueue(Context& context, const ops::ConvPlan& plan, const LibraryOperands& o, const TensorView& workspace);
 void enqueue(Context& context, const ops::MatmulPlan& plan, const LibraryOperands& o, const TensorView& workspace);
 
-/// conv2d_choices() or matmul_choices().
+/// Returns conv2d_choices() or matmul_choices() of a call.
 [[nodiscard]] std::vector<std::string> choices_of(Context& context, const LibraryCall& call,
                                                   const ops::ConvListing& listing = {});
 
-/// The provider of our own kernels, which supports every call: "reference" or "cuda".
+/// Name of the provider of our own kernels, which supports every call: "reference" on the host, "cuda" on a GPU.
 [[nodiscard]] const char* own_kernels(Device device);
-/// Whether a choice is one of that provider's: "cuda", "cuda:norm".
+/// True for a choice of our own kernels: "cuda", "cuda:norm".
 [[nodiscard]] bool is_own(std::string_view choice, Device device);
 
 }  // namespace lockstep::nn

@@ -20,13 +20,13 @@ ops::RegressionLossOptions regression_desc(const PlanOptions& options) {
           .delta = options.huber_delta};
 }
 
-/// The elements of the metrics that a loss adds to.
+/// Returns the elements of the metrics that a loss adds to.
 TensorView loss_metrics(const TensorView& metrics) {
   return metrics.slice(0, 0, StepState::kTopK);
 }
 
-/// The weights of the loss, with the call that sums them: for the metrics and, when training, for the divisor. Invalid
-/// where the plan reads no weights.
+/// Returns the weights of the loss, and appends the call that sums them for the metrics and, when training, for the
+/// divisor. Returns an invalid slot if the plan reads no weights.
 SlotId plan_weights(PlanBuilder& builder) {
   if (builder.options().weights == LossWeights::none) {
     return {};
@@ -67,7 +67,7 @@ void plan_top_k(PlanBuilder& builder, SlotId logits, SlotId weights) {
                });
 }
 
-/// The factor of a sample's gradient: 1 / (global number of samples), times the loss scale if there is one.
+/// Returns the factor of a sample's gradient: 1 / (global number of samples), times the loss scale if there is one.
 SlotId plan_scale(PlanBuilder& builder) {
   const SlotId scale = builder.state(StateField::sample_weight);
   if (!builder.training() || !builder.options().scaled_loss) {

@@ -3,14 +3,15 @@
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
-/// The calls of a plan before the model's layers and after them.
+/// Appends the calls of a plan before the model's layers and after them.
 namespace lockstep::nn {
 
-/// Appends the calls that decode and normalise images, or takes the input unchanged. Returns the first layer's input.
+/// Appends the call that augments and normalises images; takes another input unchanged. Returns the first layer's
+/// input.
 [[nodiscard]] SlotId plan_input(PlanBuilder& builder, const Model& model);
 
-/// Appends loss, accuracy and, when training, the gradient of the output, which overwrites the output unless the last
-/// layer reads it again. Returns that gradient; an invalid slot in evaluation.
+/// Appends the calls of loss, accuracy and, when training, the gradient of the output. The gradient overwrites the
+/// output unless the last layer's backward reads the output. Returns the gradient; an invalid slot in evaluation.
 [[nodiscard]] SlotId plan_loss(PlanBuilder& builder, const Model& model, SlotId output);
 
 }  // namespace lockstep::nn

@@ -26,7 +26,7 @@ void insert(std::vector<int>& sorted, int value) {
   }
 }
 
-/// Sets of tensors that are joined, each named by one of its tensors.
+/// Disjoint sets of tensors that can be joined. One of its tensors names each set.
 class Groups {
  public:
   explicit Groups(std::size_t tensors) : next_(tensors) { std::iota(next_.begin(), next_.end(), 0); }
@@ -39,39 +39,39 @@ class Groups {
   void join(int tensor, int other) { next_[at(of(tensor))] = of(other); }
 
  private:
-  std::vector<int> next_;  ///< by tensor: another one of its set, or the tensor that names it
+  std::vector<int> next_;  ///< for each tensor: another tensor of its set, or itself if it names the set
 };
 
-/// Memory of the workspace, with the calls that touch it in ascending order.
+/// Memory of a slot in the workspace and its aliases, with the calls that touch it.
 struct Tensor {
   std::size_t bytes = 0;
-  std::vector<int> writers{}, readers{};  ///< forward calls
-  int backward_read = -1;                 ///< the first one
+  std::vector<int> writers{}, readers{};  ///< forward calls, ascending
+  int backward_read = -1;                 ///< first backward call that reads the tensor, or -1
   bool backward_writes = false;
   [[nodiscard]] bool saved() const { return backward_read >= 0; }
 };
 
-/// A call by tensors.
+/// The tensors that a call reads and writes.
 struct Use {
   std::vector<int> reads{}, writes{};
-  bool once = false;  ///< of a forward call
+  bool once = false;  ///< the call must not be repeated; used for forward calls
 };
 
-/// The calls of a plan in their order; `again`: a forward call among the backward calls.
+/// An entry in the new order of calls. again: a forward call that is repeated among the backward calls.
 struct Place {
   int call = 0;
   bool again = false;
 };
 
-/// A set of tensors to compute again, and what that makes of a plan.
+/// A set of tensors to compute again, and the plan that results.
 struct Proposal {
-  std::vector<bool> again;  ///< by tensor
+  std::vector<bool> again;  ///< for each tensor: it is computed again
   std::vector<Place> order{};
   std::vector<Lifetime> lives{};
-  std::size_t most_alive = 0;  ///< bytes at a time: no workspace is smaller
-  std::size_t bytes = 0;       ///< of the workspace, once it is planned
-  double flops = 0;            ///< of repeated calls
-  double moved = 0;
+  std::size_t most_alive = 0;  ///< most bytes that are alive at a time, a lower bound of the workspace
+  std::size_t bytes = 0;       ///< bytes of the workspace, once it is planned
+  double flops = 0;            ///< operations of the repeated calls
+  double moved = 0;            ///< bytes that the repeated calls read and write
 };
 
 class Recomputation {
@@ -97,7 +97,7 @@ class Recomputation {
   std::vector<int> tensor_of_;
   std::vector<Tensor> tensors_;
   std::vector<Use> uses_;
-  std::vector<double> crossing_;  ///< bytes that calls before the i-th write and it or a later forward call reads
+  std::vector<double> crossing_;  ///< [i]: bytes that calls before call i write and forward calls from i on read
 };
 
 Recomputation::Recomputation(const PlanContents& contents)
@@ -114,7 +114,7 @@ Recomputation::Recomputation(const PlanContents& contents)
     }
     tensor_of_[i] = of_root[at(root)];
   }
-  std::set<std::pair<SlotKind, int>> changed;  // beside the workspace
+  std::set<std::pair<SlotKind, int>> changed;  // memory outside the workspace that calls write
   for (const Call& call : contents.calls) {
     for (const SlotId slot : call.writes) {
       const SlotInfo& info = contents.slots[at(slot.index)];
@@ -161,20 +161,20 @@ Recomputation::Recomputation(const PlanContents& contents)
   }
 }
 
-/// Nothing forbids to repeat the calls that write the tensor.
+/// True if all calls that write the tensor may be repeated, and backward does not write the tensor.
 bool Recomputation::may_repeat(int tensor) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && !t.backward_writes &&
          std::none_of(t.writers.begin(), t.writers.end(), [&](int call) { return uses_[at(call)].once; });
 }
 
-/// A tensor that is kept has, after forward, the value that `reader` has read.
+/// True if the tensor, when it is kept, still has the value that call `reader` has read.
 bool Recomputation::keeps_value(int tensor, int reader) const {
   const Tensor& t = tensors_[at(tensor)];
   return !t.writers.empty() && t.writers.back() < reader && !t.backward_writes;
 }
 
-/// By tensor: the number of its unit. Tensors that one forward call writes are computed again together.
+/// Returns the unit of each tensor. Tensors that one forward call writes form a unit and are computed again together.
 std::vector<int> Recomputation::units() const {
   Groups groups(tensors_.size());
   for (int c = 0; c < forward_; ++c) {
@@ -195,7 +195,7 @@ Proposal Recomputation::cheap() const {
   for (std::size_t t = 0; t < unit.size(); ++t) {
     members[unit[t]].push_back(static_cast<int>(t));
   }
-  std::vector<std::pair<int, int>> order;  // units by their last call: what a unit reads comes first
+  std::vector<std::pair<int, int>> order;  // units sorted by their last call, so that a unit follows those it reads
   for (const auto& [number, all] : members) {
     int last = -1;
     for (const int t : all) {
@@ -205,7 +205,7 @@ Proposal Recomputation::cheap() const {
   }
   std::sort(order.begin(), order.end());
   std::vector<bool> possible(tensors_.size());
-  std::vector<bool> read(tensors_.size());  // by a call that is repeated: must be kept
+  std::vector<bool> read(tensors_.size());  // tensors that a repeated call reads, and which must therefore be kept
   for (const auto& [last, number] : order) {
     const std::vector<int>& all = members[number];
     std::set<int> calls;
@@ -222,7 +222,7 @@ Proposal Recomputation::cheap() const {
         if (unit[at(t)] == number) {
           continue;
         }
-        if (possible[at(t)]) {  // a chain, as long as nobody else reads what lies between
+        if (possible[at(t)]) {  // units form a chain if no other call reads the tensor between them
           fits =
               fits && std::all_of(readers.begin(), readers.end(), [&](int reader) { return calls.contains(reader); });
         } else {
@@ -241,8 +241,8 @@ Proposal Recomputation::cheap() const {
   return proposed(possible);
 }
 
-/// The tensors that can be computed again from what the segments before keep. segments: by forward call, -1 for a call
-/// that is not repeated.
+/// Returns the tensors that can be computed again from tensors that are kept, within their segment. segments: segment
+/// of each forward call, or -1 for a call that is not repeated.
 std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const {
   std::vector<bool> possible(tensors_.size());
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
@@ -279,8 +279,8 @@ std::vector<bool> Recomputation::inside(const std::vector<int>& segments) const 
   return possible;
 }
 
-/// Segments by forward call: each ends behind at least half of `distance` in saved bytes, where the fewest bytes cross
-/// until the distance is reached.
+/// Cuts forward into segments and returns the segment of each forward call. A segment ends after saved tensors of
+/// distance / 2 to `distance` bytes, at the call in this range after which the fewest bytes cross.
 std::vector<int> Recomputation::cut(double distance) const {
   std::vector<double> saved(at(forward_));
   for (const Tensor& tensor : tensors_) {
@@ -320,14 +320,15 @@ std::vector<Proposal> Recomputation::blocks() const {
     }
     std::vector<int> segments = cut(saved / parts);
     all.push_back(proposed(inside(segments)));
-    const int last = segments.back();  // its backward follows at once
+    const int last = segments.back();  // backward of the last segment follows at once, so it need not be repeated
     std::replace(segments.begin(), segments.end(), last, -1);
     all.push_back(proposed(inside(segments)));
   }
   return all;
 }
 
-/// Of the tensors that can be computed again, those that backward reads, and what leads to them.
+/// Makes a proposal from the tensors that can be computed again: takes those that backward reads, and those that are
+/// needed to compute them.
 Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
   Proposal proposal{.again = std::vector<bool>(tensors_.size())};
   std::vector<int> open;
@@ -360,13 +361,13 @@ Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
 }
 
 std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const {
-  // Groups of repeated calls that are connected by tensors that are computed again.
+  // Joins the tensors of repeated calls that are connected by tensors that are computed again.
   Groups groups(tensors_.size());
   const auto repeated = [&](int call) {
     const std::vector<int>& writes = uses_[at(call)].writes;
     return std::any_of(writes.begin(), writes.end(), [&](int t) { return again[at(t)]; });
   };
-  std::map<int, std::vector<int>> calls;  // by group
+  std::map<int, std::vector<int>> calls;  // repeated calls of each group
   for (int c = 0; c < forward_; ++c) {
     if (repeated(c)) {
       for (const std::vector<int>* tensors : {&uses_[at(c)].writes, &uses_[at(c)].reads}) {
@@ -383,8 +384,8 @@ std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const 
       calls[groups.of(uses_[at(c)].writes.front())].push_back(c);
     }
   }
-  std::map<int, std::vector<int>> groups_before;  // by backward call
-  std::map<int, int> first_read;
+  std::map<int, std::vector<int>> groups_before;  // groups that come before each backward call
+  std::map<int, int> first_read;                  // first backward call that reads a tensor of each group
   for (std::size_t t = 0; t < tensors_.size(); ++t) {
     if (again[t] && tensors_[t].saved()) {
       int& first = first_read.try_emplace(groups.of(static_cast<int>(t)), tensors_[t].backward_read).first->second;
@@ -407,7 +408,7 @@ std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const 
   return order;
 }
 
-/// Each tensor that is computed again lives twice.
+/// Computes the lifetimes of all tensors. A tensor that is computed again has two lifetimes.
 void Recomputation::add_lives(Proposal& proposal) const {
   std::vector<Lifetime> lives(2 * tensors_.size(), {0, -1, -1});
   for (int i = 0; i < static_cast<int>(proposal.order.size()); ++i) {
@@ -436,7 +437,7 @@ void Recomputation::add_lives(Proposal& proposal) const {
   proposal.lives = std::move(lives);
 }
 
-/// The number of calls first and last that touch each slot.
+/// Sets SlotInfo::first and last of each slot from the calls that touch it.
 void count_lives(PlanContents& contents) {
   for (SlotInfo& slot : contents.slots) {
     slot.first = slot.last = -1;
@@ -460,7 +461,8 @@ void apply(PlanContents& contents, const Recomputation& of, const Proposal& prop
       continue;
     }
     SlotInfo second = contents.slots[at(i)];
-    second.alias_of = second.alias_of < 0 ? -1 : contents.slots[at(second.alias_of)].again;  // an alias comes later
+    // A slot comes before its aliases, so the `again` of the slot is already set.
+    second.alias_of = second.alias_of < 0 ? -1 : contents.slots[at(second.alias_of)].again;
     contents.slots[at(i)].again = static_cast<int>(contents.slots.size());
     contents.slots.push_back(std::move(second));
   }
@@ -507,7 +509,7 @@ void recompute(PlanContents& contents, Recompute wanted) {
   const std::size_t everything = best.bytes = plan_memory(best.lives, kAlignment).peak_bytes;
   contents.recomputed.workspace_bytes_without = everything;
   std::size_t least = everything;
-  // A shorter time for so little memory.
+  // For `blocks`, 2 % more memory than the least is accepted if the time is shorter.
   const auto most = [&] { return wanted == Recompute::cheap ? least : std::min(least + least / 50, everything); };
   std::vector<Proposal> planned{best};
   for (Proposal& proposal : proposals) {

@@ -13,21 +13,16 @@ namespace {
 constexpr std::int64_t kSamples = 50;
 
 std::vector<double> inputs() {
-  std::vector<double> x(kSamples * 3);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = draw(i);
-  }
-  return x;
+  return drawn(kSamples * 3);
 }
 
 /// Blocks of 1, 2, 3, ... samples.
-std::vector<double> infer(lockstep_model model, std::vector<double> x) {
+std::vector<double> inferred(lockstep_model model, const std::vector<double>& x) {
   std::vector<double> y(kSamples * 2);
   for (std::int64_t begin = 0, n = 1; begin < kSamples; begin += n, ++n) {
     const std::int64_t count = std::min(n, kSamples - begin);
-    View in(x.data() + 3 * begin, {count, 3});
-    View out(y.data() + 2 * begin, {count, 2});
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+    const View in(x.data() + 3 * begin, {count, 3}), out(y.data() + 2 * begin, {count, 2});
+    EXPECT_TRUE(ok(infer(model, in, out)));
   }
   return y;
 }
@@ -45,26 +40,23 @@ void in_threads(int count, const std::function<void(int)>& body) {
 // Each with a context of its own; contexts, handles and errors come and go meanwhile.
 TEST(Threads, ShareAModelAndGetTheSameBits) {
   for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64}) {
-    Context context;
-    make_context(context);
-    Model model;
-    make_mlp(context, model, {3, 16, 2}, dtype);
-    const std::vector<double> expected = infer(model, inputs());
+    const HostContext context;
+    const Mlp model(context, {3, 16, 2}, dtype);
+    const std::vector<double> expected = inferred(model, inputs());
     const lockstep_model original = model;
     in_threads(4, [&](int thread) {
       for (int life = 0; life < 5; ++life) {
-        Context own;
-        make_context(own);
+        const HostContext own;
         Model shared;
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_share(original, own, &shared)));
+        ASSERT_TRUE(ok(lockstep_model_share(original, own, &shared)));
         for (int call = 0; call < 5; ++call) {
-          EXPECT_EQ(infer(shared, inputs()), expected);
+          EXPECT_EQ(inferred(shared, inputs()), expected);
         }
         const std::string name = "of thread " + std::to_string(thread);
         double value = 0;
         View view(&value, {1});
         EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_parameter_read(shared, name.c_str(), 0, &view), {name}));
-        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_read(shared, "2.bias", 0, &view)) ||
+        EXPECT_TRUE(ok(lockstep_parameter_read(shared, "2.bias", 0, &view)) ||
                     is(LOCKSTEP_ERR_SHAPE, lockstep_parameter_read(shared, "2.bias", 0, &view)));
       }
     });
@@ -73,27 +65,20 @@ TEST(Threads, ShareAModelAndGetTheSameBits) {
 
 /// Training of eight steps, each in a thread of its own where `threads`: the last parameters.
 std::vector<double> trained(bool threads) {
-  Context context;
-  make_context(context);
-  Comm comm;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-  Model model;
-  make_mlp(context, model, {3, 16, 2});
-  const lockstep_trainer_options options = trainer_options(kSamples);
-  Trainer trainer;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  const HostContext context;
+  const SelfComm comm(context);
+  const Mlp model(context, {3, 16, 2});
+  const NewTrainer trainer(model, comm, trainer_options(kSamples));
   for (int step = 0; step < 8; ++step) {
     const auto body = [&](int) {
       const std::vector<double> x = inputs();
-      const std::vector<double> y = infer(model, x);
-      View in(x.data(), {kSamples, 3});
+      const std::vector<double> y = inferred(model, x);
       std::vector<double> goal(y.size());
       for (std::size_t i = 0; i < goal.size(); ++i) {
         goal[i] = y[i] / 2 + x[i];
       }
-      View target(goal.data(), {kSamples, 2});
-      EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
-      EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 1e-2)));
+      EXPECT_TRUE(ok(add(trainer, View(x.data(), {kSamples, 3}), View(goal.data(), {kSamples, 2}))));
+      EXPECT_TRUE(ok(lockstep_trainer_update(trainer, 1e-2)));
     };
     if (threads) {
       in_threads(1, body);
@@ -117,21 +102,17 @@ TEST(Threads, GoOnWhileAFunctionOfTheHostProgramRuns) {
   functions.user = &lives;
   functions.allocate = [](void* user, std::size_t bytes, std::size_t alignment, lockstep_stream) {
     in_threads(1, [user](int) {
-      Context own;
-      make_context(own);
-      Model model;
-      make_mlp(own, model, {3, 4, 2});
-      EXPECT_EQ(infer(model, inputs()).size(), kSamples * 2U);
+      const HostContext own;
+      const Mlp model(own, {3, 4, 2});
+      EXPECT_EQ(inferred(model, inputs()).size(), kSamples * 2U);
       ++*static_cast<std::atomic<int>*>(user);
     });
     return std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
   };
   functions.deallocate = [](void*, void* memory, std::size_t, lockstep_stream) { std::free(memory); };
-  Context context;
-  make_context(context, &functions);
-  Model model;
-  make_mlp(context, model, {3, 4, 2});
-  infer(model, inputs());
+  const HostContext context(&functions);
+  const Mlp model(context, {3, 4, 2});
+  inferred(model, inputs());
   EXPECT_GT(lives, 0);
 }
 

@@ -1,10 +1,7 @@
 // What bindings/c/README.md promises of every entry: status and text, handles, structs of other versions, and what is
 // left behind. What is left alone of the process is in left_alone_test.cpp.
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <stdexcept>
 #include <thread>
 
@@ -44,10 +41,8 @@ TEST(LastError, BelongsToTheThreadAndEndsWithItsNextCall) {
 }
 
 TEST(LastError, LongTextsAreCut) {
-  Context context;
-  make_context(context);
-  Model model;
-  make_mlp(context, model, {1, 1});
+  const HostContext context;
+  const Mlp model(context, {1, 1});
   const std::string name(100000, 'x');
   double value = 0;
   View view(&value, {1});
@@ -59,17 +54,17 @@ TEST(LastError, LongTextsAreCut) {
 
 TEST(Handles, OfAnotherKindOrDestroyedAreFoundOut) {
   lockstep_context context = nullptr;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(nullptr, &context)));
+  ASSERT_TRUE(ok(lockstep_context_create(nullptr, &context)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_prepare(reinterpret_cast<lockstep_model>(context), 1),
                     {"the handle is a context, expected a model"}));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_destroy(context)));
+  ASSERT_TRUE(ok(lockstep_context_destroy(context)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(context), {"destroyed"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_destroy(context), {"destroyed"}));
   lockstep_context next = nullptr;  // takes the same slot
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(nullptr, &next)));
+  ASSERT_TRUE(ok(lockstep_context_create(nullptr, &next)));
   EXPECT_NE(next, context);
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(context), {"destroyed"}));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_destroy(next)));
+  ASSERT_TRUE(ok(lockstep_context_destroy(next)));
   int other = 0;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_synchronize(reinterpret_cast<lockstep_context>(&other)),
                     {"no handle of lockstep"}));
@@ -84,32 +79,30 @@ TEST(Handles, AreDestroyedInAnyOrder) {
     lockstep_model model = nullptr;
     lockstep_trainer trainer = nullptr;
     const std::int64_t widths[] = {2, 1};
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(nullptr, &context)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &model)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+    ASSERT_TRUE(ok(lockstep_context_create(nullptr, &context)));
+    ASSERT_TRUE(ok(lockstep_comm_self(context, &comm)));
+    ASSERT_TRUE(ok(lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &model)));
+    ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
     const lockstep_trainer_options options = trainer_options(1);
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+    ASSERT_TRUE(ok(lockstep_trainer_create(model, comm, &options, &trainer)));
     for (const int which : order) {
       if (trainer != nullptr) {
         double x[] = {1, 2}, y[] = {3};
-        View in(x, {1, 2});
-        View target(y, {1, 1});
-        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
-        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 1e-3)));
+        EXPECT_TRUE(ok(add(trainer, View(x, {1, 2}), View(y, {1, 1}))));
+        EXPECT_TRUE(ok(lockstep_trainer_update(trainer, 1e-3)));
       }
       switch (which) {
         case 0:
-          EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_context_destroy(context)));
+          EXPECT_TRUE(ok(lockstep_context_destroy(context)));
           break;
         case 1:
-          EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_destroy(comm)));
+          EXPECT_TRUE(ok(lockstep_comm_destroy(comm)));
           break;
         case 2:
-          EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_destroy(model)));
+          EXPECT_TRUE(ok(lockstep_model_destroy(model)));
           break;
         default:
-          EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_destroy(std::exchange(trainer, nullptr))));
+          EXPECT_TRUE(ok(lockstep_trainer_destroy(std::exchange(trainer, nullptr))));
       }
     }
   } while (std::next_permutation(std::begin(order), std::end(order)));
@@ -121,13 +114,13 @@ TEST(Structs, OlderAndNewerOnesAreTaken) {
     std::int64_t unknown[4];
   } newer;
   std::memset(&newer, 0xFF, sizeof newer);
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&newer.known, sizeof newer)));
+  ASSERT_TRUE(ok(lockstep_context_options_init(&newer.known, sizeof newer)));
   EXPECT_EQ(newer.known.struct_size, sizeof newer);
   for (const std::int64_t value : newer.unknown) {
     EXPECT_EQ(value, 0);
   }
   Context context;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(&newer.known, &context)));
+  EXPECT_TRUE(ok(lockstep_context_create(&newer.known, &context)));
   newer.unknown[2] = 1;
   Context none;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_context_create(&newer.known, &none), {"struct_size", "newer"}) ||
@@ -162,46 +155,32 @@ TEST(Structs, HaveTheLayoutOfThisSoname) {
 
 TEST(Context, BadInput) {
   Context none;
-  const auto fails_with = [&](lockstep_status status, const std::function<void(lockstep_context_options&)>& change,
-                              const char* text) {
-    lockstep_context_options options;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
+  const auto fails_with = [&](const char* text, lockstep_status status,
+                              const std::function<void(lockstep_context_options&)>& change) {
+    lockstep_context_options options = context_options();
     change(options);
     EXPECT_TRUE(fails(status, lockstep_context_create(&options, &none), {"lockstep_context_create", text}));
     EXPECT_EQ(static_cast<lockstep_context>(none), nullptr);
   };
-  fails_with(
-      LOCKSTEP_ERR_DEVICE, [](auto& o) { o.device_type = 13; }, "device_type is 13");
-  fails_with(
-      LOCKSTEP_ERR_DEVICE,
-      [](auto& o) {
-        o.device_type = LOCKSTEP_CUDA;
-        o.device_id = 4711;
-      },
-      "4711");
-  fails_with(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.threads = -1; }, "threads is -1");
-  fails_with(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.stream_kind = 5; }, "stream_kind is 5");
-  fails_with(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.memory_limit = -1; }, "memory_limit is -1");
+  fails_with("device_type is 13", LOCKSTEP_ERR_DEVICE, [](auto& o) { o.device_type = 13; });
+  fails_with("4711", LOCKSTEP_ERR_DEVICE, [](auto& o) { o.device_type = LOCKSTEP_CUDA, o.device_id = 4711; });
+  fails_with("threads is -1", LOCKSTEP_ERR_INVALID, [](auto& o) { o.threads = -1; });
+  fails_with("stream_kind is 5", LOCKSTEP_ERR_INVALID, [](auto& o) { o.stream_kind = 5; });
+  fails_with("memory_limit is -1", LOCKSTEP_ERR_INVALID, [](auto& o) { o.memory_limit = -1; });
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_create(nullptr, nullptr), {"context is NULL"}));
 }
 
 TEST(Context, MemoryLimitIsOutOfMemory) {
-  lockstep_context_options options;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
+  lockstep_context_options options = context_options();
   options.memory_limit = 1 << 20;
   Context context;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(&options, &context)));
-  const std::int64_t widths[] = {1000, 1000};
-  Model model;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &model)));
+  ASSERT_TRUE(ok(lockstep_context_create(&options, &context)));
+  const BareMlp model(context, {1000, 1000});
   EXPECT_TRUE(fails(LOCKSTEP_ERR_OUT_OF_MEMORY, lockstep_model_initialise(model, 1), {"limit 1048576"}) ||
               fails(LOCKSTEP_ERR_OUT_OF_MEMORY, lockstep_model_initialise(model, 1), {"limit"}));
   std::int64_t in_use = -1;
   std::int64_t peak = -1;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &in_use, &peak)));
+  ASSERT_TRUE(ok(lockstep_context_memory(context, &in_use, &peak)));
   EXPECT_EQ(in_use, 0);  // nothing was changed
 }
 
@@ -250,14 +229,12 @@ TEST(HostMemory, AllOfItComesFromTheHostAndGoesBack) {
   Pool pool;
   {
     const lockstep_allocator functions = pool.functions();
-    Context context;
-    make_context(context, &functions);
-    Model model;
-    make_mlp(context, model, {4, 4, 1});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 8)));
+    const HostContext context(&functions);
+    const Mlp model(context, {4, 4, 1});
+    ASSERT_TRUE(ok(lockstep_model_prepare(model, 8)));
     std::int64_t in_use = 0;
     std::int64_t peak = 0;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &in_use, &peak)));
+    ASSERT_TRUE(ok(lockstep_context_memory(context, &in_use, &peak)));
     EXPECT_GT(pool.given, pool.back);
     EXPECT_GT(in_use, 0);
     EXPECT_GE(peak, in_use);
@@ -273,21 +250,17 @@ TEST(HostMemory, FailuresOfTheHostHaveNames) {
         std::tuple{Pool::Mood::crooked, LOCKSTEP_ERR_SHAPE, "align"}}) {
     Pool pool;
     const lockstep_allocator functions = pool.functions();
-    Context context;
-    make_context(context, &functions);
-    const std::int64_t widths[] = {4, 1};
-    Model model;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &model)));
+    const HostContext context(&functions);
+    const BareMlp model(context, {4, 1});
     pool.mood = mood;
     EXPECT_TRUE(fails(status, lockstep_model_initialise(model, 1), {text}));
     EXPECT_EQ(pool.given, pool.back);
     pool.mood = Pool::Mood::good;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));  // nothing was changed
+    EXPECT_TRUE(ok(lockstep_model_initialise(model, 1)));  // nothing was changed
   }
   lockstep_allocator half = Pool{}.functions();
   half.deallocate = nullptr;
-  lockstep_context_options options;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
+  lockstep_context_options options = context_options();
   options.memory = &half;
   Context none;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_context_create(&options, &none), {"deallocate is NULL"}));
@@ -300,8 +273,7 @@ TEST(Ranks, FunctionsMayNotCallBackNorThrow) {
     lockstep_status inside[2] = {LOCKSTEP_OK, LOCKSTEP_OK};
   } host;
   {
-    Context context;
-    make_context(context);
+    const HostContext context;
     host.context = context;
     lockstep_comm_ops ops{};
     ops.struct_size = sizeof ops;
@@ -324,7 +296,7 @@ TEST(Ranks, FunctionsMayNotCallBackNorThrow) {
       me.inside[1] = lockstep_context_synchronize(me.context);
     };
     Comm comm;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &comm)));  // what failed inside is forgotten
+    ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &comm)));  // an error inside a call is forgotten
     EXPECT_EQ(host.inside[0], LOCKSTEP_ERR_STATE);
     host.throws = true;
     std::int32_t largest = 0;
@@ -336,12 +308,10 @@ TEST(Ranks, FunctionsMayNotCallBackNorThrow) {
 TEST(HostMemory, CallbacksMayNotCallBack) {
   Pool pool;
   const lockstep_allocator functions = pool.functions();
-  Context context;
-  make_context(context, &functions);
+  const HostContext context(&functions);
   pool.context = context;
   pool.mood = Pool::Mood::calling;
-  Model model;
-  make_mlp(context, model, {4, 1});
+  const Mlp model(context, {4, 1});
   EXPECT_EQ(pool.inside, LOCKSTEP_ERR_STATE);
 }
 
@@ -358,16 +328,11 @@ TEST(Leaks, AThousandLivesLeaveNothing) {
     return pages;
   };
   const auto one = [] {
-    Context context;
-    make_context(context);
-    Comm comm;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-    Model model;
-    make_mlp(context, model, {3, 16, 1});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 32)));
-    const lockstep_trainer_options options = trainer_options(4);
-    Trainer trainer;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+    const HostContext context;
+    const SelfComm comm(context);
+    const Mlp model(context, {3, 16, 1});
+    ASSERT_TRUE(ok(lockstep_model_prepare(model, 32)));
+    const NewTrainer trainer(model, comm, trainer_options(4));
   };
   for (int i = 0; i < 100; ++i) {
     one();

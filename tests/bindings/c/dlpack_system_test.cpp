@@ -4,8 +4,6 @@
 
 #include <dlpack/dlpack.h>
 
-#include <cstddef>
-
 #include "host.hpp"
 
 static_assert(DLPACK_MAJOR_VERSION == 1);
@@ -46,7 +44,7 @@ TEST(DlpackSystem, AnArrayInAndAParameterOut) {
   tensor.dl_tensor.shape = shape;
   tensor.dl_tensor.byte_offset = sizeof(double);
   lockstep_view view{};
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(&tensor, "nc", 0, &view)));
+  ASSERT_TRUE(ok(lockstep_view_from_dlpack(&tensor, "nc", 0, &view)));
   EXPECT_EQ(view.data, memory + 1);
   EXPECT_EQ(view.dtype, LOCKSTEP_F64);
   EXPECT_EQ(view.device_type, LOCKSTEP_CPU);
@@ -54,12 +52,10 @@ TEST(DlpackSystem, AnArrayInAndAParameterOut) {
   tensor.dl_tensor.dtype.code = kDLComplex;
   EXPECT_TRUE(is(LOCKSTEP_ERR_DTYPE, lockstep_view_from_dlpack(&tensor, "nc", 0, &view)));
 
-  Context context;
-  make_context(context);
-  Model model;
-  make_mlp(context, model, {2, 1}, LOCKSTEP_F32);
+  const HostContext context;
+  const Mlp model(context, {2, 1}, LOCKSTEP_F32);
   DLManagedTensorVersioned* weight = nullptr;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_to_dlpack(model, "1.weight", 0, &weight)));
+  ASSERT_TRUE(ok(lockstep_parameter_to_dlpack(model, "1.weight", 0, &weight)));
   EXPECT_EQ(weight->dl_tensor.device.device_type, kDLCPU);
   EXPECT_EQ(weight->dl_tensor.dtype.code, kDLFloat);
   EXPECT_EQ(weight->dl_tensor.dtype.bits, 32);

@@ -1,12 +1,8 @@
 // DLPack in and out of the C interface, with a producer and a consumer that are this host program.
 #include <array>
-#include <cmath>
 #include <cstdlib>
-#include <cstring>
-#include <limits>
 #include <memory>
 #include <thread>
-#include <vector>
 
 #include <lockstep/lockstep_dlpack.h>
 
@@ -79,7 +75,7 @@ const lockstep_dlpack& fields(const Consumed& tensor) {
 
 Consumed exported(lockstep_model model, const char* name) {
   DLManagedTensorVersioned* tensor = nullptr;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_to_dlpack(model, name, 0, &tensor)));
+  EXPECT_TRUE(ok(lockstep_parameter_to_dlpack(model, name, 0, &tensor)));
   return Consumed(tensor);
 }
 
@@ -137,7 +133,7 @@ TEST(DlpackIn, TypesAndDevices) {
         Case{{0, 32}, LOCKSTEP_I32}, Case{{0, 64}, LOCKSTEP_I64}, Case{{1, 8}, LOCKSTEP_U8}}) {
     Produced tensor(memory.data(), c.type, {2, 3});
     lockstep_view view{};
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(tensor.get(), "nc", 1, &view)));
+    EXPECT_TRUE(ok(lockstep_view_from_dlpack(tensor.get(), "nc", 1, &view)));
     EXPECT_EQ(view.dtype, c.dtype);
     EXPECT_EQ(view.data, memory.data());
     EXPECT_EQ(view.ndim, 2);
@@ -154,7 +150,7 @@ TEST(DlpackIn, TypesAndDevices) {
     tensor->device_type = p.kind;
     tensor->device_id = p.id;
     lockstep_view view{};
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(tensor.get(), nullptr, 0, &view)));
+    EXPECT_TRUE(ok(lockstep_view_from_dlpack(tensor.get(), nullptr, 0, &view)));
     EXPECT_EQ(view.device_type, p.type);
     EXPECT_EQ(view.device_id, p.view_id);
     EXPECT_EQ(view.axes, nullptr);
@@ -163,10 +159,8 @@ TEST(DlpackIn, TypesAndDevices) {
 
 /// A linear layer on foreign arrays as they lie: an offset, a reversed axis, gaps, without strides; the output as well.
 TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
-  Context context;
-  make_context(context);
-  Model model;
-  make_mlp(context, model, {3, 2});
+  const HostContext context;
+  const Mlp model(context, {3, 2});
   const std::vector<double> w = parameter(model, "1.weight", {2, 3});
   const std::vector<double> b = parameter(model, "1.bias", {2});
   constexpr double kCanary = -777;
@@ -181,15 +175,15 @@ TEST(DlpackIn, IsReadAndWrittenInPlaceAndItsDeleterIsLeftAlone) {
   }
   Produced from(in.data() + 3, kF64, {4, 3}, {-10, 2});
   from->byte_offset = 37 * sizeof(double);
-  from->flags = LOCKSTEP_DLPACK_READ_ONLY | (std::uint64_t{1} << 40U);  // of a later minor version
+  from->flags = LOCKSTEP_DLPACK_READ_ONLY | (std::uint64_t{1} << 40U);  // a flag of a later minor version
   from->version_minor = 99;
   Produced to(out.data(), kF64, {4, 2}, {1, 7});
   to->byte_offset = sizeof(double);
   {
     lockstep_view source{}, target{};
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(from.get(), "nc", 0, &source)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(to.get(), "nc", 1, &target)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &source, &target, nullptr)));
+    ASSERT_TRUE(ok(lockstep_view_from_dlpack(from.get(), "nc", 0, &source)));
+    ASSERT_TRUE(ok(lockstep_view_from_dlpack(to.get(), "nc", 1, &target)));
+    ASSERT_TRUE(ok(lockstep_infer(model, &source, &target, nullptr)));
   }
   for (std::int64_t s = 0; s < 4; ++s) {
     for (std::int64_t o = 0; o < 2; ++o) {
@@ -214,12 +208,12 @@ TEST(DlpackIn, ZeroAxesAndNoElements) {
   lockstep_view view{};
   Produced scalar(&value, kF64, {});
   scalar->shape = nullptr;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(scalar.get(), nullptr, 1, &view)));
+  EXPECT_TRUE(ok(lockstep_view_from_dlpack(scalar.get(), nullptr, 1, &view)));
   EXPECT_EQ(view.ndim, 0);
   EXPECT_EQ(view.data, &value);
   Produced empty(nullptr, kF64, {0, 3}, {3, 1});
   empty->byte_offset = 8;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(empty.get(), nullptr, 1, &view)));
+  EXPECT_TRUE(ok(lockstep_view_from_dlpack(empty.get(), nullptr, 1, &view)));
   EXPECT_EQ(view.data, nullptr);
 }
 
@@ -268,20 +262,12 @@ TEST(DlpackIn, HostileTensors) {
             },
             {"major version is " + std::to_string(major), "expected 1"});
   }
-  refused(LOCKSTEP_ERR_SHAPE,
-          [&](auto& t) {
-            t.ndim = 65;
-            t.shape = extents.data();
-            t.strides = nullptr;
-          },
-          {"ndim is 65", "0 to 8"});
-  refused(LOCKSTEP_ERR_SHAPE,
-          [&](auto& t) {
-            t.ndim = 9;
-            t.shape = extents.data();
-            t.strides = extents.data();
-          },
-          {"ndim is 9"});
+  const auto with_ndim = [&](std::int32_t ndim, std::int64_t* of_strides) {
+    return
+        [&, ndim, of_strides](lockstep_dlpack& t) { t.ndim = ndim, t.shape = extents.data(), t.strides = of_strides; };
+  };
+  refused(LOCKSTEP_ERR_SHAPE, with_ndim(65, nullptr), {"ndim is 65", "0 to 8"});
+  refused(LOCKSTEP_ERR_SHAPE, with_ndim(9, extents.data()), {"ndim is 9"});
   for (const std::int32_t ndim :
        {-1, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()}) {
     refused(LOCKSTEP_ERR_SHAPE, [ndim](auto& t) { t.ndim = ndim; }, {"ndim is " + std::to_string(ndim)});
@@ -299,12 +285,7 @@ TEST(DlpackIn, HostileTensors) {
   refused(LOCKSTEP_ERR_SHAPE, with_strides(2, 1), {"an element twice"}, 1);
   refused(LOCKSTEP_ERR_SHAPE, with_strides(0, 0), {"an element twice"}, 1);
   refused(LOCKSTEP_ERR_SHAPE, [](auto& t) { t.data = nullptr; }, {"data is NULL", "6 elements"});
-  refused(LOCKSTEP_ERR_SHAPE,
-          [](auto& t) {
-            t.data = nullptr;
-            t.byte_offset = 64;
-          },
-          {"data is NULL", "6 elements"});
+  refused(LOCKSTEP_ERR_SHAPE, [](auto& t) { t.data = nullptr, t.byte_offset = 64; }, {"data is NULL", "6 elements"});
   refused(LOCKSTEP_ERR_SHAPE, [](auto& t) { t.byte_offset = std::numeric_limits<std::uint64_t>::max(); },
           {"byte_offset"});
   refused(LOCKSTEP_ERR_SHAPE, [](auto& t) { t.byte_offset = 4; }, {"multiple of 8", "f64"});
@@ -321,11 +302,7 @@ TEST(DlpackIn, HostileTensors) {
         Element{1, 16, "unsigned int (1) of 16"}, Element{1, 64, "unsigned int (1) of 64"},
         Element{2, 8, "float (2) of 8"}, Element{2, 128, "float (2) of 128"}, Element{4, 32, "bfloat (4) of 32"},
         Element{18, 8, "unknown (18)"}, Element{255, 255, "unknown (255) of 255"}}) {
-    refused(LOCKSTEP_ERR_DTYPE,
-            [&](auto& t) {
-              t.type_code = e.code;
-              t.type_bits = e.bits;
-            },
+    refused(LOCKSTEP_ERR_DTYPE, [&](auto& t) { t.type_code = e.code, t.type_bits = e.bits; },
             {e.name, "expected float of 16"});
   }
   for (const std::uint16_t lanes : std::initializer_list<std::uint16_t>{0, 2, 4, 65535}) {
@@ -341,12 +318,7 @@ TEST(DlpackIn, HostileTensors) {
         Device{18, "Trainium (18)"}, Device{19, "unknown (19)"}, Device{-1, "unknown (-1)"}}) {
     refused(LOCKSTEP_ERR_DEVICE, [&](auto& t) { t.device_type = d.kind; }, {d.name, "expected CPU (1)"});
   }
-  refused(LOCKSTEP_ERR_DEVICE,
-          [](auto& t) {
-            t.device_type = 2;
-            t.device_id = -1;
-          },
-          {"device_id is -1"});
+  refused(LOCKSTEP_ERR_DEVICE, [](auto& t) { t.device_type = 2, t.device_id = -1; }, {"device_id is -1"});
   refused(
       LOCKSTEP_ERR_INVALID, [](auto& t) { t.flags = LOCKSTEP_DLPACK_READ_ONLY; }, {"read-only"}, 1);
   refused(
@@ -362,24 +334,20 @@ TEST(DlpackIn, AProducerWithoutADeleterIsFine) {
   Produced tensor(&value, kF64, {1});
   auto* const deleter = std::exchange(tensor->deleter, nullptr);
   lockstep_view view{};
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(tensor.get(), nullptr, 0, &view)));
+  EXPECT_TRUE(ok(lockstep_view_from_dlpack(tensor.get(), nullptr, 0, &view)));
   tensor->deleter = deleter;
 }
 
 TEST(DlpackOut, ParametersInTheirLogicalShape) {
-  Context context;
-  make_context(context);
-  const std::int64_t sample[] = {5, 6, 3};  // channels that are stored padded, in another order
+  const HostContext context;
   for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64, LOCKSTEP_BF16}) {
-    Model model;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, dtype, sample, 3, &model)));
-    lockstep_layer_options options;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
+    const NewModel model(context, dtype, {5, 6, 3});  // channels that are stored padded, in another order
+    lockstep_layer_options options = layer_options();
     options.kernel[0] = 3;
     options.bias = LOCKSTEP_BIAS_WITH;
-    const std::int32_t input = 0;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "conv2d", 0, "stem", 0, &input, 1, 7, &options, nullptr)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 3)));
+    std::int32_t node = 0;
+    add_layer(model, "conv2d", "stem", node, 7, &options);
+    ASSERT_TRUE(ok(lockstep_model_initialise(model, 3)));
     const Consumed weight = exported(model, "stem.weight");
     const lockstep_dlpack& t = fields(weight);
     EXPECT_EQ(t.version_major, 1U);
@@ -401,25 +369,17 @@ TEST(DlpackOut, ParametersInTheirLogicalShape) {
 
 /// It is a window: what is written and trained shows.
 TEST(DlpackOut, ShowsTraining) {
-  Context context;
-  make_context(context);
-  Comm comm;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-  Model model;
-  make_mlp(context, model, {2, 1});
+  const HostContext context;
+  const SelfComm comm(context);
+  const Mlp model(context, {2, 1});
   const Consumed weight = exported(model, "1.weight");
   double chosen[] = {0.25, -4};
-  View value(chosen, {1, 2});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "1.weight", 0, &value)));
+  ASSERT_TRUE(ok(write(model, "1.weight", View(chosen, {1, 2}))));
   EXPECT_EQ(values_of(weight), (std::vector<double>{0.25, -4}));
-  const lockstep_trainer_options options = trainer_options(1);
-  Trainer trainer;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  const NewTrainer trainer(model, comm, trainer_options(1));
   double x[] = {1, 2}, y[] = {3};
-  View in(x, {1, 2});
-  View target(y, {1, 1});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.125)));
+  ASSERT_TRUE(ok(add(trainer, View(x, {1, 2}), View(y, {1, 1}))));
+  ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.125)));
   const std::vector<double> trained = values_of(weight);
   EXPECT_NE(trained, (std::vector<double>{0.25, -4}));
   EXPECT_EQ(trained, parameter(model, "1.weight", {1, 2}));
@@ -427,28 +387,22 @@ TEST(DlpackOut, ShowsTraining) {
 
 /// Out of one model, into another: the two compute the same bits. Read-only is kept on the way.
 TEST(DlpackRoundTrip, FromModelToModel) {
-  Context context;
-  make_context(context);
-  Model first, second;
-  make_mlp(context, first, {3, 8, 2}, LOCKSTEP_F32, 1);
-  make_mlp(context, second, {3, 8, 2}, LOCKSTEP_F32, 2);
-  std::array<float, 12> x{};
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>(draw(i));
-  }
+  const HostContext context;
+  const Mlp first(context, {3, 8, 2}, LOCKSTEP_F32, 1), second(context, {3, 8, 2}, LOCKSTEP_F32, 2);
+  const std::vector<float> x = drawn<float>(12);
   std::array<float, 8> y1{}, y2{};
-  View in(x.data(), {4, 3}), out1(y1.data(), {4, 2}), out2(y2.data(), {4, 2});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(first, &in, &out1, nullptr)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(second, &in, &out2, nullptr)));
+  const View in(x.data(), {4, 3}), out1(y1.data(), {4, 2}), out2(y2.data(), {4, 2});
+  ASSERT_TRUE(ok(infer(first, in, out1)));
+  ASSERT_TRUE(ok(infer(second, in, out2)));
   EXPECT_NE(y1, y2);
   for (const char* name : {"1.weight", "1.bias", "2.weight", "2.bias"}) {
     const Consumed tensor = exported(first, name);
     lockstep_view view{};
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_view_from_dlpack(tensor.get(), nullptr, 1, &view), {"read-only"}));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_view_from_dlpack(tensor.get(), nullptr, 0, &view)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(second, name, 0, &view)));
+    ASSERT_TRUE(ok(lockstep_view_from_dlpack(tensor.get(), nullptr, 0, &view)));
+    ASSERT_TRUE(ok(lockstep_parameter_write(second, name, 0, &view)));
   }
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(second, &in, &out2, nullptr)));
+  ASSERT_TRUE(ok(infer(second, in, out2)));
   EXPECT_EQ(y1, y2);
 }
 
@@ -475,10 +429,8 @@ TEST(DlpackOut, OutlivesModelAndContext) {
   Consumed weight, again;
   std::vector<double> expected;
   {
-    Context context;
-    make_context(context, &allocator);
-    Model model;
-    make_mlp(context, model, {5, 4});
+    const HostContext context(&allocator);
+    const Mlp model(context, {5, 4});
     expected = parameter(model, "1.weight", {4, 5});
     weight = exported(model, "1.weight");
     again = exported(model, "1.weight");
@@ -494,10 +446,10 @@ TEST(DlpackOut, OutlivesModelAndContext) {
 }
 
 TEST(DlpackOut, BadInput) {
-  Context context;
-  make_context(context);
-  Model model;
-  auto* const something = reinterpret_cast<DLManagedTensorVersioned*>(&model);
+  const HostContext context;
+  const BareMlp model(context, {2, 1});
+  lockstep_model other = nullptr;
+  auto* const something = reinterpret_cast<DLManagedTensorVersioned*>(&other);
   DLManagedTensorVersioned* tensor = something;
   const auto refused = [&](lockstep_status status, lockstep_status found, const char* text) {
     EXPECT_TRUE(fails(status, found, {"lockstep_parameter_to_dlpack", text}));
@@ -505,10 +457,8 @@ TEST(DlpackOut, BadInput) {
     tensor = something;
   };
   refused(LOCKSTEP_ERR_INVALID, lockstep_parameter_to_dlpack(nullptr, "1.weight", 0, &tensor), "model is NULL");
-  const std::int64_t widths[] = {2, 1};
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &model)));
   refused(LOCKSTEP_ERR_STATE, lockstep_parameter_to_dlpack(model, "1.weight", 0, &tensor), "no parameters");
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+  ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
   refused(LOCKSTEP_ERR_INVALID, lockstep_parameter_to_dlpack(model, "1.wait", 0, &tensor), "1.wait");
   refused(LOCKSTEP_ERR_INVALID, lockstep_parameter_to_dlpack(model, nullptr, 0, &tensor), "name is NULL");
   EXPECT_TRUE(

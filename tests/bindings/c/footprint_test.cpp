@@ -3,9 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
 
 #include <execinfo.h>
 #include <link.h>
@@ -27,7 +24,7 @@ namespace {
 std::atomic<std::int64_t> taken{0};      ///< pieces, ever
 std::atomic<std::int64_t> held{0};       ///< bytes, now
 std::atomic<bool> asks{false};           ///< on whose behalf a piece is taken
-std::atomic<std::int64_t> of_onednn{0};  ///< of the pieces, while asks
+std::atomic<std::int64_t> of_onednn{0};  ///< pieces taken by oneDNN, while asks
 
 struct Library {
   std::uintptr_t begin = 0;
@@ -150,25 +147,17 @@ TEST(Counting, SeesEveryPiece) {
 // An MLP as column physics has them, for every number of samples up to 1024: less than 4 MB for all of them, and no
 // call allocates. 0.7 MB are not oneDNN's; the primitives of oneDNN 3 hold 4.5 MB, those of 2 a third of that.
 TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
-  std::vector<double> x(kMost * 4), y(kMost);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = draw(i);
+  const std::vector<double> x = drawn(kMost * 4);
+  std::vector<double> y(kMost);
+  {  // libraries take memory once
+    const HostContext context;
+    const Mlp model(context, {4, 32, 32, 1}, GetParam());
+    ASSERT_TRUE(ok(infer(model, View(x.data(), {1, 4}), View(y.data(), {1, 1}))));
   }
-  {  // what libraries make once
-    Context context;
-    make_context(context);
-    Model model;
-    make_mlp(context, model, {4, 32, 32, 1}, GetParam());
-    View in(x.data(), {1, 4});
-    View out(y.data(), {1, 1});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
-  }
-  Context context;
-  make_context(context);
-  Model model;
-  make_mlp(context, model, {4, 32, 32, 1}, GetParam());
+  const HostContext context;
+  const Mlp model(context, {4, 32, 32, 1}, GetParam());
   const std::int64_t before = held;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, kMost)));
+  ASSERT_TRUE(ok(lockstep_model_prepare(model, kMost)));
   const std::int64_t bytes = held - before;
   EXPECT_GT(bytes, kMost * 4 * 4) << "a copy of the input at least";
   EXPECT_LT(bytes, std::int64_t{find_onednn().third && GetParam() == LOCKSTEP_F32 ? 6 : 4} << 20);
@@ -176,7 +165,7 @@ TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
 
   View in(x.data(), {kMost, 4});
   View out(y.data(), {kMost, 1});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  ASSERT_TRUE(ok(lockstep_infer(model, &in, &out, nullptr)));
   lockstep_view from = *&in;
   lockstep_view to = *&out;
   std::int64_t from_shape[] = {0, 4}, to_shape[] = {0, 1};
@@ -197,23 +186,15 @@ TEST_P(Footprint, OfInferenceWithAnyNumberOfSamples) {
   to.data = result.data();
   lockstep_status status = LOCKSTEP_ERR_INTERNAL;
   EXPECT_GT(pieces_of([&] { status = lockstep_infer(model, &from, &to, nullptr); }), 2);
-  EXPECT_TRUE(is(LOCKSTEP_OK, status));
+  EXPECT_TRUE(ok(status));
 }
 
 TEST_P(Footprint, OfTrainingAfterItsSecondStep) {
-  Context context;
-  make_context(context);
-  Comm comm;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-  Model model;
-  make_mlp(context, model, {4, 32, 32, 1}, GetParam());
-  const lockstep_trainer_options options = trainer_options(64);
-  Trainer trainer;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
-  std::vector<double> x(64 * 4), y(64);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = draw(i);
-  }
+  const HostContext context;
+  const SelfComm comm(context);
+  const Mlp model(context, {4, 32, 32, 1}, GetParam());
+  const NewTrainer trainer(model, comm, trainer_options(64));
+  std::vector<double> x = drawn(64 * 4), y(64);
   std::int64_t in_shape[] = {64, 4}, out_shape[] = {64, 1};
   View in_arrays(x.data(), {64, 4});
   View out_arrays(y.data(), {64, 1});

@@ -1,11 +1,19 @@
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <filesystem>
 #include <functional>
+#include <limits>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
+
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -15,7 +23,9 @@
 
 namespace host {
 
-/// EXPECT_TRUE(is(LOCKSTEP_OK, call)); the text of the failure is shown, and is there exactly when there is a failure.
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+/// EXPECT_TRUE(is(STATUS, call)); the text of the failure is shown, and is there exactly when there is a failure.
 inline ::testing::AssertionResult is(lockstep_status expected, lockstep_status status) {
   const std::string text = lockstep_last_error();
   if (status != expected || (status != LOCKSTEP_OK) == text.empty()) {
@@ -23,6 +33,10 @@ inline ::testing::AssertionResult is(lockstep_status expected, lockstep_status s
                                          << lockstep_status_name(expected) << "; last error: '" << text << "'";
   }
   return ::testing::AssertionSuccess();
+}
+
+inline ::testing::AssertionResult ok(lockstep_status status) {
+  return is(LOCKSTEP_OK, status);
 }
 
 /// The same for a failure whose text holds each of `parts`.
@@ -91,7 +105,7 @@ class Owned {
   Owned() = default;
   Owned(const Owned&) = delete;
   Owned& operator=(const Owned&) = delete;
-  ~Owned() { EXPECT_TRUE(is(LOCKSTEP_OK, Destroy(handle_))); }
+  ~Owned() { EXPECT_TRUE(ok(Destroy(handle_))); }
   operator Handle() const { return handle_; }
   Handle* operator&() { return &handle_; }
   /// Gives it up without destroying it.
@@ -105,28 +119,120 @@ using Comm = Owned<lockstep_comm, lockstep_comm_destroy>;
 using Model = Owned<lockstep_model, lockstep_model_destroy>;
 using Trainer = Owned<lockstep_trainer, lockstep_trainer_destroy>;
 
-/// A context on the host with one thread.
-inline void make_context(Context& context, const lockstep_allocator* memory = nullptr) {
+inline lockstep_context_options context_options() {
   lockstep_context_options options;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
-  options.threads = 1;
-  options.memory = memory;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(&options, &context)));
+  EXPECT_TRUE(ok(lockstep_context_options_init(&options, sizeof options)));
+  return options;
 }
 
-inline void make_mlp(lockstep_context context, Model& model, std::vector<std::int64_t> widths,
-                     lockstep_dtype dtype = LOCKSTEP_F64, std::uint64_t seed = 1) {
-  ASSERT_TRUE(
-      is(LOCKSTEP_OK, lockstep_model_mlp(context, dtype, widths.data(), static_cast<std::int32_t>(widths.size()),
-                                         LOCKSTEP_ACTIVATION_TANH, &model)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, seed)));
-}
+/// A context on the host with one thread.
+struct HostContext : Context {
+  explicit HostContext(const lockstep_allocator* memory = nullptr) {
+    lockstep_context_options options = context_options();
+    options.threads = 1;
+    options.memory = memory;
+    EXPECT_TRUE(ok(lockstep_context_create(&options, operator&())));
+  }
+};
+
+/// A communicator of one rank.
+struct SelfComm : Comm {
+  explicit SelfComm(lockstep_context context) { EXPECT_TRUE(ok(lockstep_comm_self(context, operator&()))); }
+};
+
+/// A model without layers for samples of this shape.
+struct NewModel : Model {
+  NewModel(lockstep_context context, lockstep_dtype dtype, const std::vector<std::int64_t>& sample) {
+    EXPECT_TRUE(ok(
+        lockstep_model_create(context, dtype, sample.data(), static_cast<std::int32_t>(sample.size()), operator&())));
+  }
+};
+
+/// An MLP without parameters.
+struct BareMlp : Model {
+  BareMlp(lockstep_context context, const std::vector<std::int64_t>& widths, lockstep_dtype dtype = LOCKSTEP_F64,
+          std::int32_t activation = LOCKSTEP_ACTIVATION_TANH) {
+    EXPECT_TRUE(ok(lockstep_model_mlp(context, dtype, widths.data(), static_cast<std::int32_t>(widths.size()),
+                                      activation, operator&())));
+  }
+};
+
+/// An MLP whose parameters are drawn.
+struct Mlp : BareMlp {
+  Mlp(lockstep_context context, const std::vector<std::int64_t>& widths, lockstep_dtype dtype = LOCKSTEP_F64,
+      std::uint64_t seed = 1)
+      : BareMlp(context, widths, dtype) {
+    EXPECT_TRUE(ok(lockstep_model_initialise(*this, seed)));
+  }
+};
+
+struct NewTrainer : Trainer {
+  NewTrainer(lockstep_model model, lockstep_comm comm, const lockstep_trainer_options& options) {
+    EXPECT_TRUE(ok(lockstep_trainer_create(model, comm, &options, operator&())));
+  }
+};
 
 inline lockstep_trainer_options trainer_options(std::int64_t max_batch) {
   lockstep_trainer_options options;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_options_init(&options, sizeof options)));
+  EXPECT_TRUE(ok(lockstep_trainer_options_init(&options, sizeof options)));
   options.max_batch = max_batch;
   return options;
+}
+
+/// Plain gradient descent.
+inline lockstep_trainer_options descent(std::int64_t max_batch) {
+  lockstep_trainer_options options = trainer_options(max_batch);
+  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
+  options.momentum = 0;
+  return options;
+}
+
+inline lockstep_layer_options layer_options(const std::function<void(lockstep_layer_options&)>& change = {}) {
+  lockstep_layer_options options;
+  EXPECT_TRUE(ok(lockstep_layer_options_init(&options, sizeof options)));
+  if (change) {
+    change(options);
+  }
+  return options;
+}
+
+/// Adds a layer that reads `node`; then `node` is that layer.
+inline void add_layer(lockstep_model model, const char* kind, const char* name, std::int32_t& node,
+                      std::int64_t size = 0, const lockstep_layer_options* options = nullptr) {
+  EXPECT_TRUE(ok(lockstep_model_add(model, kind, 0, name, 0, &node, 1, size, options, &node))) << kind;
+}
+
+inline lockstep_status infer(lockstep_model model, View in, View out, lockstep_stream stream = nullptr) {
+  return lockstep_infer(model, &in, &out, stream);
+}
+
+inline lockstep_status add(lockstep_trainer trainer, View in, View target, const lockstep_view* weight = nullptr) {
+  return lockstep_trainer_add(trainer, &in, &target, weight, nullptr);
+}
+
+/// Samples of one feature, targets of one number.
+inline lockstep_status add(lockstep_trainer trainer, std::vector<double> x, std::vector<double> y) {
+  return add(trainer, View(x.data(), {static_cast<std::int64_t>(x.size()), 1}),
+             View(y.data(), {static_cast<std::int64_t>(y.size()), 1}));
+}
+
+/// The loss of the last step, whose number comes into `step`.
+inline double loss_of(lockstep_trainer trainer, std::int64_t* step = nullptr) {
+  double loss = kNan;
+  EXPECT_TRUE(ok(lockstep_trainer_loss(trainer, 1, &loss, step)));
+  return loss;
+}
+
+inline lockstep_report report_of(lockstep_trainer trainer) {
+  lockstep_report report{};
+  report.struct_size = sizeof report;
+  EXPECT_TRUE(ok(lockstep_trainer_report(trainer, &report)));
+  return report;
+}
+
+/// A path of this process, where nothing is.
+inline std::string temporary(const std::string& name) {
+  return ::testing::TempDir() + "lockstep_c_" + name + "_" + std::to_string(::getpid());
 }
 
 /// A parameter's values, in the order of its logical shape.
@@ -137,8 +243,12 @@ inline std::vector<double> parameter(lockstep_model model, const char* name, std
   }
   std::vector<double> values(static_cast<std::size_t>(count));
   View view(values.data(), std::move(shape));
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_read(model, name, 0, &view)));
+  EXPECT_TRUE(ok(lockstep_parameter_read(model, name, 0, &view)));
   return values;
+}
+
+inline lockstep_status write(lockstep_model model, const char* name, View values) {
+  return lockstep_parameter_write(model, name, 0, &values);
 }
 
 /// Numbers that follow no pattern, in (-1, 1), equal everywhere.
@@ -147,6 +257,16 @@ inline double draw(std::uint64_t i) {
   x = (x ^ (x >> 30U)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27U)) * 0x94D049BB133111EBULL;
   return static_cast<double>((x ^ (x >> 31U)) >> 11U) * 0x1p-52 - 1;
+}
+
+/// draw(from), draw(from + 1), ...
+template <class T = double>
+std::vector<T> drawn(std::size_t count, std::uint64_t from = 0) {
+  std::vector<T> values(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    values[i] = static_cast<T>(draw(from + i));
+  }
+  return values;
 }
 
 }  // namespace host

@@ -1,13 +1,6 @@
 // Models, parameters and inference through the C interface, against loops written here.
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
-#include <filesystem>
-#include <limits>
 #include <thread>
-
-#include <unistd.h>
 
 #include "host.hpp"
 
@@ -45,24 +38,20 @@ struct PlainMlp {
 
 class InferenceTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    make_context(context);
-    make_mlp(context, model, {3, 8, 2});
-  }
-  Context context;
-  Model model;
+  HostContext context;
+  Mlp model{context, {3, 8, 2}};
 };
 
 TEST_F(InferenceTest, ParametersAreThoseOfTheModel) {
   std::int32_t count = 0;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_count(model, &count)));
+  ASSERT_TRUE(ok(lockstep_parameter_count(model, &count)));
   ASSERT_EQ(count, 4);
   std::int64_t numbers = 0;
   bool found = false;
   for (std::int32_t i = 0; i < count; ++i) {
     lockstep_parameter info{};
     info.struct_size = sizeof info;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_info(model, i, &info)));
+    ASSERT_TRUE(ok(lockstep_parameter_info(model, i, &info)));
     std::int64_t here = 1;
     for (int axis = 0; axis < info.ndim; ++axis) {
       here *= info.shape[axis];
@@ -81,16 +70,11 @@ TEST_F(InferenceTest, ParametersAreThoseOfTheModel) {
 
 TEST_F(InferenceTest, AnyNumberOfSamplesIsWhatALoopGives) {
   const PlainMlp plain(model, 3, 8, 2);
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 100)));
+  ASSERT_TRUE(ok(lockstep_model_prepare(model, 100)));
   for (const std::int64_t n : {1, 2, 3, 7, 31, 99, 100, 101, 257}) {  // some are more than were prepared for
-    std::vector<double> x(static_cast<std::size_t>(n * 3));
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] = draw(i);
-    }
-    std::vector<double> y(static_cast<std::size_t>(n * 2), std::numeric_limits<double>::quiet_NaN());
-    View in(x.data(), {n, 3});
-    View out(y.data(), {n, 2});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+    const std::vector<double> x = drawn(static_cast<std::size_t>(n * 3));
+    std::vector<double> y(static_cast<std::size_t>(n * 2), kNan);
+    ASSERT_TRUE(ok(infer(model, View(x.data(), {n, 3}), View(y.data(), {n, 2}))));
     for (std::int64_t s = 0; s < n; ++s) {
       const auto at = static_cast<std::size_t>(s);
       const std::vector<double> expected = plain({x[3 * at], x[3 * at + 1], x[3 * at + 2]});
@@ -98,26 +82,23 @@ TEST_F(InferenceTest, AnyNumberOfSamplesIsWhatALoopGives) {
       EXPECT_NEAR(y[2 * at + 1], expected[1], 1e-14);
     }
   }
-  View none_in(static_cast<double*>(nullptr), {0, 3});
-  View none_out(static_cast<double*>(nullptr), {0, 2});
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &none_in, &none_out, nullptr)));
+  double* const none = nullptr;
+  EXPECT_TRUE(ok(infer(model, View(none, {0, 3}), View(none, {0, 2}))));
 }
 
 TEST_F(InferenceTest, AfterPreparingNothingIsAllocated) {
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 64)));
+  ASSERT_TRUE(ok(lockstep_model_prepare(model, 64)));
   std::int64_t before = 0;
   std::int64_t peak_before = 0;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &before, &peak_before)));
+  ASSERT_TRUE(ok(lockstep_context_memory(context, &before, &peak_before)));
   EXPECT_GT(before, 0);
   std::vector<float> x(64 * 3), y(64 * 2);
   for (std::int64_t n = 1; n <= 64; ++n) {
-    View in(x.data(), {n, 3});
-    View out(y.data(), {n, 2});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+    ASSERT_TRUE(ok(infer(model, View(x.data(), {n, 3}), View(y.data(), {n, 2}))));
   }
   std::int64_t after = 0;
   std::int64_t peak_after = 0;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &after, &peak_after)));
+  ASSERT_TRUE(ok(lockstep_context_memory(context, &after, &peak_after)));
   EXPECT_EQ(after, before);
   EXPECT_EQ(peak_after, peak_before);
 }
@@ -143,9 +124,9 @@ TEST_F(InferenceTest, HaloViewsAreReadInPlaceAndWrittenInsideOnly) {
     }
   }
   const std::vector<double> field_before = field;
-  View in(field.data() + 1, {kLevels, 3, kColumns}, "ncn", {3 * kPitch, kPitch, 1});
-  View out(result.data() + 1, {kLevels, 2, kColumns}, "ncn", {2 * kPitch, kPitch, 1});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  const View in(field.data() + 1, {kLevels, 3, kColumns}, "ncn", {3 * kPitch, kPitch, 1});
+  const View out(result.data() + 1, {kLevels, 2, kColumns}, "ncn", {2 * kPitch, kPitch, 1});
+  ASSERT_TRUE(ok(infer(model, in, out)));
   EXPECT_EQ(field, field_before);
   std::vector<bool> inside(result.size(), false);
   for (std::int64_t l = 0; l < kLevels; ++l) {
@@ -166,9 +147,8 @@ TEST_F(InferenceTest, NegativeStridesReadFromTheEnd) {
   const PlainMlp plain(model, 3, 8, 2);
   std::vector<double> x{0.1, 0.2, 0.3, -0.4, 0.5, -0.6};
   std::vector<double> y(4);
-  View in(x.data() + 5, {2, 3}, "nc", {-3, -1});
-  View out(y.data() + 2, {2, 2}, nullptr, {-2, 1});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  const View in(x.data() + 5, {2, 3}, "nc", {-3, -1}), out(y.data() + 2, {2, 2}, nullptr, {-2, 1});
+  ASSERT_TRUE(ok(infer(model, in, out)));
   const std::vector<double> first = plain({x[5], x[4], x[3]});
   EXPECT_NEAR(y[2], first[0], 1e-14);
   EXPECT_NEAR(y[3], first[1], 1e-14);
@@ -177,16 +157,13 @@ TEST_F(InferenceTest, NegativeStridesReadFromTheEnd) {
 }
 
 TEST_F(InferenceTest, ManyViewsAreComputedTogether) {
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, 10)));
+  ASSERT_TRUE(ok(lockstep_model_prepare(model, 10)));
   std::vector<std::vector<double>> xs, ys;
   std::vector<View> ins, outs;
   const std::vector<std::int64_t> sizes{1, 4, 0, 7, 10, 3, 3, 3, 3, 2};
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    xs.emplace_back(static_cast<std::size_t>(sizes[i] * 3));
+    xs.push_back(drawn(static_cast<std::size_t>(sizes[i] * 3), 100 * i));
     ys.emplace_back(static_cast<std::size_t>(sizes[i] * 2));
-    for (std::size_t j = 0; j < xs[i].size(); ++j) {
-      xs[i][j] = draw(100 * i + j);
-    }
   }
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     ins.emplace_back(xs[i].data(), std::vector<std::int64_t>{sizes[i], 3});
@@ -198,15 +175,13 @@ TEST_F(InferenceTest, ManyViewsAreComputedTogether) {
     out.push_back(*outs[i].get());
   }
   const auto n = static_cast<std::int64_t>(sizes.size());
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer_many(model, in.data(), out.data(), n, nullptr)));
+  ASSERT_TRUE(ok(lockstep_infer_many(model, in.data(), out.data(), n, nullptr)));
   for (std::size_t i = 0; i < sizes.size(); ++i) {
     std::vector<double> alone(ys[i].size());
-    View one_in(xs[i].data(), {sizes[i], 3});
-    View one_out(alone.data(), {sizes[i], 2});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &one_in, &one_out, nullptr)));
-    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), ys[i].begin(), ys[i].end())) << "view " << i;
+    ASSERT_TRUE(ok(infer(model, View(xs[i].data(), {sizes[i], 3}), View(alone.data(), {sizes[i], 2}))));
+    EXPECT_EQ(alone, ys[i]) << "view " << i;
   }
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer_many(model, nullptr, nullptr, 0, nullptr)));
+  EXPECT_TRUE(ok(lockstep_infer_many(model, nullptr, nullptr, 0, nullptr)));
   // One that does not fit: none is written.
   const std::vector<std::vector<double>> before = ys;
   for (std::vector<double>& x : xs) {
@@ -223,29 +198,22 @@ TEST_F(InferenceTest, ManyViewsAreComputedTogether) {
 
 TEST_F(InferenceTest, SharedModelsOnThreadsGiveTheSameBits) {
   constexpr std::int64_t kSamples = 50;
-  std::vector<double> x(kSamples * 3);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = draw(i);
-  }
+  const std::vector<double> x = drawn(kSamples * 3);
   std::vector<double> expected(kSamples * 2);
-  View in(x.data(), {kSamples, 3});
-  View out(expected.data(), {kSamples, 2});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  ASSERT_TRUE(ok(infer(model, View(x.data(), {kSamples, 3}), View(expected.data(), {kSamples, 2}))));
   std::vector<std::vector<double>> results(4, std::vector<double>(kSamples * 2));
   std::vector<std::thread> threads;
   const lockstep_model original = model;
   for (std::vector<double>& result : results) {
     threads.emplace_back([&x, &result, original] {
-      Context own;
-      make_context(own);
+      const HostContext own;
       Model shared;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_share(original, own, &shared)));
+      ASSERT_TRUE(ok(lockstep_model_share(original, own, &shared)));
       for (int block = 0; block < 40; ++block) {
         for (std::int64_t begin = 0; begin < kSamples; begin += 7) {
           const std::int64_t n = std::min<std::int64_t>(7, kSamples - begin);
-          View from(x.data() + 3 * begin, {n, 3});
-          View to(result.data() + 2 * begin, {n, 2});
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(shared, &from, &to, nullptr)));
+          const View from(x.data() + 3 * begin, {n, 3}), to(result.data() + 2 * begin, {n, 2});
+          ASSERT_TRUE(ok(infer(shared, from, to)));
         }
       }
     });
@@ -259,10 +227,7 @@ TEST_F(InferenceTest, SharedModelsOnThreadsGiveTheSameBits) {
 }
 
 TEST_F(InferenceTest, WrittenParametersAreWhatIsComputedAndReadBack) {
-  std::vector<double> weight(16);
-  for (std::size_t i = 0; i < weight.size(); ++i) {
-    weight[i] = draw(i);
-  }
+  const std::vector<double> weight = drawn(16);
   // Written column by column: the view is the transpose of a (8, 2) array.
   std::vector<double> turned(16);
   for (std::size_t k = 0; k < 2; ++k) {
@@ -271,28 +236,23 @@ TEST_F(InferenceTest, WrittenParametersAreWhatIsComputedAndReadBack) {
     }
   }
   View view(turned.data(), {2, 8}, nullptr, {1, 2});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "2.weight rest", 8, &view)));
+  ASSERT_TRUE(ok(lockstep_parameter_write(model, "2.weight rest", 8, &view)));
   EXPECT_EQ(parameter(model, "2.weight", {2, 8}), weight);
   const PlainMlp plain(model, 3, 8, 2);
   std::vector<double> x{0.3, -0.7, 0.9}, y(2);
-  View in(x.data(), {1, 3});
-  View out(y.data(), {1, 2});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  ASSERT_TRUE(ok(infer(model, View(x.data(), {1, 3}), View(y.data(), {1, 2}))));
   EXPECT_NEAR(y[0], plain(x)[0], 1e-14);
 }
 
 TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
-  const std::string path = ::testing::TempDir() + "lockstep_c_" + std::to_string(::getpid()) + ".safetensors";
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_save(model, path.c_str(), 0)));
-  const std::int64_t widths[] = {3, 8, 2};
-  Model loaded;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 3, LOCKSTEP_ACTIVATION_TANH, &loaded)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_load(loaded, path.data(), path.size())));
+  const std::string path = temporary("model") + ".safetensors";
+  ASSERT_TRUE(ok(lockstep_model_save(model, path.c_str(), 0)));
+  const BareMlp loaded(context, {3, 8, 2});
+  ASSERT_TRUE(ok(lockstep_model_load(loaded, path.data(), path.size())));
   EXPECT_EQ(parameter(loaded, "1.weight", {8, 3}), parameter(model, "1.weight", {8, 3}));
   EXPECT_EQ(parameter(loaded, "2.bias", {2}), parameter(model, "2.bias", {2}));
   // A file of another model, a damaged one, none: nothing is changed.
-  Model other;
-  make_mlp(context, other, {4, 8, 2});
+  const Mlp other(context, {4, 8, 2});
   const std::vector<double> before = parameter(other, "1.weight", {8, 4});
   EXPECT_TRUE(
       fails(LOCKSTEP_ERR_FORMAT, lockstep_model_load(other, path.c_str(), 0), {"1.weight", "(8, 3)", "(8, 4)"}));
@@ -309,27 +269,19 @@ TEST_F(InferenceTest, SavedModelsLoadWithTheirBits) {
 
 // A 3 x 3 convolution without padding on a field with a halo: 2-D sections are a batch of one with one channel.
 TEST(Convolution, OfAHaloFieldIsItsStencil) {
-  Context context;
-  make_context(context);
+  const HostContext context;
   constexpr std::int64_t kRows = 6, kColumns = 7;
-  const std::int64_t shape[] = {kRows + 2, kColumns + 2, 1};
-  Model model;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, shape, 3, &model)));
-  const std::int32_t input = 0;
-  std::int32_t node = -1;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "conv2d", 0, "stencil", 0, &input, 1, 1, nullptr, &node)));
+  const NewModel model(context, LOCKSTEP_F64, {kRows + 2, kColumns + 2, 1});
+  std::int32_t node = 0;
+  add_layer(model, "conv2d", "stencil", node, 1);
   EXPECT_EQ(node, 1);
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 3)));
+  ASSERT_TRUE(ok(lockstep_model_initialise(model, 3)));
   std::vector<double> weight{0, 0.25, 0.5, -1, 2, 0.125, 3, -0.75, 1};
-  View weights(weight.data(), {1, 1, 3, 3});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "stencil.weight", 0, &weights)));
-  std::vector<double> u((kRows + 2) * (kColumns + 2)), v(kRows * kColumns);
-  for (std::size_t i = 0; i < u.size(); ++i) {
-    u[i] = draw(i);
-  }
-  View in(u.data(), {kRows + 2, kColumns + 2}, "hw");
-  View out(v.data(), {kRows, kColumns}, "hw");
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  ASSERT_TRUE(ok(write(model, "stencil.weight", View(weight.data(), {1, 1, 3, 3}))));
+  const std::vector<double> u = drawn((kRows + 2) * (kColumns + 2));
+  std::vector<double> v(kRows * kColumns);
+  const View in(u.data(), {kRows + 2, kColumns + 2}, "hw"), out(v.data(), {kRows, kColumns}, "hw");
+  ASSERT_TRUE(ok(infer(model, in, out)));
   for (std::int64_t row = 0; row < kRows; ++row) {
     for (std::int64_t column = 0; column < kColumns; ++column) {
       double sum = 0;
@@ -347,67 +299,49 @@ TEST(Convolution, OfAHaloFieldIsItsStencil) {
 // The same with planes, in single precision: every layer for samples with planes, behind a convolution that only moves
 // its input. What each computes is tested in nn.
 TEST(Convolution, OfAFieldWithPlanes) {
-  Context context;
-  make_context(context);
+  const HostContext context;
   constexpr std::int64_t kPlanes = 5, kRows = 4, kColumns = 3;
-  const std::int64_t shape[] = {kPlanes, kRows, kColumns, 1};
-  Model model;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, shape, 4, &model)));
-  lockstep_layer_options options;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
-  options.pad[0] = 1;
+  const NewModel model(context, LOCKSTEP_F32, {kPlanes, kRows, kColumns, 1});
+  lockstep_layer_options options = layer_options([](auto& o) { o.pad[0] = 1; });
   std::int32_t node = 0;
-  const auto add = [&](const char* kind, const char* name, std::int64_t size, lockstep_layer_options* with) {
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, kind, 0, name, 0, &node, 1, size, with, &node))) << kind;
-  };
-  add("conv3d", "move", 1, &options);
-  add("conv_transpose3d", "spread", 1, nullptr);
-  add("max_pool3d", "max", 0, nullptr);
+  add_layer(model, "conv3d", "move", node, 1, &options);
+  add_layer(model, "conv_transpose3d", "spread", node, 1);
+  add_layer(model, "max_pool3d", "max", node);
   options.pad[0] = 0;
   options.kernel[0] = 1;
-  add("average_pool3d", "mean", 0, &options);
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 3)));
+  add_layer(model, "average_pool3d", "mean", node, 0, &options);
+  ASSERT_TRUE(ok(lockstep_model_initialise(model, 3)));
   std::vector<float> weight(27), corners{1, 2, 3, 4, 5, 6, 7, -8};
-  weight[9 + 3 + 2] = 1;  // of the next column
-  View weights(weight.data(), {1, 1, 3, 3, 3}), spread(corners.data(), {1, 1, 2, 2, 2});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "move.weight", 0, &weights)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "spread.weight", 0, &spread)));
-  std::vector<float> u(kPlanes * kRows * kColumns), v(u.size());
-  for (std::size_t i = 0; i < u.size(); ++i) {
-    u[i] = static_cast<float>(draw(i));
-  }
-  View in(u.data(), {kPlanes, kRows, kColumns}, "dhw");
-  View out(v.data(), {kPlanes, kRows, kColumns}, "dhw");
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  weight[9 + 3 + 2] = 1;  // the pixel of the next column
+  ASSERT_TRUE(ok(write(model, "move.weight", View(weight.data(), {1, 1, 3, 3, 3}))));
+  ASSERT_TRUE(ok(write(model, "spread.weight", View(corners.data(), {1, 1, 2, 2, 2}))));
+  const std::vector<float> u = drawn<float>(kPlanes * kRows * kColumns);
+  std::vector<float> v(u.size());
+  const View in(u.data(), {kPlanes, kRows, kColumns}, "dhw"), out(v.data(), {kPlanes, kRows, kColumns}, "dhw");
+  ASSERT_TRUE(ok(infer(model, in, out)));
   for (std::size_t i = 0; i < v.size(); ++i) {
     const float moved = i % kColumns + 1 < kColumns ? u[i + 1] : 0;
     EXPECT_NEAR(v[i], moved >= 0 ? 7 * moved : -8 * moved, 1e-5F) << i;
   }
-  const std::int64_t series[] = {6, 2};
-  Model other;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, series, 2, &other)));
+  const NewModel other(context, LOCKSTEP_F32, {6, 2});
   node = 0;
   for (const char* kind : {"conv1d", "max_pool1d", "conv_transpose1d", "average_pool1d"}) {  // 6, 4, 2, 4, 2
-    const std::int64_t size = std::strncmp(kind, "conv", 4) == 0 ? 2 : 0;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(other, kind, 0, kind, 0, &node, 1, size, nullptr, &node))) << kind;
+    add_layer(other, kind, kind, node, std::strncmp(kind, "conv", 4) == 0 ? 2 : 0);
   }
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(other, 3)));
-  View in_series(u.data(), {3, 6, 2}), out_series(v.data(), {3, 2, 2});
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(other, &in_series, &out_series, nullptr)));
+  ASSERT_TRUE(ok(lockstep_model_initialise(other, 3)));
+  EXPECT_TRUE(ok(infer(other, View(u.data(), {3, 6, 2}), View(v.data(), {3, 2, 2}))));
 }
 
 /// A model of one layer, with parameters and input as in tests/nn/model/fields_test.cpp: its output, channels first.
 std::vector<double> one_layer(lockstep_context context, const std::vector<std::int64_t>& sample, const char* kind,
                               std::int64_t channels, const lockstep_layer_options& options,
                               const std::vector<std::int64_t>& result) {
-  Model model;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample.data(),
-                                                    static_cast<std::int32_t>(sample.size()), &model)));
-  const std::int32_t input = 0;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, kind, 0, "c", 0, &input, 1, channels, &options, nullptr)));
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 3)));
+  const NewModel model(context, LOCKSTEP_F64, sample);
+  std::int32_t node = 0;
+  add_layer(model, kind, "c", node, channels, &options);
+  EXPECT_TRUE(ok(lockstep_model_initialise(model, 3)));
   std::int32_t parameters = 0;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_count(model, &parameters)));
+  EXPECT_TRUE(ok(lockstep_parameter_count(model, &parameters)));
   const auto filled = [](const std::vector<std::int64_t>& shape, std::int64_t a, std::int64_t m, std::int64_t b,
                          int c) {
     std::int64_t count = 1;
@@ -423,19 +357,17 @@ std::vector<double> one_layer(lockstep_context context, const std::vector<std::i
   for (std::int32_t i = 0; i < parameters; ++i) {
     lockstep_parameter info{};
     info.struct_size = sizeof info;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_info(model, i, &info)));
+    EXPECT_TRUE(ok(lockstep_parameter_info(model, i, &info)));
     const std::vector<std::int64_t> shape(info.shape, info.shape + info.ndim);
     const std::vector<double> values = info.ndim == 1 ? filled(shape, 3, 7, 3, 2) : filled(shape, 5, 13, 6, 8);
-    const View view(values.data(), shape);
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, info.name, 0, View(view).get())));
+    EXPECT_TRUE(ok(write(model, info.name, View(values.data(), shape))));
   }
   const char* const axes = sample.size() == 4 ? "cdhw" : sample.size() == 3 ? "chw" : "ct";
   std::vector<std::int64_t> turned{sample.back()};
   turned.insert(turned.end(), sample.begin(), sample.end() - 1);
   const std::vector<double> x = filled(turned, 7, 11, 5, 4);
   std::vector<double> y = filled(result, 0, 1, 77, 1);
-  View in(x.data(), turned, axes), out(y.data(), result, axes);
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  EXPECT_TRUE(ok(infer(model, View(x.data(), turned, axes), View(y.data(), result, axes))));
   return y;
 }
 
@@ -452,18 +384,11 @@ std::vector<double> times(std::vector<double> values, double factor) {
 //                  output_padding=(0, 1, 0)) * 32
 // max_pool3d(x(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 1), (0, 1, 1)) * 4
 TEST(Convolution, ANumberForEachAxis) {
-  Context context;
-  make_context(context);
-  const auto with = [](const std::function<void(lockstep_layer_options&)>& set) {
-    lockstep_layer_options options;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
-    set(options);
-    return options;
-  };
+  const HostContext context;
   const auto put = [](std::int32_t(&to)[3], std::int32_t a, std::int32_t b, std::int32_t c) {
     to[0] = a, to[1] = b, to[2] = c;
   };
-  const lockstep_layer_options conv = with([&](auto& o) {
+  const lockstep_layer_options conv = layer_options([&](auto& o) {
     o.bias = LOCKSTEP_BIAS_WITH;
     put(o.kernel, 1, 3, 3);
     put(o.stride, 0, 2, 2);  // 0: the default, 1
@@ -473,7 +398,7 @@ TEST(Convolution, ANumberForEachAxis) {
       times(one_layer(context, {3, 4, 5, 2}, "conv3d", 2, conv, {2, 3, 2, 3}), 32),
       (std::vector<double>{-57, -34, -104, -48, -56, 39,  -53, -41, -86, -92, -82, -36, -82, -37, -24, -15, -64, -100,
                            -41, 14,  -24,  26,  108, -14, 47,  -29, -43, -76, -8,  122, -8,  71,  -7,  -35, -80, -39}));
-  lockstep_layer_options transpose = with([&](auto& o) {
+  lockstep_layer_options transpose = layer_options([&](auto& o) {
     o.bias = LOCKSTEP_BIAS_WITH;
     put(o.kernel, 1, 2, 3);
     put(o.stride, 1, 2, 2);
@@ -488,7 +413,7 @@ TEST(Convolution, ANumberForEachAxis) {
   transpose.struct_size = offsetof(lockstep_layer_options, output_pad);
   const std::vector<double> without = one_layer(context, {2, 2, 3, 2}, "conv_transpose3d", 1, transpose, {1, 2, 4, 5});
   EXPECT_EQ(without[0] * 32, -37);
-  const lockstep_layer_options pool = with([&](auto& o) {
+  const lockstep_layer_options pool = layer_options([&](auto& o) {
     put(o.kernel, 1, 2, 3);
     put(o.stride, 1, 2, 1);
     put(o.pad, 0, 1, 1);
@@ -501,7 +426,7 @@ TEST(Convolution, ANumberForEachAxis) {
   const auto shape = [&](const char* kind, const std::vector<std::int64_t>& sample,
                          const std::function<void(lockstep_layer_options&)>& set,
                          const std::vector<std::int64_t>& result) {
-    one_layer(context, sample, kind, std::strncmp(kind, "conv", 4) == 0 ? result[0] : 0, with(set), result);
+    one_layer(context, sample, kind, std::strncmp(kind, "conv", 4) == 0 ? result[0] : 0, layer_options(set), result);
   };
   shape("average_pool3d", {4, 6, 6, 2}, [&](auto& o) { put(o.kernel, 1, 2, 3); }, {2, 4, 3, 2});
   shape("conv_transpose3d", {2, 2, 2, 2}, [&](auto& o) { put(o.kernel, 3, 0, 1); }, {2, 6, 6, 2});
@@ -514,23 +439,16 @@ TEST(Convolution, ANumberForEachAxis) {
 
 // All kinds of layers in one model: what each computes is tested in nn, here that it is the one that was asked for.
 TEST(Layers, EachKindIsThere) {
-  Context context;
-  make_context(context);
-  const std::int64_t shape[] = {8, 8, 3};
-  Model model;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, shape, 3, &model)));
+  const HostContext context;
+  const NewModel model(context, LOCKSTEP_F32, {8, 8, 3});
+  int number = 0;
   const auto add = [&](const char* kind, std::vector<std::int32_t> inputs, std::int64_t size,
                        const std::function<void(lockstep_layer_options&)>& set = {}) {
-    lockstep_layer_options options;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
-    if (set) {
-      set(options);
-    }
-    static int number = 0;
+    const lockstep_layer_options options = layer_options(set);
     const std::string name = "layer" + std::to_string(number++);
     std::int32_t node = -1;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, kind, 0, name.c_str(), 0, inputs.data(),
-                                                   static_cast<std::int32_t>(inputs.size()), size, &options, &node)))
+    EXPECT_TRUE(ok(lockstep_model_add(model, kind, 0, name.c_str(), 0, inputs.data(),
+                                      static_cast<std::int32_t>(inputs.size()), size, &options, &node)))
         << kind;
     return node;
   };
@@ -545,11 +463,9 @@ TEST(Layers, EachKindIsThere) {
   const std::int32_t residual = add("linear", {hidden, hidden}, 8);
   const std::int32_t layer_norm = add("layer_norm", {residual}, 0);
   add("dropout", {layer_norm}, 0, [](auto& o) { o.rate = 0.5; });
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+  ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
   std::vector<float> x(2 * 8 * 8 * 3, 0.5F), y(2 * 8, std::numeric_limits<float>::quiet_NaN());
-  View in(x.data(), {2, 8, 8, 3});
-  View out(y.data(), {2, 8});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  ASSERT_TRUE(ok(infer(model, View(x.data(), {2, 8, 8, 3}), View(y.data(), {2, 8}))));
   float sum_of_sample = 0;
   for (std::size_t i = 0; i < 8; ++i) {
     EXPECT_EQ(y[i], y[8 + i]);
@@ -563,7 +479,7 @@ TEST_F(InferenceTest, BadInput) {
   const auto infer = [&](View in, View out) { return lockstep_infer(model, &in, &out, nullptr); };
   const View good_in(x.data(), {2, 3});
   const View good_out(y.data(), {2, 2});
-  EXPECT_TRUE(is(LOCKSTEP_OK, infer(good_in, good_out)));
+  EXPECT_TRUE(ok(infer(good_in, good_out)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {3, 2}), good_out), {"2 features", "model mlp takes 3"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(good_in, View(y.data(), {1, 2})), {"output", "1 samples", "expected 2"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, infer(View(x.data(), {2, 3}, "nq"), good_out), {"'q'", "model mlp"}));
@@ -611,8 +527,7 @@ TEST_F(InferenceTest, BadInput) {
 }
 
 TEST(Layers, BadInput) {
-  Context context;
-  make_context(context);
+  const HostContext context;
   const std::int64_t shape[] = {8, 8, 3};
   Model model;
   const std::int64_t wide[] = {2, 2, 2, 2, 2};
@@ -622,12 +537,11 @@ TEST(Layers, BadInput) {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_mlp(context, LOCKSTEP_F32, shape, 3, 77, &model),
                     {"activation is 77"}));
   EXPECT_EQ(static_cast<lockstep_model>(model), nullptr);
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F32, shape, 3, &model)));
+  ASSERT_TRUE(ok(lockstep_model_create(context, LOCKSTEP_F32, shape, 3, &model)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_model_initialise(model, 1), {"no layers"}));
   const std::int32_t zero = 0;
   const std::int32_t far = 5;
-  lockstep_layer_options options;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&options, sizeof options)));
+  lockstep_layer_options options = layer_options();
   const auto add = [&](const char* kind, const std::int32_t* input, std::int64_t size) {
     return lockstep_model_add(model, kind, 0, "a", 0, input, 1, size, &options, nullptr);
   };
@@ -672,19 +586,16 @@ TEST(Layers, BadInput) {
   options.kernel[0] = 20;
   EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, add("conv2d", &zero, 3)));
   options.kernel[0] = 3;
-  EXPECT_TRUE(is(LOCKSTEP_OK, add("conv2d", &zero, 3)));  // what failed left nothing behind
+  EXPECT_TRUE(ok(add("conv2d", &zero, 3)));  // a layer that fails leaves nothing behind
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add("conv2d", &zero, 3), {"layer a: another layer has this name", "share"}));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+  ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, add("linear", &zero, 3), {"no more layers"}));
 }
 
 // Two layers have the same parameters only where that is asked for; a struct of a time before `share` does not ask.
 TEST(Model, LayersShareParametersWhereTheySaySo) {
-  Context context;
-  make_context(context);
-  Model model;
-  const std::int64_t widths[] = {2, 2};
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, LOCKSTEP_ACTIVATION_NONE, &model)));
+  const HostContext context;
+  const BareMlp model(context, {2, 2}, LOCKSTEP_F64, LOCKSTEP_ACTIVATION_NONE);
   const std::int32_t node = 1;
   lockstep_layer_options options{};
   const auto add = [&](std::uint32_t size) {
@@ -695,16 +606,15 @@ TEST(Model, LayersShareParametersWhereTheySaySo) {
                     {"layer 1: another layer has this name"}));
   options.share = 1;
   EXPECT_TRUE(is(LOCKSTEP_ERR_INVALID, add(offsetof(lockstep_layer_options, output_pad))));
-  ASSERT_TRUE(is(LOCKSTEP_OK, add(sizeof options)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+  ASSERT_TRUE(ok(add(sizeof options)));
+  ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
   std::int32_t count = 0;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_count(model, &count)));
+  ASSERT_TRUE(ok(lockstep_parameter_count(model, &count)));
   EXPECT_EQ(count, 2);
   double twice[] = {2, 0, 0, 2}, one[] = {1, 1}, x[] = {1, 5}, y[] = {0, 0};  // 2 (2 x + 1) + 1
-  View weight(twice, {2, 2}), bias(one, {2}), in(x, {1, 2}), out(y, {1, 2});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "1.weight", 0, &weight)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "1.bias", 0, &bias)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  ASSERT_TRUE(ok(write(model, "1.weight", View(twice, {2, 2}))));
+  ASSERT_TRUE(ok(write(model, "1.bias", View(one, {2}))));
+  ASSERT_TRUE(ok(infer(model, View(x, {1, 2}), View(y, {1, 2}))));
   EXPECT_EQ(y[0], 7);
   EXPECT_EQ(y[1], 23);
 }

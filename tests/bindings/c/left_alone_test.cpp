@@ -4,11 +4,8 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <limits>
 #include <locale>
 #include <map>
 #include <sstream>
@@ -18,7 +15,6 @@
 #include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #if defined(__SSE2__)
 #include <xmmintrin.h>
 #endif
@@ -30,41 +26,28 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): not in eve
 namespace host {
 namespace {
 
-std::string own_folder(const char* name) {
-  return ::testing::TempDir() + "lockstep_c_" + name + "_" + std::to_string(::getpid());
-}
-
 /// Training, inference, saving and failing, as a whole. Saved states stay in `kept` where that is given.
 void live(const std::string& kept = {}, std::int32_t threads = 1) {
   Context context;
-  lockstep_context_options on;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&on, sizeof on)));
+  lockstep_context_options on = context_options();
   on.threads = threads;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(&on, &context)));
-  Comm comm;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
+  ASSERT_TRUE(ok(lockstep_context_create(&on, &context)));
+  const SelfComm comm(context);
   for (const lockstep_dtype dtype : {LOCKSTEP_F32, LOCKSTEP_F64}) {
-    Model model;
-    make_mlp(context, model, {3, 16, 1}, dtype);
+    const Mlp model(context, {3, 16, 1}, dtype);
     lockstep_trainer_options options = trainer_options(16);
     options.weight_decay = 0.125;
-    Trainer trainer;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
-    std::vector<double> x(16 * 3), y(16), z(16);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      x[i] = draw(i);
-    }
-    View in(x.data(), {16, 3});
-    View target(y.data(), {16, 1});
-    View out(z.data(), {16, 1});
+    const NewTrainer trainer(model, comm, options);
+    std::vector<double> x = drawn(16 * 3), y(16), z(16);
+    const View in(x.data(), {16, 3}), target(y.data(), {16, 1}), out(z.data(), {16, 1});
     for (int step = 0; step < 5; ++step) {
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 1e-2)));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+      ASSERT_TRUE(ok(add(trainer, in, target)));
+      ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 1e-2)));
+      ASSERT_TRUE(ok(infer(model, in, out)));
     }
-    const std::string folder = kept.empty() ? own_folder("live") : kept + (dtype == LOCKSTEP_F32 ? "/f32" : "/f64");
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_save(trainer, folder.c_str(), 0)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_load(trainer, folder.c_str(), 0)));
+    const std::string folder = kept.empty() ? temporary("live") : kept + (dtype == LOCKSTEP_F32 ? "/f32" : "/f64");
+    ASSERT_TRUE(ok(lockstep_trainer_save(trainer, folder.c_str(), 0)));
+    ASSERT_TRUE(ok(lockstep_trainer_load(trainer, folder.c_str(), 0)));
     if (kept.empty()) {
       std::filesystem::remove_all(folder);
       EXPECT_TRUE(is(LOCKSTEP_ERR_IO, lockstep_trainer_load(trainer, folder.c_str(), 0)));
@@ -158,21 +141,9 @@ std::map<std::string, std::string> files_below(const std::string& folder) {
   return files;
 }
 
-/// States saved under the host program's locale, as they are without it.
-void check_states(const char* name, const std::map<std::string, std::string>& expected) {
-  const std::string folder = own_folder(name);
-  std::filesystem::create_directories(folder);
-  live(folder);
-  const std::map<std::string, std::string> found = files_below(folder);
-  EXPECT_EQ(found.size(), expected.size());
-  for (const auto& [file, bytes] : expected) {
-    EXPECT_TRUE(found.contains(file) && found.at(file) == bytes) << file;
-  }
-  std::filesystem::remove_all(folder);
-}
-
-std::map<std::string, std::string> states_without_locale() {
-  const std::string folder = own_folder("states");
+/// The files of states that are saved now, under the host program's locale.
+std::map<std::string, std::string> saved_states() {
+  const std::string folder = temporary("states");
   std::filesystem::create_directories(folder);
   live(folder);
   std::map<std::string, std::string> files = files_below(folder);
@@ -188,12 +159,12 @@ std::string set_comma_locale() {
       return name;
     }
   }
-  const std::string folder = own_folder("locale");
+  const std::string folder = temporary("locale");
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/source")
       << "LC_NUMERIC\ndecimal_point \",\"\nthousands_sep \".\"\ngrouping 3\nEND LC_NUMERIC\n";
   const std::string command = "localedef -c -i " + folder + "/source " + folder + "/comma >/dev/null 2>&1";
-  static_cast<void>(std::system(command.c_str()));  // its status tells of the categories that the source has not
+  static_cast<void>(std::system(command.c_str()));  // the status tells of the categories that the source lacks
   ::setenv("LOCPATH", folder.c_str(), 1);
   const bool set = std::setlocale(LC_NUMERIC, "comma") != nullptr;
   ::unsetenv("LOCPATH");
@@ -202,7 +173,7 @@ std::string set_comma_locale() {
 }
 
 TEST(LeftAlone, DecimalCommaOfTheLocale) {
-  const auto expected = states_without_locale();
+  const auto expected = saved_states();
   const std::string name = set_comma_locale();
   if (name.empty()) {
     GTEST_SKIP() << "the system has no locale with a decimal comma, and no localedef";
@@ -211,7 +182,7 @@ TEST(LeftAlone, DecimalCommaOfTheLocale) {
   std::snprintf(text, sizeof text, "%.1f", 0.5);
   EXPECT_STREQ(text, "0,5");
   const std::string before = std::setlocale(LC_ALL, nullptr);
-  check_states("comma", expected);
+  EXPECT_TRUE(saved_states() == expected);
   EXPECT_EQ(std::setlocale(LC_ALL, nullptr), before);
   std::setlocale(LC_ALL, "C");
 }
@@ -223,13 +194,13 @@ TEST(LeftAlone, DecimalCommaOfStreams) {
     [[nodiscard]] char do_thousands_sep() const override { return '.'; }
     [[nodiscard]] std::string do_grouping() const override { return "\1"; }
   };
-  const auto expected = states_without_locale();
+  const auto expected = saved_states();
   const std::locale own(std::locale::classic(), new Comma);
   const std::locale before = std::locale::global(own);
   std::ostringstream text;
   text << 12.5;
   EXPECT_EQ(text.str(), "1.2,5");
-  check_states("streams", expected);
+  EXPECT_TRUE(saved_states() == expected);
   EXPECT_TRUE(std::locale() == own);
   std::locale::global(before);
 }
@@ -310,7 +281,7 @@ TEST(LeftAlone, MaskOfFilesFolderEnvironmentAndRandomNumbers) {
 // A process without standard input, output and error: nothing is printed, so nothing lands in the files that take their
 // numbers.
 TEST(LeftAlone, NothingIsPrintedAndClosedOutputsAreFine) {
-  const std::string path = own_folder("silent");
+  const std::string path = temporary("silent");
   EXPECT_EQ(in_child([&path] {
               ::close(1);
               ::close(2);

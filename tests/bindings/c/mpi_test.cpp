@@ -1,8 +1,6 @@
 // The C interface over MPI, as an MPI program embeds it: its own communicators, half of the ranks training, errors of
 // one rank, and handles that outlive MPI.
-#include <cmath>
-#include <cstdlib>
-#include <string>
+#include <optional>
 
 #include <mpi.h>
 
@@ -30,35 +28,27 @@ bool is_fatal(MPI_Comm comm) {
   return fatal;
 }
 
+struct MpiComm : Comm {
+  MpiComm(lockstep_context context, MPI_Comm ranks) {
+    EXPECT_TRUE(ok(lockstep_comm_from_mpi(context, ranks, operator&())));
+  }
+};
+
 /// A model of y = w x and a trainer of plain gradient descent.
 struct Line {
-  Context context;
-  Comm comm;
-  Model model;
-  Trainer trainer;
+  HostContext context;
+  MpiComm comm;
+  Mlp model{context, {1, 1}};
+  NewTrainer trainer{model, comm, descent(4)};
 
-  void make(MPI_Comm ranks) {
-    make_context(context);
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, ranks, &comm)));
-    make_mlp(context, model, {1, 1});
-    lockstep_trainer_options options = trainer_options(4);
-    options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
-    options.momentum = 0;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(trainer, 0)));
-  }
-  lockstep_status add(double x, double y) {
-    View in(&x, {1, 1});
-    View target(&y, {1, 1});
-    return lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr);
-  }
+  explicit Line(MPI_Comm ranks) : comm(context, ranks) { EXPECT_TRUE(ok(lockstep_trainer_broadcast(trainer, 0))); }
+  lockstep_status add(double x, double y) { return host::add(trainer, View(&x, {1, 1}), View(&y, {1, 1})); }
   double weight() { return parameter(model, "1.weight", {1, 1})[0]; }
   double bias() { return parameter(model, "1.bias", {1})[0]; }
 };
 
 TEST(Mpi, RanksTakeTheStepOfAllTheirSamples) {
-  Line line;
-  line.make(MPI_COMM_WORLD);
+  Line line(MPI_COMM_WORLD);
   double w = line.weight();
   double b = line.bias();
   for (int step = 0; step < 5; ++step) {
@@ -74,9 +64,9 @@ TEST(Mpi, RanksTakeTheStepOfAllTheirSamples) {
       }
     }
     for (int i = 0; i <= world_rank; ++i) {
-      ASSERT_TRUE(is(LOCKSTEP_OK, line.add(x(world_rank, i), 3 * x(world_rank, i) - 1)));
+      ASSERT_TRUE(ok(line.add(x(world_rank, i), 3 * x(world_rank, i) - 1)));
     }
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.1)));
+    ASSERT_TRUE(ok(lockstep_trainer_update(line.trainer, 0.1)));
     w -= 0.1 * dw / samples;
     b -= 0.1 * db / samples;
     EXPECT_NEAR(line.weight(), w, 1e-13);
@@ -94,15 +84,14 @@ TEST(Mpi, HalfOfTheRanksTrain) {
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, trains ? 0 : 1, world_rank, &half);
   if (trains) {
-    Line line;
-    line.make(half);
+    Line line(half);
     std::int32_t rank = -1, size = -1;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_rank(line.comm, &rank, &size)));
+    ASSERT_TRUE(ok(lockstep_comm_rank(line.comm, &rank, &size)));
     EXPECT_EQ(size, (world_size + 1) / 2);
     for (int step = 0; step < 300; ++step) {
       const double x = draw(static_cast<std::uint64_t>(step * world_size + world_rank));
-      ASSERT_TRUE(is(LOCKSTEP_OK, line.add(x, 2 * x + 1)));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.2)));
+      ASSERT_TRUE(ok(line.add(x, 2 * x + 1)));
+      ASSERT_TRUE(ok(lockstep_trainer_update(line.trainer, 0.2)));
     }
     EXPECT_NEAR(line.weight(), 2, 1e-4);
     EXPECT_NEAR(line.bias(), 1, 1e-4);
@@ -120,20 +109,19 @@ TEST(Mpi, HalfOfTheRanksTrain) {
 }
 
 TEST(Mpi, ARankThatFailsAloneIsAgreedUpon) {
-  Line line;
-  line.make(MPI_COMM_WORLD);
+  Line line(MPI_COMM_WORLD);
   const int odd = world_size - 1;
   if (world_rank != odd) {
-    ASSERT_TRUE(is(LOCKSTEP_OK, line.add(1, 1)));
+    ASSERT_TRUE(ok(line.add(1, 1)));
   }
   const lockstep_status status = lockstep_trainer_update(line.trainer, 0.1);
   if (world_rank == odd) {
     EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, status, {"nothing was added"}));
-    ASSERT_TRUE(is(LOCKSTEP_OK, line.add(1, 1)));
+    ASSERT_TRUE(ok(line.add(1, 1)));
   } else {
     EXPECT_TRUE(fails(LOCKSTEP_ERR_PEER, status, {"agreed: rank " + std::to_string(odd) + ": STATE"}));
   }
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.1)));
+  EXPECT_TRUE(ok(lockstep_trainer_update(line.trainer, 0.1)));
   // A context that is none on one rank alone.
   Comm none;
   const lockstep_status made = lockstep_comm_from_mpi(
@@ -156,23 +144,20 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
   MPI_Comm half = MPI_COMM_NULL;
   MPI_Comm_split(MPI_COMM_WORLD, trains ? 0 : 1, world_rank, &half);
   {
-    Context context;
-    make_context(context);
-    Comm world;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, MPI_COMM_WORLD, &world)));
-    Line line;
-    Model other;  // of a rank that does not train
-    make_mlp(context, other, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 2));
+    const HostContext context;
+    const MpiComm world(context, MPI_COMM_WORLD);
+    std::optional<Line> line;
+    const Mlp other(context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 2));  // does not train
     if (trains) {
-      line.make(half);
-      ASSERT_TRUE(is(LOCKSTEP_OK, line.add(1, 5)));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(line.trainer, 0.2)));
+      line.emplace(half);
+      ASSERT_TRUE(ok(line->add(1, 5)));
+      ASSERT_TRUE(ok(lockstep_trainer_update(line->trainer, 0.2)));
     }
-    const lockstep_model model = trains ? line.model : other;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, world, 0)));
+    const lockstep_model model = trains ? line->model : other;
+    ASSERT_TRUE(ok(lockstep_model_broadcast(model, world, 0)));
     expect_the_same(model);
     if (trains) {
-      EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_check(line.trainer)));
+      EXPECT_TRUE(ok(lockstep_trainer_check(line->trainer)));
     }
   }
   MPI_Comm_free(&half);
@@ -182,30 +167,24 @@ TEST(Mpi, RanksThatDoNotTrainGetTheModel) {
 TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
   double found[2] = {0, 0};
   for (const std::int32_t sync : {0, 1}) {
-    Context context;
-    make_context(context);
-    Comm world;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, MPI_COMM_WORLD, &world)));
-    Model model;
-    const std::int64_t sample[] = {1};
-    const std::int32_t input = 0;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample, 1, &model)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "batch_norm", 0, "bn", 0, &input, 1, 0, nullptr, nullptr)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+    const HostContext context;
+    const MpiComm world(context, MPI_COMM_WORLD);
+    const NewModel model(context, LOCKSTEP_F64, {1});
+    std::int32_t node = 0;
+    add_layer(model, "batch_norm", "bn", node);
+    ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
     lockstep_trainer_options options = trainer_options(2);
     options.sync_batch_norm = sync;
-    Trainer trainer;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, world, &options, &trainer)));
-    double x[] = {1.0 + world_rank, 5}, y[] = {0, 1}, at = 3, result = 0;
-    View in(x, {2, 1}), target(y, {2, 1}), point(&at, {1, 1}), out(&result, {1, 1});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.0)));
+    const NewTrainer trainer(model, world, options);
+    double at = 3, result = 0;
+    const View point(&at, {1, 1}), out(&result, {1, 1});
+    ASSERT_TRUE(ok(add(trainer, {1.0 + world_rank, 5}, {0, 1})));
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.0)));
     if (sync == 0 && world_size > 1) {
-      EXPECT_TRUE(
-          fails(LOCKSTEP_ERR_STATE, lockstep_infer(model, &point, &out, nullptr), {"lockstep_trainer_average"}));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+      EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, infer(model, point, out), {"lockstep_trainer_average"}));
+      ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     }
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &point, &out, nullptr)));
+    ASSERT_TRUE(ok(infer(model, point, out)));
     // The mean of all samples, and their variance or the mean of the ranks' variances.
     double mean = 0, variance = 0;
     for (int rank = 0; rank < world_size; ++rank) {
@@ -225,52 +204,42 @@ TEST(Mpi, RunningStatisticsAreThoseOfAllRanks) {
 }
 
 TEST(Mpi, RanksThatDifferAreFoundOut) {
-  Context context;
-  make_context(context);
-  Comm world;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi(context, MPI_COMM_WORLD, &world)));
-  Model model;
-  make_mlp(context, model, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 1));
+  const HostContext context;
+  const MpiComm world(context, MPI_COMM_WORLD);
+  const Mlp model(context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(world_rank + 1));
   const lockstep_trainer_options options = trainer_options(1);
   Trainer trainer;
   const lockstep_status made = lockstep_trainer_create(model, world, &options, &trainer);
   if (world_size > 1) {
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, made, {"lockstep_model_broadcast"}));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, world, world_size - 1)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, world, &options, &trainer)));
+    ASSERT_TRUE(ok(lockstep_model_broadcast(model, world, world_size - 1)));
+    ASSERT_TRUE(ok(lockstep_trainer_create(model, world, &options, &trainer)));
   }
   expect_the_same(model);
-  double x = 0;
-  View one(&x, {1, 1});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &one, &one, nullptr, nullptr)));
+  ASSERT_TRUE(ok(add(trainer, {0.0}, {0.0})));
   if (world_size > 1) {  // calls in another order
     const lockstep_status status =
         world_rank == 0 ? lockstep_trainer_update(trainer, 0.1) : lockstep_trainer_average(trainer);
     EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, status, {"lockstep_trainer_update", "lockstep_trainer_average"}));
   }
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
-  lockstep_report report{};
-  report.struct_size = sizeof report;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
-  EXPECT_EQ(report.samples, world_size);
-  double value = world_rank;
-  View bias(&value, {1});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "1.bias", 0, &bias)));
+  EXPECT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
+  EXPECT_EQ(report_of(trainer).samples, world_size);
+  const double value = world_rank;
+  ASSERT_TRUE(ok(write(model, "1.bias", View(&value, {1}))));
   const lockstep_status same = lockstep_trainer_check(trainer);
   if (world_size > 1) {
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, same, {"'1.bias'", "1"}));
   } else {
-    EXPECT_TRUE(is(LOCKSTEP_OK, same));
+    EXPECT_TRUE(ok(same));
   }
 }
 
 TEST(Mpi, FortranHandles) {
-  Context context;
-  make_context(context);
+  const HostContext context;
   Comm comm;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_mpi_f(context, MPI_Comm_c2f(MPI_COMM_SELF), &comm)));
+  ASSERT_TRUE(ok(lockstep_comm_from_mpi_f(context, MPI_Comm_c2f(MPI_COMM_SELF), &comm)));
   std::int32_t rank = -1, size = -1;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_rank(comm, &rank, &size)));
+  ASSERT_TRUE(ok(lockstep_comm_rank(comm, &rank, &size)));
   EXPECT_EQ(size, 1);
   Comm none;
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_mpi_f(context, std::int64_t{1} << 40, &none),
@@ -279,9 +248,8 @@ TEST(Mpi, FortranHandles) {
 }
 
 TEST(Mpi, ForgottenHandlesOutliveIt) {
-  Line line;
-  line.make(MPI_COMM_WORLD);
-  ASSERT_TRUE(is(LOCKSTEP_OK, line.add(1, 1)));
+  Line line(MPI_COMM_WORLD);
+  ASSERT_TRUE(ok(line.add(1, 1)));
   forgotten_context = line.context.release();
   forgotten_comm = line.comm.release();
   forgotten_trainer = line.trainer.release();
@@ -298,9 +266,9 @@ void check_after_finalise() {
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_comm_from_mpi(forgotten_context, MPI_COMM_WORLD, &none),
                     {"MPI was finalised"}));
   EXPECT_EQ(none, nullptr);
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_destroy(forgotten_comm)));
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_context_destroy(forgotten_context)));
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_destroy(forgotten_trainer)));
+  EXPECT_TRUE(ok(lockstep_comm_destroy(forgotten_comm)));
+  EXPECT_TRUE(ok(lockstep_context_destroy(forgotten_context)));
+  EXPECT_TRUE(ok(lockstep_trainer_destroy(forgotten_trainer)));
 }
 
 }  // namespace

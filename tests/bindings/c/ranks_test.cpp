@@ -3,43 +3,22 @@
 #include <atomic>
 #include <cfenv>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
-#include <filesystem>
-#include <limits>
-#include <thread>
 
-#include <unistd.h>
-
-#include "host.hpp"
 #include "team.hpp"
 
 namespace host {
 namespace {
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
-/// A rank's context and communicator.
-struct Rank {
-  Context context;
-  Comm comm;
-  explicit Rank(Team::Member& me) {
-    make_context(context);
-    const lockstep_comm_ops ops = Team::functions(me);
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &comm)));
+/// y = linear(batch norm(x)) of one feature.
+struct NormModel : NewModel {
+  explicit NormModel(lockstep_context context) : NewModel(context, LOCKSTEP_F64, {1}) {
+    std::int32_t node = 0;
+    add_layer(*this, "batch_norm", "bn", node);
+    add_layer(*this, "linear", "out", node, 1);
+    EXPECT_TRUE(ok(lockstep_model_initialise(*this, 1)));
   }
 };
-
-/// y = linear(batch norm(x)) of one feature.
-void make_norm(lockstep_context context, Model& model) {
-  const std::int64_t sample[] = {1};
-  const std::int32_t input = 0;
-  std::int32_t norm = -1;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample, 1, &model)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "batch_norm", 0, "bn", 0, &input, 1, 0, nullptr, &norm)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, "linear", 0, "out", 0, &norm, 1, 1, nullptr, nullptr)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
-}
 
 /// The running statistics of batches of one feature, by the rule of batch_norm.
 struct Running {
@@ -57,7 +36,7 @@ struct Running {
     mean = 0.9 * mean + 0.1 * sum / n;
     variance = 0.9 * variance + 0.1 * squares / (n - 1);
   }
-  /// What a model of make_norm() makes of x in inference.
+  /// The output of a NormModel for x in inference.
   [[nodiscard]] double of(lockstep_model model, double x) const {
     const double normed = (x - mean) / std::sqrt(variance + 1e-5) * parameter(model, "bn.weight", {1})[0] +
                           parameter(model, "bn.bias", {1})[0];
@@ -66,82 +45,53 @@ struct Running {
 };
 
 lockstep_status infer(lockstep_model model, double x, double& y) {
-  View in(&x, {1, 1});
-  View out(&y, {1, 1});
   y = kNan;
-  return lockstep_infer(model, &in, &out, nullptr);
+  return infer(model, View(&x, {1, 1}), View(&y, {1, 1}));
 }
 double inferred(lockstep_model model, double x) {
   double y = kNan;
-  EXPECT_TRUE(is(LOCKSTEP_OK, infer(model, x, y)));
+  EXPECT_TRUE(ok(infer(model, x, y)));
   return y;
 }
 
-lockstep_status add(lockstep_trainer trainer, std::vector<double> x, std::vector<double> y) {
-  View in(x.data(), {static_cast<std::int64_t>(x.size()), 1});
-  View target(y.data(), {static_cast<std::int64_t>(y.size()), 1});
-  return lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr);
-}
 void step(lockstep_trainer trainer, const std::vector<double>& x, const std::vector<double>& y) {
-  ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, x, y)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
-}
-
-lockstep_trainer_options descent(std::int64_t max_batch) {
-  lockstep_trainer_options options = trainer_options(max_batch);
-  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
-  options.momentum = 0;
-  return options;
-}
-
-std::string temporary(const char* name) {
-  return ::testing::TempDir() + "lockstep_c_" + name + std::to_string(::getpid());
+  ASSERT_TRUE(ok(add(trainer, x, y)));
+  ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
 }
 
 TEST(RunningStatistics, OfOneRankAreThoseOfTheLastUpdate) {
-  Context context;
-  make_context(context);
-  Comm comm;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-  Model model;
-  make_norm(context, model);
-  const lockstep_trainer_options options = descent(3);
-  Trainer trainer;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  const HostContext context;
+  const SelfComm comm(context);
+  const NormModel model(context);
+  const NewTrainer trainer(model, comm, descent(3));
   Running running;
   for (int i = 0; i < 5; ++i) {
     const std::vector<double> x{100.0 + i, 103, 99};
-    ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, x, {1, 0, 2})));
+    ASSERT_TRUE(ok(add(trainer, x, {1, 0, 2})));
     EXPECT_NEAR(inferred(model, 101), running.of(model, 101), 1e-9) << "before update " << i;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
     running.see(x);
     EXPECT_NEAR(inferred(model, 101), running.of(model, 101), 1e-9) << "after update " << i;
   }
   const double now = inferred(model, 101);
   const std::string file = temporary("norm");
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_save(model, file.c_str(), 0)));
-  Model other;
-  make_norm(context, other);
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_load(other, file.c_str(), 0)));
+  ASSERT_TRUE(ok(lockstep_model_save(model, file.c_str(), 0)));
+  const NormModel other(context);
+  ASSERT_TRUE(ok(lockstep_model_load(other, file.c_str(), 0)));
   EXPECT_EQ(inferred(other, 101), now);
   std::filesystem::remove(file);
   const std::string folder = temporary("norm_state");
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_save(trainer, folder.c_str(), 0)));
+  ASSERT_TRUE(ok(lockstep_trainer_save(trainer, folder.c_str(), 0)));
   EXPECT_EQ(inferred(model, 101), now) << "a checkpoint changes nothing";
   std::filesystem::remove_all(folder);
 }
 
 TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
-  Team team(2);
   const std::string file = temporary("stale");
   const std::string folder = temporary("stale_state");
-  team.run([&](Team::Member& me) {
-    Rank rank(me);
-    Model model;
-    make_norm(rank.context, model);
-    const lockstep_trainer_options options = descent(2);
-    Trainer trainer;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
+    const NormModel model(rank.context);
+    const NewTrainer trainer(model, rank.comm, descent(2));
     const std::vector<std::vector<double>> batches{{3, 5}, {-1, 8}};
     std::vector<Running> own(2);
     double y = 0;
@@ -156,15 +106,15 @@ TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
                         lockstep_model_broadcast(model, rank.comm, 0), {"lockstep_trainer_average"}));
     };
     const auto mean = [&] { return Running{(own[0].mean + own[1].mean) / 2, (own[0].variance + own[1].variance) / 2}; };
-    EXPECT_TRUE(is(LOCKSTEP_OK, infer(model, 2, y)));
+    EXPECT_TRUE(ok(infer(model, 2, y)));
     train();
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+    ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     EXPECT_NEAR(inferred(model, 2), mean().of(model, 2), 1e-12);
     train();
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_save(trainer, folder.c_str(), 0)));
+    ASSERT_TRUE(ok(lockstep_trainer_save(trainer, folder.c_str(), 0)));
     EXPECT_NEAR(inferred(model, 2), mean().of(model, 2), 1e-12);
     train();
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_load(trainer, folder.c_str(), 0)));
+    ASSERT_TRUE(ok(lockstep_trainer_load(trainer, folder.c_str(), 0)));
     own = {Running{}, Running{}};
     for (int i = 0; i < 2; ++i) {
       own[0].see(batches[0]);
@@ -172,7 +122,7 @@ TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
     }
     EXPECT_NEAR(inferred(model, 2), mean().of(model, 2), 1e-12);
     train();
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(trainer, 1)));
+    ASSERT_TRUE(ok(lockstep_trainer_broadcast(trainer, 1)));
     EXPECT_NEAR(inferred(model, 2), own[1].of(model, 2), 1e-12);
   });
   std::filesystem::remove_all(folder);
@@ -181,31 +131,23 @@ TEST(RunningStatistics, OfSeveralRanksWantAnAverage) {
 // Batch norm over the samples of all ranks: one rank with the whole batch.
 TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
   const std::vector<double> x{1, 4, -2, 0.5, 7}, y{1, 0, 2, -1, 3};
-  Context alone;
-  make_context(alone);
-  Comm self;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(alone, &self)));
-  Model whole;
-  make_norm(alone, whole);
+  const HostContext alone;
+  const SelfComm self(alone);
+  const NormModel whole(alone);
   lockstep_trainer_options options = descent(5);
   options.sync_batch_norm = 1;
-  Trainer one;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(whole, self, &options, &one)));
+  const NewTrainer one(whole, self, options);
   for (int i = 0; i < 4; ++i) {
     step(one, x, y);
   }
   for (const std::int32_t sync : {1, 0}) {
     options.sync_batch_norm = sync;
-    Team team(3);  // of which rank 0 has no sample
     std::vector<double> results(3, kNan);
-    team.run([&](Team::Member& me) {
-      Rank rank(me);
-      Model model;
-      make_norm(rank.context, model);
-      Trainer trainer;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+    as_ranks(3, [&](Team::Member& me, const Rank& rank) {  // rank 0 has no sample
+      const NormModel model(rank.context);
+      const NewTrainer trainer(model, rank.comm, options);
       const std::ptrdiff_t begin = me.rank == 2 ? 2 : 0, end = me.rank == 0 ? 0 : me.rank == 1 ? 2 : 5;
-      if (sync == 1) {  // what is wrong on one rank is agreed upon before the first exchange
+      if (sync == 1) {  // the ranks agree on an error of one rank before the first exchange
         const lockstep_status status =
             add(trainer, {1}, me.rank == 1 ? std::vector<double>{1, 2} : std::vector<double>{1});
         EXPECT_TRUE(
@@ -215,7 +157,7 @@ TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
         step(trainer, {x.begin() + begin, x.begin() + end}, {y.begin() + begin, y.begin() + end});
       }
       if (sync == 0) {
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+        ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
       }
       results[static_cast<std::size_t>(me.rank)] = inferred(model, 2);
     });
@@ -230,56 +172,42 @@ TEST(RunningStatistics, OfSynchronisedBatchNormsAreTheSameOnAllRanks) {
 }
 
 TEST(RunningStatistics, AreLeftAloneByABatchThatIsNotFinite) {
-  Context context;
-  make_context(context);
-  Comm comm;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-  Model model;
-  make_norm(context, model);
+  const HostContext context;
+  const SelfComm comm(context);
+  const NormModel model(context);
   lockstep_trainer_options options = descent(3);
   options.skip_non_finite = 1;
-  Trainer trainer;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+  const NewTrainer trainer(model, comm, options);
   Running running;
   step(trainer, {1, 4, 2}, {1, 0, 2});
   running.see({1, 4, 2});
   const double before = inferred(model, 2);
   EXPECT_NEAR(before, running.of(model, 2), 1e-12);
-  lockstep_report report{};
-  report.struct_size = sizeof report;
   for (const double bad : {kNan, HUGE_VAL}) {
     step(trainer, {1, bad, 2}, {1, 0, 2});
     EXPECT_EQ(inferred(model, 2), before) << bad;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
-    EXPECT_FALSE(std::isfinite(report.gradient_norm)) << bad;
+    EXPECT_FALSE(std::isfinite(report_of(trainer).gradient_norm)) << bad;
   }
-  EXPECT_EQ(report.step, 3);
-  EXPECT_EQ(report.skipped, 2);
-  step(trainer, {1, 1e200, 2}, {1, 0, 2});  // whose variance is infinite, and its gradients not
+  EXPECT_EQ(report_of(trainer).step, 3);
+  EXPECT_EQ(report_of(trainer).skipped, 2);
+  step(trainer, {1, 1e200, 2}, {1, 0, 2});  // the variance is infinite, and the gradients are not
   EXPECT_NEAR(inferred(model, 2), running.of(model, 2), 1e-12);
   step(trainer, {1, 4, 2}, {1, 0, 2});
   running.see({1, 4, 2});
   EXPECT_NEAR(inferred(model, 2), running.of(model, 2), 1e-12);
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
-  EXPECT_TRUE(std::isfinite(report.gradient_norm));
-  EXPECT_EQ(report.skipped, 2);
+  EXPECT_TRUE(std::isfinite(report_of(trainer).gradient_norm));
+  EXPECT_EQ(report_of(trainer).skipped, 2);
 }
 
 // Loss and gradient of a line over the samples of all ranks, by hand.
 TEST(Ranks, ReportTheStepOfAll) {
   for (const double clip : {0.0, 0.01}) {
-    Team team(3);
-    team.run([&](Team::Member& me) {
-      Rank rank(me);
-      Model model;
-      make_mlp(rank.context, model, {1, 1});
+    as_ranks(3, [&](Team::Member& me, const Rank& rank) {
+      const Mlp model(rank.context, {1, 1});
       lockstep_trainer_options options = descent(2);
       options.clip_norm = clip;
-      Trainer trainer;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
-      lockstep_report report{};
-      report.struct_size = sizeof report;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+      const NewTrainer trainer(model, rank.comm, options);
+      lockstep_report report = report_of(trainer);
       EXPECT_EQ(report.step, 0);
       EXPECT_EQ(report.samples, 0);
       EXPECT_TRUE(std::isnan(report.loss));
@@ -298,7 +226,7 @@ TEST(Ranks, ReportTheStepOfAll) {
           }
         }
         step(trainer, x[here], y[here]);
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+        report = report_of(trainer);
         EXPECT_EQ(report.step, i);
         EXPECT_EQ(report.skipped, 0);
         EXPECT_EQ(report.samples, 3);
@@ -309,11 +237,11 @@ TEST(Ranks, ReportTheStepOfAll) {
       small.struct_size = me.rank == 1 ? 8 : sizeof small;
       EXPECT_TRUE(fails(me.rank == 1 ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER,
                         lockstep_trainer_report(trainer, &small), {"report: size is 8"}));
-      ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, x[here], y[here])));
+      ASSERT_TRUE(ok(add(trainer, x[here], y[here])));
       EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_report(trainer, &report), {"expected an update before"}));
       // What was added and given up is where the update's gradients were.
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_abandon(trainer)));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+      ASSERT_TRUE(ok(lockstep_trainer_abandon(trainer)));
+      report = report_of(trainer);
       EXPECT_EQ(report.step, 3);
       EXPECT_TRUE(std::isfinite(report.loss));
       EXPECT_TRUE(std::isnan(report.gradient_norm));
@@ -324,38 +252,32 @@ TEST(Ranks, ReportTheStepOfAll) {
 // A step for which no rank has a sample is no failure.
 TEST(Ranks, WithoutAnySampleChangeNothing) {
   for (const std::int32_t weights : {LOCKSTEP_WEIGHTS_NONE, LOCKSTEP_WEIGHTS_SAMPLE}) {
-    Team team(2);
-    team.run([&](Team::Member& me) {
-      Rank rank(me);
-      Model model;
-      make_mlp(rank.context, model, {1, 1});
-      lockstep_trainer_options options = trainer_options(2);  // of Adam, whose momentum goes on by itself
+    as_ranks(2, [&](Team::Member&, const Rank& rank) {
+      const Mlp model(rank.context, {1, 1});
+      lockstep_trainer_options options = trainer_options(2);  // Adam: its momentum goes on by itself
       options.weight_decay = 0.5;
       options.weights = weights;
-      Trainer trainer;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+      const NewTrainer trainer(model, rank.comm, options);
       const auto with = [&](std::int64_t n, double each = 1) {
         double x[] = {1, 2}, y[] = {3, 4}, w[] = {each, each};
-        View in(x, {n, 1}), target(y, {n, 1}), weight(w, {n});
+        View weight(w, {n});
         const lockstep_view* weighs = weights == LOCKSTEP_WEIGHTS_NONE ? nullptr : weight.get();
-        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, weighs, nullptr)));
-        EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+        EXPECT_TRUE(ok(add(trainer, View(x, {n, 1}), View(y, {n, 1}), weighs)));
+        EXPECT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
       };
       with(2);
       const double before = parameter(model, "1.weight", {1, 1})[0];
-      lockstep_report report{};
-      report.struct_size = sizeof report;
       for (int i = 0; i < 4; ++i) {
         const bool weightless = weights == LOCKSTEP_WEIGHTS_SAMPLE && i > 1;
         std::feclearexcept(FE_ALL_EXCEPT);
         with(weightless ? 2 : 0, 0);
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_report(trainer, &report)));
+        const lockstep_report report = report_of(trainer);
         EXPECT_EQ(report.samples, 0);
         EXPECT_TRUE(std::isnan(report.loss));
         EXPECT_TRUE(std::isnan(report.gradient_norm));
         double loss = 0;
         std::int64_t number = 0;
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, &number)));
+        ASSERT_TRUE(ok(lockstep_trainer_loss(trainer, 1, &loss, &number)));
         EXPECT_EQ(number, i + 2);
         EXPECT_EQ(std::fetestexcept(FE_INVALID | FE_DIVBYZERO), 0) << "nothing is divided by no sample";
         EXPECT_TRUE(std::isnan(loss));
@@ -368,11 +290,8 @@ TEST(Ranks, WithoutAnySampleChangeNothing) {
 }
 
 TEST(Ranks, ThatBeginDifferentAreRefused) {
-  Team team(2);
-  team.run([&](Team::Member& me) {
-    Rank rank(me);
-    Model model;
-    make_mlp(rank.context, model, {2, 3, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(me.rank + 1));
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
+    const Mlp model(rank.context, {2, 3, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(me.rank + 1));
     const std::vector<double> own = parameter(model, "1.weight", {3, 2});
     const lockstep_trainer_options options = descent(1);
     Trainer trainer;
@@ -383,21 +302,20 @@ TEST(Ranks, ThatBeginDifferentAreRefused) {
     EXPECT_TRUE(fails(me.rank == 1 ? LOCKSTEP_ERR_INVALID : LOCKSTEP_ERR_PEER,
                       lockstep_model_broadcast(model, rank.comm, me.rank == 1 ? 2 : 0), {"root is 2"}));
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_broadcast(model, rank.comm, me.rank), {"root differs"}));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 1)));
+    ASSERT_TRUE(ok(lockstep_model_broadcast(model, rank.comm, 1)));
     if (me.rank == 1) {
       EXPECT_EQ(parameter(model, "1.weight", {3, 2}), own);
     }
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_check(trainer)));
-    double value = 7;
-    View view(&value, {1});
+    ASSERT_TRUE(ok(lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+    EXPECT_TRUE(ok(lockstep_trainer_check(trainer)));
     if (me.rank == 1) {
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "2.bias", 0, &view)));
+      const double value = 7;
+      ASSERT_TRUE(ok(write(model, "2.bias", View(&value, {1}))));
     }
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_check(trainer),
                       {"lockstep_trainer_check", "'2.bias' of rank(s) 1"}));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(trainer, 0)));
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_check(trainer)));
+    ASSERT_TRUE(ok(lockstep_trainer_broadcast(trainer, 0)));
+    EXPECT_TRUE(ok(lockstep_trainer_check(trainer)));
   });
 }
 
@@ -405,12 +323,9 @@ TEST(Ranks, ThatBeginDifferentAreRefused) {
 TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
   int calls = 0;
   for (int fail_at = -1; fail_at < calls; ++fail_at) {
-    Team team(2);
     int ended = 0;
-    team.run([&](Team::Member& me) {
-      Rank rank(me);
-      Model model;
-      make_mlp(rank.context, model, {2, 3, 1});
+    as_ranks(2, [&](Team::Member& me, const Rank& rank) {
+      const Mlp model(rank.context, {2, 3, 1});
       const lockstep_trainer_options options = descent(1);
       Trainer trainer;
       me.calls = 0;
@@ -420,7 +335,7 @@ TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
         ended = me.calls;
       }
       if (fail_at < 0) {
-        EXPECT_TRUE(is(LOCKSTEP_OK, status));
+        EXPECT_TRUE(ok(status));
         return;
       }
       EXPECT_TRUE(fails(LOCKSTEP_ERR_PEER, status, {"a cable was pulled"})) << fail_at;
@@ -434,25 +349,20 @@ TEST(Ranks, AnExchangeThatBreaksIsNoDifferenceOfRanks) {
 
 // The same parameters, but one rank has seen samples.
 TEST(Ranks, WithOtherRunningStatisticsAreRefused) {
-  Team team(2);
-  team.run([&](Team::Member& me) {
-    Rank rank(me);
-    Model model;
-    make_norm(rank.context, model);
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
+    const NormModel model(rank.context);
     const lockstep_trainer_options options = descent(2);
     Trainer trainer;
     if (me.rank == 1) {
-      Comm self;
-      Trainer alone;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(rank.context, &self)));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, self, &options, &alone)));
-      ASSERT_TRUE(is(LOCKSTEP_OK, add(alone, {3, 5}, {1, 2})));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(alone, 0)));
+      const SelfComm self(rank.context);
+      const NewTrainer alone(model, self, options);
+      ASSERT_TRUE(ok(add(alone, {3, 5}, {1, 2})));
+      ASSERT_TRUE(ok(lockstep_trainer_update(alone, 0)));
     }
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, rank.comm, &options, &trainer),
                       {"lockstep_model_broadcast", "statistics", "rank 1"}));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 1)));
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+    ASSERT_TRUE(ok(lockstep_model_broadcast(model, rank.comm, 1)));
+    EXPECT_TRUE(ok(lockstep_trainer_create(model, rank.comm, &options, &trainer)));
   });
 }
 
@@ -463,26 +373,19 @@ TEST(Ranks, WhoseLayersDifferAreRefused) {
     std::int32_t stride = 1;
     std::int32_t pad = 0;
     bool residual = false;
-    void make(lockstep_context context, Model& model) const {
-      const std::int64_t sample[] = {9, 4};
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, sample, 2, &model)));
-      std::int32_t nodes[] = {0, 0};
-      const auto add = [&](const char* kind, const char* name, std::int32_t inputs, std::int64_t size,
-                           const std::function<void(lockstep_layer_options&)>& change) {
-        lockstep_layer_options options{};
-        options.struct_size = sizeof options;
-        change(options);
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(model, kind, 0, name, 0, nodes, inputs, size, &options, nodes)));
-        nodes[1] = nodes[0];
-      };
-      add("conv1d", "c", 1, 4, [this](auto& o) {
+    void add_to(lockstep_model model) const {
+      std::int32_t node = 0;
+      const lockstep_layer_options conv = layer_options([this](auto& o) {
         o.stride[0] = stride;
         o.pad[0] = pad;
       });
-      add("activation", "f", 1, 0, [this](auto& o) { o.activation = activation; });
-      add("global_average_pool", "g", 1, 0, [](auto&) {});
-      add("linear", "l", residual ? 2 : 1, 4, [](auto&) {});
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(model, 1)));
+      const lockstep_layer_options active = layer_options([this](auto& o) { o.activation = activation; });
+      add_layer(model, "conv1d", "c", node, 4, &conv);
+      add_layer(model, "activation", "f", node, 0, &active);
+      add_layer(model, "global_average_pool", "g", node);
+      const std::int32_t nodes[] = {node, node};
+      ASSERT_TRUE(ok(lockstep_model_add(model, "linear", 0, "l", 0, nodes, residual ? 2 : 1, 4, nullptr, nullptr)));
+      ASSERT_TRUE(ok(lockstep_model_initialise(model, 1)));
     }
   };
   const std::pair<Net, const char*> others[] = {{Net{}, nullptr},
@@ -491,16 +394,14 @@ TEST(Ranks, WhoseLayersDifferAreRefused) {
                                                 {Net{.pad = 1}, "pad 1"},
                                                 {Net{.residual = true}, "linear of g, g"}};
   for (const auto& [net, text] : others) {
-    Team team(2);
-    team.run([&, &other = net, said = text](Team::Member& me) {
-      Rank rank(me);
-      Model model;
-      (me.rank == 1 ? other : Net{}).make(rank.context, model);
+    as_ranks(2, [&, &other = net, said = text](Team::Member& me, const Rank& rank) {
+      const NewModel model(rank.context, LOCKSTEP_F64, {9, 4});
+      (me.rank == 1 ? other : Net{}).add_to(model);
       const lockstep_trainer_options options = descent(1);
       Trainer trainer;
       const lockstep_status made = lockstep_trainer_create(model, rank.comm, &options, &trainer);
       if (said == nullptr) {
-        EXPECT_TRUE(is(LOCKSTEP_OK, made));
+        EXPECT_TRUE(ok(made));
       } else {
         EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, made, {"rank 1", said}));
         EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_model_broadcast(model, rank.comm, 0), {"rank 1", said}));
@@ -511,29 +412,21 @@ TEST(Ranks, WhoseLayersDifferAreRefused) {
 
 // One rank has trained, alone; the others infer with its parameters and statistics, and train on from there.
 TEST(Ranks, ThatDoNotTrainGetAModel) {
-  Team team(3);
   std::vector<double> results(3, kNan);
-  team.run([&](Team::Member& me) {
-    Rank rank(me);
-    Model model;
-    make_norm(rank.context, model);
+  as_ranks(3, [&](Team::Member& me, const Rank& rank) {
+    const NormModel model(rank.context);
     if (me.rank == 2) {
-      Comm self;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(rank.context, &self)));
-      const lockstep_trainer_options options = descent(2);
-      Trainer trainer;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, self, &options, &trainer)));
+      const SelfComm self(rank.context);
+      const NewTrainer trainer(model, self, descent(2));
       step(trainer, {40, 50}, {1, 2});
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 2)));
+      ASSERT_TRUE(ok(lockstep_model_broadcast(model, rank.comm, 2)));
     } else {
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, rank.comm, 2)));
+      ASSERT_TRUE(ok(lockstep_model_broadcast(model, rank.comm, 2)));
     }
     results[static_cast<std::size_t>(me.rank)] = inferred(model, 44);
-    const lockstep_trainer_options options = descent(2);
-    Trainer trainer;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
+    const NewTrainer trainer(model, rank.comm, descent(2));
     step(trainer, {40, 50}, {1, 2});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+    ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     Running running;
     running.see({40, 50});
     EXPECT_GT(std::abs(inferred(model, 44) - running.of(model, 44)), 1e-3);
@@ -546,16 +439,11 @@ TEST(Ranks, ThatDoNotTrainGetAModel) {
 }
 
 TEST(Ranks, ThatCallInAnotherOrderAreToldSo) {
-  Team team(2);
   const std::string folder = temporary("order");
-  team.run([&](Team::Member& me) {
-    Rank rank(me);
-    Model model;
-    make_mlp(rank.context, model, {1, 1});
-    const lockstep_trainer_options options = descent(1);
-    Trainer trainer;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, rank.comm, &options, &trainer)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {1}, {1})));
+  as_ranks(2, [&](Team::Member& me, const Rank& rank) {
+    const Mlp model(rank.context, {1, 1});
+    const NewTrainer trainer(model, rank.comm, descent(1));
+    ASSERT_TRUE(ok(add(trainer, {1}, {1})));
     const std::pair<std::string, std::function<lockstep_status()>> calls[] = {
         {"lockstep_trainer_update", [&] { return lockstep_trainer_update(trainer, 0.0); }},
         {"lockstep_trainer_broadcast", [&] { return lockstep_trainer_broadcast(trainer, 0); }},
@@ -575,7 +463,7 @@ TEST(Ranks, ThatCallInAnotherOrderAreToldSo) {
         }
       }
     }
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));  // and all go on
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // and all go on
     const std::string other = folder + (me.rank == 1 ? "b" : "");
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_save(trainer, other.c_str(), 0), {"folder differs"}));
     EXPECT_FALSE(std::filesystem::exists(other));
@@ -600,10 +488,8 @@ TEST(Threads, ThatUseAContextAtOnceAreToldSo) {
     return std::aligned_alloc(alignment, (bytes / alignment + 1) * alignment);
   };
   functions.deallocate = [](void*, void* memory, std::size_t, lockstep_stream) { std::free(memory); };
-  Context context;
-  make_context(context, &functions);
-  Model model;
-  make_norm(context, model);
+  const HostContext context(&functions);
+  const NormModel model(context);
   host.inside = 0;
   host.waits = true;
   std::thread first([&] { EXPECT_TRUE(std::isfinite(inferred(model, 2))); });
@@ -638,19 +524,15 @@ TEST(Threads, ThatUseAContextAtOnceAreToldSo) {
 }
 
 TEST(Inference, ThatGrowsByOneIsPlannedRarely) {
-  Context context;
-  make_context(context);
-  Model model;
-  make_mlp(context, model, {1, 4, 1});
+  const HostContext context;
+  const Mlp model(context, {1, 4, 1});
   std::vector<double> x(400), y(400);
   std::int64_t before = -1;
   int plans = 0;
   for (std::int64_t n = 1; n <= 400; ++n) {
-    View in(x.data(), {n, 1});
-    View out(y.data(), {n, 1});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+    ASSERT_TRUE(ok(infer(model, View(x.data(), {n, 1}), View(y.data(), {n, 1}))));
     std::int64_t in_use = 0, peak = 0;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_memory(context, &in_use, &peak)));
+    ASSERT_TRUE(ok(lockstep_context_memory(context, &in_use, &peak)));
     plans += in_use != before ? 1 : 0;
     before = in_use;
   }

@@ -1,12 +1,8 @@
 #pragma once
 
 #include <condition_variable>
-#include <cstdint>
-#include <cstring>
-#include <functional>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 #include "host.hpp"
 
@@ -125,5 +121,23 @@ class Team {
   int round_ = 0;
   std::vector<const void*> given_;
 };
+
+/// A context and a communicator of a rank of a team.
+struct Rank {
+  HostContext context;
+  Comm comm;
+  explicit Rank(Team::Member& me) {
+    const lockstep_comm_ops ops = Team::functions(me);
+    EXPECT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &comm)));
+  }
+};
+
+/// Runs body(member, rank) on so many ranks.
+inline void as_ranks(int size, const std::function<void(Team::Member&, const Rank&)>& body) {
+  Team(size).run([&](Team::Member& me) {
+    const Rank rank(me);
+    body(me, rank);
+  });
+}
 
 }  // namespace host

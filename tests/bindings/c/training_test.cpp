@@ -1,12 +1,5 @@
 // Training through the C interface: one rank, and ranks that are threads of this program and exchange with its own
 // functions.
-#include <cmath>
-#include <filesystem>
-#include <limits>
-
-#include <unistd.h>
-
-#include "host.hpp"
 #include "team.hpp"
 
 namespace host {
@@ -35,32 +28,14 @@ PlainLine line_of(lockstep_model model) {
   return {parameter(model, "1.weight", {1, 1})[0], parameter(model, "1.bias", {1})[0]};
 }
 
-lockstep_trainer_options descent(std::int64_t max_batch) {
-  lockstep_trainer_options options = trainer_options(max_batch);
-  options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
-  options.momentum = 0;
-  return options;
-}
-
-lockstep_status add(lockstep_trainer trainer, std::vector<double> x, std::vector<double> y) {
-  View in(x.data(), {static_cast<std::int64_t>(x.size()), 1});
-  View target(y.data(), {static_cast<std::int64_t>(y.size()), 1});
-  return lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr);
-}
-
 class TrainingTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    make_context(context);
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-    make_mlp(context, model, {1, 1});
-  }
   void create(const lockstep_trainer_options& options) {
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+    ASSERT_TRUE(ok(lockstep_trainer_create(model, comm, &options, &trainer)));
   }
-  Context context;
-  Comm comm;
-  Model model;
+  HostContext context;
+  SelfComm comm{context};
+  Mlp model{context, {1, 1}};
   Trainer trainer;
 };
 
@@ -68,47 +43,38 @@ TEST_F(TrainingTest, StepsAreThoseOfGradientDescentByHand) {
   PlainLine plain = line_of(model);
   create(descent(4));
   EXPECT_EQ(line_of(model).w, plain.w);  // a trainer begins with the model's parameters
-  double loss = -1;
   std::int64_t step = -1;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 0, &loss, &step)));
+  double loss = -1;
+  ASSERT_TRUE(ok(lockstep_trainer_loss(trainer, 0, &loss, &step)));
   EXPECT_EQ(step, 0);
   const std::vector<double> first{0.5, -1, 2}, first_y{2, -1, 5}, second{0.25}, second_y{3};
   std::vector<double> all = first, all_y = first_y;
   all.insert(all.end(), second.begin(), second.end());
   all_y.insert(all_y.end(), second_y.begin(), second_y.end());
   for (int i = 1; i <= 20; ++i) {
-    ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, first, first_y)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {}, {})));  // nothing
-    ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, second, second_y)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
-    const double expected = plain.step(all, all_y, 0.1);
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, &step)));
+    ASSERT_TRUE(ok(add(trainer, first, first_y)));
+    ASSERT_TRUE(ok(add(trainer, {}, {})));  // nothing
+    ASSERT_TRUE(ok(add(trainer, second, second_y)));
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
+    EXPECT_NEAR(loss_of(trainer, &step), plain.step(all, all_y, 0.1), 1e-12);
     EXPECT_EQ(step, i);
-    EXPECT_NEAR(loss, expected, 1e-12);
     EXPECT_NEAR(line_of(model).w, plain.w, 1e-12);
     EXPECT_NEAR(line_of(model).b, plain.b, 1e-12);
   }
   // What is inferred are the parameters of now.
   double x = 3, y = 0;
-  View in(&x, {1, 1});
-  View out(&y, {1, 1});
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  ASSERT_TRUE(ok(infer(model, View(&x, {1, 1}), View(&y, {1, 1}))));
   EXPECT_NEAR(y, 3 * plain.w + plain.b, 1e-12);
 }
 
 // LOCKSTEP_VERIFY=1 compares the calls of libraries; what is right stays, and so do the numbers.
 TEST_F(TrainingTest, TheEnvironmentAsksForAComparisonOfLibraries) {
   const auto loss_after_a_step = [&] {
-    Model checked;
-    make_mlp(context, checked, {1, 1});
-    lockstep_trainer_options options = descent(4);
-    Trainer one;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(checked, comm, &options, &one)));
-    EXPECT_TRUE(is(LOCKSTEP_OK, add(one, {0.5, -1, 2}, {2, -1, 5})));
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(one, 0.1)));
-    double loss = 0;
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(one, 1, &loss, nullptr)));
-    return loss;
+    const Mlp checked(context, {1, 1});
+    const NewTrainer one(checked, comm, descent(4));
+    EXPECT_TRUE(ok(add(one, {0.5, -1, 2}, {2, -1, 5})));
+    EXPECT_TRUE(ok(lockstep_trainer_update(one, 0.1)));
+    return loss_of(one);
   };
   const double expected = loss_after_a_step();
   ::setenv("LOCKSTEP_VERIFY", "1", 1);
@@ -123,79 +89,66 @@ TEST_F(TrainingTest, TheEnvironmentAsksForAComparisonOfLibraries) {
 // A weight of 2 is a sample that stands twice; one of 0 is a sample that is not there, whatever it holds.
 TEST_F(TrainingTest, WeightsCountSamplesAndElements) {
   for (const std::int32_t kind : {LOCKSTEP_WEIGHTS_SAMPLE, LOCKSTEP_WEIGHTS_ELEMENT}) {
-    Model weighed;
-    make_mlp(context, weighed, {1, 1});
+    const Mlp weighed(context, {1, 1});
     PlainLine plain = line_of(weighed);
     lockstep_trainer_options options = descent(4);
     options.weights = kind;
-    Trainer with;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(weighed, comm, &options, &with)));
+    const NewTrainer with(weighed, comm, options);
     double x[] = {1, -0.5, 3}, y[] = {2, 0.25, 1000};
     float weight[] = {2, 1, 0};
-    View in(x, {3, 1});
-    View target(y, {3, 1});
+    const View in(x, {3, 1}), target(y, {3, 1});
     const bool each = kind == LOCKSTEP_WEIGHTS_ELEMENT;
     View weights(weight, each ? std::vector<std::int64_t>{3, 1} : std::vector<std::int64_t>{3}, each ? "nc" : "n");
     for (int step = 0; step < 5; ++step) {
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(with, &in, &target, &weights, nullptr)));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(with, 0.1)));
-      const double expected = plain.step({1, 1, -0.5}, {2, 2, 0.25}, 0.1);
-      double loss = 0;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(with, 1, &loss, nullptr)));
-      EXPECT_NEAR(loss, expected, 1e-12);
+      ASSERT_TRUE(ok(add(with, in, target, &weights)));
+      ASSERT_TRUE(ok(lockstep_trainer_update(with, 0.1)));
+      EXPECT_NEAR(loss_of(with), plain.step({1, 1, -0.5}, {2, 2, 0.25}, 0.1), 1e-12);
       EXPECT_NEAR(line_of(weighed).w, plain.w, 1e-12);
       EXPECT_NEAR(line_of(weighed).b, plain.b, 1e-12);
     }
-    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_add(with, &in, &target, nullptr, nullptr),
-                      {"weight is NULL", "expected a view"}));
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add(with, in, target), {"weight is NULL", "expected a view"}));
     View short_one(weight, {2}, "n");
-    EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, lockstep_trainer_add(with, &in, &target, &short_one, nullptr)));
+    EXPECT_TRUE(is(LOCKSTEP_ERR_SHAPE, add(with, in, target, &short_one)));
   }
 }
 
 TEST_F(TrainingTest, WhatIsAbandonedIsForgotten) {
   PlainLine plain = line_of(model);
   create(descent(2));
-  ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {100}, {-100})));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_abandon(trainer)));
+  ASSERT_TRUE(ok(add(trainer, {100}, {-100})));
+  ASSERT_TRUE(ok(lockstep_trainer_abandon(trainer)));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_update(trainer, 0.1), {"nothing was added"}));
-  ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {1}, {1})));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+  ASSERT_TRUE(ok(add(trainer, {1}, {1})));
+  ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
   plain.step({1}, {1}, 0.1);
   EXPECT_NEAR(line_of(model).w, plain.w, 1e-12);
 }
 
 TEST_F(TrainingTest, GoesOnFromASavedState) {
-  const std::string folder = ::testing::TempDir() + "lockstep_c_state_" + std::to_string(::getpid());
+  const std::string folder = temporary("state");
   create(trainer_options(2));  // Adam: it has a state
   const auto steps = [](lockstep_trainer which, int from, int to) {
     for (int i = from; i < to; ++i) {
-      ASSERT_TRUE(is(LOCKSTEP_OK, add(which, {draw(static_cast<std::uint64_t>(i)), 0.5}, {1, draw(7)})));
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(which, 0.01)));
+      ASSERT_TRUE(ok(add(which, {draw(static_cast<std::uint64_t>(i)), 0.5}, {1, draw(7)})));
+      ASSERT_TRUE(ok(lockstep_trainer_update(which, 0.01)));
     }
   };
   steps(trainer, 0, 5);
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_save(trainer, folder.c_str(), 0)));
+  ASSERT_TRUE(ok(lockstep_trainer_save(trainer, folder.c_str(), 0)));
   steps(trainer, 5, 9);
-  Model other;
-  make_mlp(context, other, {1, 1}, LOCKSTEP_F64, 99);
-  const lockstep_trainer_options options = trainer_options(2);
-  Trainer again;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(other, comm, &options, &again)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_load(again, folder.c_str(), 0)));
+  const Mlp other(context, {1, 1}, LOCKSTEP_F64, 99);
+  const NewTrainer again(other, comm, trainer_options(2));
+  ASSERT_TRUE(ok(lockstep_trainer_load(again, folder.c_str(), 0)));
   steps(again, 5, 9);
   EXPECT_EQ(line_of(other).w, line_of(model).w);
   EXPECT_EQ(line_of(other).b, line_of(model).b);
-  double loss = 0;
   std::int64_t step = 0;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(again, 1, &loss, &step)));
+  (void)loss_of(again, &step);
   EXPECT_EQ(step, 9);
   // A model of inference takes the same folder.
-  Model reader;
-  const std::int64_t widths[] = {1, 1};
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F64, widths, 2, 0, &reader)));
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_load(reader, folder.c_str(), 0)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, add(again, {1}, {1})));
+  const BareMlp reader(context, {1, 1}, LOCKSTEP_F64, 0);
+  EXPECT_TRUE(ok(lockstep_model_load(reader, folder.c_str(), 0)));
+  ASSERT_TRUE(ok(add(again, {1}, {1})));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_load(again, folder.c_str(), 0), {"added"}));
   std::filesystem::remove_all(folder);
   EXPECT_TRUE(fails(LOCKSTEP_ERR_IO, lockstep_trainer_load(trainer, folder.c_str(), 0), {folder}));
@@ -203,138 +156,104 @@ TEST_F(TrainingTest, GoesOnFromASavedState) {
 }
 
 TEST_F(TrainingTest, ClassesAreLabels) {
-  const std::int64_t widths[] = {2, 3};
-  Model classes;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F32, widths, 2, 0, &classes)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(classes, 1)));
+  const Mlp classes(context, {2, 3}, LOCKSTEP_F32);
   lockstep_trainer_options options = trainer_options(3);
   options.loss = LOCKSTEP_LOSS_CROSS_ENTROPY;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(classes, comm, &options, &trainer)));
+  ASSERT_TRUE(ok(lockstep_trainer_create(classes, comm, &options, &trainer)));
   float x[] = {1, 0, 0, 1, -1, -1};
   std::int64_t labels[] = {0, 1, 2};
-  View in(x, {3, 2});
-  View target(labels, {3});
-  double loss = 0;
+  const View in(x, {3, 2}), target(labels, {3});
   for (int i = 0; i < 300; ++i) {
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
+    ASSERT_TRUE(ok(add(trainer, in, target)));
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
     if (i == 0) {
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, nullptr)));
-      EXPECT_GT(loss, 0.3);
+      EXPECT_GT(loss_of(trainer), 0.3);
     }
   }
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, nullptr)));
-  EXPECT_LT(loss, 0.01);
+  EXPECT_LT(loss_of(trainer), 0.01);
   for (const std::int64_t wrong : {std::int64_t{3}, std::int64_t{-1}, (std::int64_t{1} << 32) + 1}) {
     labels[1] = wrong;
-    EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, lockstep_trainer_add(trainer, &in, &target, nullptr, nullptr),
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, add(trainer, in, target),
                       {"target: element (1) is " + std::to_string(wrong), "0 to 2"}));
   }
-  double numbers[] = {0, std::nan(""), 2};
-  View floats(numbers, {3});
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, lockstep_trainer_add(trainer, &in, &floats, nullptr, nullptr),
-                    {"target: dtype is f64", "integer"}));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, nullptr)));
-  EXPECT_LT(loss, 0.01);  // nothing was changed
+  double numbers[] = {0, kNan, 2};
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_DTYPE, add(trainer, in, View(numbers, {3})), {"target: dtype is f64", "integer"}));
+  EXPECT_LT(loss_of(trainer), 0.01);  // nothing was changed
 }
 
 TEST_F(TrainingTest, ALabelBesideAWeightOfZeroIsAnyNumberOfI32) {
-  const std::int64_t widths[] = {2, 3};
-  Model classes;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_mlp(context, LOCKSTEP_F32, widths, 2, 0, &classes)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(classes, 1)));
+  const Mlp classes(context, {2, 3}, LOCKSTEP_F32);
   lockstep_trainer_options options = trainer_options(2);
   options.loss = LOCKSTEP_LOSS_CROSS_ENTROPY;
   options.weights = LOCKSTEP_WEIGHTS_SAMPLE;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(classes, comm, &options, &trainer)));
+  ASSERT_TRUE(ok(lockstep_trainer_create(classes, comm, &options, &trainer)));
   float x[] = {1, 0, 0, 1};
   float weights[] = {1, 0};
   std::int64_t labels[] = {0, -1};
-  View in(x, {2, 2});
-  View target(labels, {2});
+  const View in(x, {2, 2}), target(labels, {2});
   View weight(weights, {2});
-  double loss = 0;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(trainer, &in, &target, &weight, nullptr)));
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(trainer, 1, &loss, nullptr)));
+  ASSERT_TRUE(ok(add(trainer, in, target, &weight)));
+  ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
+  (void)loss_of(trainer);
   labels[1] = (std::int64_t{1} << 32) + 1;
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, lockstep_trainer_add(trainer, &in, &target, &weight, nullptr),
-                    {"element (1) is 4294967297"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_FORMAT, add(trainer, in, target, &weight), {"element (1) is 4294967297"}));
 }
 
 TEST_F(TrainingTest, BatchNormsOfOneNameHaveOneSetOfStatistics) {
-  const std::int64_t features = 1;
-  Model norms;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_create(context, LOCKSTEP_F64, &features, 1, &norms)));
-  lockstep_layer_options share;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_layer_options_init(&share, sizeof share)));
-  share.share = 1;
-  share.momentum = 0.5;
+  const NewModel norms(context, LOCKSTEP_F64, {1});
+  const lockstep_layer_options share = layer_options([](auto& o) {
+    o.share = 1;
+    o.momentum = 0.5;
+  });
   std::int32_t node = 0;
-  for (const lockstep_layer_options* layer :
-       {static_cast<const lockstep_layer_options*>(nullptr), &std::as_const(share)}) {
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_add(norms, "batch_norm", 0, "bn", 0, &node, 1, 0, layer, &node)));
-  }
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_initialise(norms, 1)));
-  const std::string path = ::testing::TempDir() + "lockstep_c_one_name_" + std::to_string(::getpid());
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_save(norms, path.c_str(), 0)));
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_model_load(norms, path.c_str(), 0)));
+  add_layer(norms, "batch_norm", "bn", node);
+  add_layer(norms, "batch_norm", "bn", node, 0, &share);
+  ASSERT_TRUE(ok(lockstep_model_initialise(norms, 1)));
+  const std::string path = temporary("one_name");
+  EXPECT_TRUE(ok(lockstep_model_save(norms, path.c_str(), 0)));
+  EXPECT_TRUE(ok(lockstep_model_load(norms, path.c_str(), 0)));
   std::filesystem::remove(path);
 }
 
 TEST_F(TrainingTest, BadInput) {
   Trainer none;
-  const auto refuses = [&](lockstep_status status, const std::function<void(lockstep_trainer_options&)>& change,
-                           const char* text) {
+  const auto refuses = [&](const char* text, const std::function<void(lockstep_trainer_options&)>& change) {
     const PlainLine before = line_of(model);
     lockstep_trainer_options options = trainer_options(4);
     change(options);
-    EXPECT_TRUE(
-        fails(status, lockstep_trainer_create(model, comm, &options, &none), {"lockstep_trainer_create", text}));
+    EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, &options, &none),
+                      {"lockstep_trainer_create", text}));
     EXPECT_EQ(static_cast<lockstep_trainer>(none), nullptr);
     EXPECT_EQ(line_of(model).w, before.w);
   };
-  refuses(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.max_batch = 0; }, "max_batch is 0");
-  refuses(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.optimizer = 9; }, "optimizer is 9");
-  refuses(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.loss = -1; }, "loss is -1");
-  refuses(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.nesterov = 2; }, "nesterov is 2");
-  refuses(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.beta1 = 2; }, "betas");  // found after the model's memory was lent
-  refuses(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.weights = 3; }, "weights is 3");
-  refuses(
-      LOCKSTEP_ERR_INVALID, [](auto& o) { o.struct_size = 3; }, "struct_size is 3");
+  refuses("max_batch is 0", [](auto& o) { o.max_batch = 0; });
+  refuses("optimizer is 9", [](auto& o) { o.optimizer = 9; });
+  refuses("loss is -1", [](auto& o) { o.loss = -1; });
+  refuses("nesterov is 2", [](auto& o) { o.nesterov = 2; });
+  refuses("betas", [](auto& o) { o.beta1 = 2; });  // found after the model's memory was lent
+  refuses("weights is 3", [](auto& o) { o.weights = 3; });
+  refuses("struct_size is 3", [](auto& o) { o.struct_size = 3; });
+  refuses("weight_decay is nan, expected a number of at least 0", [](auto& o) { o.weight_decay = kNan; });
+  refuses("huber_delta is 0, expected a positive", [](auto& o) {
+    o.loss = LOCKSTEP_LOSS_HUBER;
+    o.huber_delta = 0;
+  });
   EXPECT_TRUE(is(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, nullptr, &none)));
   lockstep_trainer_options options = trainer_options(2);
-  options.weight_decay = std::nan("");
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, &options, &none),
-                    {"weight_decay is nan", "at least 0"}));
-  options = trainer_options(2);
-  options.loss = LOCKSTEP_LOSS_HUBER;
-  options.huber_delta = 0;
-  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_create(model, comm, &options, &none),
-                    {"huber_delta is 0", "positive"}));
-  options = trainer_options(2);
   options.check_input = 1;
   create(options);
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_create(model, comm, &options, &none), {"a trainer already"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_model_initialise(model, 3), {"has a trainer"}));
   const PlainLine before = line_of(model);
-  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add(trainer, {1, kNan}, {1, 1}), {"in: element (1, 0) is nan"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add(trainer, {1}, {HUGE_VAL}), {"target: element (0, 0) is inf"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add(trainer, {1, 2, 3}, {1, 2, 3}), {"3 samples", "at most 2"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_SHAPE, add(trainer, {1, 2}, {1}), {"2 samples", "1 in"}));
   double one = 1;
   View view(&one, {1, 1});
-  EXPECT_TRUE(
-      fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_add(trainer, &view, &view, &view, nullptr), {"weight is given"}));
+  EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, add(trainer, view, view, &view), {"weight is given"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_STATE, lockstep_trainer_update(trainer, 0.1), {"nothing was added"}));
-  ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {1}, {1})));
+  ASSERT_TRUE(ok(add(trainer, {1}, {1})));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, kNan), {"learning_rate is nan"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, -1), {"learning_rate is -1"}));
   EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_broadcast(trainer, 1), {"root is 1"}));
@@ -349,23 +268,17 @@ TEST(Ranks, OfTheHostTrainTogether) {
     PlainLine plain{};
     team.run([&](Team::Member& me) {
       {
-        Context context;
-        make_context(context);
-        const lockstep_comm_ops ops = Team::functions(me);
-        Comm comm;
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &comm)));
+        const Rank of_team(me);
+        const lockstep_comm comm = of_team.comm;
         std::int32_t rank = -1, size = -1, largest = -1;
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_rank(comm, &rank, &size)));
+        ASSERT_TRUE(ok(lockstep_comm_rank(comm, &rank, &size)));
         EXPECT_EQ(rank, me.rank);
         EXPECT_EQ(size, ranks);
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_agree(comm, 10 * (rank == ranks - 1) - rank, &largest)));
+        ASSERT_TRUE(ok(lockstep_comm_agree(comm, 10 * (rank == ranks - 1) - rank, &largest)));
         EXPECT_EQ(largest, 11 - ranks);
-        Model model;
-        make_mlp(context, model, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(rank + 1));
-        const lockstep_trainer_options options = descent(rank + 1);  // ranks have other numbers of samples
-        Trainer trainer;
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_broadcast(model, comm, ranks - 1)));
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+        const Mlp model(of_team.context, {1, 1}, LOCKSTEP_F64, static_cast<std::uint64_t>(rank + 1));
+        ASSERT_TRUE(ok(lockstep_model_broadcast(model, comm, ranks - 1)));
+        const NewTrainer trainer(model, comm, descent(rank + 1));  // ranks have other numbers of samples
         if (rank == ranks - 1) {
           plain = line_of(model);
         }
@@ -379,8 +292,8 @@ TEST(Ranks, OfTheHostTrainTogether) {
             x.push_back(1);
             y.push_back(4);
           }
-          ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, x, y)));
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.05)));
+          ASSERT_TRUE(ok(add(trainer, x, y)));
+          ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.05)));
         }
         ends[static_cast<std::size_t>(rank)] = line_of(model);
         EXPECT_EQ(me.destroyed, 0);
@@ -410,16 +323,10 @@ TEST(Ranks, OfTheHostTrainTogether) {
 
 // What goes wrong on rank 1 alone is its own error there and PEER on the others; nobody waits, and all go on.
 TEST(Ranks, ThatFailAloneAreAgreedUpon) {
-  Team team(3);
-  team.run([&](Team::Member& me) {
-    Context context;
-    make_context(context);
-    const lockstep_comm_ops ops = Team::functions(me);
-    Comm comm;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &comm)));
+  as_ranks(3, [&](Team::Member& me, const Rank& rank) {
+    const lockstep_comm comm = rank.comm;
     const bool odd = me.rank == 1;
-    Model model;
-    make_mlp(context, model, {1, 1});
+    const Mlp model(rank.context, {1, 1});
     const PlainLine before = line_of(model);
     Trainer trainer;
     lockstep_trainer_options options = descent(2);
@@ -441,35 +348,34 @@ TEST(Ranks, ThatFailAloneAreAgreedUpon) {
     all(LOCKSTEP_ERR_INVALID,
         lockstep_trainer_create(odd ? nullptr : static_cast<lockstep_model>(model), comm, &options, &trainer),
         "the model is NULL");
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
+    ASSERT_TRUE(ok(lockstep_trainer_create(model, comm, &options, &trainer)));
     if (!odd) {
-      ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {1}, {2})));
+      ASSERT_TRUE(ok(add(trainer, {1}, {2})));
     }
     all(LOCKSTEP_ERR_STATE, lockstep_trainer_update(trainer, 0.1), "nothing was added");
     if (odd) {
-      ASSERT_TRUE(is(LOCKSTEP_OK, add(trainer, {1}, {2})));
+      ASSERT_TRUE(ok(add(trainer, {1}, {2})));
     }
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, odd ? 0.1 : 0.2),
                       {"learning_rate differs between rank 0 and rank 1"}));
     all(LOCKSTEP_ERR_INVALID, lockstep_trainer_update(trainer, odd ? -1 : 0.1), "learning_rate is -1");
     EXPECT_EQ(line_of(model).w, before.w);
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(trainer, 0.1)));  // what was added is still there
+    ASSERT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));  // the batch that was added is still there
     EXPECT_NE(line_of(model).w, before.w);
     all(LOCKSTEP_ERR_INVALID, lockstep_trainer_broadcast(trainer, odd ? 3 : 0), "root is 3");
     EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_trainer_broadcast(trainer, odd ? 1 : 0), {"root differs"}));
-    const std::string folder = ::testing::TempDir() + "lockstep_c_ranks_" + std::to_string(::getpid());
+    const std::string folder = temporary("ranks");
     all(LOCKSTEP_ERR_INVALID, lockstep_trainer_save(trainer, odd ? nullptr : folder.c_str(), 0), "folder is NULL");
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_save(trainer, folder.c_str(), 0)));
+    ASSERT_TRUE(ok(lockstep_trainer_save(trainer, folder.c_str(), 0)));
     const PlainLine saved = line_of(model);
-    double values[] = {7};
-    View view(values, {1});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_parameter_write(model, "1.bias", 0, &view)));
+    const double seven = 7;
+    ASSERT_TRUE(ok(write(model, "1.bias", View(&seven, {1}))));
     all(LOCKSTEP_ERR_IO, lockstep_trainer_load(trainer, odd ? "/nowhere/state" : folder.c_str(), 0), "/nowhere/state");
     EXPECT_EQ(line_of(model).b, 7);  // on no rank was anything read
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_load(trainer, folder.c_str(), 0)));
+    ASSERT_TRUE(ok(lockstep_trainer_load(trainer, folder.c_str(), 0)));
     EXPECT_EQ(line_of(model).b, saved.b);
     EXPECT_EQ(lockstep_comm_agree(comm, 0, nullptr), LOCKSTEP_ERR_INVALID);  // on all
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_average(trainer)));
+    ASSERT_TRUE(ok(lockstep_trainer_average(trainer)));
     if (me.rank == 0) {
       std::filesystem::remove_all(folder);
     }
@@ -480,19 +386,13 @@ TEST(Ranks, WhoseFunctionsFailSayWhich) {
   for (const auto& [number, status] :
        {std::pair{99, LOCKSTEP_ERR_PEER}, std::pair{LOCKSTEP_ERR_MPI, LOCKSTEP_ERR_MPI},
         std::pair{LOCKSTEP_ERR_NCCL, LOCKSTEP_ERR_NCCL}, std::pair{LOCKSTEP_ERR_CUDA, LOCKSTEP_ERR_CUDA}}) {
-    Team team(2);
-    team.run([&, number = number, status = status](Team::Member& me) {
-      Context context;
-      make_context(context);
-      const lockstep_comm_ops ops = Team::functions(me);
-      Comm comm;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &comm)));
+    as_ranks(2, [&, number = number, status = status](Team::Member& me, const Rank& rank) {
       me.fail_at = me.calls;
       me.failure = number;
       std::int32_t largest = 0;
-      EXPECT_TRUE(fails(status, lockstep_comm_agree(comm, 1, &largest),
+      EXPECT_TRUE(fails(status, lockstep_comm_agree(rank.comm, 1, &largest),
                         {"all_gather returned " + std::to_string(number), "a cable was pulled"}));
-      EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_agree(comm, 1, &largest)));
+      EXPECT_TRUE(ok(lockstep_comm_agree(rank.comm, 1, &largest)));
     });
   }
 }
@@ -500,8 +400,7 @@ TEST(Ranks, WhoseFunctionsFailSayWhich) {
 TEST(Ranks, ThatWereToldOtherThingsAreFoundOut) {
   Team team(2);
   team.run([&](Team::Member& me) {
-    Context context;
-    make_context(context);
+    const HostContext context;
     lockstep_comm_ops ops = Team::functions(me);
     ops.rank = 0;  // both
     Comm comm;

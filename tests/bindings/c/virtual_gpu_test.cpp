@@ -1,19 +1,13 @@
 // The C interface on GPUs that are not there (tests/virtual_gpu): a host program with memory, streams and, where there
 // is NCCL, communicators of its own. Work is queued in every order that CUDA allows, so that a wait which is missing
 // gives a wrong result for some seed.
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdlib>
-#include <memory>
 #include <optional>
 #include <span>
-#include <thread>
 
 #include <cuda_runtime_api.h>
 
 #include "control.hpp"
-#include "host.hpp"
 #include "team.hpp"
 
 #if LOCKSTEP_HAS_NCCL
@@ -39,18 +33,31 @@ void new_machine(std::uint64_t seed, int devices = 1) {
   standin::reset({.devices = devices, .bytes_per_device = std::size_t{1} << 28, .seed = seed});
 }
 
-void make_gpu_context(Context& context, int device, std::optional<cudaStream_t> stream = std::nullopt,
+struct GpuContext : Context {
+  explicit GpuContext(int device, std::optional<cudaStream_t> stream = std::nullopt,
                       const lockstep_allocator* memory = nullptr) {
-  lockstep_context_options options;
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_options_init(&options, sizeof options)));
-  options.device_type = LOCKSTEP_CUDA;
-  options.device_id = device;
-  options.memory = memory;
-  if (stream.has_value()) {
-    options.stream_kind = LOCKSTEP_STREAM_GIVEN;
-    options.stream = *stream;
+    lockstep_context_options options = context_options();
+    options.device_type = LOCKSTEP_CUDA;
+    options.device_id = device;
+    options.memory = memory;
+    if (stream.has_value()) {
+      options.stream_kind = LOCKSTEP_STREAM_GIVEN;
+      options.stream = *stream;
+    }
+    EXPECT_TRUE(ok(lockstep_context_create(&options, operator&())));
   }
-  ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_context_create(&options, &context)));
+};
+
+cudaStream_t new_stream() {
+  cudaStream_t stream = nullptr;
+  EXPECT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+  return stream;
+}
+
+/// The machine has seen no undefined use, and nothing of it is left.
+void expect_sound(const std::string& when) {
+  EXPECT_EQ(standin::violations(), Texts{}) << when;
+  EXPECT_EQ(standin::leaks(), Texts{}) << when;
 }
 
 /// Floats in the memory of the current device.
@@ -94,28 +101,20 @@ class OnDevice {
 };
 
 std::vector<float> inputs(int call) {
-  std::vector<float> x(kSamples * 3);
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>(draw(1000 * static_cast<std::uint64_t>(call) + i));
-  }
-  return x;
+  return drawn<float>(kSamples * 3, 1000 * static_cast<std::uint64_t>(call));
 }
 
-void make_model(lockstep_context context, Model& model) {
-  make_mlp(context, model, {3, 8, 2}, LOCKSTEP_F32);
-}
+struct SmallModel : Mlp {
+  explicit SmallModel(lockstep_context context) : Mlp(context, {3, 8, 2}, LOCKSTEP_F32) {}
+};
 
 /// What the host makes of inputs(call).
 std::vector<float> expected(int call) {
-  Context context;
-  make_context(context);
-  Model model;
-  make_model(context, model);
+  const HostContext context;
+  const SmallModel model(context);
   const std::vector<float> x = inputs(call);
   std::vector<float> y(kSamples * 2);
-  View in(x.data(), {kSamples, 3});
-  View out(y.data(), {kSamples, 2});
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+  EXPECT_TRUE(ok(infer(model, View(x.data(), {kSamples, 3}), View(y.data(), {kSamples, 2}))));
   return y;
 }
 
@@ -137,29 +136,21 @@ TEST(Streams, ACallIsOrderedBehindItsStreamAndThatOneBehindTheCall) {
         const std::string when = "seed " + std::to_string(seed) + (own ? ", own" : ", legacy") +
                                  " stream of the context" + (legacy ? ", legacy" : ", own") + " stream of the call";
         {
-          cudaStream_t stream = nullptr;
-          if (!legacy) {
-            ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
-          }
-          Context context;
-          make_gpu_context(context, 0, own ? std::nullopt : std::optional<cudaStream_t>(nullptr));
-          Model model;
-          make_model(context, model);
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, kSamples)));
+          cudaStream_t stream = legacy ? nullptr : new_stream();
+          const GpuContext context(0, own ? std::nullopt : std::optional<cudaStream_t>(nullptr));
+          const SmallModel model(context);
+          ASSERT_TRUE(ok(lockstep_model_prepare(model, kSamples)));
           const OnDevice x(kSamples * 3), y(kSamples * 2);
-          View in = x.view({kSamples, 3});
-          View out = y.view({kSamples, 2});
           for (int call = 0; call < 3; ++call) {
             x.write(stream, inputs(call));
-            ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, stream)));
+            ASSERT_TRUE(ok(infer(model, x.view({kSamples, 3}), y.view({kSamples, 2}), stream)));
             expect_near(y.read(stream), results[call], when);
           }
           if (stream != nullptr) {
             EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
           }
         }
-        EXPECT_EQ(standin::violations(), Texts{}) << when;
-        EXPECT_EQ(standin::leaks(), Texts{}) << when;
+        expect_sound(when);
       }
     }
   }
@@ -171,23 +162,18 @@ TEST(Streams, AWaitThatIsLeftOutIsSeen) {
   int wrong = 0;
   for (std::uint64_t seed = 0; seed < 16; ++seed) {
     new_machine(seed);
-    cudaStream_t stream = nullptr;
-    ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+    cudaStream_t stream = new_stream();
     {
-      Context context;
-      make_gpu_context(context, 0);
-      Model model;
-      make_model(context, model);
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, kSamples)));
+      const GpuContext context(0);
+      const SmallModel model(context);
+      ASSERT_TRUE(ok(lockstep_model_prepare(model, kSamples)));
       const OnDevice x(kSamples * 3), y(kSamples * 2);
-      View in = x.view({kSamples, 3});
-      View out = y.view({kSamples, 2});
       for (int call = 0; call < 2; ++call) {
         x.write(stream, inputs(call));
         if (call == 1) {
           standin::forget_wait(1, "cudaStreamWaitEvent");
         }
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, stream)));
+        ASSERT_TRUE(ok(infer(model, x.view({kSamples, 3}), y.view({kSamples, 2}), stream)));
         wrong += y.read(stream) == results[call] ? 0 : call;
       }
       standin::forget_wait(0);
@@ -202,28 +188,23 @@ TEST(HostMemory, IsReadAndWrittenWhenTheCallReturns) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     new_machine(seed);
     {
-      Context context;
-      make_gpu_context(context, 0);
-      Model model;
-      make_model(context, model);
+      const GpuContext context(0);
+      const SmallModel model(context);
       void* memory = nullptr;
       ASSERT_EQ(cudaMallocHost(&memory, sizeof(float) * kSamples * 5), cudaSuccess);
       auto* const x = static_cast<float*>(memory);
       float* const y = x + kSamples * 3;
-      View in(x, {kSamples, 3});
-      View out(y, {kSamples, 2});
       for (int call = 0; call < 2; ++call) {
         const std::vector<float> values = inputs(call);
         std::copy(values.begin(), values.end(), x);
         std::fill_n(y, kSamples * 2, std::nanf(""));
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, nullptr)));
+        ASSERT_TRUE(ok(infer(model, View(x, {kSamples, 3}), View(y, {kSamples, 2}))));
         expect_near(std::vector<float>(y, y + kSamples * 2), expected(call), "seed " + std::to_string(seed));
-        std::fill_n(x, kSamples * 3, std::nanf(""));  // it is the caller's again
+        std::fill_n(x, kSamples * 3, std::nanf(""));  // the memory is the caller's again
       }
       ASSERT_EQ(cudaFreeHost(memory), cudaSuccess);
     }
-    EXPECT_EQ(standin::violations(), Texts{});
-    EXPECT_EQ(standin::leaks(), Texts{});
+    expect_sound("seed " + std::to_string(seed));
   }
 }
 
@@ -259,22 +240,17 @@ struct DevicePool {
 TEST(DeviceMemory, AllOfItComesFromTheHostProgram) {
   new_machine(3);
   DevicePool pool;
-  cudaStream_t stream = nullptr;
-  ASSERT_EQ(cudaStreamCreateWithPriority(&stream, cudaStreamNonBlocking, 0), cudaSuccess);
+  cudaStream_t stream = new_stream();
   {
     const lockstep_allocator functions = pool.functions();
-    Context context;
-    make_gpu_context(context, 0, stream, &functions);
-    Model model;
-    make_model(context, model);
+    const GpuContext context(0, stream, &functions);
+    const SmallModel model(context);
     const std::vector<float> x = inputs(0);
     std::vector<float> y(kSamples * 2);
-    View in(x.data(), {kSamples, 3});
-    View out(y.data(), {kSamples, 2});
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_model_prepare(model, kSamples)));
+    ASSERT_TRUE(ok(lockstep_model_prepare(model, kSamples)));
     const std::int64_t pieces = pool.pieces;
     EXPECT_GT(pieces, 0);
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_infer(model, &in, &out, stream)));
+    ASSERT_TRUE(ok(infer(model, View(x.data(), {kSamples, 3}), View(y.data(), {kSamples, 2}), stream)));
     expect_near(y, expected(0), "");
     EXPECT_EQ(pool.pieces, pieces);
     EXPECT_EQ(standin::calls("cudaMallocAsync"), 0);
@@ -285,22 +261,6 @@ TEST(DeviceMemory, AllOfItComesFromTheHostProgram) {
   }
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
-
-/// One rank's share of what is learned, and the line that all of them come to.
-struct Learner {
-  Model model;
-  Trainer trainer;
-  void make(lockstep_context context, lockstep_comm comm) {
-    make_mlp(context, model, {1, 1}, LOCKSTEP_F32);
-    lockstep_trainer_options options = trainer_options(8);
-    options.optimizer = LOCKSTEP_OPTIMIZER_SGD;
-    options.momentum = 0;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_create(model, comm, &options, &trainer)));
-  }
-  [[nodiscard]] std::array<double, 2> line() const {
-    return {parameter(model, "1.weight", {1, 1})[0], parameter(model, "1.bias", {1})[0]};
-  }
-};
 
 /// Samples of rank r of `ranks`, all of which together are those of one rank.
 std::vector<float> share_of_rank(int step, int rank, int ranks) {
@@ -318,22 +278,35 @@ std::vector<float> targets_of(const std::vector<float>& x) {
   return y;
 }
 
+/// One rank's share of what is learned, and the line that all of them come to.
+struct Learner {
+  Mlp model;
+  NewTrainer trainer;
+  Learner(lockstep_context context, lockstep_comm comm)
+      : model(context, {1, 1}, LOCKSTEP_F32), trainer(model, comm, descent(8)) {}
+  void step(View in, View target) const {
+    EXPECT_TRUE(ok(add(trainer, std::move(in), std::move(target))));
+    EXPECT_TRUE(ok(lockstep_trainer_update(trainer, 0.1)));
+  }
+  void step(const std::vector<float>& x) const {
+    const std::vector<float> y = targets_of(x);
+    const auto n = static_cast<std::int64_t>(x.size());
+    step(View(x.data(), {n, 1}), View(y.data(), {n, 1}));
+  }
+  [[nodiscard]] std::array<double, 2> line() const {
+    return {parameter(model, "1.weight", {1, 1})[0], parameter(model, "1.bias", {1})[0]};
+  }
+};
+
 constexpr int kSteps = 6;
 
 /// What a rank alone on the host comes to with the samples of all.
 std::array<double, 2> learned_on_the_host() {
-  Context context;
-  make_context(context);
-  Comm comm;
-  EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-  Learner learner;
-  learner.make(context, comm);
+  const HostContext context;
+  const SelfComm comm(context);
+  const Learner learner(context, comm);
   for (int step = 0; step < kSteps; ++step) {
-    const std::vector<float> x = share_of_rank(step, 0, 1), y = targets_of(x);
-    View in(x.data(), {static_cast<std::int64_t>(x.size()), 1});
-    View target(y.data(), {static_cast<std::int64_t>(y.size()), 1});
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(learner.trainer, &in, &target, nullptr, nullptr)));
-    EXPECT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(learner.trainer, 0.1)));
+    learner.step(share_of_rank(step, 0, 1));
   }
   return learner.line();
 }
@@ -351,29 +324,22 @@ TEST(OneGpu, TrainsOnItsStreams) {
       new_machine(seed);
       const std::string when = "seed " + std::to_string(seed) + (legacy ? ", legacy stream" : "");
       {
-        Context context;
-        make_gpu_context(context, 0, legacy ? std::optional<cudaStream_t>(nullptr) : std::nullopt);
-        Comm comm;
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &comm)));
-        Learner learner;
-        learner.make(context, comm);
+        const GpuContext context(0, legacy ? std::optional<cudaStream_t>(nullptr) : std::nullopt);
+        const SelfComm comm(context);
+        const Learner learner(context, comm);
         for (int step = 0; step < kSteps; ++step) {
           const std::vector<float> values = share_of_rank(step, 0, 1);
           const auto n = static_cast<std::int64_t>(values.size());
           const OnDevice x(n), y(n);
           x.write(nullptr, values);
           y.write(nullptr, targets_of(values));
-          View in = x.view({n, 1});
-          View target = y.view({n, 1});
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(learner.trainer, &in, &target, nullptr, nullptr)));
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(learner.trainer, 0.1)));
+          learner.step(x.view({n, 1}), y.view({n, 1}));
           ASSERT_EQ(cudaStreamSynchronize(cudaStreamLegacy), cudaSuccess);  // x and y go
         }
         expect_line(learner.line(), wanted, when);
         EXPECT_EQ(standin::calls("cudaGraphLaunch") == 0, legacy) << when;
       }
-      EXPECT_EQ(standin::violations(), Texts{}) << when;
-      EXPECT_EQ(standin::leaks(), Texts{}) << when;
+      expect_sound(when);
     }
   }
 }
@@ -429,33 +395,25 @@ TEST(TwoGpus, TrainOverTheHostProgramsCommunicators) {
       cudaSetDevice(me.rank);
       ncclComm_t own = nccl.make(me.rank);
       {
-        Context context;
-        make_gpu_context(context, me.rank, seed == 3 ? std::optional<cudaStream_t>(nullptr) : std::nullopt);
+        const GpuContext context(me.rank, seed == 3 ? std::optional<cudaStream_t>(nullptr) : std::nullopt);
         const lockstep_comm_ops ops = Team::functions(me);
         Comm comm;
         {
-          Comm control;  // which the other one keeps alive
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &control)));
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_nccl(context, own, control, &comm)));
+          Comm control;  // the other one keeps it alive
+          ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &control)));
+          ASSERT_TRUE(ok(lockstep_comm_from_nccl(context, own, control, &comm)));
         }
         std::int32_t rank = -1, size = -1;
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_rank(comm, &rank, &size)));
+        ASSERT_TRUE(ok(lockstep_comm_rank(comm, &rank, &size)));
         EXPECT_EQ(rank, me.rank);
         EXPECT_EQ(size, 2);
-        Learner learner;
-        learner.make(context, comm);
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_broadcast(learner.trainer, 1)));
+        const Learner learner(context, comm);
+        ASSERT_TRUE(ok(lockstep_trainer_broadcast(learner.trainer, 1)));
         const std::int64_t before = standin::calls("ncclAllReduce");
         for (int step = 0; step < kSteps; ++step) {
-          const std::vector<float> x = share_of_rank(step, me.rank, 2), y = targets_of(x);
-          View in(x.data(), {static_cast<std::int64_t>(x.size()), 1});
-          View target(y.data(), {static_cast<std::int64_t>(y.size()), 1});
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_add(learner.trainer, &in, &target, nullptr, nullptr)));
-          ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_update(learner.trainer, 0.1)));
+          learner.step(share_of_rank(step, me.rank, 2));
         }
-        double loss = std::nan("");
-        ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_trainer_loss(learner.trainer, 1, &loss, nullptr)));
-        EXPECT_TRUE(std::isfinite(loss)) << when;
+        EXPECT_TRUE(std::isfinite(loss_of(learner.trainer))) << when;
         EXPECT_GT(standin::calls("ncclAllReduce"), before);
         lines[me.rank] = learner.line();
         int device = -1;
@@ -464,13 +422,12 @@ TEST(TwoGpus, TrainOverTheHostProgramsCommunicators) {
         EXPECT_EQ(me.destroyed, 0);
       }
       EXPECT_EQ(me.destroyed, 1);
-      nccl.end(me.rank);  // it was neither ended nor aborted
+      nccl.end(me.rank);  // the communicator was neither ended nor aborted
     });
     EXPECT_EQ(lines[0], lines[1]) << when;
     expect_line(lines[0], wanted, when);
     EXPECT_EQ(lockstep::nccl_standin::aborts(), 0) << when;
-    EXPECT_EQ(standin::violations(), Texts{}) << when;
-    EXPECT_EQ(standin::leaks(), Texts{}) << when;
+    expect_sound(when);
     EXPECT_EQ(lockstep::nccl_standin::leaks(), Texts{}) << when;
     if (HasFailure()) {
       return;
@@ -488,12 +445,10 @@ TEST(TwoGpus, BadInput) {
     ncclComm_t own = nccl.make(me.rank);
     const bool odd = me.rank == 1;
     {
-      Context context, other;
-      make_gpu_context(context, me.rank);
-      make_gpu_context(other, 1 - me.rank);
+      const GpuContext context(me.rank), other(1 - me.rank);
       const lockstep_comm_ops ops = Team::functions(me);
       Comm control, none;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &control)));
+      ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &control)));
       // On rank 1 alone; no rank waits for another.
       EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, odd ? nullptr : own, control, &none),
                         {"lockstep_comm_from_nccl", "rank 1", "the communicator is NULL"}));
@@ -505,22 +460,19 @@ TEST(TwoGpus, BadInput) {
                 {"the context is NULL"}));
       EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, own, nullptr, &none),
                         {"the communicator is NULL"}));
-      Comm alone;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_self(context, &alone)));
+      const SelfComm alone(context);
       EXPECT_TRUE(fails(LOCKSTEP_ERR_INVALID, lockstep_comm_from_nccl(context, own, alone, &none),
                         {"of 2", "for host memory of rank 0 of 1"}));
       EXPECT_EQ(static_cast<lockstep_comm>(none), nullptr);
       // Gradients of a GPU do not travel through the host's functions, nor through those of another GPU.
-      Model model;
-      make_model(context, model);
+      const SmallModel model(context);
       const lockstep_trainer_options options = trainer_options(4);
       Trainer trainer;
       EXPECT_TRUE(fails(LOCKSTEP_ERR_UNSUPPORTED, lockstep_trainer_create(model, control, &options, &trainer),
                         {"2 ranks", "lockstep_comm_from_nccl"}));
       Comm comm;
-      ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_nccl(context, own, control, &comm)));
-      Model elsewhere;
-      make_model(other, elsewhere);
+      ASSERT_TRUE(ok(lockstep_comm_from_nccl(context, own, control, &comm)));
+      const SmallModel elsewhere(other);
       EXPECT_TRUE(fails(LOCKSTEP_ERR_DEVICE, lockstep_trainer_create(elsewhere, comm, &options, &trainer),
                         {"the communicator is for memory of"}));
     }
@@ -539,14 +491,12 @@ TEST(TwoGpus, ACommunicatorThatFailsIsLeftToTheHostProgram) {
   team.run([&](Team::Member& me) {
     cudaSetDevice(me.rank);
     ncclComm_t own = nccl.make(me.rank);
-    Context context;
-    make_gpu_context(context, me.rank);
+    const GpuContext context(me.rank);
     const lockstep_comm_ops ops = Team::functions(me);
     Comm control, comm;
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_ops(context, &ops, &control)));
-    ASSERT_TRUE(is(LOCKSTEP_OK, lockstep_comm_from_nccl(context, own, control, &comm)));
-    Learner learner;
-    learner.make(context, comm);
+    ASSERT_TRUE(ok(lockstep_comm_from_ops(context, &ops, &control)));
+    ASSERT_TRUE(ok(lockstep_comm_from_nccl(context, own, control, &comm)));
+    const Learner learner(context, comm);
     if (me.rank == 0) {
       lockstep::nccl_standin::fail_rank(0, ncclSystemError);
       EXPECT_TRUE(

@@ -13,13 +13,12 @@
 
 #include <lockstep/comm/launch/session.hpp>
 
+#include "../view_of.hpp"
+
 namespace {
 
 using namespace lockstep;
-
-TensorView view_of(std::vector<float>& values) {
-  return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
-}
+using comm::view_of;
 
 int run(comm::Session& session, const std::string& mode, int lost) {
   Stream stream = Stream::host_inline();

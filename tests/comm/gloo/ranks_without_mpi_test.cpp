@@ -20,6 +20,8 @@ namespace lockstep::comm {
 namespace {
 
 using lockstep::testing::Ended;
+using lockstep::testing::expect_ended;
+using lockstep::testing::expect_printed;
 using lockstep::testing::run_command;
 
 /// `ranks` and options of start_ranks, then a program: "3", "--without 1 3".
@@ -41,17 +43,14 @@ TEST(RanksWithoutMpi, MeetAndCommunicate) {
         const std::string me = std::to_string(r);
         EXPECT_EQ(o.count("rank " + me + "/" + n + " local " + me + "/" + n + " node 0 of 1 0"), 1) << o.output;
       }
-      EXPECT_EQ(o.count("on gloo 0."), 1) << o.output;
-      EXPECT_EQ(o.count(", communication stream worker"), 1) << o.output;
-      EXPECT_EQ(o.count("ended with 0"), ranks) << o.output;
+      expect_printed(o, {"on gloo 0.", ", communication stream worker", {"ended with 0", ranks}});
     }
   }
 }
 
 TEST(RanksWithoutMpi, ARankAloneNeedsNobody) {
   const Ended o = session("1", "ok", "MASTER_ADDR=no-such-host.invalid");
-  EXPECT_EQ(o.code, 0) << o.output;
-  EXPECT_EQ(o.count("rank 0/1 local 0/1 node 0 of 1 0"), 1) << o.output;
+  expect_ended(o, 0, {"rank 0/1 local 0/1 node 0 of 1 0"});
 }
 
 TEST(RanksWithoutMpi, OneFailingRankEndsTheJob) {
@@ -67,24 +66,16 @@ TEST(RanksWithoutMpi, OneFailingRankEndsTheJob) {
     const std::string code = c.code;
     EXPECT_EQ(o.count("ended: " + code + " " + code + " " + code), 1) << o.output;
     EXPECT_LT(o.seconds, 10) << c.mode;
-    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
-    EXPECT_EQ(o.count(std::string("lockstep: error: rank 1: ") + c.text), 1) << o.output;
-    EXPECT_EQ(o.count("ended with"), 0) << o.output;
+    expect_printed(o, {"lockstep: error:", std::string("lockstep: error: rank 1: ") + c.text, {"ended with", 0}});
   }
 }
 
 TEST(RanksWithoutMpi, Agree) {
-  const Ended o = session("4", "agree");
-  EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
-  EXPECT_EQ(o.count("lockstep: error: rank 2: no such file"), 1) << o.output;
-  EXPECT_EQ(o.count("ended with 2"), 4) << o.output;
-  const Ended together = session("3", "throw_together");
-  EXPECT_EQ(together.count("lockstep: error:"), 1) << together.output;
-  EXPECT_EQ(together.count("lockstep: error: no room for the checkpoint"), 1) << together.output;
-  EXPECT_EQ(together.count("ended with 2"), 3) << together.output;
-  const Ended leaving = session("3", "agree_then_leave");
-  EXPECT_EQ(leaving.count("lockstep: error: rank 0: first"), 1) << leaving.output;
-  EXPECT_EQ(leaving.count("ended with 2"), 3) << leaving.output;
+  expect_printed(session("4", "agree"),
+                 {"lockstep: error:", "lockstep: error: rank 2: no such file", {"ended with 2", 4}});
+  expect_printed(session("3", "throw_together"),
+                 {"lockstep: error:", "lockstep: error: no room for the checkpoint", {"ended with 2", 3}});
+  expect_printed(session("3", "agree_then_leave"), {"lockstep: error: rank 0: first", {"ended with 2", 3}});
 }
 
 /// A rank that is killed, between operations, in the middle of one, or when the others have done their work, is named
@@ -96,8 +87,8 @@ TEST(RanksWithoutMpi, AKilledRankIsNamed) {
     EXPECT_LT(o.seconds, 20) << mode;
     EXPECT_EQ(o.count(first ? "ended: 137 3 3" : "ended: 3 137 3"), 1) << mode << "\n" << o.output;
     EXPECT_GE(o.count("lockstep: error:"), 1) << o.output;
-    EXPECT_EQ(o.count(first ? ": rank 0 (" : ": rank 1 ("), o.count("lockstep: error:")) << o.output;
-    EXPECT_EQ(o.count(") has ended"), o.count("lockstep: error:")) << o.output;
+    expect_printed(o, {{first ? ": rank 0 (" : ": rank 1 (", o.count("lockstep: error:")},
+                       {") has ended", o.count("lockstep: error:")}});
   }
 }
 
@@ -105,31 +96,27 @@ TEST(RanksWithoutMpi, RanksThatDoNotComeAreNamed) {
   const Ended one = session("--without 2 3", "ok", "LOCKSTEP_MEET_SECONDS=1");
   EXPECT_EQ(one.code, 2) << one.output;
   EXPECT_LT(one.seconds, 10);
-  EXPECT_EQ(one.count("lockstep: error:"), 1) << one.output;
-  EXPECT_EQ(one.count("lockstep: error: rank 0: launch: rank 2 of 3 has not come to rank 0 at localhost:"), 1)
-      << one.output;
-  EXPECT_EQ(one.count("ended: 2 2 -"), 1) << one.output;
+  expect_printed(
+      one, {"lockstep: error:", "lockstep: error: rank 0: launch: rank 2 of 3 has not come to rank 0 at localhost:",
+            "ended: 2 2 -"});
 
   EXPECT_EQ(one.count("lockstep: rank 0: waiting for rank 2 of 3 at localhost:"), 1) << one.output;
 
-  const Ended first = session("--without 0 3", "ok", "LOCKSTEP_MEET_SECONDS=1");
-  EXPECT_EQ(first.count("lockstep: rank 1: waiting for rank 0 of 3 at localhost:"), 1) << first.output;
-  EXPECT_EQ(first.count("ended: - 2 2"), 1) << first.output;
-  EXPECT_EQ(first.count("lockstep: error:"), 2) << first.output;
-  EXPECT_EQ(first.count("lockstep: error: rank 1: launch: rank 0 of 3 does not answer at localhost:"), 1)
-      << first.output;
+  expect_printed(session("--without 0 3", "ok", "LOCKSTEP_MEET_SECONDS=1"),
+                 {"lockstep: rank 1: waiting for rank 0 of 3 at localhost:",
+                  "ended: - 2 2",
+                  {"lockstep: error:", 2},
+                  "lockstep: error: rank 1: launch: rank 0 of 3 does not answer at localhost:"});
 }
 
 /// The variables of one host may be wrong, and nobody else finds that.
 TEST(RanksWithoutMpi, WhatIsWrongOnAnotherHostIsSaidThere) {
   for (const char* local_rank : {"0", "1"}) {
-    const Ended o =
+    expect_ended(
         run_command(std::string("env RANK=2 WORLD_SIZE=4 LOCAL_WORLD_SIZE=2 GROUP_RANK=1 MASTER_ADDR=127.0.0.1 "
                                 "MASTER_PORT=70000 LOCAL_RANK=") +
-                    local_rank + " " + SESSION_PROGRAM + " ok");
-    EXPECT_EQ(o.code, 2) << o.output;
-    EXPECT_EQ(o.count("lockstep: error:"), 1) << o.output;
-    EXPECT_EQ(o.count("MASTER_PORT=70000"), 1) << o.output;
+                    local_rank + " " + SESSION_PROGRAM + " ok"),
+        2, {"lockstep: error:", "MASTER_PORT=70000"});
   }
 }
 
@@ -140,28 +127,25 @@ TEST(RanksWithoutMpi, PlacesThatCannotBe) {
     const Ended o = session("2", "ok", variable);
     EXPECT_EQ(o.count("ended: 2 2"), 1) << o.output;
     EXPECT_EQ(o.error_lines().size(), 2U) << "of ranks that have not met each\n" << o.output;
-    EXPECT_EQ(o.count(variable), 2) << o.output;
-    EXPECT_EQ(o.count(expected), 2) << o.output;
+    expect_printed(o, {{variable, 2}, {expected, 2}});
   }
   const Ended nowhere = session("2", "ok", "MASTER_ADDR=no-such-host.invalid LOCKSTEP_MEET_SECONDS=2");
   EXPECT_EQ(nowhere.count("ended: 2 2"), 1) << nowhere.output;
   EXPECT_LT(nowhere.seconds, 20);
-  EXPECT_EQ(nowhere.count("the name has no address"), 3) << "two errors, and rank 1's word before\n" << nowhere.output;
+  EXPECT_EQ(nowhere.count("the name has no address"), 3) << "two errors, and rank 1's note before\n" << nowhere.output;
   EXPECT_EQ(nowhere.count("lockstep: error:"), 2) << nowhere.output;
 }
 
 /// A rank that is stopped says nothing; the watchdog of the others names it and ends them.
 TEST(RanksWithoutMpi, AStoppedRankIsNamed) {
   const Ended o = start("--grace 2 3", std::string(LOST_RANK) + " stop 1");
-  EXPECT_EQ(o.code, 76) << o.output;
-  EXPECT_EQ(o.count("ended: 76 killed 76"), 1) << o.output;
+  expect_ended(o, 76, {"ended: 76 killed 76"});
   EXPECT_GE(o.count("no progress for 2 s"), 1) << o.output;
-  EXPECT_EQ(o.count("no word from rank 1 (host "), 1) << o.output;
-  EXPECT_EQ(o.count("the process is stopped"), 1) << o.output;
+  expect_printed(o, {"no word from rank 1 (host ", "the process is stopped"});
 }
 
-/// The boards of jobs on this machine: of those that start now, for a moment, and of starts that left theirs.
-std::set<std::string> boards() {
+/// The status tables of jobs on this machine: of jobs that start now, for a moment, and of starts that left theirs.
+std::set<std::string> tables() {
   std::istringstream listing(run_command("ls /dev/shm | grep '^lockstep-' || true").output);
   std::set<std::string> names;
   for (std::string name; std::getline(listing, name);) {
@@ -171,17 +155,17 @@ std::set<std::string> boards() {
 }
 
 /// What a start leaves behind to which not all ranks came would mislead the next one under the same name. Other jobs of
-/// this machine may start meanwhile; their boards go.
+/// this machine may start meanwhile; their status tables go.
 TEST(RanksWithoutMpi, AStartThatFailedLeavesNoBoard) {
-  const std::set<std::string> before = boards();
+  const std::set<std::string> before = tables();
   const Ended o = session("--without 2 3", "ok", "LOCKSTEP_MEET_SECONDS=1 LOCKSTEP_TEST_WATCHDOG=600");
   EXPECT_EQ(o.count("ended: 2 2 -"), 1) << o.output;
-  std::set<std::string> left = boards();
+  std::set<std::string> left = tables();
   std::erase_if(left, [&](const std::string& name) { return before.count(name) > 0; });
   constexpr int kLooks = 100;
   for (int look = 0; look < kLooks && !left.empty(); ++look) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    const std::set<std::string> now = boards();
+    const std::set<std::string> now = tables();
     std::erase_if(left, [&](const std::string& name) { return now.count(name) == 0; });
   }
   EXPECT_EQ(left, std::set<std::string>());
@@ -211,9 +195,8 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
             1)
       << linger.output;  // 3: a rank that heard of another's end before its own watchdog looked
   EXPECT_LT(linger.seconds, 40);
-  EXPECT_EQ(linger.count("rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank "), 1)
-      << linger.output;
-  EXPECT_EQ(linger.count(" has not called operation "), 1) << linger.output;
+  expect_printed(linger, {"rank 1 has not called operation 2 of inline_ops, all_reduce of 3 f32, as rank ",
+                          " has not called operation "});
   EXPECT_NE(record().find("all_reduce of 3 f32"), std::string::npos);
 }
 
@@ -221,16 +204,11 @@ TEST(RanksWithoutMpi, OperationsAreComparedAndKept) {
 TEST(RanksWithoutMpi, TheBackendIsAChoice) {
   const std::string hello = std::string(HELLO_RANKS) + " --devices cpu";
   for (const char* same : {"", " --backend auto", " --backend gloo", " --backend nccl"}) {
-    const Ended o = start("2", hello + same);
-    EXPECT_EQ(o.code, 0) << o.output;
-    EXPECT_EQ(o.count("2 ranks on 1 node, gloo 0."), 1) << o.output;
-    EXPECT_EQ(o.count("started by torchrun"), 1) << o.output;
-    EXPECT_EQ(o.count("all-reduced sum of the ranks: 1, as expected"), 1) << o.output;
+    expect_ended(start("2", hello + same), 0,
+                 {"2 ranks on 1 node, gloo 0.", "started by torchrun", "all-reduced sum of the ranks: 1, as expected"});
   }
   const Ended mpi = start("2", hello + " --backend mpi");
-  EXPECT_EQ(mpi.code, 2) << mpi.output;
-  EXPECT_EQ(mpi.count("lockstep: error:"), 2) << mpi.output;
-  EXPECT_EQ(mpi.count("--backend"), 2) << mpi.output;
+  expect_ended(mpi, 2, {{"lockstep: error:", 2}, {"--backend", 2}});
   const Ended word = run_command(hello + " --backend smoke");
   testing::expect_refused(word, {"--backend is 'smoke', expected auto, mpi, gloo or nccl"});
   testing::expect_refused(run_command(std::string(HELLO_RANKS) + " --devices cpu:2 --backend gloo"),
@@ -243,11 +221,10 @@ TEST(RanksWithoutMpi, TheBackendIsAChoice) {
   const Ended alone = run_command(hello + " --backend gloo");
   EXPECT_EQ(alone.code, 0) << alone.output;
   if (LOCKSTEP_HAS_MPI != 0) {
-    const Ended under = run_command(
-        "env MASTER_ADDR=127.0.0.1 MASTER_PORT=1 LOCKSTEP_PORT=" + std::to_string(20000 + ::getpid() % 10000) + " " +
-        MPIRUN + " -np 2 " + hello + " --backend gloo");
-    EXPECT_EQ(under.code, 0) << under.output;
-    EXPECT_EQ(under.count("2 ranks on 1 node, gloo 0."), 1) << under.output;
+    expect_ended(
+        run_command("env MASTER_ADDR=127.0.0.1 MASTER_PORT=1 LOCKSTEP_PORT=" +
+                    std::to_string(20000 + ::getpid() % 10000) + " " + MPIRUN + " -np 2 " + hello + " --backend gloo"),
+        0, {"2 ranks on 1 node, gloo 0."});
     const Ended nowhere =
         run_command("env -u MASTER_ADDR " + std::string(MPIRUN) + " -np 2 " + hello + " --backend gloo");
     EXPECT_EQ(nowhere.code, 2) << nowhere.output;

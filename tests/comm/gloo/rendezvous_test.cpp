@@ -197,42 +197,42 @@ TEST(Rendezvous, NobodyAnswers) {
 TEST(Rendezvous, RanksSayForWhomTheyWait) {
   const int port = free_port();
   std::mutex mutex;
-  std::vector<std::string> words;
+  std::vector<std::string> notes;
   const auto asked = [&](int rank, int local_rank, double word_after_s) {
     RendezvousOptions made = options(rank, 4, port, 1.2);
     made.local_rank = local_rank;
     made.word_after_s = word_after_s;
     made.on_wait = [&, rank](const std::string& text) {
       const std::lock_guard lock(mutex);
-      words.push_back(concat(rank, ": ", text));
+      notes.push_back(concat(rank, ": ", text));
     };
     return made;
   };
   (void)come_all({asked(0, 0, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });
-  EXPECT_EQ(words, std::vector<std::string>{
+  EXPECT_EQ(notes, std::vector<std::string>{
                        concat("0: waiting for ranks 1, 3 of 4 at 127.0.0.1:", port, ", 1 s more (MASTER_ADDR=here)")});
-  words.clear();
+  notes.clear();
   (void)come_all({asked(1, 1, 0.3), asked(2, 2, 0.3)}, [](Rendezvous&) { FAIL(); });  // rank 2 is of rank 1's host
-  EXPECT_EQ(words, std::vector<std::string>{concat("1: waiting for rank 0 of 4 at 127.0.0.1:", port,
+  EXPECT_EQ(notes, std::vector<std::string>{concat("1: waiting for rank 0 of 4 at 127.0.0.1:", port,
                                                    " (connection refused), 1 s more (MASTER_ADDR=here)")});
-  words.clear();
+  notes.clear();
   (void)come_all({asked(0, 0, 5)}, [](Rendezvous&) { FAIL(); });
-  EXPECT_EQ(words, std::vector<std::string>{}) << "the control: the time is over before";
+  EXPECT_EQ(notes, std::vector<std::string>{}) << "the control: the time is over before";
   const auto met =
       come_all({asked(0, 0, 0), asked(1, 1, 1), asked(2, 2, 1), asked(3, 3, 1)}, [](Rendezvous& all) { all.finish(); });
   EXPECT_EQ(met[0].text, "");
-  EXPECT_LE(words.size(), 1U);
+  EXPECT_LE(notes.size(), 1U);
   // Somebody who takes connections and says nothing.
-  words.clear();
+  notes.clear();
   const detail::Listening silent = detail::listen_at(kHere, port);
   (void)come(asked(1, 1, 0.3), [](Rendezvous&) { FAIL(); });
-  EXPECT_EQ(words, std::vector<std::string>{concat("1: waiting for rank 0 of 4 at 127.0.0.1:", port,
+  EXPECT_EQ(notes, std::vector<std::string>{concat("1: waiting for rank 0 of 4 at 127.0.0.1:", port,
                                                    " (connected, but nothing was said), 1 s more (MASTER_ADDR=here)")});
 }
 
 TEST(Rendezvous, AHostWithoutAnAddress) {
   RendezvousOptions nowhere = options(1, 2, 4711, 1);
-  nowhere.host = "no-such-host.invalid";  // it may come to have one, as those of pods do
+  nowhere.host = "no-such-host.invalid";  // the name may get an address later, as names of pods do
   EXPECT_EQ(
       come(nowhere, [](Rendezvous&) { FAIL(); })
           .text.find("rank 0 of 2 does not answer at no-such-host.invalid:4711 within 1 s: the name has no address"),

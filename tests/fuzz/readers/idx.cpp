@@ -27,7 +27,7 @@ std::string gzip(const std::string& text) {
 }
 
 struct Part {
-  std::string content;  ///< as the format has it, unless it is opaque
+  std::string content;  ///< content in the format, unless the part is opaque
   bool opaque = false;  ///< compressed by the input
 };
 

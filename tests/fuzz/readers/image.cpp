@@ -16,7 +16,7 @@ void image(Input input) {
         header.width, " x ", header.height);
   check(header.orientation >= 1 && header.orientation <= 8, "orientation ", header.orientation);
   if (header.format == images::Format::jpeg) {
-    (void)images::plain_jpeg(input, "input");  // whose header is sound
+    (void)images::plain_jpeg(input, "input");  // the header is valid
   }
   // What is looked for at the smallest size is what is found at every other.
   images::Picture small;

@@ -1,19 +1,13 @@
 // Random pictures: colours and resized parts beside torchvision's, what AugmentedImages makes of a set, and what it is
 // told.
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
 #include <limits>
 #include <memory>
 #include <span>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/kernels/augment.hpp>
 #include <lockstep/kernels/images/colour.hpp>
@@ -32,8 +26,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 struct ColourCase {
   std::string change;

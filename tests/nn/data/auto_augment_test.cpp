@@ -8,12 +8,9 @@
 #include <map>
 #include <memory>
 #include <set>
-#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>

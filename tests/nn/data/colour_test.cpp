@@ -1,14 +1,8 @@
 // Changes of colour beside plain loops, a pixel and a change at a time, to the bit.
-#include <algorithm>
-#include <array>
-#include <cstddef>
-#include <cstdint>
 #include <span>
-#include <vector>
 
 #include <gtest/gtest.h>
 
-#include <lockstep/kernels/images/colour.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/plain_colours.hpp"
@@ -68,7 +62,7 @@ Bytes random_image(std::size_t pixels, std::uint64_t seed, std::uint32_t below =
 constexpr std::array<std::size_t, 10> kPixels{1, 2, 3, 5, 15, 17, 255, 256, 257, 1021};
 
 TEST(Colour, AllOrdersOfChangesAreThoseOfPlainLoops) {
-  Values memory;  // of images of any size before
+  Values memory;  // an image before may have set its size
   for (const std::size_t pixels : kPixels) {
     for (const double strength : {0.9, 1.4}) {
       Changes changes{{Colour::brightness, strength},

@@ -1,16 +1,8 @@
 // Pictures that a GPU finishes, without one: the stand-ins for the CUDA runtime and nvJPEG, the emulated kernels.
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 
 #include <lockstep/emulation/launch.hpp>
@@ -18,7 +10,6 @@
 #include "control.hpp"
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/data/finished_pictures.hpp"
-#include "tests/support/error_of.hpp"
 
 #if LOCKSTEP_HAS_NVJPEG_STANDIN
 #include "nvjpeg_control.hpp"
@@ -59,24 +50,19 @@ std::string with_trainer(const Dataset& train, const Dataset& test, PicturesOn p
   emulation::set_schedule(emulation::Schedule::random(seed));
   CudaContext context(Device::cuda(0));
   Stream communication = Stream::cuda(Device::cuda(0), -1);
-  return comm::run_ranks(1,
-                         [&](comm::Communicator& grad) {
-                           const auto control = grad.split(0, grad.rank());
-                           TrainerOptions options;
-                           options.global_batch = 4;
-                           options.schedule = {.base = 0.1, .total_steps = 8};
-                           options.step.plan.two_labels = true;
-                           options.pictures = pictures;
-                           CpuContext host;  // the libraries of a GPU are no part of this: our own kernels
-                           options.step.plan.choices = Plan(host, mlp(), Mode::train, 4, options.step.plan).choices();
-                           for (auto& [call, choice] : options.step.plan.choices) {
-                             choice = "cuda";
-                           }
-                           Trainer trainer(context, {grad, *control, communication}, mlp(), {train, test}, options);
-                           trainer.start();
-                           body(trainer);
-                         })
-      .front();
+  TrainerOptions options{.global_batch = 4, .schedule = {.base = 0.1, .total_steps = 8}, .pictures = pictures};
+  options.step.plan.two_labels = true;
+  CpuContext host;  // the libraries of a GPU are no part of this: our own kernels
+  options.step.plan.choices = Plan(host, mlp(), Mode::train, 4, options.step.plan).choices();
+  for (auto& [call, choice] : options.step.plan.choices) {
+    choice = "cuda";
+  }
+  const auto run = [&](comm::Communicator& grad, comm::Communicator& control) {
+    Trainer trainer(context, {grad, control, communication}, mlp(), {train, test}, options);
+    trainer.start();
+    body(trainer);
+  };
+  return comm::run_ranks(1, run).front();
 }
 
 TEST_F(CudaPictures, HaveTheBytesThatTheHostMakes) {

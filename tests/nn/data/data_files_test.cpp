@@ -1,10 +1,6 @@
 #include <array>
-#include <filesystem>
 #include <numeric>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
 #include <zlib.h>
 
 #include <lockstep/nn/data/dataset.hpp>
@@ -16,16 +12,10 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::Bytes;
-using testing::error_of;
-using testing::expect_holds;
-using testing::put_file;
-using testing::TemporaryFolder;
+using testing::Bytes, testing::error_of, testing::expect_holds, testing::put_file, testing::TemporaryFolder;
 
 DataSplit open(const std::string& spec) {
-  DataOptions options;
-  options.spec = spec;
-  return open_data(options);
+  return open_data({.spec = spec});
 }
 
 std::vector<std::uint8_t> image(const ImageDataset& dataset, std::int64_t index) {

@@ -1,27 +1,17 @@
 // Pictures that a device finishes (Dataset::device_preprocessing()): the same bytes as those that the loader's threads
 // make.
-#include <algorithm>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/packed/pack_folder.hpp>
 #include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/context/context.hpp>
-#include <lockstep/runtime/memory/memory_resource.hpp>
 
 #include "tests/nn/data/finished_pictures.hpp"
-#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 using Deferred = PictureFolder;
 

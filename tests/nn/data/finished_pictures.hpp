@@ -2,14 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
 #include <memory>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/augmented_images.hpp>
 #include <lockstep/nn/data/device_preprocessing.hpp>
@@ -70,9 +64,8 @@ class PictureFolder : public ::testing::Test {
 
 /// Not square, in memory.
 inline std::unique_ptr<ImageDataset> synthetic() {
-  DataOptions options{.seed = 3};
-  options.synthetic = {.train_size = 17, .test_size = 4, .height = kSide, .width = kSide + 3, .classes = 2};
-  return std::move(open_data(options).train);
+  const SyntheticOptions sizes{.train_size = 17, .test_size = 4, .height = kSide, .width = kSide + 3, .classes = 2};
+  return std::move(open_data({.seed = 3, .synthetic = sizes}).train);
 }
 
 /// Of all batches in two epochs: the fields by name, with the rows behind a batch's samples.
@@ -82,7 +75,7 @@ using Fields = std::vector<std::pair<std::string, std::vector<std::byte>>>;
 struct Finishing {
   Context* context = nullptr;
   bool keep_jpeg = false;
-  MemoryResource* memory = nullptr;  ///< of the loader; none: the host's
+  MemoryResource* memory = nullptr;  ///< the loader's; none: the host's
   int workers = 1;
 };
 

@@ -1,16 +1,7 @@
 // folder:DIR: what is in it, the pictures that become of it, and bad input.
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <filesystem>
-#include <functional>
 #include <map>
-#include <string>
-#include <vector>
 
 #include <sys/stat.h>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/loader.hpp>
@@ -20,7 +11,6 @@
 #include <lockstep/runtime/memory/memory_resource.hpp>
 
 #include "tests/nn/data/plain_resample.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/image_files.hpp"
 #include "tests/support/no_threads.hpp"
@@ -29,10 +19,7 @@ namespace lockstep::nn {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
-using testing::expect_holds;
-using testing::Pixels;
-using testing::pixels;
+using testing::error_of, testing::expect_holds, testing::Pixels, testing::pixels;
 
 using Image = std::vector<std::uint8_t>;
 /// Row, column, channel.
@@ -84,9 +71,7 @@ class ImageFolder : public ::testing::Test {
     put_grey("val/b/x.png", 201);
   }
   [[nodiscard]] DataOptions options(std::int64_t image_size = 4) const {
-    DataOptions given{.spec = "folder:" + folder_.path(), .seed = 7};
-    given.folder.image_size = image_size;
-    return given;
+    return {.spec = "folder:" + folder_.path(), .seed = 7, .folder = {.image_size = image_size}};
   }
   [[nodiscard]] std::string refused(const DataOptions& given) const {
     return error_of<DataError>([&] { (void)open_data(given); });
@@ -195,7 +180,7 @@ TEST_F(ImageFolder, PicturesAreTurnedAsExifSays) {
   const Image upright = read(*data.train, 0);
   for (std::int64_t i = 1; i < 8; ++i) {
     EXPECT_LE(difference(read(*data.train, i), upright), 1) << "orientation " << i + 1;
-    EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;  // as a JPEG
+    EXPECT_LE(difference(read(*data.test, i), upright), 6) << "orientation " << i + 1;  // a JPEG is no exact copy
   }
   // The control: the same pixels without a word of orientation.
   put("val/a/1.jpg", jpeg(pixels(kHigh, kWide, 3, stored[5])));
@@ -337,7 +322,7 @@ TEST_F(ImageFolder, PicturesAreTheSameForAnyRanksAndWorkers) {
 }
 
 TEST_F(ImageFolder, AFractionIsSplitOffEachClass) {
-  std::map<int, int> values;  // of an image: its class
+  std::map<int, int> values;  // the class of an image
   for (int c = 0; c < 3; ++c) {
     for (int i = 0; i < 1 + 10 * c; ++i) {  // 1, 11 and 21
       put_grey(concat("class", c, "/", i, ".png"), 60 * c + i);

@@ -2,19 +2,12 @@
 #include <lockstep/nn/data/images/decode.hpp>
 #include <lockstep/nn/data/images/resample.hpp>
 
-#include <cmath>
-#include <cstdint>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/nn/data/plain_resample.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/files.hpp"
 #include "tests/support/image_files.hpp"
 
@@ -23,11 +16,7 @@ namespace {
 
 using images::Axis;
 using images::Picture;
-using testing::error_of;
-using testing::expect_holds;
-using testing::JpegOptions;
-using testing::Pixels;
-using testing::pixels;
+using testing::error_of, testing::expect_holds, testing::JpegOptions, testing::Pixels, testing::pixels;
 
 std::span<const std::uint8_t> bytes_of(const std::string& text) {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};

@@ -10,9 +10,6 @@
 #include <mutex>
 #include <set>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 
@@ -21,8 +18,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 // Pixel p of image i is (7 i + p) mod 251; the image numbered `fails` cannot be read.
 class Numbers final : public ImageDataset {

@@ -1,28 +1,18 @@
 // Data of one's own: tensors in memory, a regression and a sequence through the trainer, several ranks, resume.
-#include <cmath>
 #include <cstring>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/transformer.hpp>
-#include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/runtime/base/random.hpp>
 
-#include "tests/comm/local_ranks.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
-#include "tests/support/temporary_folder.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::to_doubles;
+using testing::error_of, testing::to_doubles;
 
 constexpr std::int64_t kSize = 50;
 
@@ -36,11 +26,15 @@ struct Line {
       y.push_back(a - 2 * b + 0.5 * c);
     }
   }
-  [[nodiscard]] MemoryDataset dataset() {
-    return {"line",
-            {{StateField::values, TensorView(std::span(x), {kSize, 3})},
-             {StateField::targets, TensorView(std::span(y), {kSize, 1})}}};
+  [[nodiscard]] MemoryDataset dataset(const std::string& name = "line", const TensorView& weights = {}) {
+    std::vector<FieldView> fields{values(), targets()};
+    if (weights.given()) {
+      fields.push_back({StateField::weights, weights});
+    }
+    return {name, fields};
   }
+  [[nodiscard]] FieldView values() { return {StateField::values, TensorView(std::span(x), {kSize, 3})}; }
+  [[nodiscard]] FieldView targets() { return {StateField::targets, TensorView(std::span(y), {kSize, 1})}; }
   std::vector<double> x, y;
 };
 
@@ -57,6 +51,10 @@ TrainerOptions regression_options(int workers = 1) {
   return options;
 }
 
+TrainerSetup regression(int ranks, const TrainingData& data) {
+  return {.ranks = ranks, .options = regression_options(), .model = linear(), .data = data};
+}
+
 /// Parameters after some epochs, and the last test loss.
 struct Outcome {
   std::vector<double> parameters;
@@ -67,27 +65,22 @@ Outcome trained(int ranks, std::int64_t epochs, const std::string& folder = {}, 
   Outcome outcome;
   Line train(1), test(2);
   const MemoryDataset train_set = train.dataset(), test_set = test.dataset();
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1});
-    Trainer trainer(context, {grad, *control, context.stream()}, linear(), {train_set, test_set}, regression_options());
-    trainer.start();
+  on_trainers(regression(ranks, {train_set, test_set}), [&](Trainer& trainer, comm::Communicator& control) {
     const RunIdentity identity = identity_of(trainer);
     RunProgress progress;
     if (resume) {
       std::string differences = "not read";
-      progress = resume_if_there(folder + "/last", trainer, *control, identity, &differences);
+      progress = resume_if_there(folder + "/last", trainer, control, identity, &differences);
       EXPECT_EQ(differences, "");
       EXPECT_EQ(progress.position.epoch, 2);
     }
     RunObserver silent;
-    run_training(trainer, *control, identity, {.epochs = epochs, .checkpoint_dir = folder}, progress, silent);
+    run_training(trainer, control, identity, {.epochs = epochs, .checkpoint_dir = folder}, progress, silent);
     const double loss = trainer.evaluate().loss();
-    if (grad.rank() == 0) {
+    if (control.rank() == 0) {
       outcome = {to_doubles(trainer.parameters().values()), loss};
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return outcome;
 }
 
@@ -122,34 +115,25 @@ Outcome weighed(int ranks, LossWeights kind, std::int64_t accumulate) {
     }
   }
   const TensorView w = TensorView(std::span(weights), kind == LossWeights::element ? Shape{kSize, 1} : Shape{kSize});
-  const MemoryDataset set("weighed", {{StateField::values, TensorView(std::span(train.x), {kSize, 3})},
-                                      {StateField::targets, TensorView(std::span(train.y), {kSize, 1})},
-                                      {StateField::weights, w}});
-  TrainerOptions options = regression_options();
-  options.global_batch = 10;
-  options.step.plan.weights = kind;
-  options.accumulate = accumulate;
+  const MemoryDataset set = train.dataset("weighed", w);
+  TrainerSetup setup = regression(ranks, {set, set});
+  setup.options.global_batch = 10;
+  setup.options.step.plan.weights = kind;
+  setup.options.accumulate = accumulate;
   Outcome outcome;
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1});
-    Trainer trainer(context, {grad, *control, context.stream()}, linear(), {set, set}, options);
-    trainer.start();
-    for (std::int64_t i = 0; i < 2 * trainer.batches_per_epoch(); ++i) {
-      trainer.step();
-    }
+  on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+    steps(trainer, static_cast<int>(2 * trainer.batches_per_epoch()));
     const Metrics trained = trainer.take_metrics();
     EXPECT_EQ(trained.samples, 100);
     EXPECT_NEAR(trained.weight, 2 * 0.049, 1e-12);
     const Metrics tested = trainer.evaluate();
     EXPECT_EQ(tested.samples, 50);
     EXPECT_NEAR(tested.weight, 0.049, 1e-12);
-    if (grad.rank() == 0) {
+    if (control.rank() == 0) {
       outcome = {to_doubles(trainer.parameters().values()), tested.loss()};
       outcome.parameters.push_back(trained.loss());
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return outcome;
 }
 
@@ -173,25 +157,17 @@ TEST(OwnData, WeightsOnAnyNumberOfRanks) {
 TEST(OwnData, RanksAgreeOnTheKindOfWeights) {
   Line line(1);
   std::vector<double> ones(static_cast<std::size_t>(kSize), 1);
-  const auto with = [&](const TensorView& weights) {
-    return std::vector<FieldView>{{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
-                                  {StateField::targets, TensorView(std::span(line.y), {kSize, 1})},
-                                  {StateField::weights, weights}};
-  };
-  const MemoryDataset by_sample("by sample", with(TensorView(std::span(ones), {kSize})));
-  const MemoryDataset by_element("by element", with(TensorView(std::span(ones), {kSize, 1})));
-  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  const MemoryDataset by_sample = line.dataset("by sample", TensorView(std::span(ones), {kSize}));
+  const MemoryDataset by_element = line.dataset("by element", TensorView(std::span(ones), {kSize, 1}));
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
     CpuContext context({.threads = 1});
     TrainerOptions options = regression_options();
     options.step.plan.weights = grad.rank() == 0 ? LossWeights::sample : LossWeights::element;
     const MemoryDataset& own = grad.rank() == 0 ? by_sample : by_element;
-    Trainer trainer(context, {grad, *control, context.stream()}, linear(), {own, own}, options);
+    Trainer trainer(context, {grad, control, context.stream()}, linear(), {own, own}, options);
     trainer.start();
   });
-  for (const std::string& failure : failures) {
-    EXPECT_NE(failure.find("loss_weights"), std::string::npos) << failure;
-  }
+  expect_all_say(failures, "loss_weights");
 }
 
 TEST(OwnData, SequencesOfTokens) {
@@ -205,26 +181,24 @@ TEST(OwnData, SequencesOfTokens) {
   const TensorView view(std::span<std::int64_t>{tokens}, {kSize, kLength});
   const TensorView answers(std::span<std::int64_t>{next}, {kSize, kLength});
   const MemoryDataset set("counting", {{StateField::tokens, view}, {StateField::labels, answers}});
-  const Model model = transformer({.vocabulary = 5, .length = kLength, .width = 16, .heads = 2, .layers = 1});
-  CpuContext context;
-  const auto grad = comm::LocalGroup(1).communicator(0);
-  const auto control = comm::LocalGroup(1).communicator(0);
-  TrainerOptions options{.global_batch = 10,
-                         .step = {.optimizer = {.kind = OptimizerKind::adam}, .weight_decay = 1e-4},
-                         .schedule = {.base = 0.01}};
-  Trainer trainer(context, {*grad, *control, context.stream()}, model, {set, set}, options);
-  trainer.start();
-  RunObserver silent;
-  run_training(trainer, *control, identity_of(trainer), {.epochs = 20}, {}, silent);
-  EXPECT_LT(trainer.evaluate().loss(), 0.05);
+  const TrainerSetup setup{
+      .options = {.global_batch = 10,
+                  .step = {.optimizer = {.kind = OptimizerKind::adam}, .weight_decay = 1e-4},
+                  .schedule = {.base = 0.01}},
+      .model = transformer({.vocabulary = 5, .length = kLength, .width = 16, .heads = 2, .layers = 1}),
+      .data = TrainingData{set, set}};
+  on_trainers(setup, [](Trainer& trainer, comm::Communicator& control) {
+    RunObserver silent;
+    run_training(trainer, control, identity_of(trainer), {.epochs = 20}, {}, silent);
+    EXPECT_LT(trainer.evaluate().loss(), 0.05);
+  });
 }
 
 TEST(OwnData, WhatDoesNotFitTheModel) {
   Line line(1);
   const MemoryDataset good = line.dataset();
-  const MemoryDataset narrow("narrow", {{StateField::values, TensorView(std::span(line.x), {kSize, 3}).slice(1, 0, 2)},
-                                        {StateField::targets, TensorView(std::span(line.y), {kSize, 1})}});
-  const MemoryDataset blind("blind", {{StateField::values, TensorView(std::span(line.x), {kSize, 3})}});
+  const MemoryDataset narrow("narrow", {{StateField::values, line.values().view.slice(1, 0, 2)}, line.targets()});
+  const MemoryDataset blind("blind", {line.values()});
   CpuContext context;
   const auto grad = comm::LocalGroup(1).communicator(0);
   const auto control = comm::LocalGroup(1).communicator(0);
@@ -236,22 +210,17 @@ TEST(OwnData, WhatDoesNotFitTheModel) {
   EXPECT_EQ(error_of<UsageError>([&] { with(good, blind); }),
             "blind: the batch has no field 'targets', model line needs it for its loss (PlanOptions::loss)");
   std::vector<double> ones(static_cast<std::size_t>(kSize), 1);
-  const MemoryDataset weighed("weighed", {{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
-                                          {StateField::targets, TensorView(std::span(line.y), {kSize, 1})},
-                                          {StateField::weights, TensorView(std::span(ones), {kSize})}});
+  const MemoryDataset weighed = line.dataset("weighed", TensorView(std::span(ones), {kSize}));
   EXPECT_EQ(error_of<ShapeError>([&] { with(weighed, good); }),
             "weighed: model line takes no weights: it is planned without (PlanOptions::weights)");
   options.pictures = PicturesOn::device;
   EXPECT_EQ(error_of<UsageError>([&] { with(good, good); }),
             concat("trainer: pictures become images on 'device', and ", good.name(),
                    " leaves nothing to a device, expected 'host'"));
-  EXPECT_THROW(MemoryDataset("two", {{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
-                                     {StateField::targets, TensorView(std::span(line.y).first(49), {49, 1})}}),
-               ShapeError);
+  const FieldView short_of_one{StateField::targets, TensorView(std::span(line.y).first(49), {49, 1})};
+  EXPECT_THROW(MemoryDataset("two", {line.values(), short_of_one}), ShapeError);
   EXPECT_THROW(MemoryDataset("none", {}), UsageError);
-  EXPECT_THROW(MemoryDataset("twice", {{StateField::values, TensorView(std::span(line.x), {kSize, 3})},
-                                       {StateField::values, TensorView(std::span(line.x), {kSize, 3})}}),
-               UsageError);
+  EXPECT_THROW(MemoryDataset("twice", {line.values(), line.values()}), UsageError);
 }
 
 }  // namespace

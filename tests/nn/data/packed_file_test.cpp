@@ -1,15 +1,6 @@
 // Packed files, byte by byte: what is written, what is refused. Needs no library for images.
-#include <algorithm>
-#include <cstdint>
 #include <cstdio>
-#include <filesystem>
-#include <functional>
-#include <span>
-#include <string>
 #include <tuple>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/device_preprocessing.hpp>
 #include <lockstep/nn/data/images/decode.hpp>
@@ -28,10 +19,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::torch::crc32;
-using testing::torch::little;
+using testing::error_of, testing::expect_holds, testing::torch::crc32, testing::torch::little;
 
 /// A file as the header describes it, with checksums that are right whatever its numbers are.
 struct Parts {
@@ -172,9 +160,7 @@ TEST_F(PackedFiles, SamplesAreReadAhead) {
   }
   const auto offset = [](std::uint64_t index) { return 16 + 30000 * index; };
   const PackedFile file(path_);
-  DataOptions options{.spec = "packed:" + path_};
-  options.folder.image_size = 8;
-  const DataSplit data = open_data(options);
+  const DataSplit data = open_data({.spec = "packed:" + path_, .folder = {.image_size = 8}});
   for (const auto& [ahead, begin, count] :
        {std::tuple<std::function<void()>, int, int>{[&] { file.ahead(20, 5); }, 20, 5},
         {[&] { data.train->ahead(3, 4); }, 3, 4},

@@ -1,13 +1,7 @@
 // A folder and what lockstep-pack makes of it: the same samples, and bad input.
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <filesystem>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/open_data.hpp>
@@ -23,9 +17,7 @@ namespace lockstep::nn {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
-using testing::expect_holds;
-using testing::pixels;
+using testing::error_of, testing::expect_holds, testing::pixels;
 
 int waves(std::int64_t y, std::int64_t x, int c) {
   return static_cast<int>(128 + 60 * std::sin(0.21 * static_cast<double>(x) + c) +
@@ -62,9 +54,7 @@ class PackedImages : public ::testing::Test {
     return FolderPack(options).write([](const PackProgress&) {});
   }
   [[nodiscard]] DataOptions folder_options(std::int64_t size = 10) const {
-    DataOptions given{.spec = "folder:" + data_, .seed = 7};
-    given.folder.image_size = size;
-    return given;
+    return {.spec = "folder:" + data_, .seed = 7, .folder = {.image_size = size}};
   }
   [[nodiscard]] DataSplit packed(DataOptions given) const {
     given.spec = "packed:" + out_;

@@ -1,17 +1,8 @@
 // Packed files of text and tokens, byte by byte: what is written, what is refused; and the windows of a packed file and
 // of what it was made of.
-#include <algorithm>
-#include <cstdint>
 #include <cstdio>
-#include <filesystem>
-#include <functional>
 #include <memory>
-#include <span>
-#include <string>
 #include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/packed/check_packed.hpp>
 #include <lockstep/nn/data/packed/pack_tokens.hpp>
@@ -23,7 +14,6 @@
 #include <lockstep/runtime/base/text.hpp>
 
 #include "tests/support/damage.hpp"
-#include "tests/support/files.hpp"
 #include "tests/support/token_files.hpp"
 #include "tests/support/torch_files.hpp"
 
@@ -31,11 +21,7 @@ namespace lockstep::nn {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
-using testing::expect_holds;
-using testing::token_cycle;
-using testing::write_tokens;
-using testing::torch::crc32;
+using testing::error_of, testing::expect_holds, testing::token_cycle, testing::write_tokens, testing::torch::crc32;
 using testing::torch::little;
 
 constexpr std::size_t kBlock = 65536;
@@ -353,14 +339,14 @@ TEST_F(PackedBlocks, OfEveryWidth) {
 TEST_F(PackedBlocks, AreCheckedWhenTheyAreReadForTheFirstTime) {
   std::string bytes = testing::get_file(path_);
   ASSERT_EQ(PackedTokens(path_).blocks(), 3) << "93001 ids of two bytes";
-  const std::size_t at = 16 + kBlock + 4;  // of the second block: id 32770
+  const std::size_t at = 16 + kBlock + 4;  // id 32770, in the second block
   bytes[at] = static_cast<char>(bytes[at] ^ 1);
   testing::put_file(path_, bytes);
   const auto file = std::make_shared<const PackedTokens>(path_);
   std::vector<std::int32_t> ids(10);
   EXPECT_NO_THROW(file->read(0, 32758, 1 << 30, ids)) << "they end the first block";
   EXPECT_EQ(ids.back(), 32767);
-  for (int i = 0; i < 2; ++i) {  // it stays one
+  for (int i = 0; i < 2; ++i) {  // the error comes again
     const std::string text = error_of<DataError>([&] { file->read(0, 32759, 1 << 30, ids); });
     expect_holds(text, "a.pack': part 0 ('train_0.bin'): CRC-32 ");
     expect_holds(text, " of 65536 bytes from token 32768 on, expected ");

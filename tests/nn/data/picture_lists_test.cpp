@@ -1,12 +1,6 @@
 // list:TRAIN,VAL: what a line says, the same samples as a folder's, and bad input.
 #include <algorithm>
-#include <cstdint>
-#include <filesystem>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/detail/folder_list.hpp>
@@ -22,9 +16,7 @@ namespace lockstep::nn {
 namespace {
 
 namespace fs = std::filesystem;
-using testing::error_of;
-using testing::expect_holds;
-using testing::pixels;
+using testing::error_of, testing::expect_holds, testing::pixels;
 
 // ---- lines: no file is looked at
 
@@ -181,9 +173,7 @@ class ListedPictures : public ::testing::Test {
     put("data/val.txt", val);
   }
   [[nodiscard]] DataOptions options(const std::string& spec) const {
-    DataOptions given{.spec = spec, .seed = 7};
-    given.folder.image_size = 8;
-    return given;
+    return {.spec = spec, .seed = 7, .folder = {.image_size = 8}};
   }
   [[nodiscard]] std::string lists(const std::string& train, const std::string& val) const {
     return concat("list:", folder_ / train, ',', folder_ / val);

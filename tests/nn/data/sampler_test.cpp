@@ -2,13 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
 #include <numeric>
 #include <set>
 #include <tuple>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 
@@ -17,25 +13,43 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
-std::vector<std::int64_t> all(const Permutation& permutation, std::int64_t size) {
+/// The values at all positions of a Permutation or a Sampler::Order.
+template <class Order>
+std::vector<std::int64_t> all(const Order& order, std::int64_t size) {
   std::vector<std::int64_t> out;
   for (std::int64_t i = 0; i < size; ++i) {
-    out.push_back(permutation(i));
+    out.push_back(order(i));
   }
   return out;
+}
+
+template <class Order>
+bool takes_all_once(const Order& order, std::int64_t size) {
+  std::vector<std::int64_t> values = all(order, size);
+  std::sort(values.begin(), values.end());
+  std::vector<std::int64_t> expected(values.size());
+  std::iota(expected.begin(), expected.end(), 0);
+  return values == expected;
+}
+
+/// The last thousand positions hold values below the size, each once.
+template <class Order>
+void expect_near_the_end(const Order& order, std::int64_t size) {
+  std::set<std::int64_t> seen;
+  for (std::int64_t i = 0; i < 1000; ++i) {
+    seen.insert(order(size - 1 - i));
+  }
+  EXPECT_EQ(seen.size(), 1000U);
+  EXPECT_GE(*seen.begin(), 0);
+  EXPECT_LT(*seen.rbegin(), size);
 }
 
 TEST(Permutation, TakesEveryValueOnce) {
   for (const std::int64_t size : {1, 2, 3, 4, 5, 7, 8, 9, 31, 64, 65, 1000, 1023, 1025, 4099}) {
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
-      std::vector<std::int64_t> values = all(Permutation(seed, 5, size), size);
-      std::sort(values.begin(), values.end());
-      for (std::int64_t i = 0; i < size; ++i) {
-        ASSERT_EQ(values[static_cast<std::size_t>(i)], i) << "size " << size << ", seed " << seed;
-      }
+      ASSERT_TRUE(takes_all_once(Permutation(seed, 5, size), size)) << "size " << size << ", seed " << seed;
     }
   }
 }
@@ -43,14 +57,7 @@ TEST(Permutation, TakesEveryValueOnce) {
 TEST(Permutation, WorksNearTheLargestSize) {
   const std::int64_t size = (std::int64_t{1} << 62) + 12345;
   const Permutation permutation(1, 0, size);
-  std::set<std::int64_t> seen;
-  for (std::int64_t i = 0; i < 1000; ++i) {
-    const std::int64_t value = permutation(size - 1 - i);
-    ASSERT_GE(value, 0);
-    ASSERT_LT(value, size);
-    seen.insert(value);
-  }
-  EXPECT_EQ(seen.size(), 1000U);
+  expect_near_the_end(permutation, size);
 }
 
 TEST(Permutation, IsInverted) {
@@ -213,14 +220,6 @@ Sampler in_chunks(std::int64_t size, std::int64_t chunk, std::uint64_t seed = 3)
   return Sampler({.size = size, .batch_size = 1, .keep_last = true, .seed = seed, .chunk = chunk});
 }
 
-std::vector<std::int64_t> all(const Sampler::Order& order, std::int64_t size) {
-  std::vector<std::int64_t> out;
-  for (std::int64_t i = 0; i < size; ++i) {
-    out.push_back(order(i));
-  }
-  return out;
-}
-
 /// The order as sampler.hpp defines it, with tables: the row of permuted chunks, cut into windows, each shuffled.
 struct Table {
   Table(std::int64_t size, std::int64_t chunk, std::uint64_t seed, std::int64_t epoch) {
@@ -251,7 +250,7 @@ struct Table {
     }
   }
   std::vector<std::int64_t> order;
-  std::vector<std::int64_t> begins;  // of the windows
+  std::vector<std::int64_t> begins;  // each window's first position
 };
 
 constexpr std::int64_t kSizes[]{1, 2, 7, 16, 17, 31, 64, 65, 100, 255, 333, 1000, 1023, 2049};
@@ -282,11 +281,7 @@ TEST(SamplerChunks, OrderIsThatOfTheTables) {
 TEST(SamplerChunks, TakeEverySampleOnce) {
   for (const std::int64_t size : kSizes) {
     for (const std::int64_t chunk : kChunks) {
-      std::vector<std::int64_t> order = all(in_chunks(size, chunk).order(4), size);
-      std::sort(order.begin(), order.end());
-      for (std::int64_t i = 0; i < size; ++i) {
-        ASSERT_EQ(order[static_cast<std::size_t>(i)], i) << "size " << size << ", chunk " << chunk;
-      }
+      ASSERT_TRUE(takes_all_once(in_chunks(size, chunk).order(4), size)) << "size " << size << ", chunk " << chunk;
     }
   }
 }
@@ -295,14 +290,8 @@ TEST(SamplerChunks, WorkNearTheLargestSize) {
   const std::int64_t size = (std::int64_t{1} << 61) + 12345;
   for (const std::int64_t chunk : {std::int64_t{1}, std::int64_t{1000}, size / 3, size - 1, size, 2 * size}) {
     const Sampler::Order order = in_chunks(size, chunk).order(1);
-    std::set<std::int64_t> seen;
-    for (std::int64_t i = 0; i < 1000; ++i) {
-      const std::int64_t value = order(size - 1 - i);
-      ASSERT_GE(value, 0);
-      ASSERT_LT(value, size);
-      seen.insert(value);
-    }
-    EXPECT_EQ(seen.size(), 1000U) << chunk;
+    SCOPED_TRACE(chunk);
+    expect_near_the_end(order, size);
   }
 }
 

@@ -1,8 +1,5 @@
 #include <cmath>
 #include <set>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/dataset.hpp>
 #include <lockstep/nn/data/detail/sources.hpp>
@@ -14,14 +11,10 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 DataOptions small(std::uint64_t seed = 1) {
-  DataOptions options;
-  options.seed = seed;
-  options.synthetic = {200, 60, 32, 32, 10};
-  return options;
+  return {.seed = seed, .synthetic = {200, 60, 32, 32, 10}};
 }
 
 std::vector<std::uint8_t> image(const ImageDataset& dataset, std::int64_t index) {
@@ -65,15 +58,11 @@ TEST(Synthetic, FingerprintsTellSetsApart) {
 // The numbers of a build on another machine have to be these, or ranks would train on different images.
 TEST(Synthetic, HasTheSamePixelsEverywhere) {
   EXPECT_EQ(open_data(small()).train->fingerprint(), 15757431999659877952ULL);
-  DataOptions pairs = small();
-  pairs.synthetic = {200, 60, 33, 20, 20};
-  EXPECT_EQ(open_data(pairs).train->fingerprint(), 6138256874807599854ULL);
-  DataOptions many = small();
-  many.synthetic = {1120, 60, 40, 40, 1120};
-  EXPECT_EQ(open_data(many).train->fingerprint(), 12864394058475016126ULL);
-  DataOptions wide = small();  // rows in several pieces
-  wide.synthetic = {1120, 60, 24, 517, 1120};
-  EXPECT_EQ(open_data(wide).train->fingerprint(), 3879323513182729133ULL);
+  EXPECT_EQ(open_data({.seed = 1, .synthetic = {200, 60, 33, 20, 20}}).train->fingerprint(), 6138256874807599854ULL);
+  EXPECT_EQ(open_data({.seed = 1, .synthetic = {1120, 60, 40, 40, 1120}}).train->fingerprint(),
+            12864394058475016126ULL);
+  EXPECT_EQ(open_data({.seed = 1, .synthetic = {1120, 60, 24, 517, 1120}}).train->fingerprint(), 3879323513182729133ULL)
+      << "rows in several pieces";
 }
 
 // An image's label is its index modulo the number of classes, and place, colours and noise follow from the index: image
@@ -130,9 +119,7 @@ TEST(Synthetic, ClassMeansAreAlike) {
 
 TEST(Synthetic, AnySizeAndNumberOfClasses) {
   for (const auto& [height, width, classes] : {std::tuple{8, 8, 2}, {9, 31, 20}, {224, 100, 13}, {48, 48, 1000}}) {
-    DataOptions options;
-    options.synthetic = {40, 40, height, width, classes};
-    const DataSplit split = open_data(options);
+    const DataSplit split = open_data({.synthetic = {40, 40, height, width, classes}});
     EXPECT_EQ(split.train->height(), height);
     EXPECT_EQ(split.train->width(), width);
     EXPECT_EQ(split.train->classes(), classes);
@@ -144,13 +131,7 @@ TEST(Synthetic, AnySizeAndNumberOfClasses) {
 }
 
 TEST(Synthetic, BadOptionsAreRefused) {
-  const auto open = [](SyntheticOptions synthetic) {
-    return [=] {
-      DataOptions options;
-      options.synthetic = synthetic;
-      (void)open_data(options);
-    };
-  };
+  const auto open = [](SyntheticOptions synthetic) { return [=] { (void)open_data({.synthetic = synthetic}); }; };
   expect_holds(error_of<UsageError>(open({10, 10, 32, 32, 1})), "1 classes");
   expect_holds(error_of<UsageError>(open({10, 10, 32, 32, 1121})), "1121 classes, expected 2 to 1120");
   expect_holds(error_of<UsageError>(open({10, 10, 7, 32, 10})), "7 x 32");
@@ -158,9 +139,7 @@ TEST(Synthetic, BadOptionsAreRefused) {
   expect_holds(error_of<UsageError>(open({0, 10, 32, 32, 10})), "0 images");
   expect_holds(error_of<UsageError>(open({10, -1, 32, 32, 10})), "-1 images");
   for (const char* spec : {"", "mnist", "synthetic:x", "cifar10", "cifar10:", "idx", "idx:", ":x"}) {
-    DataOptions options;
-    options.spec = spec;
-    expect_holds(error_of<UsageError>([&] { (void)open_data(options); }),
+    expect_holds(error_of<UsageError>([&] { (void)open_data({.spec = spec}); }),
                  "expected synthetic, cifar10:DIR, idx:DIR, folder:DIR, list:FILE or packed:FILE");
   }
 }

@@ -1,29 +1,18 @@
 // Files of token ids: what is read from them, and which are refused.
 #include <lockstep/nn/data/token_files.hpp>
 
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 
-#include "tests/support/files.hpp"
 #include "tests/support/resident.hpp"
-#include "tests/support/temporary_folder.hpp"
 #include "tests/support/token_files.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::token_cycle;
-using testing::token_header;
-using testing::write_tokens;
+using testing::token_cycle, testing::token_header, testing::write_tokens;
 
 constexpr std::uint32_t kGpt2 = 20240520;
 constexpr std::uint32_t kLlama3 = 20240801;
@@ -31,19 +20,9 @@ constexpr std::uint32_t kLlama3 = 20240801;
 class TokenFiles : public ::testing::Test {
  protected:
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  /// The text of the error.
-  template <class E>
-  static std::string refused(const std::function<void()>& body) {
-    try {
-      body();
-    } catch (const E& error) {
-      return error.what();
-    }
-    return "no error";
-  }
   static void expect_words(const std::string& text, const std::vector<std::string>& words) {
     for (const std::string& word : words) {
-      EXPECT_NE(text.find(word), std::string::npos) << text << "\nhas no " << word;
+      testing::expect_holds(text, word);
     }
   }
   std::vector<TokenFile> files(const std::vector<std::string>& names) const {
@@ -86,7 +65,7 @@ TEST_F(TokenFiles, OfNanoGptAndOfLlmC) {
   EXPECT_EQ(TokenFile(path("gpt2.bin")).size(), 3);
   const TokenFile wide(path("llama3.bin"));
   std::vector<std::int32_t> ids(3);
-  expect_words(refused<DataError>([&] { wide.read(0, 128256, ids); }),
+  expect_words(testing::error_of<DataError>([&] { wide.read(0, 128256, ids); }),
                {"llama3.bin", "token 2 is 536870912", "128256"});
 }
 
@@ -110,7 +89,7 @@ TEST_F(TokenFiles, WindowsOfSeveralFiles) {
             windows.fingerprint());
   const TokenWindows small("text", files({"a.bin"}), 3, 4);
   EXPECT_EQ(window(small, 0), (Fields{{0, 1, 2}, {1, 2, 3}}));
-  expect_words(refused<DataError>([&] { window(small, 1); }), {"a.bin", "token 4 is 4", "vocabulary's 4"});
+  expect_words(testing::error_of<DataError>([&] { window(small, 1); }), {"a.bin", "token 4 is 4", "vocabulary's 4"});
 }
 
 TEST_F(TokenFiles, LongWindows) {
@@ -146,7 +125,7 @@ TEST_F(TokenFiles, AFingerprintSeesEachByteOfASmallFileAndTheEndsOfALargeOne) {
 TEST_F(TokenFiles, BadFiles) {
   const auto text = [&](const std::string& bytes) {
     testing::put_file(path("bad.bin"), bytes);
-    return refused<DataError>([&] { const TokenFile file(path("bad.bin")); });
+    return testing::error_of<DataError>([&] { const TokenFile file(path("bad.bin")); });
   };
   expect_words(text(""), {"bad.bin", "0 bytes"});
   expect_words(text("abc"), {"bad.bin", "3 bytes", "two bytes each"});
@@ -157,13 +136,15 @@ TEST_F(TokenFiles, BadFiles) {
   expect_words(text(token_header(kGpt2, 1, 2) + "ab"), {"bad.bin", "1026 bytes", "1028", "2 tokens"});
   expect_words(text(token_header(kGpt2, 1, 1) + "abcd"), {"bad.bin", "1028 bytes", "1026"});
   expect_words(text(token_header(kGpt2, 1, 1).substr(0, 100)), {"bad.bin", "100 bytes", "1026"});
-  expect_words(refused<FileError>([&] { const TokenFile file(path("none.bin")); }), {"none.bin"});
+  expect_words(testing::error_of<FileError>([&] { const TokenFile file(path("none.bin")); }), {"none.bin"});
 
   write_tokens(path("four.bin"), 0, {1, 2, 3, 4});
-  expect_words(refused<DataError>([&] { TokenWindows("text", files({"four.bin"}), 4, 5); }), {"text", "4 tokens"});
-  expect_words(refused<DataError>([&] { TokenWindows("text", files({}), 4, 5); }), {"text", "0 files"});
-  expect_words(refused<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 0, 5); }), {"0 tokens"});
-  expect_words(refused<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 2, 0); }), {"vocabulary is 0"});
+  expect_words(testing::error_of<DataError>([&] { TokenWindows("text", files({"four.bin"}), 4, 5); }),
+               {"text", "4 tokens"});
+  expect_words(testing::error_of<DataError>([&] { TokenWindows("text", files({}), 4, 5); }), {"text", "0 files"});
+  expect_words(testing::error_of<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 0, 5); }), {"0 tokens"});
+  expect_words(testing::error_of<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 2, 0); }),
+               {"vocabulary is 0"});
 }
 
 TEST_F(TokenFiles, NamesInAFolder) {
@@ -184,8 +165,8 @@ TEST_F(TokenFiles, NamesInAFolder) {
   EXPECT_EQ(names(found.validation), " val.bin x-valid.bin");
   std::filesystem::remove(path("val.bin"));
   std::filesystem::remove(path("x-valid.bin"));
-  expect_words(refused<DataError>([&] { (void)find_token_files(path("")); }), {"val.bin"});
-  expect_words(refused<FileError>([&] { (void)find_token_files(path("none")); }), {"none", "cannot be read"});
+  expect_words(testing::error_of<DataError>([&] { (void)find_token_files(path("")); }), {"val.bin"});
+  expect_words(testing::error_of<FileError>([&] { (void)find_token_files(path("none")); }), {"none", "cannot be read"});
 }
 
 // Windows 10 to 39 of the first file and 0 to 9 of the last; the one between has no window.

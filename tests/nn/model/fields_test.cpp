@@ -2,13 +2,7 @@
 // them and against numbers of torch.
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <tuple>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>
@@ -96,6 +90,42 @@ Point reach(const Point& out, const Point& tap, const Point& stride, const Point
   return in;
 }
 
+/// Adds a layer that reads the input; its kind has as many axes as the samples.
+using Add = std::function<NodeId(ModelBuilder&)>;
+
+int axes_of(ModelBuilder& b) {
+  return b.shape(b.input()).rank() - 1;
+}
+Add conv(std::int64_t channels, const ConvOptions& o) {
+  return [=](ModelBuilder& b) {
+    return axes_of(b) == 1   ? b.conv1d("c", b.input(), channels, o)
+           : axes_of(b) == 2 ? b.conv2d("c", b.input(), channels, o)
+                             : b.conv3d("c", b.input(), channels, o);
+  };
+}
+Add transpose(std::int64_t channels, const ConvTransposeOptions& o) {
+  return [=](ModelBuilder& b) {
+    return axes_of(b) == 1   ? b.conv_transpose1d("t", b.input(), channels, o)
+           : axes_of(b) == 2 ? b.conv_transpose2d("t", b.input(), channels, o)
+                             : b.conv_transpose3d("t", b.input(), channels, o);
+  };
+}
+Add max_pool(const AxisSizes& kernel, const AxisSizes& stride, const AxisSizes& pad) {
+  return [=](ModelBuilder& b) {
+    return axes_of(b) == 1   ? b.max_pool1d("p", b.input(), kernel, stride, pad)
+           : axes_of(b) == 2 ? b.max_pool("p", b.input(), kernel, stride, pad)
+                             : b.max_pool3d("p", b.input(), kernel, stride, pad);
+  };
+}
+Add average_pool(const AxisSizes& kernel, const AxisSizes& stride, const AxisSizes& pad,
+                 ops::AverageOver over = ops::AverageOver::window) {
+  return [=](ModelBuilder& b) {
+    return axes_of(b) == 1   ? b.average_pool1d("p", b.input(), kernel, stride, pad, over)
+           : axes_of(b) == 2 ? b.average_pool("p", b.input(), kernel, stride, pad, over)
+                             : b.average_pool3d("p", b.input(), kernel, stride, pad, over);
+  };
+}
+
 std::int64_t index_of(const Point& tap, const Point& kernel) {
   return (tap[0] * kernel[1] + tap[1]) * kernel[2] + tap[2];
 }
@@ -169,18 +199,12 @@ std::vector<ConvCase> conv_cases() {
           {{7, 2, 2, 16}, 16, {.kernel = {5, 1, 1}, .stride = {3, 1, 1}}}};
 }
 
-NodeId add_conv(ModelBuilder& b, int axes, NodeId x, std::int64_t channels, const ConvOptions& options) {
-  return axes == 1   ? b.conv1d("c", x, channels, options)
-         : axes == 2 ? b.conv2d("c", x, channels, options)
-                     : b.conv3d("c", x, channels, options);
-}
-
 TEST(Fields, ConvolutionIsItsSum) {
   for (const ConvCase& item : conv_cases()) {
     const int axes = item.sample.rank() - 1;
     const ConvOptions& o = item.options;
     ModelBuilder b("conv", item.sample);
-    const Shape shape = b.shape(add_conv(b, axes, b.input(), item.channels, o));
+    const Shape shape = b.shape(conv(item.channels, o)(b));
     const Model model = b.build();
     for (int i = 0; i < axes; ++i) {
       EXPECT_EQ(shape[i], (item.sample[i] + 2 * o.pad[i] - o.dilation[i] * (o.kernel[i] - 1) - 1) / o.stride[i] + 1);
@@ -243,18 +267,12 @@ std::vector<TransposeCase> transpose_cases() {
           {{2, 3, 3}, 6, {.kernel = 3, .groups = 3}}};
 }
 
-NodeId add_transpose(ModelBuilder& b, int axes, NodeId x, std::int64_t channels, const ConvTransposeOptions& options) {
-  return axes == 1   ? b.conv_transpose1d("c", x, channels, options)
-         : axes == 2 ? b.conv_transpose2d("c", x, channels, options)
-                     : b.conv_transpose3d("c", x, channels, options);
-}
-
 TEST(Fields, TransposedConvolutionIsItsSum) {
   for (const TransposeCase& item : transpose_cases()) {
     const int axes = item.sample.rank() - 1;
     const ConvTransposeOptions& o = item.options;
     ModelBuilder b("transpose", item.sample);
-    const Shape shape = b.shape(add_transpose(b, axes, b.input(), item.channels, o));
+    const Shape shape = b.shape(transpose(item.channels, o)(b));
     const Model model = b.build();
     for (int i = 0; i < axes; ++i) {
       EXPECT_EQ(shape[i], (item.sample[i] - 1) * o.stride[i] - 2 * o.pad[i] + o.dilation[i] * (o.kernel[i] - 1) +
@@ -287,7 +305,7 @@ TEST(Fields, TransposedConvolutionIsItsSum) {
       return y.values;
     };
     expect_in_every_type(model, oracle,
-                         concat("transposed convolution of ", item.sample, ", ", model.layer_texts().at("c")));
+                         concat("transposed convolution of ", item.sample, ", ", model.layer_texts().at("t")));
   }
 }
 
@@ -341,7 +359,7 @@ void for_each_window(const PoolCase& item, Grid& x, Grid& y,
 TEST(Fields, PoolsAreTheirWindows) {
   for (const PoolCase& p : pool_cases()) {
     const int axes = p.sample.rank() - 1;
-    const auto expect = [&](const std::function<NodeId(ModelBuilder&)>& add, auto window) {
+    const auto expect = [&](const Add& add, auto window) {
       ModelBuilder b("pool", p.sample);
       const Shape shape = b.shape(add(b));
       const Model model = b.build();
@@ -354,32 +372,18 @@ TEST(Fields, PoolsAreTheirWindows) {
           },
           concat(model.layer_texts().at("p"), ", samples ", p.sample));
     };
-    expect(
-        [&](ModelBuilder& b) {
-          return axes == 1   ? b.max_pool1d("p", b.input(), p.kernel, p.stride, p.pad)
-                 : axes == 2 ? b.max_pool("p", b.input(), p.kernel, p.stride, p.pad)
-                             : b.max_pool3d("p", b.input(), p.kernel, p.stride, p.pad);
-        },
-        [](double& y, const Values& inside) { y = *std::max_element(inside.begin(), inside.end()); });
+    expect(max_pool(p.kernel, p.stride, p.pad),
+           [](double& y, const Values& inside) { y = *std::max_element(inside.begin(), inside.end()); });
     Shape window;
     for (const std::int64_t extent : per_axis(axes, p.kernel, 1)) {
       window.push_back(extent);
     }
     for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
-      expect(
-          [&](ModelBuilder& b) {
-            return axes == 1   ? b.average_pool1d("p", b.input(), p.kernel, p.stride, p.pad, over)
-                   : axes == 2 ? b.average_pool("p", b.input(), p.kernel, p.stride, p.pad, over)
-                               : b.average_pool3d("p", b.input(), p.kernel, p.stride, p.pad, over);
-          },
-          [&](double& y, const Values& inside) {
-            double sum = 0;
-            for (const double value : inside) {
-              sum += value;
-            }
-            y = sum / (over == ops::AverageOver::inside ? static_cast<double>(inside.size())
-                                                        : static_cast<double>(window.numel()));
-          });
+      expect(average_pool(p.kernel, p.stride, p.pad, over), [&](double& y, const Values& inside) {
+        const auto count =
+            over == ops::AverageOver::inside ? static_cast<double>(inside.size()) : static_cast<double>(window.numel());
+        y = std::accumulate(inside.begin(), inside.end(), 0.0) / count;
+      });
     }
   }
 }
@@ -392,9 +396,7 @@ TEST(Fields, OfEqualValuesTheFirstOneWins) {
     ModelBuilder b("ties", p.sample);
     const Shape pooled =
         b.shape(b.max_pool3d("p", b.conv3d("c", b.input(), 1, {.kernel = 1, .bias = true}), p.kernel, p.stride, p.pad));
-    PlanOptions options;
-    options.loss = Loss::mse;
-    testing::CheckedNet net(b.build(), Mode::train, 1, DType::f64, 1, options);
+    testing::CheckedNet net(b.build(), Mode::train, 1, DType::f64, 1, {.loss = Loss::mse});
     ParameterSet& set = net.parameters();
     set.value(set.find("c.weight")).span<double>()[0] = 0;
     set.value(set.find("c.bias")).span<double>()[0] = 1;
@@ -467,7 +469,7 @@ TEST(Fields, TheMeanOverAllOfASampleAndAProductOfAllOfIt) {
 struct TorchCase {
   const char* call;
   Shape sample;  ///< here: channels last
-  std::function<NodeId(ModelBuilder&)> add;
+  Add add;
   double scale;
   std::vector<int> result;
 };
@@ -476,97 +478,69 @@ std::vector<TorchCase> torch_cases() {
   return {
       {"conv1d(x(1, 4, 9), w(4, 2, 3), b(4), stride=2, padding=2, dilation=2, groups=2)",
        {9, 4},
-       [](ModelBuilder& b) {
-         return b.conv1d("c", b.input(), 4, {.stride = 2, .pad = 2, .bias = true, .groups = 2, .dilation = 2});
-       },
+       conv(4, {.stride = 2, .pad = 2, .bias = true, .groups = 2, .dilation = 2}),
        32,
        {-78, -41, 3, -41, -68, 25, -20, -26, 23, 0, 57, 26, 69, 79, 26, -7, -7, -19, -64, -5}},
       {"conv3d(x(1, 2, 3, 4, 5), w(2, 2, 2, 2, 2), b(2), stride=2, padding=1)",
        {3, 4, 5, 2},
-       [](ModelBuilder& b) { return b.conv3d("c", b.input(), 2, {.kernel = 2, .stride = 2, .pad = 1, .bias = true}); },
+       conv(2, {.kernel = 2, .stride = 2, .pad = 1, .bias = true}),
        32,
        {-75, -62, -39, -59, -31, -65, -60, 1,   -56, -67, 21, -38, -51, 2,   -117, -58, -61, -44,
         -43, -6,  19,  20,  15,  -54, -17, -13, 36,  1,   44, -50, -29, -74, 23,   35,  31,  -9}},
       {"conv_transpose1d(x(1, 4, 4), w(4, 2, 3), b(4), stride=2, padding=1, output_padding=1, dilation=2, groups=2)",
        {4, 4},
-       [](ModelBuilder& b) {
-         return b.conv_transpose1d(
-             "c", b.input(), 4,
-             {.kernel = 3, .stride = 2, .pad = 1, .output_pad = 1, .bias = true, .groups = 2, .dilation = 2});
-       },
+       transpose(4, {.kernel = 3, .stride = 2, .pad = 1, .output_pad = 1, .bias = true, .groups = 2, .dilation = 2}),
        32,
        {-48, -46, -48, -80, -48, -41, -48, -81, -48, -28, 0,   -8, 0,   -38, 0,   19,  0,   -19, 0,   30,
         48,  62,  48,  72,  48,  31,  48,  92,  48,  56,  -16, 22, -16, -51, -16, -44, -16, 28,  -16, -16}},
       {"conv_transpose2d(x(1, 2, 2, 3), w(2, 2, 3, 3), b(2), stride=2, padding=1, output_padding=1)",
        {2, 3, 2},
-       [](ModelBuilder& b) {
-         return b.conv_transpose2d("c", b.input(), 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true});
-       },
+       transpose(2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true}),
        32,
        {-53, -66, -46, -8,  -50, -80, -66, -34, -41, -53, -49, -41, -43, -2,  -47, -10,
         -51, -91, -27, -90, -47, -26, -67, -3,  54,  1,   -12, -10, -12, 10,  37,  -23,
         -7,  -12, -7,  27,  -12, -10, -12, -10, -12, 13,  -35, 6,   1,   -26, 37,  -3}},
       {"conv_transpose3d(x(1, 2, 2, 1, 2), w(2, 1, 2, 2, 2), b(1), stride=2)",
        {2, 1, 2, 2},
-       [](ModelBuilder& b) { return b.conv_transpose3d("c", b.input(), 1, {.bias = true}); },
+       transpose(1, {.bias = true}),
        32,
        {-23, -43, -45, -50, -63, -31, -55, -47, -51, -84, -52, -18, -39, -59, -49, -54,
         -56, -46, -78, -53, -36, -52, -28, -68, -42, -84, -43, -18, -48, -38, -58, -33}},
-      {"max_pool1d(x(1, 2, 9), 3, 2, 1)",
-       {9, 2},
-       [](ModelBuilder& b) { return b.max_pool1d("p", b.input(), 3, 2, 1); },
-       4,
-       {2, 5, 5, 4, 0, 3, 2, 5, 5, 4}},
-      {"max_pool3d(x(1, 2, 3, 4, 5), 3, 2, 1)",
-       {3, 4, 5, 2},
-       [](ModelBuilder& b) { return b.max_pool3d("p", b.input(), 3, 2, 1); },
-       4,
-       {5, 5, 5, 5, 5, 5, 5, 5, 4, 5, 5, 5, 5, 4, 5, 5, 5, 5, 5, 5, 4, 5, 5, 5}},
-      {"avg_pool1d(x(1, 2, 8), 2, 3, 1)",
-       {8, 2},
-       [](ModelBuilder& b) { return b.average_pool1d("p", b.input(), 2, 3, 1); },
-       8,
-       {-5, 3, 1, -4, -6, 3}},
+      {"max_pool1d(x(1, 2, 9), 3, 2, 1)", {9, 2}, max_pool(3, 2, 1), 4, {2, 5, 5, 4, 0, 3, 2, 5, 5, 4}},
+      {"max_pool3d(x(1, 2, 3, 4, 5), 3, 2, 1)", {3, 4, 5, 2}, max_pool(3, 2, 1), 4, {5, 5, 5, 5, 5, 5, 5, 5,
+                                                                                     4, 5, 5, 5, 5, 4, 5, 5,
+                                                                                     5, 5, 5, 5, 4, 5, 5, 5}},
+      {"avg_pool1d(x(1, 2, 8), 2, 3, 1)", {8, 2}, average_pool(2, 3, 1), 8, {-5, 3, 1, -4, -6, 3}},
       {"avg_pool3d(x(1, 1, 4, 5, 3), 2, 2, 1)",
        {4, 5, 3, 1},
-       [](ModelBuilder& b) { return b.average_pool3d("p", b.input(), 2, 2, 1); },
+       average_pool(2, 2, 1),
        32,
        {-5, 0, 9, -6, 5, -3, -3, 3, -1, -6, 2, 0, 2, 3, 1, 0, -3, 3}},
       {"avg_pool3d(x(1, 1, 4, 5, 3), 2, 2, 1, count_include_pad=False)",
        {4, 5, 3, 1},
-       [](ModelBuilder& b) { return b.average_pool3d("p", b.input(), 2, 2, 1, ops::AverageOver::inside); },
+       average_pool(2, 2, 1, ops::AverageOver::inside),
        32,
        {-40, 0, 36, -12, 20, -6, -12, 6, -2, -6, 4, 0, 16, 12, 4, 0, -12, 6}},
       {"conv2d(x(1, 2, 4, 5), w(2, 2, 3, 1), b(2), stride=(2, 1), padding=(1, 0))",
        {4, 5, 2},
-       [](ModelBuilder& b) {
-         return b.conv2d("c", b.input(), 2, {.kernel = {3, 1}, .stride = {2, 1}, .pad = {1, 0}, .bias = true});
-       },
+       conv(2, {.kernel = {3, 1}, .stride = {2, 1}, .pad = {1, 0}, .bias = true}),
        32,
        {-22, -29, -69, -43, -39, -61, -50, -17, -61, -61, 0, -22, -22, 33, -22, -16, -8, -22, -14, 27}},
       {"conv3d(x(1, 2, 3, 4, 5), w(2, 2, 1, 3, 3), b(2), stride=(1, 2, 2), padding=(0, 1, 1))",
        {3, 4, 5, 2},
-       [](ModelBuilder& b) {
-         return b.conv3d("c", b.input(), 2, {.kernel = {1, 3, 3}, .stride = {1, 2, 2}, .pad = {0, 1, 1}, .bias = true});
-       },
+       conv(2, {.kernel = {1, 3, 3}, .stride = {1, 2, 2}, .pad = {0, 1, 1}, .bias = true}),
        32,
        {-57, -34, -104, -48, -56, 39,  -53, -41, -86, -92, -82, -36, -82, -37, -24, -15, -64, -100,
         -41, 14,  -24,  26,  108, -14, 47,  -29, -43, -76, -8,  122, -8,  71,  -7,  -35, -80, -39}},
       {"conv3d(x(1, 2, 5, 2, 4), w(2, 1, 2, 1, 2), None, stride=(1, 1, 2), padding=(1, 0, 0), dilation=(3, 1, 2), "
        "groups=2)",
        {5, 2, 4, 2},
-       [](ModelBuilder& b) {
-         return b.conv3d(
-             "c", b.input(), 2,
-             {.kernel = {2, 1, 2}, .stride = {1, 1, 2}, .pad = {1, 0, 0}, .groups = 2, .dilation = {3, 1, 2}});
-       },
+       conv(2, {.kernel = {2, 1, 2}, .stride = {1, 1, 2}, .pad = {1, 0, 0}, .groups = 2, .dilation = {3, 1, 2}}),
        32,
        {-12, 32, 20, 22, 13, 15, 18, -13, 11, 6, -3, -10, 5, -2, 32, -3}},
       {"conv_transpose2d(x(1, 3, 2, 3), w(3, 2, 3, 3), b(2), stride=2, padding=1, output_padding=1)",
        {2, 3, 3},
-       [](ModelBuilder& b) {
-         return b.conv_transpose2d("c", b.input(), 2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true});
-       },
+       transpose(2, {.kernel = 3, .pad = 1, .output_pad = 1, .bias = true}),
        32,
        {-55, -46, -44, -46, -55, -60, -67, -27, -34, -71, -56, -3, -44, 20,  -44, -46,
         -55, -75, -26, -72, -50, -60, -63, 21,  64,  -5,  -22, -4, 13,  -5,  28,  -28,
@@ -574,43 +548,32 @@ std::vector<TorchCase> torch_cases() {
       {"conv_transpose3d(x(1, 2, 2, 2, 3), w(2, 1, 1, 2, 3), b(1), stride=(1, 2, 2), padding=(0, 0, 1), "
        "output_padding=(0, 1, 0))",
        {2, 2, 3, 2},
-       [](ModelBuilder& b) {
-         return b.conv_transpose3d(
-             "c", b.input(), 1,
-             {.kernel = {1, 2, 3}, .stride = {1, 2, 2}, .pad = {0, 0, 1}, .output_pad = {0, 1, 0}, .bias = true});
-       },
+       transpose(1,
+                 {.kernel = {1, 2, 3}, .stride = {1, 2, 2}, .pad = {0, 0, 1}, .output_pad = {0, 1, 0}, .bias = true}),
        32,
        {-37, -86, -56, -28, -31, -43, -92, -56, -22, -25, -50, -33, -58, -19, -33, -38, -25,
         -62, -21, -31, -48, -48, -48, -48, -48, -52, -24, -60, -10, -35, -44, -24, -68, -20,
         -37, -54, -15, -62, -1,  -37, -50, -23, -74, -19, -43, -48, -48, -48, -48, -48}},
       {"max_pool2d(x(1, 2, 4, 7), (2, 3), (1, 2), (0, 1))",
        {4, 7, 2},
-       [](ModelBuilder& b) {
-         return b.max_pool("p", b.input(), {2, 3}, {1, 2}, {0, 1});
-       },
+       max_pool({2, 3}, {1, 2}, {0, 1}),
        4,
        {2, 5, 5, 4, 5, 4, 4, 3, 5, 4, 5, 3, 5, 5, 4, 2, 5, 5, 5, 5, 4, 4, 5, 5}},
       {"max_pool3d(x(1, 2, 3, 4, 5), (1, 2, 3), (1, 2, 1), (0, 1, 1))",
        {3, 4, 5, 2},
-       [](ModelBuilder& b) {
-         return b.max_pool3d("p", b.input(), {1, 2, 3}, {1, 2, 1}, {0, 1, 1});
-       },
+       max_pool({1, 2, 3}, {1, 2, 1}, {0, 1, 1}),
        4,
        {2, 2, 5, 5, 5,  4, 4, 4, 5, 5, 1, 4, 4, 4, 0,  3, 3, 2, 2, 2, 5, 5, 4, 4, 4, 5, 5, 5, 4, 4,
         0, 3, 3, 3, -1, 4, 5, 5, 5, 3, 2, 2, 5, 5, 5,  4, 4, 4, 3, 3, 1, 4, 4, 5, 5, 3, 3, 2, 2, 2,
         5, 5, 4, 4, 4,  5, 5, 5, 4, 4, 0, 3, 3, 3, -1, 2, 5, 5, 5, 1, 4, 4, 5, 5, 5, 4, 4, 4, 3, 3}},
       {"avg_pool2d(x(1, 2, 3, 5), (1, 2), (1, 3), (0, 1), count_include_pad=False)",
        {3, 5, 2},
-       [](ModelBuilder& b) {
-         return b.average_pool("p", b.input(), {1, 2}, {1, 3}, {0, 1}, ops::AverageOver::inside);
-       },
+       average_pool({1, 2}, {1, 3}, {0, 1}, ops::AverageOver::inside),
        8,
        {-10, 3, -6, -4, -2, 0, 2, 4, 6, -3, 10, 1}},
       {"avg_pool3d(x(1, 1, 5, 4, 3), (2, 1, 2), (3, 2, 1), (1, 0, 1))",
        {5, 4, 3, 1},
-       [](ModelBuilder& b) {
-         return b.average_pool3d("p", b.input(), {2, 1, 2}, {3, 2, 1}, {1, 0, 1});
-       },
+       average_pool({2, 1, 2}, {3, 2, 1}, {1, 0, 1}),
        16,
        {-5, -3, 0, -2, 4, 4, -4, -4, 3, 9, 4, -2, -1, 1, -4, -6}}};
 }
@@ -650,9 +613,7 @@ TEST(Fields, AConvolutionLearnsTheStencilOfAField) {
   constexpr std::int64_t kPlanes = 6, kRows = 5, kColumns = 7;
   ModelBuilder b("heat3d", {kPlanes + 2, kRows + 2, kColumns + 2, 1});
   EXPECT_EQ(b.shape(b.conv3d("stencil", b.input(), 1)), (Shape{kPlanes, kRows, kColumns, 1}));
-  PlanOptions options;
-  options.loss = Loss::mse;
-  testing::Net net(b.build(), Mode::train, kSamples, DType::f64, 1, options);
+  testing::Net net(b.build(), Mode::train, kSamples, DType::f64, 1, {.loss = Loss::mse});
   Grid u(kSamples, {kPlanes + 2, kRows + 2, kColumns + 2, 1});
   Grid next(kSamples, {kPlanes, kRows, kColumns, 1});
   u.values = testing::to_doubles(net.state().view(StateField::values));
@@ -809,112 +770,76 @@ TEST(Fields, WeightsGoThroughAFileInTheShapesOfTorch) {
 }
 
 TEST(Fields, BadInput) {
-  const auto refused = [](const Shape& sample, const std::function<void(ModelBuilder&)>& add) {
-    return testing::error_of<ShapeError>([&] {
-      ModelBuilder b("net", sample);
-      add(b);
-    });
-  };
   const auto conv3d = [](const ConvOptions& options) {
-    return [=](ModelBuilder& b) { b.conv3d("c", b.input(), 4, options); };
+    return [=](ModelBuilder& b) { return b.conv3d("c", b.input(), 4, options); };
   };
-  testing::expect_holds(refused({5, 4, 2}, conv3d({})), "c: input (5, 4, 2), expected (D, H, W, C)");
-  testing::expect_holds(refused({5, 4, 2, 6}, conv3d({})),
-                        "model net: layer c: conv2d: spatial axis 2: a kernel of 3 with dilation 1 does not fit in 2");
-  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.stride = 0})), "c: channels 4, kernel 3, stride 0");
-  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.groups = 4})), "groups is 4, expected a divisor of the 6");
-  testing::expect_holds(refused({5, 4, 2}, [](ModelBuilder& b) { b.conv1d("c", b.input(), 4); }),
-                        "c: input (5, 4, 2), expected (T, C)");
-  testing::expect_holds(refused({5, 4}, [](ModelBuilder& b) { b.max_pool3d("p", b.input(), 2, 2, 0); }),
-                        "p: input (5, 4), expected (D, H, W, C)");
-  testing::expect_holds(refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.average_pool1d("p", b.input(), 2, 2, 0); }),
-                        "p: input (5, 4, 3, 2), expected (T, C)");
-  testing::expect_holds(refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.max_pool3d("p", b.input(), 4, 1, 0); }),
-                        "model net: layer p: pooled_shape: a window of 4 does not fit extent 3");
-  const std::string in_padding =
-      refused({5, 4, 3, 2}, [](ModelBuilder& b) { b.average_pool3d("p", b.input(), 2, 2, 2); });
-  testing::expect_holds(in_padding, "model net: layer p: ");
-  testing::expect_holds(in_padding, "lies in padding only");
-  testing::expect_holds(refused({5}, [](ModelBuilder& b) { b.global_average_pool("p", b.input()); }),
-                        "p: input (5), expected (T, C), (H, W, C) or (D, H, W, C)");
-  testing::expect_holds(refused({2, 2, 2, 2, 2}, [](ModelBuilder&) {}), "input shape is (2, 2, 2, 2, 2), expected");
-
-  const auto transpose = [](const ConvTransposeOptions& options) {
-    return [=](ModelBuilder& b) { b.conv_transpose2d("t", b.input(), 4, options); };
+  const auto transpose2d = [](const ConvTransposeOptions& options) {
+    return [=](ModelBuilder& b) { return b.conv_transpose2d("t", b.input(), 4, options); };
   };
-  testing::expect_holds(refused({5, 4}, transpose({})), "t: input (5, 4), expected (H, W, C)");
-  testing::expect_holds(refused({5, 4, 2}, transpose({.output_pad = 2})),
-                        "t: output_pad is 2, expected less than the stride 2");
-  testing::expect_holds(refused({5, 4, 2}, transpose({.output_pad = -1})), "output_pad -1");
-  testing::expect_holds(refused({5, 4, 2}, transpose({.kernel = 0})), "t: channels 4, kernel 0");
-  testing::expect_holds(refused({5, 1, 2}, transpose({.pad = 1})),
-                        "t: of an extent of 1 it makes 0 with kernel 2, stride 2 and pad 1, expected at least 1");
-  testing::expect_holds(refused({5, 4, 6}, transpose({.groups = 3})), "groups is 3, expected a divisor of the 6");
-  testing::expect_holds(refused({5, 4, 2}, transpose({.stride = {1, 2}, .output_pad = 1})),
-                        "t: output_pad is 1, expected less than the stride 1x2");
-  testing::expect_holds(refused({5, 1, 2}, transpose({.stride = {1, 2}, .pad = {0, 1}})),
-                        "t: of an extent of 1 it makes 0 with kernel 2, stride 2 and pad 1");
-  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.kernel = {1, 3, 3}, .stride = {1, 0, 2}})),
-                        "c: channels 4, kernel 1x3x3, stride 1x0x2");
-  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.pad = {0, -1, 0}})), "pad 0x-1x0");
-  testing::expect_holds(refused({5, 4, 3, 6}, conv3d({.kernel = {1, 3, 4}})), "a kernel of 4 with dilation 1");
-  testing::expect_holds(refused({5, 4, 3, 6},
-                                [](ModelBuilder& b) {
-                                  b.max_pool3d("p", b.input(), {1, 2, 2}, 1, {0, 0, 2});
-                                }),
-                        "lies in padding only");
+  const std::vector<std::tuple<Shape, Add, const char*>> cases{
+      {{5, 4, 2}, conv3d({}), "c: input (5, 4, 2), expected (D, H, W, C)"},
+      {{5, 4, 2, 6},
+       conv3d({}),
+       "model net: layer c: conv2d: spatial axis 2: a kernel of 3 with dilation 1 does not fit in 2"},
+      {{5, 4, 3, 6}, conv3d({.stride = 0}), "c: channels 4, kernel 3, stride 0"},
+      {{5, 4, 3, 6}, conv3d({.groups = 4}), "groups is 4, expected a divisor of the 6"},
+      {{5, 4, 2}, [](ModelBuilder& b) { return b.conv1d("c", b.input(), 4); }, "c: input (5, 4, 2), expected (T, C)"},
+      {{5, 4},
+       [](ModelBuilder& b) { return b.max_pool3d("p", b.input(), 2, 2, 0); },
+       "p: input (5, 4), expected (D, H, W, C)"},
+      {{5, 4, 3, 2},
+       [](ModelBuilder& b) { return b.average_pool1d("p", b.input(), 2, 2, 0); },
+       "p: input (5, 4, 3, 2), expected (T, C)"},
+      {{5, 4, 3, 2}, max_pool(4, 1, 0), "model net: layer p: pooled_shape: a window of 4 does not fit extent 3"},
+      {{5, 4, 3, 2}, average_pool(2, 2, 2), "model net: layer p: "},
+      {{5, 4, 3, 2}, average_pool(2, 2, 2), "lies in padding only"},
+      {{5},
+       [](ModelBuilder& b) { return b.global_average_pool("p", b.input()); },
+       "p: input (5), expected (T, C), (H, W, C) or (D, H, W, C)"},
+      {{2, 2, 2, 2, 2}, [](ModelBuilder& b) { return b.input(); }, "input shape is (2, 2, 2, 2, 2), expected"},
+      {{5, 4}, transpose2d({}), "t: input (5, 4), expected (H, W, C)"},
+      {{5, 4, 2}, transpose2d({.output_pad = 2}), "t: output_pad is 2, expected less than the stride 2"},
+      {{5, 4, 2}, transpose2d({.output_pad = -1}), "output_pad -1"},
+      {{5, 4, 2}, transpose2d({.kernel = 0}), "t: channels 4, kernel 0"},
+      {{5, 1, 2},
+       transpose2d({.pad = 1}),
+       "t: of an extent of 1 it makes 0 with kernel 2, stride 2 and pad 1, expected at least 1"},
+      {{5, 4, 6}, transpose2d({.groups = 3}), "groups is 3, expected a divisor of the 6"},
+      {{5, 4, 2},
+       transpose2d({.stride = {1, 2}, .output_pad = 1}),
+       "t: output_pad is 1, expected less than the stride 1x2"},
+      {{5, 1, 2},
+       transpose2d({.stride = {1, 2}, .pad = {0, 1}}),
+       "t: of an extent of 1 it makes 0 with kernel 2, stride 2 and pad 1"},
+      {{5, 4, 3, 6}, conv3d({.kernel = {1, 3, 3}, .stride = {1, 0, 2}}), "c: channels 4, kernel 1x3x3, stride 1x0x2"},
+      {{5, 4, 3, 6}, conv3d({.pad = {0, -1, 0}}), "pad 0x-1x0"},
+      {{5, 4, 3, 6}, conv3d({.kernel = {1, 3, 4}}), "a kernel of 4 with dilation 1"},
+      {{5, 4, 3, 6}, max_pool({1, 2, 2}, 1, {0, 0, 2}), "lies in padding only"}};
+  for (const auto& [sample, add, text] : cases) {
+    const auto build = [&, &shape = sample, &layer = add] {
+      ModelBuilder b("net", shape);
+      layer(b);
+    };
+    testing::expect_holds(testing::error_of<ShapeError>(build), text);
+  }
 }
 
 TEST(Fields, AnotherNumberOfSizesThanAxesIsRefusedByName) {
-  const auto refused = [](const Shape& sample, const std::function<void(ModelBuilder&)>& add) {
-    return testing::error_of<UsageError>([&] {
-      ModelBuilder b("net", sample);
-      add(b);
-    });
-  };
   const Shape field{5, 4, 3, 2}, image{5, 4, 2}, series{5, 2};
-  testing::expect_holds(refused(field,
-                                [](ModelBuilder& b) {
-                                  b.conv3d("c", b.input(), 4, {.kernel = {1, 3}});
-                                }),
-                        "c: kernel has 2 numbers, expected 1, or 3 for the axes of (D, H, W, C)");
-  testing::expect_holds(refused(image,
-                                [](ModelBuilder& b) {
-                                  b.conv2d("c", b.input(), 4, {.stride = {1, 2, 2}});
-                                }),
-                        "c: stride has 3 numbers, expected 1, or 2 for the axes of (H, W, C)");
-  testing::expect_holds(refused(image,
-                                [](ModelBuilder& b) {
-                                  b.conv2d("c", b.input(), 4, {.pad = {1, 1, 1, 1}});
-                                }),
-                        "c: pad has 4 numbers, expected 1, or 2");
-  testing::expect_holds(refused(series,
-                                [](ModelBuilder& b) {
-                                  b.conv1d("c", b.input(), 4, {.dilation = {1, 1}});
-                                }),
-                        "c: dilation has 2 numbers, expected 1");
-  testing::expect_holds(refused(image,
-                                [](ModelBuilder& b) {
-                                  b.conv_transpose2d("t", b.input(), 4, {.output_pad = {0, 0, 1}});
-                                }),
-                        "t: output_pad has 3 numbers");
-  testing::expect_holds(refused(field, [](ModelBuilder& b) { b.conv3d("c", b.input(), 4, {.kernel = {}}); }),
-                        "c: kernel has 0 numbers");
-  testing::expect_holds(refused(field,
-                                [](ModelBuilder& b) {
-                                  b.max_pool3d("p", b.input(), {2, 2}, 2, 0);
-                                }),
-                        "p: kernel has 2 numbers, expected 1, or 3");
-  testing::expect_holds(refused(image,
-                                [](ModelBuilder& b) {
-                                  b.max_pool("p", b.input(), 2, {2, 2, 2}, 0);
-                                }),
-                        "p: stride has 3 numbers, expected 1, or 2");
-  testing::expect_holds(refused(series,
-                                [](ModelBuilder& b) {
-                                  b.average_pool1d("p", b.input(), 2, 2, {0, 0});
-                                }),
-                        "p: pad has 2 numbers, expected 1");
+  const std::vector<std::tuple<Shape, Add, const char*>> cases{
+      {field, conv(4, {.kernel = {1, 3}}), "c: kernel has 2 numbers, expected 1, or 3 for the axes of (D, H, W, C)"},
+      {image, conv(4, {.stride = {1, 2, 2}}), "c: stride has 3 numbers, expected 1, or 2 for the axes of (H, W, C)"},
+      {image, conv(4, {.pad = {1, 1, 1, 1}}), "c: pad has 4 numbers, expected 1, or 2"},
+      {series, conv(4, {.dilation = {1, 1}}), "c: dilation has 2 numbers, expected 1"},
+      {image, transpose(4, {.output_pad = {0, 0, 1}}), "t: output_pad has 3 numbers"},
+      {field, conv(4, {.kernel = {}}), "c: kernel has 0 numbers"},
+      {field, max_pool({2, 2}, 2, 0), "p: kernel has 2 numbers, expected 1, or 3"},
+      {image, max_pool(2, {2, 2, 2}, 0), "p: stride has 3 numbers, expected 1, or 2"},
+      {series, average_pool(2, 2, {0, 0}), "p: pad has 2 numbers, expected 1"}};
+  for (const auto& [sample, add, text] : cases) {
+    ModelBuilder b("net", sample);
+    testing::expect_holds(testing::error_of<UsageError>([&, &layer = add] { layer(b); }), text);
+  }
 }
 
 }  // namespace

@@ -1,11 +1,5 @@
 // The gradient of whole models in f64 against central differences of the loss, parameter by parameter.
 #include <algorithm>
-#include <cmath>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -13,55 +7,43 @@
 #include <lockstep/runtime/base/align.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/gradient_check.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
 
 using Net = testing::CheckedNet;
 
-/// testing::gradient_error over the parameters, up to `samples` elements of each; `scale` multiplies the analytic
-/// gradient (the negative control). `cancelled`: a parameter that a batch norm behind it makes ineffective; what there
-/// is of its gradient is rounding.
-double gradient_error(Net& net, int samples, double scale = 1, const std::string& cancelled = "") {
-  net.run();
-  ParameterSet& set = net.parameters();
-  std::vector<double> analytic = testing::to_doubles(set.gradients());
-  for (double& value : analytic) {
-    value *= scale;
-  }
-  std::vector<testing::GradientPair> pairs;
-  for (std::size_t p = 0; p < set.parameters().size(); ++p) {
-    const ParameterInfo& info = set.parameters()[p];
-    const TensorView values = set.value(static_cast<int>(p));
-    const TensorView gradient(analytic.data() + info.offset, DType::f64, Device::cpu(), values.shape);
-    if (info.spec.name == cancelled) {
-      for (const double value : gradient.span<double>()) {
-        EXPECT_TRUE(std::abs(value) <= 1e-12) << cancelled << ": " << value;
-      }
-      continue;
-    }
-    pairs.push_back({info.spec.name, values, gradient});
-  }
-  return testing::gradient_error([&] { return net.run(); }, pairs, 1e-6, samples);
+struct Check {
+  std::int64_t batch = 3;
+  int samples = 20;  ///< elements of each parameter
+  PlanOptions plan{};
+  int threads = 1;
+  std::string cancelled{};
+  bool control = false;  ///< the check must see an error of a thousandth
+  std::string what{};
+};
+
+void expect_gradients(const Model& model, const Check& check = {}, const char* file = __builtin_FILE(),
+                      int line = __builtin_LINE()) {
+  const ::testing::ScopedTrace trace(file, line, check.what);
+  Net net(model, Mode::train, check.batch, DType::f64, check.threads, check.plan);
+  EXPECT_TRUE(testing::parameter_gradient_error(net, check.samples, 1, check.cancelled) <= 1e-5);
+  EXPECT_FALSE(check.control && testing::parameter_gradient_error(net, check.samples, 1.001) <= 1e-5)
+      << "an error of a thousandth";
 }
 
+const PlanOptions kMse{.loss = Loss::mse};
+
 TEST(Gradient, LinearClassifier) {
-  Net net(mlp({3, 3, 3}, {}, 3), Mode::train, 5, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 40) <= 1e-5);
+  expect_gradients(mlp({3, 3, 3}, {}, 3), {.batch = 5, .samples = 40});
 }
 
 TEST(Gradient, DeepMlp) {
-  Net net(mlp({3, 3, 3}, {8, 7, 6}, 3), Mode::train, 5, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 30) <= 1e-5);
-  EXPECT_FALSE(gradient_error(net, 30, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+  expect_gradients(mlp({3, 3, 3}, {8, 7, 6}, 3), {.batch = 5, .samples = 30, .control = true});
 }
 
 TEST(Gradient, SmallCifarResNetWithBatchNormAndOptionA) {
-  Net net(cifar_resnet(8, 3, 8, 8), Mode::train, 4, DType::f64, 2);
-  EXPECT_TRUE(gradient_error(net, 12) <= 1e-5);
+  expect_gradients(cifar_resnet(8, 3, 8, 8), {.batch = 4, .samples = 12, .threads = 2});
 }
 
 TEST(Gradient, PaddedBatchHasTheGradientOfTheValidSamples) {
@@ -87,8 +69,7 @@ TEST(Gradient, BottleneckWithMaxPoolAndDownsample) {
   y = b.batch_norm("b3", b.conv2d("c3", y, 8, {.kernel = 1, .bias = true}), {.relu = true, .residual = shortcut});
   y = b.global_average_pool("avgpool", y);
   b.linear("fc", y, 3);
-  Net net(b.build(), Mode::train, 4, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 15, 1, "c3.bias") <= 1e-5);
+  expect_gradients(b.build(), {.batch = 4, .samples = 15, .cancelled = "c3.bias"});
 }
 
 TEST(Gradient, GroupedAndDilatedConvolutions) {
@@ -100,10 +81,7 @@ TEST(Gradient, GroupedAndDilatedConvolutions) {
   x = b.batch_norm("b3", b.conv2d("c3", y, 6, {.kernel = 1}), {.relu = true, .residual = x});
   y = b.conv2d("c4", x, 4, {.stride = 2, .pad = 2, .bias = true, .groups = 2, .dilation = 2});
   b.linear("fc", b.relu("r4", y), 3);
-  const Model model = b.build();
-  Net net(model, Mode::train, 4, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
-  EXPECT_FALSE(gradient_error(net, 15, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+  expect_gradients(b.build(), {.batch = 4, .samples = 15, .control = true});
 }
 
 TEST(Gradient, IdentityShortcutOfAMaxPool) {
@@ -114,8 +92,7 @@ TEST(Gradient, IdentityShortcutOfAMaxPool) {
   NodeId y = b.batch_norm("b1", b.conv2d("c1", x, 4, {.pad = 1}), {.relu = true});
   y = b.batch_norm("b2", b.conv2d("c2", y, 4, {.pad = 1}), {.relu = true, .residual = x});
   b.linear("fc", b.global_average_pool("avgpool", y), 3);
-  Net net(b.build(), Mode::train, 3, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+  expect_gradients(b.build(), {.samples = 15});
 }
 
 TEST(Gradient, AveragePoolOfAShortcut) {
@@ -126,8 +103,7 @@ TEST(Gradient, AveragePoolOfAShortcut) {
     NodeId shortcut = b.conv2d("d0", b.average_pool("pool", x, 2, 2, 0), 6, {.kernel = 1});
     NodeId y = b.conv2d("c1", b.average_pool("edge", x, 3, 2, 1, over), 6, {.kernel = 1});
     b.linear("fc", b.relu("r", b.add("sum", y, shortcut)), 3);
-    Net net(b.build(), Mode::train, 3, DType::f64);
-    EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+    expect_gradients(b.build(), {.samples = 15});
   }
 }
 
@@ -140,16 +116,12 @@ TEST(Gradient, ConvolutionsAndPoolsOfASeries) {
     const NodeId up = b.conv_transpose1d("up", x, 6, {.kernel = 3, .pad = 1, .groups = 3, .dilation = 2});
     x = b.batch_norm("bn", b.average_pool1d("mean", up, 3, 2, 1, over), {.relu = true});
     b.linear("fc", b.global_average_pool("all", x), 3);
-    Net net(b.build(), Mode::train, 4, DType::f64);
-    EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
-    EXPECT_FALSE(gradient_error(net, 15, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+    expect_gradients(b.build(), {.batch = 4, .samples = 15, .control = true});
   }
 }
 
 TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
   // Down and up again, as in a U-Net; what the transposed convolutions read has other readers before and behind them.
-  PlanOptions options;
-  options.loss = Loss::mse;
   for (const bool bias : {true, false}) {
     ModelBuilder b("u", {6, 5, 3});
     const NodeId fine = b.activation("a1", b.conv2d("c1", b.input(), 4, {.pad = 1}), ops::Activation::silu);
@@ -160,25 +132,18 @@ TEST(Gradient, TransposedConvolutionBesideOtherReaders) {
     const NodeId both = b.add("both", b.add("again", same, coarse), coarse);
     const NodeId last = b.conv_transpose2d("t3", both, 4, {.kernel = 2, .bias = bias, .groups = 2});
     b.add("sum", b.conv2d("c4", x, 2), b.conv2d("c5", last, 2));
-    Net net(b.build(), Mode::train, 3, DType::f64, 1, options);
-    EXPECT_TRUE(gradient_error(net, 15) <= 1e-5) << bias;
-    EXPECT_FALSE(gradient_error(net, 15, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+    expect_gradients(b.build(), {.samples = 15, .plan = kMse, .control = true, .what = concat("bias ", bias)});
   }
 }
 
 TEST(Gradient, ATransposedConvolutionThatIsTheFirstOrTheLastLayer) {
-  PlanOptions options;
-  options.loss = Loss::mse;
   ModelBuilder b("ends", {3, 4, 4});
   const NodeId x = b.conv_transpose2d("first", b.input(), 5, {.kernel = 3, .output_pad = 1, .bias = true});
   b.conv_transpose2d("last", b.activation("a", x, ops::Activation::silu), 3, {.kernel = 1, .stride = 2, .bias = true});
-  Net net(b.build(), Mode::train, 3, DType::f64, 1, options);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  expect_gradients(b.build(), {.plan = kMse});
 }
 
 TEST(Gradient, AFieldOfThreeAxes) {
-  PlanOptions options;
-  options.loss = Loss::mse;
   for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
     ModelBuilder b("field", {4, 6, 5, 2});
     const NodeId fine =
@@ -188,15 +153,11 @@ TEST(Gradient, AFieldOfThreeAxes) {
     NodeId x = b.conv3d("c2", b.add("sum", max, mean), 6, {.pad = 2, .groups = 2, .dilation = 2});
     x = b.conv_transpose3d("up", b.batch_norm("bn", x), 4, {.kernel = 3, .pad = 1, .bias = true});
     b.linear("fc", b.average_pool3d("overlap", x, 2, 1, 0), 3);
-    Net net(b.build(), Mode::train, 3, DType::f64, 1, options);
-    EXPECT_TRUE(gradient_error(net, 8) <= 1e-5);
-    EXPECT_FALSE(gradient_error(net, 8, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+    expect_gradients(b.build(), {.samples = 8, .plan = kMse, .control = true});
   }
 }
 
 TEST(Gradient, ANumberForEachAxis) {
-  PlanOptions options;
-  options.loss = Loss::mse;
   for (const ops::AverageOver over : {ops::AverageOver::window, ops::AverageOver::inside}) {
     ModelBuilder b("uneven", {4, 7, 6, 2});
     const NodeId fine = b.activation(
@@ -211,16 +172,12 @@ TEST(Gradient, ANumberForEachAxis) {
         "up", x, 4,
         {.kernel = {3, 2, 1}, .stride = {2, 2, 1}, .pad = {1, 0, 0}, .output_pad = {0, 1, 0}, .bias = true});
     b.linear("fc", b.average_pool3d("last", x, {2, 1, 3}, {1, 1, 2}, {0, 0, 1}, over), 3);
-    Net net(b.build(), Mode::train, 3, DType::f64, 1, options);
-    EXPECT_TRUE(gradient_error(net, 8) <= 1e-5);
-    EXPECT_FALSE(gradient_error(net, 8, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+    expect_gradients(b.build(), {.samples = 8, .plan = kMse, .control = true});
   }
 }
 
 TEST(Gradient, ATransposedConvolutionOfImagesWithThreeChannels) {
   // Stored as four. At first of the input, which wants no gradient, then behind a norm, which does.
-  PlanOptions options;
-  options.loss = Loss::mse;
   for (const bool normed : {false, true}) {
     ModelBuilder b("rgb", {3, 4, 3});
     const NodeId in = normed ? b.batch_norm("bn", b.input()) : b.input();
@@ -235,9 +192,7 @@ TEST(Gradient, ATransposedConvolutionOfImagesWithThreeChannels) {
         EXPECT_EQ(parameter.spec.stored_shape(), (Shape{3, 3, 3, 4}));
       }
     }
-    Net net(model, Mode::train, 3, DType::f64, 1, options);
-    EXPECT_TRUE(gradient_error(net, 20) <= 1e-5) << normed;
-    EXPECT_FALSE(gradient_error(net, 20, 1.001) <= 1e-5) << "the check must see an error of a thousandth";
+    expect_gradients(model, {.plan = kMse, .control = true, .what = concat("normed ", normed)});
   }
 }
 
@@ -252,8 +207,7 @@ TEST(Gradient, BatchNormOfTheInput) {
     // bn0: 2 x 3, c1: 4 x 3 x 9 + 4, fc: 3 x (4 x 3 x 2) + 3.
     EXPECT_EQ(model.parameter_count(), 6 + 112 + 75);
     EXPECT_EQ(model.buffers()[0].shape, Shape{3});
-    Net net(model, Mode::train, 4, DType::f64);
-    EXPECT_TRUE(gradient_error(net, 20) <= 1e-5) << relu;
+    expect_gradients(model, {.batch = 4, .what = concat("relu ", relu)});
   }
 }
 
@@ -262,8 +216,7 @@ TEST(Gradient, BatchNormOfFlatFeaturesAndOfALinearLayer) {
   NodeId x = b.batch_norm("bn0", b.input(), {.relu = true});
   x = b.batch_norm("bn1", b.linear("l1", x, 6), {.relu = true});
   b.linear("fc", x, 3);
-  Net net(b.build(), Mode::train, 6, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20, 1, "l1.bias") <= 1e-5);
+  expect_gradients(b.build(), {.batch = 6, .cancelled = "l1.bias"});
 }
 
 TEST(Gradient, BatchNormOfTheInputWithAResidualThatWantsItsGradient) {
@@ -271,8 +224,7 @@ TEST(Gradient, BatchNormOfTheInputWithAResidualThatWantsItsGradient) {
   const NodeId side = b.conv2d("c1", b.input(), 4, {.pad = 1});
   const NodeId x = b.batch_norm("bn0", b.input(), {.relu = true, .residual = side});
   b.linear("fc", b.batch_norm("bn1", x, {.residual = b.input()}), 3);
-  Net net(b.build(), Mode::train, 3, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  expect_gradients(b.build());
 }
 
 TEST(Gradient, FourReadersOfOneTensorAreAddedUp) {
@@ -282,8 +234,7 @@ TEST(Gradient, FourReadersOfOneTensorAreAddedUp) {
   y = b.batch_norm("r2", y, {.relu = true, .residual = x});
   y = b.batch_norm("r3", b.conv2d("c1", x, 4, {.pad = 1}), {.relu = true, .residual = y});
   b.linear("fc", b.relu("relu", y), 3);
-  Net net(b.build(), Mode::train, 3, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 15) <= 1e-5);
+  expect_gradients(b.build(), {.samples = 15});
 }
 
 TEST(Gradient, ConvolutionWithBiasAndReluWithoutBatchNorm) {
@@ -291,8 +242,7 @@ TEST(Gradient, ConvolutionWithBiasAndReluWithoutBatchNorm) {
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 5, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
   x = b.relu("r2", b.conv2d("c2", x, 4, {.kernel = 1, .bias = true}));
   b.linear("fc", x, 3);
-  Net net(b.build(), Mode::train, 3, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  expect_gradients(b.build());
 }
 
 TEST(Gradient, EveryActivation) {
@@ -307,7 +257,7 @@ TEST(Gradient, EveryActivation) {
   b.linear("fc", b.layer_norm("norm", x), 3);
   const Model model = b.build();
   Net net(model, Mode::train, 3, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  EXPECT_TRUE(testing::parameter_gradient_error(net, 20) <= 1e-5);
   Net evaluation(model, Mode::evaluate, 3, DType::f64);
   EXPECT_EQ(evaluation.run(), net.run()) << "there outputs take the place of inputs";
 }
@@ -319,20 +269,17 @@ TEST(Gradient, LayerNormOfPixelsAndOfFeatures) {
   y = b.batch_norm("join", y, {.residual = x});
   y = b.layer_norm("n2", b.linear("l1", y, 7), 1e-3);
   b.linear("fc", b.layer_norm("n3", y), 3);
-  Net net(b.build(), Mode::train, 3, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  expect_gradients(b.build());
 }
 
 TEST(Gradient, TransformerWithTiedWeightsAndDropout) {
   for (const double dropout : {0.2, 0.0}) {  // without dropout the residual is added behind the product, in one pass
     const TransformerOptions options{
         .vocabulary = 7, .length = 5, .width = 6, .heads = 2, .layers = 2, .dropout = dropout, .causal = true};
-    PlanOptions plan;
-    plan.dropout_seed = 3;
     const Model model = transformer(options);
-    Net net(model, Mode::train, 3, DType::f64, 2, plan);
-    EXPECT_TRUE(gradient_error(net, 6) <= 1e-5) << dropout;
-    EXPECT_FALSE(gradient_error(net, 6, 1.001) <= 1e-5);
+    Net net(model, Mode::train, 3, DType::f64, 2, {.dropout_seed = 3});
+    EXPECT_TRUE(testing::parameter_gradient_error(net, 6) <= 1e-5) << dropout;
+    EXPECT_FALSE(testing::parameter_gradient_error(net, 6, 1.001) <= 1e-5);
     const auto parameters = net.parameters().parameters();
     const auto table = static_cast<std::size_t>(net.parameters().find("wte.weight"));
     EXPECT_EQ(parameters[table].writes, 2) << "the logits and the embedding";
@@ -350,7 +297,7 @@ TEST(Gradient, LinearLayersWithAnEpilogue) {
     b.linear("fc", b.linear("l3", z, 5, {.bias = bias, .activation = ops::Activation::tanh, .residual = x}), 3);
     const Model model = b.build();
     Net net(model, Mode::train, 4, DType::f64);
-    EXPECT_TRUE(gradient_error(net, 20) <= 1e-5) << bias;
+    EXPECT_TRUE(testing::parameter_gradient_error(net, 20) <= 1e-5) << bias;
     Net evaluation(model, Mode::evaluate, 4, DType::f64);
     EXPECT_EQ(evaluation.run(), net.run()) << "there the product is overwritten";
   }
@@ -438,8 +385,7 @@ TEST(Gradient, AttentionThatSeesEverythingOnSequencesOfNumbers) {
   NodeId x = b.attention("attn", b.linear("qkv", b.input(), 18), {.heads = 3});
   x = b.add("add", b.linear("skip", b.input(), 6), x);
   b.linear("fc", x, 3, {.bias = false});
-  Net net(b.build(), Mode::train, 2, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  expect_gradients(b.build(), {.batch = 2});
 }
 
 TEST(Gradient, ResidualBranchesShareTheirGradientAndNobodySpoilsIt) {
@@ -453,8 +399,7 @@ TEST(Gradient, ResidualBranchesShareTheirGradientAndNobodySpoilsIt) {
   const NodeId three = b.add("three", two, b.linear("l1", two, 5));
   const NodeId four = b.add("four", b.input(), b.linear("l2", b.add("both", three, one), 6));
   b.linear("fc", four, 3);
-  Net net(b.build(), Mode::train, 4, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  expect_gradients(b.build(), {.batch = 4});
 }
 
 TEST(Gradient, BatchNormOfTheInputLeavesAGradientThatASumPassedOn) {
@@ -462,38 +407,28 @@ TEST(Gradient, BatchNormOfTheInputLeavesAGradientThatASumPassedOn) {
   const NodeId r = b.linear("l0", b.input(), 6);
   const NodeId n = b.batch_norm("bn", b.input(), {.residual = r});
   b.linear("fc", b.add("sum", n, r), 3);
-  Net net(b.build(), Mode::train, 5, DType::f64);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  expect_gradients(b.build(), {.batch = 5});
 }
 
 TEST(Gradient, ALastLayerThatReadsItsOutputAgain) {
-  PlanOptions options;
-  options.loss = Loss::mse;
   ModelBuilder b("positive", {5});
   b.relu("out", b.linear("l0", b.input(), 4));
-  Net net(b.build(), Mode::train, 6, DType::f64, 1, options);
-  EXPECT_TRUE(gradient_error(net, 20) <= 1e-5);
+  expect_gradients(b.build(), {.batch = 6, .plan = kMse});
 }
 
 TEST(Gradient, RegressionLosses) {
   for (const Loss loss : {Loss::mse, Loss::l1, Loss::huber}) {
-    PlanOptions options;
-    options.loss = loss;
-    options.huber_delta = 0.4;
     ModelBuilder b("regression", {5});
     b.linear("out", b.activation("act", b.linear("in", b.input(), 7), ops::Activation::tanh), 3);
-    Net net(b.build(), Mode::train, 6, DType::f64, 1, options);
-    EXPECT_TRUE(gradient_error(net, 30) <= 1e-5) << name_of(loss);
+    Net net(b.build(), Mode::train, 6, DType::f64, 1, {.loss = loss, .huber_delta = 0.4});
+    EXPECT_TRUE(testing::parameter_gradient_error(net, 30) <= 1e-5) << name_of(loss);
     net.scalars().valid = 4;
-    EXPECT_TRUE(gradient_error(net, 30) <= 1e-5) << name_of(loss);
+    EXPECT_TRUE(testing::parameter_gradient_error(net, 30) <= 1e-5) << name_of(loss);
   }
 }
 
 TEST(Gradient, LabelSmoothing) {
-  PlanOptions options;
-  options.label_smoothing = 0.1;
-  Net net(mlp({3, 3, 3}, {6}, 4), Mode::train, 5, DType::f64, 1, options);
-  EXPECT_TRUE(gradient_error(net, 30) <= 1e-5);
+  expect_gradients(mlp({3, 3, 3}, {6}, 4), {.batch = 5, .samples = 30, .plan = {.label_smoothing = 0.1}});
 }
 
 }  // namespace

@@ -1,10 +1,5 @@
 // What layers say of their memory and gradients (layer.hpp) is checked by the tests of layers; here are layers that say
 // what is not so, which those checks must see.
-#include <memory>
-#include <string>
-#include <utility>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/kernels/activation.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>

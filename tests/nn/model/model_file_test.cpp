@@ -1,35 +1,23 @@
 // Models and states in files without a Trainer: what is written is read, what does not fit changes nothing.
-#include <cstring>
-#include <functional>
-#include <numeric>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model_file.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/step/state_file.hpp>
-#include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/files/file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
+#include "tests/nn/step/steps.hpp"
 #include "tests/support/files.hpp"
-#include "tests/support/guarded.hpp"
 #include "tests/support/torch_files.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::to_doubles;
+using testing::error_of, testing::expect_holds, testing::to_doubles;
 
 constexpr std::int64_t kClasses = 3;
 
@@ -55,14 +43,7 @@ struct Filled {
       set.write_buffer(context, buffer.name, TensorView(std::span(values), buffer.shape));
     }
   }
-  /// All that is persistent, as numbers.
-  [[nodiscard]] std::vector<std::vector<double>> numbers() const {
-    std::vector<std::vector<double>> all;
-    for (const State& each : set.states().all()) {
-      all.push_back(to_doubles(each.view));
-    }
-    return all;
-  }
+  [[nodiscard]] auto numbers() const { return numbers_of(set); }
   CpuContext context;
   ParameterSet set;
 };
@@ -101,10 +82,7 @@ struct Editable {
     std::erase_if(parts, [&](const Part& each) { return each.name == name; });
   }
   void add(const std::string& name, DType dtype, std::vector<std::int64_t> shape) {
-    std::int64_t n = 1;
-    for (const std::int64_t extent : shape) {
-      n *= extent;
-    }
+    const std::int64_t n = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
     parts.push_back(
         {name, dtype, std::move(shape), std::vector<std::byte>(static_cast<std::size_t>(n) * size_of(dtype))});
   }
@@ -482,69 +460,34 @@ TEST(Buffers, MayBeginWithGivenValues) {
 // --- states
 
 TrainStepOptions options_of(OptimizerKind kind, int ranks = 1) {
-  TrainStepOptions options{.max_batch = 8 / ranks, .seed = 4};
-  options.plan.dtype = DType::f32;
-  options.optimizer.kind = kind;
-  options.optimizer.clip_norm = 0.5;
-  options.weight_decay = 0.01;
-  return options;
-}
-
-/// Images and labels of step `number`, of a rank.
-struct Images {
-  explicit Images(std::int64_t number, std::int64_t rank = 0, std::int64_t n = 8)
-      : x(static_cast<std::size_t>(n * 108)) {
-    Random random(static_cast<std::uint64_t>(number * 100 + rank), RandomUse::test);
-    for (float& value : x) {
-      value = static_cast<float>(random.normal());
-    }
-    for (std::int64_t i = 0; i < n; ++i) {
-      labels.push_back(static_cast<std::int32_t>((i + rank) % kClasses));
-    }
-  }
-  void train(TrainStep& step) {
-    const auto n = static_cast<std::int64_t>(labels.size());
-    step.update({{StateField::values, TensorView(std::span(x), {n, 6, 6, 3})},
-                 {StateField::labels, TensorView(std::span(labels), {n})}},
-                0.05);
-    step.synchronize();
-  }
-  std::vector<float> x;
-  std::vector<std::int32_t> labels;
-};
-
-std::vector<std::vector<double>> numbers_of(TrainStep& step, bool with_averages = true) {
-  std::vector<std::vector<double>> all;
-  for (const State& each : step.parameters().states().all()) {
-    if (with_averages || each.name != "averaged statistics") {
-      all.push_back(to_doubles(each.view));
-    }
-  }
-  return all;
+  return {.max_batch = 8 / ranks,
+          .seed = 4,
+          .plan = {.dtype = DType::f32},
+          .optimizer = {.kind = kind, .clip_norm = 0.5},
+          .weight_decay = 0.01};
 }
 
 TEST_F(ModelFile, AStepGoesOnFromItsState) {
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
     TrainStepOptions options = options_of(kind);
     options.optimizer.loss_scale = parse_loss_scale("dynamic");
-    CpuContext context;
-    TrainStep whole(context, small(), options);
+    Step whole(small(), options);
     for (int i = 0; i < 3; ++i) {
       Images(i).train(whole);
     }
     save_state(path("state"), whole, {{"epoch", "7"}});
-    TrainStep part(context, small(), options);
+    Step part(small(), options);
     const LoadedState loaded = load_state(path("state"), part);
     EXPECT_EQ(loaded.metadata, (Metadata{{"epoch", "7"}}));
     EXPECT_EQ(loaded.ranks, 1);
     EXPECT_EQ(part.steps(), 3);
     EXPECT_EQ(part.microbatches(), 3);
-    EXPECT_EQ(numbers_of(part), numbers_of(whole));
+    EXPECT_EQ(part.lasting(), whole.lasting());
     for (int i = 3; i < 6; ++i) {
       Images(i).train(whole);
       Images(i).train(part);
     }
-    EXPECT_EQ(numbers_of(part), numbers_of(whole)) << name_of(kind);
+    EXPECT_EQ(part.lasting(), whole.lasting()) << name_of(kind);
     // The model alone, from the folder.
     Filled model(small(), 9);
     load_model(path("state"), model.context, model.set);
@@ -552,30 +495,26 @@ TEST_F(ModelFile, AStepGoesOnFromItsState) {
 }
 
 TEST_F(ModelFile, RanksGoOnFromTheirOwnStatistics) {
-  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1});
+  comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
     const TrainStepOptions options = options_of(OptimizerKind::adam, 2);
-    TrainStep whole(context, {grad, context.stream()}, small(), options);
+    Step whole(grad, small(), options);
     for (int i = 0; i < 2; ++i) {
       Images(i, grad.rank(), 4).train(whole);
     }
-    save_state(path("state"), whole, *control);
-    TrainStep part(context, {grad, context.stream()}, small(), options);
-    EXPECT_EQ(load_state(path("state"), part, *control).ranks, 2);
-    EXPECT_EQ(numbers_of(part), numbers_of(whole));
-    part.require_same_state(*control);
+    save_state(path("state"), whole, control);
+    Step part(grad, small(), options);
+    EXPECT_EQ(load_state(path("state"), part, control).ranks, 2);
+    EXPECT_EQ(part.lasting(), whole.lasting());
+    part.require_same_state(control);
     for (int i = 2; i < 4; ++i) {
       Images(i, grad.rank(), 4).train(whole);
       Images(i, grad.rank(), 4).train(part);
     }
-    EXPECT_EQ(numbers_of(part), numbers_of(whole));
+    EXPECT_EQ(part.lasting(), whole.lasting());
     expect_holds(error_of<UsageError>([&] { save_state(path("alone"), part); }), "1 rank, expected 2");
   });
-  EXPECT_EQ(failures, comm::none_failed(2));
   // On one rank the averages stand in for both.
-  CpuContext context;
-  TrainStep one(context, small(), options_of(OptimizerKind::adam));
+  Step one(small(), options_of(OptimizerKind::adam));
   EXPECT_EQ(load_state(path("state"), one).ranks, 2);
   const ParameterSet& set = one.parameters();
   EXPECT_EQ(to_doubles(set.buffer_arena()), to_doubles(set.evaluation_buffer_arena()));
@@ -608,22 +547,21 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
          f.remove("rank_buffers");
          f.add("rank_buffers", DType::f64, {3});
        }}};
-  CpuContext context;
-  TrainStep from(context, small(), options_of(OptimizerKind::adam));
+  Step from(small(), options_of(OptimizerKind::adam));
   Images(0).train(from);
   for (const Case& item : cases) {
     save_state(path("state"), from);
     Editable file(path("state/optimizer.safetensors"));
     item.change(file);
     file.write(path("state/optimizer.safetensors"));
-    std::filesystem::remove(path("state/checksums.json"));  // which would be the first to tell
-    TrainStep into(context, small(), options_of(OptimizerKind::adam));
-    const auto before = numbers_of(into);
+    std::filesystem::remove(path("state/checksums.json"));  // the checksums would be the first to tell
+    Step into(small(), options_of(OptimizerKind::adam));
+    const auto before = into.lasting();
     const std::string text = error_of<DataError>([&] { static_cast<void>(load_state(path("state"), into)); });
     for (const std::string& word : item.words) {
       expect_holds(text, word);
     }
-    EXPECT_EQ(numbers_of(into), before);
+    EXPECT_EQ(into.lasting(), before);
     EXPECT_EQ(into.steps(), 0);
   }
   save_state(path("state"), from);

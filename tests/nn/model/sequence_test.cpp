@@ -1,12 +1,5 @@
 // Layers on sequences against their definitions, and small runs that must learn.
 #include <array>
-#include <cmath>
-#include <cstdint>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -14,8 +7,6 @@
 #include <lockstep/nn/step/train_step.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -130,7 +121,7 @@ TEST(Tokens, OfPaddedSamplesAreNotCounted) {
   Net net(transformer({.vocabulary = 5, .length = 4, .width = 4, .heads = 1, .layers = 1}), Mode::evaluate, 2,
           DType::f32);
   auto tokens = net.state().view(StateField::tokens).span<std::int32_t>();
-  tokens[6] = -1;  // of the second sample
+  tokens[6] = -1;  // the second sample's
   net.scalars().valid = 1;
   EXPECT_TRUE(std::isfinite(net.run()));
   EXPECT_EQ(net.state().metrics(net.context()).bad_labels, 0);
@@ -242,8 +233,6 @@ TEST(Regression, AnMlpLearnsASmoothFunction) {
   x = b.activation("a2", b.linear("l2", x, 32), ops::Activation::tanh);
   b.linear("l3", x, 2);
   const Model model = b.build();
-  PlanOptions options;
-  options.loss = Loss::mse;
   std::vector<float> input(256), target(256);
   const Batch batch{{{StateField::values, TensorView(std::span(input), {128, 2})},
                      {StateField::targets, TensorView(std::span(target), {128, 2})}}};
@@ -258,7 +247,7 @@ TEST(Regression, AnMlpLearnsASmoothFunction) {
       target[2 * n + 1] = static_cast<float>(first * first - second);
     }
   };
-  const double loss = train(model, batch, options, 1500, 50, draw);
+  const double loss = train(model, batch, {.loss = Loss::mse}, 1500, 50, draw);
   EXPECT_TRUE(loss <= 1e-3) << loss;
 }
 

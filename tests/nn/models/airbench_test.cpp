@@ -3,29 +3,17 @@
 #include <lockstep/nn/models/airbench.hpp>
 
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <map>
-#include <span>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"
-#include "tests/support/gradient_check.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 /// Images as (N, C, H, W).
 struct Planes {
@@ -181,21 +169,9 @@ TEST(Airbench, HasTheParametersOfThePaperAndTrainsSomeOfThem) {
 TEST(Airbench, GradientsAreThoseOfTheLoss) {
   const AirbenchOptions options{.classes = 3, .height = 25, .width = 26, .widths = {2, 3, 2}};
   testing::CheckedNet net(airbench94(options), Mode::train, 3, DType::f64);
-  net.run();
-  ParameterSet& set = net.parameters();
-  const std::vector<double> analytic = testing::to_doubles(set.gradients());
-  std::vector<testing::GradientPair> pairs;
-  std::vector<double> values = analytic;
-  for (std::size_t p = 0; p < set.trainable().size(); ++p) {
-    const ParameterInfo& info = set.trainable()[p];
-    const TensorView value = set.value(static_cast<int>(p));
-    pairs.push_back(
-        {info.spec.name, value, TensorView(values.data() + info.offset, DType::f64, Device::cpu(), value.shape)});
-  }
-  EXPECT_EQ(pairs.size(), 14U) << "a bias and a head, two convolutions and two biases a group";
-  EXPECT_LE(testing::gradient_error([&] { return net.run(); }, pairs, 1e-6, 5), 1e-5);
-  std::transform(analytic.begin(), analytic.end(), values.begin(), [](double value) { return value * 1.001; });
-  EXPECT_GT(testing::gradient_error([&] { return net.run(); }, pairs, 1e-6, 5), 1e-5);
+  EXPECT_EQ(net.parameters().trainable().size(), 14U) << "a bias and a head, two convolutions and two biases a group";
+  EXPECT_LE(testing::parameter_gradient_error(net, 5), 1e-5);
+  EXPECT_GT(testing::parameter_gradient_error(net, 5, 1.001), 1e-5);
 }
 
 TEST(Airbench, RefusesWhatThePoolsLeaveNothingOf) {
@@ -302,16 +278,7 @@ TEST(Scale, TimesAConstantInEveryType) {
     const NodeId x = builder.scale("s0", builder.input(), factor);
     builder.scale("s1", builder.linear("fc", builder.add("sum", x, builder.input()), 3), 2);
     testing::CheckedNet net(builder.build(), Mode::train, 4, DType::f64);
-    net.run();
-    std::vector<double> analytic = testing::to_doubles(net.parameters().gradients());
-    std::vector<testing::GradientPair> pairs;
-    for (std::size_t p = 0; p < net.parameters().parameters().size(); ++p) {
-      const ParameterInfo& info = net.parameters().parameters()[p];
-      const TensorView value = net.parameters().value(static_cast<int>(p));
-      pairs.push_back(
-          {info.spec.name, value, TensorView(analytic.data() + info.offset, DType::f64, Device::cpu(), value.shape)});
-    }
-    EXPECT_LE(testing::gradient_error([&] { return net.run(); }, pairs, 1e-6, 20), 1e-6) << factor;
+    EXPECT_LE(testing::parameter_gradient_error(net, 20), 1e-6) << factor;
   }
   const auto output = [](DType dtype) {
     ModelBuilder builder("net", {3, 5, 4});

@@ -2,19 +2,12 @@
 // compute (golden/torch_logits.py).
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/nn/models/golden/torch_logits.inc"
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -98,30 +91,26 @@ double logits_error(const Model& model, std::span<const double> expected, bool p
   return testing::relative_error(TensorView(std::span(ours), shape), TensorView(std::span(theirs), shape));
 }
 
-TEST(ResNetLogits, ResNet18IsTorchvisions) {
-  EXPECT_EQ(resnet(18).parameter_count(), kParameters18);
-  const double error = logits_error(resnet(18), kLogits18);
+void expect_torchvisions(const Model& model, std::int64_t parameters, std::span<const double> logits) {
+  EXPECT_EQ(model.parameter_count(), parameters);
+  const double error = logits_error(model, logits);
   EXPECT_TRUE(error <= 1e-4) << error;
+}
+
+TEST(ResNetLogits, ResNet18IsTorchvisions) {
+  expect_torchvisions(resnet(18), kParameters18, kLogits18);
 }
 
 TEST(ResNetLogits, ResNet50IsTorchvisions) {
-  EXPECT_EQ(resnet(50).parameter_count(), kParameters50);
-  const double error = logits_error(resnet(50), kLogits50);
-  EXPECT_TRUE(error <= 1e-4) << error;
+  expect_torchvisions(resnet(50), kParameters50, kLogits50);
 }
 
 TEST(ResNetLogits, ResNeXt50IsTorchvisions) {
-  const Model model = resnet(50, 1000, 224, {32, 4});
-  EXPECT_EQ(model.parameter_count(), kParametersNeXt50);
-  const double error = logits_error(model, kLogitsNeXt50);
-  EXPECT_TRUE(error <= 1e-4) << error;
+  expect_torchvisions(resnet(50, 1000, 224, {32, 4}), kParametersNeXt50, kLogitsNeXt50);
 }
 
 TEST(ResNetLogits, WideResNet50IsTorchvisions) {
-  const Model model = resnet(50, 1000, 224, {1, 128});
-  EXPECT_EQ(model.parameter_count(), kParametersWide50);
-  const double error = logits_error(model, kLogitsWide50);
-  EXPECT_TRUE(error <= 1e-4) << error;
+  expect_torchvisions(resnet(50, 1000, 224, {1, 128}), kParametersWide50, kLogitsWide50);
 }
 
 TEST(ResNetLogits, PermutedWeightsAreSeen) {

@@ -6,10 +6,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
-#include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/models/airbench.hpp>
 #include <lockstep/runtime/base/random.hpp>
@@ -19,8 +16,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 /// A v = l v, orthogonal rows of length 1, their largest element positive, descending values.
 void expect_eigen_system(const std::vector<double>& matrix, std::size_t n, const EigenSystem& got, double scale) {

@@ -1,14 +1,8 @@
 // Optimizers over a ParameterSet: the states they keep, their numbers over several steps, clipping.
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <optional>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -19,11 +13,22 @@
 #include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
+
+/// Gradients f(parameter, element).
+template <class F>
+void set_gradients(const ParameterSet& set, F f) {
+  for (std::size_t i = 0; i < set.parameters().size(); ++i) {
+    const TensorView view = set.gradient(static_cast<int>(i));
+    std::vector<double> values(static_cast<std::size_t>(view.numel()));
+    for (std::size_t j = 0; j < values.size(); ++j) {
+      values[j] = f(i, j);
+    }
+    testing::from_doubles(values, view);
+  }
+}
 
 /// A small set in f64 with weights that decay and biases that do not.
 struct Small {
@@ -34,16 +39,19 @@ struct Small {
   }
   /// Gradients of step `number`, the same for every run: padding stays zero.
   void fill_gradients(int number, double scale = 1) {
-    for (std::size_t i = 0; i < set.parameters().size(); ++i) {
-      const TensorView view = set.gradient(static_cast<int>(i));
-      std::vector<double> values(static_cast<std::size_t>(view.numel()));
-      for (std::size_t j = 0; j < values.size(); ++j) {
-        values[j] = scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j) * (number + 1));
-      }
-      testing::from_doubles(values, view);
-    }
+    set_gradients(set, [&](std::size_t i, std::size_t j) {
+      return scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j) * (number + 1));
+    });
   }
   void step(double learning_rate) { optimizer.update(context, TensorView(std::span(&learning_rate, 1), Shape{})); }
+  /// An update with the gradients of step `number`, of which `bad` takes the place of one in f32.
+  void train(int number, double scale = 1, std::optional<float> bad = {}) {
+    fill_gradients(number, scale);
+    if (bad) {
+      set.gradients().span<float>()[1] = *bad;
+    }
+    step(0.1);
+  }
   [[nodiscard]] double gradient_norm() const {
     double sum = 0;
     for (const double g : testing::to_doubles(set.gradients())) {
@@ -251,13 +259,9 @@ double movement_of_muon(double scale, DType dtype) {
   const std::vector<double> before = testing::to_doubles(matrix);
   double rate = 0.1;
   for (int t = 1; t <= 2; ++t) {
-    for (std::size_t i = 0; i < set.parameters().size(); ++i) {
-      std::vector<double> g(static_cast<std::size_t>(set.gradient(static_cast<int>(i)).numel()));
-      for (std::size_t j = 0; j < g.size(); ++j) {
-        g[j] = scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j * j) * t);
-      }
-      testing::from_doubles(g, set.gradient(static_cast<int>(i)));
-    }
+    set_gradients(set, [&](std::size_t i, std::size_t j) {
+      return scale * std::sin(static_cast<double>(1 + 7 * i + 3 * j * j) * t);
+    });
     optimizer.update(context, TensorView(std::span(&rate, 1), Shape{}));
   }
   const std::vector<double> after = testing::to_doubles(matrix);
@@ -489,21 +493,16 @@ TEST(Optimizer, ClipsGradientsByValue) {
 }
 
 /// Steps with one bad gradient in the third are those without the third.
-void expect_left_out(double bad, double clip_norm) {
+void expect_left_out(float bad, double clip_norm) {
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
     const OptimizerOptions options{.kind = kind, .clip_norm = clip_norm, .skip_non_finite = clip_norm == 0};
     Small small(options, DType::f32);
     Small without(options, DType::f32);
     const Small before(options, DType::f32);
     for (int t = 0; t < 4; ++t) {
-      small.fill_gradients(t);
-      if (t == 2) {
-        small.set.gradients().span<float>()[1] = static_cast<float>(bad);
-      }
-      small.step(0.1);
+      small.train(t, 1, t == 2 ? std::optional(bad) : std::nullopt);
       if (t != 2) {
-        without.fill_gradients(t);
-        without.step(0.1);
+        without.train(t);
       }
     }
     EXPECT_EQ(small.optimizer.skipped().span<std::int64_t>()[0], 1);
@@ -521,7 +520,7 @@ void expect_left_out(double bad, double clip_norm) {
 }
 
 TEST(Optimizer, AnUpdateWithoutAFiniteNormIsLeftOutAsAWhole) {
-  for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+  for (const float bad : {std::nanf(""), std::numeric_limits<float>::infinity()}) {
     expect_left_out(bad, 1);
     expect_left_out(bad, 0);
   }
@@ -532,10 +531,8 @@ TEST(Optimizer, LookingForWhatIsNotFiniteChangesNoBitOfOtherUpdates) {
     Small plain({.kind = kind}, DType::f32);
     Small guarded({.kind = kind, .skip_non_finite = true}, DType::f32);
     for (int t = 0; t < 3; ++t) {
-      plain.fill_gradients(t, 1e4);
-      guarded.fill_gradients(t, 1e4);
-      plain.step(0.1);
-      guarded.step(0.1);
+      plain.train(t, 1e4);
+      guarded.train(t, 1e4);
     }
     testing::expect_same_bits(guarded.set.values(), plain.set.values());
     const double norm = guarded.optimizer.gradient_norm().span<double>()[0];
@@ -556,16 +553,11 @@ TEST(Optimizer, In16BitsTheMasterMovesAsInF32AndTheWeightsFollow) {
         testing::expect_same_bits(small.set.weights(), rounded.view());
       };
       for (int t = 0; t < 4; ++t) {
-        small.fill_gradients(t);
-        f32.fill_gradients(t);
-        if (t == 2) {
-          small.set.gradients().span<float>()[1] = std::nanf("");
-          f32.set.gradients().span<float>()[1] = std::nanf("");
-        }
         const Tensor before = Tensor::empty(small.context, small.set.weights().shape, dtype);
         copy_now(small.context, small.set.weights(), before.view());
-        small.step(0.1);
-        f32.step(0.1);
+        const auto bad = t == 2 ? std::optional(std::nanf("")) : std::nullopt;
+        small.train(t, 1, bad);
+        f32.train(t, 1, bad);
         expect_rounded();
         EXPECT_EQ(static_cast<bool>(testing::has_same_bits(small.set.weights(), before.view())), t == 2);
       }
@@ -582,10 +574,8 @@ TEST(Optimizer, ALossScaleIsDividedOut) {
           {.kind = kind, .clip_norm = clip_norm, .loss_scale = {.kind = LossScale::Kind::fixed, .initial = 256}},
           DType::f32);
       for (int t = 0; t < 3; ++t) {
-        plain.fill_gradients(t);
-        scaled.fill_gradients(t, 256);
-        plain.step(0.1);
-        scaled.step(0.1);
+        plain.train(t);
+        scaled.train(t, 256);
         EXPECT_EQ(scaled.optimizer.gradient_norm().span<double>()[0],
                   plain.optimizer.gradient_norm().span<double>()[0]);
       }
@@ -605,14 +595,9 @@ TEST(Optimizer, ADynamicLossScaleGrowsAndHalves) {
   for (int t = 0; t < 8; ++t) {
     const double now = small.set.loss_scale().span<float>()[0];
     scales.push_back(now);
-    small.fill_gradients(t, now);
-    plain.fill_gradients(t);
-    if (t == 4 || t == 5) {
-      small.set.gradients().span<float>()[2] = std::numeric_limits<float>::infinity();
-      plain.set.gradients().span<float>()[2] = std::numeric_limits<float>::infinity();
-    }
-    small.step(0.1);
-    plain.step(0.1);
+    const auto bad = t == 4 || t == 5 ? std::optional(std::numeric_limits<float>::infinity()) : std::nullopt;
+    small.train(t, now, bad);
+    plain.train(t, 1, bad);
   }
   EXPECT_EQ(scales, (std::vector<double>{64, 64, 64, 128, 128, 64, 32, 32}));
   EXPECT_EQ(small.set.loss_scale_good().span<std::int64_t>()[0], 2);
@@ -659,8 +644,7 @@ TEST(Optimizer, LarsTakesEveryParameterForATensorAndLeavesBiasesAlone) {
 TEST(Optimizer, InitialiseBeginsAnew) {
   Small small({.kind = OptimizerKind::adam});
   Small fresh({.kind = OptimizerKind::adam});
-  small.fill_gradients(0);
-  small.step(0.1);
+  small.train(0);
   EXPECT_EQ(small.updates(), 1);
   EXPECT_FALSE(testing::has_same_bits(small.set.values(), fresh.set.values()));
   for (const std::string& name : small.set.state_names()) {
@@ -768,8 +752,7 @@ TEST(OwnOptimizer, LeavesOutWhatIsNotFiniteAndRoundsForSixteenBits) {
   small.step(0.1);
   EXPECT_EQ(testing::to_doubles(small.set.values()), before);
   EXPECT_EQ(small.updates(), 0);
-  small.fill_gradients(1);
-  small.step(0.1);
+  small.train(1);
   EXPECT_EQ(small.updates(), 1);
   EXPECT_NE(testing::to_doubles(small.set.values()), before);
   const std::vector<double> values = testing::to_doubles(small.set.values());

@@ -4,10 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numbers>
-#include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/model/parameter_set.hpp>
 #include <lockstep/nn/models/resnet.hpp>

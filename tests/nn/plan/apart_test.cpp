@@ -1,11 +1,6 @@
 // Forward and backward apart, and two sets of kept activations: the bits of whole runs.
-#include <memory>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/plan/plan.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
 #include "tests/nn/net.hpp"
@@ -16,8 +11,7 @@ namespace {
 
 constexpr std::int64_t kBatch = 3;
 
-using testing::Net;
-using testing::to_doubles;
+using testing::Net, testing::to_doubles;
 
 /// A second state, with input of another seed in the first net's, and its own memory for activations.
 class Apart : public ::testing::TestWithParam<Recompute> {

@@ -1,22 +1,14 @@
 // Weight gradients on a stream of their own: PlanOptions::beside, TrainStepOptions::weights_beside.
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <functional>
-#include <string>
-#include <string_view>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
-#include <lockstep/nn/step/train_step.hpp>
 
 #include "tests/nn/net.hpp"
+#include "tests/nn/step/steps.hpp"
+#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -87,10 +79,7 @@ std::vector<PlanOptions> all_options() {
   std::vector<PlanOptions> all;
   for (const Fusions fusions : {Fusions::off, Fusions::on}) {
     for (const Recompute recompute : {Recompute::off, Recompute::cheap, Recompute::blocks}) {
-      PlanOptions options;
-      options.fusions = fusions;
-      options.recompute = recompute;
-      all.push_back(options);
+      all.push_back({.fusions = fusions, .recompute = recompute});
     }
   }
   return all;
@@ -208,31 +197,9 @@ Trained train(const Model& model, bool beside, bool worker, const PlanOptions& p
   options.buckets.bucket_bytes = 1000;
   const Model read = testing::on_values(model);
   TrainStep step(context, read, options);
-  const bool tokens = read.input_kind() == InputKind::tokens;
-  Shape shape{kBatch};
-  for (const std::int64_t extent : read.input_shape()) {
-    shape.push_back(extent);
-  }
-  const auto inputs = static_cast<std::size_t>(shape.numel());
-  const auto targets = tokens ? inputs : static_cast<std::size_t>(kBatch);
-  constexpr std::size_t kBatches = 2 * kSteps;
-  std::vector<float> values(inputs * kBatches);  // steps are under way together
-  std::vector<std::int32_t> numbers(inputs * kBatches);
-  std::vector<std::int32_t> labels(targets * kBatches);
-  for (std::size_t k = 0; k < values.size(); ++k) {
-    values[k] = static_cast<float>(k * 37 % 61) / 32 - 1;
-    numbers[k] = static_cast<std::int32_t>(k * 5 % 11);
-  }
-  for (std::size_t k = 0; k < labels.size(); ++k) {
-    labels[k] = static_cast<std::int32_t>(k % 3);
-  }
-  for (std::size_t i = 0; i < kBatches; ++i) {
-    const FieldView input =
-        tokens ? FieldView{StateField::tokens, TensorView(std::span(numbers).subspan(i * inputs, inputs), shape)}
-               : FieldView{StateField::values, TensorView(std::span(values).subspan(i * inputs, inputs), shape)};
-    step.add({input,
-              {StateField::labels,
-               TensorView(std::span(labels).subspan(i * targets, targets), tokens ? Shape(shape) : Shape{kBatch})}});
+  AnyData data(read, 2 * kSteps * kBatch);  // steps are under way together
+  for (std::int64_t i = 0; i < 2 * kSteps; ++i) {
+    step.add(data.batch(i * kBatch, kBatch));
     if (i % 2 == 1) {
       step.update(0.05);
     }
@@ -260,18 +227,23 @@ TEST(Beside, TheBitsAreThoseOfOneStream) {
   }
 }
 
+/// A step of two samples of so many features.
+void update(TrainStep& step, std::int64_t features) {
+  std::vector<float> values(static_cast<std::size_t>(2 * features), 0.5F);
+  std::vector<std::int32_t> labels{0, 1};
+  step.update({{StateField::values, TensorView(std::span(values), {2, features})},
+               {StateField::labels, TensorView(std::span(labels), {2})}},
+              0.1);
+  step.synchronize();
+}
+
 TEST(Beside, ATimelineShowsItsCallsInALaneOfTheirOwn) {
   CpuContext context({.threads = 1});
   TrainStep step(context, in_place(), {.max_batch = 2, .microbatches = 1, .weights_beside = true});
   SpanRecorder recorder(Device::cpu(), 1, 1, 1000);
   step.record_into(&recorder);
-  std::vector<float> values(80, 0.5F);
-  std::vector<std::int32_t> labels{0, 1};
   recorder.begin_step(1);
-  step.update({{StateField::values, TensorView(std::span(values), {2, 40})},
-               {StateField::labels, TensorView(std::span(labels), {2})}},
-              0.1);
-  step.synchronize();
+  update(step, 40);
   std::vector<std::string> beside;
   for (const SpanRecorder::Span& span : recorder.take(context.stream())) {
     if (span.lane == SpanRecorder::Lane::beside) {
@@ -308,14 +280,9 @@ TEST(Beside, ACooperativeLaunchIsRefused) {
   const Plan alone(context, model, Mode::train, 2);
   EXPECT_TRUE(
       std::any_of(alone.calls().begin(), alone.calls().end(), [](const Call& call) { return call.op == "fused"; }));
-  try {
-    const Plan plan(context, model, Mode::train, 2, {.beside = &other});
-    FAIL() << "planned";
-  } catch (const StateError& e) {
-    EXPECT_NE(std::string(e.what()).find("layer plans the cooperative launch 'fused' on the second context"),
-              std::string::npos)
-        << e.what();
-  }
+  testing::expect_holds(
+      testing::error_of<StateError>([&] { const Plan plan(context, model, Mode::train, 2, {.beside = &other}); }),
+      "layer plans the cooperative launch 'fused' on the second context");
 }
 
 TEST(Beside, AFailureBesideIsTheStepsFailure) {
@@ -350,28 +317,13 @@ TEST(Beside, AFailureBesideIsTheStepsFailure) {
     const Model model = b.build();
     Stream stream = worker ? Stream::host_worker("main") : Stream::host_inline();
     CpuContext context({.threads = 1, .stream = &stream});
-    std::vector<float> values(8, 0.5F);
-    std::vector<std::int32_t> labels{0, 1};
-    const auto update = [&](TrainStep& step) {
-      step.update({{StateField::values, TensorView(std::span(values), {2, 4})},
-                   {StateField::labels, TensorView(std::span(labels), {2})}},
-                  0.1);
-      step.synchronize();
-    };
     TrainStep step(context, model, {.max_batch = 2, .microbatches = 1, .weights_beside = true});
-    std::string text;
-    try {
-      update(step);
-    } catch (const Error& e) {
-      text = e.what();
-    }
-    EXPECT_NE(text.find("no weights today"), std::string::npos) << text;
+    testing::expect_holds(testing::error_of<Error>([&] { update(step, 4); }), "no weights today");
     if (!worker) {  // a worker has had its failure for good
       fails = false;
-      update(step);
-      CpuContext other({.threads = 1});
-      TrainStep expected(other, model, {.max_batch = 2, .microbatches = 1});
-      update(expected);
+      update(step, 4);
+      Step expected(model, {.max_batch = 2, .microbatches = 1});
+      update(expected, 4);
       testing::expect_same_bits(step.parameters().values(), expected.parameters().values());
     }
   }
@@ -382,9 +334,7 @@ TEST(Beside, WhatCannotBeIsRefused) {
   const Model model = testing::on_values(block());
   EXPECT_THROW((void)Plan(context, model, Mode::train, kBatch, {.beside = &context}), UsageError);
   CpuContext second;
-  TrainStepOptions options{.max_batch = kBatch};
-  options.plan.beside = &second;
-  EXPECT_THROW((void)TrainStep(context, model, options), UsageError);
+  EXPECT_THROW((void)TrainStep(context, model, {.max_batch = kBatch, .plan = {.beside = &second}}), UsageError);
   const Plan evaluation(context, model, Mode::evaluate, kBatch, {.beside = &second});
   EXPECT_TRUE(evaluation.joins().empty());
 }

@@ -4,10 +4,7 @@
 #include <array>
 #include <cstdlib>
 #include <memory>
-#include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/models/resnet.hpp>

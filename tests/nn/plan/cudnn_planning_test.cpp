@@ -84,7 +84,7 @@ TEST_F(CudnnPlanning, ThreadsFindWhatOneFinds) {
     }
   }
   ASSERT_TRUE(beside_norm.desc.norm.wanted);
-  ConvCall circular = beside_norm;  // which cuDNN does not compute
+  ConvCall circular = beside_norm;  // cuDNN does not compute this one
   circular.desc.norm = {};
   circular.desc.pad_mode = ops::PadMode::circular;
   const std::vector<PlanCache::Wanted> calls{{beside_norm.desc, beside_norm.pass}, {circular.desc, circular.pass}};
@@ -97,7 +97,7 @@ TEST_F(CudnnPlanning, ThreadsFindWhatOneFinds) {
   int serving = 0;
   for (const Algorithm& algorithm : all) {
     std::vector<std::string> said;
-    for (int i = 0; i < 2; ++i) {  // what is refused is refused again with the same text
+    for (int i = 0; i < 2; ++i) {  // the second refusal has the same text
       try {
         EXPECT_NE(cache.plan(three.front(), beside_norm.desc, beside_norm.pass, algorithm), nullptr);
         said.emplace_back("planned");

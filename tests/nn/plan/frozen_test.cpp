@@ -1,34 +1,20 @@
 // Frozen parameters: the others train as before, and of these nothing is computed, reduced, stored or changed.
-#include <atomic>
-#include <cmath>
 #include <set>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/nn/step/state_file.hpp>
-#include <lockstep/nn/step/train_step.hpp>
-#include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
 #include "tests/nn/run/stop_at.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/files.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
+#include "tests/nn/step/steps.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 using Net = testing::CheckedNet;
 using testing::to_doubles;
 
@@ -104,8 +90,7 @@ TEST(Frozen, TheOthersHaveTheSameGradients) {
   for (const DType dtype : {DType::f32, DType::f64, DType::bf16}) {
     for (const Case& item : cases) {
       for (const bool accumulate : {false, true}) {
-        PlanOptions options;
-        options.accumulate = accumulate;
+        const PlanOptions options{.accumulate = accumulate};
         Net whole(item.model, Mode::train, 6, dtype, 1, options);
         Net part(frozen(item.model, item.prefixes), Mode::train, 6, dtype, 1, options);
         EXPECT_EQ(whole.run(), part.run());
@@ -179,36 +164,13 @@ TEST(Frozen, WhatCannotBeIsRefused) {
 // --- steps
 
 TrainStepOptions options_of(OptimizerKind kind, double clip_norm) {
-  TrainStepOptions options{.max_batch = 6, .seed = 4};
-  options.plan.dtype = DType::f32;
-  options.optimizer.kind = kind;
-  options.optimizer.clip_norm = clip_norm;
-  options.weight_decay = 0.1;
-  options.buckets.bucket_bytes = 256;
-  return options;
+  return {.max_batch = 6,
+          .seed = 4,
+          .plan = {.dtype = DType::f32},
+          .optimizer = {.kind = kind, .clip_norm = clip_norm},
+          .weight_decay = 0.1,
+          .buckets = {.bucket_bytes = 256}};
 }
-
-struct Images {
-  explicit Images(std::int64_t number, std::int64_t rank = 0, std::int64_t n = 6)
-      : x(static_cast<std::size_t>(n * 108)) {
-    Random random(static_cast<std::uint64_t>(number * 100 + rank), RandomUse::test);
-    for (float& value : x) {
-      value = static_cast<float>(random.normal());
-    }
-    for (std::int64_t i = 0; i < n; ++i) {
-      labels.push_back(static_cast<std::int32_t>((i + rank) % 3));
-    }
-  }
-  [[nodiscard]] Batch batch() {
-    const auto n = static_cast<std::int64_t>(labels.size());
-    Batch made;
-    made.fields = {{StateField::values, TensorView(std::span(x), {n, 6, 6, 3})},
-                   {StateField::labels, TensorView(std::span(labels), {n})}};
-    return made;
-  }
-  std::vector<float> x;
-  std::vector<std::int32_t> labels;
-};
 
 std::vector<double> value_of(TrainStep& step, const std::string& name) {
   return to_doubles(step.parameters().value(step.parameters().find(name)));
@@ -223,13 +185,12 @@ const Names kPrefixes{"stem", "norm1", "fc1.weight"};
 TEST(Frozen, AStepChangesTheOthersAsBefore) {
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
     for (const bool added : {false, true}) {
-      CpuContext context;
-      TrainStep whole(context, images(), options_of(kind, 0));
-      TrainStep part(context, frozen(images(), kPrefixes), options_of(kind, 0));
-      std::vector<std::vector<double>> before;
+      Step whole(images(), options_of(kind, 0));
+      Step part(frozen(images(), kPrefixes), options_of(kind, 0));
+      std::map<std::string, std::vector<double>> before;
       for (const ParameterInfo& info : part.parameters().parameters()) {
-        before.push_back(value_of(part, info.spec.name));
-        EXPECT_EQ(before.back(), value_of(whole, info.spec.name)) << "it begins alike";
+        before[info.spec.name] = value_of(part, info.spec.name);
+        EXPECT_EQ(before[info.spec.name], value_of(whole, info.spec.name)) << "it begins alike";
       }
       Images data(1);
       for (TrainStep* step : {&whole, &part}) {
@@ -242,9 +203,8 @@ TEST(Frozen, AStepChangesTheOthersAsBefore) {
         }
         step->synchronize();
       }
-      for (std::size_t i = 0; i < before.size(); ++i) {
-        const std::string& name = part.parameters().parameters()[i].spec.name;
-        EXPECT_EQ(value_of(part, name) == before[i], is_frozen(name)) << name;
+      for (const auto& [name, value] : before) {
+        EXPECT_EQ(value_of(part, name) == value, is_frozen(name)) << name;
         EXPECT_EQ(value_of(part, name) == value_of(whole, name), !is_frozen(name)) << name;
       }
       EXPECT_LT(part.planned_bytes(), whole.planned_bytes());
@@ -253,9 +213,8 @@ TEST(Frozen, AStepChangesTheOthersAsBefore) {
 }
 
 TEST(Frozen, TheNormIsThatOfTheOthers) {
-  CpuContext context;
-  TrainStep step(context, frozen(images(), kPrefixes), options_of(OptimizerKind::sgd, 1e-3));
-  step.update(Images(1).batch(), 0.05);
+  Step step(frozen(images(), kPrefixes), options_of(OptimizerKind::sgd, 1e-3));
+  Images(1).train(step);
   step.synchronize();
   double sum = 0;
   const double divisor = to_doubles(step.parameters().weight_sum())[0];
@@ -268,8 +227,7 @@ TEST(Frozen, TheNormIsThatOfTheOthers) {
 
 TEST(Frozen, RanksAgree) {
   for (const OptimizerKind kind : {OptimizerKind::sgd, OptimizerKind::lars}) {
-    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
+    comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
       CpuContext context({.threads = 1});
       Stream stream = Stream::host_worker("reduce");
       TrainStep whole(context, {grad, stream}, images(), options_of(kind, 0));
@@ -289,43 +247,31 @@ TEST(Frozen, RanksAgree) {
         part.add(more.batch());
         part.update(more.batch(), 0.05);
       }
-      part.require_same_state(*control);
+      part.require_same_state(control);
       EXPECT_EQ(value_of(part, "stem.weight"), stem);
       EXPECT_EQ(part.reducer().buckets().back().end, part.parameters().trainable_numel() + kArenaStep);
     });
-    EXPECT_EQ(failures, comm::none_failed(2));
   }
-}
-
-std::vector<std::vector<double>> numbers_of(ParameterSet& set) {
-  std::vector<std::vector<double>> all;
-  for (const State& each : set.states().all()) {
-    all.push_back(to_doubles(each.view));
-  }
-  return all;
 }
 
 TEST(Frozen, AStateIsSavedAndLoaded) {
   const testing::TemporaryFolder folder;
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
-    CpuContext context;
-    TrainStep whole(context, frozen(images(), kPrefixes), options_of(kind, 0.1));
-    whole.update(Images(1).batch(), 0.05);
+    Step whole(frozen(images(), kPrefixes), options_of(kind, 0.1));
+    Images(1).train(whole);
     save_state(folder / "state", whole);
-    TrainStep part(context, frozen(images(), kPrefixes), options_of(kind, 0.1));
+    Step part(frozen(images(), kPrefixes), options_of(kind, 0.1));
     static_cast<void>(load_state(folder / "state", part));
-    for (TrainStep* step : {&whole, &part}) {
-      step->update(Images(2).batch(), 0.05);
-      step->synchronize();
-    }
-    EXPECT_EQ(numbers_of(part.parameters()), numbers_of(whole.parameters()));
+    Images(2).train(whole);
+    Images(2).train(part);
+    EXPECT_EQ(part.lasting(), whole.lasting());
     const SafetensorsFile states(folder / "state/optimizer.safetensors");
     for (const TensorEntry& entry : states.entries()) {
       EXPECT_EQ(entry.name.find("stem."), std::string::npos) << entry.name;
     }
     EXPECT_NE(SafetensorsFile(folder / "state/model.safetensors").find("stem.weight"), nullptr);
     // A model that trains these layers too has no states for them in there.
-    TrainStep other(context, images(), options_of(kind, 0.1));
+    Step other(images(), options_of(kind, 0.1));
     expect_holds(error_of<DataError>([&] { static_cast<void>(load_state(folder / "state", other)); }),
                  "of another model or optimizer");
   }
@@ -333,33 +279,27 @@ TEST(Frozen, AStateIsSavedAndLoaded) {
 
 TEST(Frozen, ACheckpointResumesBitForBit) {
   const testing::TemporaryFolder folder;
-  DataOptions data_options;
-  data_options.seed = 5;
-  data_options.synthetic = {.train_size = 40, .test_size = 12, .height = 12, .width = 12, .classes = 4};
-  const DataSplit data = open_data(data_options);
-  const Model model = cifar_resnet(8, 4, 12, 12).freezing("conv1").freezing("bn1").freezing("layer1");
+  const DataSplit data =
+      open_data({.seed = 5, .synthetic = {.train_size = 40, .test_size = 12, .height = 12, .width = 12, .classes = 4}});
+  TrainerSetup setup{.ranks = 2,
+                     .options = {.global_batch = 8},
+                     .model = cifar_resnet(8, 4, 12, 12).freezing("conv1").freezing("bn1").freezing("layer1"),
+                     .data = data};
+  setup.options.schedule.total_steps = 8;
+  setup.options.step.optimizer.clip_norm = 0.5;
   const auto train = [&](std::int64_t stop_after, const std::string& dir, const std::string& resume) {
-    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
-      CpuContext context({.threads = 1});
-      TrainerOptions options;
-      options.global_batch = 8;
-      options.schedule.total_steps = 8;
-      options.step.optimizer.clip_norm = 0.5;
-      Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
-      trainer.start();
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
       RunProgress progress;
       const RunIdentity identity = identity_of(trainer);
       if (!resume.empty()) {
-        EXPECT_EQ(resume_checkpoint(resume, trainer, *control, identity, progress), "");
+        EXPECT_EQ(resume_checkpoint(resume, trainer, control, identity, progress), "");
       }
       std::atomic<int> stop{0};
       testing::StopAt stop_at(stop_after, stop);
-      static_cast<void>(run_training(trainer, *control, identity,
+      static_cast<void>(run_training(trainer, control, identity,
                                      {.epochs = 2, .steps = 8, .checkpoint_dir = dir, .stop = &stop, .stop_within = 0},
                                      progress, stop_at));
     });
-    EXPECT_EQ(failures, comm::none_failed(2));
   };
   train(8, folder / "whole", "");
   train(3, folder / "part", "");

@@ -1,12 +1,7 @@
 // What a step would take on a GPU that is not here: against figures worked out by hand, and against a model of the same
 // step that was written apart from this code.
 #include <algorithm>
-#include <cstdint>
-#include <string>
 #include <tuple>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -26,7 +21,7 @@ Model one_convolution() {
   return testing::on_values(builder.build());
 }
 
-constexpr double kCopy = 0.896;  // of the bandwidth of a data sheet
+constexpr double kCopy = 0.896;  // a copy's share of the data sheet's bandwidth
 
 Plan planned(const Model& model, std::int64_t batch, PlanOptions options = {}) {
   CpuContext context;

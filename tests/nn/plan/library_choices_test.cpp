@@ -2,7 +2,6 @@
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/plan/library_choices.hpp>
 
-#include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/plan/microbatch_plans.hpp>
-#include <lockstep/runtime/base/error.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/support/files.hpp"
@@ -19,9 +17,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::get_file;
-using testing::put_file;
+using testing::error_of, testing::expect_holds, testing::get_file, testing::put_file;
 
 constexpr std::int64_t kBatch = 2;
 
@@ -29,6 +25,11 @@ struct Fixture {
   CpuContext context{{.threads = 1}};
   Model model = cifar_resnet(8, 10, 8, 8);
   Plan plan{context, model, Mode::train, kBatch};
+  ChoiceTable table;
+  ChoiceReport report;
+  Choices choose(const ChoiceOptions& options) {
+    return choose_libraries(context, plan.library_plans(), options, table, &report);
+  }
 };
 
 /// A clock that says 1 s for what `is_fast` likes and 2 s for the rest, and runs it all the same.
@@ -60,13 +61,10 @@ std::size_t workspace_of(Context& context, const LibraryPlan& library, const std
 }
 
 TEST(LibraryChoices, TheFasterOneIsTakenForEveryCallAndAPlanTakesIt) {
-  Fixture f;
   for (const std::string fast : {"reference", "onednn"}) {
+    Fixture f;
     Clock clock{.is_fast = [&](const std::string& choice) { return choice.starts_with(fast); }, .runs = {}};
-    ChoiceTable table;
-    ChoiceReport report;
-    const Choices choices =
-        choose_libraries(f.context, f.plan.library_plans(), {.timer = clock.timer()}, table, &report);
+    const Choices choices = f.choose({.timer = clock.timer()});
     ASSERT_EQ(choices.size(), f.plan.library_plans().size());
     for (const LibraryPlan& library : f.plan.library_plans()) {
       const std::vector<std::string> all = candidates_of(f.context, library);
@@ -74,9 +72,9 @@ TEST(LibraryChoices, TheFasterOneIsTakenForEveryCallAndAPlanTakesIt) {
           std::any_of(all.begin(), all.end(), [&](const std::string& choice) { return choice.starts_with(fast); });
       EXPECT_EQ(choices.at(library.key).starts_with(fast), there) << library.key << ": " << choices.at(library.key);
     }
-    EXPECT_EQ(report.calls, static_cast<int>(choices.size()));
-    EXPECT_LT(report.distinct, report.calls) << "blocks of a stage are alike";
-    EXPECT_EQ(report.timed, report.distinct);
+    EXPECT_EQ(f.report.calls, static_cast<int>(choices.size()));
+    EXPECT_LT(f.report.distinct, f.report.calls) << "blocks of a stage are alike";
+    EXPECT_EQ(f.report.timed, f.report.distinct);
     const Plan chosen(f.context, f.model, Mode::train, kBatch, {.choices = choices});
     EXPECT_EQ(chosen.choices(), choices);
   }
@@ -91,13 +89,10 @@ TEST(LibraryChoices, EqualCallsAreTimedOnceAndSlowOnesAreGivenUp) {
     ++of[choice];
     return choice == "reference" ? 90.0 : 10.0;
   };
-  ChoiceTable table;
-  ChoiceReport report;
-  static_cast<void>(
-      choose_libraries(f.context, f.plan.library_plans(), {.runs = 3, .give_up = 8, .timer = timer}, table, &report));
+  static_cast<void>(f.choose({.runs = 3, .give_up = 8, .timer = timer}));
   // Beside others it is the last candidate: one run each, then given up. Alone it is timed to the end, once a kind.
-  EXPECT_LT(report.distinct, report.calls) << "blocks of a stage are alike";
-  EXPECT_EQ(of["reference"], (of.size() > 1 ? 1 : 4) * report.distinct);
+  EXPECT_LT(f.report.distinct, f.report.calls) << "blocks of a stage are alike";
+  EXPECT_EQ(of["reference"], (of.size() > 1 ? 1 : 4) * f.report.distinct);
   EXPECT_EQ((runs - of["reference"]) % 4, 0) << "one to warm up and three that count";
 }
 
@@ -109,30 +104,26 @@ TEST(LibraryChoices, ARefusedCandidateIsLeftOutAndAnErrorOfTheDeviceIsNot) {
     }
     return 1;
   };
-  ChoiceTable table;
-  ChoiceReport report;
-  const Choices choices = choose_libraries(f.context, f.plan.library_plans(), {.timer = refuses}, table, &report);
+  const Choices choices = f.choose({.timer = refuses});
   std::size_t others = 0;
   for (const LibraryPlan& library : f.plan.library_plans()) {
     EXPECT_EQ(choices.at(library.key), "reference");
     others += candidates_of(f.context, library).size() - 1;
   }
-  EXPECT_EQ(report.refused.empty(), others == 0);
-  for (const std::string& line : report.refused) {
+  EXPECT_EQ(f.report.refused.empty(), others == 0);
+  for (const std::string& line : f.report.refused) {
     EXPECT_TRUE(line.starts_with("conv2d ") || line.starts_with("matmul ")) << line;
     EXPECT_TRUE(line.ends_with(": status 7")) << line;
   }
-  ChoiceTable empty;
+  f.table.clear();
   const CallTimer refuses_all = [](Context&, const std::string&, const std::function<void()>&) -> double {
     throw UnsupportedError("status 8");
   };
-  const auto text = error_of<UsageError>(
-      [&] { (void)choose_libraries(f.context, f.plan.library_plans(), {.timer = refuses_all}, empty); });
-  EXPECT_NE(text.find("status 8"), std::string::npos) << text;
+  expect_holds(error_of<UsageError>([&] { (void)f.choose({.timer = refuses_all}); }), "status 8");
   const CallTimer breaks = [](Context&, const std::string&, const std::function<void()>&) -> double {
     throw CudaError("an illegal memory access was encountered");
   };
-  EXPECT_THROW((void)choose_libraries(f.context, f.plan.library_plans(), {.timer = breaks}, empty), CudaError);
+  EXPECT_THROW((void)f.choose({.timer = breaks}), CudaError);
 }
 
 TEST(LibraryChoices, TheMedianCounts) {
@@ -157,7 +148,7 @@ TEST(LibraryChoices, TheMedianCounts) {
 TEST(LibraryChoices, TheWorkspaceIsCapped) {
   Fixture f;
   Clock clock{.is_fast = [](const std::string&) { return true; }, .runs = {}};
-  std::size_t most_of_least = 0;  // what has to be granted
+  std::size_t most_of_least = 0;  // the limit that has to be granted
   for (const LibraryPlan& library : f.plan.library_plans()) {
     std::size_t least = std::numeric_limits<std::size_t>::max();
     for (const std::string& choice : candidates_of(f.context, library)) {
@@ -165,18 +156,16 @@ TEST(LibraryChoices, TheWorkspaceIsCapped) {
     }
     most_of_least = std::max(most_of_least, least);
   }
-  ChoiceTable table;
   const ChoiceOptions tight{.workspace_limit = most_of_least, .timer = clock.timer()};
-  const Choices choices = choose_libraries(f.context, f.plan.library_plans(), tight, table);
+  const Choices choices = f.choose(tight);
   const Plan chosen(f.context, f.model, Mode::train, kBatch, {.choices = choices});
   for (const LibraryPlan& library : chosen.library_plans()) {
     EXPECT_LE(workspace_of(f.context, library, choices.at(library.key)), most_of_least) << library.key;
   }
   if (most_of_least > 0) {
     const ChoiceOptions none{.workspace_limit = most_of_least - 1, .timer = clock.timer()};
-    const auto text =
-        error_of<UsageError>([&] { (void)choose_libraries(f.context, f.plan.library_plans(), none, table); });
-    EXPECT_NE(text.find("the least is " + std::to_string(most_of_least)), std::string::npos) << text;
+    const auto text = error_of<UsageError>([&] { (void)f.choose(none); });
+    expect_holds(text, "the least is " + std::to_string(most_of_least));
   }
   EXPECT_NE(choice_key(f.context, {.engines = ops::Engines::precompiled}), choice_key(f.context, {}));
   // Another limit is another key: what was found under one says nothing about the other.
@@ -187,24 +176,23 @@ TEST(LibraryChoices, WhatIsKnownIsNotTimedAgain) {
   Fixture f;
   Clock clock{.is_fast = [](const std::string&) { return true; }, .runs = {}};
   const ChoiceOptions options{.timer = clock.timer()};
-  ChoiceTable table{{"another machine", {{"conv2d x", {.choice = "z", .seconds = 1}}}}};
-  ChoiceReport report;
-  const Choices first = choose_libraries(f.context, f.plan.library_plans(), options, table, &report);
-  EXPECT_EQ(table.size(), 2U);
+  f.table["another machine"] = {{"conv2d x", {.choice = "z", .seconds = 1}}};
+  const Choices first = f.choose(options);
+  EXPECT_EQ(f.table.size(), 2U);
   clock.runs.clear();
-  EXPECT_EQ(choose_libraries(f.context, f.plan.library_plans(), options, table, &report), first);
+  EXPECT_EQ(f.choose(options), first);
   EXPECT_TRUE(clock.runs.empty());
-  EXPECT_EQ(report.timed, 0);
-  auto& known = table.at(choice_key(f.context, options));
+  EXPECT_EQ(f.report.timed, 0);
+  auto& known = f.table.at(choice_key(f.context, options));
   known.erase(known.begin());
-  EXPECT_EQ(choose_libraries(f.context, f.plan.library_plans(), options, table, &report), first);
-  EXPECT_EQ(report.timed, 1);
+  EXPECT_EQ(f.choose(options), first);
+  EXPECT_EQ(f.report.timed, 1);
   // A choice that nothing here can plan, as of a machine with other libraries, is timed anew.
   known.begin()->second.choice = "cudnn:eng1";
-  EXPECT_EQ(choose_libraries(f.context, f.plan.library_plans(), options, table, &report), first);
-  EXPECT_EQ(report.timed, 1);
-  ASSERT_EQ(report.refused.size(), 1U);
-  EXPECT_NE(report.refused[0].find(": cudnn:eng1: "), std::string::npos) << report.refused[0];
+  EXPECT_EQ(f.choose(options), first);
+  EXPECT_EQ(f.report.timed, 1);
+  ASSERT_EQ(f.report.refused.size(), 1U);
+  expect_holds(f.report.refused[0], ": cudnn:eng1: ");
   CpuContext other({.threads = 2});
   EXPECT_NE(choice_key(other, options), choice_key(f.context, options));
 }
@@ -268,8 +256,8 @@ TEST(LibraryChoices, TheFileComesBackAsItWas) {
 TEST(LibraryChoices, WrongFilesAreNamed) {
   const auto refused = [](const std::string& text, const std::string& part) {
     const std::string what = error_of<DataError>([&] { (void)parse_choices(text, "my.json"); });
-    EXPECT_NE(what.find("my.json"), std::string::npos) << what;
-    EXPECT_NE(what.find(part), std::string::npos) << what;
+    expect_holds(what, "my.json");
+    expect_holds(what, part);
   };
   const std::string good = choices_text({{"k", {{"c", {.choice = "x", .seconds = 1}}}}});
   refused(good.substr(0, good.size() / 2), "");
@@ -301,7 +289,7 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
       runs[rank] += count;
     }
   };
-  EXPECT_EQ(comm::run_ranks(2, body), comm::none_failed(2));
+  comm::on_ranks(2, body);
   EXPECT_EQ(got[0], got[1]);
   EXPECT_GT(runs[0], 0);
   EXPECT_EQ(runs[1], 0);
@@ -312,14 +300,14 @@ TEST(LibraryChoices, AllRanksGetTheChoicesOfRank0) {
   const std::string text = get_file(file);
   runs = {0, 0};
   const std::vector<Choices> before = got;
-  EXPECT_EQ(comm::run_ranks(2, body), comm::none_failed(2));
+  comm::on_ranks(2, body);
   EXPECT_EQ(got, before);
   EXPECT_EQ(runs[0], 0);
   EXPECT_EQ(get_file(file), text);
   // What is wrong on rank 0 ends all.
   put_file(file, text.substr(0, text.size() / 2));
   const std::vector<std::string> failures = comm::run_ranks(2, body);
-  EXPECT_NE(failures[0].find(file), std::string::npos) << failures[0];
+  expect_holds(failures[0], file);
   EXPECT_EQ(failures[0], failures[1]);
 }
 
@@ -343,7 +331,7 @@ TEST(LibraryChoices, ASearchThatIsKilledKeepsWhatItTimed) {
     (void)comm::run_ranks(1, [&](comm::Communicator& control) {
       (void)choose_libraries(control, own.context, own.plan.library_plans(), options, file);
     });
-    _exit(0);  // it was to be killed
+    _exit(0);  // not reached: the process is killed
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
@@ -361,12 +349,9 @@ TEST(LibraryChoices, ASearchThatIsKilledKeepsWhatItTimed) {
     told.emplace_back(timed, of);
     EXPECT_GE(seconds, 0);
   };
-  EXPECT_EQ(comm::run_ranks(1,
-                            [&](comm::Communicator& control) {
-                              (void)choose_libraries(control, again.context, again.plan.library_plans(), options, file,
-                                                     &report);
-                            }),
-            comm::none_failed(1));
+  comm::on_ranks(1, [&](comm::Communicator& control) {
+    (void)choose_libraries(control, again.context, again.plan.library_plans(), options, file, &report);
+  });
   EXPECT_EQ(report.timed, report.distinct - kTimed);
   ASSERT_EQ(told.size(), static_cast<std::size_t>(report.timed));
   EXPECT_EQ(told.front(), std::pair(1, report.timed));
@@ -431,8 +416,7 @@ TEST(LibraryChoices, ACallOfEvaluationAloneGetsOne) {
   const std::string call = "hidden forward gelu_tanh";
   ASSERT_FALSE(first.train.choices().contains(call));
   ASSERT_TRUE(first.evaluate.choices().contains(call));
-  PlanOptions given;
-  given.choices = first.choices();
+  PlanOptions given{.choices = first.choices()};
   ASSERT_TRUE(given.choices.contains(call + kEvaluating));
   given.choices[call + kEvaluating] = "reference";
   const MicrobatchPlans chosen(f.context, model, kBatch, 1, given);

@@ -5,8 +5,6 @@
 #include <memory>
 #include <vector>
 
-#include <gtest/gtest.h>
-
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/model/parameter_set.hpp>

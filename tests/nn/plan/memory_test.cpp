@@ -3,13 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <fstream>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -113,15 +106,11 @@ TEST(Memory, ATrainersPlannedBytesAreTheGrowthOfTheProcess) {
   const testing::TemporaryFolder folder;
   const DataSplit data{std::make_unique<Grey>(64), std::make_unique<Grey>(25), {}};
   const Model model = resnet(18, 10, 160);
-  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, 0);
+  comm::on_ranks(1, [&](comm::Communicator& grad, comm::Communicator& control) {
     CpuContext context({.threads = 2});
-    TrainerOptions options;
-    options.global_batch = 16;
-    options.loader_workers = 1;
-    options.prefetch = 64;  // so that batches are a part that shows
+    const TrainerOptions options{.global_batch = 16, .prefetch = 64};  // so that batches are a part that shows
     const std::int64_t before = resident_bytes();
-    Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
+    Trainer trainer(context, {grad, control, context.stream()}, model, data, options);
     trainer.start();
     trainer.step();
     ASSERT_TRUE(forget_peak());
@@ -135,14 +124,13 @@ TEST(Memory, ATrainersPlannedBytesAreTheGrowthOfTheProcess) {
     const auto arena = static_cast<std::int64_t>(trainer.parameters().values().bytes());
     const std::int64_t resident = resident_bytes();
     ASSERT_TRUE(forget_peak());
-    save_checkpoint(folder / "run", trainer, *control, {}, {.position = {}, .samples_seen = {0}});
+    save_checkpoint(folder / "run", trainer, control, {}, {.position = {}, .samples_seen = {0}});
     EXPECT_LE(peak_resident_bytes() - resident, arena * 3 / 4) << "writing";
     ASSERT_TRUE(forget_peak());
     RunProgress progress;
-    (void)resume_checkpoint(folder / "run", trainer, *control, {}, progress);
+    (void)resume_checkpoint(folder / "run", trainer, control, {}, progress);
     EXPECT_LE(peak_resident_bytes() - resident, arena * 3 / 4) << "reading";
   });
-  EXPECT_EQ(failures, comm::none_failed(1));
 }
 
 TEST(Memory, StepsDoNotGrowTheProcess) {

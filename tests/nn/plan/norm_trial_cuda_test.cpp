@@ -2,9 +2,6 @@
 // own kernels.
 #include <lockstep/nn/plan/norm_trial.hpp>
 
-#include <string>
-#include <vector>
-
 #include <lockstep/kernels/library_versions.hpp>
 #include <lockstep/runtime/base/error.hpp>
 

@@ -1,36 +1,23 @@
 // Activations that are computed again in backward: the same bits, less memory, and a symbolic run of the calls that
 // knows neither kernels nor how they were chosen.
-#include <algorithm>
 #include <cstring>
-#include <functional>
-#include <map>
-#include <memory>
 #include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/bucket_sum.hpp>
-#include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
-#include <lockstep/nn/step/train_step.hpp>
-#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
+#include "tests/nn/step/steps.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::Net;
+using testing::error_of, testing::Net;
 
 constexpr std::int64_t kBatch = 5;
 
@@ -159,7 +146,7 @@ std::vector<std::string> values_read(const std::vector<Call>& calls, const std::
 TEST(Recompute, EveryCallReadsTheValuesThatItReadBefore) {
   for (const Model& model : models()) {
     for (const Fusions fusions : {Fusions::off, Fusions::on}) {
-      const PlanOptions options{.fusions = fusions, .cooperative = false};  // the same calls with and without
+      const PlanOptions options{.fusions = fusions, .cooperative = false};  // recomputing changes no call
       const Plan kept = planned(model, options);
       const std::vector<std::string> expected = values_read(kept.calls(), kept.slots());
       ASSERT_EQ(expected.size(), kept.calls().size());
@@ -279,9 +266,7 @@ TEST(Recompute, SharedStatisticsAreGatheredOnce) {
   int gathered = 0;
   comm::LocalGroup group(1);
   const auto ranks = group.communicator(0);
-  PlanOptions shared;
-  shared.sync_batch_norm = true;
-  shared.exchange = {.ranks = ranks.get(), .before = [&] { ++gathered; }};
+  const PlanOptions shared{.exchange = {.ranks = ranks.get(), .before = [&] { ++gathered; }}, .sync_batch_norm = true};
   std::vector<double> expected;
   int times = 0;
   for (const Recompute recompute : {Recompute::off, Recompute::cheap, Recompute::blocks}) {
@@ -302,63 +287,28 @@ TEST(Recompute, SharedStatisticsAreGatheredOnce) {
 
 // --- whole steps
 
-/// Numbers of a batch: pictures or tokens, and labels.
-struct Data {
-  Data(const Model& model, std::int64_t rows) : shape{rows} {
-    for (const std::int64_t extent : model.input_shape()) {
-      shape.push_back(extent);
-    }
-    Random random(5, RandomUse::test);
-    const bool is_text = model.input_kind() == InputKind::tokens;
-    for (std::int64_t i = 0; i < shape.numel(); ++i) {
-      values.push_back(static_cast<float>(random.normal()));
-      tokens.push_back(static_cast<std::int32_t>(random.below(11)));
-    }
-    const TensorView all = is_text ? TensorView(std::span(tokens), shape) : TensorView(std::span(values), shape);
-    field = {is_text ? StateField::tokens : StateField::values, all};
-    labels.resize(static_cast<std::size_t>(is_text ? shape.numel() : rows));
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      labels[i] = static_cast<std::int32_t>(i % 3);
-    }
-    label_shape = is_text ? shape : Shape{rows};
-  }
-  [[nodiscard]] Batch batch(std::int64_t begin, std::int64_t count) {
-    Batch made;
-    made.fields = {{field.field, field.view.slice(0, begin, begin + count)},
-                   {StateField::labels, TensorView(std::span(labels), label_shape).slice(0, begin, begin + count)}};
-    return made;
-  }
-  Shape shape, label_shape;
-  std::vector<float> values;
-  std::vector<std::int32_t> tokens, labels;
-  FieldView field;
-};
-
 /// Parameters and running statistics of rank 0 behind three steps of two micro-batches.
 std::vector<std::vector<double>> trained(const Model& model, int ranks, Recompute recompute, TrainStepOptions options) {
   std::vector<std::vector<double>> result;
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    CpuContext context({.threads = 1});
+  comm::on_ranks(ranks, [&](comm::Communicator& grad) {
     TrainStepOptions own = options;
     own.max_batch = 3;
     own.microbatches = 2;
     own.plan.recompute = recompute;
     own.optimizer.kind = OptimizerKind::adamw;
     own.average = {.decay = 0.9};
-    TrainStep step(context, {grad, context.stream()}, model, own);
-    Data data(model, 12);
+    Step step(grad, model, own);
+    AnyData data(model, 12);
     for (int i = 0; i < 3; ++i) {
       const std::int64_t begin = 6 * grad.rank();
       step.add(data.batch(begin, 3));
       step.update(data.batch(begin + 3, i == 1 ? 2 : 3), 0.01);
     }
-    step.synchronize();
     EXPECT_EQ(step.train_plan().recomputed().calls > 0, recompute != Recompute::off);
     if (grad.rank() == 0) {
-      result = {testing::to_doubles(step.parameters().values()), testing::to_doubles(step.parameters().buffer_arena())};
+      result = {step.values(), testing::to_doubles(step.parameters().buffer_arena())};
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return result;
 }
 

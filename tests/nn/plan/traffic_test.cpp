@@ -1,18 +1,10 @@
 // What a training step moves and launches on a GPU, counted from its plan, and that moving less changes no result.
 #include <algorithm>
-#include <cmath>
-#include <cstdint>
 #include <cstring>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/plan/plan.hpp>
 
 #include "tests/nn/net.hpp"
 
@@ -138,19 +130,15 @@ PlanOptions serving_norms(const Model& model) {
     }
   }
   options.choices_required = false;
-  options.cooperative = false;  // these norms are small: they would fit on a chip
+  options.cooperative = false;  // small norms would fit on a chip
   return options;
 }
 
 /// |a - b| / |b|.
-double distance(const std::vector<double>& a, const std::vector<double>& b) {
-  double difference = 0;
-  double size = 0;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    difference += (a.at(i) - b[i]) * (a.at(i) - b[i]);
-    size += b[i] * b[i];
-  }
-  return std::sqrt(difference / size);
+double distance(std::vector<double> a, std::vector<double> b) {
+  EXPECT_EQ(a.size(), b.size());
+  const Shape shape{static_cast<std::int64_t>(b.size())};
+  return testing::relative_error(TensorView(std::span(a), shape), TensorView(std::span(b), shape));
 }
 
 /// The last batch is not full. In the residual model the convolutions serve 5 norms in backward: those whose output a
@@ -226,9 +214,7 @@ TEST(Traffic, OneLaunchAPass) {
 TEST(Traffic, FusionsBesideFrozenLayersAndSharedStatistics) {
   comm::LocalGroup group(1);
   const auto ranks = group.communicator(0);
-  PlanOptions shared;
-  shared.sync_batch_norm = true;
-  shared.exchange.ranks = ranks.get();
+  const PlanOptions shared{.exchange = {.ranks = ranks.get()}, .sync_batch_norm = true};
   struct Case {
     const char* frozen;
     PlanOptions options;

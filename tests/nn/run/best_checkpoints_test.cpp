@@ -1,29 +1,19 @@
 // RunOptions::keep_best: which checkpoints stay as best-STEP, at any moment, over resumes and kills.
 #include <algorithm>
-#include <cmath>
-#include <filesystem>
 #include <limits>
-#include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <unistd.h>
 
-#include <gtest/gtest.h>
-
 #include <lockstep/nn/run/checkpoints/best_checkpoints.hpp>
-#include <lockstep/runtime/base/error.hpp>
-#include <lockstep/runtime/files/atomic_folder.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using Values = std::vector<double>;       // of the evaluations after epoch 1, 2, ...
-using Steps = std::vector<std::int64_t>;  // of best-STEP, ascending
+using Values = std::vector<double>;       // values of the evaluations after epoch 1, 2, ...
+using Steps = std::vector<std::int64_t>;  // steps of best-STEP, ascending
 constexpr std::int64_t kSteps = 6;        // an epoch: small_data() in batches of 11
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
@@ -56,20 +46,13 @@ struct Job {
   MovingAverageOptions average{};  ///< on: it decides, by its accuracy
 };
 
-/// Goes on from DIR/resume, where it is, on two ranks.
-std::vector<std::string> train(const Job& job, RunObserver& of_first) {
-  const DataSplit data = small_data();
-  const Model model = cifar_resnet(8, 4, 12, 12);
-  return comm::run_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1});
-    TrainerOptions options;
-    options.global_batch = 11;
-    options.step.average = job.average;
-    Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
-    trainer.start();
+/// Goes on from DIR/resume, where it is, on two ranks. What they threw.
+std::vector<std::string> try_train(const Job& job, RunObserver* of_first = nullptr) {
+  TrainerSetup setup{.ranks = 2};
+  setup.options.step.average = job.average;
+  return with_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
     const RunIdentity identity = identity_of(trainer);
-    const RunProgress progress = resume_if_there(job.dir + "/" + job.resume, trainer, *control, identity);
+    const RunProgress progress = resume_if_there(job.dir + "/" + job.resume, trainer, control, identity);
     RunOptions run{
         .epochs = job.epochs, .log_every = 4, .checkpoint_dir = job.dir, .checkpoint_every = 4, .keep_best = job.keep};
     if (!job.average.on()) {
@@ -79,8 +62,14 @@ std::vector<std::string> train(const Job& job, RunObserver& of_first) {
       run.best = {.metric = "own", .lowest = job.lowest};
     }
     RunObserver silent;
-    (void)run_training(trainer, *control, identity, run, progress, grad.rank() == 0 ? of_first : silent);
+    const bool observed = of_first != nullptr && control.rank() == 0;
+    (void)run_training(trainer, control, identity, run, progress, observed ? *of_first : silent);
   });
+}
+
+void train(const Job& job, RunObserver* of_first = nullptr, const char* file = __builtin_FILE(),
+           int line = __builtin_LINE()) {
+  comm::expect_none_failed(try_train(job, of_first), file, line);
 }
 
 /// Compares the folders with best_of() at each checkpoint, and ends the run before the one `name` of a step.
@@ -123,6 +112,10 @@ class BestCheckpointsTest : public TrainerTest {
       EXPECT_EQ(read_checkpoint_state(dir + "/" + CheckpointStore::best_name(step)).progress.position.step, step);
     }
   }
+  static void expect_trained(const Job& job, const Steps& steps, RunObserver* of_first = nullptr) {
+    train(job, of_first);
+    expect_kept(job.dir, steps);
+  }
   static void expect_same(const std::string& a, const std::string& b, const Steps& steps) {
     std::vector<std::string> names{"last", "best"};
     for (const std::int64_t step : steps) {
@@ -151,8 +144,7 @@ TEST_F(BestCheckpointsTest, TheBestStayAndOfEqualOnesTheEarlier) {
     const Job job{.dir = path(concat("run", i)), .values = c.values, .keep = c.keep, .lowest = c.lowest};
     EXPECT_EQ(best_of(c.values, 6, c.keep, c.lowest), c.kept) << "the oracle, by hand";
     Looks looks(job);
-    ASSERT_EQ(train(job, looks), comm::none_failed(2));
-    expect_kept(job.dir, c.kept);
+    expect_trained(job, c.kept, &looks);
     expect_same(job.dir, job.dir, {});
     EXPECT_TRUE(checkpoint_bytes(job.dir + "/best") == checkpoint_bytes(concat(job.dir, "/best-", c.best)));
   }
@@ -160,48 +152,37 @@ TEST_F(BestCheckpointsTest, TheBestStayAndOfEqualOnesTheEarlier) {
 
 TEST_F(BestCheckpointsTest, OneIsWhatItWasAndLeavesOthersAlone) {
   Job job{.dir = path("run"), .values = {1, 3, 2, 4, 0, 0}, .keep = 1};
-  RunObserver nobody;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  expect_kept(job.dir, {});
+  expect_trained(job, {});
   EXPECT_EQ(read_checkpoint_state(job.dir + "/best").progress.position.step, 24);
   const Job several{.dir = path("several"), .values = job.values, .keep = 2, .epochs = 4};
-  ASSERT_EQ(train(several, nobody), comm::none_failed(2));
-  expect_kept(several.dir, {12, 24});
+  expect_trained(several, {12, 24});
   job.dir = several.dir;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  expect_kept(several.dir, {12, 24});
+  expect_trained(job, {12, 24});
 }
 
 TEST_F(BestCheckpointsTest, AResumeRanksByTheCheckpointsAndFewerGoAtTheNextEvaluation) {
   Job job{.dir = path("whole"), .values = {5, 9, 7, 9, 6, 8}, .keep = 3};
-  RunObserver nobody;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  train(job);
   for (const std::int64_t first : {1, 3, 5}) {
     job.dir = path(concat("resumed after ", first));
     job.epochs = first;
-    ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+    train(job);
     job.epochs = 6;
-    ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-    expect_kept(job.dir, {12, 24, 36});
+    expect_trained(job, {12, 24, 36});
     expect_same(job.dir, path("whole"), {12, 24, 36});
   }
   job.dir = path("fewer");
   job.epochs = 4;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  expect_kept(job.dir, {12, 18, 24});
+  expect_trained(job, {12, 18, 24});
   job.keep = 2;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  expect_kept(job.dir, {12, 18, 24});  // nothing was left to do
+  expect_trained(job, {12, 18, 24});  // nothing was left to do
   job.epochs = 5;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  expect_kept(job.dir, {12, 24});
+  expect_trained(job, {12, 24});
 }
 
 TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
   Job job{.dir = path("run"), .values = {1, 2, 3, 4}, .keep = 2, .epochs = 4};
-  RunObserver nobody;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  expect_kept(job.dir, {18, 24});
+  expect_trained(job, {18, 24});
   // Somebody's copy, a checkpoint that cannot be read, and a name of another kind.
   std::filesystem::copy(job.dir + "/best-18", job.dir + "/best-3", std::filesystem::copy_options::recursive);
   std::filesystem::create_directories(job.dir + "/best-5");
@@ -210,7 +191,7 @@ TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
   job.resume = "best-18";
   job.values = {1, 2, 3, 0, 0.5, 0.25};
   job.epochs = 5;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  train(job);
   EXPECT_EQ(CheckpointStore(job.dir).best_steps(), (Steps{3, 5, 18, 30}));
   EXPECT_TRUE(std::filesystem::exists(job.dir + "/best-of-all"));
 }
@@ -218,7 +199,7 @@ TEST_F(BestCheckpointsTest, WhatAResumeLeavesBehindDoesNotCount) {
 TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHadNot) {
   Job job{.dir = path("whole"), .values = {5, 9, 7, 9, 10, 8}, .keep = 2};
   Looks looks(job);
-  ASSERT_EQ(train(job, looks), comm::none_failed(2));
+  train(job, &looks);
   EXPECT_EQ(looks.checkpoints,
             "last best-6 best last last best-12 best last last best-18 last last best-24 last last best-30 best last "
             "last last ");
@@ -227,11 +208,10 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
     for (const std::string& name : {concat("best-", step), std::string("best"), std::string("last")}) {
       job.dir = path(concat(name, " at ", step));
       Looks killed(job, name, step);
-      const auto failures = train(job, killed);
+      const auto failures = try_train(job, &killed);
       if (failures != comm::none_failed(2)) {
         testing::expect_holds(failures[0], "killed");  // the others: that it has left
-        RunObserver nobody;
-        ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+        train(job);
       }
       expect_kept(job.dir, kept);
       expect_same(job.dir, path("whole"), kept);
@@ -240,13 +220,11 @@ TEST_F(BestCheckpointsTest, KilledBetweenAnyTwoOfItsCheckpointsItGoesOnAsIfItHad
   // Killed while it deletes, or before: one too many, and what is left of another one.
   job.dir = path("deleting");
   job.epochs = 5;
-  RunObserver nobody;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
+  train(job);
   std::filesystem::copy(path("whole/best-12"), job.dir + "/best-6.tmp-host-1-r0123456789abcdef");
   std::filesystem::remove(job.dir + "/best-6.tmp-host-1-r0123456789abcdef/state.json");
   job.epochs = 6;
-  ASSERT_EQ(train(job, nobody), comm::none_failed(2));
-  expect_kept(job.dir, kept);
+  expect_trained(job, kept);
   EXPECT_FALSE(std::filesystem::exists(job.dir + "/best-6.tmp-host-1-r0123456789abcdef"));
 }
 
@@ -261,7 +239,7 @@ TEST_F(BestCheckpointsTest, TheMovingAverageDecides) {
     Values values;
     Values plain;
   } seen;
-  ASSERT_EQ(train(job, seen), comm::none_failed(2));
+  train(job, &seen);
   ASSERT_EQ(seen.values.size(), 4U);
   EXPECT_NE(seen.values, seen.plain);
   expect_kept(job.dir, best_of(seen.values, 4, 2, false));
@@ -274,7 +252,7 @@ TEST_F(BestCheckpointsTest, OnlySoundValuesAreRanked) {
   EXPECT_EQ(sound_value(progress, "own"), 3);
   EXPECT_EQ(sound_value(progress, "other"), std::nullopt);
   progress.metrics = {{"own", kNan}, {"ema_test_accuracy", 0.5}, {"ema_test_loss", kNan}};
-  progress.test_loss = std::nullopt;  // as a file has it that was not finite
+  progress.test_loss = std::nullopt;  // a file has null for what is not finite
   for (const char* metric : {"test_loss", "test_accuracy", "own", "ema_test_accuracy", "ema_test_loss"}) {
     EXPECT_EQ(sound_value(progress, metric), std::nullopt) << metric;
   }
@@ -300,15 +278,14 @@ TEST_F(BestCheckpointsTest, AFolderThatCannotBeDeletedFailsOnEveryRankAlike) {
   }
   const Job job{.dir = path("run"), .values = {1, 2, 3}, .keep = 2, .epochs = 3};
   InTheWay in_the_way(job.dir);
-  const auto failures = train(job, in_the_way);
+  const auto failures = try_train(job, &in_the_way);
   std::filesystem::permissions(job.dir, std::filesystem::perms::owner_all);
   expect_all_say(failures, job.dir + "/best-6");
 }
 
 TEST_F(BestCheckpointsTest, NumbersBelowOneAreRefused) {
-  RunObserver nobody;
   for (const int keep : {0, -3}) {
-    expect_all_say(train({.dir = path("run"), .values = {1}, .keep = keep, .epochs = 1}, nobody),
+    expect_all_say(try_train({.dir = path("run"), .values = {1}, .keep = keep, .epochs = 1}),
                    concat("keep_best is ", keep, ", expected at least 1"));
   }
 }

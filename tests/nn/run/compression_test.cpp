@@ -1,29 +1,24 @@
 // Gradients that a hook sums, in whole runs: PowerSGD, whose state is part of a checkpoint, and a program's own.
-#include <cmath>
-#include <cstdint>
-#include <mutex>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
 using testing::to_doubles;
 
 /// Gradients of matrices travel as products of so many columns; 0: whole.
 comm::SumOptions low_rank(int rank) {
   return {.compress = rank == 0 ? "" : concat("powersgd:", rank)};
+}
+
+TrainerSetup compressing(int rank, int ranks) {
+  TrainerSetup setup{.ranks = ranks};
+  setup.options.step.sums = low_rank(rank);
+  return setup;
 }
 
 class Compression : public TrainerTest {
@@ -65,16 +60,11 @@ TEST_F(Compression, OverlapDoesNotChangeTheBits) {
 /// The errors of a rank, after load_state() on `ranks` ranks.
 std::vector<std::vector<double>> errors_after_loading(const std::string& folder, int ranks) {
   std::vector<std::vector<double>> all(static_cast<std::size_t>(ranks));
-  const auto failures = with_trainers(
-      ranks, [](TrainerOptions& options, int) { options.step.sums = low_rank(2); },
-      [&](Trainer& trainer, comm::Communicator& control) {
-        trainer.start();
-        (void)load_state(folder, trainer.context(), trainer.parameters(), control);
-        trainer.require_same_state();
-        all[static_cast<std::size_t>(control.rank())] =
-            to_doubles(trainer.parameters().states().view("compression error"));
-      });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
+  on_trainers(compressing(2, ranks), [&](Trainer& trainer, comm::Communicator& control) {
+    (void)load_state(folder, trainer.context(), trainer.parameters(), control);
+    trainer.require_same_state();
+    all[static_cast<std::size_t>(control.rank())] = to_doubles(trainer.parameters().states().view("compression error"));
+  });
   return all;
 }
 
@@ -117,18 +107,14 @@ TEST_F(Compression, CheckpointsHoldTheErrorsOfEveryRankAndTheFactors) {
             SafetensorsFile(path("run/last/model.safetensors")).find("conv1.weight")->shape);
   // A run without compression reads the rest; one with another rank begins its factors anew.
   for (const int rank : {0, 1}) {
-    const auto failures = with_trainers(
-        2, [&](TrainerOptions& options, int) { options.step.sums = low_rank(rank); },
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          const TensorView factors = trainer.parameters().states().view("compression factors");
-          const std::vector<double> before = factors.given() ? to_doubles(factors) : std::vector<double>();
-          (void)load_state(path("run/last"), trainer.context(), trainer.parameters(), control);
-          if (rank == 1) {
-            EXPECT_EQ(to_doubles(factors), before);
-          }
-        });
-    EXPECT_EQ(failures, comm::none_failed(2));
+    on_trainers(compressing(rank, 2), [&](Trainer& trainer, comm::Communicator& control) {
+      const TensorView factors = trainer.parameters().states().view("compression factors");
+      const std::vector<double> before = factors.given() ? to_doubles(factors) : std::vector<double>();
+      (void)load_state(path("run/last"), trainer.context(), trainer.parameters(), control);
+      if (rank == 1) {
+        EXPECT_EQ(to_doubles(factors), before);
+      }
+    });
   }
 }
 
@@ -158,64 +144,46 @@ TEST_F(Compression, AProgramsOwnHookMakesTheSum) {
 }
 
 TEST_F(Compression, AHookThatThrowsEndsTheRun) {
-  const auto failures = with_trainers(
-      2,
-      [](TrainerOptions& options, int rank) {
-        options.step.sums.hook = comm::make_gradient_hook(
-            "picky", [rank](const TensorView& gradients, Stream& stream, comm::Communicator& ranks) {
-              require<DataError>(rank == 0, "not this one");
-              ranks.all_reduce(stream, gradients);
-            });
-      },
-      [](Trainer& trainer, comm::Communicator&) {
-        trainer.start();
-        trainer.step();
-      });
+  const auto picky = [](TrainerOptions& options, int rank) {
+    options.step.sums.hook = comm::make_gradient_hook(
+        "picky", [rank](const TensorView& gradients, Stream& stream, comm::Communicator& ranks) {
+          require<DataError>(rank == 0, "not this one");
+          ranks.all_reduce(stream, gradients);
+        });
+  };
+  const auto failures = with_trainers({.ranks = 2, .change = picky}, [](Trainer& trainer) { trainer.step(); });
   EXPECT_EQ(failures[1], "gradient hook picky, bucket 0: not this one");
   EXPECT_EQ(failures[0], "peer: all_reduce: rank 1 left the group while rank 0 waited for it");
 }
 
 TEST_F(Compression, IsRefusedBesideWhatDecidesTheSumToo) {
-  const auto refused = [](const std::function<void(TrainerOptions&)>& change) {
-    const auto failures = with_trainers(
-        1,
-        [&](TrainerOptions& options, int) {
-          options.step.sums = low_rank(2);
-          change(options);
-        },
-        [](Trainer&, comm::Communicator&) {});
-    return failures[0];
+  const auto refused = [](const std::string& what, const std::string& text, const TrainStepOptions& step) {
+    const TrainerOptions options{.global_batch = 11, .step = step};
+    EXPECT_EQ(with_trainers({.options = options, .started = false}, [](Trainer&) {})[0],
+              text.empty() ? "" : concat("gradient sums: ", what, text));
   };
-  EXPECT_EQ(refused([](TrainerOptions&) {}), "");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.strategy = Strategy::zero1; }),
-            "gradient sums: compress is powersgd:2 beside a strategy that divides the gradients, expected ddp: all "
-            "ranks get all gradients");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.virtual_ranks = 2; }),
-            "gradient sums: compress is powersgd:2 beside virtual ranks, expected none: their sums are of pairs");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.sums.order = comm::SumOrder::ranks; }),
-            "gradient sums: compress is powersgd:2 beside an order of sums, expected SumOrder::library");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.sums.dtype = DType::bf16; }),
-            "gradient sums: compress is powersgd:2 beside gradients that travel in 16 bits, expected f32");
-  EXPECT_EQ(
-      refused([](TrainerOptions& o) { o.step.optimizer.loss_scale = {.kind = LossScale::Kind::fixed}; }),
-      "gradient sums: compress is powersgd:2 beside a loss scale, expected none: what is not sent would keep an old "
-      "scale");
-  EXPECT_EQ(refused([](TrainerOptions& o) {
-              o.step.sums.hook =
-                  comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
-            }),
-            "gradient sums: compress is powersgd:2 beside a hook of the program, expected one of the two");
-  EXPECT_EQ(refused([](TrainerOptions& o) { o.step.sums = low_rank(-1); }),
-            "gradient sums: compress is 'powersgd:-1', expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to "
-            "64");
-  EXPECT_EQ(refused([](TrainerOptions& o) {
-              o.step.sums = low_rank(0);
-              o.step.strategy = Strategy::zero1;
-              o.step.sums.hook =
-                  comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
-            }),
-            "gradient sums: hook is own beside a strategy that divides the gradients, expected ddp: all ranks get all "
-            "gradients");
+  const auto own = comm::make_gradient_hook("own", [](const TensorView&, Stream&, comm::Communicator&) {});
+  const std::string compress = "compress is powersgd:2 beside ";
+  const auto sums = [](const std::function<void(comm::SumOptions&)>& change) {
+    comm::SumOptions all = low_rank(2);
+    change(all);
+    return TrainStepOptions{.sums = all};
+  };
+  refused("", "", sums([](comm::SumOptions&) {}));
+  refused(compress, "a strategy that divides the gradients, expected ddp: all ranks get all gradients",
+          {.sums = low_rank(2), .strategy = Strategy::zero1});
+  refused(compress, "virtual ranks, expected none: their sums are of pairs", {.virtual_ranks = 2, .sums = low_rank(2)});
+  refused(compress, "an order of sums, expected SumOrder::library",
+          sums([](comm::SumOptions& o) { o.order = comm::SumOrder::ranks; }));
+  refused(compress, "gradients that travel in 16 bits, expected f32",
+          sums([](comm::SumOptions& o) { o.dtype = DType::bf16; }));
+  refused(compress, "a loss scale, expected none: what is not sent would keep an old scale",
+          {.optimizer = {.loss_scale = {.kind = LossScale::Kind::fixed}}, .sums = low_rank(2)});
+  refused(compress, "a hook of the program, expected one of the two", sums([&](comm::SumOptions& o) { o.hook = own; }));
+  refused("compress is 'powersgd:-1'", ", expected none, bf16, fp16, or powersgd:RANK with a rank of 1 to 64",
+          {.sums = low_rank(-1)});
+  refused("hook is own beside ", "a strategy that divides the gradients, expected ddp: all ranks get all gradients",
+          {.sums = {.hook = own}, .strategy = Strategy::zero1});
 }
 
 }  // namespace

@@ -1,28 +1,17 @@
 // Strategy::zero1: the optimizer's states divided over the ranks. The numbers and the files are those of ddp.
-#include <algorithm>
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
+#include <utility>
 
-#include <gtest/gtest.h>
-
-#include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/optim/optimizer.hpp>
-#include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
 
 using testing::error_of;
-
-constexpr const char* kFiles[] = {"/last/model.safetensors", "/last/optimizer.safetensors"};
 
 /// A rule of one's own on the host, with a state: v = v / 2 + g; p -= rate * v. Clipping does not touch it.
 class Halving final : public UpdateRule {
@@ -41,51 +30,44 @@ class Halving final : public UpdateRule {
   }
 };
 
-struct Kind {
-  std::string name;
-  OptimizerOptions options;
-};
+class DividedStates : public TrainerTest {};
 
-std::vector<Kind> kinds() {
-  return {{"plain", {.momentum = 0}},
-          {"nesterov", {.nesterov = true}},
-          {"adam", {.kind = OptimizerKind::adam}},
-          {"adamw", {.kind = OptimizerKind::adamw}},
-          {"rule", {.rule = std::make_shared<Halving>()}}};
+/// The view of numbers that outlive it.
+TensorView view(const std::vector<double>& values) {
+  return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
 }
 
-class DividedStates : public TrainerTest {
- protected:
-  void expect_same_files(const std::string& a, const std::string& b) const {
-    for (const char* file : kFiles) {
-      EXPECT_TRUE(file_text(path(a) + file) == file_text(path(b) + file)) << a << " and " << b << ": " << file;
-    }
-  }
-};
+/// Runs of both strategies that are otherwise as `setup` is.
+void train_both(RunSetup setup, const std::string& ddp, const std::string& zero1) {
+  setup.dir = ddp;
+  train(setup);
+  setup.dir = zero1;
+  setup.strategy = Strategy::zero1;
+  train(setup);
+}
 
 TEST_F(DividedStates, EveryOptimizerWritesTheFilesOfDdp) {
+  const std::vector<std::pair<std::string, OptimizerOptions>> optimizers{
+      {"plain", {.momentum = 0}},
+      {"nesterov", {.nesterov = true}},
+      {"adam", {.kind = OptimizerKind::adam}},
+      {"adamw", {.kind = OptimizerKind::adamw}},
+      {"rule", {.rule = std::make_shared<Halving>()}}};
   for (const int ranks : {2, 4}) {
-    for (const Kind& kind : kinds()) {
-      RunSetup setup{
-          .ranks = ranks, .dir = path("ddp"), .optimizer = kind.options, .sums = {.order = comm::SumOrder::ranks}};
-      train(setup);
-      setup.dir = path("zero1");
-      setup.strategy = Strategy::zero1;
-      train(setup);
-      SCOPED_TRACE(concat(kind.name, ", ", ranks, " ranks"));
-      expect_same_files("ddp", "zero1");
+    for (const auto& [name, optimizer] : optimizers) {
+      SCOPED_TRACE(concat(name, ", ", ranks, " ranks"));
+      train_both({.ranks = ranks, .optimizer = optimizer, .sums = {.order = comm::SumOrder::ranks}}, path("ddp"),
+                 path("zero1"));
+      expect_files("ddp/last", "zero1/last");
     }
   }
 }
 
 TEST_F(DividedStates, InMicrobatchesAndInBf16) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    RunSetup setup{.ranks = 2, .dir = path("ddp"), .dtype = dtype, .accumulate = 3};
-    train(setup);
-    setup.dir = path("zero1");
-    setup.strategy = Strategy::zero1;
-    train(setup);
-    expect_same_files("ddp", "zero1");  // with two ranks a library has no choice of orders
+    RunSetup setup{.ranks = 2, .dtype = dtype, .accumulate = 3};
+    train_both(setup, path("ddp"), path("zero1"));
+    expect_files("ddp/last", "zero1/last");  // with two ranks a library has no choice of orders
     setup.seed = 2;
     setup.dir = path("other");
     train(setup);
@@ -94,14 +76,16 @@ TEST_F(DividedStates, InMicrobatchesAndInBf16) {
   }
 }
 
+constexpr std::pair<Strategy, Strategy> kOneAfterTheOther[] = {{Strategy::ddp, Strategy::zero1},
+                                                               {Strategy::zero1, Strategy::ddp}};
+
 TEST_F(DividedStates, ARunContinuesUnderTheOtherStrategy) {
   const OptimizerOptions adam{.kind = OptimizerKind::adam};
   train({.ranks = 2, .dir = path("whole"), .optimizer = adam});
-  for (const Strategy first : {Strategy::ddp, Strategy::zero1}) {
-    const Strategy second = first == Strategy::ddp ? Strategy::zero1 : Strategy::ddp;
+  for (const auto& [first, second] : kOneAfterTheOther) {
     train({.ranks = 2, .steps = 8, .dir = path("part"), .optimizer = adam, .strategy = first});
     train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = adam, .strategy = second});
-    expect_same_files("whole", "part");
+    expect_files("whole/last", "part/last");
   }
 }
 
@@ -138,88 +122,55 @@ TEST_F(DividedStates, OtherRanksTakeTheirPartsFromTheFile) {
   }
 }
 
+/// Parameters of the last rank after so many steps in f64.
+std::vector<double> parameters(int ranks, int count, const TrainStepOptions& step) {
+  std::vector<double> values;
+  TrainerSetup setup{.ranks = ranks, .options = {.global_batch = 11, .step = step}};
+  setup.options.step.plan.dtype = DType::f64;
+  on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+    steps(trainer, count);
+    trainer.require_same_state();
+    if (control.rank() == ranks - 1) {
+      values = testing::to_doubles(trainer.parameters().values());
+    }
+  });
+  return values;
+}
+
 TEST_F(DividedStates, ClippingSumsTheNormOverTheRanks) {
-  const auto parameters = [](Strategy strategy, double clip_norm) {
-    std::vector<double> values;
-    const auto failures = with_trainers(
-        3,
-        [&](TrainerOptions& o, int) {
-          o.step.plan.dtype = DType::f64;
-          o.step.strategy = strategy;
-          o.step.optimizer.clip_norm = clip_norm;
-        },
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          for (int i = 0; i < 3; ++i) {
-            trainer.step();
-          }
-          trainer.context().synchronize();
-          if (control.rank() == 2) {
-            values = testing::to_doubles(trainer.parameters().values());
-          }
-        });
-    EXPECT_EQ(failures, comm::none_failed(3));
-    return values;
+  const auto after = [](Strategy strategy, double clip_norm) {
+    return parameters(3, 3, {.optimizer = {.clip_norm = clip_norm}, .weight_decay = 1e-4, .strategy = strategy});
   };
-  std::vector<double> whole = parameters(Strategy::ddp, 0.1);
-  std::vector<double> divided = parameters(Strategy::zero1, 0.1);
-  std::vector<double> unclipped = parameters(Strategy::zero1, 0);
-  const auto view = [](std::vector<double>& values) {
-    return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
-  };
-  testing::expect_close(view(divided), view(whole), 1e-12);
-  EXPECT_FALSE(testing::is_close(view(unclipped), view(whole), 1e-6));
+  const std::vector<double> whole = after(Strategy::ddp, 0.1);
+  testing::expect_close(view(after(Strategy::zero1, 0.1)), view(whole), 1e-12);
+  EXPECT_FALSE(testing::is_close(view(after(Strategy::zero1, 0)), view(whole), 1e-6));
 }
 
 /// The gradients have the bits of ddp; norms of tensors are sums of other parts in f64.
 TEST_F(DividedStates, LarsSumsTheNormsOfItsTensorsOverTheRanks) {
   for (const int ranks : {1, 2, 4}) {
-    const auto parameters = [&](Strategy strategy, double trust_coefficient) {
-      std::vector<double> values;
-      const auto failures = with_trainers(
-          ranks,
-          [&](TrainerOptions& o, int) {
-            o.step.plan.dtype = DType::f64;
-            o.step.strategy = strategy;
-            o.step.sums.order = comm::SumOrder::ranks;
-            o.step.buckets.bucket_bytes = 20000;
-            o.step.weight_decay = 0.01;
-            o.step.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = trust_coefficient};
-          },
-          [&](Trainer& trainer, comm::Communicator& control) {
-            trainer.start();
-            for (int i = 0; i < 4; ++i) {
-              trainer.step();
-            }
-            trainer.require_same_state();
-            if (control.rank() == ranks - 1) {
-              values = testing::to_doubles(trainer.parameters().values());
-            }
-          });
-      EXPECT_EQ(failures, comm::none_failed(ranks));
-      return values;
+    const auto after = [&](Strategy strategy, double trust_coefficient) {
+      TrainStepOptions step{.weight_decay = 0.01, .strategy = strategy};
+      step.sums.order = comm::SumOrder::ranks;
+      step.buckets.bucket_bytes = 20000;
+      step.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = trust_coefficient};
+      return parameters(ranks, 4, step);
     };
-    std::vector<double> whole = parameters(Strategy::ddp, 0.01);
-    std::vector<double> divided = parameters(Strategy::zero1, 0.01);
-    std::vector<double> other = parameters(Strategy::zero1, 0.01 * (1 + 1e-6));
-    const auto view = [](std::vector<double>& values) {
-      return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
-    };
-    testing::expect_close(view(divided), view(whole), 1e-12);
-    EXPECT_FALSE(testing::is_close(view(other), view(whole), 1e-12)) << "the control";
+    const std::vector<double> whole = after(Strategy::ddp, 0.01);
+    testing::expect_close(view(after(Strategy::zero1, 0.01)), view(whole), 1e-12);
+    EXPECT_FALSE(testing::is_close(view(after(Strategy::zero1, 0.01 * (1 + 1e-6))), view(whole), 1e-12))
+        << "the control";
   }
 }
 
 TEST_F(DividedStates, LarsContinuesUnderTheOtherStrategy) {
   const OptimizerOptions lars{.kind = OptimizerKind::lars, .trust_coefficient = 0.01};
-  const double whole = train({.ranks = 2, .dir = path("whole"), .optimizer = lars}).loss();
-  for (const Strategy first : {Strategy::ddp, Strategy::zero1}) {
-    const Strategy second = first == Strategy::ddp ? Strategy::zero1 : Strategy::ddp;
+  const double whole = train({.ranks = 2, .dir = path("whole"), .optimizer = lars}).metrics.loss();
+  for (const auto& [first, second] : kOneAfterTheOther) {
     train({.ranks = 2, .steps = 8, .dir = path("part"), .optimizer = lars, .strategy = first});
-    const double part =
-        train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = lars, .strategy = second})
-            .loss();
-    EXPECT_NEAR(part, whole, 1e-5 * whole);
+    const RunSetup rest{
+        .ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = lars, .strategy = second};
+    EXPECT_NEAR(train(rest).metrics.loss(), whole, 1e-5 * whole);
     EXPECT_EQ(file_text(path("part/last/optimizer.safetensors")).size(),
               file_text(path("whole/last/optimizer.safetensors")).size());
   }
@@ -227,42 +178,34 @@ TEST_F(DividedStates, LarsContinuesUnderTheOtherStrategy) {
 
 TEST_F(DividedStates, ARankKeepsItsShare) {
   for (const int ranks : {1, 2, 4}) {
-    const auto failures = with_trainers(
-        ranks,
-        [](TrainerOptions& o, int) {
-          o.step.strategy = Strategy::zero1;
-          o.step.optimizer.kind = OptimizerKind::adam;
-        },
-        [&](Trainer& trainer, comm::Communicator&) {
-          const ParameterSet& set = trainer.parameters();
-          const auto whole = static_cast<double>(2 * set.gradients().bytes());
-          const auto rests = static_cast<double>(trainer.reducer().buckets().size() * 2 * 4) *
-                             static_cast<double>(ranks * comm::kShardStep);
-          EXPECT_GE(static_cast<double>(set.state_bytes()), whole / ranks);
-          EXPECT_LE(static_cast<double>(set.state_bytes()), whole / ranks + rests);
-          EXPECT_LT(rests, 0.1 * whole);
-        });
-    EXPECT_EQ(failures, comm::none_failed(ranks));
+    TrainerSetup setup{.ranks = ranks, .started = false};
+    setup.options.step.strategy = Strategy::zero1;
+    setup.options.step.optimizer.kind = OptimizerKind::adam;
+    on_trainers(setup, [&](Trainer& trainer) {
+      const ParameterSet& set = trainer.parameters();
+      const auto whole = static_cast<double>(2 * set.gradients().bytes());
+      const auto rests = static_cast<double>(trainer.reducer().buckets().size() * 2 * 4) *
+                         static_cast<double>(ranks * comm::kShardStep);
+      EXPECT_GE(static_cast<double>(set.state_bytes()), whole / ranks);
+      EXPECT_LE(static_cast<double>(set.state_bytes()), whole / ranks + rests);
+      EXPECT_LT(rests, 0.1 * whole);
+    });
   }
 }
 
 TEST_F(DividedStates, WhatCannotBeDividedIsRefused) {
-  const auto failures = with_trainers(
-      2,
-      [](TrainerOptions& o, int) {
-        o.step.strategy = Strategy::zero1;
-        o.step.optimizer.kind = OptimizerKind::lars;
-        o.step.virtual_ranks = 2;
-      },
-      [](Trainer&, comm::Communicator&) {});
-  expect_all_say(failures, "zero1 adds norms by rank");
+  TrainerSetup setup{.ranks = 2, .started = false};
+  setup.options.step.strategy = Strategy::zero1;
+  setup.options.step.optimizer.kind = OptimizerKind::lars;
+  setup.options.step.virtual_ranks = 2;
+  expect_all_say(with_trainers(setup, [](Trainer&) {}), "zero1 adds norms by rank");
   CpuContext context;
   ParameterSet set(context, mlp({4, 4, 3}, {5}, 3), DType::f32);
   const std::int64_t n = set.trainable_numel();
-  EXPECT_NE(error_of<ShapeError>([&] { set.shard_states({comm::shards_of(128, n, 2)}, 0, 2); }).find("begin at 0"),
-            std::string::npos);
-  EXPECT_NE(error_of<ShapeError>([&] { set.shard_states({comm::shards_of(0, n - 128, 2)}, 0, 2); }).find("end at"),
-            std::string::npos);
+  testing::expect_holds(error_of<ShapeError>([&] { set.shard_states({comm::shards_of(128, n, 2)}, 0, 2); }),
+                        "begin at 0");
+  testing::expect_holds(error_of<ShapeError>([&] { set.shard_states({comm::shards_of(0, n - 128, 2)}, 0, 2); }),
+                        "end at");
   set.shard_states({comm::shards_of(0, n, 2)}, 1, 2);
   const TensorView state = set.add_state(context, "m");
   const std::int64_t part = set.state_shards()[0].part;

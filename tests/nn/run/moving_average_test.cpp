@@ -1,38 +1,28 @@
 // The moving average of the weights: against a reference in f64, in every division of a run, and in its files.
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <string>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
-#include <lockstep/runtime/tensor/copy.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::to_doubles;
+using testing::error_of, testing::to_doubles;
 
 class MovingAverage : public TrainerTest {
  protected:
-  void expect_same_files(const std::string& a, const std::string& b) const {
-    for (const char* file : {"/model.safetensors", "/optimizer.safetensors", "/ema.safetensors"}) {
-      EXPECT_TRUE(file_text(path(a) + file) == file_text(path(b) + file)) << a << " and " << b << ": " << file;
-    }
-  }
+  MovingAverage() { files.emplace_back("/ema.safetensors"); }
 };
+
+/// A setup of one rank, with this average.
+TrainerSetup averaged(const MovingAverageOptions& average) {
+  TrainerSetup setup;
+  setup.options.step.average = average;
+  return setup;
+}
 
 /// torch.optim.swa_utils.AveragedModel with torchvision's function of the average: decay * average + (1 - decay) *
 /// value; the first of n_averaged is a copy.
@@ -70,68 +60,55 @@ TEST_F(MovingAverage, IsTorchvisionsInF64) {
   };
   constexpr std::int64_t kBatches = 6;
   for (const Loop& loop : {Loop{0.7, 1, 0}, Loop{0.9, 1, 1}, Loop{0.9, 3, 1}}) {
-    const auto failures = with_trainers(
-        1,
-        [&](TrainerOptions& o, int) {
-          o.step.average = {.decay = loop.decay, .every = loop.steps, .copied_updates = loop.warmup_epochs * kBatches};
-        },
-        [&](Trainer& trainer, comm::Communicator&) {
-          trainer.start();
-          ASSERT_EQ(trainer.batches_per_epoch(), kBatches);
-          const ParameterSet& set = trainer.parameters();
-          AveragedModel weights{.decay = loop.decay};
-          AveragedModel statistics{.decay = loop.decay};
-          AveragedModel wrong{.decay = 0.8};
-          for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
-            for (std::int64_t i = 0; i < kBatches; ++i) {
-              trainer.step();
-              trainer.train_step().synchronize();
-              if (i % loop.steps == 0) {
-                weights.update_parameters(to_doubles(set.values()));
-                statistics.update_parameters(to_doubles(set.buffer_arena()));
-                wrong.update_parameters(to_doubles(set.values()));
-                if (epoch < loop.warmup_epochs) {
-                  weights.n_averaged = statistics.n_averaged = wrong.n_averaged = 0;
-                }
-              }
-              EXPECT_LE(largest_difference(to_doubles(average_of(set).weights), weights.average), 1e-6)
-                  << "epoch " << epoch << ", batch " << i;
-              EXPECT_LE(largest_difference(to_doubles(average_of(set).statistics.reshape({set.buffer_arena().numel()})),
-                                           statistics.average),
-                        1e-6)
-                  << "epoch " << epoch << ", batch " << i;
+    const MovingAverageOptions average{
+        .decay = loop.decay, .every = loop.steps, .copied_updates = loop.warmup_epochs * kBatches};
+    on_trainers(averaged(average), [&](Trainer& trainer) {
+      ASSERT_EQ(trainer.batches_per_epoch(), kBatches);
+      const ParameterSet& set = trainer.parameters();
+      AveragedModel weights{.decay = loop.decay};
+      AveragedModel statistics{.decay = loop.decay};
+      AveragedModel wrong{.decay = 0.8};
+      for (std::int64_t epoch = 0; epoch < 2; ++epoch) {
+        for (std::int64_t i = 0; i < kBatches; ++i) {
+          trainer.step();
+          trainer.train_step().synchronize();
+          if (i % loop.steps == 0) {
+            weights.update_parameters(to_doubles(set.values()));
+            statistics.update_parameters(to_doubles(set.buffer_arena()));
+            wrong.update_parameters(to_doubles(set.values()));
+            if (epoch < loop.warmup_epochs) {
+              weights.n_averaged = statistics.n_averaged = wrong.n_averaged = 0;
             }
           }
-          EXPECT_GT(largest_difference(weights.average, wrong.average), 1e-4) << "a control: another decay";
-        });
-    EXPECT_EQ(failures, comm::none_failed(1));
+          EXPECT_LE(largest_difference(to_doubles(average_of(set).weights), weights.average), 1e-6)
+              << "epoch " << epoch << ", batch " << i;
+          EXPECT_LE(largest_difference(to_doubles(average_of(set).statistics.reshape({set.buffer_arena().numel()})),
+                                       statistics.average),
+                    1e-6)
+              << "epoch " << epoch << ", batch " << i;
+        }
+      }
+      EXPECT_GT(largest_difference(weights.average, wrong.average), 1e-4) << "a control: another decay";
+    });
   }
 }
 
 // 3 batches of 20 are an epoch, and 7 of 10: the copies of the first epoch end where the samples are.
 TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
   const auto run_from = [&](const std::string& from, std::int64_t batch, const auto& body) {
-    const auto failures = with_trainers(
-        1,
-        [&](TrainerOptions& o, int) {
-          o.global_batch = batch;
-          o.step.average = {.decay = 0.9, .copied_updates = 70 / batch};
-        },
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          RunProgress progress;
-          if (!from.empty()) {
-            (void)resume_checkpoint(from, trainer, control, nn::identity_of(trainer), progress);
-          }
-          body(trainer, control);
-        });
-    EXPECT_EQ(failures, comm::none_failed(1));
+    TrainerSetup setup = averaged({.decay = 0.9, .copied_updates = 70 / batch});
+    setup.options.global_batch = batch;
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      RunProgress progress;
+      if (!from.empty()) {
+        (void)resume_checkpoint(from, trainer, control, nn::identity_of(trainer), progress);
+      }
+      body(trainer, control);
+    });
   };
   const auto save = [](const std::string& folder, Trainer& trainer, comm::Communicator& control) {
-    RunProgress progress;
-    progress.position = trainer.position();
-    progress.samples_seen = trainer.samples_seen();
-    save_checkpoint(folder, trainer, control, nn::identity_of(trainer), progress);
+    save_checkpoint(folder, trainer, control, nn::identity_of(trainer),
+                    {.position = trainer.position(), .samples_seen = trainer.samples_seen()});
   };
   run_from("", 20, [&](Trainer& trainer, comm::Communicator& control) {
     for (int step = 1; step <= 6; ++step) {
@@ -173,7 +150,7 @@ TEST_F(MovingAverage, GoesOnWithBatchesOfAnotherSize) {
     expect_step(trainer, false);
     save(path("part"), trainer, control);
   });
-  expect_same_files("whole", "part");
+  expect_files("whole", "part");
 }
 
 TEST_F(MovingAverage, ChangesNothingElse) {
@@ -181,8 +158,7 @@ TEST_F(MovingAverage, ChangesNothingElse) {
   train(setup);
   setup.dir = path("with");
   setup.average = {.decay = 0.9};
-  EpochEvent last;
-  train(setup, &last);
+  const EpochEvent last = train(setup).last;
   EXPECT_TRUE(file_text(path("without/last/model.safetensors")) == file_text(path("with/last/model.safetensors")));
   EXPECT_FALSE(std::filesystem::exists(path("without/last/ema.safetensors")));
   EXPECT_FALSE(file_text(path("with/last/ema.safetensors")) == file_text(path("with/last/model.safetensors")));
@@ -193,7 +169,7 @@ TEST_F(MovingAverage, ChangesNothingElse) {
   // The file alone is a model: it evaluates to what the run said of it, in f64 of other sums.
   std::filesystem::create_directory(path("alone"));
   std::filesystem::copy(path("with/last/ema.safetensors"), path("alone/model.safetensors"));
-  const Metrics alone = train({.dir = path("alone"), .evaluate_only = true});
+  const Metrics alone = train({.dir = path("alone"), .evaluate_only = true}).metrics;
   EXPECT_NEAR(alone.loss(), last.test.metrics.at("ema_test_loss"), 1e-6);
   EXPECT_EQ(alone.accuracy(), last.test.metrics.at("ema_test_accuracy"));
   EXPECT_NE(alone.loss(), last.test.loss);
@@ -203,24 +179,20 @@ TEST_F(MovingAverage, IsTheSameUnderZero1InMicrobatchesAndInBf16) {
   const MovingAverageOptions average{.decay = 0.9, .every = 2, .copied_updates = 3};
   for (const DType dtype : {DType::f32, DType::bf16}) {
     RunSetup setup{.ranks = 2, .dir = path("ddp"), .dtype = dtype, .accumulate = 2, .average = average};
-    EpochEvent ddp, zero1;
-    train(setup, &ddp);
+    const RunOutcome ddp = train(setup);
     setup.dir = path("zero1");
     setup.strategy = Strategy::zero1;
-    train(setup, &zero1);
-    expect_same_files("ddp/last", "zero1/last");
-    EXPECT_EQ(ddp.test.metrics, zero1.test.metrics) << dtype;
+    const RunOutcome zero1 = train(setup);
+    expect_files("ddp/last", "zero1/last");
+    EXPECT_EQ(ddp.last.test.metrics, zero1.last.test.metrics) << dtype;
   }
 }
 
 TEST_F(MovingAverage, ARunGoesOnBitForBit) {
   const MovingAverageOptions average{.decay = 0.9, .every = 3, .copied_updates = 5, .ramp = true};
   for (const Strategy strategy : {Strategy::ddp, Strategy::zero1}) {
-    train({.ranks = 2, .dir = path("whole"), .strategy = strategy, .average = average});
     for (const std::int64_t steps : {4, 8}) {
-      train({.ranks = 2, .steps = steps, .dir = path("part"), .strategy = strategy, .average = average});
-      train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .strategy = strategy, .average = average});
-      expect_same_files("whole/last", "part/last");
+      expect_resumes({.ranks = 2, .strategy = strategy, .average = average}, steps);
       std::filesystem::remove_all(path("part"));
     }
   }
@@ -241,7 +213,7 @@ TEST_F(MovingAverage, IsTheSameOnAnyNumberOfRanksOfAWorld) {
   setup.steps = 0;
   setup.resume = path("moves/last");
   train(setup);
-  expect_same_files("one/last", "moves/last");
+  expect_files("one/last", "moves/last");
 }
 
 TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
@@ -279,73 +251,54 @@ TEST_F(MovingAverage, OtherRanksTakeItFromTheFile) {
 
 TEST_F(MovingAverage, BeginsWithTheWeightsOfARunWithoutOne) {
   train({.steps = 8, .dir = path("run")});
-  const auto failures = with_trainers(
-      1, [&](TrainerOptions& o, int) { o.step.average = {.decay = 0.9}; },
-      [&](Trainer& trainer, comm::Communicator& control) {
-        trainer.start();
-        RunProgress progress;
-        const std::string differences =
-            resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
-        EXPECT_NE(differences.find("options 'ema': checkpoint nothing, now \"0.9\""), std::string::npos) << differences;
-        const ParameterSet& set = trainer.parameters();
-        EXPECT_EQ(to_doubles(average_of(set).weights), to_doubles(set.values()));
-        const std::vector<double> before = to_doubles(set.values());
-        trainer.step();
-        trainer.train_step().synchronize();
-        AveragedModel reference{.decay = 0.9, .average = before, .n_averaged = 1};
-        reference.update_parameters(to_doubles(set.values()));
-        EXPECT_LE(largest_difference(to_doubles(average_of(set).weights), reference.average), 1e-6);
-      });
-  EXPECT_EQ(failures, comm::none_failed(1));
+  on_trainers(averaged({.decay = 0.9}), [&](Trainer& trainer, comm::Communicator& control) {
+    RunProgress progress;
+    testing::expect_holds(resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress),
+                          "options 'ema': checkpoint nothing, now \"0.9\"");
+    const ParameterSet& set = trainer.parameters();
+    EXPECT_EQ(to_doubles(average_of(set).weights), to_doubles(set.values()));
+    AveragedModel reference{.decay = 0.9, .average = to_doubles(set.values()), .n_averaged = 1};
+    trainer.step();
+    trainer.train_step().synchronize();
+    reference.update_parameters(to_doubles(set.values()));
+    EXPECT_LE(largest_difference(to_doubles(average_of(set).weights), reference.average), 1e-6);
+  });
 }
 
 TEST_F(MovingAverage, TakesThePlaceOfTheParametersOnlyInBetween) {
-  const auto failures = with_trainers(
-      1, [&](TrainerOptions& o, int) { o.step.average = {.decay = 0.9}; },
-      [&](Trainer& trainer, comm::Communicator& control) {
-        trainer.start();
-        for (int i = 0; i < 4; ++i) {
-          trainer.step();
-        }
-        TrainStep& step = trainer.train_step();
-        save_state(path("state"), step);
-        (void)trainer.evaluate();
-        const ParameterSet& set = trainer.parameters();
-        const std::vector<double> values = to_doubles(set.values());
-        const std::vector<double> buffers = to_doubles(set.evaluation_buffer_arena());
-        step.begin_average();
-        EXPECT_EQ(to_doubles(set.values()), to_doubles(average_of(set).weights));
-        EXPECT_NE(to_doubles(set.evaluation_buffer_arena()), buffers);
-        EXPECT_EQ(error_of<StateError>([&] { trainer.step(); }),
-                  "train step: a step between begin_average() and end_average()");
-        EXPECT_EQ(error_of<StateError>([&] { step.begin_average(); }), "train step: begin_average() a second time");
-        const auto refused = [](const std::string& call) {
-          return "train step: " + call + " between begin_average() and end_average()";
-        };
-        RunProgress progress;
-        EXPECT_EQ(error_of<StateError>([&] { step.broadcast(); }), refused("broadcast()"));
-        EXPECT_EQ(error_of<StateError>([&] { step.continue_from(1, 1); }), refused("continue_from()"));
-        EXPECT_EQ(error_of<StateError>([&] { save_state(path("no"), step); }), refused("save_state()"));
-        EXPECT_EQ(error_of<StateError>([&] { (void)load_state(path("state"), step); }), refused("load_state()"));
-        EXPECT_EQ(error_of<StateError>(
-                      [&] { save_checkpoint(path("no"), trainer, control, nn::identity_of(trainer), progress); }),
-                  refused("save_checkpoint()"));
-        EXPECT_EQ(error_of<StateError>([&] {
-                    (void)resume_checkpoint(path("no"), trainer, control, nn::identity_of(trainer), progress);
-                  }),
-                  refused("resume_checkpoint()"));
-        EXPECT_FALSE(std::filesystem::exists(path("no")));
-        step.end_average();
-        EXPECT_EQ(to_doubles(set.values()), values);
-        EXPECT_EQ(to_doubles(set.evaluation_buffer_arena()), buffers);
-        trainer.step();
-        EXPECT_EQ(error_of<StateError>([&] { step.end_average(); }),
-                  "train step: end_average() without begin_average() before");
-      });
-  EXPECT_EQ(failures, comm::none_failed(1));
-  expect_all_say(with_trainers(
-                     1, [](TrainerOptions&, int) {},
-                     [](Trainer& trainer, comm::Communicator&) { (void)trainer.evaluate_average(); }),
+  on_trainers(averaged({.decay = 0.9}), [&](Trainer& trainer, comm::Communicator& control) {
+    steps(trainer, 4);
+    TrainStep& step = trainer.train_step();
+    save_state(path("state"), step);
+    (void)trainer.evaluate();
+    const ParameterSet& set = trainer.parameters();
+    const std::vector<double> values = to_doubles(set.values());
+    const std::vector<double> buffers = to_doubles(set.evaluation_buffer_arena());
+    step.begin_average();
+    EXPECT_EQ(to_doubles(set.values()), to_doubles(average_of(set).weights));
+    EXPECT_NE(to_doubles(set.evaluation_buffer_arena()), buffers);
+    const auto error = [](const auto& call) { return error_of<StateError>(call); };
+    EXPECT_EQ(error([&] { trainer.step(); }), "train step: a step between begin_average() and end_average()");
+    EXPECT_EQ(error([&] { step.begin_average(); }), "train step: begin_average() a second time");
+    const auto refused = [&](const std::string& name, const std::function<void()>& call) {
+      EXPECT_EQ(error(call), "train step: " + name + " between begin_average() and end_average()");
+    };
+    RunProgress progress;
+    const RunIdentity identity = nn::identity_of(trainer);
+    refused("broadcast()", [&] { step.broadcast(); });
+    refused("continue_from()", [&] { step.continue_from(1, 1); });
+    refused("save_state()", [&] { save_state(path("no"), step); });
+    refused("load_state()", [&] { (void)load_state(path("state"), step); });
+    refused("save_checkpoint()", [&] { save_checkpoint(path("no"), trainer, control, identity, progress); });
+    refused("resume_checkpoint()", [&] { (void)resume_checkpoint(path("no"), trainer, control, identity, progress); });
+    EXPECT_FALSE(std::filesystem::exists(path("no")));
+    step.end_average();
+    EXPECT_EQ(to_doubles(set.values()), values);
+    EXPECT_EQ(to_doubles(set.evaluation_buffer_arena()), buffers);
+    trainer.step();
+    EXPECT_EQ(error([&] { step.end_average(); }), "train step: end_average() without begin_average() before");
+  });
+  expect_all_say(with_trainers({.started = false}, [](Trainer& trainer) { (void)trainer.evaluate_average(); }),
                  "begin_average() without a moving average, expected TrainStepOptions::average");
 }
 
@@ -353,15 +306,12 @@ TEST_F(MovingAverage, ADamagedFileIsNamed) {
   train({.steps = 8, .dir = path("run"), .average = {.decay = 0.9}});
   std::string text = file_text(path("run/last/ema.safetensors"));
   text.back() ^= 1;
-  std::ofstream(path("run/last/ema.safetensors"), std::ios::binary) << text;
-  expect_all_say(with_trainers(
-                     1, [&](TrainerOptions& o, int) { o.step.average = {.decay = 0.9}; },
-                     [&](Trainer& trainer, comm::Communicator& control) {
-                       trainer.start();
-                       RunProgress progress;
-                       (void)resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
-                     }),
-                 "ema.safetensors");
+  testing::put_file(path("run/last/ema.safetensors"), text);
+  const auto resume = [&](Trainer& trainer, comm::Communicator& control) {
+    RunProgress progress;
+    (void)resume_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
+  };
+  expect_all_say(with_trainers(averaged({.decay = 0.9}), resume), "ema.safetensors");
 }
 
 }  // namespace

@@ -3,20 +3,9 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstdint>
-#include <iterator>
-#include <optional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/run/observers/run_trace.hpp>
-#include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/nn/run/training_run.hpp>
-#include <lockstep/runtime/base/error.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/comm/wrapped_communicator.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/nvtx/tool.hpp"
@@ -32,9 +21,7 @@ Model mlp() {
 }
 
 TrainerOptions small_options(std::int64_t accumulate = 1) {
-  TrainerOptions options;
-  options.global_batch = 11;
-  options.accumulate = accumulate;
+  TrainerOptions options{.global_batch = 11, .accumulate = accumulate};
   options.step.buckets.bucket_bytes = options.step.buckets.tail_bytes = 1000;
   return options;
 }
@@ -107,16 +94,12 @@ void expect_step(const Lines& lines, Trainer& trainer, std::int64_t accumulate, 
 }
 
 TEST_F(TrainerTest, RangesOfAStep) {
-  const DataSplit data = small_data();
+  const auto small = [](std::int64_t accumulate, bool overlap) {
+    return TrainerSetup{.ranks = 2, .options = small_options(accumulate), .model = mlp(), .overlap = overlap};
+  };
   for (const bool overlap : {true, false}) {
     for (const std::int64_t accumulate : {1, 2}) {
-      const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-        const auto control = grad.split(0, grad.rank());
-        CpuContext context({.threads = 1});
-        Stream worker = Stream::host_worker("comm");
-        Trainer trainer(context, {grad, *control, overlap ? worker : context.stream()}, mlp(), data,
-                        small_options(accumulate));
-        trainer.start();
+      on_trainers(small(accumulate, overlap), [&](Trainer& trainer) {
         EXPECT_EQ(trainer.train_step().recorder() != nullptr, testing::wants_tool());
         for (int i = 0; i < 3; ++i) {
           const Told told;
@@ -128,31 +111,25 @@ TEST_F(TrainerTest, RangesOfAStep) {
         }
         trainer.train_step().synchronize();
       });
-      EXPECT_EQ(failures, comm::none_failed(2));
     }
   }
 }
 
 /// With a timeline beside, whose recorder takes the place of the step's own, and behind it.
 TEST_F(TrainerTest, RangesOfARun) {
-  const DataSplit data = small_data();
+  TrainerSetup setup{.options = small_options(), .model = mlp()};
+  setup.options.step.average.decay = 0.9;
   for (const bool trace : {false, true}) {
     const std::string folder = path(trace ? "traced" : "plain");
-    const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
-      CpuContext context({.threads = 1});
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
       std::optional<RunTrace> timeline;
-      TrainerOptions options = small_options();
-      options.step.average.decay = 0.9;
-      Trainer trainer(context, {grad, *control, context.stream()}, mlp(), data, options);
-      trainer.start();
       const Told told;
       RunObservers observers;
       if (trace) {
-        observers.add(timeline.emplace(trainer, *control, path("t.json"), TraceSteps{.first = 2, .last = 3}));
+        observers.add(timeline.emplace(trainer, control, path("t.json"), TraceSteps{.first = 2, .last = 3}));
         timeline->start();
       }
-      (void)run_training(trainer, *control, nn::identity_of(trainer), {.epochs = 1, .checkpoint_dir = folder}, {},
+      (void)run_training(trainer, control, nn::identity_of(trainer), {.epochs = 1, .checkpoint_dir = folder}, {},
                          observers);
       if (trace) {
         timeline->stop();
@@ -171,7 +148,6 @@ TEST_F(TrainerTest, RangesOfARun) {
         EXPECT_EQ(count(lines, "  moving average"), 7);
       }
     });
-    EXPECT_EQ(failures, comm::none_failed(1));
   }
 }
 
@@ -188,7 +164,7 @@ class FailingSum final : public comm::WrappedCommunicator {
 
 TEST_F(TrainerTest, RangesOfAStepThatFails) {
   const DataSplit data = small_data();
-  const auto failures = comm::run_ranks(1, [&](comm::Communicator& inner) {
+  comm::on_ranks(1, [&](comm::Communicator& inner) {
     FailingSum grad(inner);
     const auto control = inner.split(0, 0);
     CpuContext context({.threads = 1});
@@ -208,7 +184,6 @@ TEST_F(TrainerTest, RangesOfAStepThatFails) {
       expect_step(after.lines(), trainer, 1, false);
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(1));
 }
 
 }  // namespace

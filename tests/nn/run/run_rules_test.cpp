@@ -2,8 +2,6 @@
 #include <cmath>
 #include <set>
 
-#include <gtest/gtest.h>
-
 #include <lockstep/nn/data/partition.hpp>
 #include <lockstep/nn/run/run_rules.hpp>
 #include <lockstep/runtime/base/error.hpp>
@@ -13,8 +11,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
+using testing::error_of, testing::expect_holds;
 
 TEST(ShareOf, PartsAreContiguousAndDifferByAtMostOne) {
   for (const std::int64_t total : {0, 1, 5, 13, 560, 561}) {

@@ -4,13 +4,9 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <limits>
-#include <string>
 #include <string_view>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>

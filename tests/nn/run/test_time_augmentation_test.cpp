@@ -4,9 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstdint>
-#include <vector>
 
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
 #include <lockstep/kernels/top_k.hpp>
@@ -14,15 +11,12 @@
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::expect_holds;
-using testing::GuardedTensor;
+using testing::error_of, testing::expect_holds, testing::GuardedTensor;
 
 constexpr std::array kAll{TestTimeAugmentation::none, TestTimeAugmentation::mirror,
                           TestTimeAugmentation::mirror_translate};
@@ -51,7 +45,7 @@ TEST(TestTimeAugmentationOf, WeightsAreThoseOfThePaper) {
 /// An image (H, W, C) padded by one reflected pixel, cut out at (1 + shift) and mirrored.
 std::vector<std::uint8_t> seen_by_hand(const TestTimeView& view, const std::uint8_t* image, std::int64_t height,
                                        std::int64_t width, std::int64_t channels) {
-  const auto pixel = [&](std::int64_t y, std::int64_t x) {  // of the padded image
+  const auto pixel = [&](std::int64_t y, std::int64_t x) {  // a pixel of the padded image
     y = y == 0 ? 1 : y == height + 1 ? height - 2 : y - 1;
     x = x == 0 ? 1 : x == width + 1 ? width - 2 : x - 1;
     return image + (y * width + x) * channels;
@@ -213,19 +207,16 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
   for (const Case& c :
        {Case{1, 1, 0, DType::f32}, Case{2, 1, 0, DType::f32}, Case{1, 3, 0, DType::f64}, Case{2, 1, 4, DType::f32}}) {
     for (const TestTimeAugmentation views : kAll) {
-      const auto change = [&](TrainerOptions& options, int) {
-        options.test_time_augmentation = views;
-        options.accumulate = c.accumulate;
-        options.step.virtual_ranks = c.virtual_ranks;
-        options.step.plan.dtype = c.dtype;
-        options.step.plan.top_k = 2;
-        options.schedule.total_steps = 12;
-      };
-      const auto failures = with_trainers(c.ranks, change, [&](Trainer& trainer, comm::Communicator&) {
-        trainer.start();
-        for (int i = 0; i < 4; ++i) {
-          trainer.step();
-        }
+      SCOPED_TRACE(name_of(views));
+      TrainerSetup setup{.ranks = c.ranks};
+      setup.options.test_time_augmentation = views;
+      setup.options.accumulate = c.accumulate;
+      setup.options.step.virtual_ranks = c.virtual_ranks;
+      setup.options.step.plan.dtype = c.dtype;
+      setup.options.step.plan.top_k = 2;
+      setup.options.schedule.total_steps = 12;
+      on_trainers(setup, [&](Trainer& trainer) {
+        steps(trainer, 4);
         std::int64_t batches = 0;
         Metrics each;
         const Metrics got = trainer.evaluate([&](const Batch& batch, const TensorView& output) {
@@ -250,7 +241,6 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
         EXPECT_EQ(trainer.evaluate().loss_sum, got.loss_sum);
         trainer.step();
       });
-      EXPECT_EQ(failures, comm::none_failed(c.ranks)) << name_of(views);
     }
   }
 }
@@ -258,12 +248,10 @@ TEST(TrainerViews, EvaluatesTheMeanOfTheOutputs) {
 TEST(TrainerViews, TheBitsInAWorldAreTheSameOnAnyNumberOfRanks) {
   std::vector<double> losses;
   for (const int ranks : {1, 2, 4}) {
-    const auto change = [](TrainerOptions& options, int) {
-      options.test_time_augmentation = TestTimeAugmentation::mirror_translate;
-      options.step.virtual_ranks = 4;
-    };
-    (void)with_trainers(ranks, change, [&](Trainer& trainer, comm::Communicator& control) {
-      trainer.start();
+    TrainerSetup setup{.ranks = ranks};
+    setup.options.test_time_augmentation = TestTimeAugmentation::mirror_translate;
+    setup.options.step.virtual_ranks = 4;
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
       const Metrics got = trainer.evaluate();
       if (control.rank() == 0) {
         losses.push_back(got.loss_sum);
@@ -279,21 +267,13 @@ TEST(TrainerViews, RanksAgreeOnThemAndOtherModelsAreRefused) {
   const auto differ = [](TrainerOptions& options, int rank) {
     options.test_time_augmentation = rank == 0 ? TestTimeAugmentation::mirror : TestTimeAugmentation::none;
   };
-  const auto failures = with_trainers(2, differ, [](Trainer& trainer, comm::Communicator&) { trainer.start(); });
-  expect_all_say(failures, "test_time_augmentation");
-  const auto refused = [](const std::function<void(TrainerOptions&)>& change) {
-    return with_trainers(
-        1,
-        [&](TrainerOptions& options, int) {
-          options.test_time_augmentation = TestTimeAugmentation::mirror;
-          change(options);
-        },
-        [](Trainer&, comm::Communicator&) {});
-  };
-  expect_all_say(refused([](TrainerOptions& options) { options.step.plan.loss = Loss::mse; }),
-                 "test_time_augmentation is mirror for model resnet8, expected a classifier of u8 images");
-  expect_all_say(refused([](TrainerOptions& options) { options.step.plan.weights = LossWeights::sample; }),
-                 "test_time_augmentation is mirror for model resnet8, expected a classifier of u8 images");
+  expect_all_say(with_trainers({.ranks = 2, .change = differ}, [](Trainer&) {}), "test_views");
+  for (const PlanOptions& plan : {PlanOptions{.loss = Loss::mse}, PlanOptions{.weights = LossWeights::sample}}) {
+    const TrainerOptions options{
+        .global_batch = 11, .step = {.plan = plan}, .test_time_augmentation = TestTimeAugmentation::mirror};
+    expect_all_say(with_trainers({.options = options, .started = false}, [](Trainer&) {}),
+                   "test_time_augmentation is mirror for model resnet8, expected a classifier of u8 images");
+  }
 }
 
 }  // namespace

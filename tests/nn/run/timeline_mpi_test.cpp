@@ -1,6 +1,4 @@
 // Runs under mpirun, on two ranks: one is late, and its timeline says so.
-#include <gtest/gtest.h>
-#include <mpi.h>
 
 #include <lockstep/comm/host_exchange.hpp>
 #include <lockstep/comm/mpi/mpi_communicator.hpp>

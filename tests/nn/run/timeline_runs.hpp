@@ -72,27 +72,22 @@ class FailsBehind final : public RunObserver {
 struct TracedOutcome {
   std::optional<TimelineSummary> summary;
   std::vector<float> parameters;
-  comm::ReducerStatistics reducer;  ///< of all steps
+  comm::ReducerStatistics reducer;  ///< sums of all steps
   std::size_t buckets = 0;
 };
 
 /// Ten steps of a small ResNet, two epochs with their evaluations, as one of two ranks.
 inline TracedOutcome run_traced(const TracedRun& run, comm::Communicator& grad, comm::Communicator& control) {
-  DataOptions data_options;
-  data_options.seed = 5;
-  data_options.synthetic = {.train_size = 55, .test_size = 7, .height = 12, .width = 12, .classes = 4};
-  const DataSplit split = open_data(data_options);
+  const DataSplit split =
+      open_data({.seed = 5, .synthetic = {.train_size = 55, .test_size = 7, .height = 12, .width = 12, .classes = 4}});
   const SlowDataset slow(*split.train, grad.rank() == run.slow_rank ? run.a_sample : std::chrono::milliseconds(0));
   const Model model = cifar_resnet(8, 4, 12, 12);
   CpuContext context({.threads = 1});
   Stream worker = Stream::host_worker("comm");
-  TrainerOptions options;
-  options.global_batch = 11;
-  options.accumulate = run.accumulate;
+  TrainerOptions options{.global_batch = 11, .accumulate = run.accumulate, .loader_workers = 0};
   options.schedule.total_steps = 10;
   options.step.buckets.bucket_bytes = 100000;
   options.step.strategy = run.strategy;
-  options.loader_workers = 0;
   std::optional<RunTrace> trace;
   Trainer trainer(context, {grad, control, run.overlap ? worker : context.stream()}, model,
                   TrainingData{slow, *split.test}, options);

@@ -1,42 +1,24 @@
 #include <lockstep/nn/run/timeline.hpp>
 
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
-#include <lockstep/nn/run/observers/run_trace.hpp>
-
-#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/timeline_runs.hpp"
-#include "tests/support/files.hpp"
+#include "tests/nn/run/trainer_runs.hpp"
 
 namespace lockstep::nn {
 namespace {
 
 using Lane = SpanRecorder::Lane;
 
-class Timeline : public ::testing::Test {
- protected:
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-
- private:
-  testing::TemporaryFolder folder_;
-};
+class Timeline : public TrainerTest {};
 
 /// Two ranks as threads; rank 0's outcome.
 TracedOutcome run_two(const TracedRun& run) {
   TracedOutcome outcome;
-  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    TracedOutcome own = run_traced(run, grad, *control);
+  comm::on_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
+    TracedOutcome own = run_traced(run, grad, control);
     if (grad.rank() == 0) {
       outcome = std::move(own);
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(2));
   return outcome;
 }
 
@@ -146,7 +128,7 @@ TEST_F(Timeline, Steps) {
 
 /// The parts of all ranks arrive whole and in order, one that takes a failure does not stop the others.
 TEST_F(Timeline, PartsTravelWhole) {
-  const auto failures = comm::run_ranks(3, [](comm::Communicator& ranks) {
+  comm::on_ranks(3, [](comm::Communicator& ranks) {
     RankTimeline own = by_hand(
         ranks.rank(), std::vector<SpanRecorder::Span>(static_cast<std::size_t>(ranks.rank()) * 100,
                                                       {kGather, Lane::communication, 9, ranks.rank(), 1LL << 60}));
@@ -180,7 +162,6 @@ TEST_F(Timeline, PartsTravelWhole) {
       gather_timelines(ranks, own, {});
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(3));
 }
 
 TEST_F(Timeline, ShowsEveryStepOfARun) {
@@ -192,7 +173,7 @@ TEST_F(Timeline, ShowsEveryStepOfARun) {
     const std::vector<TraceEvent> events = checked_timeline(run.file);
     const Json::Object json = outcome.summary->json();
     expect_buckets(events, 2, run.steps, outcome.buckets, number(json, "clock_error_s"));
-    std::map<std::string, int> counts;  // of rank 0
+    std::map<std::string, int> counts;  // events of rank 0
     double collectives = 0;
     for (const TraceEvent& event : events) {
       EXPECT_TRUE(event.step >= run.steps.first && event.step <= run.steps.last);

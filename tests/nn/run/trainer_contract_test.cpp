@@ -1,24 +1,15 @@
 // What every rank must do alike, and what is refused.
-#include <cmath>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <lockstep/comm/error.hpp>
-#include <lockstep/nn/data/open_data.hpp>
-#include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/nn/run/training_run.hpp>
-#include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
 
 namespace lockstep::nn {
 namespace {
+
+/// What the ranks throw when they start.
+std::vector<std::string> start(int ranks, const std::function<void(TrainerOptions&, int)>& change) {
+  return with_trainers({.ranks = ranks, .change = change}, [](Trainer&) {});
+}
 
 TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
   struct Case {
@@ -56,19 +47,17 @@ TEST_F(TrainerTest, RanksThatDisagreeAreNamed) {
         item.change(options);
       }
     };
-    expect_all_say(with_trainers(3, change, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
-                   "the ranks do not agree: rank 0 has '" + item.item + " ");
+    expect_all_say(start(3, change), "the ranks do not agree: rank 0 has '" + item.item + " ");
   }
   const auto chunk = [](TrainerOptions& options, int rank) { options.shuffle_chunk = rank == 0 ? 4 : 5; };
-  expect_all_say(with_trainers(2, chunk, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
-                 "rank 0 has 'shuffle_chunk 4', rank 1 has 'shuffle_chunk 5'");
+  expect_all_say(start(2, chunk), "rank 0 has 'shuffle_chunk 4', rank 1 has 'shuffle_chunk 5'");
   // A library choice that one rank alone makes otherwise.
   const auto other_choice = [](TrainerOptions& options, int rank) {
     options.step.plan.choices["fc forward"] = "reference";
     options.step.plan.choices["conv1 forward"] = rank == 1 ? "onednn" : "reference";
   };
   if (LOCKSTEP_HAS_ONEDNN) {
-    expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+    expect_all_say(start(2, other_choice),
                    "rank 0 has 'choice for conv1 forward reference', rank 1 has 'choice for conv1 forward onednn");
   }
 }
@@ -80,23 +69,19 @@ TEST_F(TrainerTest, AStateThatOneRankLacksIsNamedAtTheStart) {
     }
     trainer.start();
   };
-  expect_all_say(with_trainers(
-                     3, [](TrainerOptions&, int) {}, unlike),
+  expect_all_say(with_trainers({.ranks = 3, .started = false}, unlike),
                  "the ranks do not agree: rank 0 has 'state 'seen' f32 (4) the same on all ranks', rank 1 has ");
 }
 
 TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
   const auto choices_with = [](std::int64_t accumulate) {
     Choices choices;
-    EXPECT_EQ(with_trainers(
-                  1, [&](TrainerOptions& options, int) { options.accumulate = accumulate; },
-                  [&](Trainer& trainer, comm::Communicator&) {
-                    choices = trainer.train_step().choices();
-                    EXPECT_EQ(choices.size(),
-                              static_cast<std::size_t>(accumulate) * trainer.train_plan().choices().size() +
-                                  trainer.evaluation_plan().choices().size());
-                  }),
-              comm::none_failed(1));
+    const TrainerOptions options{.global_batch = 11, .accumulate = accumulate};
+    on_trainers({.options = options, .started = false}, [&](Trainer& trainer) {
+      choices = trainer.train_step().choices();
+      EXPECT_EQ(choices.size(), static_cast<std::size_t>(accumulate) * trainer.train_plan().choices().size() +
+                                    trainer.evaluation_plan().choices().size());
+    });
     return choices;
   };
   const Choices one = choices_with(1);
@@ -116,14 +101,14 @@ TEST_F(TrainerTest, ChoicesOfLaterMicrobatchesAndOfEvaluationArePartOfTheRun) {
     options.step.plan.choices["conv1 forward accumulate"] = rank == 1 ? "onednn" : "reference";
   };
   if (LOCKSTEP_HAS_ONEDNN) {
-    expect_all_say(with_trainers(2, other_choice, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+    expect_all_say(start(2, other_choice),
                    "rank 0 has 'choice for conv1 forward accumulate reference', rank 1 has 'choice for conv1 forward "
                    "accumulate onednn");
     const auto other_evaluation = [](TrainerOptions& options, int rank) {
       options.step.plan.choices["conv1 forward"] = "reference";
       options.step.plan.choices["conv1 forward evaluate"] = rank == 1 ? "onednn" : "reference";
     };
-    expect_all_say(with_trainers(2, other_evaluation, [](Trainer& trainer, comm::Communicator&) { trainer.start(); }),
+    expect_all_say(start(2, other_evaluation),
                    "rank 0 has 'choice for conv1 forward evaluate reference', rank 1 has 'choice for conv1 forward "
                    "evaluate onednn");
   }
@@ -166,64 +151,53 @@ TEST_F(TrainerTest, RanksThatWouldRunDifferentlyAreNamed) {
         Case{"checkpoint_every", [](RunOptions& o) { o.checkpoint_every = 2; }},
         Case{"epochs", [](RunOptions& o) { o.epochs = 2; }}, Case{"steps", [](RunOptions& o) { o.steps = 2; }},
         Case{"checkpoints", [this](RunOptions& o) { o.checkpoint_dir = path("one"); }}}) {
-    const auto failures = with_trainers(
-        2, [](TrainerOptions&, int) {},
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          RunOptions options;
-          if (control.rank() == 1) {
-            item.change(options);
-          }
-          RunObserver nobody;
-          run_training(trainer, control, {}, options, {}, nobody);
-        });
+    const auto failures = with_trainers({.ranks = 2}, [&](Trainer& trainer, comm::Communicator& control) {
+      RunOptions options;
+      if (control.rank() == 1) {
+        item.change(options);
+      }
+      RunObserver nobody;
+      run_training(trainer, control, {}, options, {}, nobody);
+    });
     expect_all_say(failures, "the ranks do not agree: rank 0 has '" + item.item + " ");
   }
 }
 
 TEST_F(TrainerTest, RunOptionsOutOfRangeAreRefused) {
-  const auto failures = with_trainers(
-      1, [](TrainerOptions&, int) {},
-      [&](Trainer& trainer, comm::Communicator& control) {
-        trainer.start();
-        RunObserver nobody;
-        for (const RunOptions& options : {RunOptions{.log_every = 0}, RunOptions{.epochs = -1}, RunOptions{.steps = -1},
-                                          RunOptions{.checkpoint_every = -5}}) {
-          EXPECT_THROW(run_training(trainer, control, {}, options, {}, nobody), UsageError);
-        }
-      });
-  EXPECT_EQ(failures, comm::none_failed(1));
+  on_trainers({}, [&](Trainer& trainer, comm::Communicator& control) {
+    RunObserver nobody;
+    for (const RunOptions& options : {RunOptions{.log_every = 0}, RunOptions{.epochs = -1}, RunOptions{.steps = -1},
+                                      RunOptions{.checkpoint_every = -5}}) {
+      EXPECT_THROW(run_training(trainer, control, {}, options, {}, nobody), UsageError);
+    }
+  });
 }
 
 TEST_F(TrainerTest, WhatRanksHaveReadThemselvesIsCompared) {
-  const auto failures = with_trainers(
-      3, [](TrainerOptions&, int) {},
-      [](Trainer& trainer, comm::Communicator& control) {
-        trainer.start();
+  on_trainers({.ranks = 3}, [](Trainer& trainer, comm::Communicator& control) {
+    trainer.require_same_state();
+    ParameterSet& parameters = trainer.parameters();
+    if (control.rank() == 1) {
+      trainer.restore({.epoch = 0, .batch = 3, .step = 3}, {33});
+    }
+    EXPECT_THROW(trainer.require_same_state(), UsageError);
+    trainer.restore({.epoch = 0, .batch = 3, .step = 3}, {33});
+    trainer.require_same_state();
+    for (const TensorView& arena :
+         {parameters.values(), parameters.state("momentum_buffer"), parameters.evaluation_buffer_arena()}) {
+      float& last = arena.span<float>()[static_cast<std::size_t>(arena.numel() - 1)];
+      const float kept = last;
+      last = control.rank() == 2 ? 77.0F : kept;
+      try {
         trainer.require_same_state();
-        ParameterSet& parameters = trainer.parameters();
-        if (control.rank() == 1) {
-          trainer.restore({.epoch = 0, .batch = 3, .step = 3}, {33});
-        }
-        EXPECT_THROW(trainer.require_same_state(), UsageError);
-        trainer.restore({.epoch = 0, .batch = 3, .step = 3}, {33});
-        trainer.require_same_state();
-        for (const TensorView& arena :
-             {parameters.values(), parameters.state("momentum_buffer"), parameters.evaluation_buffer_arena()}) {
-          float& last = arena.span<float>()[static_cast<std::size_t>(arena.numel() - 1)];
-          const float kept = last;
-          last = control.rank() == 2 ? 77.0F : kept;
-          try {
-            trainer.require_same_state();
-            ADD_FAILURE() << "nothing was found";
-          } catch (const UsageError& error) {
-            EXPECT_NE(std::string(error.what()).find(" with hash "), std::string::npos) << error.what();
-            EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
-          }
-          last = kept;
-        }
-      });
-  EXPECT_EQ(failures, comm::none_failed(3));
+        ADD_FAILURE() << "nothing was found";
+      } catch (const UsageError& error) {
+        EXPECT_NE(std::string(error.what()).find(" with hash "), std::string::npos) << error.what();
+        EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+      }
+      last = kept;
+    }
+  });
 }
 
 /// Changes a bit of one parameter on rank 1 after a step.
@@ -245,31 +219,26 @@ class FlipABit final : public RunObserver {
 
 TEST_F(TrainerTest, AReplicaThatDriftsIsNamedWithItsParameter) {
   for (const std::int64_t every : {0, 1, 2, 5}) {
-    const auto failures = with_trainers(
-        3, [](TrainerOptions& o, int) { o.schedule.base = 0; },  // the bit stays
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          FlipABit observer(trainer, control.rank());
-          const RunOptions options{.steps = 6, .check_replicas = every};
-          try {
-            run_training(trainer, control, {}, options, {}, observer);
-            EXPECT_EQ(every, 0) << "nothing was found";
-          } catch (const comm::ReplicaError& error) {
-            const std::int64_t found = every == 1 ? 3 : every == 2 ? 4 : 5;
-            EXPECT_EQ(std::string(error.what()), concat("the replicas differ after step ", found,
-                                                        ": parameter 'fc.weight' of rank(s) 1 is not that of rank 0"));
-            EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
-          }
-        });
-    EXPECT_EQ(failures, comm::none_failed(3));
+    TrainerSetup setup{.ranks = 3};
+    setup.options.schedule.base = 0;  // the bit stays
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      FlipABit observer(trainer, control.rank());
+      const RunOptions options{.steps = 6, .check_replicas = every};
+      try {
+        run_training(trainer, control, {}, options, {}, observer);
+        EXPECT_EQ(every, 0) << "nothing was found";
+      } catch (const comm::ReplicaError& error) {
+        const std::int64_t found = every == 1 ? 3 : every == 2 ? 4 : 5;
+        EXPECT_EQ(std::string(error.what()), concat("the replicas differ after step ", found,
+                                                    ": parameter 'fc.weight' of rank(s) 1 is not that of rank 0"));
+        EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+      }
+    });
   }
 }
 
 TEST_F(TrainerTest, AStepBeforeTheStartIsRefused) {
-  const auto failures = with_trainers(
-      1, [](TrainerOptions&, int) {},
-      [](Trainer& trainer, comm::Communicator&) { EXPECT_THROW(trainer.step(), StateError); });
-  EXPECT_EQ(failures, comm::none_failed(1));
+  on_trainers({.started = false}, [](Trainer& trainer) { EXPECT_THROW(trainer.step(), StateError); });
 }
 
 TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
@@ -307,17 +276,8 @@ TEST_F(TrainerTest, WhatCannotBeIsRefusedBeforeAnythingIsAllocated) {
 }
 
 TEST_F(TrainerTest, ABatchSmallerThanTheWorldIsRefused) {
-  const DataSplit data = small_data();
-  const Model model = cifar_resnet(8, 4, 12, 12);
-  const auto failures = comm::run_ranks(3, [&](comm::Communicator& grad) {
-    CpuContext context({.threads = 1});
-    TrainerOptions options;
-    options.global_batch = 2;
-    Trainer trainer(context, {grad, grad, context.stream()}, model, data, options);
-  });
-  for (const std::string& failure : failures) {
-    EXPECT_NE(failure.find("batch size is 2"), std::string::npos) << failure;
-  }
+  const TrainerSetup setup{.ranks = 3, .options = {.global_batch = 2}, .started = false};
+  expect_all_say(with_trainers(setup, [](Trainer&) {}), "batch size is 2");
 }
 
 }  // namespace

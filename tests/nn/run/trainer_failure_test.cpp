@@ -1,20 +1,7 @@
 // Steps that fail, a peer that is gone, memory that goes while work is queued.
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/error.hpp>
-#include <lockstep/nn/data/open_data.hpp>
-#include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/comm/wrapped_communicator.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
 
@@ -71,7 +58,7 @@ std::vector<double> train_with_failure(int until_failure, std::int64_t microbatc
   // No running statistics, which see a batch that is taken anew twice.
   const Model model = make_model({.name = "mlp", .classes = 4, .height = 12, .width = 12, .hidden = {20, 10}});
   std::vector<double> values;
-  const auto failures = comm::run_ranks(1, [&](comm::Communicator& inner) {
+  comm::on_ranks(1, [&](comm::Communicator& inner) {
     Broken grad(inner);
     const auto control = inner.split(0, 0);
     CpuContext context({.threads = 1});
@@ -101,7 +88,6 @@ std::vector<double> train_with_failure(int until_failure, std::int64_t microbatc
     const Metrics sums = trainer.take_metrics();
     values.insert(values.end(), {sums.loss_sum, sums.correct, sums.samples, static_cast<double>(failed)});
   });
-  EXPECT_EQ(failures, comm::none_failed(1));
   return values;
 }
 
@@ -125,11 +111,7 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
       [](Trainer& trainer) { (void)trainer.skipped_updates(); },
       [](Trainer& trainer) { (void)trainer.evaluate(); },
       [](Trainer& trainer) { trainer.require_same_state(); },
-      [](Trainer& trainer) {
-        for (int i = 0; i < 3; ++i) {
-          trainer.step();
-        }
-      },
+      [](Trainer& trainer) { steps(trainer, 3); },
   };
   for (const auto& wait : waits) {
     const auto failures = comm::run_ranks(1, [&](comm::Communicator& inner) {
@@ -138,8 +120,7 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
       Stream compute = Stream::host_worker("compute");
       Stream communication = Stream::host_worker("comm");
       CpuContext context({.threads = 1, .stream = &compute});
-      TrainerOptions options;
-      options.global_batch = 11;
+      TrainerOptions options{.global_batch = 11};
       options.step.optimizer.skip_non_finite = true;
       Trainer trainer(context, {grad, *control, communication}, cifar_resnet(8, 4, 12, 12), data, options);
       trainer.start();
@@ -150,7 +131,7 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
       try {
         wait(trainer);
       } catch (...) {
-        grad.released = true;  // as a communicator does that gives its operations up
+        grad.released = true;  // a communicator that gives its operations up releases them
         throw;
       }
       grad.released = true;
@@ -161,15 +142,12 @@ TEST_F(TrainerTest, APeerThatIsGoneEndsTheWait) {
 
 TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
   const DataSplit data = small_data();
-  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, 0);
+  comm::on_ranks(1, [&](comm::Communicator& grad, comm::Communicator& control) {
     GivenBackIdle memory;
     Stream worker = Stream::host_worker("compute");
     Stream communication = Stream::host_worker("comm");
     CpuContext context({.threads = 1, .stream = &worker, .memory = &memory});
-    TrainerOptions options;
-    options.global_batch = 70;
-    Trainer trainer(context, {grad, *control, communication}, cifar_resnet(8, 4, 12, 12), data, options);
+    Trainer trainer(context, {grad, control, communication}, cifar_resnet(8, 4, 12, 12), data, {.global_batch = 70});
     trainer.start();
     trainer.step();
     trainer.step();
@@ -181,7 +159,6 @@ TEST_F(TrainerTest, ItsMemoryGoesAfterTheWorkThatUsesIt) {
     });
     worker.record(memory.last_work);
   });
-  EXPECT_EQ(failures, comm::none_failed(1));
 }
 
 }  // namespace

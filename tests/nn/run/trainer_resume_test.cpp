@@ -1,37 +1,18 @@
 // Checkpoints of runs: the same bytes, stopped and resumed, continued by others, refused.
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <filesystem>
 #include <map>
-#include <span>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <set>
 
 #include <lockstep/comm/error.hpp>
-#include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/models/resnet.hpp>
-#include <lockstep/nn/run/checkpoint.hpp>
 #include <lockstep/nn/run/observers/metrics_log.hpp>
-#include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/nn/run/training_run.hpp>
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/files.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -48,45 +29,34 @@ TEST_F(TrainerTest, TheSameIdentityWritesTheSameBytesAndAnotherSeedDoesNot) {
 
 TEST_F(TrainerTest, ResumingInTheMiddleOfAnEpochContinuesBitForBit) {
   for (const int ranks : {1, 3}) {
-    train({.ranks = ranks, .dir = path("whole")});
-    // 6 steps an epoch: stopped in the middle of the second, then continued.
+    expect_resumes({.ranks = ranks});
+    // 6 steps an epoch: it was stopped in the middle of the second.
     train({.ranks = ranks, .steps = 8, .dir = path("part")});
     const CheckpointState half = read_checkpoint_state(path("part/last"));
     EXPECT_EQ(half.progress.position.epoch, 1);
     EXPECT_EQ(half.progress.position.batch, 2);
-    EXPECT_NE(file_text(path("whole/last/model.safetensors")), file_text(path("part/last/model.safetensors")));
-    train({.ranks = ranks, .dir = path("part"), .resume = path("part/last")});
-    EXPECT_EQ(file_text(path("whole/last/model.safetensors")), file_text(path("part/last/model.safetensors")));
-    EXPECT_EQ(file_text(path("whole/last/optimizer.safetensors")), file_text(path("part/last/optimizer.safetensors")));
+    expect_files("whole/last", "part/last", false);
   }
 }
 
 TEST_F(TrainerTest, ARunInChunksIsResumedBitForBitAndAnotherChunkIsNoticed) {
   // 70 samples, 24 chunks of 3: one window. 35 chunks of 2: two.
   for (const std::int64_t chunk : {3, 2}) {
-    train({.ranks = 2, .dir = path("whole"), .shuffle_chunk = chunk});
-    train({.ranks = 2, .steps = 8, .dir = path("part"), .shuffle_chunk = chunk});
-    train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .shuffle_chunk = chunk});
+    expect_resumes({.ranks = 2, .shuffle_chunk = chunk});
     train({.ranks = 2, .dir = path("without")});
-    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
-      EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
-      EXPECT_FALSE(file_text(path("whole") + file) == file_text(path("without") + file)) << file;
-    }
+    expect_files("whole/last", "without/last", false);
   }
   const auto differences = [&](std::int64_t chunk, bool save) {
     std::string text;
-    const auto change = [=](TrainerOptions& options, int) { options.shuffle_chunk = chunk; };
-    EXPECT_EQ(with_trainers(1, change,
-                            [&](Trainer& trainer, comm::Communicator& control) {
-                              trainer.start();
-                              RunProgress progress;
-                              if (save) {
-                                progress.samples_seen = trainer.samples_seen();
-                                save_checkpoint(path("c"), trainer, control, nn::identity_of(trainer), progress);
-                              }
-                              text = resume_checkpoint(path("c"), trainer, control, nn::identity_of(trainer), progress);
-                            }),
-              comm::none_failed(1));
+    on_trainers({.options = {.global_batch = 11, .shuffle_chunk = chunk}},
+                [&](Trainer& trainer, comm::Communicator& control) {
+                  RunProgress progress;
+                  if (save) {
+                    progress.samples_seen = trainer.samples_seen();
+                    save_checkpoint(path("c"), trainer, control, nn::identity_of(trainer), progress);
+                  }
+                  text = resume_checkpoint(path("c"), trainer, control, nn::identity_of(trainer), progress);
+                });
     return text;
   };
   EXPECT_EQ(differences(4, true), "");
@@ -95,44 +65,29 @@ TEST_F(TrainerTest, ARunInChunksIsResumedBitForBitAndAnotherChunkIsNoticed) {
 }
 
 TEST_F(TrainerTest, EveryOptimizerIsResumedBitForBit) {
+  std::set<std::string> models;
   for (const OptimizerKind kind : testing::optimizer_kinds()) {
-    const OptimizerOptions optimizer{.kind = kind, .clip_norm = 1};
-    const std::string name{name_of(kind)};
-    train({.ranks = 2, .dir = path(name), .optimizer = optimizer});
-    train({.ranks = 2, .steps = 8, .dir = path("part"), .optimizer = optimizer});
-    train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = optimizer});
-    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
-      EXPECT_TRUE(file_text(path(name + file)) == file_text(path("part") + file)) << name << file;
-    }
+    SCOPED_TRACE(name_of(kind));
+    expect_resumes({.ranks = 2, .optimizer = {.kind = kind, .clip_norm = 1}});
+    models.insert(file_text(path("whole/last/model.safetensors")));
     train({.ranks = 2, .dir = path("other"), .optimizer = {.kind = kind}});
-    EXPECT_NE(file_text(path(name + "/last/model.safetensors")), file_text(path("other/last/model.safetensors")))
+    EXPECT_NE(file_text(path("whole/last/model.safetensors")), file_text(path("other/last/model.safetensors")))
         << "the norm is above 1";
   }
-  EXPECT_NE(file_text(path("adam/last/model.safetensors")), file_text(path("adamw/last/model.safetensors")));
+  EXPECT_EQ(models.size(), testing::optimizer_kinds().size()) << "adam and adamw differ";
 }
 
 TEST_F(TrainerTest, ARunInMicrobatchesIsResumedBitForBit) {
-  train({.ranks = 2, .dir = path("whole"), .accumulate = 3});
-  train({.ranks = 2, .steps = 8, .dir = path("part"), .accumulate = 3});
-  train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .accumulate = 3});
+  expect_resumes({.ranks = 2, .accumulate = 3});
   train({.ranks = 2, .dir = path("other")});
-  for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
-    EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
-    EXPECT_FALSE(file_text(path("whole") + file) == file_text(path("other") + file)) << file;
-  }
+  expect_files("whole/last", "other/last", false);
 }
 
 TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
-  OptimizerOptions scaled;
-  scaled.loss_scale = {.kind = LossScale::Kind::dynamic, .rule = {.interval = 5}};
+  const OptimizerOptions scaled{.loss_scale = {.kind = LossScale::Kind::dynamic, .rule = {.interval = 5}}};
+  expect_resumes({.ranks = 2, .optimizer = scaled}, 7);
   train({.ranks = 2, .dir = path("plain")});
-  train({.ranks = 2, .dir = path("whole"), .optimizer = scaled});
   EXPECT_EQ(file_text(path("plain/last/model.safetensors")), file_text(path("whole/last/model.safetensors")));
-  train({.ranks = 2, .steps = 7, .dir = path("part"), .optimizer = scaled});
-  train({.ranks = 2, .dir = path("part"), .resume = path("part/last"), .optimizer = scaled});
-  for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
-    EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
-  }
   const SafetensorsFile saved(path("part/last/optimizer.safetensors"));
   std::array<double, 1> scale{};
   std::array<std::int64_t, 1> good{};
@@ -150,14 +105,10 @@ TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
 
 TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
   for (const int ranks : {1, 3}) {
-    train({.ranks = ranks, .dir = path("whole"), .dtype = DType::bf16});
+    expect_resumes({.ranks = ranks, .dtype = DType::bf16});
     train({.ranks = ranks, .steps = 8, .dir = path("part"), .dtype = DType::bf16});
     train({.ranks = ranks, .dir = path("f32"), .resume = path("part/last")});
-    train({.ranks = ranks, .dir = path("part"), .resume = path("part/last"), .dtype = DType::bf16});
-    for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
-      EXPECT_TRUE(file_text(path("whole") + file) == file_text(path("part") + file)) << file;
-      EXPECT_FALSE(file_text(path("whole") + file) == file_text(path("f32") + file)) << file;
-    }
+    expect_files("whole/last", "f32/last", false);
   }
   const SafetensorsFile saved(path("whole/last/model.safetensors"));
   for (const TensorEntry& entry : saved.entries()) {
@@ -172,8 +123,8 @@ TEST_F(TrainerTest, ACheckpointOfARunInBf16HoldsMastersAndGoesOnInEitherType) {
   testing::expect_same_bits(set.weights(), rounded.view());
   EXPECT_FALSE(testing::is_close(set.weights(), set.values(), 1e-5)) << "the masters have more digits";
   // Evaluated with the masters of a run in f32.
-  const Metrics f32 = train({.dir = path("f32/last"), .evaluate_only = true});
-  const Metrics bf16 = train({.dir = path("f32/last"), .evaluate_only = true, .dtype = DType::bf16});
+  const Metrics f32 = train({.dir = path("f32/last"), .evaluate_only = true}).metrics;
+  const Metrics bf16 = train({.dir = path("f32/last"), .evaluate_only = true, .dtype = DType::bf16}).metrics;
   EXPECT_NEAR(bf16.loss(), f32.loss(), 0.02 * f32.loss());
   EXPECT_NE(bf16.loss(), f32.loss());
 }
@@ -183,14 +134,11 @@ TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot)
   train({.ranks = 2, .dir = path("whole")});
   for (const std::int64_t stop_at : {3, 6, 9}) {
     const std::string dir = path("stopped at " + std::to_string(stop_at));
-    RunResult result;
-    EpochEvent last;
-    train({.ranks = 2, .dir = dir, .stop_at = stop_at, .result = &result}, &last);
-    EXPECT_EQ(result.end, RunEnd::stopped);
-    EXPECT_EQ(last.epoch, stop_at / 6) << "an epoch that is over is evaluated before the run stops";
+    const RunOutcome stopped = train({.ranks = 2, .dir = dir, .stop_at = stop_at});
+    EXPECT_EQ(stopped.result.end, RunEnd::stopped);
+    EXPECT_EQ(stopped.last.epoch, stop_at / 6) << "an epoch that is over is evaluated before the run stops";
     EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.position.step, stop_at);
-    train({.ranks = 2, .dir = dir, .resume = dir + "/last", .result = &result});
-    EXPECT_EQ(result.end, RunEnd::finished);
+    EXPECT_EQ(train({.ranks = 2, .dir = dir, .resume = dir + "/last"}).result.end, RunEnd::finished);
     for (const char* name : {"/last", "/best"}) {
       EXPECT_TRUE(checkpoint_bytes(dir + name) == checkpoint_bytes(path("whole") + name)) << stop_at << name;
     }
@@ -199,21 +147,18 @@ TEST_F(TrainerTest, StoppedAtAnyEventAndResumedItWritesTheBytesOfARunThatWasNot)
 
 TEST_F(TrainerTest, AStopAtTheLastStepOfTheRunLeavesNothingOut) {
   train({.dir = path("whole")});
-  RunResult result;
-  train({.dir = path("stopped"), .stop_at = 12, .result = &result});
+  RunResult result = train({.dir = path("stopped"), .stop_at = 12}).result;
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
   EXPECT_TRUE(checkpoint_bytes(path("stopped/last")) == checkpoint_bytes(path("whole/last")));
   // Nothing is left to do for who goes on from there, and the accuracy is known.
-  result = {};
-  train({.dir = path("stopped"), .resume = path("stopped/last"), .result = &result});
+  result = train({.dir = path("stopped"), .resume = path("stopped/last")}).result;
   EXPECT_EQ(result.end, RunEnd::finished);
   EXPECT_GE(result.progress.test_accuracy, 0.0);
 }
 
 TEST_F(TrainerTest, TheEndWithoutAnEvaluationHasNoAccuracy) {
-  RunResult result;
-  train({.dir = path("run"), .stop_at = 3, .result = &result});
+  RunResult result = train({.dir = path("run"), .stop_at = 3}).result;
   EXPECT_EQ(result.end, RunEnd::stopped);
   MetricsLog(path("metrics.jsonl"), false).on_end(75, result);
   const Json line = parse_json(file_text(path("metrics.jsonl")), "metrics.jsonl");
@@ -228,41 +173,28 @@ TEST_F(TrainerTest, TheEndWithoutAnEvaluationHasNoAccuracy) {
 
 TEST_F(TrainerTest, AnotherNumberOfRanksContinuesAndSaysSo) {
   train({.ranks = 2, .steps = 8, .dir = path("run")});
-  const DataSplit data = small_data();
-  const Model model = cifar_resnet(8, 4, 12, 12);
-  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
-    CpuContext context({.threads = 1});
-    const auto control = grad.split(0, 0);
-    TrainerOptions options;
-    options.global_batch = 11;
-    Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
-    trainer.start();
+  on_trainers({}, [&](Trainer& trainer, comm::Communicator& control) {
     RunProgress progress;
-    const std::string text =
-        resume_checkpoint(path("run/last"), trainer, *control, identity_of({.ranks = 1}), progress);
-    EXPECT_NE(text.find("ranks: checkpoint 2, now 1"), std::string::npos) << text;
+    const std::string text = resume_checkpoint(path("run/last"), trainer, control, identity_of({.ranks = 1}), progress);
+    testing::expect_holds(text, "ranks: checkpoint 2, now 1");
     EXPECT_EQ(trainer.position().step, 8);
     // What was resumed is a checkpoint of this rank, before its first step too.
-    save_checkpoint(path("alone"), trainer, *control, identity_of({.ranks = 1}), progress);
-    EXPECT_EQ(resume_checkpoint(path("alone"), trainer, *control, identity_of({.ranks = 1}), progress), "");
+    save_checkpoint(path("alone"), trainer, control, identity_of({.ranks = 1}), progress);
+    EXPECT_EQ(resume_checkpoint(path("alone"), trainer, control, identity_of({.ranks = 1}), progress), "");
     trainer.step();
     EXPECT_TRUE(std::isfinite(trainer.take_metrics().loss()));
   });
-  EXPECT_EQ(failures, comm::none_failed(1));
 }
 
 TEST_F(TrainerTest, ACheckpointOfAnotherModelIsRefused) {
   train({.steps = 2, .dir = path("run")});
   CpuContext context;
   for (const Model& other : {cifar_resnet(14, 4, 12, 12), cifar_resnet(8, 5, 12, 12), mlp({12, 12, 3}, {}, 4)}) {
+    SCOPED_TRACE(other.name());
     ParameterSet set(context, other, DType::f32);
-    try {
-      load_model(path("run/last"), context, set);
-      FAIL() << other.name();
-    } catch (const DataError& error) {
-      EXPECT_NE(std::string(error.what()).find("the file is of another model"), std::string::npos) << error.what();
-      EXPECT_NE(std::string(error.what()).find("model.safetensors"), std::string::npos) << error.what();
-    }
+    const std::string text = testing::error_of<DataError>([&] { load_model(path("run/last"), context, set); });
+    testing::expect_holds(text, "the file is of another model");
+    testing::expect_holds(text, "model.safetensors");
   }
   EXPECT_THROW((void)read_checkpoint_state(path("nowhere")), DataError);
 }
@@ -272,16 +204,15 @@ TEST_F(TrainerTest, TheStateOfAnotherOptimizerIsRefused) {
   train({.steps = 2, .dir = path("adam"), .optimizer = {.kind = OptimizerKind::adam}});
   const auto resume = [&](const std::string& dir, OptimizerKind kind,
                           const std::map<std::string, std::string>& options = {}) {
-    return with_trainers(
-        1, [&](TrainerOptions& o, int) { o.step.optimizer.kind = kind; },
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          RunProgress progress;
-          RunIdentity identity;
-          identity.options = options;
-          (void)resume_checkpoint(dir, trainer, control, identity, progress);
-          EXPECT_EQ(trainer.parameters().state("step").span<std::int64_t>()[0], 2);
-        });
+    TrainerSetup setup;
+    setup.options.step.optimizer.kind = kind;
+    return with_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      RunProgress progress;
+      RunIdentity identity;
+      identity.options = options;
+      (void)resume_checkpoint(dir, trainer, control, identity, progress);
+      EXPECT_EQ(trainer.parameters().state("step").span<std::int64_t>()[0], 2);
+    });
   };
   expect_all_say(resume(path("sgd/last"), OptimizerKind::adam), "of another model or optimizer");
   expect_all_say(resume(path("adam/last"), OptimizerKind::sgd), "of another model or optimizer");
@@ -318,13 +249,12 @@ TEST_F(TrainerTest, ARuleOfOnesOwnGoesOnUnderItsName) {
   train({.ranks = 2, .steps = 2, .dir = path("run"), .optimizer = still});
   EXPECT_NE(SafetensorsFile(path("run/last/optimizer.safetensors")).find("conv1.weight.memory"), nullptr);
   const auto resume = [&](const OptimizerOptions& options) {
-    return with_trainers(
-        1, [&](TrainerOptions& o, int) { o.step.optimizer = options; },
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          (void)resume_if_there(path("run/last"), trainer, control, nn::identity_of(trainer));
-          EXPECT_EQ(trainer.parameters().state("step").span<std::int64_t>()[0], 2);
-        });
+    TrainerSetup setup;
+    setup.options.step.optimizer = options;
+    return with_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      (void)resume_if_there(path("run/last"), trainer, control, nn::identity_of(trainer));
+      EXPECT_EQ(trainer.parameters().state("step").span<std::int64_t>()[0], 2);
+    });
   };
   EXPECT_EQ(resume(still), comm::none_failed(1));
   expect_all_say(resume({.rule = std::make_shared<StandStill>("other")}),
@@ -333,31 +263,20 @@ TEST_F(TrainerTest, ARuleOfOnesOwnGoesOnUnderItsName) {
 }
 
 TEST_F(TrainerTest, LayersWithOtherSettingsAreNamed) {
-  const DataSplit data = small_data();
-  const auto model_with = [&](double epsilon) {
+  const auto resumed = [&](double epsilon, const std::string& from, const std::string& to) {
     ModelBuilder builder = ModelBuilder::for_images("net", {12, 12, 3});
     NodeId x = builder.conv2d("conv", builder.input(), 8, {.pad = 1});
     x = builder.batch_norm("norm", x, {.relu = true, .epsilon = epsilon});
     builder.linear("head", builder.global_average_pool("pool", x), 4);
-    return builder.build();
-  };
-  const auto resumed = [&](double epsilon, const std::string& from, const std::string& to) {
     std::string found;
-    const Model model = model_with(epsilon);
-    const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
-      CpuContext context({.threads = 1});
-      Stream worker = Stream::host_worker("comm");
-      Trainer trainer(context, {grad, *control, worker}, model, data, {.global_batch = 11});
-      trainer.start();
+    on_trainers({.model = builder.build(), .overlap = true}, [&](Trainer& trainer, comm::Communicator& control) {
       RunProgress progress;
       if (!from.empty()) {
-        found = resume_checkpoint(from, trainer, *control, nn::identity_of(trainer), progress);
+        found = resume_checkpoint(from, trainer, control, nn::identity_of(trainer), progress);
       }
       progress.samples_seen = trainer.samples_seen();
-      save_checkpoint(to, trainer, *control, nn::identity_of(trainer), progress);
+      save_checkpoint(to, trainer, control, nn::identity_of(trainer), progress);
     });
-    EXPECT_EQ(failures, comm::none_failed(1));
     return found;
   };
   EXPECT_EQ(resumed(1e-5, "", path("a")), "");
@@ -380,15 +299,11 @@ void edit_state(const std::string& dir, const std::string& from, const std::stri
 TEST_F(TrainerTest, FilesThatAreNotThoseOfTheCheckpointAreNamed) {
   const auto problem = [&](const std::string& dir) {
     std::string text;
-    const auto failures = with_trainers(
-        1, [](TrainerOptions&, int) {},
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          RunProgress progress;
-          text = testing::error_of<DataError>(
-              [&] { (void)resume_checkpoint(dir, trainer, control, identity_of({.ranks = 1}), progress); });
-        });
-    EXPECT_EQ(failures, comm::none_failed(1));
+    on_trainers({}, [&](Trainer& trainer, comm::Communicator& control) {
+      RunProgress progress;
+      text = testing::error_of<DataError>(
+          [&] { (void)resume_checkpoint(dir, trainer, control, identity_of({.ranks = 1}), progress); });
+    });
     return text;
   };
   train({.steps = 2, .dir = path("a")});
@@ -432,20 +347,17 @@ class Counted final : public Dataset {
 };
 
 TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
-  const DataSplit data = small_data();  // 70 samples
-  const Model model = cifar_resnet(8, 4, 12, 12);
   const auto rate_behind = [&](bool by_updates, const Position& at, std::int64_t global_batch, std::int64_t batch) {
-    const auto grad = comm::LocalGroup(1).communicator(0);
-    const auto control = comm::LocalGroup(1).communicator(0);
-    CpuContext context({.threads = 1});
+    double rate = -1;
     TrainerOptions options{.global_batch = batch, .schedule_by_updates = by_updates, .loader_workers = 0};
     options.schedule = {.kind = Schedule::Kind::cosine, .base = 0.1, .total_steps = 10};
-    Trainer trainer(context, {*grad, *control, context.stream()}, model, data, options);
-    trainer.start();
-    trainer.restore(trainer.continued(at, global_batch), {0});
-    return trainer.learning_rate();
+    on_trainers({.options = options}, [&](Trainer& trainer) {
+      trainer.restore(trainer.continued(at, global_batch), {0});
+      rate = trainer.learning_rate();
+    });
+    return rate;
   };
-  // Half of ten updates, of 14 samples; then of 7.
+  // Half of ten updates, of 14 samples of 70; then of 7.
   const Position half{.epoch = 1, .batch = 0, .step = 5};
   EXPECT_NEAR(rate_behind(true, half, 14, 14), 0.05, 1e-12);
   EXPECT_NEAR(rate_behind(false, half, 14, 14), 0.05, 1e-12);
@@ -456,42 +368,32 @@ TEST_F(TrainerTest, AScheduleByUpdatesEndsWithTheUpdates) {
 TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
   const DataSplit data = small_data();  // 70 samples
   const Counted counted(*data.train);
-  const Model model = cifar_resnet(8, 4, 12, 12);
   struct Part {
     int ranks;
     std::int64_t batch;
-    std::int64_t steps;
+    int steps;
   };
   std::vector<Position> begins;
-  std::vector<double> rates;  // of the first step of each part
+  std::vector<double> rates;  // rate of the first step of each part
   double seen = 0;
   const auto go_on = [&](const Part& part) {
-    const auto failures = comm::run_ranks(part.ranks, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
-      CpuContext context({.threads = 1});
-      TrainerOptions options{.global_batch = part.batch, .loader_workers = 0};
-      options.schedule = {.kind = Schedule::Kind::cosine, .base = 0.1, .total_steps = 2 * (70 / part.batch)};
-      Trainer trainer(context, {grad, *control, context.stream()}, model, {counted, *data.test}, options);
-      trainer.start();
-      RunProgress progress = resume_if_there(path("run/last"), trainer, *control, nn::identity_of(trainer));
-      if (grad.rank() == 0) {
+    TrainerOptions options{.global_batch = part.batch, .loader_workers = 0};
+    options.schedule = {.kind = Schedule::Kind::cosine, .base = 0.1, .total_steps = 2 * (70 / part.batch)};
+    const TrainerSetup setup{.ranks = part.ranks, .options = options, .data = TrainingData{counted, *data.test}};
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      RunProgress progress = resume_if_there(path("run/last"), trainer, control, nn::identity_of(trainer));
+      if (control.rank() == 0) {
         begins.push_back(trainer.position());
         rates.push_back(trainer.learning_rate());
       }
-      for (std::int64_t step = 0; step < part.steps; ++step) {
-        trainer.step();
-      }
+      steps(trainer, part.steps);
       progress.position = trainer.position();
       progress.samples_seen = trainer.samples_seen();
-      save_checkpoint(path("run/last"), trainer, *control, nn::identity_of(trainer), progress);
-      if (grad.rank() == 0) {
-        seen = 0;
-        for (const double samples : progress.samples_seen) {
-          seen += samples;
-        }
+      save_checkpoint(path("run/last"), trainer, control, nn::identity_of(trainer), progress);
+      if (control.rank() == 0) {
+        seen = std::accumulate(progress.samples_seen.begin(), progress.samples_seen.end(), 0.0);
       }
     });
-    EXPECT_EQ(failures, comm::none_failed(part.ranks));
   };
   const auto expect_begin = [&](std::int64_t epoch, std::int64_t batch, std::int64_t skipped, std::int64_t step) {
     const Position& at = begins.back();
@@ -507,7 +409,7 @@ TEST_F(TrainerTest, WithBatchesOfAnotherSizeItGoesOnBehindTheSameSamples) {
   go_on({.ranks = 2, .batch = 6, .steps = 2});
   expect_begin(0, 0, 33, 3);
   EXPECT_NEAR(rates.back(), rate_at(5, 22), 1e-12) << "33 samples are 5 of 22 steps of 6";
-  go_on({.ranks = 2, .batch = 6, .steps = 1});  // the same size: within the epoch
+  go_on({.ranks = 2, .batch = 6, .steps = 1});  // a batch of the same size stays within the epoch
   expect_begin(0, 2, 33, 5);
   go_on({.ranks = 3, .batch = 9, .steps = 2});
   expect_begin(0, 0, 51, 6);
@@ -535,35 +437,28 @@ TEST_F(TrainerTest, AStateThatCannotBeIsRefused) {
                            Case{"\"threads\": 1", "\"threads\": 4294967297", {"state.json", "threads"}}}) {
     train({.steps = 8, .dir = path("run")});
     edit_state(path("run/last"), item.from, item.to);
-    const auto failures = with_trainers(
-        1, [](TrainerOptions&, int) {},
-        [&](Trainer& trainer, comm::Communicator& control) {
-          trainer.start();
-          RunProgress progress;
-          const std::string text = testing::error_of<DataError>(
-              [&] { (void)resume_checkpoint(path("run/last"), trainer, control, {}, progress); });
-          for (const std::string& word : item.words) {
-            testing::expect_holds(text, word);
-          }
-        });
-    EXPECT_EQ(failures, comm::none_failed(1));
+    on_trainers({}, [&](Trainer& trainer, comm::Communicator& control) {
+      RunProgress progress;
+      const std::string text = testing::error_of<DataError>(
+          [&] { (void)resume_checkpoint(path("run/last"), trainer, control, {}, progress); });
+      for (const std::string& word : item.words) {
+        testing::expect_holds(text, word);
+      }
+    });
   }
 }
 
 TEST_F(TrainerTest, ACheckpointThatCannotBeWrittenFailsOnEveryRankAlike) {
   testing::put_file(path("file"), "not a folder");
-  const auto failures = with_trainers(
-      3, [](TrainerOptions&, int) {},
-      [&](Trainer& trainer, comm::Communicator& control) {
-        trainer.start();
-        try {
-          save_checkpoint(path("file/last"), trainer, control, {}, {});
-          ADD_FAILURE() << "it was written";
-        } catch (const DataError& error) {
-          EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
-          throw;
-        }
-      });
+  const auto failures = with_trainers({.ranks = 3}, [&](Trainer& trainer, comm::Communicator& control) {
+    try {
+      save_checkpoint(path("file/last"), trainer, control, {}, {});
+      ADD_FAILURE() << "it was written";
+    } catch (const DataError& error) {
+      EXPECT_NE(dynamic_cast<const comm::FoundTogether*>(&error), nullptr);
+      throw;
+    }
+  });
   expect_all_say(failures, path("file"));
   EXPECT_EQ(failures[0], failures[2]);
 }

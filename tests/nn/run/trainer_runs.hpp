@@ -2,15 +2,8 @@
 
 #include <atomic>
 #include <cmath>
-#include <cstdint>
-#include <fstream>
 #include <functional>
-#include <iterator>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
+#include <optional>
 
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
@@ -25,14 +18,74 @@
 /// Runs on ranks as threads, which the tests of Trainer share: one small model, one small data set.
 namespace lockstep::nn {
 
-class TrainerTest : public ::testing::Test {
- protected:
-  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+inline std::string file_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in.is_open()) << path;
+  return {std::istreambuf_iterator<char>(in), {}};
+}
 
- private:
-  testing::TemporaryFolder folder_;
+inline DataSplit small_data() {
+  return open_data(
+      {.seed = 5, .synthetic = {.train_size = 70, .test_size = 31, .height = 12, .width = 12, .classes = 4}});
+}
+
+/// A trainer on each rank. The ranks are threads.
+struct TrainerSetup {
+  int ranks = 1;
+  TrainerOptions options{.global_batch = 11};
+  std::function<void(TrainerOptions&, int)> change{};  ///< changes the options of a rank
+  Model model = cifar_resnet(8, 4, 12, 12);
+  std::optional<TrainingData> data{};  ///< none: small_data()
+  Stream* compute = nullptr;           ///< none: a stream that computes at once
+  bool overlap = false;                ///< gradients are summed on a worker
+  bool started = true;
 };
 
+/// Runs body(trainer, control) or body(trainer) on the ranks of `setup`; what each rank threw, as comm::run_ranks().
+template <class Body>
+std::vector<std::string> with_trainers(const TrainerSetup& setup, Body&& body) {
+  const DataSplit small = small_data();
+  const TrainingData data = setup.data ? *setup.data : TrainingData(small);
+  return comm::run_ranks(setup.ranks, [&](comm::Communicator& grad, comm::Communicator& control) {
+    CpuContext context({.threads = 1, .stream = setup.compute});
+    Stream worker = setup.overlap ? Stream::host_worker("comm") : Stream::host_inline();
+    TrainerOptions options = setup.options;
+    if (setup.change) {
+      setup.change(options, grad.rank());
+    }
+    Trainer trainer(context, {grad, control, setup.overlap ? worker : context.stream()}, setup.model, data, options);
+    if (setup.started) {
+      trainer.start();
+    }
+    if constexpr (std::is_invocable_v<Body&, Trainer&>) {
+      body(trainer);
+    } else {
+      body(trainer, control);
+    }
+  });
+}
+
+/// The same with trainers that are not started, whose options change(options, rank) has changed.
+template <class Body>
+std::vector<std::string> with_trainers(int ranks, const std::function<void(TrainerOptions&, int)>& change,
+                                       Body&& body) {
+  return with_trainers({.ranks = ranks, .change = change, .started = false}, body);
+}
+
+/// The same of trainers that start, of which none may throw.
+template <class Body>
+void on_trainers(const TrainerSetup& setup, Body&& body, const char* file = __builtin_FILE(),
+                 int line = __builtin_LINE()) {
+  comm::expect_none_failed(with_trainers(setup, body), file, line);
+}
+
+inline void steps(Trainer& trainer, int count) {
+  for (int i = 0; i < count; ++i) {
+    trainer.step();
+  }
+}
+
+/// A whole run, and what it differs in from others.
 struct RunSetup {
   int ranks = 1;
   std::uint64_t seed = 1;
@@ -44,7 +97,6 @@ struct RunSetup {
   bool evaluate_only = false;
   bool augment = true;
   std::int64_t stop_at = 0;  ///< step at whose report the run is told to stop; 0: never
-  RunResult* result = nullptr;
   OptimizerOptions optimizer{};
   int top_k = 0;
   DType dtype = DType::f32;
@@ -62,11 +114,32 @@ struct RunSetup {
   MovingAverageOptions average{};
 };
 
-inline DataSplit small_data() {
-  DataOptions options;
-  options.seed = 5;
-  options.synthetic = {.train_size = 70, .test_size = 31, .height = 12, .width = 12, .classes = 4};
-  return open_data(options);
+inline TrainerOptions options_of(const RunSetup& setup) {
+  const DataSplit data = small_data();
+  TrainerOptions options{.global_batch = 11,
+                         .accumulate = setup.accumulate,
+                         .keep_last = setup.keep_last,
+                         .shuffle_chunk = setup.shuffle_chunk};
+  options.step.seed = setup.seed;
+  options.step.plan.augment = {.pad = setup.augment ? 2 : 0,
+                               .flip = setup.augment,
+                               .mean = data.statistics.mean,
+                               .std = data.statistics.std,
+                               .seed = setup.seed};
+  options.step.plan.top_k = setup.top_k;
+  options.step.plan.dtype = setup.dtype;
+  options.step.buckets.bucket_bytes = 20000;
+  options.step.optimizer = setup.optimizer;
+  options.step.strategy = setup.strategy;
+  options.step.sums = setup.sums;
+  options.step.sums.hook = setup.hook ? setup.hook() : nullptr;
+  options.step.virtual_ranks = setup.virtual_ranks;
+  options.step.average = setup.average;
+  options.schedule.total_steps = setup.total_steps;
+  if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
+    options.schedule.base = 1e-3;
+  }
+  return options;
 }
 
 inline RunIdentity identity_of(const RunSetup& setup) {
@@ -91,90 +164,84 @@ class Watch final : public RunObserver {
       stop_ = 1;
     }
   }
-  void on_epoch_end(const EpochEvent& event) override { last_ = event; }
-  [[nodiscard]] const EpochEvent& last() const { return last_; }
+  void on_epoch_end(const EpochEvent& event) override { last = event; }
+  EpochEvent last;
 
  private:
   std::int64_t stop_at_;
   std::atomic<int>& stop_;
-  EpochEvent last_;
 };
 
-/// Trains (or only evaluates) on `ranks` threads; the last evaluation of rank 0.
-inline Metrics train(const RunSetup& setup, EpochEvent* last_epoch = nullptr) {
-  const DataSplit data = small_data();
-  const Model model = cifar_resnet(8, 4, 12, 12);
-  Metrics last;
-  const auto failures = comm::run_ranks(setup.ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1});
-    Stream worker = setup.overlap ? Stream::host_worker("comm") : Stream::host_inline();
-    TrainerOptions options;
-    options.global_batch = 11;
-    options.accumulate = setup.accumulate;
-    options.step.seed = setup.seed;
-    options.step.plan.augment = {.pad = setup.augment ? 2 : 0,
-                                 .flip = setup.augment,
-                                 .mean = data.statistics.mean,
-                                 .std = data.statistics.std,
-                                 .seed = setup.seed};
-    options.step.plan.top_k = setup.top_k;
-    options.step.plan.dtype = setup.dtype;
-    options.schedule.total_steps = setup.total_steps;
-    options.step.buckets.bucket_bytes = 20000;
-    options.step.optimizer = setup.optimizer;
-    options.step.strategy = setup.strategy;
-    options.step.sums = setup.sums;
-    options.step.sums.hook = setup.hook ? setup.hook() : nullptr;
-    options.step.virtual_ranks = setup.virtual_ranks;
-    options.keep_last = setup.keep_last;
-    options.shuffle_chunk = setup.shuffle_chunk;
-    options.step.average = setup.average;
-    if (setup.optimizer.kind == OptimizerKind::adam || setup.optimizer.kind == OptimizerKind::adamw) {
-      options.schedule.base = 1e-3;
-    }
-    Trainer trainer(context, {grad, *control, worker}, model, data, options);
-    trainer.start();
+/// What a run leaves on rank 0.
+struct RunOutcome {
+  Metrics metrics;  ///< an evaluation's, at the end
+  RunResult result{};
+  EpochEvent last{};  ///< epoch
+};
+
+/// Trains, or only evaluates the model of `dir`.
+inline RunOutcome train(const RunSetup& setup) {
+  RunOutcome outcome;
+  const TrainerSetup trainers{.ranks = setup.ranks,
+                              .change = [&](TrainerOptions& options, int) { options = options_of(setup); },
+                              .overlap = setup.overlap};
+  on_trainers(trainers, [&](Trainer& trainer, comm::Communicator& control) {
+    RunOutcome own;
     RunProgress progress;
     const RunIdentity identity = identity_of(setup);
     if (!setup.resume.empty()) {
-      EXPECT_EQ(resume_checkpoint(setup.resume, trainer, *control, identity, progress), "");
+      EXPECT_EQ(resume_checkpoint(setup.resume, trainer, control, identity, progress), "");
     }
     if (setup.evaluate_only) {
-      load_model(setup.dir, context, trainer.parameters());
+      load_model(setup.dir, trainer.context(), trainer.parameters());
     } else {
       std::atomic<int> stop{0};
-      Watch observer(grad.rank() == grad.size() - 1 ? setup.stop_at : 0, stop);  // a signal may reach one rank alone
-      RunOptions run{.epochs = setup.epochs,
-                     .steps = setup.steps,
-                     .log_every = setup.log_every,
-                     .checkpoint_dir = setup.dir,
-                     .checkpoint_every = setup.checkpoint_every,
-                     .keep = setup.keep,
-                     .stop = &stop,
-                     .stop_within = 0};
-      const RunResult result = run_training(trainer, *control, identity, run, progress, observer);
-      if (setup.result != nullptr && grad.rank() == 0) {
-        *setup.result = result;
-      }
-      if (last_epoch != nullptr && grad.rank() == 0) {
-        *last_epoch = observer.last();
-      }
+      Watch observer(control.rank() == control.size() - 1 ? setup.stop_at : 0, stop);  // a signal may reach one rank
+      const RunOptions run{.epochs = setup.epochs,
+                           .steps = setup.steps,
+                           .log_every = setup.log_every,
+                           .checkpoint_dir = setup.dir,
+                           .checkpoint_every = setup.checkpoint_every,
+                           .keep = setup.keep,
+                           .stop = &stop,
+                           .stop_within = 0};
+      own.result = run_training(trainer, control, identity, run, progress, observer);
+      own.last = observer.last;
     }
-    const Metrics metrics = trainer.evaluate();
-    if (grad.rank() == 0) {
-      last = metrics;
+    own.metrics = trainer.evaluate();
+    if (control.rank() == 0) {
+      outcome = own;
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(setup.ranks));
-  return last;
+  return outcome;
 }
 
-inline std::string file_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  EXPECT_TRUE(in.is_open()) << path;
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+class TrainerTest : public ::testing::Test {
+ protected:
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
+  /// Each of `files` has the same bytes in the checkpoints `a` and `b`; with same = false each has others.
+  void expect_files(const std::string& a, const std::string& b, bool same = true) const {
+    for (const std::string& file : files) {
+      EXPECT_EQ(file_text(path(a) + file) == file_text(path(b) + file), same) << a << " and " << b << ": " << file;
+    }
+  }
+  /// A run in `whole`, and in `part` one that goes on after so many steps: both leave the same files.
+  void expect_resumes(RunSetup setup, std::int64_t steps = 8) const {
+    setup.dir = path("whole");
+    train(setup);
+    setup.dir = path("part");
+    setup.steps = steps;
+    train(setup);
+    setup.steps = 0;
+    setup.resume = path("part/last");
+    train(setup);
+    expect_files("whole/last", "part/last");
+  }
+  std::vector<std::string> files{"/model.safetensors", "/optimizer.safetensors"};
+
+ private:
+  testing::TemporaryFolder folder_;
+};
 
 /// All bytes of a checkpoint.
 inline std::string checkpoint_bytes(const std::string& dir) {
@@ -188,30 +255,12 @@ inline std::string checkpoint_bytes(const std::string& dir) {
   return bytes;
 }
 
-/// Runs body(trainer, control) on `ranks` threads, with options changed by change(options, rank).
-template <class Body>
-std::vector<std::string> with_trainers(int ranks, const std::function<void(TrainerOptions&, int)>& change,
-                                       Body&& body) {
-  const DataSplit data = small_data();
-  const Model model = cifar_resnet(8, 4, 12, 12);
-  return comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1});
-    TrainerOptions options;
-    options.global_batch = 11;
-    change(options, grad.rank());
-    Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
-    body(trainer, *control);
-  });
-}
-
 /// On so many ranks resumes the checkpoint `from`, saves it again as `to` and makes one more step; then the ranks hold
 /// the same state and loss(trainer) is finite.
 inline void resume_and_save_again(int ranks, const std::string& from, const std::string& to,
                                   const std::function<void(TrainerOptions&, int)>& change,
                                   const std::function<double(Trainer&)>& loss) {
-  const auto failures = with_trainers(ranks, change, [&](Trainer& trainer, comm::Communicator& control) {
-    trainer.start();
+  on_trainers({.ranks = ranks, .change = change}, [&](Trainer& trainer, comm::Communicator& control) {
     RunProgress progress;
     (void)resume_checkpoint(from, trainer, control, nn::identity_of(trainer), progress);
     save_checkpoint(to, trainer, control, nn::identity_of(trainer), progress);
@@ -219,7 +268,6 @@ inline void resume_and_save_again(int ranks, const std::string& from, const std:
     EXPECT_TRUE(std::isfinite(loss(trainer)));
     trainer.require_same_state();
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
 }
 
 inline void expect_all_say(const std::vector<std::string>& failures, const std::string& text) {

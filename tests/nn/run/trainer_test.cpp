@@ -1,28 +1,12 @@
 // What a run computes: micro-batches, ranks, types, metrics, planned bytes, the compute stream.
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <thread>
-#include <utility>
-#include <vector>
 
-#include <gtest/gtest.h>
-
-#include <lockstep/comm/local/local_communicator.hpp>
-#include <lockstep/nn/data/dataset.hpp>
-#include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/models/transformer.hpp>
 #include <lockstep/nn/run/observers/metrics_log.hpp>
-#include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/microbatch_pipeline.hpp>
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/files/json.hpp>
-#include <lockstep/runtime/tensor/tensor.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/guarded.hpp"
@@ -30,34 +14,25 @@
 namespace lockstep::nn {
 namespace {
 
+TensorView view(const std::vector<double>& values) {
+  return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
+}
+
 TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
   // No batch norm and f64, so that shares add up to the whole.
   const auto parameters = [&](int ranks, double clip_norm) {
-    const DataSplit data = small_data();
-    const Model model = mlp({12, 12, 3}, {9}, 4);
     std::vector<double> values;
-    const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
-      CpuContext context({.threads = 1});
-      TrainerOptions options;
-      options.global_batch = 11;
-      options.step.plan.dtype = DType::f64;
-      options.step.optimizer.clip_norm = clip_norm;
-      Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
-      trainer.start();
-      for (int i = 0; i < 5; ++i) {
-        trainer.step();
-      }
-      context.synchronize();
-      if (grad.rank() == 0) {
+    TrainerSetup setup{.ranks = ranks, .model = mlp({12, 12, 3}, {9}, 4)};
+    setup.options.step.plan.dtype = DType::f64;
+    setup.options.step.optimizer.clip_norm = clip_norm;
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      steps(trainer, 5);
+      trainer.context().synchronize();
+      if (control.rank() == 0) {
         values = testing::to_doubles(trainer.parameters().values());
       }
     });
-    EXPECT_EQ(failures, comm::none_failed(ranks));
     return values;
-  };
-  const auto view = [](const std::vector<double>& values) {
-    return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
   };
   const std::vector<double> one = parameters(1, 0.1);
   testing::expect_close(view(parameters(2, 0.1)), view(one), 1e-12);
@@ -67,29 +42,16 @@ TEST_F(TrainerTest, ClippingIsTheSameOnAnyNumberOfRanks) {
 
 TEST_F(TrainerTest, GradientsMayTravelIn16Bits) {
   const auto parameters = [](DType reduce_dtype) {
-    const DataSplit data = small_data();
-    const Model model = mlp({12, 12, 3}, {9}, 4);
     std::vector<std::vector<double>> values(2);
-    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
-      CpuContext context({.threads = 1});
-      TrainerOptions options;
-      options.global_batch = 11;
-      options.step.sums.dtype = reduce_dtype;
-      Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
-      trainer.start();
-      for (int i = 0; i < 3; ++i) {
-        trainer.step();
-      }
-      context.synchronize();
-      values[static_cast<std::size_t>(grad.rank())] = testing::to_doubles(trainer.parameters().values());
+    TrainerSetup setup{.ranks = 2, .model = mlp({12, 12, 3}, {9}, 4)};
+    setup.options.step.sums.dtype = reduce_dtype;
+    on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+      steps(trainer, 3);
+      trainer.context().synchronize();
+      values[static_cast<std::size_t>(control.rank())] = testing::to_doubles(trainer.parameters().values());
     });
-    EXPECT_EQ(failures, comm::none_failed(2));
     EXPECT_EQ(values[0], values[1]) << "both ranks have the same bits";
     return values[0];
-  };
-  const auto view = [](const std::vector<double>& values) {
-    return TensorView(std::span(values), {static_cast<std::int64_t>(values.size())});
   };
   const std::vector<double> exact = parameters(DType::f32);
   const std::vector<double> rounded = parameters(DType::bf16);
@@ -105,43 +67,40 @@ struct Outcome {
   std::size_t bytes = 0;
 };
 
-/// An epoch of 7 steps, in f64 unless said otherwise: 6 of 11 samples and a last one of 4, which leaves some
-/// micro-batches without a sample.
-Outcome accumulated(int ranks, std::int64_t microbatches, bool batch_norm = false, bool overlap = false,
-                    DType dtype = DType::f64, std::uint64_t augmentation_seed = 3) {
-  const DataSplit data = small_data();
+struct Accumulated {
+  int ranks = 1;
+  std::int64_t microbatches = 1;
+  bool batch_norm = false;
+  bool overlap = false;
+  DType dtype = DType::f64;
+  std::uint64_t augmentation_seed = 3;
+};
+
+/// An epoch of 7 steps: 6 of 11 samples and a last one of 4, which leaves some micro-batches without a sample.
+Outcome accumulated(const Accumulated& run) {
   ModelBuilder b = ModelBuilder::for_images("plain", {12, 12, 3});
   NodeId x = b.relu("r1", b.conv2d("c1", b.input(), 6, {.kernel = 3, .stride = 2, .pad = 1, .bias = true}));
-  if (batch_norm) {
+  if (run.batch_norm) {
     x = b.batch_norm("bn", x, {});
   }
   x = b.relu("r2", b.linear("l1", x, 9, {.he_init = true}));
   b.linear("fc", x, 4);
-  const Model model = b.build();
+  TrainerSetup setup{.ranks = run.ranks, .model = b.build(), .overlap = run.overlap};
+  setup.options.accumulate = run.microbatches;
+  setup.options.keep_last = true;
+  setup.options.step.plan.dtype = run.dtype;
+  setup.options.step.plan.augment = {.pad = 2, .flip = true, .seed = run.augmentation_seed};
+  setup.options.step.buckets.bucket_bytes = 3000;
+  setup.options.loader_workers = run.microbatches > 1 ? 2 : 0;
   Outcome outcome;
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1});
-    TrainerOptions options;
-    options.global_batch = 11;
-    options.accumulate = microbatches;
-    options.keep_last = true;
-    options.step.plan.dtype = dtype;
-    options.step.plan.augment = {.pad = 2, .flip = true, .seed = augmentation_seed};
-    options.step.buckets.bucket_bytes = 3000;
-    options.loader_workers = microbatches > 1 ? 2 : 0;
-    Stream worker = overlap ? Stream::host_worker("comm") : Stream::host_inline();
-    Trainer trainer(context, {grad, *control, worker}, model, data, options);
-    trainer.start();
-    for (int i = 0; i < 7; ++i) {
-      trainer.step();
-    }
+  on_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+    steps(trainer, 7);
     EXPECT_EQ(trainer.position().epoch, 1);
     EXPECT_EQ(trainer.position().step, 7);
     const Metrics trained = trainer.take_metrics();
     const Metrics tested = trainer.evaluate();
-    context.synchronize();
-    if (grad.rank() == 0) {
+    trainer.context().synchronize();
+    if (control.rank() == 0) {
       outcome = {testing::to_doubles(trainer.parameters().gradients()),
                  testing::to_doubles(trainer.parameters().values()),
                  {trained.loss_sum, trained.correct, trained.samples, tested.loss_sum, tested.correct, tested.samples},
@@ -150,58 +109,53 @@ Outcome accumulated(int ranks, std::int64_t microbatches, bool batch_norm = fals
       EXPECT_EQ(tested.samples, 31);
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return outcome;
 }
 
 TEST_F(TrainerTest, MicrobatchesAddUpToTheGradientOfTheWholeBatch) {
-  const auto view = [](const std::vector<double>& values) {
-    return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
-  };
-  const Outcome whole = accumulated(1, 1);
+  const Outcome whole = accumulated({});
   const auto expect_same = [&](const Outcome& other) {
     testing::expect_close(view(other.gradients), view(whole.gradients), 1e-12);
     testing::expect_close(view(other.parameters), view(whole.parameters), 1e-12);
     testing::expect_close(view(other.metrics), view(whole.metrics), 1e-12);
   };
   for (const std::int64_t microbatches : {2, 5, 11}) {
-    const Outcome other = accumulated(1, microbatches);
+    const Outcome other = accumulated({.microbatches = microbatches});
     expect_same(other);
     // With micro-batches of one sample what they are sent from is more than this small model saves.
     if (microbatches < 11) {
       EXPECT_LT(other.bytes, whole.bytes) << "memory is planned for a micro-batch";
     }
   }
-  expect_same(accumulated(2, 3, false, true));
-  expect_same(accumulated(3, 2));
+  expect_same(accumulated({.ranks = 2, .microbatches = 3, .overlap = true}));
+  expect_same(accumulated({.ranks = 3, .microbatches = 2}));
   // What batch norm computes does depend on what it sees at a time.
-  const Outcome normalised = accumulated(1, 1, true);
-  EXPECT_FALSE(testing::is_close(view(accumulated(1, 2, true).gradients), view(normalised.gradients), 1e-6));
+  const Outcome normalised = accumulated({.batch_norm = true});
+  const Outcome in_parts = accumulated({.microbatches = 2, .batch_norm = true});
+  EXPECT_FALSE(testing::is_close(view(in_parts.gradients), view(normalised.gradients), 1e-6));
 }
 
 TEST_F(TrainerTest, RanksInBf16AddUpToOne) {
   // No batch norm: what a sample adds to the gradient does not depend on the others, and sums are f32.
-  const auto view = [](const std::vector<double>& values) {
-    return TensorView(std::span(const_cast<std::vector<double>&>(values)), {static_cast<std::int64_t>(values.size())});
-  };
-  const Outcome one = accumulated(1, 1, false, false, DType::bf16);
+  const Outcome one = accumulated({.dtype = DType::bf16});
   for (const int ranks : {2, 3}) {
-    const Outcome shared = accumulated(ranks, 1, false, true, DType::bf16);
+    const Outcome shared = accumulated({.ranks = ranks, .overlap = true, .dtype = DType::bf16});
     testing::expect_close(view(shared.gradients), view(one.gradients), 1e-2);
     testing::expect_close(view(shared.parameters), view(one.parameters), 1e-3);
   }
-  testing::expect_close(view(accumulated(1, 3, false, false, DType::bf16).gradients), view(one.gradients), 1e-2);
+  const Outcome in_parts = accumulated({.microbatches = 3, .dtype = DType::bf16});
+  testing::expect_close(view(in_parts.gradients), view(one.gradients), 1e-2);
   // The control: samples that are mirrored otherwise give other gradients, of the same shape and far off.
-  const Outcome other = accumulated(1, 1, false, false, DType::bf16, 4);
+  const Outcome other = accumulated({.dtype = DType::bf16, .augmentation_seed = 4});
   ASSERT_EQ(other.gradients.size(), one.gradients.size());
   EXPECT_FALSE(testing::is_close(view(one.gradients), view(other.gradients), 1e-1));
 }
 
 TEST_F(TrainerTest, ManyRanksEvaluateLikeOneThatLoadsTheCheckpoint) {
-  const Metrics three = train({.ranks = 3, .dir = path("run")});
+  const Metrics three = train({.ranks = 3, .dir = path("run")}).metrics;
   EXPECT_EQ(three.samples, 31) << "every sample once";
   for (const int ranks : {1, 2, 4}) {
-    const Metrics again = train({.ranks = ranks, .dir = path("run/last"), .evaluate_only = true});
+    const Metrics again = train({.ranks = ranks, .dir = path("run/last"), .evaluate_only = true}).metrics;
     EXPECT_EQ(again.correct, three.correct) << ranks;
     EXPECT_EQ(again.samples, three.samples) << ranks;
     EXPECT_NEAR(again.loss(), three.loss(), 1e-6) << ranks;
@@ -209,13 +163,12 @@ TEST_F(TrainerTest, ManyRanksEvaluateLikeOneThatLoadsTheCheckpoint) {
 }
 
 TEST_F(TrainerTest, AnEvaluationCountsTheTopK) {
-  EpochEvent epoch;
-  const Metrics top_2 = train({.ranks = 3, .dir = path("run"), .top_k = 2}, &epoch);
+  const auto [top_2, result, epoch] = train({.ranks = 3, .dir = path("run"), .top_k = 2});
   EXPECT_EQ(epoch.test.top_k, 2);
   EXPECT_EQ(epoch.test.top_k_accuracy, top_2.top_k_accuracy());
   EXPECT_GE(top_2.top_k_correct, top_2.correct);
   const auto evaluated = [&](int ranks, int top_k) {
-    return train({.ranks = ranks, .dir = path("run/last"), .evaluate_only = true, .top_k = top_k});
+    return train({.ranks = ranks, .dir = path("run/last"), .evaluate_only = true, .top_k = top_k}).metrics;
   };
   EXPECT_EQ(evaluated(1, 2).top_k_correct, top_2.top_k_correct);
   const Metrics top_1 = evaluated(2, 1);
@@ -240,15 +193,14 @@ TEST_F(TrainerTest, AnEvaluationCountsTheTopK) {
 TEST_F(TrainerTest, PlannedBytesCountWhatTravels) {
   const auto planned = [](DType reduce_dtype, std::size_t* largest) {
     std::size_t bytes = 0;
-    EXPECT_EQ(with_trainers(
-                  1, [&](TrainerOptions& options, int) { options.step.sums.dtype = reduce_dtype; },
-                  [&](Trainer& trainer, comm::Communicator&) {
-                    bytes = trainer.planned_bytes();
-                    for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
-                      *largest = std::max(*largest, static_cast<std::size_t>(bucket.end - bucket.begin));
-                    }
-                  }),
-              comm::none_failed(1));
+    TrainerSetup setup{.started = false};
+    setup.options.step.sums.dtype = reduce_dtype;
+    on_trainers(setup, [&](Trainer& trainer) {
+      bytes = trainer.planned_bytes();
+      for (const comm::Bucket& bucket : trainer.reducer().buckets()) {
+        *largest = std::max(*largest, static_cast<std::size_t>(bucket.end - bucket.begin));
+      }
+    });
     return bytes;
   };
   std::size_t unused = 0;
@@ -295,26 +247,20 @@ std::vector<float> train_on(Stream& stream, bool behind) {
   data.train = std::move(counting);
   data.test = small_data().test;
   std::vector<float> values;
-  const auto failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, 0);
-    CpuContext context({.threads = 1, .stream = &stream});
-    TrainerOptions options;
-    options.global_batch = 7;
-    options.step.plan.augment.seed = 1;
-    Trainer trainer(context, {grad, *control, stream}, cifar_resnet(8, 4, 12, 12), data, options);
-    trainer.start();
+  TrainerSetup setup{.data = data, .compute = &stream};
+  setup.options.global_batch = 7;
+  setup.options.step.plan.augment.seed = 1;
+  on_trainers(setup, [&](Trainer& trainer) {
     if (behind) {
       // The third step hands out batch 2, and then waits for the first step: batches up to 2 + prefetch are filled.
-      const std::int64_t ahead = 7 * (3 + options.prefetch);
+      const std::int64_t ahead = 7 * (3 + setup.options.prefetch);
       stream.enqueue([&reads, ahead] {
         while (reads.reads() < ahead) {
           std::this_thread::yield();
         }
       });
     }
-    for (int i = 0; i < 12; ++i) {
-      trainer.step();
-    }
+    steps(trainer, 12);
     const Metrics train = trainer.take_metrics();
     const Metrics test = trainer.evaluate();
     const auto arena = trainer.parameters().values().span<float>();
@@ -323,7 +269,6 @@ std::vector<float> train_on(Stream& stream, bool behind) {
       values.push_back(static_cast<float>(value));
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(1));
   return values;
 }
 
@@ -339,8 +284,7 @@ TEST_F(TrainerTest, AChoiceThatCannotBePlannedHereGivesWayWhenItMay) {
   CpuContext context({.threads = 1});
   const Model model = cifar_resnet(8, 4, 12, 12);
   const Choices first = Plan(context, model, Mode::train, 4).choices();
-  PlanOptions options;
-  options.choices = first;
+  PlanOptions options{.choices = first};
   for (const char* key : {"conv1 forward", "layer1.0.conv1 backward_data", "fc backward_weights"}) {
     ASSERT_EQ(first.count(key), 1U) << key;
     options.choices[key] = "another library:fast";
@@ -352,8 +296,8 @@ TEST_F(TrainerTest, AChoiceThatCannotBePlannedHereGivesWayWhenItMay) {
 
 TEST_F(TrainerTest, LearnsWhatItTrainsOn) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
-    EpochEvent last;
-    train({.ranks = 2, .epochs = 30, .total_steps = 180, .augment = false, .dtype = dtype}, &last);
+    const RunSetup setup{.ranks = 2, .epochs = 30, .total_steps = 180, .augment = false, .dtype = dtype};
+    const EpochEvent last = train(setup).last;
     EXPECT_EQ(last.epoch, 30);
     EXPECT_GT(last.train_accuracy, 0.9) << dtype << ": four classes: chance is a quarter";
   }
@@ -378,7 +322,7 @@ TEST_F(TrainerTest, OptionTextsNameHowImagesArePaddedAndMirrored) {
   const DataSplit data = small_data();
   TrainerOptions options;
   ops::AugmentDesc& augment = options.step.plan.augment;
-  augment = {.alternate = true, .reflect = true};  // of no padding and no flip
+  augment = {.alternate = true, .reflect = true};  // nothing is padded or mirrored
   EXPECT_EQ(option_texts(options, data).count("pad_mode") + option_texts(options, data).count("flip_mode"), 0U);
   augment = {.pad = 2, .flip = true};
   auto plain = option_texts(options, data);

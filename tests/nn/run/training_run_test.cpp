@@ -2,28 +2,18 @@
 // the device at work.
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <filesystem>
-#include <functional>
 #include <limits>
-#include <span>
 #include <sstream>
-#include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/run/console.hpp>
 #include <lockstep/nn/run/observers/metrics_log.hpp>
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/atomic_folder.hpp>
 #include <lockstep/runtime/files/json.hpp>
 
 #include "tests/nn/run/stop_at.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
-#include "tests/support/error_of.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -35,37 +25,61 @@ constexpr std::int64_t kSteps = 6;
 
 class TrainingRunTest : public TrainerTest {};
 
-/// Runs run_training() on so many ranks; change(run, rank) sets the options.
-std::vector<std::string> run_on(int ranks, const std::function<void(RunOptions&, int)>& change,
-                                const std::function<void(RunObserver*&, int)>& observe = {},
-                                std::vector<RunResult>* results = nullptr, Stream* stream = nullptr,
-                                const std::function<RunProgress(int rank)>& progress = {}) {
-  const DataSplit data = small_data();
-  const Model model = cifar_resnet(8, 4, 12, 12);
-  std::vector<RunResult> all(static_cast<std::size_t>(ranks));
-  auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    CpuContext context({.threads = 1, .stream = stream});
-    TrainerOptions options;
-    options.global_batch = 11;
-    options.schedule.total_steps = 2 * kSteps;
-    Trainer trainer(context, {grad, *control, context.stream()}, model, data, options);
-    trainer.start();
-    RunOptions run{.epochs = 2, .log_every = 4};
-    change(run, grad.rank());
-    RunObserver silent;
-    RunObserver* observer = &silent;
-    if (observe) {
-      observe(observer, grad.rank());
+/// What runs of run_training() differ in.
+struct Runs {
+  int ranks = 1;
+  RunOptions options{.epochs = 2, .log_every = 4};
+  std::function<void(RunOptions&, int rank)> change{};  ///< changes the options of a rank
+  std::function<RunObserver*(int rank)> observer{};     ///< or null
+  Stream* stream = nullptr;
+  std::function<RunProgress(int rank)> progress{};
+  std::string resumed{};  ///< a folder; a run goes on from its `last`, if that is there
+};
+
+struct Ran {
+  std::vector<std::string> failures;
+  std::vector<RunResult> results;  ///< one of each rank
+};
+
+Ran try_run(const Runs& runs) {
+  Ran ran{.failures = {}, .results = std::vector<RunResult>(static_cast<std::size_t>(runs.ranks))};
+  TrainerSetup setup{.ranks = runs.ranks, .compute = runs.stream};
+  setup.options.schedule.total_steps = 2 * kSteps;
+  ran.failures = with_trainers(setup, [&](Trainer& trainer, comm::Communicator& control) {
+    const int rank = control.rank();
+    RunOptions options = runs.options;
+    if (runs.change) {
+      runs.change(options, rank);
     }
-    all[static_cast<std::size_t>(grad.rank())] = run_training(
-        trainer, *control, identity_of(trainer), run, progress ? progress(grad.rank()) : RunProgress(), *observer);
+    RunObserver silent;
+    RunObserver* const observer = runs.observer ? runs.observer(rank) : nullptr;
+    const RunIdentity identity = identity_of(trainer);
+    RunProgress progress = runs.progress ? runs.progress(rank) : RunProgress();
+    if (!runs.resumed.empty()) {
+      progress = resume_if_there(runs.resumed + "/last", trainer, control, identity);
+    }
+    ran.results[static_cast<std::size_t>(rank)] =
+        run_training(trainer, control, identity, options, progress, observer != nullptr ? *observer : silent);
   });
-  if (results != nullptr) {
-    *results = std::move(all);
-  }
-  return failures;
+  return ran;
 }
+
+/// The results of runs, of which none may throw.
+std::vector<RunResult> run(const Runs& runs, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  Ran ran = try_run(runs);
+  comm::expect_none_failed(ran.failures, file, line);
+  return ran.results;
+}
+
+/// One of several observers for each rank.
+template <class Observers>
+auto each_of(Observers& observers) {
+  return [&](int rank) -> RunObserver* { return &observers[static_cast<std::size_t>(rank)]; };
+}
+
+/// The number of the step, as a metric of evaluations.
+const RunMetric kStepMetric{.name = "steps",
+                            .of_evaluation = [](const EvaluationEvent& e) { return static_cast<double>(e.step); }};
 
 /// Writes down each call.
 class Record final : public RunObserver {
@@ -84,12 +98,12 @@ class Record final : public RunObserver {
   void on_checkpoint_begin(const CheckpointEvent& e) override { note("saving ", name(e)); }
   void on_checkpoint_end(const CheckpointEvent& e) override { note("saved ", name(e)); }
   void on_run_end(const RunResult& e) override { note("end ", e.progress.position.step); }
-  std::vector<std::string> calls;
+  std::string calls;  ///< each with a | behind it
 
  private:
   template <class... Parts>
   void note(const Parts&... parts) {
-    calls.push_back(concat(parts...));
+    calls += concat(parts..., '|');
   }
   static std::string name(const CheckpointEvent& e) {
     return concat(e.folder.substr(e.folder.rfind('/') + 1), " ", e.step);
@@ -98,45 +112,17 @@ class Record final : public RunObserver {
 
 TEST_F(TrainingRunTest, TellsEachPointOfARunInOrderOnEveryRank) {
   std::vector<Record> records(2);
-  const auto failures = run_on(
-      2,
-      [&](RunOptions& run, int) {
-        run.epochs = 1;
-        run.checkpoint_dir = path("run");
-        run.checkpoint_every = 5;
-      },
-      [&](RunObserver*& observer, int rank) { observer = &records[static_cast<std::size_t>(rank)]; });
-  EXPECT_EQ(failures, comm::none_failed(2));
+  const RunOptions options{.epochs = 1, .log_every = 4, .checkpoint_dir = path("run"), .checkpoint_every = 5};
+  run({.ranks = 2, .options = options, .observer = each_of(records)});
   // 31 test samples in batches of 11: 6 + 5 three times, but for the last of 9.
-  const auto expected = [](const std::vector<std::string>& batches) {
-    std::vector<std::string> calls{"run 0 1 6 6",
-                                   "epoch 0 0",
-                                   "(1",
-                                   ")1",
-                                   "(2",
-                                   ")2",
-                                   "(3",
-                                   ")3",
-                                   "(4",
-                                   ")4",
-                                   "report 4 batch 4",
-                                   "(5",
-                                   ")5",
-                                   "saving last 5",
-                                   "saved last 5",
-                                   "(6",
-                                   ")6",
-                                   "report 6 batch 6",
-                                   "evaluation 6"};
-    calls.insert(calls.end(), batches.begin(), batches.end());
-    for (const char* more :
-         {"evaluated 6", "end of epoch 1", "saving best 6", "saved best 6", "saving last 6", "saved last 6", "end 6"}) {
-      calls.emplace_back(more);
-    }
-    return calls;
+  const auto expected = [](const std::string& batches) {
+    return concat(
+        "run 0 1 6 6|epoch 0 0|(1|)1|(2|)2|(3|)3|(4|)4|report 4 batch 4|(5|)5|saving last 5|saved last 5|(6|)6|",
+        "report 6 batch 6|evaluation 6|", batches,
+        "evaluated 6|end of epoch 1|saving best 6|saved best 6|saving last 6|saved last 6|end 6|");
   };
-  EXPECT_EQ(records[0].calls, expected({"batch of 6", "batch of 6", "batch of 5"}));
-  EXPECT_EQ(records[1].calls, expected({"batch of 5", "batch of 5", "batch of 4"}));
+  EXPECT_EQ(records[0].calls, expected("batch of 6|batch of 6|batch of 5|"));
+  EXPECT_EQ(records[1].calls, expected("batch of 5|batch of 5|batch of 4|"));
 }
 
 TEST_F(TrainingRunTest, SeveralObserversAreToldInTheirOrder) {
@@ -144,10 +130,8 @@ TEST_F(TrainingRunTest, SeveralObserversAreToldInTheirOrder) {
   Record second;
   RunObservers both;
   both.add(first).add(second);
-  EXPECT_EQ(run_on(
-                1, [](RunOptions&, int) {}, [&](RunObserver*& observer, int) { observer = &both; }),
-            comm::none_failed(1));
-  EXPECT_GT(first.calls.size(), 30U);
+  run({.observer = [&](int) { return &both; }});
+  EXPECT_GT(std::count(first.calls.begin(), first.calls.end(), '|'), 30);
   EXPECT_EQ(first.calls, second.calls);
 }
 
@@ -167,26 +151,18 @@ TEST_F(TrainingRunTest, MetricsOfOnesOwnAreReducedAndShownEverywhere) {
   MetricsLog log(path("metrics.jsonl"), false, "pictures");
   RunObservers observers;
   observers.add(keep).add(console).add(log);
-  std::vector<RunResult> results;
-  const auto failures = run_on(
-      3,
-      [&](RunOptions& run, int rank) {
-        run.checkpoint_dir = path("run");
-        run.metrics = {
-            {.name = "double_loss",
-             .of_report = [](const ReportEvent& e) { return 2 * e.loss; },
-             .of_evaluation = [](const EvaluationEvent& e) { return 2 * e.loss; }},
-            {.name = "mean_of_amounts",
-             .of_evaluation = [rank](const EvaluationEvent&) { return MetricPart(10.0 * (rank + 1), rank + 1.5); }},
-            {.name = "mean_of_ranks", .of_report = [rank](const ReportEvent&) { return MetricPart(rank * rank); }}};
-      },
-      [&](RunObserver*& observer, int rank) {
-        if (rank == 0) {
-          observer = &observers;
-        }
-      },
-      &results);
-  ASSERT_EQ(failures, comm::none_failed(3));
+  const auto change = [&](RunOptions& options, int rank) {
+    options.checkpoint_dir = path("run");
+    options.metrics = {
+        {.name = "double_loss",
+         .of_report = [](const ReportEvent& e) { return 2 * e.loss; },
+         .of_evaluation = [](const EvaluationEvent& e) { return 2 * e.loss; }},
+        {.name = "mean_of_amounts",
+         .of_evaluation = [rank](const EvaluationEvent&) { return MetricPart(10.0 * (rank + 1), rank + 1.5); }},
+        {.name = "mean_of_ranks", .of_report = [rank](const ReportEvent&) { return MetricPart(rank * rank); }}};
+  };
+  const std::vector<RunResult> results =
+      run({.ranks = 3, .change = change, .observer = [&](int rank) { return rank == 0 ? &observers : nullptr; }});
   ASSERT_EQ(keep.reports.size(), 4U);
   for (const ReportEvent& report : keep.reports) {
     EXPECT_EQ(report.metrics.at("double_loss"), 2 * report.loss) << "equal on all ranks: not a bit is lost";
@@ -236,18 +212,14 @@ class RightAnswers final : public RunObserver {
 
 TEST_F(TrainingRunTest, OutputsOfAnEvaluationAreThereForSumsOfOnesOwn) {
   std::vector<RightAnswers> counts(2);
-  std::vector<RunResult> results;
-  const auto failures = run_on(
-      2,
-      [&](RunOptions& run, int rank) {
-        run.epochs = 4;
-        run.metrics = {{.name = "right", .of_evaluation = [&, rank](const EvaluationEvent&) {
+  const auto change = [&](RunOptions& options, int rank) {
+    options.epochs = 4;
+    options.metrics = {{.name = "right", .of_evaluation = [&, rank](const EvaluationEvent&) {
                           const RightAnswers& own = counts[static_cast<std::size_t>(rank)];
                           return MetricPart(own.right, own.samples);
                         }}};
-      },
-      [&](RunObserver*& observer, int rank) { observer = &counts[static_cast<std::size_t>(rank)]; }, &results);
-  ASSERT_EQ(failures, comm::none_failed(2));
+  };
+  const std::vector<RunResult> results = run({.ranks = 2, .change = change, .observer = each_of(counts)});
   EXPECT_EQ(counts[0].samples + counts[1].samples, 31);
   EXPECT_GT(counts[0].right, 0);
   EXPECT_EQ(results[0].progress.metrics.at("right"), results[0].progress.test_accuracy);
@@ -269,42 +241,28 @@ class Killed final : public RunObserver {
 };
 
 TEST_F(TrainingRunTest, KilledBetweenItsCheckpointsARunKeepsTheBest) {
-  const auto train = [&](const std::string& dir, RunObserver& observer) {
-    const DataSplit data = small_data();
-    const Model model = cifar_resnet(8, 4, 12, 12);
-    return comm::run_ranks(2, [&](comm::Communicator& grad) {
-      const auto control = grad.split(0, grad.rank());
-      CpuContext context({.threads = 1});
-      Trainer trainer(context, {grad, *control, context.stream()}, model, data, {.global_batch = 11});
-      trainer.start();
-      const RunIdentity identity = identity_of(trainer);
-      const RunProgress progress = resume_if_there(dir + "/last", trainer, *control, identity);
-      (void)run_training(
-          trainer, *control, identity,
-          {.epochs = 3,
-           .log_every = 4,
-           .checkpoint_dir = dir,
-           .metrics = {{.name = "steps",
-                        .of_evaluation = [](const EvaluationEvent& e) { return static_cast<double>(e.step); }}},
-           .best = {.metric = "steps"}},  // each evaluation is the best
-          progress, observer);
-    });
+  const auto train = [&](const std::string& dir, RunObserver* observer = nullptr) {
+    const RunOptions options{.epochs = 3,
+                             .log_every = 4,
+                             .checkpoint_dir = dir,
+                             .metrics = {kStepMetric},
+                             .best = {.metric = "steps"}};  // each evaluation is the best
+    return try_run({.ranks = 2, .options = options, .observer = [=](int) { return observer; }, .resumed = dir})
+        .failures;
   };
-  RunObserver nobody;
-  EXPECT_EQ(train(path("whole"), nobody), comm::none_failed(2));
+  EXPECT_EQ(train(path("whole")), comm::none_failed(2));
   for (const std::string name : {"last", "best"}) {
     for (const std::int64_t step : {6, 12, 18}) {
       const std::string dir = path(concat(name, " at ", step));
       Killed killed(name, step);
-      expect_all_say(train(dir, killed), "killed");
+      expect_all_say(train(dir, &killed), "killed");
       if (!find_folder(dir + "/last").empty()) {
-        EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.best,
-                  static_cast<double>(read_checkpoint_state(dir + "/last").progress.position.step));
-        EXPECT_GE(read_checkpoint_state(dir + "/best").progress.best,
-                  read_checkpoint_state(dir + "/last").progress.best)
+        const RunProgress last = read_checkpoint_state(dir + "/last").progress;
+        EXPECT_EQ(last.best, static_cast<double>(last.position.step));
+        EXPECT_GE(read_checkpoint_state(dir + "/best").progress.best, last.best)
             << "last/ tells of a best that is not there";
       }
-      EXPECT_EQ(train(dir, nobody), comm::none_failed(2));
+      EXPECT_EQ(train(dir), comm::none_failed(2));
       for (const char* checkpoint : {"/last", "/best"}) {
         EXPECT_TRUE(checkpoint_bytes(dir + checkpoint) == checkpoint_bytes(path("whole") + checkpoint))
             << dir << checkpoint;
@@ -333,16 +291,10 @@ TEST_F(TrainingRunTest, ABestCheckpointThatWasDeletedIsForgottenOnEveryRank) {
   for (const bool deleted : {false, true}) {
     const std::string dir = path(deleted ? "deleted" : "kept");
     std::array<DeletesBest, 2> observers{DeletesBest(deleted), DeletesBest(false)};
-    const auto failures = run_on(
-        2,
-        [&](RunOptions& run, int) {
-          run.checkpoint_dir = dir;
-          run.metrics = {
-              {.name = "steps", .of_evaluation = [](const EvaluationEvent& e) { return static_cast<double>(e.step); }}};
-          run.best = {.metric = "steps", .lowest = true};  // the first evaluation is the best
-        },
-        [&](RunObserver*& observer, int rank) { observer = &observers[static_cast<std::size_t>(rank)]; });
-    EXPECT_EQ(failures, comm::none_failed(2));
+    const BestBy first{.metric = "steps", .lowest = true};  // the first evaluation is the best
+    run({.ranks = 2,
+         .options = {.epochs = 2, .checkpoint_dir = dir, .metrics = {kStepMetric}, .best = first},
+         .observer = each_of(observers)});
     for (const DeletesBest& observer : observers) {
       EXPECT_EQ(observer.best, deleted ? "**" : "*.");
     }
@@ -357,103 +309,50 @@ TEST_F(TrainingRunTest, AStopIsHeardAtTheStepHoweverRarelyARunReports) {
     std::atomic<int> stop{0};
     std::atomic<int> never{0};
     testing::StopAt at(step, stop);
-    std::vector<RunResult> results;
-    const auto failures = run_on(
-        2,
-        [&](RunOptions& run, int rank) {
-          run.log_every = 1000;
-          run.checkpoint_dir = dir;
-          run.stop = rank == 1 ? &stop : &never;  // a signal may reach one rank alone
-          run.stop_within = 0;
-        },
-        [&](RunObserver*& observer, int rank) {
-          if (rank == 1) {
-            observer = &at;
-          }
-        },
-        &results);
-    EXPECT_EQ(failures, comm::none_failed(2));
-    EXPECT_EQ(results[0].end, RunEnd::stopped);
+    const auto change = [&](RunOptions& options, int rank) {
+      options.log_every = 1000;
+      options.checkpoint_dir = dir;
+      options.stop = rank == 1 ? &stop : &never;  // a signal may reach one rank alone
+      options.stop_within = 0;
+    };
+    const auto on_rank_1 = [&](int rank) { return rank == 1 ? &at : nullptr; };
+    EXPECT_EQ(run({.ranks = 2, .change = change, .observer = on_rank_1})[0].end, RunEnd::stopped);
     EXPECT_EQ(read_checkpoint_state(dir + "/last").progress.position.step, step);
   }
   // Steps of a millisecond: the ranks do not ask each other after each of them.
   std::atomic<int> stop{1};
-  std::vector<RunResult> results;
-  const auto failures = run_on(
-      1,
-      [&](RunOptions& run, int) {
-        run.stop = &stop;
-        run.stop_within = 1e9;
-      },
-      {}, &results);
-  EXPECT_EQ(failures, comm::none_failed(1));
-  EXPECT_EQ(results[0].progress.position.step, 1) << "the first step is looked at always";
+  const RunOptions rarely{.epochs = 2, .stop = &stop, .stop_within = 1e9};
+  EXPECT_EQ(run({.options = rarely})[0].progress.position.step, 1) << "the first step is looked at always";
   // Quick steps tell nothing of slower ones, nor of evaluations between them.
   stop = 0;
   testing::StopAt at(2, stop);
-  const auto later = run_on(
-      1,
-      [&](RunOptions& run, int) {
-        run.stop = &stop;
-        run.stop_within = 1e9;
-      },
-      [&](RunObserver*& observer, int) { observer = &at; }, &results);
-  EXPECT_EQ(later, comm::none_failed(1));
-  EXPECT_EQ(results[0].progress.position.step, 3) << "the ranks ask each other at most three times as late";
+  EXPECT_EQ(run({.options = rarely, .observer = [&](int) { return &at; }})[0].progress.position.step, 3)
+      << "the ranks ask each other at most three times as late";
 }
 
 TEST_F(TrainingRunTest, RanksThatKnowOfAnotherBestAreRefused) {
   const auto failures_of = [&](double best, std::int64_t since_best) {
-    return run_on(
-        2, [](RunOptions& run, int) { run.patience = 3; }, {}, nullptr, nullptr,
-        [&](int rank) {
-          RunProgress progress;
-          progress.best_by = "test_accuracy";
-          progress.best = rank == 1 ? best : 0.25;
-          progress.since_best = rank == 1 ? since_best : 1;
-          return progress;
-        });
+    const auto progress = [&](int rank) {
+      return RunProgress{
+          .best_by = "test_accuracy", .best = rank == 1 ? best : 0.25, .since_best = rank == 1 ? since_best : 1};
+    };
+    return try_run({.ranks = 2, .options = {.epochs = 2, .patience = 3}, .progress = progress}).failures;
   };
   EXPECT_EQ(failures_of(0.25, 1), comm::none_failed(2));
-  for (const std::string& failure : failures_of(0.5, 1)) {
-    expect_holds(failure, "so far 0.5, 1 evaluations ago");
-  }
-  for (const std::string& failure : failures_of(0.25, 2)) {
-    expect_holds(failure, "so far 0.25, 2 evaluations ago");
-  }
+  expect_all_say(failures_of(0.5, 1), "so far 0.5, 1 evaluations ago");
+  expect_all_say(failures_of(0.25, 2), "so far 0.25, 2 evaluations ago");
 }
 
 TEST_F(TrainingRunTest, PatienceCountsEvaluationsThatAreNotTheBestAlsoOverAResume) {
   // The metric of evaluation k is values[k]; the highest is the best.
   const std::vector<double> values = {1, 3, 2, 3, 0, 4, 5, 6};
   const auto train = [&](const std::string& dir, std::int64_t patience, std::int64_t epochs) {
-    const DataSplit data = small_data();
-    const Model model = cifar_resnet(8, 4, 12, 12);
-    std::vector<RunResult> results(2);
-    EXPECT_EQ(comm::run_ranks(
-                  2,
-                  [&](comm::Communicator& grad) {
-                    const auto control = grad.split(0, grad.rank());
-                    CpuContext context({.threads = 1});
-                    Trainer trainer(context, {grad, *control, context.stream()}, model, data, {.global_batch = 11});
-                    trainer.start();
-                    const RunIdentity identity = identity_of(trainer);
-                    const RunProgress progress = resume_if_there(dir + "/last", trainer, *control, identity);
-                    RunObserver nobody;
-                    results[static_cast<std::size_t>(grad.rank())] = run_training(
-                        trainer, *control, identity,
-                        {.epochs = epochs,
-                         .checkpoint_dir = dir,
-                         .metrics = {{.name = "own",
-                                      .of_evaluation =
-                                          [&](const EvaluationEvent& e) {
-                                            return values.at(static_cast<std::size_t>(e.step / kSteps - 1));
-                                          }}},
-                         .best = {.metric = "own"},
-                         .patience = patience},
-                        progress, nobody);
-                  }),
-              comm::none_failed(2));
+    const RunMetric own{.name = "own", .of_evaluation = [&](const EvaluationEvent& e) {
+                          return values.at(static_cast<std::size_t>(e.step / kSteps - 1));
+                        }};
+    const RunOptions options{
+        .epochs = epochs, .checkpoint_dir = dir, .metrics = {own}, .best = {.metric = "own"}, .patience = patience};
+    const std::vector<RunResult> results = run({.ranks = 2, .options = options, .resumed = dir});
     EXPECT_EQ(results[0].end, results[1].end);
     EXPECT_EQ(results[0].progress.position.step, results[1].progress.position.step);
     return results[0];
@@ -474,28 +373,23 @@ TEST_F(TrainingRunTest, PatienceCountsEvaluationsThatAreNotTheBestAlsoOverAResum
 }
 
 TEST_F(TrainingRunTest, ALimitOfTimeStopsWithACheckpointOnEveryRank) {
-  std::vector<RunResult> results;
-  const auto run = [&](double seconds, const std::string& dir) {
-    return run_on(
-        2,
-        [&](RunOptions& options, int) {
-          options.epochs = 1'000'000;
-          options.checkpoint_dir = path(dir);
-          options.max_seconds = seconds;
-          options.stop_within = 0;
-        },
-        {}, &results);
+  const auto limited = [&](double seconds, const std::string& dir) {
+    const RunOptions options{
+        .epochs = 1'000'000, .checkpoint_dir = path(dir), .max_seconds = seconds, .stop_within = 0};
+    return try_run({.ranks = 2, .options = options});
   };
-  EXPECT_EQ(run(1e-9, "at once"), comm::none_failed(2));
-  EXPECT_EQ(results[0].end, RunEnd::out_of_time);
-  EXPECT_EQ(results[1].end, RunEnd::out_of_time);
-  EXPECT_EQ(results[0].progress.position.step, 1);
+  const auto stopped = [&](double seconds, const std::string& dir) {
+    const Ran ran = limited(seconds, dir);
+    EXPECT_EQ(ran.failures, comm::none_failed(2));
+    EXPECT_EQ(ran.results[0].end, RunEnd::out_of_time);
+    EXPECT_EQ(ran.results[1].end, RunEnd::out_of_time);
+    EXPECT_EQ(ran.results[0].progress.position.step, ran.results[1].progress.position.step);
+    return ran.results[0].progress.position.step;
+  };
+  EXPECT_EQ(stopped(1e-9, "at once"), 1);
   EXPECT_EQ(read_checkpoint_state(path("at once/last")).progress.position.step, 1);
-  EXPECT_EQ(run(0.3, "later"), comm::none_failed(2));
-  EXPECT_EQ(results[0].end, RunEnd::out_of_time);
-  EXPECT_GT(results[0].progress.position.step, 1);
-  EXPECT_EQ(results[0].progress.position.step, results[1].progress.position.step);
-  expect_all_say(run_on(2, [](RunOptions& options, int) { options.max_seconds = -1; }), "max_seconds is -1");
+  EXPECT_GT(stopped(0.3, "later"), 1);
+  expect_all_say(limited(-1, "never").failures, "max_seconds is -1");
 }
 
 TEST_F(TrainingRunTest, TheProgressLineFitsTheTerminal) {
@@ -556,20 +450,13 @@ TEST_F(TrainingRunTest, ACutLineIsRemovedFromTheMetrics) {
 TEST_F(TrainingRunTest, TheBestEvaluationIsThatOfTheMetric) {
   // The metric of evaluation 1, 2, 3.
   const auto best_of = [&](const BestBy& by, const std::vector<double>& values) {
-    std::vector<RunResult> results;
     Keep keep;
     int evaluation = 0;
-    const auto failures = run_on(
-        1,
-        [&](RunOptions& run, int) {
-          run.epochs = 3;
-          run.best = by;
-          run.metrics = {{.name = "own", .of_evaluation = [&](const EvaluationEvent&) {
-                            return values.at(static_cast<std::size_t>(evaluation++));
-                          }}};
-        },
-        [&](RunObserver*& observer, int) { observer = &keep; }, &results);
-    EXPECT_EQ(failures, comm::none_failed(1));
+    const RunMetric own{.name = "own", .of_evaluation = [&](const EvaluationEvent&) {
+                          return values.at(static_cast<std::size_t>(evaluation++));
+                        }};
+    const RunOptions options{.epochs = 3, .metrics = {own}, .best = by};
+    const std::vector<RunResult> results = run({.options = options, .observer = [&](int) { return &keep; }});
     std::string best;
     for (const EpochEvent& epoch : keep.epochs) {
       best += epoch.best ? '*' : '.';
@@ -592,12 +479,8 @@ TEST_F(TrainingRunTest, ABestValueOfAnotherMetricIsForgotten) {
   progress.best_by = "test_loss";
   progress.best = -5;  // no loss reaches it
   const auto best_after = [&](const std::string& metric) {
-    std::vector<RunResult> results;
-    EXPECT_EQ(run_on(
-                  1, [&](RunOptions& run, int) { run.best.metric = metric; }, {}, &results, nullptr,
-                  [&](int) { return progress; }),
-              comm::none_failed(1));
-    return results[0].progress;
+    const RunOptions options{.epochs = 2, .best = {.metric = metric}};
+    return run({.options = options, .progress = [&](int) { return progress; }})[0].progress;
   };
   EXPECT_EQ(best_after("test_loss").best, -5);
   EXPECT_EQ(best_after("").best_by, "test_accuracy");
@@ -607,7 +490,7 @@ TEST_F(TrainingRunTest, ABestValueOfAnotherMetricIsForgotten) {
 TEST_F(TrainingRunTest, OptionsThatCannotBeAreOneSentence) {
   const auto metric = [](const EvaluationEvent&) { return MetricPart(1); };
   const auto refused = [&](const std::function<void(RunOptions&, int)>& change, const std::string& words) {
-    expect_all_say(run_on(2, change), words);
+    expect_all_say(try_run({.ranks = 2, .change = change}).failures, words);
   };
   refused([](RunOptions& run, int) { run.epochs = -1; }, "epochs is -1, expected at least 0");
   refused([](RunOptions& run, int) { run.epochs = std::int64_t{1} << 62; }, "fewer than 2^63 steps");
@@ -629,10 +512,8 @@ TEST_F(TrainingRunTest, OptionsThatCannotBeAreOneSentence) {
 
 TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSteps) {
   Keep at_once;
-  EXPECT_EQ(run_on(
-                1, [](RunOptions& run, int) { run.log_every = 1; },
-                [&](RunObserver*& observer, int) { observer = &at_once; }),
-            comm::none_failed(1));
+  const RunOptions each_step{.epochs = 2, .log_every = 1};
+  run({.options = each_step, .observer = [&](int) { return &at_once; }});
 
   // The same on a stream that computes in a thread of its own, as a GPU does.
   class Late final : public RunObserver {
@@ -656,10 +537,7 @@ TEST_F(TrainingRunTest, AReportComesWhileTheDeviceIsAtWorkWithTheNumbersOfItsSte
   };
   Stream worker = Stream::host_worker("device");
   Late late(worker);
-  EXPECT_EQ(run_on(
-                1, [](RunOptions& run, int) { run.log_every = 1; },
-                [&](RunObserver*& observer, int) { observer = &late; }, nullptr, &worker),
-            comm::none_failed(1));
+  run({.options = each_step, .observer = [&](int) { return &late; }, .stream = &worker});
   worker.on_synchronisation({});
 
   ASSERT_EQ(late.keep.reports.size(), at_once.reports.size());
@@ -682,15 +560,10 @@ TEST_F(TrainingRunTest, ACheckpointBetweenReportsChangesNoNumber) {
   Keep saved;
   for (Keep* keep : {&plain, &saved}) {
     Stream worker = Stream::host_worker("device");
-    EXPECT_EQ(run_on(
-                  1,
-                  [&](RunOptions& run, int) {
-                    run.log_every = 2;
-                    run.checkpoint_dir = keep == &saved ? path("run") : "";
-                    run.checkpoint_every = 3;
-                  },
-                  [&](RunObserver*& observer, int) { observer = keep; }, nullptr, &worker),
-              comm::none_failed(1));
+    const std::string dir = keep == &saved ? path("run") : "";
+    run({.options = {.epochs = 2, .log_every = 2, .checkpoint_dir = dir, .checkpoint_every = 3},
+         .observer = [&](int) { return keep; },
+         .stream = &worker});
   }
   ASSERT_EQ(plain.reports.size(), 6U);
   ASSERT_EQ(saved.reports.size(), 6U);

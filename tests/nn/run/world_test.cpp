@@ -1,30 +1,16 @@
 // Virtual ranks: the bits of a run do not depend on how many ranks share them. Ranks are threads here;
 // train_resnet_test.cpp and train_text_test.cpp have processes.
-#include <cmath>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <lockstep/nn/layers/model_builder.hpp>
-#include <lockstep/nn/model/model.hpp>
-#include <lockstep/nn/run/run_rules.hpp>
-#include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/nn/step/state_file.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 
-#include "tests/comm/local_ranks.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
+#include "tests/nn/step/steps.hpp"
 #include "tests/support/compare.hpp"
-#include "tests/support/error_of.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
 
-using testing::error_of;
-using testing::to_doubles;
+using testing::error_of, testing::expect_holds;
 
 class World : public TrainerTest {
  protected:
@@ -69,9 +55,7 @@ TEST_F(World, TwoVirtualRanksAreTwoRanks) {
     for (const int ranks : {1, 2}) {
       const std::string name = "virtual" + std::to_string(ranks);
       train({.ranks = ranks, .dir = path(name), .dtype = dtype, .virtual_ranks = 2, .keep_last = true});
-      for (const char* file : {"/last/model.safetensors", "/last/optimizer.safetensors"}) {
-        EXPECT_TRUE(file_text(path("real") + file) == file_text(path(name) + file)) << file << ' ' << ranks;
-      }
+      expect_files("real/last", name + "/last");
     }
   }
   train({.dir = path("one")});
@@ -99,34 +83,31 @@ TEST_F(World, ARunMovesFromOneRankToFourToTwo) {
   EXPECT_TRUE(checkpoint_bytes(path("two/best")) == checkpoint_bytes(path("whole/best")));
   const SafetensorsFile file(path("two/last/optimizer.safetensors"));
   EXPECT_EQ(file.find("rank_buffers")->shape.front(), 8);
-  const auto failures = with_trainers(
-      2, [](TrainerOptions& o, int) { o.step.virtual_ranks = 4; },
-      [&](Trainer& trainer, comm::Communicator& control) {
-        trainer.start();
-        RunProgress progress;
-        (void)resume_checkpoint(path("two/last"), trainer, control, identity_of(trainer), progress);
-      });
-  expect_all_say(failures, path("two/last") + ": the run has 8 virtual ranks, expected 4");
+  TrainerSetup other{.ranks = 2};
+  other.options.step.virtual_ranks = 4;
+  const auto resume = [&](Trainer& trainer, comm::Communicator& control) {
+    RunProgress progress;
+    (void)resume_checkpoint(path("two/last"), trainer, control, identity_of(trainer), progress);
+  };
+  expect_all_say(with_trainers(other, resume), path("two/last") + ": the run has 8 virtual ranks, expected 4");
 }
 
 TEST_F(World, DividedStatesGiveTheSameFiles) {
   const OptimizerOptions adam{.kind = OptimizerKind::adam};
-  const auto files = [&](Strategy strategy, int ranks) {
+  const auto files_of = [&](Strategy strategy, int ranks) {
     train({.ranks = ranks, .dir = path("run"), .optimizer = adam, .strategy = strategy, .virtual_ranks = 4});
     return file_text(path("run/last/model.safetensors")) + file_text(path("run/last/optimizer.safetensors"));
   };
-  const std::string ddp = files(Strategy::ddp, 1);
+  const std::string ddp = files_of(Strategy::ddp, 1);
   for (const int ranks : {1, 2, 4}) {
-    EXPECT_TRUE(files(Strategy::zero1, ranks) == ddp) << ranks;
+    EXPECT_TRUE(files_of(Strategy::zero1, ranks) == ddp) << ranks;
   }
 }
 
 TEST_F(World, ReportsAndMetricsOfYourOwnStepsAreTheSame) {
   std::vector<EpochEvent> events;
   for (const int ranks : {1, 2, 4}) {
-    EpochEvent last;
-    train({.ranks = ranks, .virtual_ranks = 4, .log_every = 4}, &last);
-    events.push_back(last);
+    events.push_back(train({.ranks = ranks, .virtual_ranks = 4, .log_every = 4}).last);
   }
   for (const EpochEvent& event : events) {
     EXPECT_EQ(event.train_loss, events[0].train_loss);
@@ -137,61 +118,41 @@ TEST_F(World, ReportsAndMetricsOfYourOwnStepsAreTheSame) {
 }
 
 TEST_F(World, WhatDoesNotFitIsSaidBeforeAnythingIsAllocated) {
-  const auto refusal = [&](const std::function<void(TrainerOptions&)>& change, int ranks = 2) {
-    const auto failures = with_trainers(
-        ranks, [&](TrainerOptions& o, int) { change(o); }, [](Trainer&, comm::Communicator&) {});
+  const auto refusal = [](TrainStepOptions step, int ranks = 2, std::int64_t accumulate = 1) {
+    step.virtual_ranks = step.virtual_ranks == 0 ? 4 : step.virtual_ranks;
+    const TrainerOptions options{.global_batch = 11, .accumulate = accumulate, .step = step};
+    const auto failures = with_trainers({.ranks = ranks, .options = options, .started = false}, [](Trainer&) {});
     for (const std::string& failure : failures) {
       EXPECT_EQ(failure, failures[0]);
     }
     return failures[0];
   };
-  EXPECT_EQ(refusal([](TrainerOptions& o) { o.step.virtual_ranks = 6; }),
-            "the number of virtual ranks is 6, expected a power of two");
-  EXPECT_EQ(refusal([](TrainerOptions& o) { o.step.virtual_ranks = 4; }, 3),
-            "4 virtual ranks on 3 ranks, expected a number of ranks that divides them");
-  EXPECT_EQ(refusal([](TrainerOptions& o) { o.step.virtual_ranks = 16; }),
+  EXPECT_EQ(refusal({.virtual_ranks = 6}), "the number of virtual ranks is 6, expected a power of two");
+  EXPECT_EQ(refusal({}, 3), "4 virtual ranks on 3 ranks, expected a number of ranks that divides them");
+  EXPECT_EQ(refusal({.virtual_ranks = 16}),
             "the batch size is 11, expected at least one sample for each of the 16 virtual ranks");
-  EXPECT_NE(refusal([](TrainerOptions& o) {
-              o.step.virtual_ranks = 4;
-              o.accumulate = 2;
-            }).find("2 micro-batches an update beside 4 virtual ranks"),
-            std::string::npos);
-  EXPECT_NE(refusal([](TrainerOptions& o) {
-              o.step.virtual_ranks = 4;
-              o.step.sync_batch_norm = true;
-            }).find("sync_batch_norm is on beside virtual ranks"),
-            std::string::npos);
-  EXPECT_NE(refusal([](TrainerOptions& o) {
-              o.step.virtual_ranks = 4;
-              o.step.sums.dtype = DType::bf16;
-            }).find("travel as bf16 beside virtual ranks"),
-            std::string::npos);
-  EXPECT_NE(refusal([](TrainerOptions& o) {
-              o.step.virtual_ranks = 4;
-              o.step.strategy = Strategy::zero1;
-              o.step.optimizer.clip_norm = 1;
-            }).find("zero1 beside virtual ranks and a clip_norm of 1"),
-            std::string::npos);
-  const auto failures = with_trainers(
-      2, [](TrainerOptions& o, int rank) { o.step.virtual_ranks = rank == 0 ? 4 : 2; },
-      [](Trainer& trainer, comm::Communicator&) { trainer.start(); });
-  expect_all_say(failures, "the ranks do not agree");
+  expect_holds(refusal({}, 2, 2), "2 micro-batches an update beside 4 virtual ranks");
+  expect_holds(refusal({.sync_batch_norm = true}), "sync_batch_norm is on beside virtual ranks");
+  expect_holds(refusal({.sums = {.dtype = DType::bf16}}), "travel as bf16 beside virtual ranks");
+  expect_holds(refusal({.optimizer = {.clip_norm = 1}, .strategy = Strategy::zero1}),
+               "zero1 beside virtual ranks and a clip_norm of 1");
+  const auto differ = [](TrainerOptions& o, int rank) { o.step.virtual_ranks = rank == 0 ? 4 : 2; };
+  expect_all_say(with_trainers({.ranks = 2, .change = differ}, [](Trainer&) {}), "the ranks do not agree");
 }
 
 TEST_F(World, PlannedMemoryHasTheArenasOfTheTree) {
   for (const std::int64_t all : {1, 2, 4, 8}) {
-    const auto failures = with_trainers(
-        1, [&](TrainerOptions& o, int) { o.step.virtual_ranks = all; },
-        [&](Trainer& trainer, comm::Communicator&) {
-          const TrainStep& step = trainer.train_step();
-          const ParameterSet& set = trainer.parameters();
-          EXPECT_EQ(step.tree_arenas(), std::llround(std::log2(all)));
-          EXPECT_EQ(step.tree_bytes(),
-                    static_cast<std::size_t>(step.tree_arenas()) * set.gradients_and_weight_sum().bytes());
-          EXPECT_GE(step.planned_bytes(), step.tree_bytes() + set.bytes() + step.train_plan().workspace_bytes());
-          EXPECT_EQ(set.statistics().shape, (Shape{all, set.buffer_arena().numel()}));
-        });
-    EXPECT_EQ(failures, comm::none_failed(1));
+    TrainerSetup setup{.started = false};
+    setup.options.step.virtual_ranks = all;
+    on_trainers(setup, [&](Trainer& trainer) {
+      const TrainStep& step = trainer.train_step();
+      const ParameterSet& set = trainer.parameters();
+      EXPECT_EQ(step.tree_arenas(), std::llround(std::log2(all)));
+      EXPECT_EQ(step.tree_bytes(),
+                static_cast<std::size_t>(step.tree_arenas()) * set.gradients_and_weight_sum().bytes());
+      EXPECT_GE(step.planned_bytes(), step.tree_bytes() + set.bytes() + step.train_plan().workspace_bytes());
+      EXPECT_EQ(set.statistics().shape, (Shape{all, set.buffer_arena().numel()}));
+    });
   }
 }
 
@@ -203,13 +164,11 @@ struct OfSteps {
 OfSteps weighted_steps(int ranks, std::int64_t all, bool one_by_one = true) {
   constexpr std::int64_t kRows = 3;
   OfSteps outcome;
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    CpuContext context({.threads = 1});
+  comm::on_ranks(ranks, [&](comm::Communicator& grad) {
     ModelBuilder b("weighted", {5});
     b.linear("last", b.dropout("drop", b.linear("first", b.input(), 16), 0.3), 4);
     const Model model = b.build();
-    TrainStep step(context, StepRanks{grad, context.stream()}, model,
-                   {.max_batch = kRows, .virtual_ranks = all, .plan = {.weights = LossWeights::sample}});
+    Step step(grad, model, {.max_batch = kRows, .virtual_ranks = all, .plan = {.weights = LossWeights::sample}});
     const std::int64_t each = all / ranks;
     std::vector<float> x(kRows * 5);
     std::vector<float> weights(kRows);
@@ -238,11 +197,10 @@ OfSteps weighted_steps(int ranks, std::int64_t all, bool one_by_one = true) {
     }
     const double loss = step.wait_loss().value;
     if (grad.rank() == 0) {
-      outcome = {to_doubles(step.parameters().values()), loss};
+      outcome = {step.values(), loss};
     }
     EXPECT_EQ(step.microbatches(), 3);
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return outcome;
 }
 
@@ -256,11 +214,10 @@ TEST(WorldSteps, WeightsOfTheLossAndSamplesWithoutIdsFollowTheTree) {
 }
 
 TEST(WorldSteps, EveryVirtualRankHasOneMicrobatch) {
-  CpuContext context({.threads = 1});
   ModelBuilder b("small", {2});
   b.linear("last", b.input(), 2);
   const Model model = b.build();
-  TrainStep step(context, model, {.max_batch = 1, .virtual_ranks = 2});
+  Step step(model, {.max_batch = 1, .virtual_ranks = 2});
   std::vector<float> x{1, 2};
   std::vector<std::int32_t> label{1};
   const Batch batch{.fields = {{StateField::values, TensorView(std::span(x), {1, 2})},
@@ -276,12 +233,10 @@ TEST(WorldSteps, EveryVirtualRankHasOneMicrobatch) {
   step.add(batch);
   step.update(0.1);
   EXPECT_EQ(step.steps(), 1);
-  EXPECT_EQ(error_of<UsageError>([&] { TrainStep(context, model, {.max_batch = 1, .virtual_ranks = 3}); }),
+  EXPECT_EQ(error_of<UsageError>([&] { Step(model, {.max_batch = 1, .virtual_ranks = 3}); }),
             "train step: 3 virtual ranks on 1 rank, expected a power of two that the ranks divide");
-  EXPECT_NE(error_of<UsageError>([&] {
-              TrainStep(context, model, {.max_batch = 1, .microbatches = 2, .virtual_ranks = 2});
-            }).find("2 micro-batches beside virtual ranks"),
-            std::string::npos);
+  const TrainStepOptions both{.max_batch = 1, .microbatches = 2, .virtual_ranks = 2};
+  expect_holds(error_of<UsageError>([&] { Step(model, both); }), "2 micro-batches beside virtual ranks");
 }
 
 }  // namespace

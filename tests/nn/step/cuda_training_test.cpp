@@ -3,19 +3,14 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <functional>
 #include <map>
-#include <memory>
+#include <optional>
 #include <set>
-#include <string>
 #include <tuple>
 #include <utility>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/detail/progress.hpp>
 #include <lockstep/comm/watchdog.hpp>
@@ -31,7 +26,6 @@
 #include <lockstep/nn/run/trainer.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
@@ -97,11 +91,8 @@ Model speed_run() {
 
 /// 3 batches an epoch, the last image left over; 7 test images.
 DataSplit small_data() {
-  DataOptions options;
-  options.seed = 5;
-  options.synthetic = {
-      .train_size = 13, .test_size = 7, .height = 8, .width = 8, .classes = static_cast<int>(kClasses)};
-  return open_data(options);
+  return open_data(
+      {.seed = 5, .synthetic = {.train_size = 13, .test_size = 7, .height = 8, .width = 8, .classes = kClasses}});
 }
 
 /// What ResNets have: both kinds of shortcuts, a maximum pool, the last layers.
@@ -165,10 +156,21 @@ struct RunSetup {
   bool watched = false;       ///< by a watchdog, which two GPUs tell at the end that the device has done it all
 };
 
+/// Our own kernels for every call: the libraries of a GPU are no part of this. On the host nothing.
+Choices own_kernels(Device device, const Model& model, Mode mode, std::int64_t batch, const PlanOptions& options = {}) {
+  if (device.kind != DeviceKind::cuda) {
+    return {};
+  }
+  CpuContext host;
+  Choices choices = Plan(host, model, mode, batch, options).choices();
+  for (auto& [call, choice] : choices) {
+    choice = "cuda";
+  }
+  return choices;
+}
+
 TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device device) {
-  TrainerOptions options;
-  options.global_batch = 4;
-  options.accumulate = setup.accumulate;
+  TrainerOptions options{.global_batch = 4, .accumulate = setup.accumulate};
   options.step.sync_batch_norm = setup.sync_batch_norm;
   options.step.virtual_ranks = setup.virtual_ranks;
   options.step.seed = setup.seed;
@@ -191,14 +193,12 @@ TrainerOptions options_of(const RunSetup& setup, const DataSplit& data, Device d
   options.step.plan.cooperative = !setup.norms_served;  // passes in one launch take their own sums
   if (device.kind == DeviceKind::cuda) {
     options.step.cuda_graph = setup.graph;
-    // The libraries of a GPU are no part of this: our own kernels.
-    CpuContext host;
     PlanOptions plain = options.step.plan;
     plain.dtype = DType::f32;
     plain.fusions = setup.norms_served ? Fusions::on : plain.fusions;
-    options.step.plan.choices = Plan(host, setup.model(), Mode::train, options.global_batch, plain).choices();
+    options.step.plan.choices = own_kernels(device, setup.model(), Mode::train, options.global_batch, plain);
     for (auto& [call, choice] : options.step.plan.choices) {
-      choice = setup.norms_served && call.ends_with("beside a norm") ? "cuda:norm" : "cuda";
+      choice = setup.norms_served && call.ends_with("beside a norm") ? "cuda:norm" : choice;
     }
   }
   return options;
@@ -209,6 +209,21 @@ Bytes bytes_of(Context& context, const TensorView& view) {
   copy(context, view, TensorView(bytes.data(), view.dtype, Device::cpu(), view.shape));
   context.synchronize();
   return bytes;
+}
+
+std::vector<float> floats_of(const Bytes& bytes) {
+  std::vector<float> floats(bytes.size() / sizeof(float));
+  std::memcpy(floats.data(), bytes.data(), bytes.size());
+  return floats;
+}
+
+/// n numbers from -1 to 1.
+std::vector<float> any_floats(std::int64_t n) {
+  std::vector<float> floats(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < floats.size(); ++i) {
+    floats[i] = static_cast<float>(i * 37 % 61) / 32 - 1;
+  }
+  return floats;
 }
 
 /// All that a run leaves behind.
@@ -257,15 +272,29 @@ Outcome outcome_of(Trainer& trainer) {
     keep(outcome, "metrics of the average", trainer.evaluate_average());
     EXPECT_EQ(bytes_of(context, set.values()), outcome.bits["values"]);
   }
-  const Bytes& values = outcome.bits["values"];
-  outcome.parameters.resize(values.size() / sizeof(float));
-  std::memcpy(outcome.parameters.data(), values.data(), values.size());
+  outcome.parameters = floats_of(outcome.bits["values"]);
   return outcome;
 }
 
+/// A watchdog, where the setup wants one.
+class Watching {
+ public:
+  explicit Watching(const RunSetup& setup) {
+    if (setup.watched) {
+      watchdog_.emplace(
+          600, [](const std::string&) {}, [](const comm::Watchdog::Look&) {}, &progress);
+    }
+  }
+  comm::Watchdog* watchdog() { return watchdog_ ? &*watchdog_ : nullptr; }
+  comm::detail::Progress progress{};
+
+ private:
+  std::optional<comm::Watchdog> watchdog_;
+};
+
 /// A trainer of one rank, started, and then what `body` does with it. What was thrown, or "".
-std::string try_trainer(Context& context, Stream communication, const RunSetup& setup,
-                        const std::function<void(Trainer&, comm::Communicator& control)>& body) {
+using Body = std::function<void(Trainer&, comm::Communicator& control)>;
+std::string try_trainer(Context& context, const RunSetup& setup, const Body& body) {
   DataSplit data = small_data();
   std::unique_ptr<Dataset> mixtures;
   if (setup.mixtures) {
@@ -278,27 +307,20 @@ std::string try_trainer(Context& context, Stream communication, const RunSetup& 
   }
   const Dataset& training_set = mixtures != nullptr ? *mixtures : *data.train;
   const Model model = setup.model();
-  comm::detail::Progress progress{};
-  std::optional<comm::Watchdog> watchdog;
-  if (setup.watched) {
-    watchdog.emplace(
-        600, [](const std::string&) {}, [](const comm::Watchdog::Look&) {}, &progress);
-  }
-  return comm::run_ranks(1,
-                         [&](comm::Communicator& grad) {
-                           const auto control = grad.split(0, grad.rank());
-                           Trainer trainer(context, {grad, *control, communication, watchdog ? &*watchdog : nullptr},
-                                           model, {training_set, *data.test},
-                                           options_of(setup, data, context.device()));
-                           trainer.start();
-                           body(trainer, *control);
-                         })
-      .front();
+  Watching watching(setup);
+  const Device device = context.device();
+  Stream communication = device.kind == DeviceKind::cuda ? Stream::cuda(device, -1) : Stream::host_inline();
+  const auto run = [&](comm::Communicator& grad, comm::Communicator& control) {
+    Trainer trainer(context, {grad, control, communication, watching.watchdog()}, model, {training_set, *data.test},
+                    options_of(setup, data, device));
+    trainer.start();
+    body(trainer, control);
+  };
+  return comm::run_ranks(1, run).front();
 }
 
-void with_trainer(Context& context, Stream communication, const RunSetup& setup,
-                  const std::function<void(Trainer&, comm::Communicator& control)>& body) {
-  EXPECT_EQ(try_trainer(context, std::move(communication), setup, body), "");
+void with_trainer(Context& context, const RunSetup& setup, const Body& body) {
+  EXPECT_EQ(try_trainer(context, setup, body), "");
 }
 
 void steps(Trainer& trainer, int count) {
@@ -307,9 +329,9 @@ void steps(Trainer& trainer, int count) {
   }
 }
 
-Outcome train(Context& context, Stream communication, const RunSetup& setup) {
+Outcome train(Context& context, const RunSetup& setup) {
   Outcome outcome;
-  with_trainer(context, std::move(communication), setup, [&](Trainer& trainer, comm::Communicator&) {
+  with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator&) {
     steps(trainer, setup.steps);
     outcome = outcome_of(trainer);
   });
@@ -323,12 +345,12 @@ Outcome train_on_host(RunSetup setup) {
     setup.optimizer.loss_scale = {};
   }
   CpuContext context({.threads = 1});
-  return train(context, Stream::host_inline(), setup);
+  return train(context, setup);
 }
 
 Outcome train_on_gpu(const RunSetup& setup) {
   CudaContext context(Device::cuda(0));
-  return train(context, Stream::cuda(Device::cuda(0), -1), setup);
+  return train(context, setup);
 }
 
 /// |a - b| / |b|; infinity unless both are finite and of one size.
@@ -357,18 +379,10 @@ Texts differences(const Outcome& a, const Outcome& b) {
   return names;
 }
 
-OptimizerOptions adam() {
-  OptimizerOptions options;
-  options.kind = OptimizerKind::adam;
-  return options;
-}
+const OptimizerOptions kAdam{.kind = OptimizerKind::adam};
 
 OptimizerOptions scaled(double initial) {
-  OptimizerOptions options;
-  options.loss_scale.kind = LossScale::Kind::dynamic;
-  options.loss_scale.initial = initial;
-  options.loss_scale.rule.backoff = 1.0 / 256;
-  return options;
+  return {.loss_scale = {.kind = LossScale::Kind::dynamic, .initial = initial, .rule = {.backoff = 1.0 / 256}}};
 }
 
 struct Case {
@@ -382,9 +396,9 @@ const RunSetup kServed{.model = bottleneck, .dtype = DType::bf16, .norms_served 
 
 std::vector<Case> cases() {
   return {{"mlp, sgd", {.model = mlp}, 1e-5, 1e-5},
-          {"mlp, adam", {.model = mlp, .optimizer = adam()}, 1e-4, 1e-5},
+          {"mlp, adam", {.model = mlp, .optimizer = kAdam}, 1e-4, 1e-5},
           {"cnn, sgd", {}, 1e-4, 1e-4},
-          {"cnn, adam", {.optimizer = adam()}, 1e-4, 1e-4},
+          {"cnn, adam", {.optimizer = kAdam}, 1e-4, 1e-4},
           {"cnn, sgd, two micro-batches", {.accumulate = 2}, 1e-4, 1e-4},
           {"cnn, sgd, mixtures", {.mixtures = true}, 1e-4, 1e-4},
           {"cnn, sgd, powersgd", {.sums = {.compress = "powersgd:1"}}, 1e-3, 1e-3},
@@ -459,14 +473,8 @@ Model three_channels() {
 /// Of one run of a plan with numbers that are the same everywhere.
 std::vector<float> gradients_of(Context& context, const Model& model, DType dtype, std::uint64_t seed) {
   constexpr std::int64_t kBatch = 3;
-  PlanOptions options{.dtype = dtype};
-  if (context.device().kind == DeviceKind::cuda) {
-    CpuContext host;
-    options.choices = Plan(host, model, Mode::train, kBatch, {.dtype = DType::f32}).choices();
-    for (auto& [call, choice] : options.choices) {
-      choice = "cuda";
-    }
-  }
+  const PlanOptions options{
+      .dtype = dtype, .choices = own_kernels(context.device(), model, Mode::train, kBatch, {.dtype = DType::f32})};
   ParameterSet parameters(context, model, dtype);
   StepState state(context, kBatch, step_layout(model, options));
   Plan plan(context, model, Mode::train, kBatch, options);
@@ -477,10 +485,7 @@ std::vector<float> gradients_of(Context& context, const Model& model, DType dtyp
   for (const std::int64_t extent : model.input_shape()) {
     shape.push_back(extent);
   }
-  std::vector<float> x(static_cast<std::size_t>(shape.numel()));
-  for (std::size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>(i * 37 % 61) / 32 - 1;
-  }
+  std::vector<float> x = any_floats(shape.numel());
   std::vector<std::int32_t> labels{0, 2, 3};
   const Tensor on_device_x = Tensor::empty(context, shape, DType::f32);
   const Tensor on_device_labels = Tensor::empty(context, {kBatch}, DType::i32);
@@ -490,10 +495,7 @@ std::vector<float> gradients_of(Context& context, const Model& model, DType dtyp
   ingest(context, state, {StateField::labels, on_device_labels});
   plan.bind(parameters, state, workspace);
   plan.run(context);
-  const Bytes bytes = bytes_of(context, parameters.gradients());
-  std::vector<float> gradients(bytes.size() / sizeof(float));
-  std::memcpy(gradients.data(), bytes.data(), bytes.size());
-  return gradients;
+  return floats_of(bytes_of(context, parameters.gradients()));
 }
 
 TEST(CudaTraining, SamplesWithOneAndThreeAxesComeToWhatTheHostComesTo) {
@@ -527,9 +529,7 @@ TEST(CudaTraining, MatricesAreOrthogonalisedAsOnTheHost) {
     std::vector<float> values = arena;
     copy_now(context, TensorView(std::span(values), view.shape), view);
     orthogonalizer.run(context, view);
-    const Bytes bytes = bytes_of(context, view);
-    std::memcpy(values.data(), bytes.data(), bytes.size());
-    return values;
+    return floats_of(bytes_of(context, view));
   };
   const std::vector<float> expected = orthogonal(host, DType::f32);
   EXPECT_GT(distance(arena, expected), 0.1) << "the control";
@@ -542,13 +542,9 @@ TEST(CudaTraining, MatricesAreOrthogonalisedAsOnTheHost) {
 TEST(CudaTraining, LaunchesAsManyKernelsAsThePlanSays) {
   for (const auto& [model, dtype] : {std::pair(residual_network(), DType::f32),
                                      std::pair(residual_network(), DType::bf16), std::pair(speed_run(), DType::f32)}) {
-    PlanOptions options{.dtype = dtype};
-    CpuContext host;
-    options.choices = Plan(host, model, Mode::train, 4, {.dtype = DType::f32}).choices();
-    for (auto& [call, choice] : options.choices) {
-      choice = "cuda";
-    }
     CudaContext context(Device::cuda(0));
+    const PlanOptions options{.dtype = dtype,
+                              .choices = own_kernels(context.device(), model, Mode::train, 4, {.dtype = DType::f32})};
     ParameterSet parameters(context, model, dtype);
     StepState state(context, 4, step_layout(model, options));
     Plan plan(context, model, Mode::train, 4, options);
@@ -612,17 +608,27 @@ void new_machine(std::uint64_t seed, int devices = 1) {
   emulation::set_schedule(emulation::Schedule::random(seed));
 }
 
+/// On new machines, one of every style, the run comes to the same bits as `first`.
+void expect_in_every_order(const RunSetup& setup, const Outcome& first) {
+  EXPECT_EQ(standin::violations(), Texts{}) << "before";
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    new_machine(seed);
+    EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
+    EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed;
+  }
+}
+
 /// The ranges of layers and buckets, which are around what enqueues, are there while steps are captured: of two states
 /// in the second step. From then on a step is one range. Run with a tool (tests/support/nvtx/tool.hpp), too.
 TEST(CudaTraining, RangesOfACapturedStep) {
   using testing::tool_record;
   CudaContext context(Device::cuda(0));
-  with_trainer(context, Stream::cuda(Device::cuda(0), -1), {}, [&](Trainer& trainer, comm::Communicator&) {
+  with_trainer(context, {}, [&](Trainer& trainer, comm::Communicator&) {
     const testing::ToolRecord* tool = tool_record();
     ASSERT_EQ(tool != nullptr, testing::wants_tool());
     EXPECT_EQ(trainer.train_step().recorder() != nullptr, testing::wants_tool());
     ASSERT_EQ(trainer.graph_obstacle(), "");
-    std::vector<Texts> told;  // of each step
+    std::vector<Texts> told;  // one list a step
     for (int i = 0; i < 4; ++i) {
       const int from = tool != nullptr ? tool->events.load() : 0;
       trainer.step();
@@ -662,12 +668,7 @@ TEST(CudaTraining, RangesOfACapturedStep) {
 TEST(CudaTraining, EveryOrderOfTheWorkGivesTheSameBits) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     const RunSetup setup{.steps = 3, .graph = graph, .accumulate = 2};
-    const Outcome first = train_on_gpu(setup);
-    for (std::uint64_t seed = 1; seed <= 4; ++seed) {  // every style
-      EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed - 1;
-      new_machine(seed);
-      EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
-    }
+    expect_in_every_order(setup, train_on_gpu(setup));
   }
 }
 
@@ -690,11 +691,7 @@ TEST(CudaTraining, ConvolutionsThatServeNormsGiveWhatThePartsGive) {
   const Outcome served = train_on_gpu(kServed);
   EXPECT_LT(distance(served.parameters, parts.parameters), 1e-2);
   EXPECT_NE(differences(served, parts), Texts{}) << "the control: another order of sums";
-  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-    new_machine(seed);
-    EXPECT_EQ(differences(train_on_gpu(kServed), served), Texts{}) << "seed " << seed;
-    EXPECT_EQ(standin::violations(), Texts{}) << "seed " << seed;
-  }
+  expect_in_every_order(kServed, served);
 }
 
 /// Steps of one's own: micro-batches of unequal sizes in every way to give them, samples counted with the gradients,
@@ -707,21 +704,13 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
   TrainStepOptions options{.max_batch = 4, .cuda_graph = graph};
   options.plan.loss = Loss::mse;
   options.plan.weights = weights;
-  options.optimizer = adam();
+  options.optimizer = kAdam;
   options.optimizer.loss_scale = {.kind = LossScale::Kind::dynamic, .initial = 1024, .rule = {.interval = 4}};
   options.weight_decay = 0.01;
   InferenceOptions inferring{.max_batch = 5};
-  if (context.device().kind == DeviceKind::cuda) {  // the libraries of a GPU are no part of this
-    CpuContext host;
-    const Choices calls = Plan(host, model, Mode::train, 4, options.plan).choices();
-    const Choices forward = Plan(host, model, Mode::infer, 4, options.plan).choices();
-    for (const Choices* each : {&calls, &forward}) {
-      for (const auto& [call, choice] : *each) {
-        options.plan.choices[call] = "cuda";
-        inferring.plan.choices[call] = "cuda";
-      }
-    }
-  }
+  inferring.plan.choices = own_kernels(context.device(), model, Mode::infer, 4, options.plan);
+  inferring.plan.choices.merge(own_kernels(context.device(), model, Mode::train, 4, options.plan));
+  options.plan.choices = inferring.plan.choices;
   TrainStep step(context, model, options);
   std::vector<float> x(3 * 7);  // (3 features, 7 samples)
   std::vector<double> y(7 * 2);
@@ -733,7 +722,7 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
   }
   const Tensor on_device = Tensor::empty(context, {3, 7}, DType::f32);
   copy(context, TensorView(std::span<float>{x}, {3, 7}), on_device);
-  const Tensor weights_on_device = Tensor::empty(context, {2, 7}, DType::f32);  // of all elements
+  const Tensor weights_on_device = Tensor::empty(context, {2, 7}, DType::f32);  // a weight for each element
   std::vector<float> w(14), nothing(14, 0);
   for (std::size_t i = 0; i < w.size(); ++i) {
     w[i] = static_cast<float>(i % 4) * 1e-3F;
@@ -782,10 +771,8 @@ std::vector<float> own_steps(Context& context, CudaGraph graph, LossWeights weig
   EXPECT_EQ(step.steps(), 12);
   EXPECT_EQ(step.loss().step, 12);
   EXPECT_EQ(step.take_trained().samples, 3 * (4 + 7 + 5));
-  const Bytes values = bytes_of(context, step.parameters().values());
-  const std::size_t losses = result.size();
-  result.resize(losses + values.size() / sizeof(float));
-  std::memcpy(result.data() + losses, values.data(), values.size());
+  const std::vector<float> values = floats_of(bytes_of(context, step.parameters().values()));
+  result.insert(result.end(), values.begin(), values.end());
   Inference predict(context, model, step.parameters(), inferring);
   std::vector<float> out(5 * 2);
   predict.run(on_device.view().slice(1, 2, 7), TensorView(std::span<float>{out}, {5, 2}), "cn");
@@ -821,34 +808,37 @@ bool is_seen_without_wait(const RunSetup& setup, std::int64_t forgotten, std::ui
   std::string failure;
   {
     CudaContext context(Device::cuda(0));
-    failure =
-        try_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
-          steps(trainer, setup.steps - 2);
-          standin::forget_wait(forgotten, "cudaStreamWaitEvent");
-          trainer.step();
-          EXPECT_TRUE(standin::wait_forgotten());
-          trainer.step();
-          outcome = outcome_of(trainer);
-        });
+    failure = try_trainer(context, setup, [&](Trainer& trainer, comm::Communicator&) {
+      steps(trainer, setup.steps - 2);
+      standin::forget_wait(forgotten, "cudaStreamWaitEvent");
+      trainer.step();
+      EXPECT_TRUE(standin::wait_forgotten());
+      trainer.step();
+      outcome = outcome_of(trainer);
+    });
   }
   return !failure.empty() || !standin::violations().empty() || !differences(outcome, whole).empty();
+}
+
+/// Each of these waits of a step, when it is left out, is seen in one of so many orders of the work.
+void expect_needed(const RunSetup& setup, std::initializer_list<std::int64_t> waits, std::uint64_t orders) {
+  const Outcome whole = train_on_gpu(setup);
+  EXPECT_EQ(standin::violations(), Texts{});
+  for (const std::int64_t forgotten : waits) {
+    bool seen = false;
+    for (std::uint64_t seed = 0; seed < orders && !seen; ++seed) {
+      seen = is_seen_without_wait(setup, forgotten, seed, whole);
+    }
+    EXPECT_TRUE(seen) << "wait " << forgotten;
+  }
+  new_machine(0);
 }
 
 /// The control: each wait for a batch that is left out is seen for some order. Two in a micro-batch: the copies wait
 /// for the micro-batch that had their memory before, and the micro-batch for the copies. The other waits of a step are
 /// the reducer's, which has nothing to add up with one rank: tests/comm/nccl_standin_test.cpp.
 TEST(CudaTraining, EveryWaitForABatchIsNeeded) {
-  const RunSetup setup{.model = mlp, .steps = 4, .graph = CudaGraph::off, .accumulate = 2};
-  const Outcome whole = train_on_gpu(setup);
-  EXPECT_EQ(standin::violations(), Texts{});
-  for (int forgotten = 1; forgotten <= 4; ++forgotten) {
-    int seen = 0;
-    for (std::uint64_t seed = 0; seed < 24 && seen == 0; ++seed) {
-      seen += is_seen_without_wait(setup, forgotten, seed, whole) ? 1 : 0;
-    }
-    EXPECT_GT(seen, 0) << "wait " << forgotten;
-  }
-  new_machine(0);
+  expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .accumulate = 2}, {1, 2, 3, 4}, 24);
 }
 
 /// Kernels make of pictures what the loader's threads make of them, whatever the order of the work.
@@ -858,11 +848,7 @@ TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
       RunSetup setup{.model = mlp, .steps = 5, .graph = graph, .accumulate = accumulate, .mixtures = true};
       const Outcome first = train_on_gpu(setup);
       setup.pictures = PicturesOn::device;
-      for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-        EXPECT_EQ(standin::violations(), Texts{}) << "before seed " << seed;
-        new_machine(seed);
-        EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
-      }
+      expect_in_every_order(setup, first);
     }
   }
 }
@@ -871,18 +857,8 @@ TEST(CudaTraining, PicturesThatTheGpuFinishesChangeNoBit) {
 /// images, the copies' for the step that had their memory (which the next one covers), the copies' for fields on the
 /// device, the step's for the copies.
 TEST(CudaTraining, EveryWaitForAPictureIsNeeded) {
-  const RunSetup setup{
-      .model = mlp, .steps = 4, .graph = CudaGraph::off, .mixtures = true, .pictures = PicturesOn::device};
-  const Outcome whole = train_on_gpu(setup);
-  EXPECT_EQ(standin::violations(), Texts{});
-  for (const int forgotten : {1, 2, 4, 5}) {
-    int seen = 0;
-    for (std::uint64_t seed = 0; seed < 160 && seen == 0; ++seed) {
-      seen += is_seen_without_wait(setup, forgotten, seed, whole) ? 1 : 0;
-    }
-    EXPECT_GT(seen, 0) << "wait " << forgotten;
-  }
-  new_machine(0);
+  expect_needed({.model = mlp, .steps = 4, .graph = CudaGraph::off, .mixtures = true, .pictures = PicturesOn::device},
+                {1, 2, 4, 5}, 160);
 }
 
 /// On a stream of their own weight gradients have the same bits, whatever the order of the work.
@@ -893,11 +869,7 @@ TEST(CudaTraining, WeightGradientsBesideChangeNoBit) {
         RunSetup setup{.steps = 3, .graph = graph, .accumulate = accumulate, .check_gradients = check};
         const Outcome first = train_on_gpu(setup);
         setup.weights_beside = true;
-        for (std::uint64_t seed = 1; seed <= 4; ++seed) {
-          EXPECT_EQ(standin::violations(), Texts{}) << "before seed " << seed;
-          new_machine(seed);
-          EXPECT_EQ(differences(train_on_gpu(setup), first), Texts{}) << "seed " << seed;
-        }
+        expect_in_every_order(setup, first);
       }
     }
   }
@@ -937,10 +909,7 @@ TEST(CudaTraining, AStepMayFollowOneThatFailedBesideAWeightGradient) {
   x = builder.linear("fc2", x, 40);
   builder.linear("fc3", builder.add(std::make_shared<Throwing>(&throws), {x}), kClasses);
   const Model model = builder.build();
-  std::vector<float> values(12);
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    values[i] = static_cast<float>(i * 37 % 61) / 32 - 1;
-  }
+  std::vector<float> values = any_floats(12);
   std::vector<std::int32_t> labels{0, 3};
   const auto trained = [&](bool beside, bool fails) {
     CudaContext context(Device::cuda(0));
@@ -949,11 +918,7 @@ TEST(CudaTraining, AStepMayFollowOneThatFailedBesideAWeightGradient) {
                              .average = {.decay = 0.5},
                              .cuda_graph = CudaGraph::off,
                              .weights_beside = beside};
-    CpuContext host;
-    options.plan.choices = Plan(host, model, Mode::train, 2).choices();
-    for (auto& [call, choice] : options.plan.choices) {
-      choice = "cuda";
-    }
+    options.plan.choices = own_kernels(context.device(), model, Mode::train, 2);
     TrainStep step(context, model, options);
     const auto update = [&] {
       step.update({{StateField::values, TensorView(std::span(values), {2, 6})},
@@ -991,7 +956,7 @@ TEST(CudaTraining, LaunchesMayDependOnTheStream) {
   CudaContext context(Device::cuda(0), {.dependent_launches = true});
   EXPECT_TRUE(context.stream().launches_dependently());
   Outcome outcome;
-  with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+  with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator&) {
     steps(trainer, 2);
     const std::int64_t dependent = emulation::dependent_launches();
     const std::int64_t all = emulation::launches();
@@ -1013,7 +978,7 @@ TEST(CudaTraining, EveryWaitForAWeightGradientIsNeeded) {
   const auto waits_of_a_step = [&] {
     std::int64_t waits = 0;
     CudaContext context(Device::cuda(0));
-    with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+    with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator&) {
       steps(trainer, 2);
       const std::int64_t before = standin::calls("cudaStreamWaitEvent");
       trainer.step();
@@ -1041,25 +1006,21 @@ TEST(CudaTraining, GoesOnFromACheckpointBitForBit) {
        {std::pair{CudaGraph::off, ""}, std::pair{CudaGraph::on, ""}, std::pair{CudaGraph::on, "powersgd:1"}}) {
     const testing::TemporaryFolder folder;
     const RunSetup setup{
-        .graph = graph, .optimizer = adam(), .sums = {.compress = compress}, .average = {.decay = 0.9, .every = 2}};
-    RunIdentity identity;
-    identity.model = "cnn";
+        .graph = graph, .optimizer = kAdam, .sums = {.compress = compress}, .average = {.decay = 0.9, .every = 2}};
+    const RunIdentity identity{.model = "cnn"};
     CudaContext context(Device::cuda(0));
-    const auto communication = [] { return Stream::cuda(Device::cuda(0), -1); };
     Outcome through;
-    with_trainer(context, communication(), setup, [&](Trainer& trainer, comm::Communicator& control) {
+    with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator& control) {
       steps(trainer, 2);
       (void)trainer.take_metrics();
-      RunProgress progress;
-      progress.position = trainer.position();
-      progress.samples_seen = trainer.samples_seen();
-      save_checkpoint(folder / "last", trainer, control, identity, progress);
+      save_checkpoint(folder / "last", trainer, control, identity,
+                      {.position = trainer.position(), .samples_seen = trainer.samples_seen()});
       steps(trainer, 3);
       through = outcome_of(trainer);
     });
     for (const int more : {3, 2}) {
       Outcome resumed;
-      with_trainer(context, communication(), setup, [&](Trainer& trainer, comm::Communicator& control) {
+      with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator& control) {
         RunProgress progress;
         EXPECT_EQ(resume_checkpoint(folder / "last", trainer, control, identity, progress), "");
         steps(trainer, more);
@@ -1085,7 +1046,7 @@ TEST_P(CudaSteps, NeitherAllocateNorWaitForTheDevice) {
                        .mixtures = pictures != PicturesOn::host,
                        .pictures = pictures,
                        .check_gradients = true};
-  with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+  with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator&) {
     steps(trainer, 2);  // captures
     context.on_synchronisation(
         [&](const Synchronisation& wait) { waits.push_back(concat(wait.call, ": ", name_of(wait.reason))); });
@@ -1114,7 +1075,7 @@ TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     const RunSetup setup{.graph = graph, .optimizer = scaled(16777216), .dtype = DType::f16, .check_gradients = true};
     CudaContext context(Device::cuda(0));
-    with_trainer(context, Stream::cuda(Device::cuda(0), -1), setup, [&](Trainer& trainer, comm::Communicator&) {
+    with_trainer(context, setup, [&](Trainer& trainer, comm::Communicator&) {
       const auto values = [&] { return bytes_of(context, trainer.parameters().values()); };
       const Bytes initial = values();
       steps(trainer, 1);
@@ -1126,11 +1087,7 @@ TEST(CudaTraining, AnOverflowInF16SkipsTheStep) {
       EXPECT_EQ(trainer.non_finite_gradients(4), "");
       EXPECT_EQ(trainer.non_finite_gradients(1).substr(0, 8), "rank 0: ");
       EXPECT_NE(values(), initial);
-      float scale = 0;
-      const Bytes bytes = bytes_of(context, trainer.parameters().loss_scale());
-      ASSERT_EQ(bytes.size(), sizeof scale);
-      std::memcpy(&scale, bytes.data(), sizeof scale);
-      EXPECT_EQ(scale, 65536);
+      EXPECT_EQ(floats_of(bytes_of(context, trainer.parameters().loss_scale())), std::vector<float>{65536});
       outcomes[graph == CudaGraph::on ? 1 : 0] = outcome_of(trainer);
     });
   }
@@ -1156,12 +1113,13 @@ TEST(CudaTraining, AWatchdogCostsOneRankNothing) {
 
 #if LOCKSTEP_HAS_NCCL
 /// What two ranks come to on two devices.
-void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&outcomes)[2]) {
+std::array<Outcome, 2> train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule = 0) {
+  std::array<Outcome, 2> outcomes;
   new_machine(schedule, 2);
   nccl_standin::reset();
   const DataSplit data = small_data();
   const Model model = setup.model();
-  const Texts failures = comm::run_ranks(2, [&](comm::Communicator& world) {
+  comm::on_ranks(2, [&](comm::Communicator& world) {
     const Device device = Device::cuda(world.rank());
     cudaSetDevice(device.index);
     const auto control = world.split(0, world.rank());
@@ -1169,27 +1127,23 @@ void train_on_two_gpus(const RunSetup& setup, std::uint64_t schedule, Outcome (&
     CudaContext context(device);
     Stream communication = Stream::cuda(device, -1);
     const TrainerOptions options = options_of(setup, data, device);
-    comm::detail::Progress progress{};
-    std::optional<comm::Watchdog> watchdog;
-    if (setup.watched) {
-      watchdog.emplace(
-          600, [](const std::string&) {}, [](const comm::Watchdog::Look&) {}, &progress);
-    }
-    Trainer trainer(context, {*grad, *control, communication, watchdog ? &*watchdog : nullptr}, model, data, options);
+    Watching watching(setup);
+    Trainer trainer(context, {*grad, *control, communication, watching.watchdog()}, model, data, options);
     EXPECT_EQ(trainer.graph_obstacle(), setup.graph == CudaGraph::off ? "switched off" : "");
     trainer.start();
     steps(trainer, setup.steps);
     trainer.require_same_state();
-    outcomes[world.rank()] = outcome_of(trainer);
+    outcomes.at(static_cast<std::size_t>(world.rank())) = outcome_of(trainer);
     const std::string last = concat("; on the device step ", setup.steps, ": all ");
-    for (int looks = 0; watchdog && looks < 300 && progress.text().find(last) == std::string::npos; ++looks) {
+    const auto done = [&] { return watching.progress.text().find(last) != std::string::npos; };
+    for (int looks = 0; setup.watched && looks < 300 && !done(); ++looks) {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
     }
-    EXPECT_EQ(progress.text().find(last) != std::string::npos, setup.watched) << progress.text();
+    EXPECT_EQ(done(), setup.watched) << watching.progress.text();
   });
-  EXPECT_EQ(failures, comm::none_failed(2));
   EXPECT_EQ(standin::violations(), Texts{});
   EXPECT_EQ(nccl_standin::leaks(), Texts{});
+  return outcomes;
 }
 
 /// Without batch norm, which sees a rank's share, two ranks come to what one comes to.
@@ -1197,8 +1151,7 @@ TEST(CudaTraining, TwoRanksExchangeGradientsInACapturedStep) {
   const RunSetup setup{.model = mlp, .graph = CudaGraph::on};
   const Outcome one = train_on_gpu(setup);
   for (std::uint64_t seed = 0; seed < 3; ++seed) {
-    Outcome outcomes[2];
-    train_on_two_gpus(setup, seed, outcomes);
+    const auto outcomes = train_on_two_gpus(setup, seed);
     EXPECT_GT(nccl_standin::in_registered_memory(), 0) << "the gradients'";
     const std::vector<int> priorities = standin::launched_priorities();
     EXPECT_GT(std::count(priorities.begin(), priorities.end(), -1), 0) << "of all-reduces";
@@ -1215,11 +1168,9 @@ TEST(CudaTraining, AWatchdogSeesWhatTheDevicesHaveDone) {
   for (const CudaGraph graph : {CudaGraph::off, CudaGraph::on}) {
     for (const std::int64_t accumulate : {1, 2}) {
       RunSetup setup{.model = mlp, .graph = graph, .accumulate = accumulate};
-      Outcome plain[2];
-      train_on_two_gpus(setup, 1, plain);
+      const auto plain = train_on_two_gpus(setup, 1);
       setup.watched = true;
-      Outcome watched[2];
-      train_on_two_gpus(setup, 1, watched);
+      const auto watched = train_on_two_gpus(setup, 1);
       EXPECT_EQ(differences(plain[0], watched[0]), Texts{});
     }
   }
@@ -1230,21 +1181,18 @@ TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
   const Outcome one = train_on_gpu({.graph = CudaGraph::on});
   for (const std::int64_t accumulate : {1, 2}) {
     RunSetup setup{.graph = CudaGraph::off, .accumulate = accumulate, .sync_batch_norm = true};
-    Outcome first[2];
-    train_on_two_gpus(setup, 0, first);
+    const auto first = train_on_two_gpus(setup);
     EXPECT_EQ(differences(first[0], first[1]), Texts{});
     setup.graph = CudaGraph::on;
     for (std::uint64_t seed = 1; seed < 4; ++seed) {
-      Outcome captured[2];
-      train_on_two_gpus(setup, seed, captured);
+      const auto captured = train_on_two_gpus(setup, seed);
       EXPECT_EQ(differences(captured[0], first[0]), Texts{}) << "seed " << seed;
     }
     if (accumulate == 1) {
       EXPECT_LT(distance(first[0].parameters, one.parameters), 1e-5);
       EXPECT_NEAR(first[0].evaluated.loss(), one.evaluated.loss(), 1e-5 * one.evaluated.loss());
       setup.sync_batch_norm = false;  // the control
-      train_on_two_gpus(setup, 0, first);
-      EXPECT_GT(distance(first[0].parameters, one.parameters), 1e-3);
+      EXPECT_GT(distance(train_on_two_gpus(setup)[0].parameters, one.parameters), 1e-3);
     }
   }
 }
@@ -1252,20 +1200,17 @@ TEST(CudaTraining, TwoRanksExchangeStatisticsInACapturedStep) {
 /// Compressed gradients of two ranks: the same bits on both, in every order of the work, captured or not.
 TEST(CudaTraining, TwoRanksCompressGradientsInACapturedStep) {
   RunSetup setup{.graph = CudaGraph::off, .sums = {.compress = "powersgd:2"}};
-  Outcome first[2];
-  train_on_two_gpus(setup, 0, first);
+  const auto first = train_on_two_gpus(setup);
   for (const char* name : {"values", "gradients", "factors"}) {
     EXPECT_TRUE(first[0].bits.at(name) == first[1].bits.at(name)) << name;
   }
   setup.graph = CudaGraph::on;
   for (std::uint64_t seed = 1; seed < 4; ++seed) {
-    Outcome captured[2];
-    train_on_two_gpus(setup, seed, captured);
+    const auto captured = train_on_two_gpus(setup, seed);
     EXPECT_EQ(differences(captured[0], first[0]), Texts{}) << "seed " << seed;
   }
   setup.sums = {};
-  Outcome whole[2];
-  train_on_two_gpus(setup, 0, whole);
+  const auto whole = train_on_two_gpus(setup);
   EXPECT_GT(distance(first[0].parameters, whole[0].parameters), 1e-4) << "the control";
 }
 
@@ -1276,9 +1221,8 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
                    .optimizer = {.kind = OptimizerKind::adam, .clip_norm = clips ? 1e-2 : 0},
                    .virtual_ranks = 4};
     const Outcome one = train_on_gpu(setup);
-    Outcome outcomes[2];
     for (std::uint64_t seed = 0; seed < 2; ++seed) {
-      train_on_two_gpus(setup, seed, outcomes);
+      const auto outcomes = train_on_two_gpus(setup, seed);
       for (const char* name :
            {"values", "exp_avg", "averaged statistics", "gradients", "training metrics", "evaluation metrics"}) {
         EXPECT_TRUE(outcomes[0].bits.at(name) == one.bits.at(name)) << name;
@@ -1286,15 +1230,13 @@ TEST(CudaTraining, VirtualRanksGiveTheSameBitsOnOneGpuAndOnTwo) {
       }
     }
     setup.virtual_ranks = 0;
-    train_on_two_gpus(setup, 0, outcomes);
-    EXPECT_FALSE(outcomes[0].bits.at("values") == one.bits.at("values")) << "the control";
+    EXPECT_FALSE(train_on_two_gpus(setup)[0].bits.at("values") == one.bits.at("values")) << "the control";
   }
   CudaContext context(Device::cuda(0));
   const auto tried = [&](CudaGraph graph) {
-    return try_trainer(context, Stream::cuda(Device::cuda(0), -1), {.graph = graph, .virtual_ranks = 2},
-                       [](Trainer& trainer, comm::Communicator&) {
-                         EXPECT_EQ(trainer.graph_obstacle(), "a rank computes several virtual ones");
-                       });
+    return try_trainer(context, {.graph = graph, .virtual_ranks = 2}, [](Trainer& trainer, comm::Communicator&) {
+      EXPECT_EQ(trainer.graph_obstacle(), "a rank computes several virtual ones");
+    });
   };
   EXPECT_EQ(tried(CudaGraph::on), "cuda graph is on beside virtual ranks, expected off");
   EXPECT_EQ(tried(CudaGraph::automatic), "");
@@ -1306,14 +1248,12 @@ TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
   RunSetup setup{
       .model = mlp, .graph = CudaGraph::on, .optimizer = {.kind = OptimizerKind::adam}, .average = {.decay = 0.9}};
   setup.bucket_bytes = 1 << 20;  // so that there is something to divide
-  Outcome whole[2];
-  train_on_two_gpus(setup, 0, whole);
+  const auto whole = train_on_two_gpus(setup);
   setup.strategy = Strategy::zero1;
   for (const comm::SumOrder order : {comm::SumOrder::library, comm::SumOrder::ranks}) {
     setup.sums.order = order;
     for (std::uint64_t seed = 0; seed < 3; ++seed) {
-      Outcome outcomes[2];
-      train_on_two_gpus(setup, seed, outcomes);
+      const auto outcomes = train_on_two_gpus(setup, seed);
       for (const Outcome& outcome : outcomes) {
         EXPECT_TRUE(outcome.bits.at("values") == whole[0].bits.at("values")) << seed;
         EXPECT_LT(outcome.bits.at("exp_avg").size(), whole[0].bits.at("exp_avg").size());
@@ -1325,32 +1265,26 @@ TEST(CudaTraining, DividedStatesGiveTheSameBitsInACapturedStep) {
   RunSetup lars = setup;
   lars.optimizer = {.kind = OptimizerKind::lars, .trust_coefficient = 0.1};
   lars.strategy = Strategy::ddp;
-  Outcome whole_lars[2];
-  train_on_two_gpus(lars, 0, whole_lars);
+  const auto whole_lars = train_on_two_gpus(lars);
   lars.strategy = Strategy::zero1;
-  Outcome divided_lars[2];
-  train_on_two_gpus(lars, 1, divided_lars);
+  const auto divided_lars = train_on_two_gpus(lars, 1);
   EXPECT_TRUE(divided_lars[0].bits.at("values") == divided_lars[1].bits.at("values"));
   EXPECT_LT(distance(divided_lars[0].parameters, whole_lars[0].parameters), 1e-6);
   EXPECT_GT(distance(whole_lars[0].parameters, whole[0].parameters), 1e-3) << "the control";
   RunSetup muon = setup;
   muon.optimizer = {.kind = OptimizerKind::muon, .momentum = 0.95, .nesterov = true};
   muon.strategy = Strategy::ddp;
-  Outcome orthogonal[2];
-  train_on_two_gpus(muon, 0, orthogonal);
+  const auto orthogonal = train_on_two_gpus(muon);
   EXPECT_TRUE(orthogonal[0].bits.at("values") == orthogonal[1].bits.at("values"));
-  Outcome orthogonal_again[2];
-  train_on_two_gpus(muon, 1, orthogonal_again);
+  const auto orthogonal_again = train_on_two_gpus(muon, 1);
   EXPECT_TRUE(orthogonal[0].bits.at("values") == orthogonal_again[0].bits.at("values"));
   EXPECT_GT(distance(orthogonal[0].parameters, whole[0].parameters), 1e-3) << "adamw";
   setup.optimizer.clip_norm = 1e-3;
-  Outcome clipped[2];
-  train_on_two_gpus(setup, 0, clipped);
+  const auto clipped = train_on_two_gpus(setup);
   EXPECT_TRUE(clipped[0].bits.at("values") == clipped[1].bits.at("values"));
   EXPECT_GT(distance(clipped[0].parameters, whole[0].parameters), 1e-6);
   setup.strategy = Strategy::ddp;
-  Outcome clipped_whole[2];
-  train_on_two_gpus(setup, 0, clipped_whole);
+  const auto clipped_whole = train_on_two_gpus(setup);
   EXPECT_LT(distance(clipped[0].parameters, clipped_whole[0].parameters), 1e-5);
 }
 #endif

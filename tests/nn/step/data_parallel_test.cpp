@@ -1,10 +1,6 @@
 // The gradient of P ranks, reduced in buckets, against that of one rank.
 #include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/comm/gradients/gradient_reducer.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
@@ -12,8 +8,6 @@
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
-#include "tests/support/guarded.hpp"
 
 namespace lockstep::nn {
 namespace {
@@ -50,7 +44,7 @@ void take_share(Net& net, Net& whole, std::int64_t begin, std::int64_t count) {
 std::vector<std::vector<double>> gradients(int ranks, DType dtype, bool overlap, std::int64_t bucket_bytes = 2000) {
   const Model model = plain_net();
   std::vector<std::vector<double>> result(static_cast<std::size_t>(ranks));
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& communicator) {
+  comm::on_ranks(ranks, [&](comm::Communicator& communicator) {
     Net whole(model, Mode::train, kBatch, dtype);
     const std::int64_t rank = communicator.rank();
     const std::int64_t share = kBatch / ranks + (rank < kBatch % ranks ? 1 : 0);
@@ -76,7 +70,6 @@ std::vector<std::vector<double>> gradients(int ranks, DType dtype, bool overlap,
     net.context().synchronize();
     result[static_cast<std::size_t>(rank)] = testing::to_doubles(net.parameters().gradients());
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return result;
 }
 

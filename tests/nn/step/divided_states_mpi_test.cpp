@@ -6,9 +6,6 @@
 #include <string>
 #include <vector>
 
-#include <gtest/gtest.h>
-#include <mpi.h>
-
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/step/train_step.hpp>

@@ -1,20 +1,15 @@
 // Inference: any number of samples gives the numbers of a plan of exactly that size, whatever the sizes it is split
 // into.
-#include <cstdint>
 #include <thread>
 #include <type_traits>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/step/inference.hpp>
 #include <lockstep/nn/step/ingest.hpp>
-#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/nn/net.hpp"
-#include "tests/support/compare.hpp"
+#include "tests/nn/step/steps.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/processor.hpp"
 
@@ -31,14 +26,16 @@ Model mlp4() {
   return b.build();
 }
 
-std::vector<double> normal(std::int64_t count, std::uint64_t seed) {
-  Random random(seed, RandomUse::test);
-  std::vector<double> values(static_cast<std::size_t>(count));
-  for (double& value : values) {
-    value = random.normal();
+/// A model with parameters of a seed.
+struct Seeded {
+  explicit Seeded(Model made = mlp4(), DType dtype = DType::f32, int threads = 0)
+      : context({.threads = threads}), model(std::move(made)), set(context, model, dtype) {
+    set.initialise(context, 5);
   }
-  return values;
-}
+  CpuContext context;
+  Model model;
+  ParameterSet set;
+};
 
 /// A plan of exactly n samples: the oracle.
 template <class T>
@@ -76,13 +73,11 @@ void expect_same(const std::vector<T>& out, const std::vector<T>& expected, std:
 
 template <class T>
 void same_bits_for_any_number() {
-  CpuContext context({.threads = 1});
-  const Model model = mlp4();
-  ParameterSet set(context, model, dtype_of<T>);
-  set.initialise(context, 5);
+  Seeded seeded(mlp4(), dtype_of<T>, 1);
+  auto& [context, model, set] = seeded;
   Inference inference(context, model, set, {.max_batch = 300, .plan = {.dtype = dtype_of<T>}});
   for (const std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 9, 13, 17, 31, 33, 50, 64, 65, 100, 129, 257, 299, 300}) {
-    std::vector<double> in = normal(4 * n, static_cast<std::uint64_t>(n));
+    std::vector<double> in = normal_numbers(4 * n, static_cast<std::uint64_t>(n));
     std::vector<T> out(static_cast<std::size_t>(n), T{-7});
     inference.run(TensorView(std::span(in), {n, 4}), TensorView(std::span(out), {n, 1}));
     const std::vector<T> expected = exactly<T>(model, set, in, n, {4});
@@ -96,13 +91,11 @@ TEST(Inference, AnyNumberHasTheBitsOfAPlanOfThatSize) {
 }
 
 TEST(Inference, ImagesWithBatchNormAndOtherAxes) {
-  CpuContext context;
-  const Model model = cifar_resnet(8, 10, 8, 8).reading(InputKind::values);
-  ParameterSet set(context, model, DType::f64);
-  set.initialise(context, 5);
+  Seeded seeded(cifar_resnet(8, 10, 8, 8).reading(InputKind::values), DType::f64);
+  auto& [context, model, set] = seeded;
   Inference inference(context, model, set, {.max_batch = 6, .plan = {.dtype = DType::f64}});
   constexpr std::int64_t kN = 5;
-  const std::vector<double> in = normal(kN * 8 * 8 * 3, 2);
+  const std::vector<double> in = normal_numbers(kN * 8 * 8 * 3, 2);
   std::vector<double> chw(in.size());
   for (std::int64_t n = 0; n < kN; ++n) {
     for (std::int64_t p = 0; p < 64; ++p) {
@@ -122,12 +115,10 @@ TEST(Inference, ImagesWithBatchNormAndOtherAxes) {
 }
 
 TEST(Inference, WritesInsideTheOutputOnly) {
-  CpuContext context;
-  const Model model = mlp4();
-  ParameterSet set(context, model, DType::f32);
-  set.initialise(context, 5);
+  Seeded seeded;
+  auto& [context, model, set] = seeded;
   Inference inference(context, model, set, {.max_batch = 40});
-  std::vector<double> in = normal(4 * 11, 3);
+  std::vector<double> in = normal_numbers(4 * 11, 3);
   std::vector<float> field(13 * 3, 99.0F);  // the middle column of rows 1 to 11
   inference.run(TensorView(std::span(in), {11, 4}),
                 TensorView(field.data() + 4, DType::f32, Device::cpu(), {11, 1}, {3, 1}));
@@ -137,16 +128,14 @@ TEST(Inference, WritesInsideTheOutputOnly) {
 }
 
 TEST(Inference, ManyViewsHaveTheBitsOfEachAlone) {
-  CpuContext context;
-  const Model model = mlp4();
-  ParameterSet set(context, model, DType::f32);
-  set.initialise(context, 5);
+  Seeded seeded;
+  auto& [context, model, set] = seeded;
   Inference inference(context, model, set, {.max_batch = 12});
   const std::vector<std::int64_t> sizes{5, 0, 12, 1, 6, 6, 7, 3};
   std::vector<std::vector<double>> in;
   std::vector<std::vector<float>> out;
   for (const std::int64_t size : sizes) {
-    in.push_back(normal(size * 4, static_cast<std::uint64_t>(size)));
+    in.push_back(normal_numbers(size * 4, static_cast<std::uint64_t>(size)));
     out.emplace_back(static_cast<std::size_t>(size), 7.0F);
   }
   std::vector<SampleView> from, to;
@@ -183,7 +172,7 @@ TEST(Inference, ThreadsShareOneSetOfParameters) {
       CpuContext own({.threads = 1});
       Inference inference(own, model, set, {.max_batch = 100});
       for (std::int64_t round = 0; round < 20; ++round) {
-        std::vector<double> in = normal(400, 1);
+        std::vector<double> in = normal_numbers(400, 1);
         inference.run(TensorView(std::span(in), {100, 4}), TensorView(std::span(result), {100, 1}));
       }
     });
@@ -191,17 +180,15 @@ TEST(Inference, ThreadsShareOneSetOfParameters) {
   for (std::thread& thread : threads) {
     thread.join();
   }
-  const std::vector<float> expected = exactly<float>(model, set, normal(400, 1), 100, {4});
+  const std::vector<float> expected = exactly<float>(model, set, normal_numbers(400, 1), 100, {4});
   for (const std::vector<float>& result : results) {
     EXPECT_EQ(result, expected);
   }
 }
 
 TEST(Inference, BadInput) {
-  CpuContext context;
-  const Model model = mlp4();
-  ParameterSet set(context, model, DType::f32);
-  set.initialise(context, 5);
+  Seeded seeded;
+  auto& [context, model, set] = seeded;
   Inference inference(context, model, set, {.max_batch = 8});
   std::vector<float> in(9 * 4);
   std::vector<float> out(9, 7.0F);

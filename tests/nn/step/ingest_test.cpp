@@ -2,10 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <string>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/step/ingest.hpp>
 

@@ -1,16 +1,10 @@
 // A training step neither allocates nor makes the host wait: on the host, and on a GPU where there is one.
 #include <atomic>
 #include <cstdint>
-#include <memory>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
 
 #include <lockstep/nn/data/open_data.hpp>
 #include <lockstep/nn/models/resnet.hpp>
 #include <lockstep/nn/run/trainer.hpp>
-#include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/context/context.hpp>
 #include <lockstep/runtime/memory/cuda_memory.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
@@ -45,19 +39,16 @@ class CountingResource final : public MemoryResource {
 /// for events, which belong to no stream: on a GPU a step waits for the event of the step before the last, and that one
 /// is meant.
 void expect_quiet(Context& context, CountingResource& memory, Stream communication) {
-  DataOptions data_options;
-  data_options.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4};
-  const DataSplit data = open_data(data_options);
+  const DataSplit data =
+      open_data({.synthetic = {.train_size = 256, .test_size = 16, .height = 16, .width = 16, .classes = 4}});
   const Model model = cifar_resnet(8, 4, 16, 16);
-  const std::vector<std::string> failures = comm::run_ranks(1, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
-    TrainerOptions options;
-    options.global_batch = 16;
+  comm::on_ranks(1, [&](comm::Communicator& grad, comm::Communicator& control) {
+    TrainerOptions options{.global_batch = 16};
     options.step.plan.augment = {
         .pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};
     options.schedule.total_steps = 16;
     options.step.average = {.decay = 0.9, .copied_updates = 2};
-    Trainer trainer(context, {grad, *control, communication}, model, data, options);
+    Trainer trainer(context, {grad, control, communication}, model, data, options);
     // On a GPU what is quiet is the launch of a graph.
     EXPECT_EQ(trainer.graph_obstacle(), context.device() == Device::cpu() ? "the device is cpu" : "");
     trainer.start();
@@ -81,7 +72,6 @@ void expect_quiet(Context& context, CountingResource& memory, Stream communicati
     EXPECT_EQ(waits, std::vector<std::string>{"synchronize: requested"});
     context.on_synchronisation({});
   });
-  EXPECT_EQ(failures, std::vector<std::string>{""});
 }
 
 TEST(QuietSteps, OnTheHost) {

@@ -1,11 +1,6 @@
 // Runs under mpirun: a whole ResNet-20, batch norm over all ranks, after 20 steps against one rank.
 #include "tests/nn/step/sync_batch_norm_runs.hpp"
 
-#include <cstdio>
-
-#include <gtest/gtest.h>
-#include <mpi.h>
-
 #include <lockstep/comm/mpi/mpi_communicator.hpp>
 
 #include "tests/comm/mpi_test_main.hpp"

@@ -1,11 +1,7 @@
 #pragma once
 
 #include <cmath>
-#include <cstdint>
-#include <memory>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include <lockstep/comm/local/local_communicator.hpp>
 #include <lockstep/nn/data/open_data.hpp>
@@ -19,7 +15,7 @@
 namespace lockstep::nn {
 
 struct SyncRun {
-  int depth = 8;  ///< of the ResNet
+  int depth = 8;  ///< the ResNet's
   DType dtype = DType::f64;
   int steps = 6;
   bool sync = true;
@@ -27,34 +23,32 @@ struct SyncRun {
   bool beside = true;      ///< statistics over a communicator of their own, StepRanks::statistics
   bool on_worker = false;  ///< the compute stream is a worker, too
   std::int64_t accumulate = 1;
-  std::int64_t batch = 11;  ///< of all ranks: 6 and 5, or 3, 3, 3 and 2
+  std::int64_t batch = 11;  ///< samples of all ranks: 6 and 5, or 3, 3, 3 and 2
   std::int64_t last = 2;
-  int extent = 12;  ///< of the images
+  int extent = 12;  ///< height and width of an image
   double rate = 2e-3;
 };
 
 /// What a run leaves on a rank.
 struct SyncOutcome {
-  std::vector<double> values;      ///< of the parameters
+  std::vector<double> values;      ///< parameters
   std::vector<double> statistics;  ///< running, of this rank
-  Metrics trained;                 ///< of all ranks
+  Metrics trained;                 ///< sums over all ranks
 };
 
 /// Four batches an epoch and a last one of `last` samples, of which some ranks may have none.
 inline DataSplit sync_data(const SyncRun& run) {
-  DataOptions options;
-  options.seed = 5;
-  options.synthetic = {
-      .train_size = 4 * run.batch + run.last, .test_size = 7, .height = run.extent, .width = run.extent, .classes = 4};
-  return open_data(options);
+  return open_data({.seed = 5,
+                    .synthetic = {.train_size = 4 * run.batch + run.last,
+                                  .test_size = 7,
+                                  .height = run.extent,
+                                  .width = run.extent,
+                                  .classes = 4}});
 }
 
 inline TrainerOptions sync_options(const SyncRun& run, const DataSplit& data) {
-  TrainerOptions options;
-  options.global_batch = run.batch;
-  options.accumulate = run.accumulate;
+  TrainerOptions options{.global_batch = run.batch, .accumulate = run.accumulate, .keep_last = true};
   options.step.sync_batch_norm = run.sync;
-  options.keep_last = true;
   options.step.plan.dtype = run.dtype;
   options.step.plan.augment = {
       .pad = 2, .flip = true, .mean = data.statistics.mean, .std = data.statistics.std, .seed = 1};

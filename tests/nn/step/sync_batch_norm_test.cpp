@@ -2,20 +2,12 @@
 // sync_batch_norm_mpi_test.cpp has processes.
 #include "tests/nn/step/sync_batch_norm_runs.hpp"
 
-#include <cmath>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include <gtest/gtest.h>
-
 #include <lockstep/nn/layers/model_builder.hpp>
 #include <lockstep/nn/run/checkpoint.hpp>
-#include <lockstep/nn/step/train_step.hpp>
-#include <lockstep/runtime/base/random.hpp>
 
 #include "tests/comm/local_ranks.hpp"
 #include "tests/comm/wrapped_communicator.hpp"
+#include "tests/nn/step/steps.hpp"
 #include "tests/support/compare.hpp"
 #include "tests/support/error_of.hpp"
 
@@ -27,12 +19,10 @@ using testing::error_of;
 /// The outcome of every rank.
 std::vector<SyncOutcome> train(int ranks, const SyncRun& run) {
   std::vector<SyncOutcome> outcomes(static_cast<std::size_t>(ranks));
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  comm::on_ranks(ranks, [&](comm::Communicator& grad, comm::Communicator& control) {
     const auto statistics = grad.split(0, grad.rank());
-    outcomes[static_cast<std::size_t>(grad.rank())] = train_rank(run, grad, *control, *statistics);
+    outcomes[static_cast<std::size_t>(grad.rank())] = train_rank(run, grad, control, *statistics);
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return outcomes;
 }
 
@@ -55,24 +45,18 @@ TEST(SyncBatchNorm, RanksComeToWhatOneRankComesTo) {
 }
 
 TEST(SyncBatchNorm, StreamsAndCommunicatorsDoNotChangeTheBits) {
-  const SyncRun run{.steps = 4};
-  const std::vector<SyncOutcome> first = train(3, run);
+  const std::vector<SyncOutcome> first = train(3, {.steps = 4});
   for (const bool overlap : {false, true}) {
     for (const bool beside : {false, true}) {
       for (const bool on_worker : {false, true}) {
-        SyncRun other = run;
-        other.overlap = overlap;
-        other.beside = beside;
-        other.on_worker = on_worker;
-        const std::vector<SyncOutcome> outcomes = train(3, other);
+        const std::vector<SyncOutcome> outcomes =
+            train(3, {.steps = 4, .overlap = overlap, .beside = beside, .on_worker = on_worker});
         EXPECT_EQ(outcomes[1].values, first[0].values) << overlap << beside << on_worker;
         EXPECT_EQ(outcomes[2].statistics, first[0].statistics) << overlap << beside << on_worker;
       }
     }
   }
-  SyncRun shorter = run;  // the control
-  shorter.steps = 3;
-  EXPECT_NE(train(3, shorter)[0].values, first[0].values);
+  EXPECT_NE(train(3, {.steps = 3})[0].values, first[0].values) << "the control";
 }
 
 TEST(SyncBatchNorm, SixteenBitActivationsHaveF32Statistics) {
@@ -106,15 +90,8 @@ Model small_model() {
 }
 
 struct Samples {
-  explicit Samples(std::int64_t count) : rows(count) {
-    Random random(3, RandomUse::test);
-    for (std::int64_t i = 0; i < count * kFeatures; ++i) {
-      x.push_back(random.normal());
-    }
-    for (std::int64_t i = 0; i < 2 * count; ++i) {
-      y.push_back(random.normal());
-    }
-  }
+  explicit Samples(std::int64_t count)
+      : rows(count), x(normal_numbers(count * kFeatures, 3)), y(normal_numbers(2 * count, 4)) {}
   /// Samples [begin, end), of which the first `valid` count; the others are NaN in a copy.
   Batch batch(std::int64_t begin, std::int64_t end, std::int64_t valid = Batch::kAllRows) {
     Batch made;
@@ -128,25 +105,20 @@ struct Samples {
 };
 
 TrainStepOptions step_options(std::int64_t max_batch) {
-  TrainStepOptions options{.max_batch = max_batch, .sync_batch_norm = true};
-  options.plan.dtype = DType::f64;
-  options.plan.loss = Loss::mse;
-  return options;
+  return {.max_batch = max_batch, .sync_batch_norm = true, .plan = {.dtype = DType::f64, .loss = Loss::mse}};
 }
 
 /// Values and running statistics after body(step, rank) on each of the ranks; rank 0's.
 template <class Body>
 std::pair<std::vector<double>, std::vector<double>> after(int ranks, Body&& body) {
   std::pair<std::vector<double>, std::vector<double>> result;
-  const auto failures = comm::run_ranks(ranks, [&](comm::Communicator& grad) {
-    CpuContext context({.threads = 1});
-    TrainStep step(context, {grad, context.stream()}, small_model(), step_options(12));
+  comm::on_ranks(ranks, [&](comm::Communicator& grad) {
+    Step step(grad, small_model(), step_options(12));
     body(step, grad.rank());
     if (grad.rank() == 0) {
-      result = {testing::to_doubles(step.parameters().values()), testing::to_doubles(step.parameters().buffer_arena())};
+      result = {step.values(), testing::to_doubles(step.parameters().buffer_arena())};
     }
   });
-  EXPECT_EQ(failures, comm::none_failed(ranks));
   return result;
 }
 
@@ -179,20 +151,19 @@ TEST(SyncBatchNorm, MicrobatchesOfAllRanksAreOne) {
 TEST(SyncBatchNorm, ARankWhoseNeighbourFailsEnds) {
   Samples samples(4);
   const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-    CpuContext context({.threads = 1});
-    TrainStep step(context, {grad, context.stream()}, small_model(), step_options(4));
+    Step step(grad, small_model(), step_options(4));
     step.update(samples.batch(0, 4), 0.1);
     const Batch next = grad.rank() == 1 ? samples.batch(0, 2, 3) : samples.batch(0, 4);
     step.update(next, 0.1);
   });
   EXPECT_EQ(failures[1], "the batch has 2 samples, of which 3 are to count, expected 0 to 2");
   EXPECT_EQ(failures[0].substr(0, 6), "peer: ") << failures[0];
-  EXPECT_NE(failures[0].find("bn1 batch_norm gather"), std::string::npos) << failures[0];
+  testing::expect_holds(failures[0], "bn1 batch_norm gather");
 }
 
 TEST(SyncBatchNorm, OneExchangeALayerAndPass) {
   Samples samples(4);
-  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
+  comm::on_ranks(2, [&](comm::Communicator& grad) {
     const auto statistics = grad.split(0, grad.rank());
     CpuContext context({.threads = 1});
     TrainStep step(context, {grad, context.stream(), nullptr, statistics.get()}, small_model(), step_options(4));
@@ -203,7 +174,6 @@ TEST(SyncBatchNorm, OneExchangeALayerAndPass) {
     (void)step.take_evaluated();
     EXPECT_EQ(statistics->counts().calls, 4) << "an evaluation exchanges nothing";
   });
-  EXPECT_EQ(failures, comm::none_failed(2));
 }
 
 // ---- options -------------------------------------------------------------------------------------------------------
@@ -234,15 +204,13 @@ TEST(SyncBatchNorm, IsAPartOfTheRun) {
   const auto without = option_texts(sync_options({.sync = false}, data), data);
   EXPECT_EQ(with.at("sync_batch_norm"), "1");
   EXPECT_EQ(without.count("sync_batch_norm"), 0U) << "checkpoints of earlier versions";
-  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-    const auto control = grad.split(0, grad.rank());
+  const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad, comm::Communicator& control) {
     CpuContext context({.threads = 1});
-    Trainer trainer(context, {grad, *control, context.stream()}, cifar_resnet(8, 4, 12, 12), data,
+    Trainer trainer(context, {grad, control, context.stream()}, cifar_resnet(8, 4, 12, 12), data,
                     sync_options({.sync = grad.rank() == 0}, data));
     trainer.start();
   });
-  EXPECT_NE(failures[1].find("the ranks do not agree: rank 0 has 'sync_batch_norm 1'"), std::string::npos)
-      << failures[1];
+  testing::expect_holds(failures[1], "the ranks do not agree: rank 0 has 'sync_batch_norm 1'");
 }
 
 TEST(SyncBatchNorm, AModelWithoutBatchNormComputesAsBefore) {
@@ -252,17 +220,15 @@ TEST(SyncBatchNorm, AModelWithoutBatchNormComputesAsBefore) {
   Samples samples(4);
   std::vector<double> values[2];
   for (const bool sync : {false, true}) {
-    const auto failures = comm::run_ranks(2, [&](comm::Communicator& grad) {
-      CpuContext context({.threads = 1});
+    comm::on_ranks(2, [&](comm::Communicator& grad) {
       TrainStepOptions options = step_options(4);
       options.sync_batch_norm = sync;
-      TrainStep step(context, {grad, context.stream()}, model, options);
+      Step step(grad, model, options);
       step.update(samples.batch(2 * grad.rank(), 2 * grad.rank() + 2), 0.1);
       if (grad.rank() == 0) {
-        values[sync ? 1 : 0] = testing::to_doubles(step.parameters().values());
+        values[sync ? 1 : 0] = step.values();
       }
     });
-    EXPECT_EQ(failures, comm::none_failed(2));
   }
   EXPECT_EQ(values[0], values[1]);
 }

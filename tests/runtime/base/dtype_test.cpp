@@ -10,7 +10,7 @@
 
 #include <lockstep/runtime/base/random.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
@@ -135,4 +135,4 @@ TEST(Half, RoundsToNearestEvenAndOverflowsToInfinity) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -8,7 +8,9 @@
 
 #include <lockstep/runtime/base/version.hpp>
 
-namespace lockstep {
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::testing {
 namespace {
 
 /// Shows whether a part of a message was formatted.
@@ -24,12 +26,9 @@ TEST(Error, RequireFormatsOnlyOnFailure) {
   int formatted = 0;
   require<ShapeError>(true, "never ", Counted{&formatted});
   EXPECT_EQ(formatted, 0);
-  try {
-    require<ShapeError>(false, "relu: rank is ", 3, ", expected ", Counted{&formatted});
-    FAIL() << "no exception";
-  } catch (const ShapeError& error) {
-    EXPECT_STREQ(error.what(), "relu: rank is 3, expected counted");
-  }
+  EXPECT_EQ(error_of<ShapeError>(
+                [&] { require<ShapeError>(false, "relu: rank is ", 3, ", expected ", Counted{&formatted}); }),
+            "relu: rank is 3, expected counted");
   EXPECT_EQ(formatted, 1);
 }
 
@@ -89,4 +88,4 @@ TEST(Version, SaysWhatTheBuildHas) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

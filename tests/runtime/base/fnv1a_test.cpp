@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 std::span<const std::byte> bytes_of(std::string_view text) {
@@ -30,4 +30,4 @@ TEST(Fnv1a, TakesBytesAbove127AsTheyAre) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -46,7 +46,7 @@ void __kmpc_fork_call(void*, int, void (*region)(int*, int*, ...), void* first, 
 }
 }
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 /// Ranges, chunks, copies, factories and kernels of more elements than a grain of any of them.
@@ -84,4 +84,4 @@ TEST(NoOpenMpCall, NoNumberOfThreadsAsksOpenMp) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -8,7 +8,7 @@
 
 #include <lockstep/runtime/base/random.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 TEST(Parallel, RangesCoverEverythingOnce) {
@@ -110,4 +110,4 @@ TEST(Parallel, ChunkedSumHasTheSameBitsForEveryThreadCount) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -8,7 +8,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using Words = std::array<std::uint32_t, 4>;
@@ -112,4 +112,4 @@ TEST(Random, Moments) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

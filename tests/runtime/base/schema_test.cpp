@@ -11,7 +11,7 @@
 
 #include "tests/support/error_of.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 enum class Colour : unsigned char { red, green };
@@ -45,7 +45,7 @@ class SchemaTest : public ::testing::Test {
   SchemaTest() { describe(schema_, fields_); }
   void read(const char* name, const std::string& text) { schema_.find(name)->read(text); }
   std::string refusal(const char* name, const std::string& text) {
-    return testing::error_of<UsageError>([&] {
+    return error_of<UsageError>([&] {
       read(name, text);
       schema_.check();
     });
@@ -124,4 +124,4 @@ TEST_F(SchemaTest, RefusesWithNameValueAndWhatWasExpected) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 TEST(Text, PrintableIsOneShortLine) {
@@ -53,4 +53,4 @@ TEST(Text, Joined) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

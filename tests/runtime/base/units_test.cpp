@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 TEST(Units, ThreeDigitsAndAUnit) {
@@ -39,4 +39,4 @@ TEST(Units, ANumberIsAllOfItsText) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

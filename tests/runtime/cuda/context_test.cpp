@@ -8,12 +8,8 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::CudaPairTest;
-using testing::CudaTest;
-using testing::error_text;
 
 using CudaContextTest = CudaTest;
 using CudaContextPairTest = CudaPairTest;
@@ -69,8 +65,8 @@ TEST_F(CudaContextPairTest, TheLegacyStreamOfEachDeviceCanBeLent) {
             EXPECT_EQ(legacy.stream().cuda_handle(), cudaStreamLegacy);
             EXPECT_EQ(legacy.stream().device(), device);
             EXPECT_FALSE(is_capturing(legacy.stream()));
-            const testing::Pinned in(legacy, kCount, 2.5F);
-            const testing::Pinned out(legacy, kCount);
+            const Pinned in(legacy, kCount, 2.5F);
+            const Pinned out(legacy, kCount);
             const Tensor first = Tensor::zeros(legacy, Shape{kCount}, DType::f32);
             const Tensor second = Tensor::empty(legacy, Shape{kCount}, DType::f32);
             Event written(device);
@@ -165,7 +161,7 @@ TEST_F(CudaContextPairTest, TheCurrentDeviceIsNeverChanged) {
       {
         CudaContext context(Device::cuda(index));
         EXPECT_EQ(current_device(), current);
-        const testing::Pinned pinned(context, 100, 1.5F);
+        const Pinned pinned(context, 100, 1.5F);
         EXPECT_EQ(current_device(), current);
         const Tensor device = Tensor::zeros(context, Shape{100}, DType::f32);
         EXPECT_EQ(current_device(), current);
@@ -248,4 +244,4 @@ TEST_F(CudaContextTest, LibraryStateLivesAsLongAsTheContext) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

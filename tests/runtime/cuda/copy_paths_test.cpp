@@ -5,13 +5,11 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::Pinned;
-
-using CudaCopyPathsTest = testing::CudaTest;
-using CudaCopyPathsPairTest = testing::CudaPairTest;
+using CudaCopyPathsTest = CudaTest;
+using CudaCopyPathsPairTest = CudaPairTest;
 
 constexpr std::uint64_t kFewSeeds = 8;
 
@@ -33,7 +31,7 @@ Bytes numbers(DType dtype, const Shape& shape, int start) {
 /// Parts of two tensors that are copied to each other.
 struct Parts {
   const char* name;
-  Shape host, device;  ///< of the whole tensors
+  Shape host, device;  ///< shapes of the whole tensors
   std::function<TensorView(const TensorView&)> of_host, of_device;
 };
 TensorView whole(const TensorView& view) {
@@ -197,7 +195,7 @@ TEST_F(CudaCopyPathsTest, ConvertsOnTheWay) {
   std::vector<float> out(4);
   copy(context, device, TensorView(std::span(out), Shape{4}));
   EXPECT_EQ(out, (std::vector<float>{2, 0, 255, 255}));
-  EXPECT_EQ(context.copied().host_to_device, 4U);  // what crossed: bytes of u8
+  EXPECT_EQ(context.copied().host_to_device, 4U);  // bytes of u8 were copied
   EXPECT_EQ(context.copied().device_to_host, 4U);
 }
 
@@ -419,4 +417,4 @@ TEST_F(CudaCopyPathsPairTest, BetweenDevicesOneTypeAndRows) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -2,14 +2,11 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaCopyTest = testing::CudaTest;
-using CudaCopyPairTest = testing::CudaPairTest;
+using CudaCopyTest = CudaTest;
+using CudaCopyPairTest = CudaPairTest;
 
 TEST_F(CudaCopyTest, EveryTypeThereAndBackWithCounts) {
   CudaContext context(Device::cuda(0));
@@ -66,7 +63,7 @@ TEST_F(CudaCopyTest, ZerosAndTo) {
   const Tensor here = Tensor::adopt(TensorView(std::span(values), Shape{1001}), {});
   const Tensor there = here.to(context);
   EXPECT_EQ(there.device(), Device::cuda(0));
-  EXPECT_EQ(there.to(context).view().data, there.view().data);  // the same storage
+  EXPECT_EQ(there.to(context).view().data, there.view().data);  // no new storage
   copy(context, there, TensorView(std::span(out), Shape{1001}));
   context.synchronize();
   EXPECT_EQ(out, values);
@@ -141,4 +138,4 @@ TEST_F(CudaCopyPairTest, BothDevicesAreForeign) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -1,5 +1,7 @@
 // What goes wrong in CUDA, against the stand-in only: no driver, no device, the n-th call failing, work failing.
 #include <set>
+#include <sstream>
+#include <string>
 #include <thread>
 
 #include <lockstep/runtime/machine/device_selection.hpp>
@@ -8,13 +10,10 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaFailureTest = testing::CudaTest;
+using CudaFailureTest = CudaTest;
 
 TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
   struct Case {
@@ -22,7 +21,7 @@ TEST_F(CudaFailureTest, NoDriverAndNoDeviceAreNoDevices) {
     int version;
     const char* says;
   };
-  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // of the major version before
+  const int old = CUDART_VERSION / 1000 * 1000 - 600;  // version of the earlier major
   for (const Case& c : {Case{cudaErrorInsufficientDriver, 0, "there is no NVIDIA driver"},
                         Case{cudaErrorInsufficientDriver, old, "the NVIDIA driver knows CUDA up to "},
                         Case{cudaErrorNoDevice, CUDART_VERSION, "is CUDA_VISIBLE_DEVICES right?"},
@@ -175,7 +174,7 @@ void scenario(bool& reached) {
   const Pinned out(b, 50);
   const Tensor there = Tensor::zeros(a, Shape{50}, DType::f32);
   const Tensor here = Tensor::empty(b, Shape{50}, DType::f32);
-  const testing::Idle idle(b);  // its copy uses memory of a
+  const Idle idle(b);  // the copy uses memory of a
   Stream worker = Stream::host_worker("worker");
   Event copied(a.device(), Event::Timing::on);
   Event fetched(b.device());
@@ -237,41 +236,17 @@ TEST_F(CudaFailureTest, EveryCallFailingInTurnGivesAnExceptionAndLeaksNothing) {
     }
   }
   // The loop really went through the calls.
-  for (const char* name : {"cudaGetDeviceCount",
-                           "cudaGetDevice",
-                           "cudaSetDevice",
-                           "cudaInitDevice",
-                           "cuCtxGetDevice",
-                           "cuDevicePrimaryCtxGetState",
-                           "cuCtxPushCurrent",
-                           "cuCtxPopCurrent",
-                           "cudaGetDeviceProperties",
-                           "cudaDeviceGetAttribute",
-                           "cudaMemGetInfo",
-                           "cudaMemPoolCreate",
-                           "cudaMemPoolSetAttribute",
-                           "cudaMallocFromPoolAsync",
-                           "cudaFreeAsync",
-                           "cudaMemPoolDestroy",
-                           "cudaMalloc",
-                           "cudaMallocHost",
-                           "cudaStreamCreateWithPriority",
-                           "cudaEventCreateWithFlags",
-                           "cudaEventRecord",
-                           "cudaStreamWaitEvent",
-                           "cudaLaunchHostFunc",
-                           "cuDeviceGetAttribute",
-                           "cuStreamWaitValue64",
-                           "cudaMemcpyAsync",
-                           "cudaMemcpyPeerAsync",
-                           "cudaMemsetAsync",
-                           "cudaEventSynchronize",
-                           "cudaStreamSynchronize",
-                           "cudaEventElapsedTime",
-                           "cudaFree",
-                           "cudaFreeHost",
-                           "cudaStreamDestroy",
-                           "cudaEventDestroy"}) {
+  std::string name;
+  for (std::istringstream names(
+           "cudaGetDeviceCount cudaGetDevice cudaSetDevice cudaInitDevice cuCtxGetDevice "
+           "cuDevicePrimaryCtxGetState cuCtxPushCurrent cuCtxPopCurrent cudaGetDeviceProperties "
+           "cudaDeviceGetAttribute cudaMemGetInfo cudaMemPoolCreate cudaMemPoolSetAttribute "
+           "cudaMallocFromPoolAsync cudaFreeAsync cudaMemPoolDestroy cudaMalloc cudaMallocHost "
+           "cudaStreamCreateWithPriority cudaEventCreateWithFlags cudaEventRecord cudaStreamWaitEvent "
+           "cudaLaunchHostFunc cuDeviceGetAttribute cuStreamWaitValue64 cudaMemcpyAsync cudaMemcpyPeerAsync "
+           "cudaMemsetAsync cudaEventSynchronize cudaStreamSynchronize cudaEventElapsedTime cudaFree "
+           "cudaFreeHost cudaStreamDestroy cudaEventDestroy");
+       names >> name;) {
     EXPECT_TRUE(hit.contains(name)) << name << " was never made to fail";
   }
 }
@@ -353,4 +328,4 @@ TEST_F(CudaFailureTest, RecordingAndWaitingMakeNoNewEventsInSteadyState) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -1,19 +1,16 @@
-#include <atomic>
 #include <set>
 #include <stdexcept>
-#include <thread>
 
 #include <lockstep/runtime/stream/graph.hpp>
 
 #include "tests/runtime/cuda/support.hpp"
+#include "tests/support/error_of.hpp"
+#include "tests/support/gate.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaGraphTest = testing::CudaTest;
+using CudaGraphTest = CudaTest;
 
 constexpr std::int64_t kCount = 517;
 
@@ -195,57 +192,50 @@ std::string text_during_capture(F&& f) {
 TEST_F(CudaGraphTest, WhatIsNotAllowedWhileCapturingSaysSo) {
   std::vector<float> pageable(kCount);
   const TensorView host(std::span<float>(pageable), Shape{kCount});
-  const auto contains = [](const std::string& text, const std::string& part) {
-    EXPECT_NE(text.find(part), std::string::npos) << text << "\nexpected: " << part;
-  };
-  contains(text_during_capture<StateError>([&](CudaContext& context) {
-             copy(context, host, TensorView(host.data, DType::f32, context.device(), Shape{kCount}));
-           }),
-           "graph capture on cuda:0: copy: the stream is being captured, and f32 (517) on cpu is pageable");
-  contains(
+  expect_holds(text_during_capture<StateError>([&](CudaContext& context) {
+                 copy(context, host, TensorView(host.data, DType::f32, context.device(), Shape{kCount}));
+               }),
+               "graph capture on cuda:0: copy: the stream is being captured, and f32 (517) on cpu is pageable");
+  expect_holds(
       text_during_capture<CudaError>([](CudaContext& context) { context.synchronize(); }),
       "graph capture on cuda:0: cudaStreamSynchronize(stream_) failed on cuda:0: cudaErrorStreamCaptureUnsupported");
-  contains(text_during_capture<StateError>(
-               [](CudaContext& context) { static_cast<void>(Tensor::empty(context, Shape{4}, DType::f32)); }),
-           "allocate: the stream is being captured, expected memory that was taken before");
-  contains(text_during_capture<CudaError>([](CudaContext& context) {
-             CudaMemoryResource plain(context.device());
-             const Buffer buffer(4, plain, context.stream());
-           }),
-           "failed on cuda:0: cudaErrorStreamCaptureUnsupported");
-  contains(text_during_capture<StateError>([](CudaContext& context) {
-             Event timed(context.device(), Event::Timing::on);
-             context.stream().record(timed);
-           }),
-           "record: the stream is being captured into a graph, where events with timing have no time");
-  contains(text_during_capture<StateError>([](CudaContext& context) {
-             Event event(context.device());
-             context.stream().record(event);
-             event.synchronize();
-           }),
-           "the event was last recorded in a graph");
+  expect_holds(text_during_capture<StateError>(
+                   [](CudaContext& context) { static_cast<void>(Tensor::empty(context, Shape{4}, DType::f32)); }),
+               "allocate: the stream is being captured, expected memory that was taken before");
+  expect_holds(text_during_capture<CudaError>([](CudaContext& context) {
+                 CudaMemoryResource plain(context.device());
+                 const Buffer buffer(4, plain, context.stream());
+               }),
+               "failed on cuda:0: cudaErrorStreamCaptureUnsupported");
+  expect_holds(text_during_capture<StateError>([](CudaContext& context) {
+                 Event timed(context.device(), Event::Timing::on);
+                 context.stream().record(timed);
+               }),
+               "record: the stream is being captured into a graph, where events with timing have no time");
+  expect_holds(text_during_capture<StateError>([](CudaContext& context) {
+                 Event event(context.device());
+                 context.stream().record(event);
+                 event.synchronize();
+               }),
+               "the event was last recorded in a graph");
   CudaContext other(Device::cuda(0));  // made before the capture: its check asks how much memory is free
   Event outside(other.device());
-  contains(text_during_capture<CudaError>([&](CudaContext& context) {
-             other.stream().record(outside);
-             context.stream().wait(outside);
-           }),
-           "cudaErrorStreamCaptureIsolation");
-  contains(text_during_capture<StateError>(
-               [](CudaContext& context) { static_cast<void>(Graph::capture(context.stream(), [] {})); }),
-           "a graph is being captured from the stream already");
+  expect_holds(text_during_capture<CudaError>([&](CudaContext& context) {
+                 other.stream().record(outside);
+                 context.stream().wait(outside);
+               }),
+               "cudaErrorStreamCaptureIsolation");
+  expect_holds(text_during_capture<StateError>(
+                   [](CudaContext& context) { static_cast<void>(Graph::capture(context.stream(), [] {})); }),
+               "a graph is being captured from the stream already");
   Stream worker = Stream::host_worker("writer");
   Event host_event(Device::cpu());
-  std::atomic<bool> go{false};
-  worker.enqueue([&] {
-    while (!go) {
-      std::this_thread::yield();
-    }
-  });
+  Gate gate;
+  worker.enqueue(gate.task());
   worker.record(host_event);
-  contains(text_during_capture<StateError>([&](CudaContext& context) { context.stream().wait(host_event); }),
-           "a graph cannot wait for a host event");
-  go = true;
+  expect_holds(text_during_capture<StateError>([&](CudaContext& context) { context.stream().wait(host_event); }),
+               "a graph cannot wait for a host event");
+  gate.open();
   worker.synchronize();
   EXPECT_EQ(text_during_capture<std::runtime_error>([](CudaContext&) { throw std::runtime_error("their own"); }),
             "their own");
@@ -274,9 +264,7 @@ TEST_F(CudaGraphTest, ASwallowedErrorStillSpoilsTheCapture) {
     } catch (const CudaError&) {
     }
   });
-  EXPECT_NE(text.find("a call was made that is not allowed during a capture and that nobody reported"),
-            std::string::npos)
-      << text;
+  expect_holds(text, "a call was made that is not allowed during a capture and that nobody reported");
 }
 
 TEST_F(CudaGraphTest, AnEventOfAGraphIsNeverCompleteOnItsOwn) {
@@ -316,7 +304,7 @@ TEST_F(CudaGraphTest, EveryCallFailingInTurnEndsTheCaptureAndLeaksNothing) {
       standin::reset({.devices = 1, .seed = seed});
       std::string failed;
       bool threw = false;
-      bool reached = false;  // behind the last call that may throw: what fails later fails in a destructor
+      bool reached = false;  // true after the last call that may throw: a later failure is in a destructor
       {
         Diamond diamond(Device::cuda(0));
         diamond.set(1);
@@ -401,4 +389,4 @@ TEST_F(CudaGraphTest, ALaunchIsOneCall) {
 #endif
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

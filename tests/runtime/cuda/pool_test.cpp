@@ -2,13 +2,11 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-
-using CudaPoolTest = testing::CudaTest;
-using CudaPoolPairTest = testing::CudaPairTest;
+using CudaPoolTest = CudaTest;
+using CudaPoolPairTest = CudaPairTest;
 
 constexpr Device kDevice = Device::cuda(0);
 
@@ -16,8 +14,8 @@ TEST_F(CudaPoolTest, GivesMemoryThatTheStreamMayUseAtOnceAndTakesItBackInItsOrde
   for_seeds([](std::uint64_t seed) {
     CudaPoolResource pool(kDevice);
     CudaContext context(kDevice, {.memory = &pool});
-    const testing::Pinned in(context, 100, 2.0F);
-    const testing::Pinned out(context, 100);
+    const Pinned in(context, 100, 2.0F);
+    const Pinned out(context, 100);
     for (int i = 0; i < 5; ++i) {
       const Tensor tensor = Tensor::empty(context, Shape{100}, DType::f32);
       EXPECT_EQ(reinterpret_cast<std::uintptr_t>(tensor.view().data) % kAlignment, 0U);
@@ -35,9 +33,9 @@ TEST_F(CudaPoolTest, OtherStreamsAfterAnEvent) {
   for_seeds([](std::uint64_t) {
     CudaContext compute(kDevice);
     CudaContext copies(kDevice);
-    const testing::Pinned out(copies, 64);
+    const Pinned out(copies, 64);
     {
-      const testing::Pinned in(compute, 64, 3.0F);
+      const Pinned in(compute, 64, 3.0F);
       const Tensor tensor = Tensor::empty(compute, Shape{64}, DType::f32);
       copy(compute, in, tensor);
       Event filled(kDevice);
@@ -113,7 +111,7 @@ TEST_F(CudaPoolTest, WhatIsMissingIsFoundByTheStandIn) {
       standin::reset({.seed = seed});
       CudaContext compute(kDevice);
       CudaContext copies(kDevice);
-      const testing::Pinned out(copies, 64);
+      const Pinned out(copies, 64);
       Tensor tensor = Tensor::empty(compute, Shape{64}, DType::f32);
       Event event(kDevice);
       compute.stream().record(event);
@@ -219,4 +217,4 @@ TEST_F(CudaPoolPairTest, TheThreadsDeviceStays) {
 #endif
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -8,12 +8,10 @@
 #include "tests/runtime/cuda/support.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-
-using CudaProbeTest = testing::CudaTest;
+using CudaProbeTest = CudaTest;
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 
@@ -105,7 +103,7 @@ TEST_F(CudaProbeTest, ASearchOnTheMachine) {
   standin::reset({.devices = 4});
   standin::occupy(0, {.bytes = kCard / 2, .running = true});
   standin::occupy(2, {.running = true, .mode = cudaComputeModeExclusiveProcess});
-  const testing::TemporaryFolder temporary;
+  const TemporaryFolder temporary;
   const std::string folder = temporary / "claims";
   {
     const UsableGpus found = find_usable_gpus(2, std::nullopt, {.gpus = list_gpus(), .claim_folder = folder});
@@ -129,4 +127,4 @@ TEST_F(CudaProbeTest, ASearchOnTheMachine) {
 #endif
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

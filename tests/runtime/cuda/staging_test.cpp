@@ -6,13 +6,10 @@
 
 #include "tests/runtime/cuda/support.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaStagingTest = testing::CudaTest;
+using CudaStagingTest = CudaTest;
 
 TensorView view_of(std::vector<float>& values) {
   return {std::span(values), Shape{static_cast<std::int64_t>(values.size())}};
@@ -236,8 +233,8 @@ void scenario(bool& reached) {
   std::iota(values.begin(), values.end(), 1.0F);
   const Tensor there = Tensor::empty(b, Shape{50}, DType::f32);
   const Tensor here = Tensor::empty(a, Shape{50}, DType::f32);
-  b.synchronize();              // memory of b is ready for a
-  const testing::Idle idle(a);  // whose copies use it
+  b.synchronize();     // memory of b is ready for a
+  const Idle idle(a);  // copies of b use a's memory
   copy(a, view_of(values), here);
   copy(a, here, there);
   std::vector<double> out(20);
@@ -341,4 +338,4 @@ TEST_F(CudaStagingTest, CopiesUseMemoryOfTheDevicesThatTakePartOnly) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

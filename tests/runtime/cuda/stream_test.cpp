@@ -1,20 +1,34 @@
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <future>
 #include <thread>
 
 #include "tests/runtime/cuda/support.hpp"
+#include "tests/support/gate.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::error_text;
-using testing::Pinned;
-
-using CudaStreamTest = testing::CudaTest;
-using CudaStreamPairTest = testing::CudaPairTest;
+using CudaStreamTest = CudaTest;
+using CudaStreamPairTest = CudaPairTest;
 
 constexpr std::int64_t kCount = 1031;
+
+/// A context whose stream copies a value to the device and back; `over` is the event behind both copies.
+struct RoundTrip {
+  explicit RoundTrip(float value) : in(context, kCount, value) {}
+  void start() {
+    copy(context, in, device);
+    copy(context, device, out);
+    context.stream().record(over);
+  }
+  CudaContext context{Device::cuda(0)};
+  const Pinned in;
+  const Pinned out{context, kCount};
+  const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
+  Event over{context.device()};
+};
 
 /// Two streams take turns: a fills a buffer, b fetches it, a fills it again with the next number, ... What b fetched,
 /// as the number of wrong turns. Each of the two event waits of a turn can be left out.
@@ -111,17 +125,11 @@ TEST_F(CudaStreamTest, AnEventBelongsToItsDevice) {
 
 TEST_F(CudaStreamTest, PollingSeesCompletion) {
   for_seeds([](std::uint64_t) {
-    CudaContext context(Device::cuda(0));
-    const Pinned in(context, kCount, 2.0F);
-    const Pinned out(context, kCount);
-    const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
-    Event event(context.device());
-    copy(context, in, device);
-    copy(context, device, out);
-    context.stream().record(event);
-    while (!event.complete()) {
+    RoundTrip trip(2.0F);
+    trip.start();
+    while (!trip.over.complete()) {
     }
-    EXPECT_TRUE(out.holds(2.0F));
+    EXPECT_TRUE(trip.out.holds(2.0F));
   });
 }
 
@@ -141,22 +149,16 @@ TEST_F(CudaStreamTest, Seconds) {
 
 /// A worker reads what a CUDA stream fetched; with the wait in between or without.
 bool worker_sees_copy(bool wait) {
-  CudaContext context(Device::cuda(0));
-  const Pinned in(context, kCount, 6.0F);
-  const Pinned out(context, kCount);
-  const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
-  Event event(context.device());
+  RoundTrip trip(6.0F);
   Stream worker = Stream::host_worker("reader");
-  copy(context, in, device);
-  copy(context, device, out);
-  context.stream().record(event);
+  trip.start();
   if (wait) {
-    worker.wait(event);
+    worker.wait(trip.over);
   }
   bool seen = false;
-  worker.enqueue([&] { seen = out.holds(6.0F); });
+  worker.enqueue([&] { seen = trip.out.holds(6.0F); });
   worker.synchronize();
-  context.synchronize();
+  trip.context.synchronize();
   return seen;
 }
 
@@ -174,17 +176,11 @@ TEST_F(CudaStreamTest, AWorkerThatDoesNotWaitIsSeenForSomeSeed) {
 
 TEST_F(CudaStreamTest, AnInlineStreamWaitsForACudaEvent) {
   for_seeds([](std::uint64_t) {
-    CudaContext context(Device::cuda(0));
-    const Pinned in(context, kCount, 6.0F);
-    const Pinned out(context, kCount);
-    const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
-    Event event(context.device());
-    copy(context, in, device);
-    copy(context, device, out);
-    context.stream().record(event);
+    RoundTrip trip(6.0F);
+    trip.start();
     Stream here = Stream::host_inline();
-    here.wait(event);
-    EXPECT_TRUE(out.holds(6.0F));
+    here.wait(trip.over);
+    EXPECT_TRUE(trip.out.holds(6.0F));
   });
 }
 
@@ -194,16 +190,10 @@ bool copy_sees_worker(bool wait) {
   const Pinned in(context, kCount, -1.0F);
   const Pinned out(context, kCount);
   const Tensor device = Tensor::empty(context, Shape{kCount}, DType::f32);
-  std::atomic<bool> go{false};
+  Gate gate;
   Stream worker = Stream::host_worker("writer");
-  worker.enqueue([&] {
-    while (!go) {
-      std::this_thread::yield();
-    }
-    for (float& element : in.span()) {
-      element = 9.0F;
-    }
-  });
+  worker.enqueue(gate.task());
+  worker.enqueue([&] { std::ranges::fill(in.span(), 9.0F); });
   Event written(Device::cpu());
   worker.record(written);
   if (wait) {
@@ -214,7 +204,7 @@ bool copy_sees_worker(bool wait) {
   if (!wait) {
     context.synchronize();  // nothing holds the copies back: they run before the worker may
   }
-  go = true;
+  gate.open();
   context.synchronize();
   worker.synchronize();
   return out.holds(9.0F);
@@ -300,18 +290,14 @@ TEST_F(CudaStreamTest, AWorkerWaitsForTheRecordBeforeItsWaitNotForALaterOne) {
     Stream worker = Stream::host_worker("waiter");
     Event event(context.device());
     Event passed(Device::cpu());
-    std::atomic<bool> go{false};
-    worker.enqueue([&] {
-      while (!go) {
-        std::this_thread::yield();
-      }
-    });
+    Gate gate;
+    worker.enqueue(gate.task());
     context.stream().record(event);
     worker.wait(event);
     worker.record(passed);
     context.stream().wait(passed);
     context.stream().record(event);  // completes only after the worker has passed its own wait
-    go = true;
+    gate.open();
     worker.synchronize();
     context.synchronize();
     EXPECT_TRUE(event.complete());
@@ -354,13 +340,9 @@ TEST_F(CudaStreamTest, StreamsThatWaitForEachOtherKnowOneFailure) {
     Stream second = Stream::cuda(Device::cuda(0));
     Stream good = Stream::host_worker("good");
     Stream bad = Stream::host_worker("bad");
-    std::atomic<bool> go{false};
-    bad.enqueue([&] {
-      while (!go) {
-        std::this_thread::yield();
-      }
-      throw DataError("a task failed");
-    });
+    Gate gate;
+    bad.enqueue(gate.task());
+    bad.enqueue([] { throw DataError("a task failed"); });
     Event fine(Device::cpu());
     Event failed(Device::cpu());
     good.record(fine);
@@ -376,7 +358,7 @@ TEST_F(CudaStreamTest, StreamsThatWaitForEachOtherKnowOneFailure) {
     first.wait(to_first);
     first.record(last);
     second.wait(last);
-    go = true;
+    gate.open();
     to_second.synchronize();
     EXPECT_EQ(error_text<DataError>([&] { last.synchronize(); }), "a task failed");
     EXPECT_EQ(error_text<DataError>([&] { first.synchronize(); }), "a task failed");
@@ -425,4 +407,4 @@ TEST_F(CudaStreamTest, ABorrowedStreamMayOutliveItsWrapperWithAHostWaitQueued) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -7,11 +7,11 @@
 
 // Tensors on CUDA devices: factories, to(), and whose memory they take.
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using CudaTensorTest = testing::CudaTest;
-using CudaTensorPairTest = testing::CudaPairTest;
+using CudaTensorTest = CudaTest;
+using CudaTensorPairTest = CudaPairTest;
 
 /// A contiguous tensor of a device, on the host.
 Tensor fetched(const Tensor& tensor, CpuContext& host, Context& carrier) {
@@ -61,7 +61,7 @@ TEST_F(CudaTensorTest, ToAndBack) {
   EXPECT_EQ(there.to(context).view().data, there.view().data);
   EXPECT_EQ(there.to(another).view().data, there.view().data);
   EXPECT_EQ(there.to(context, DType::f32).view().data, there.view().data);
-  EXPECT_EQ(testing::error_text<DeviceError>([&] {
+  EXPECT_EQ(error_text<DeviceError>([&] {
               static_cast<void>(there.to(host));
             }).find("copy from cuda:0 to cpu needs the context of the CUDA device"),
             0U);
@@ -85,9 +85,9 @@ TEST_F(CudaTensorPairTest, ToTheOtherDeviceAndMixedDevices) {
   EXPECT_TRUE(same_bits(fetched(y, host, second), fetched(x, host, first)));
   // Neither end is on the context's device: all are named.
   const Tensor z = Tensor::zeros(host, Shape{6}, DType::f32);
-  EXPECT_EQ(testing::error_text<DeviceError>([&] { copy(second, x, z); }),
+  EXPECT_EQ(error_text<DeviceError>([&] { copy(second, x, z); }),
             "copy: src is on cuda:0, dst on cpu, the context on cuda:1");
-  EXPECT_EQ(testing::error_text<DeviceError>([&] {
+  EXPECT_EQ(error_text<DeviceError>([&] {
               require_on(second.device(), "add", {&y.view(), &x.view()});
             }),
             "add: tensor 1 is on cuda:0, expected cuda:1");
@@ -110,7 +110,7 @@ TEST_F(CudaTensorTest, Printed) {
             "[[    0, ...,   199],\n ...,\n [39800, ..., 39999]] i32 (200, 200) on cuda:0");
   EXPECT_EQ(context.copied().device_to_host, 16U);
   // What is queued is waited for.
-  const testing::Pinned pinned(context, 2, 5.0F);
+  const Pinned pinned(context, 2, 5.0F);
   const Tensor late = Tensor::zeros(context, Shape{2}, DType::f32);
   copy(context, pinned, late);
   EXPECT_EQ(to_string(context, late), "[5., 5.] f32 (2) on cuda:0");
@@ -122,7 +122,7 @@ TEST_F(CudaTensorTest, WaitsAreReported) {
   Waits waits;
   {
     CudaContext context(Device::cuda(0));
-    const testing::Pinned pinned(context, 16, 1.0F);
+    const Pinned pinned(context, 16, 1.0F);
     context.on_synchronisation([&](const Synchronisation& wait) {
       EXPECT_EQ(wait.device, Device::cuda(0));
       waits.push_back(concat(wait.call, ": ", name_of(wait.reason), ", ", wait.bytes));
@@ -135,7 +135,7 @@ TEST_F(CudaTensorTest, WaitsAreReported) {
       EXPECT_EQ(taken(), Waits{}) << "memory in the order of the stream";
       copy(context, pinned, tensor);
       copy(context, tensor, pinned);
-      EXPECT_EQ(taken(), Waits{});  // these do not block
+      EXPECT_EQ(taken(), Waits{});  // no such call blocks
       copy(context, host, tensor);
       copy(context, tensor, host);
       EXPECT_EQ(taken(), (Waits{"copy: host copy, 64", "copy: host copy, 64"}));
@@ -245,4 +245,4 @@ TEST_F(CudaTensorTest, MemoryIsTakenOnTheTensorsOwnDeviceOnly) {
 #endif
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -7,7 +7,6 @@
 #include <string>
 
 #include <sys/resource.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -16,16 +15,12 @@
 #include <lockstep/runtime/base/random.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
+#include "tests/support/child.hpp"
 #include "tests/support/files.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::count_entries;
-using testing::error_of;
-using testing::expect_holds;
-using testing::get_file;
-using testing::TemporaryFolder;
 using Replace = AtomicFolder::Replace;
 
 constexpr int kFiles = 3;
@@ -107,30 +102,22 @@ TEST_P(AtomicFolderTest, SurvivesKillAtAnyMoment) {
   for (int round = 0; round < 30; ++round) {
     int announce[2];
     ASSERT_EQ(::pipe(announce), 0);
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
+    const pid_t child = start_child([&] {
       ::close(announce[0]);
-      try {
-        for (int version = last + 1;; ++version) {
-          write_version(path, version, GetParam(), keep);
-          if (::write(announce[1], &version, sizeof(version)) != sizeof(version)) {
-            ::_exit(1);
-          }
+      for (int version = last + 1;; ++version) {
+        write_version(path, version, GetParam(), keep);
+        if (::write(announce[1], &version, sizeof(version)) != sizeof(version)) {
+          return 1;
         }
-      } catch (...) {
-        ::_exit(2);
       }
-    }
+    });
     ::close(announce[1]);
     int announced = last;
     ASSERT_EQ(::read(announce[0], &announced, sizeof(announced)), static_cast<ssize_t>(sizeof(announced)));
     // The moment of death: some time within the next versions.
     ::usleep(random.below(4000));
     ASSERT_EQ(::kill(child, SIGKILL), 0);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself with " << WEXITSTATUS(status);
+    ASSERT_EQ(end_of(child), -SIGKILL) << "the child ended by itself";
     for (int more = 0; ::read(announce[0], &more, sizeof(more)) == static_cast<ssize_t>(sizeof(more));) {
       announced = more;
     }
@@ -159,23 +146,15 @@ TEST(AtomicFolder, AFolderThatIsDeletedIsNeverHalfThere) {
   int deleted = 0;
   for (int round = 0; round < 30; ++round) {
     const auto path = [&](int number) { return root / concat("best-", number); };
-    const pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      try {
-        for (int number = 1;; number = number % 3 + 1) {
-          write_version(path(number), number, Replace::swap);
-          remove_folder(path(number % 3 + 1));
-        }
-      } catch (...) {
-        ::_exit(2);
+    const pid_t child = start_child([&]() -> int {
+      for (int number = 1;; number = number % 3 + 1) {
+        write_version(path(number), number, Replace::swap);
+        remove_folder(path(number % 3 + 1));
       }
-    }
+    });
     ::usleep(2000 + random.below(4000));
     ASSERT_EQ(::kill(child, SIGKILL), 0);
-    int status = 0;
-    ASSERT_EQ(::waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFSIGNALED(status)) << "the child ended by itself with " << WEXITSTATUS(status);
+    ASSERT_EQ(end_of(child), -SIGKILL) << "the child ended by itself";
     std::size_t there = 0;
     for (int number = 1; number <= 3; ++number) {
       const std::string found = find_folder(path(number));
@@ -189,7 +168,7 @@ TEST(AtomicFolder, AFolderThatIsDeletedIsNeverHalfThere) {
   }
   EXPECT_GT(deleted, 0);
   EXPECT_NO_THROW(remove_folder(root / "nothing"));
-  testing::put_file(root / "best-1.old-mine", "a file of a user");
+  put_file(root / "best-1.old-mine", "a file of a user");
   remove_folder(root / "best-1");
   EXPECT_TRUE(file_exists(root / "best-1.old-mine"));
 }
@@ -201,9 +180,9 @@ TEST(AtomicFolder, VersionsThatAreNotWholeAreSeen) {
   write_version(path, 3, Replace::swap);
   ASSERT_EQ(version_of(path), 3);
   const std::string part = get_file(path + "/part1");
-  testing::put_file(path + "/part1", part.substr(0, 100));
+  put_file(path + "/part1", part.substr(0, 100));
   EXPECT_EQ(version_of(path), -1);
-  testing::put_file(path + "/part1", "4" + part.substr(1));
+  put_file(path + "/part1", "4" + part.substr(1));
   EXPECT_EQ(version_of(path), -1);
   std::filesystem::remove(path + "/part1");
   EXPECT_EQ(version_of(path), -1);
@@ -287,32 +266,20 @@ TEST(AtomicFolder, UnwritableFolderIsNamed) {
   namespace fs = std::filesystem;
   fs::permissions(root.path(),
                   fs::perms::owner_read | fs::perms::owner_exec | fs::perms::others_read | fs::perms::others_exec);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const int end = end_of(start_child([&] {
     constexpr uid_t kNobody = 65534;
     if (::geteuid() == 0 && ::setuid(kNobody) != 0) {
-      ::_exit(77);
+      return 77;
     }
-    try {
-      AtomicFolder(root / "last");
-    } catch (const DataError& error) {
-      const std::string text = error.what();
-      ::_exit(text.find(root / "last") == 0 && text.find("cannot be made: Permission denied") != std::string::npos
-                  ? 42
-                  : 43);
-    } catch (...) {
-    }
-    ::_exit(1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
+    const std::string text = error_of<DataError>([&] { AtomicFolder(root / "last"); });
+    return text.find(root / "last") == 0 && text.find("cannot be made: Permission denied") != std::string::npos ? 42
+                                                                                                                : 43;
+  }));
   fs::permissions(root.path(), fs::perms::owner_all);
-  ASSERT_TRUE(WIFEXITED(status));
-  if (WEXITSTATUS(status) == 77) {
+  if (end == 77) {
     GTEST_SKIP() << "runs as root and cannot become another user";
   }
-  EXPECT_EQ(WEXITSTATUS(status), 42);
+  EXPECT_EQ(end, 42);
 }
 
 // /proc takes no new folders, whoever asks.
@@ -325,23 +292,14 @@ TEST(AtomicFolder, NoSpaceLeavesTheOldFolder) {
   const TemporaryFolder root;
   const std::string path = root / "last";
   write_version(path, 1, Replace::swap);
-  const pid_t child = ::fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
+  const pid_t child = start_child([&] {
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{5000, 5000};  // files end at 5000 bytes: write() gives less, then EFBIG
     ::setrlimit(RLIMIT_FSIZE, &limit);
-    try {
-      write_version(path, 2, Replace::swap);
-    } catch (const DataError& error) {
-      ::_exit(std::string(error.what()).find("cannot be written") != std::string::npos ? 42 : 43);
-    }
-    ::_exit(1);
-  }
-  int status = 0;
-  ASSERT_EQ(::waitpid(child, &status, 0), child);
-  ASSERT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 42);
+    const std::string text = error_of<DataError>([&] { write_version(path, 2, Replace::swap); });
+    return text.find("cannot be written") != std::string::npos ? 42 : 43;
+  });
+  EXPECT_EQ(end_of(child), 42);
   EXPECT_EQ(version_of(path), 1);
   EXPECT_EQ(count_entries(root.path()), 1U);
 }
@@ -378,4 +336,4 @@ TEST(InputFile, ErrorsNameThePathAndTheByte) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -25,11 +25,8 @@
 #include "tests/support/files.hpp"
 #include "tests/support/resident.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::error_of;
-using testing::expect_holds;
 
 std::string text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
@@ -40,12 +37,12 @@ std::span<const std::byte> bytes(const std::string& text) {
 }
 
 TEST(MappedFile, GivesItsBytes) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   std::string content;
   for (int i = 0; i < 20000; ++i) {
     content += static_cast<char>(i * 31 % 251);
   }
-  testing::put_file(folder / "a", content);
+  put_file(folder / "a", content);
   const MappedFile file(folder / "a");
   EXPECT_EQ(file.size(), content.size());
   EXPECT_EQ(file.path(), folder / "a");
@@ -59,21 +56,21 @@ TEST(MappedFile, GivesItsBytes) {
 // On a disk: memory file systems hold all pages anyway.
 TEST(MappedFile, WhatIsWantedAheadIsRead) {
   constexpr std::size_t kBytes = std::size_t{1} << 22;
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a";
   write_file(path, std::string(kBytes, 'x'));
   const MappedFile file(path);
-  testing::forget(path);
-  if (!testing::some_absent(path, kBytes / 2, kBytes)) {
+  forget(path);
+  if (!some_absent(path, kBytes / 2, kBytes)) {
     GTEST_SKIP() << "the system does not forget files in this folder";
   }
-  const std::vector<bool> before = testing::resident(path);
+  const std::vector<bool> before = resident(path);
   file.ahead(kBytes, 5);  // outside
   file.ahead(~std::uint64_t{0}, ~std::uint64_t{0});
-  EXPECT_EQ(testing::resident(path), before);
+  EXPECT_EQ(resident(path), before);
   file.ahead(kBytes / 2 + 1, ~std::uint64_t{0});
-  EXPECT_TRUE(testing::becomes_resident(path, kBytes / 2, kBytes));
-  EXPECT_EQ(testing::resident(path)[0], before[0]);
+  EXPECT_TRUE(becomes_resident(path, kBytes / 2, kBytes));
+  EXPECT_EQ(resident(path)[0], before[0]);
   EXPECT_EQ(text(file.bytes(kBytes - 1, 1)), "x");
   const MappedFile empty([&] {
     write_file(folder / "empty", "");
@@ -83,8 +80,8 @@ TEST(MappedFile, WhatIsWantedAheadIsRead) {
 }
 
 TEST(MappedFile, WhatLiesOutsideIsRefused) {
-  const testing::TemporaryFolder folder;
-  testing::put_file(folder / "a", std::string(10000, 'x'));
+  const TemporaryFolder folder;
+  put_file(folder / "a", std::string(10000, 'x'));
   const MappedFile file(folder / "a");
   expect_holds(error_of<DataError>([&] { (void)file.bytes(9999, 2); }), "has 10000 bytes, expected 2 from 9999 on");
   (void)error_of<DataError>([&] { (void)file.bytes(10001, 0); });
@@ -94,44 +91,44 @@ TEST(MappedFile, WhatLiesOutsideIsRefused) {
 }
 
 TEST(MappedFile, WhatIsNoFileIsRefused) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   expect_holds(error_of<FileError>([&] { const MappedFile file(folder / "none"); }), "cannot be opened");
   expect_holds(error_of<DataError>([&] { const MappedFile file(folder.path()); }), "is not a regular file");
-  testing::put_file(folder / "empty", "");
+  put_file(folder / "empty", "");
   const MappedFile empty(folder / "empty");
   EXPECT_TRUE(empty.bytes(0, 0).empty());
   (void)error_of<DataError>([&] { (void)empty.bytes(0, 1); });
 }
 
 TEST(AtomicFile, AppearsAtOnceOrNotAtAll) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a";
-  testing::put_file(path, "old");
+  put_file(path, "old");
   {
     AtomicFile file(path);
     file.write(bytes("new"));
-    EXPECT_EQ(testing::get_file(path), "old");
-    EXPECT_EQ(testing::count_entries(folder.path()), 2U);
+    EXPECT_EQ(get_file(path), "old");
+    EXPECT_EQ(count_entries(folder.path()), 2U);
   }
-  EXPECT_EQ(testing::get_file(path), "old");
-  EXPECT_EQ(testing::count_entries(folder.path()), 1U) << "what was not finished is deleted";
+  EXPECT_EQ(get_file(path), "old");
+  EXPECT_EQ(count_entries(folder.path()), 1U) << "what was not finished is deleted";
   AtomicFile file(path);
   file.write(bytes("ne"));
   file.write(bytes("w"));
   file.commit();
-  EXPECT_EQ(testing::get_file(path), "new");
-  EXPECT_EQ(testing::count_entries(folder.path()), 1U);
+  EXPECT_EQ(get_file(path), "new");
+  EXPECT_EQ(count_entries(folder.path()), 1U);
   (void)error_of<StateError>([&] { file.write(bytes("x")); });
   expect_holds(error_of<FileError>([&] { const AtomicFile none(folder / "none/a"); }), "cannot be created");
 }
 
 // As /dev/stderr is one, which root could lose with a log behind it.
 TEST(AtomicFile, ANameOfAnOpenFileStays) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string log = folder / "log";
   write_file(log, "old");
   const InputFile open(log);
-  std::string descriptor;  // of `open`, as the system names it
+  std::string descriptor;  // name of `open` in the system
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     std::error_code ignored;
     if (std::filesystem::equivalent(entry.path(), log, ignored)) {
@@ -154,7 +151,7 @@ TEST(AtomicFile, ANameOfAnOpenFileStays) {
 // A FIFO in place of a device, which root could lose.
 TEST(AtomicFile, WhatIsNoFileIsNotReplaced) {
   namespace fs = std::filesystem;
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   ASSERT_EQ(::mkfifo((folder / "fifo").c_str(), 0600), 0);
   fs::create_directory(folder / "folder");
   fs::create_symlink("fifo", folder / "to fifo");
@@ -173,21 +170,21 @@ TEST(AtomicFile, WhatIsNoFileIsNotReplaced) {
     }
     EXPECT_EQ(fs::symlink_status(path).type(), before) << name;
   }
-  EXPECT_EQ(testing::count_entries(folder.path()), 5U);
+  EXPECT_EQ(count_entries(folder.path()), 5U);
 }
 
 TEST(AtomicFile, TakesThePlaceOfALinkAndLeavesWhatItLeadsTo) {
   namespace fs = std::filesystem;
-  const testing::TemporaryFolder folder;
-  testing::put_file(folder / "file", "old");
+  const TemporaryFolder folder;
+  put_file(folder / "file", "old");
   for (const char* target : {"file", "nothing"}) {
     const std::string link = folder / (std::string("to ") + target);
     fs::create_symlink(target, link);
     replace_file(link, "new");
     EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(link))) << target;
-    EXPECT_EQ(testing::get_file(link), "new");
+    EXPECT_EQ(get_file(link), "new");
   }
-  EXPECT_EQ(testing::get_file(folder / "file"), "old");
+  EXPECT_EQ(get_file(folder / "file"), "old");
   EXPECT_FALSE(fs::exists(folder / "nothing"));
 }
 
@@ -241,13 +238,13 @@ TEST(Crc32, IsTheDefinitionsForAllLengthsAndAlignments) {
 }
 
 TEST(Crc32, OfAFileGoesOnFromPieceToPiece) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "a";
   std::string content((std::size_t{1} << 21) + 12345, ' ');
   for (std::size_t i = 0; i < content.size(); ++i) {
     content[i] = static_cast<char>(i * i / 7);
   }
-  testing::put_file(path, content);
+  put_file(path, content);
   const InputFile file(path);
   const auto all = bytes(content);
   EXPECT_EQ(crc32_of(file, 0, content.size()), crc_by_bits(all));
@@ -258,9 +255,9 @@ TEST(Crc32, OfAFileGoesOnFromPieceToPiece) {
 
 // Another container has processes of the same numbers, and perhaps the same host name.
 TEST(AtomicFile, LeavesAFileOfAnotherProcessOfItsNumber) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string theirs = concat(folder / "a", ".tmp-", ::getpid());
-  testing::put_file(theirs, "begun");
+  put_file(theirs, "begun");
   replace_file(folder / "a", "mine");
   EXPECT_EQ(read_file(theirs, 100), "begun");
   EXPECT_EQ(read_file(folder / "a", 100), "mine");
@@ -298,11 +295,11 @@ TEST(WriteAll, WaitsWhereAPipeThatDoesNotBlockIsFull) {
 }
 
 TEST(LogFile, GoesOnBehindTheLastWholeLine) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string tail(200'000, 'x');
   for (const std::string& lines : {std::string(), std::string("a\n"), "a\n" + tail + "\n"}) {
     for (const std::string& cut : {std::string(), std::string("{"), tail}) {
-      testing::put_file(folder / "log", lines + cut);
+      put_file(folder / "log", lines + cut);
       LogFile(folder / "log", true).write("b\n");
       EXPECT_TRUE(read_file(folder / "log", 1 << 20) == lines + "b\n") << lines.size() << ' ' << cut.size();
     }
@@ -312,8 +309,8 @@ TEST(LogFile, GoesOnBehindTheLastWholeLine) {
 }
 
 TEST(LogFile, WritesNothingThroughALink) {
-  const testing::TemporaryFolder folder;
-  testing::put_file(folder / "victim", "mine");
+  const TemporaryFolder folder;
+  put_file(folder / "victim", "mine");
   std::filesystem::create_symlink(folder / "victim", folder / "log");
   std::filesystem::create_symlink(folder / "made", folder / "to nowhere");
   for (const char* name : {"log", "to nowhere"}) {
@@ -327,8 +324,8 @@ TEST(LogFile, WritesNothingThroughALink) {
 }
 
 TEST(LogFile, GoesOnInNoFileThatHasAnotherName) {
-  const testing::TemporaryFolder folder;
-  testing::put_file(folder / "victim", "mine");
+  const TemporaryFolder folder;
+  put_file(folder / "victim", "mine");
   std::filesystem::create_hard_link(folder / "victim", folder / "log");
   expect_holds(error_of<FileError>([&] { LogFile(folder / "log", true); }), "is a file of 2 names (hard links)");
   LogFile(folder / "log", false).write("c");
@@ -337,7 +334,7 @@ TEST(LogFile, GoesOnInNoFileThatHasAnotherName) {
 }
 
 TEST(LogFile, AFullDiskIsAnErrorOfTheRun) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   struct rlimit before {};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto ignore = ::signal(SIGXFSZ, SIG_IGN);
@@ -351,4 +348,4 @@ TEST(LogFile, AFullDiskIsAnErrorOfTheRun) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

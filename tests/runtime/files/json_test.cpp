@@ -11,11 +11,8 @@
 
 #include "tests/support/files.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::error_of;
-using testing::expect_holds;
 
 TEST(Json, TextIsSortedAndOfOneLine) {
   const Json json(Json::Object{{"step", 12},
@@ -111,15 +108,15 @@ TEST(Json, LimitsHold) {
 }
 
 TEST(Json, FilesAreNamedInErrors) {
-  const testing::TemporaryFolder folder;
+  const TemporaryFolder folder;
   const std::string path = folder / "state.json";
   expect_holds(error_of<DataError>([&] { (void)read_json(path); }), path);
   write_file(path, "{\"a\":");
   expect_holds(error_of<DataError>([&] { (void)read_json(path); }), path);
   replace_file(path, "{\"a\":7}");
   EXPECT_EQ(read_json(path).get<int>("a", path), 7);
-  EXPECT_EQ(testing::count_entries(folder.path()), 1U);
+  EXPECT_EQ(count_entries(folder.path()), 1U);
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -15,15 +15,9 @@
 
 #include "tests/support/files.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-using testing::Bytes;
-using testing::error_of;
-using testing::expect_holds;
-using testing::get_file;
-using testing::put_file;
-using testing::TemporaryFolder;
 using std::string_literals::operator""s;
 
 Bytes little_endian(std::uint64_t value) {
@@ -311,4 +305,4 @@ TEST_F(Safetensors, RandomDamageIsHarmless) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

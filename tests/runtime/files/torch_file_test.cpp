@@ -19,14 +19,9 @@
 #include "tests/support/files.hpp"
 #include "tests/support/torch_files.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
-namespace torch = testing::torch;
-using testing::Bytes;
-using testing::error_of;
-using testing::expect_holds;
-using testing::put_file;
 using std::string_literals::operator""s;
 using Extents = std::vector<std::int64_t>;
 
@@ -35,6 +30,11 @@ Bytes floats(std::size_t count, float first = 0) {
   std::vector<float> values(count);
   std::iota(values.begin(), values.end(), first);
   return torch::bytes_of(values);
+}
+
+/// A tensor of all that a storage of six floats has.
+Bytes six() {
+  return torch::tensor(torch::storage("FloatStorage", "0", 6), 0, {6}, {1});
 }
 
 class TorchFiles : public ::testing::Test {
@@ -49,10 +49,11 @@ class TorchFiles : public ::testing::Test {
   }
   /// The error of a pickle beside one storage of six floats.
   std::string pickle_error(const Bytes& pickle) { return error(torch::zip(torch::records(pickle, {floats(6)}))); }
+  std::string program_error(const Bytes& program) { return pickle_error(torch::program(program)); }
   /// That of a tensor in it.
   std::string tensor_error(std::int64_t offset, const Extents& shape, const Extents& strides) {
-    return pickle_error(torch::program(
-        torch::dict({{"a", torch::tensor(torch::storage("FloatStorage", "0", 6), offset, shape, strides)}})));
+    return program_error(
+        torch::dict({{"a", torch::tensor(torch::storage("FloatStorage", "0", 6), offset, shape, strides)}}));
   }
   template <class T = float>
   std::vector<T> read(const std::string& name) {
@@ -66,7 +67,7 @@ class TorchFiles : public ::testing::Test {
     file.read(*entry, std::as_writable_bytes(std::span(values)));
     return values;
   }
-  testing::TemporaryFolder folder_;
+  TemporaryFolder folder_;
   std::string path_ = folder_ / "model.pth";
 };
 
@@ -188,8 +189,7 @@ TEST_F(TorchFiles, SharedStoragesStridesAndParameters) {
 }
 
 TEST_F(TorchFiles, Zip64) {
-  const Bytes pickle =
-      torch::program(torch::dict({{"a", torch::tensor(torch::storage("FloatStorage", "0", 6), 0, {6}, {1})}}));
+  const Bytes pickle = torch::program(torch::dict({{"a", six()}}));
   put(torch::zip(torch::records(pickle, {floats(6)}), true));
   EXPECT_EQ(read("a"), (std::vector<float>{0, 1, 2, 3, 4, 5}));
 }
@@ -245,32 +245,30 @@ TEST_F(TorchFiles, CodeIsRefusedByItsNameAndNotRun) {
                                                         {"collections\n.", "x"},
                                                         {"numpy.core.multiarray", "scalar"},
                                                         {"torch._utils", "_rebuild_sparse_tensor"}}) {
-    const std::string text = pickle_error(torch::program(torch::call(torch::global(module, name), command)));
+    const std::string text = program_error(torch::call(torch::global(module, name), command));
     expect_holds(text, module.find('\n') == std::string::npos ? "'" + module + "." + name + "'" : "'collections.");
     expect_holds(text, "nothing in the file is executed");
   }
   // Beside tensors, deep in what nobody looks at.
-  expect_holds(pickle_error(torch::program(torch::dict(
-                   {{"a", torch::tensor(torch::storage("FloatStorage", "0", 6), 0, {6}, {1})},
-                    {"b", torch::tuple({torch::tuple({torch::call(torch::global("os", "system"), command)})})}}))),
-               "'os.system'");
+  expect_holds(
+      program_error(torch::dict(
+          {{"a", six()}, {"b", torch::tuple({torch::tuple({torch::call(torch::global("os", "system"), command)})})}})),
+      "'os.system'");
   EXPECT_FALSE(std::filesystem::exists(made));
   // What is known, but not to be called so.
-  expect_holds(pickle_error(torch::program(
-                   torch::call(torch::global("torch", "FloatStorage"), torch::tuple({torch::integer(3)})))),
+  expect_holds(program_error(torch::call(torch::global("torch", "FloatStorage"), torch::tuple({torch::integer(3)}))),
                "calls 'FloatStorage'");
-  expect_holds(pickle_error(torch::program(torch::call(torch::text("os.system"), command))),
-               "what is called is a text");
-  expect_holds(pickle_error(torch::program(torch::global("collections", "OrderedDict") + command + "R")),
+  expect_holds(program_error(torch::call(torch::text("os.system"), command)), "what is called is a text");
+  expect_holds(program_error(torch::global("collections", "OrderedDict") + command + "R"),
                "an OrderedDict from 1 arguments");
-  expect_holds(pickle_error(torch::program(torch::global("torch", "FloatStorage") + "}b")),
+  expect_holds(program_error(torch::global("torch", "FloatStorage") + "}b"),
                "what gets attributes is a function or class, expected a dict");
-  expect_holds(pickle_error(torch::program("}K\x01"s + "b")), "the value of attributes is an integer, expected a dict");
+  expect_holds(program_error("}K\x01"s + "b"), "the value of attributes is an integer, expected a dict");
   // Operations that make instances, read extensions, or that other protocols have.
   for (const char* operation : {"\x81", "\x82", "\x83", "\x84", "\x92", "\x93", "\x94", "\x95", "\x8c", "i", "o",
                                 "P",    "2",    "0",    "1",    "S",    "U",    "B",    "C",    "d",    "l", "I",
                                 "L",    "F",    "V",    "g",    "p",    "\x8b", "\x8e", "\x8f", "\xff"}) {
-    expect_holds(pickle_error(torch::program("))"s + operation)), "dicts of plain tensors do not need");
+    expect_holds(program_error("))"s + operation), "dicts of plain tensors do not need");
   }
 }
 
@@ -279,49 +277,47 @@ TEST_F(TorchFiles, PicklesThatAreNone) {
   expect_holds(pickle_error("\x80\x04}."), "no pickle of protocol 2");
   expect_holds(pickle_error("\x80\x02}"s), "ends in the middle of an operation");
   expect_holds(pickle_error("\x80\x02}.."s), "1 bytes behind its end");
-  expect_holds(pickle_error(torch::program("}}")), "ends with 2 values");
-  expect_holds(pickle_error(torch::program("}(")), "ends with 1 values");
-  expect_holds(pickle_error(torch::program("")), "ends with 0 values");
-  expect_holds(pickle_error(torch::program("Q")), "takes a value where there is none");
-  expect_holds(pickle_error(torch::program("}(Q")), "takes a value where there is none");
-  expect_holds(pickle_error(torch::program("}(s")), "takes a value where there is none");
-  expect_holds(pickle_error(torch::program("(q\x01"s)), "keeps a value where there is none");
-  expect_holds(pickle_error(torch::program("u")), "behind a mark where there is none");
-  expect_holds(pickle_error(torch::program("]}a}e")), "behind a mark where there is none");
-  expect_holds(pickle_error(torch::program("h\x05"s)), "the kept value 5, which there is not");
-  expect_holds(pickle_error(torch::program("j\xff\xff\xff\xff"s)), "the kept value 4294967295");
-  expect_holds(pickle_error(torch::program("}(K\x01"s + "u")), "a key of a dict without a value");
-  expect_holds(pickle_error(torch::program("](K\x01K\x01"s + "u")), "is a list, expected a dict");
-  expect_holds(pickle_error(torch::program("}(K\x01"s + "e")), "is a dict, expected a list");
-  expect_holds(pickle_error(torch::program("ccollections")), "in the middle of a name");
-  expect_holds(pickle_error(torch::program("X\xff\xff\xff\xff"
-                                           "a"s)),
+  expect_holds(program_error("}}"), "ends with 2 values");
+  expect_holds(program_error("}("), "ends with 1 values");
+  expect_holds(program_error(""), "ends with 0 values");
+  expect_holds(program_error("Q"), "takes a value where there is none");
+  expect_holds(program_error("}(Q"), "takes a value where there is none");
+  expect_holds(program_error("}(s"), "takes a value where there is none");
+  expect_holds(program_error("(q\x01"s), "keeps a value where there is none");
+  expect_holds(program_error("u"), "behind a mark where there is none");
+  expect_holds(program_error("]}a}e"), "behind a mark where there is none");
+  expect_holds(program_error("h\x05"s), "the kept value 5, which there is not");
+  expect_holds(program_error("j\xff\xff\xff\xff"s), "the kept value 4294967295");
+  expect_holds(program_error("}(K\x01"s + "u"), "a key of a dict without a value");
+  expect_holds(program_error("](K\x01K\x01"s + "u"), "is a list, expected a dict");
+  expect_holds(program_error("}(K\x01"s + "e"), "is a dict, expected a list");
+  expect_holds(program_error("ccollections"), "in the middle of a name");
+  expect_holds(program_error("X\xff\xff\xff\xff"
+                             "a"s),
                "ends in the middle of an operation");
-  expect_holds(pickle_error(torch::program("K\x01"s)), "holds an integer, expected a dict of tensors");
-  expect_holds(pickle_error(torch::program("]")), "holds a list");
-  expect_holds(pickle_error(torch::program("}")), "a dict of nothing");
-  expect_holds(pickle_error(torch::program(torch::dict({{"net", "}"}, {"epoch", torch::integer(3)}}))),
+  expect_holds(program_error("K\x01"s), "holds an integer, expected a dict of tensors");
+  expect_holds(program_error("]"), "holds a list");
+  expect_holds(program_error("}"), "a dict of nothing");
+  expect_holds(program_error(torch::dict({{"net", "}"}, {"epoch", torch::integer(3)}})),
                "a dict of 'net' (a dict), 'epoch' (an integer), expected tensors");
 }
 
 TEST_F(TorchFiles, Cycles) {
   // A dict that holds itself, and a list of lists that would be 2^200 long when it is written out.
-  expect_holds(pickle_error(torch::program("}q\x01"s + "(" + torch::text("state_dict") + "h\x01u"s)),
+  expect_holds(program_error("}q\x01"s + "(" + torch::text("state_dict") + "h\x01u"s),
                "a dict of 'state_dict' (a dict)");
   Bytes doubled = "]q\x00"s;
   for (int i = 0; i < 200; ++i) {
     doubled += "](h"s + static_cast<char>(i) + "h" + static_cast<char>(i) + "eq" + static_cast<char>(i + 1);
   }
   put(torch::zip(torch::records(
-      torch::program(torch::dict(
-          {{"bomb", "](" + doubled + "e"},
-           {"model", torch::dict({{"a", torch::tensor(torch::storage("FloatStorage", "0", 6), 0, {6}, {1})}})}})),
+      torch::program(torch::dict({{"bomb", "](" + doubled + "e"}, {"model", torch::dict({{"a", six()}})}})),
       {floats(6)})));
   EXPECT_EQ(read("a").size(), 6U);
   // More values than there may be.
-  expect_holds(pickle_error(torch::program("(" + Bytes(4'000'001, 'N') + "t")), "more than 4000000 values");
+  expect_holds(program_error("(" + Bytes(4'000'001, 'N') + "t"), "more than 4000000 values");
   // Deeper than any stack.
-  expect_holds(pickle_error(torch::program(Bytes(1'000'000, ']') + Bytes(999'999, 'a'))), "holds a list");
+  expect_holds(program_error(Bytes(1'000'000, ']') + Bytes(999'999, 'a')), "holds a list");
 }
 
 TEST_F(TorchFiles, TensorsBeyondTheirStorage) {
@@ -359,8 +355,8 @@ TEST_F(TorchFiles, ArgumentsOfAnotherKind) {
   const Bytes shape = torch::tuple(Extents{6});
   const Bytes strides = torch::tuple(Extents{1});
   const auto refused = [&](const std::vector<Bytes>& arguments) {
-    return pickle_error(torch::program(torch::dict(
-        {{"a", torch::call(torch::global("torch._utils", "_rebuild_tensor_v2"), torch::tuple(arguments))}})));
+    return program_error(torch::dict(
+        {{"a", torch::call(torch::global("torch._utils", "_rebuild_tensor_v2"), torch::tuple(arguments))}}));
   };
   expect_holds(refused({storage, "K\0"s, shape, strides, "\x89"}), "a tensor from 5 arguments");
   expect_holds(refused({shape, "K\0"s, shape, strides, "\x89", "}"}), "a tensor's data is a tuple, expected a storage");
@@ -373,10 +369,8 @@ TEST_F(TorchFiles, ArgumentsOfAnotherKind) {
                "a stride of a tensor is a bool");
   expect_holds(refused({storage, "K\0"s, torch::tuple({"\x8a\x09"s + Bytes(9, '\x01')}), strides, "\x89", "}"}),
                "an extent of a tensor is a float");
-  expect_holds(pickle_error(torch::program(torch::parameter("N"))), "a parameter's data is None");
-  const auto persistent = [&](const std::vector<Bytes>& parts) {
-    return pickle_error(torch::program(torch::tuple(parts) + "Q"));
-  };
+  expect_holds(program_error(torch::parameter("N")), "a parameter's data is None");
+  const auto persistent = [&](const std::vector<Bytes>& parts) { return program_error(torch::tuple(parts) + "Q"); };
   const Bytes type = torch::global("torch", "FloatStorage");
   expect_holds(persistent({torch::text("module"), type, torch::text("0"), torch::text("cpu"), torch::integer(6)}),
                "no storage");
@@ -392,8 +386,8 @@ TEST_F(TorchFiles, ArgumentsOfAnotherKind) {
 }
 
 TEST_F(TorchFiles, NamesAndOtherValues) {
-  const Bytes tensor = torch::tensor(torch::storage("FloatStorage", "0", 6), 0, {6}, {1});
-  const auto refused = [&](const Bytes& items) { return pickle_error(torch::program("}(" + items + "u")); };
+  const Bytes tensor = six();
+  const auto refused = [&](const Bytes& items) { return program_error("}(" + items + "u"); };
   expect_holds(refused(torch::text("a") + tensor + torch::text("a") + tensor), "'a' stands twice");
   expect_holds(refused(torch::text("a") + tensor + torch::text("b") + "K\x01"s),
                "'b' is an integer, expected a tensor");
@@ -405,8 +399,7 @@ TEST_F(TorchFiles, NamesAndOtherValues) {
 }
 
 TEST_F(TorchFiles, TheArchive) {
-  const Bytes pickle =
-      torch::program(torch::dict({{"a", torch::tensor(torch::storage("FloatStorage", "0", 6), 0, {6}, {1})}}));
+  const Bytes pickle = torch::program(torch::dict({{"a", six()}}));
   const std::vector<torch::Record> good = torch::records(pickle, {floats(6)});
   put(torch::zip(good));
   EXPECT_EQ(read("a").size(), 6U);
@@ -532,4 +525,4 @@ TEST_F(TorchFiles, MadeByTorch) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -13,7 +13,7 @@
 #include "tests/support/no_threads.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 CpuBinding plan(const char* allowed, const char* online, const char* near) {
@@ -37,7 +37,7 @@ TEST(CpuBinding, OnMadeUpMachines) {
 }
 
 TEST(CpuBinding, WhatTheKernelTells) {
-  const testing::TemporaryFolder root;
+  const TemporaryFolder root;
   const std::string device = root / "bus/pci/devices/0000:3b:00.0";
   std::filesystem::create_directories(device);
   std::ofstream(device + "/local_cpulist") << "8-15,24-31\n";
@@ -69,7 +69,7 @@ TEST(HelperThread, SaysWhatTheSystemRefuses) {
   bool ran = false;
   std::string text;
   {
-    const testing::NoThreads none;
+    const NoThreads none;
     try {
       helper_thread([&] { ran = true; }).join();
     } catch (const std::system_error& error) {
@@ -84,4 +84,4 @@ TEST(HelperThread, SaysWhatTheSystemRefuses) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -4,7 +4,9 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep {
+#include "tests/support/error_of.hpp"
+
+namespace lockstep::testing {
 namespace {
 
 TEST(Device, ParseAndPrint) {
@@ -25,12 +27,7 @@ TEST(Device, ParseAndPrint) {
 TEST(Device, ParseRefusesOtherText) {
   for (const char* text : {"", "CPU", "cpu:0", "cuda:", "cuda:-1", "cuda:-0", "cuda:+1", "cuda:1x", "cuda:1:2",
                            "gpu: 1", "cuda:99999999999", "tpu", ":1"}) {
-    try {
-      static_cast<void>(Device::parse(text));
-      ADD_FAILURE() << "'" << text << "' was taken";
-    } catch (const UsageError& error) {
-      EXPECT_NE(std::string(error.what()).find(concat("'", text, "'")), std::string::npos) << error.what();
-    }
+    expect_error<UsageError>([&] { static_cast<void>(Device::parse(text)); }, {concat("'", text, "'")});
   }
 }
 
@@ -39,4 +36,4 @@ TEST(Device, CountNeverThrowsForAMissingGpu) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -6,7 +6,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 GpuState good() {
@@ -117,4 +117,4 @@ TEST(GpuCheck, WithoutAGpuThereIsAReasonAndAContextGivesIt) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

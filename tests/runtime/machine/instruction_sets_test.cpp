@@ -11,7 +11,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 /// What the kernel says of the first processor. Empty on other machines than x86-64.
@@ -135,4 +135,4 @@ TEST(InstructionSets, OfTheKernelsHoldThoseOfTheCompilersDefault) {
 #endif
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

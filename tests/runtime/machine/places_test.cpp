@@ -12,7 +12,7 @@
 #include <lockstep/runtime/machine/processors.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 /// Those of the process that has started this one.
@@ -52,4 +52,4 @@ TEST(Places, OfAProcessThatOpenMPHasBound) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

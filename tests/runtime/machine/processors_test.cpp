@@ -9,7 +9,7 @@
 
 #include "tests/support/temporary_folder.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 TEST(Processors, ReadAndWritten) {
@@ -44,7 +44,7 @@ TEST(Processors, OfThisMachine) {
 }
 
 TEST(Processors, AQuotaOfTheControlGroupsOrThoseAbove) {
-  const testing::TemporaryFolder root;
+  const TemporaryFolder root;
   const auto write = [&](const std::string& file, const std::string& text) {
     const std::filesystem::path path = root / file;
     std::filesystem::create_directories(path.parent_path());
@@ -68,7 +68,7 @@ TEST(Processors, AQuotaOfTheControlGroupsOrThoseAbove) {
 }
 
 TEST(Processors, OfTheNodesOfAMachine) {
-  const testing::TemporaryFolder root;
+  const TemporaryFolder root;
   const auto write = [&](const std::string& file, const std::string& line) {
     const std::filesystem::path path = root / ("devices/system/node/" + file);
     std::filesystem::create_directories(path.parent_path());
@@ -90,4 +90,4 @@ TEST(Processors, OfTheNodesOfAMachine) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -11,10 +11,8 @@
 
 #include "tests/support/error_of.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::error_of;
 
 const std::string kPlugin = LOCKSTEP_TEST_PLUGIN;
 constexpr const char* kMissing = "liblockstep-no-such-library.so.7";
@@ -82,4 +80,4 @@ TEST(SharedLibrary, WhatWasTriedIsSaid) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -23,9 +23,11 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
+#include "tests/support/child.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/temporary_folder.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using namespace std::chrono_literals;
@@ -57,7 +59,7 @@ class UsableGpusTest : public ::testing::Test {
   [[nodiscard]] const std::string& root() const { return root_.path(); }
 
  private:
-  testing::TemporaryFolder root_;
+  TemporaryFolder root_;
 };
 
 std::vector<int> indices(const UsableGpus& found) {
@@ -67,18 +69,6 @@ std::vector<int> indices(const UsableGpus& found) {
   }
   EXPECT_EQ(found.claims.size(), result.size());
   return result;
-}
-
-template <class E, class Call>
-void expect_throws(Call call, const std::vector<std::string>& says) {
-  try {
-    call();
-    ADD_FAILURE() << "nothing was thrown";
-  } catch (const E& error) {
-    for (const std::string& part : says) {
-      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << part << " is not in: " << error.what();
-    }
-  }
 }
 
 TEST_F(UsableGpusTest, TakesTheFirstOnesThatAreUsable) {
@@ -121,28 +111,28 @@ TEST_F(UsableGpusTest, TooFewNamesTheBusyOnesAndKeepsNothing) {
     return gpu.index == 1 ? std::string("no context can be made") : std::string();
   };
   const std::string claimed = concat("GPU 0 (Made-up, GPU-000, 0000:00:00.0): claimed by pid ", ::getpid(), " on ");
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(2, std::nullopt, machine); },
-                             {"2 wanted, 1 found", claimed, concat(", user ", ::getuid()),
-                              "GPU 1 (Made-up, GPU-111, 0000:01:00.0): no context can be made"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(2, std::nullopt, machine); },
+                            {"2 wanted, 1 found", claimed, concat(", user ", ::getuid()),
+                             "GPU 1 (Made-up, GPU-111, 0000:01:00.0): no context can be made"});
   EXPECT_EQ(indices(find_usable_gpus(1, std::nullopt, machine)), std::vector<int>{2}) << "GPU 2 was given back";
   machine.probe = [](const GpuInfo&, std::size_t) { return std::string("busy"); };
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"1 wanted, 0 found"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"1 wanted, 0 found"});
   machine.probe = [](const GpuInfo&, std::size_t) -> std::string { throw CudaError("broken"); };
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"0 found", "broken"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, machine); }, {"0 found", "broken"});
   machine.probe = usable;
   EXPECT_EQ(indices(find_usable_gpus(-1, std::nullopt, machine)), (std::vector<int>{1, 2}));
 }
 
 TEST_F(UsableGpusTest, CountsThatMeanNothing) {
   for (const int count : {0, -2}) {
-    expect_throws<UsageError>([&] { (void)find_usable_gpus(count, std::nullopt, search(2)); },
-                              {concat("count is ", count), "-1 for all"});
+    expect_error<UsageError>([&] { (void)find_usable_gpus(count, std::nullopt, search(2)); },
+                             {concat("count is ", count), "-1 for all"});
   }
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(3, std::nullopt, search(2)); },
-                             {"3 wanted", "sees 2", "GPU-111"});
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, search(0)); }, {"no GPU"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(3, std::nullopt, search(2)); },
+                            {"3 wanted", "sees 2", "GPU-111"});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(-1, std::nullopt, search(0)); }, {"no GPU"});
   if (num_gpus() == 0) {
-    expect_throws<DeviceError>([] { (void)find_usable_gpus(1); }, {"no GPU"});
+    expect_error<DeviceError>([] { (void)find_usable_gpus(1); }, {"no GPU"});
   }
 }
 
@@ -151,8 +141,8 @@ TEST_F(UsableGpusTest, ASearchThatDoesNotEndIsAnError) {
   machine.patience = 20ms;
   const GpuClaim::Attempt other = GpuClaim::attempt(folder(), "search");
   ASSERT_TRUE(other.claim);
-  expect_throws<DeviceError>([&] { (void)find_usable_gpus(1, std::nullopt, machine); },
-                             {concat("search of pid ", ::getpid()), "20 ms", folder()});
+  expect_error<DeviceError>([&] { (void)find_usable_gpus(1, std::nullopt, machine); },
+                            {concat("search of pid ", ::getpid()), "20 ms", folder()});
 }
 
 // ---- Two and more processes.
@@ -273,28 +263,23 @@ TEST_F(UsableGpusTest, AProgramThatIsStartedDoesNotInheritAClaim) {
   EXPECT_EQ(files_open(::getpid(), folder()), 1);
   std::array<int, 2> started{};
   ASSERT_EQ(::pipe2(started.data(), O_CLOEXEC), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::execlp("sleep", "sleep", "60", nullptr);
-    ::_exit(1);
-  }
+  const pid_t child = start_child([] { return ::execlp("sleep", "sleep", "60", nullptr); });
   ::close(started[1]);
   char byte = 0;
   EXPECT_EQ(::read(started[0], &byte, 1), 0);  // ends when exec() has closed the other side
   ::close(started[0]);
   EXPECT_EQ(files_open(child, folder()), 0);
   ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(end_of(child), -SIGKILL);
 }
 
 TEST_F(UsableGpusTest, AForkedChildDoesNotEndItsParentsClaim) {
   GpuClaim::Attempt held = GpuClaim::attempt(folder(), "GPU-000");
-  const pid_t child = ::fork();
-  if (child == 0) {
-    held.claim.reset();
-    ::_exit(0);
-  }
-  ::waitpid(child, nullptr, 0);
+  EXPECT_EQ(end_of(start_child([&] {
+              held.claim.reset();
+              return 0;
+            })),
+            0);
   const GpuClaim::Attempt again = GpuClaim::attempt(folder(), "GPU-000");
   EXPECT_FALSE(again.claim);
   EXPECT_EQ(again.holder.rfind(concat("pid ", ::getpid()), 0), 0U) << again.holder;
@@ -321,10 +306,9 @@ TEST_F(UsableGpusTest, UsersShareTheFolder) {
   GpuClaim::Attempt held = GpuClaim::attempt(folder(), "GPU-000");
   GpuClaim::Attempt free = GpuClaim::attempt(folder(), "GPU-111");
   free.claim.reset();
-  std::ofstream(folder() + "/GPU-222") << "";  // its maker ended before it could open it to all
+  std::ofstream(folder() + "/GPU-222") << "";  // a file whose maker ended before opening it to all
   std::filesystem::permissions(folder() + "/GPU-222", std::filesystem::perms(0644));
-  const pid_t other = ::fork();
-  if (other == 0) {
+  const pid_t other = start_child([&] {
     const uid_t nobody = 65534;
     int failures = ::setgid(nobody) != 0 || ::setuid(nobody) != 0 ? 1 : 0;
     try {
@@ -336,23 +320,21 @@ TEST_F(UsableGpusTest, UsersShareTheFolder) {
       std::fprintf(stderr, "%s\n", error.what());
       failures += 64;
     }
-    ::_exit(failures);
-  }
-  int status = -1;
-  ::waitpid(other, &status, 0);
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+    return failures;
+  });
+  EXPECT_EQ(end_of(other), 0);
   EXPECT_TRUE(GpuClaim::attempt(folder(), "GPU-333").claim) << "a file of the other user";
 }
 
 TEST_F(UsableGpusTest, FilesOfOthersAreNotTrusted) {
   std::filesystem::create_directory(folder());
   std::filesystem::create_symlink(root() + "/elsewhere", folder() + "/GPU-000");
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-000"); }, {folder(), "GPU-000"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-000"); }, {folder(), "GPU-000"});
   EXPECT_FALSE(std::filesystem::exists(root() + "/elsewhere"));
   ASSERT_EQ(::mkfifo((folder() + "/GPU-111").c_str(), 0666), 0);
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-111"); }, {"not a regular file"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-111"); }, {"not a regular file"});
   std::filesystem::create_directory(folder() + "/GPU-222");
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-222"); }, {"GPU-222"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(folder(), "GPU-222"); }, {"GPU-222"});
   const GpuClaim::Attempt held = GpuClaim::attempt(folder(), "GPU-333");
   std::ofstream(folder() + "/GPU-333") << "line\n\x1b[31m" << std::string(1000, 'x');
   const GpuClaim::Attempt again = GpuClaim::attempt(folder(), "GPU-333");
@@ -364,14 +346,14 @@ TEST_F(UsableGpusTest, FilesOfOthersAreNotTrusted) {
 }
 
 TEST_F(UsableGpusTest, FoldersThatCannotBeUsed) {
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/no/such", "GPU-000"); },
-                             {root() + "/no/such", "cannot be made", "LOCKSTEP_CLAIM_FOLDER"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/no/such", "GPU-000"); },
+                            {root() + "/no/such", "cannot be made", "LOCKSTEP_CLAIM_FOLDER"});
   std::ofstream(root() + "/file") << "";
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/file", "GPU-000"); }, {"cannot be opened"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/file", "GPU-000"); }, {"cannot be opened"});
   std::filesystem::create_directory_symlink(root(), root() + "/link");
-  expect_throws<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/link", "GPU-000"); }, {"cannot be opened"});
+  expect_error<DeviceError>([&] { (void)GpuClaim::attempt(root() + "/link", "GPU-000"); }, {"cannot be opened"});
   for (const char* name : {"", "../GPU-000", "a/b", "."}) {
-    expect_throws<UsageError>([&] { (void)GpuClaim::attempt(folder(), name); }, {concat("'", name, "'"), "a UUID"});
+    expect_error<UsageError>([&] { (void)GpuClaim::attempt(folder(), name); }, {concat("'", name, "'"), "a UUID"});
   }
 }
 
@@ -391,9 +373,9 @@ TEST_F(UsableGpusTest, TheFolderComesFromTheEnvironment) {
   EXPECT_EQ(default_claim_folder(), folder());
   EXPECT_EQ(GpuSearch{}.claim_folder, folder());
   ::setenv("LOCKSTEP_CLAIM_FOLDER", "claims", 1);
-  expect_throws<UsageError>([] { (void)default_claim_folder(); }, {"'claims'", "an absolute path"});
+  expect_error<UsageError>([] { (void)default_claim_folder(); }, {"'claims'", "an absolute path"});
   ::unsetenv("LOCKSTEP_CLAIM_FOLDER");
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

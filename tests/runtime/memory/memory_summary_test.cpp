@@ -11,7 +11,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 namespace fs = std::filesystem;
@@ -158,4 +158,4 @@ TEST(MemorySummary, Text) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -14,18 +14,15 @@
 
 #include "tests/support/nvtx/tool.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using Lane = SpanRecorder::Lane;
 using Lines = std::vector<std::string>;
-using testing::tool_record;
-using testing::ToolEvent;
-using testing::ToolRecord;
 
 TEST(Ranges, ThereIsARecorderForAToolWhereOneIsAttached) {
-  EXPECT_EQ(SpanRecorder::for_tool() != nullptr, testing::wants_tool());
-  EXPECT_EQ(tool_record() != nullptr, testing::wants_tool());
+  EXPECT_EQ(SpanRecorder::for_tool() != nullptr, wants_tool());
+  EXPECT_EQ(tool_record() != nullptr, wants_tool());
 }
 
 /// The tests of what the tool is told.
@@ -34,7 +31,7 @@ class RangesOfTool : public ::testing::Test {
   void SetUp() override {
     recorder_ = SpanRecorder::for_tool();
     if (recorder_ == nullptr) {
-      ASSERT_FALSE(testing::wants_tool());
+      ASSERT_FALSE(wants_tool());
       return;
     }
     record_ = tool_record();
@@ -45,7 +42,7 @@ class RangesOfTool : public ::testing::Test {
   [[nodiscard]] SpanRecorder& recorder() const { return *recorder_; }
   [[nodiscard]] const ToolRecord& record() const { return *record_; }
   [[nodiscard]] const ToolEvent& event(int i) const { return record_->event[from_ + i]; }
-  [[nodiscard]] Lines lines() const { return testing::ranges_of_thread(*record_, from_, pthread_self()); }
+  [[nodiscard]] Lines lines() const { return ranges_of_thread(*record_, from_, pthread_self()); }
 
  private:
   std::unique_ptr<SpanRecorder> recorder_;
@@ -153,4 +150,4 @@ TEST_F(RangesOfTool, AreInATimelinesRecorderToo) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

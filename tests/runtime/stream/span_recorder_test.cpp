@@ -9,7 +9,7 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using Lane = SpanRecorder::Lane;
@@ -102,4 +102,4 @@ TEST(SpanRecorder, RefusesSteps) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -42,7 +42,7 @@ void operator delete[](void* pointer, std::size_t) noexcept {
   std::free(pointer);
 }
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 /// Allocations of f, on all threads.
@@ -96,4 +96,4 @@ TEST(StreamAllocation, InlineStreams) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

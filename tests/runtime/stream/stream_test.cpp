@@ -4,7 +4,6 @@
 
 #include <array>
 #include <atomic>
-#include <future>
 #include <memory>
 #include <optional>
 #include <thread>
@@ -14,34 +13,10 @@
 #include <lockstep/runtime/base/random.hpp>
 
 #include "tests/support/error_of.hpp"
+#include "tests/support/gate.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::error_of;
-
-/// A task that blocks its stream until open(). Opened by the destructor too, so that a failing test ends.
-class Gate {
- public:
-  Gate() = default;
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-  ~Gate() { open(); }
-  void open() {
-    if (!opened_) {
-      opened_ = true;
-      promise_.set_value();
-    }
-  }
-  [[nodiscard]] auto task() const {
-    return [future = future_] { future.wait(); };
-  }
-
- private:
-  std::promise<void> promise_;
-  std::shared_future<void> future_ = promise_.get_future().share();
-  bool opened_ = false;
-};
 
 TEST(HostStream, InlineRunsAtOnceInTheCaller) {
   Stream stream = Stream::host_inline();
@@ -483,4 +458,4 @@ TEST(HostEvent, RandomGraphsKeepTheirOrder) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

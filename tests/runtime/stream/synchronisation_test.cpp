@@ -11,7 +11,7 @@
 #include <lockstep/runtime/tensor/print.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 using Waits = std::vector<std::string>;  // "call: reason"
@@ -141,4 +141,4 @@ TEST(Synchronisation, AMovedStreamKeepsItsReport) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -10,12 +10,11 @@
 #include <lockstep/runtime/detail/copy_loops.hpp>
 
 #include "tests/support/compare.hpp"
+#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::GuardedTensor;
 
 constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
                           DType::u8,  DType::i32, DType::i64,  DType::u64};
@@ -24,10 +23,10 @@ constexpr DType kAll[] = {DType::f32, DType::f64, DType::bf16, DType::f16,
 void check(Context& context, const TensorView& src, const TensorView& dst) {
   copy(context, src, dst);
   context.synchronize();
-  std::vector<double> expected = testing::to_doubles(src);
+  std::vector<double> expected = to_doubles(src);
   GuardedTensor converted(dst.shape, dst.dtype);
   converted.assign(expected);
-  EXPECT_EQ(testing::to_doubles(dst), converted.values()) << src << src.strides << " -> " << dst << dst.strides;
+  EXPECT_EQ(to_doubles(dst), converted.values()) << src << src.strides << " -> " << dst << dst.strides;
 }
 
 /// Fractions and integers, negative too, that every type can take: 0..100 for u8 and u64.
@@ -135,7 +134,7 @@ TEST(Copy, SameTypeKeepsTheBits) {
   GuardedTensor dst(Shape{3, 5}, DType::f32);
   dst.constant(0);
   copy(context, src, dst.view().permute({1, 0}));
-  testing::expect_same_bits(dst.view().reshape(Shape{15}), src.view().reshape(Shape{15}));
+  expect_same_bits(dst.view().reshape(Shape{15}), src.view().reshape(Shape{15}));
 }
 
 TEST(Copy, StridesOfEveryKind) {
@@ -178,7 +177,7 @@ TEST(Copy, LargerThanAThreadsShare) {
     src.normal(3);
     GuardedTensor dst(Shape{101, 71, 83}, DType::f32);
     copy(context, src, dst);
-    testing::expect_same_bits(dst, src);
+    expect_same_bits(dst, src);
     EXPECT_EQ(dst.check(), "");
     GuardedTensor turned(Shape{83, 101, 71}, DType::f32);
     check(context, src.view().permute({2, 0, 1}), turned);
@@ -285,13 +284,8 @@ TEST(Copy, Refuses) {
     moved.data = static_cast<std::byte*>(moved.data) + 2;
     return moved;
   };
-  const auto refusal = [&](const TensorView& src, const TensorView& dst) -> std::string {
-    try {
-      copy(context, src, dst);
-    } catch (const ShapeError& error) {
-      return error.what();
-    }
-    return "no ShapeError";
+  const auto refusal = [&](const TensorView& src, const TensorView& dst) {
+    return error_of<ShapeError>([&] { copy(context, src, dst); });
   };
   const TensorView five = line.view().slice(0, 0, 5);
   const TensorView next = between(line.view().slice(0, 5, 9));
@@ -305,19 +299,10 @@ TEST(Copy, Refuses) {
   // Devices: both are named.
   TensorView elsewhere = other;
   elsewhere.device = Device::cuda(0);
-  const auto text_of = [&](const TensorView& src, const TensorView& dst) -> std::string {
-    try {
-      copy(context, src, dst);
-    } catch (const DeviceError& error) {
-      return error.what();
-    }
-    return "no DeviceError";
-  };
-  for (const std::string& text : {text_of(view, elsewhere), text_of(elsewhere, view), text_of(elsewhere, elsewhere)}) {
-    EXPECT_NE(text.find("cuda:0"), std::string::npos) << text;
-    EXPECT_NE(text.find("cpu"), std::string::npos) << text;
+  for (const auto& [src, dst] : {std::pair{view, elsewhere}, {elsewhere, view}, {elsewhere, elsewhere}}) {
+    expect_error<DeviceError>([&, from = src, to = dst] { copy(context, from, to); }, {"cuda:0", "cpu"});
   }
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

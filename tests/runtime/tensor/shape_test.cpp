@@ -5,7 +5,7 @@
 #include <limits>
 #include <vector>
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
@@ -47,4 +47,4 @@ TEST(Shape, CountsUpToTwoToThe63) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

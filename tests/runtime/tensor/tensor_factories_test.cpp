@@ -11,11 +11,8 @@
 
 #include "tests/support/compare.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
-
-using testing::expect_same_bits;
-using testing::has_same_bits;
 
 constexpr std::array kAll{DType::f32, DType::f64, DType::bf16, DType::f16,
                           DType::u8,  DType::i32, DType::i64,  DType::u64};
@@ -251,4 +248,4 @@ TEST(TensorFactories, Like) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -6,9 +6,10 @@
 #include <numeric>
 #include <vector>
 
+#include "tests/support/error_of.hpp"
 #include "tests/support/guarded.hpp"
 
-namespace lockstep {
+namespace lockstep::testing {
 namespace {
 
 /// 0, 1, 2, ... as f32.
@@ -65,11 +66,11 @@ TEST(TensorView, Contiguous) {
 TEST(TensorView, SlicePermuteReshapeSeeTheRightElements) {
   const Counting t(Shape{2, 3, 4});
   using Values = std::vector<double>;
-  EXPECT_EQ(testing::to_doubles(t.view.slice(1, 1, 2)), (Values{4, 5, 6, 7, 16, 17, 18, 19}));
-  EXPECT_EQ(testing::to_doubles(t.view.slice(2, 3, 4).slice(0, 1, 2)), (Values{15, 19, 23}));
+  EXPECT_EQ(to_doubles(t.view.slice(1, 1, 2)), (Values{4, 5, 6, 7, 16, 17, 18, 19}));
+  EXPECT_EQ(to_doubles(t.view.slice(2, 3, 4).slice(0, 1, 2)), (Values{15, 19, 23}));
   const TensorView turned = t.view.permute({2, 0, 1});
   EXPECT_EQ(turned.shape, (Shape{4, 2, 3}));
-  EXPECT_EQ(testing::to_doubles(turned.slice(0, 1, 2)), (Values{1, 5, 9, 13, 17, 21}));
+  EXPECT_EQ(to_doubles(turned.slice(0, 1, 2)), (Values{1, 5, 9, 13, 17, 21}));
   EXPECT_EQ(t.view.reshape(Shape{6, 4}).strides, (Strides{4, 1}));
   EXPECT_EQ(t.view.reshape(Shape{24}).data, t.view.data);
 }
@@ -107,12 +108,10 @@ TEST(TensorView, RequireOnNamesBothDevices) {
   const TensorView not_given;
   EXPECT_NO_THROW(require_on(Device::cpu(), "op", {&t.view, &not_given}));
   EXPECT_NO_THROW(require_on(Device::cuda(1), "op", {&elsewhere, &not_given}));
-  try {
-    require_on(Device::cpu(), "add", {&t.view, &elsewhere});
-    FAIL() << "no exception";
-  } catch (const DeviceError& error) {
-    EXPECT_STREQ(error.what(), "add: tensor 1 is on cuda:1, expected cpu");
-  }
+  EXPECT_EQ(error_of<DeviceError>([&] {
+              require_on(Device::cpu(), "add", {&t.view, &elsewhere});
+            }),
+            "add: tensor 1 is on cuda:1, expected cpu");
 }
 
 TEST(TensorView, Prints) {
@@ -120,4 +119,4 @@ TEST(TensorView, Prints) {
 }
 
 }  // namespace
-}  // namespace lockstep
+}  // namespace lockstep::testing

@@ -21,7 +21,7 @@ struct ToolEvent {
   std::uint32_t category = 0;
   std::uint32_t colour = 0;
   std::int64_t number = 0;   ///< payload; 0: none
-  std::uint64_t thread = 0;  ///< that called
+  std::uint64_t thread = 0;  ///< thread that called
 };
 
 struct ToolRecord {

@@ -14,8 +14,8 @@ namespace lockstep::cublaslt_standin {
 
 struct Guess {
   std::int32_t id = 0;
-  cublasStatus_t described = CUBLAS_STATUS_SUCCESS;  ///< what asking for its settings answers
-  cublasStatus_t checked = CUBLAS_STATUS_SUCCESS;    ///< what cublasLtMatmulAlgoCheck() answers
+  cublasStatus_t described = CUBLAS_STATUS_SUCCESS;  ///< answer of cublasLtMatmulAlgoConfigGetAttribute()
+  cublasStatus_t checked = CUBLAS_STATUS_SUCCESS;    ///< answer of cublasLtMatmulAlgoCheck()
   std::uint64_t hidden = 0;                          ///< the last word
   std::uint32_t stages = 0;
 };

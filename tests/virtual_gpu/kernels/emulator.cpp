@@ -104,9 +104,9 @@ struct Thread {
   unsigned number = 0;  // in the block
   uint3 index = {};
   State state = State::fresh;
-  Fiber* fiber = nullptr;  // where it stopped
+  Fiber* fiber = nullptr;  // fiber that the thread stopped on
   std::uint64_t priority = 0;
-  Place place = {};  // of the barrier or collective
+  Place place = {};  // code of the barrier or collective
 
   Barrier barrier = {};
   int predicate = 0;
@@ -216,9 +216,9 @@ class Machine {
   std::vector<Slot> slots_;
   std::uint64_t blocks_ = 0;
   std::uint64_t next_block_ = 0;
-  std::uint64_t stride_ = 1, offset_ = 0;  // of the order of blocks
+  std::uint64_t stride_ = 1, offset_ = 0;  // order of blocks
   std::uint64_t alive_ = 0;                // threads in flight that have not returned
-  std::uint64_t at_grid_ = 0;              // of these, in grid_barrier()
+  std::uint64_t at_grid_ = 0;              // threads in flight that are in grid_barrier()
 
   std::deque<Thread*> line_;                             // ascending and descending
   std::vector<std::pair<std::uint64_t, Thread*>> heap_;  // random: the largest key goes first
@@ -603,7 +603,7 @@ void Machine::grid_barrier(Place place) {
   current_->place = place;
   if (++at_grid_ == blocks_ * count(launch_->block)) {
     at_grid_ = 0;
-    race::start_launch(blocks_);  // as between launches: all that was is before all that comes
+    race::start_launch(blocks_);  // a launch boundary: earlier accesses come before all later ones
     for (Slot& slot : slots_) {
       race::start_block(slot.order, static_cast<std::uint32_t>(slot.block), static_cast<unsigned>(slot.threads.size()),
                         &slot.arena->variables);
@@ -860,7 +860,7 @@ void on_segv(int number, siginfo_t* info, void* raw) {
     return;
   }
   auto& registers = static_cast<ucontext_t*>(raw)->uc_mcontext.gregs;
-  machine().wild_access(info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP] + 1));  // as after a call
+  machine().wild_access(info->si_addr, reinterpret_cast<const void*>(registers[REG_RIP] + 1));  // place as after a call
   const auto top = reinterpret_cast<greg_t>(machine().fiber()->low + machine().fiber()->bytes);
   registers[REG_RSP] = top - 64 - 8;
   registers[REG_RIP] = reinterpret_cast<greg_t>(&abandon_from_signal);

@@ -21,8 +21,8 @@ class Error : public std::runtime_error {
 };
 
 inline constexpr std::size_t kDefaultShared =
-    48 * 1024;                                          ///< of a block, static and dynamic, unless the kernel opted in
-inline constexpr std::size_t kMostShared = 227 * 1024;  ///< of a block on sm_90
+    48 * 1024;  ///< bytes of a block, static and dynamic, unless the kernel opted in
+inline constexpr std::size_t kMostShared = 227 * 1024;  ///< bytes of a block on sm_90
 
 struct Launch {
   dim3 grid;

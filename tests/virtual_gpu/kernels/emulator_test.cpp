@@ -103,8 +103,20 @@ std::vector<float> numbers(int count) {
   return values;
 }
 
-bool equal(const std::vector<float>& a, const std::vector<float>& b) {
-  return a == b;  // NaN differs
+/// f of each of values.
+template <class F>
+std::vector<float> mapped(std::vector<float> values, F&& f) {
+  std::transform(values.begin(), values.end(), values.begin(), f);
+  return values;
+}
+
+/// What `kernel(out, in)` writes to `count` NaN, having `values` as in.
+template <class Kernel>
+std::vector<float> result(std::size_t count, const std::vector<float>& values, Kernel&& kernel, std::size_t shift = 0) {
+  const Device<float> out(count, shift);
+  const Device<float> in(values, shift);
+  kernel(out.data(), in.data());
+  return out.values();
 }
 
 // ---- Planted mistakes ----
@@ -112,30 +124,22 @@ bool equal(const std::vector<float>& a, const std::vector<float>& b) {
 /// Runs a kernel on its data; true when the result is right.
 using Case = std::function<bool(const Schedule&, Bug)>;
 
+float doubled(float value) {
+  return 2 * value;
+}
+
 bool scale_case(const Schedule& schedule, Bug bug) {
   const int n = 252;  // whole vectors, so that the end is the guard page
-  Device<float> out(n);
-  Device<float> in(numbers(n));
-  std::vector<float> expected = numbers(n);
-  for (float& value : expected) {
-    value *= 2;
-  }
-  scale({schedule, dim3(2), dim3(128)}, out.data(), in.data(), n, bug);
-  return equal(out.values(), expected);
+  const auto run = [&](float* out, float* in) { scale({schedule, dim3(2), dim3(128)}, out, in, n, bug); };
+  return result(n, numbers(n), run) == mapped(numbers(n), doubled);
 }
 
 bool scale_vectors_case(const Schedule& schedule, Bug bug) {
   bool right = true;
   for (std::size_t shift : {0, 1}) {
     const int n = 259;
-    Device<float> out(n, shift);
-    Device<float> in(numbers(n), shift);
-    std::vector<float> expected = numbers(n);
-    for (float& value : expected) {
-      value *= 2;
-    }
-    scale_vectors({schedule, dim3(2), dim3(32)}, out.data(), in.data(), n, bug);
-    right = right && equal(out.values(), expected);
+    const auto run = [&](float* out, float* in) { scale_vectors({schedule, dim3(2), dim3(32)}, out, in, n, bug); };
+    right = right && result(n, numbers(n), run, shift) == mapped(numbers(n), doubled);
   }
   return right;
 }
@@ -153,10 +157,10 @@ bool block_sums_case(const Schedule& schedule, Bug bug) {
       expected[2 * b] += x;
       expected[2 * b + 1] += x * x;
     }
-    Device<float> out(2 * kBlocks);
-    Device<float> in(values);
-    block_sums({schedule, dim3(kBlocks), dim3(static_cast<unsigned>(block))}, out.data(), in.data(), n, bug);
-    right = right && equal(out.values(), expected);
+    const auto run = [&](float* out, float* in) {
+      block_sums({schedule, dim3(kBlocks), dim3(static_cast<unsigned>(block))}, out, in, n, bug);
+    };
+    right = right && result(2 * kBlocks, values, run) == expected;
   }
   return right;
 }
@@ -168,46 +172,44 @@ bool strided_case(const Schedule& schedule, Bug bug) {
   for (int i = 0; i < n; ++i) {
     expected[static_cast<std::size_t>(i % 32)] += (i ^ 1) < n ? values[static_cast<std::size_t>(i ^ 1)] : 0.0F;
   }
-  Device<float> out(32);
-  Device<float> in(values);
-  strided_neighbours({schedule, dim3(1), dim3(32)}, out.data(), in.data(), n, bug);
-  return equal(out.values(), expected);
+  const auto run = [&](float* out, float* in) { strided_neighbours({schedule, dim3(1), dim3(32)}, out, in, n, bug); };
+  return result(32, values, run) == expected;
+}
+
+/// True when `kernel(out, in)` writes, for each i of n numbers, the number at source(i).
+template <class Source, class Kernel>
+bool moves(int n, Source&& source, Kernel&& kernel) {
+  const std::vector<float> values = numbers(n);
+  std::vector<float> expected(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    expected[i] = values[source(i)];
+  }
+  return result(values.size(), values, kernel) == expected;
 }
 
 bool swap_case(const Schedule& schedule, Bug bug) {
-  const std::vector<float> values = numbers(192);
-  std::vector<float> expected(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    expected[i] = values[i ^ 1];
-  }
-  Device<float> out(values.size());
-  Device<float> in(values);
-  swap_pairs({schedule, dim3(3), dim3(64)}, out.data(), in.data(), bug);
-  return equal(out.values(), expected);
+  return moves(
+      192, [](std::size_t i) { return i ^ 1; },
+      [&](float* out, float* in) {
+        swap_pairs({schedule, dim3(3), dim3(64)}, out, in, bug);
+      });
 }
 
 bool add_all_case(const Schedule& schedule, Bug bug) {
   const int n = 1000;
-  float expected = 0;
-  for (float value : numbers(n)) {
-    expected += value;
-  }
+  const std::vector<float> values = numbers(n);
   Device<float> out(std::vector<float>{0.0F});
-  Device<float> in(numbers(n));
+  Device<float> in(values);
   add_all({schedule, dim3(8), dim3(128)}, out.data(), in.data(), n, bug);
-  return equal(out.values(), {expected});
+  return out.values()[0] == std::accumulate(values.begin(), values.end(), 0.0F);
 }
 
 bool reverse_case(const Schedule& schedule, Bug bug) {
-  const std::vector<float> values = numbers(3 * 96);
-  std::vector<float> expected(values.size());
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    expected[i] = values[i / 96 * 96 + 95 - i % 96];
-  }
-  Device<float> out(values.size());
-  Device<float> in(values);
-  reverse({schedule, dim3(3), dim3(96)}, bug == Bug::dynamic_too_small ? 95 * 4 : 96 * 4, out.data(), in.data());
-  return equal(out.values(), expected);
+  return moves(
+      3 * 96, [](std::size_t i) { return i / 96 * 96 + 95 - i % 96; },
+      [&](float* out, float* in) {
+        reverse({schedule, dim3(3), dim3(96)}, bug == Bug::dynamic_too_small ? 95 * 4 : 96 * 4, out, in);
+      });
 }
 
 bool pool_case(const Schedule& schedule, Bug bug) {
@@ -217,10 +219,8 @@ bool pool_case(const Schedule& schedule, Bug bug) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     expected[i] = std::max({values[i], values[i == 0 ? 0 : i - 1], values[std::min(i + 1, values.size() - 1)]});
   }
-  Device<float> out(values.size());
-  Device<float> in(values);
-  pool3({schedule, dim3(9), dim3(128)}, out.data(), in.data(), n, bug);
-  return equal(out.values(), expected);
+  const auto run = [&](float* out, float* in) { pool3({schedule, dim3(9), dim3(128)}, out, in, n, bug); };
+  return result(values.size(), values, run) == expected;
 }
 
 bool transpose_case(const Schedule& schedule, Bug bug) {
@@ -234,17 +234,15 @@ bool transpose_case(const Schedule& schedule, Bug bug) {
       expected[static_cast<std::size_t>(column * kRows + row)] = static_cast<float>(row * 100 + column);
     }
   }
-  Device<float> out(values.size());
-  Device<float> in(values);
-  transpose(schedule, out.data(), in.data(), kRows, kColumns, bug);
-  return equal(out.values(), expected);
+  const auto run = [&](float* out, float* in) { transpose(schedule, out, in, kRows, kColumns, bug); };
+  return result(values.size(), values, run) == expected;
 }
 
 bool fill_two_case(const Schedule& schedule, Bug bug) {
   Device<float> a(100);
   Device<float> b(72);
   fill_two(schedule, a.data(), 100, b.data(), 72, bug);
-  return equal(a.values(), std::vector<float>(100, 1.0F)) && equal(b.values(), std::vector<float>(72, 2.0F));
+  return a.values() == std::vector<float>(100, 1.0F) && b.values() == std::vector<float>(72, 2.0F);
 }
 
 bool pass_round_case(const Schedule& schedule, Bug bug) {
@@ -254,24 +252,22 @@ bool pass_round_case(const Schedule& schedule, Bug bug) {
   pass_round({schedule, dim3(kBlocks), dim3(32)}, values.data(), kTurns, bug);
   std::vector<float> expected = numbers(kBlocks * 32);
   std::rotate(expected.begin(), expected.begin() + kTurns * 32, expected.end());
-  return equal(values.values(), expected);
+  return values.values() == expected;
 }
 
 bool last_block_case(const Schedule& schedule, Bug bug) {
   constexpr int kBlocks = 70;  // more than threads in a block
   const int n = kBlocks * 64 - 5;
-  float expected = 0;
-  for (float value : numbers(n)) {
-    expected += value;
-  }
+  const std::vector<float> values = numbers(n);
+  const float expected = std::accumulate(values.begin(), values.end(), 0.0F);
   Device<float> out(1);
   Device<float> partial(kBlocks);
   Device<unsigned> counter(std::vector<unsigned>{0});
-  Device<float> in(numbers(n));
+  Device<float> in(values);
   bool right = true;
   for (int again = 0; again < 2; ++again) {
     last_block_sum({schedule, dim3(kBlocks), dim3(64)}, out.data(), partial.data(), counter.data(), in.data(), n, bug);
-    right = right && equal(out.values(), {expected}) && counter.values()[0] == 0;
+    right = right && out.values()[0] == expected && counter.values()[0] == 0;
   }
   return right;
 }
@@ -283,10 +279,8 @@ bool stepwise_case(const Schedule& schedule, Bug bug) {
   for (std::size_t i = 0; i < values.size(); ++i) {
     expected[i % 64] += values[i];
   }
-  Device<float> out(64);
-  Device<float> in(values);
-  stepwise_sum({schedule, dim3(1), dim3(64)}, out.data(), in.data(), n, bug);
-  return equal(out.values(), expected);
+  const auto run = [&](float* out, float* in) { stepwise_sum({schedule, dim3(1), dim3(64)}, out, in, n, bug); };
+  return result(64, values, run) == expected;
 }
 
 bool histogram_case(const Schedule& schedule, Bug bug) {
@@ -304,11 +298,11 @@ bool histogram_case(const Schedule& schedule, Bug bug) {
 }
 
 bool through_shared_case(const Schedule& schedule, Bug bug) {
-  const std::vector<float> values = numbers(256);
-  Device<float> out(values.size());
-  Device<float> in(values);
-  through_shared_vectors({schedule, dim3(1), dim3(64)}, out.data(), in.data(), bug);
-  return equal(out.values(), values);
+  return moves(
+      256, [](std::size_t i) { return i; },
+      [&](float* out, float* in) {
+        through_shared_vectors({schedule, dim3(1), dim3(64)}, out, in, bug);
+      });
 }
 
 /// How a build finds a mistake.
@@ -865,59 +859,34 @@ TEST(Emulator, AtomicOperations) {
 }
 
 TEST(Emulator, Arithmetic) {
-  const std::vector<double> expected = {
-      0.5,                              // rsqrtf
-      static_cast<double>(2.7182818F),  // __expf
-      static_cast<double>(2.3025851F),  // __logf
-      static_cast<double>(1.0F / 3),    // __fdividef
-      static_cast<double>(1.0F / 7),    // __frcp_rn
-      10,                               // fmaf
-      1,
-      0,  // __saturatef
-      9,
-      31,
-      32,
-      4,
-      0,  // __popc, __clz, __ffs
-      2147483648.0,
-      3,
-      -1,
-      5,  // __brev, __umulhi, __mulhi, __umul64hi
-      1065353216,
-      2,  // bits
-      -4,
-      4294967295.0,
-      5,
-      3,  // min, max
-      2,
-      -2,
-      -3,
-      3,
-      2147483647,
-      0,  // float to int
-      0x07050301,
-      3,
-      2147483648.0,  // __byte_perm, funnel shifts
-      3.25,
-      3.25,
-      8,
-      14,
-      3,
-      1,
-      2,
-      -2,
-      0.25,  // half and bfloat16
-      3,
-      4,
-      3,
-      3  // half addition, loads and stores
-  };
-  Device<double> out(expected.size());
+  const std::vector<std::pair<const char*, std::vector<double>>> functions = {
+      {"rsqrtf", {0.5}},
+      {"__expf", {static_cast<double>(2.7182818F)}},
+      {"__logf", {static_cast<double>(2.3025851F)}},
+      {"__fdividef", {static_cast<double>(1.0F / 3)}},
+      {"__frcp_rn", {static_cast<double>(1.0F / 7)}},
+      {"fmaf", {10}},
+      {"__saturatef", {1, 0}},
+      {"__popc, __clz, __ffs", {9, 31, 32, 4, 0}},
+      {"__brev, __umulhi, __mulhi, __umul64hi", {2147483648.0, 3, -1, 5}},
+      {"bits", {1065353216, 2}},
+      {"min, max", {-4, 4294967295.0, 5, 3}},
+      {"float to int", {2, -2, -3, 3, 2147483647, 0}},
+      {"__byte_perm, funnel shifts", {0x07050301, 3, 2147483648.0}},
+      {"half and bfloat16", {3.25, 3.25, 8, 14, 3, 1, 2, -2, 0.25}},
+      {"half addition, loads and stores", {3, 4, 3, 3}}};
+  std::size_t count = 0;
+  for (const auto& [name, expected] : functions) {
+    count += expected.size();
+  }
+  Device<double> out(count);
   math({{}, dim3(1), dim3(1)}, out.data());
-  const std::vector<double> got = out.values();
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    EXPECT_TRUE(std::fabs(got[i] - expected[i]) <= 1e-7 * std::fabs(expected[i]))
-        << i << ": " << got[i] << ", expected " << expected[i];
+  const double* got = out.data();
+  for (const auto& [name, expected] : functions) {
+    for (const double value : expected) {
+      EXPECT_TRUE(std::fabs(*got - value) <= 1e-7 * std::fabs(value)) << name << ": " << *got << ", expected " << value;
+      ++got;
+    }
   }
 }
 

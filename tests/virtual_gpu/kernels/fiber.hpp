@@ -16,7 +16,7 @@ namespace lockstep::emulation {
 /// A stack that code runs on. Switching saves the registers that a call preserves on the stack that is left; signal
 /// masks and floating-point modes are not part of it. AddressSanitizer is told of each switch.
 struct Fiber {
-  std::byte* low = nullptr;  ///< of the stack; nullptr for the OS thread's own until something came back to it
+  std::byte* low = nullptr;  ///< lowest byte of the stack; nullptr for the OS thread's own until a switch back to it
   std::size_t bytes = 0;
   void* fake_stack = nullptr;  ///< AddressSanitizer's
 #if defined(LOCKSTEP_EMULATION_UCONTEXT)

@@ -36,7 +36,7 @@ struct Access {
   std::uint32_t stamp = 0;  // warp time, the largest
   std::uint32_t lanes = 0;
   std::uint16_t thread = 0;
-  std::uint16_t fences = 0;  // of the thread so far, the largest
+  std::uint16_t fences = 0;  // fences of the thread so far, the largest
   bool atomic = false;
   bool warps = false;   // several
   bool blocks = false;  // several
@@ -53,7 +53,7 @@ constexpr std::uintptr_t kPage = 4096;
 /// The cells of one page of memory, one for `grain` bytes.
 struct Page {
   std::uintptr_t first = 0;  // address
-  std::uintptr_t begin = 0;  // of what is watched in it
+  std::uintptr_t begin = 0;  // first watched byte of the page
   std::uintptr_t end = 0;
   bool shared = false;
   std::uintptr_t grain = 4;
@@ -77,7 +77,7 @@ struct Range {
 
 struct Found {
   bool any = false;
-  bool outside = false;  // of shared variables
+  bool outside = false;  // true outside of shared variables
   Access now;
   Kind kind = Kind::read;
   std::size_t bytes = 0;
@@ -88,10 +88,10 @@ struct Found {
 };
 
 struct State {
-  Block* block = nullptr;  // of the thread that runs
+  Block* block = nullptr;  // block of the thread that runs
   unsigned thread = 0;
-  std::uint32_t first_id = 1;  // of this launch
-  std::uint32_t next_id = 1;   // of the next launch
+  std::uint32_t first_id = 1;  // first id of this launch
+  std::uint32_t next_id = 1;   // first id of the next launch
   std::uint64_t tick = 0;
   std::uintptr_t lowest = ~std::uintptr_t{0};
   std::uintptr_t highest = 0;
@@ -263,7 +263,7 @@ bool ordered_atomics(State& s, const Cell& cell) {
 }
 
 void touch(State& s, Cell& cell, bool shared, const Access& now, Kind kind, std::uintptr_t address, std::size_t bytes) {
-  if (shared) {  // what another block left there is not this block's
+  if (shared) {  // earlier accesses of another block do not count for this block
     if (cell.write.block != now.block) {
       cell.write = Access();
     }

@@ -122,7 +122,7 @@ struct Group {
   int finalised = 0;
   std::vector<ncclComm*> members;
   std::map<std::int64_t, std::shared_ptr<Collective>> collectives;               ///< by place in the sequence
-  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;  ///< that lack one side
+  std::map<std::pair<int, int>, std::deque<std::shared_ptr<Message>>> messages;  ///< messages that lack one side
   struct Split {
     bool called = false;
     int color = 0;
@@ -132,7 +132,7 @@ struct Group {
     const char* name = nullptr;
   };
   std::vector<Split> splits;
-  std::unique_ptr<Mailbox> mailbox{};  ///< of ranks that are processes
+  std::unique_ptr<Mailbox> mailbox{};  ///< mailbox of ranks that are processes
 };
 
 }  // namespace
@@ -145,10 +145,10 @@ struct ncclComm {
   std::shared_ptr<Group> group{};
   int rank = 0;
   int device = 0;
-  bool blocking = false;  ///< its calls are over when they return
+  bool blocking = false;  ///< calls are over when they return
   std::int64_t sequence = 0;
   std::int64_t polls = 0;          ///< until the call in progress takes effect
-  std::function<void()> effect{};  ///< of that call
+  std::function<void()> effect{};  ///< effect of that call
   std::function<bool()> over{};    ///< whether what it waits for has come; empty: nothing
   ncclResult_t error = ncclSuccess;
   bool in_progress = false;
@@ -179,7 +179,7 @@ struct World {
   std::string fail_name;
   std::map<int, RankError> rank_errors;
   std::int64_t aborts = 0;
-  std::set<const void*> memory{};  ///< of ncclMemAlloc()
+  std::set<const void*> memory{};  ///< memory of ncclMemAlloc()
   std::int64_t in_registered = 0;
   std::string last_error;
 };
@@ -208,7 +208,7 @@ struct Call;
 /// A collective between them.
 struct Pending {
   ncclComm* comm;
-  std::size_t bytes;  ///< of the larger tensor
+  std::size_t bytes;  ///< bytes of the larger tensor
   std::function<ncclResult_t(const Call&)> run;
 };
 struct ThreadGroup {
@@ -388,7 +388,7 @@ Meeting meeting_of_processes(Machine& machine, const Mailbox& mailbox, const Col
   const std::string letter = text("collective ", place, " round ", round, " of rank ");
   const std::string head = text(of.name, " of ", of.count, ", type ", of.type, ", root ", of.root, '\n');
   Meeting meeting{.size = 1};
-  const Collective* c = &of;  // which holds the meeting
+  const Collective* c = &of;  // the collective holds the meeting
   meeting.elsewhere = [&machine, &mailbox, c, rank, letter, head, posted = false]() mutable {
     if (!std::exchange(posted, true)) {
       machine.with_memory({c->parts[rank].in}, [&] { mailbox.put(text(letter, rank), head, brought(*c, rank)); });

@@ -20,13 +20,13 @@
 namespace lockstep::nccl_standin {
 
 struct Options {
-  int version = NCCL_VERSION_CODE;  ///< what ncclGetVersion() answers
+  int version = NCCL_VERSION_CODE;  ///< answer of ncclGetVersion()
   /// Every call of a communicator answers ncclInProgress, and so do this many polls after it; only then it takes
   /// effect.
   int polls = 0;
-  int stuck_rank = -1;       ///< whose set-up is never over
+  int stuck_rank = -1;       ///< rank whose set-up is never over
   bool peers_notice = true;  ///< when one rank aborts, the others see ncclRemoteError; else they see nothing
-  std::string folder{};      ///< of this run alone, where ranks meet that are processes; empty: ranks are threads
+  std::string folder{};  ///< folder of this run alone, where ranks meet that are processes; empty: ranks are threads
 };
 /// What ncclGroupSimulateEnd() answers for several ranks: so many microseconds, and one more for each so many bytes of
 /// a rank's larger tensor. It runs nothing; for communicators whose calls do not block it is a violation, since NCCL

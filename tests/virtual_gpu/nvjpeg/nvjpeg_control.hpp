@@ -22,10 +22,10 @@ void fail(const std::string& function, nvjpegStatus_t status, int n = 1, int tim
 
 /// "nvjpegDecodeBatched 3", the number is that of the files; of other functions the name alone.
 [[nodiscard]] std::vector<std::string> calls();
-[[nodiscard]] std::vector<cudaStream_t> streams();          ///< of all calls that decode
-[[nodiscard]] std::vector<nvjpegBackend_t> backends();      ///< of all handles
-[[nodiscard]] std::vector<int> threads();                   ///< of all nvjpegDecodeBatchedInitialize()
-[[nodiscard]] std::vector<nvjpegOutputFormat_t> formats();  ///< the same
+[[nodiscard]] std::vector<cudaStream_t> streams();          ///< streams of all calls that decode
+[[nodiscard]] std::vector<nvjpegBackend_t> backends();      ///< backends of all handles
+[[nodiscard]] std::vector<int> threads();                   ///< threads of all nvjpegDecodeBatchedInitialize()
+[[nodiscard]] std::vector<nvjpegOutputFormat_t> formats();  ///< formats of all nvjpegDecodeBatchedInitialize()
 /// Handles, states and memory that were taken and not given back.
 [[nodiscard]] std::vector<std::string> leaks();
 [[nodiscard]] int allocations();  ///< since reset()

@@ -42,7 +42,7 @@ class MachineOfProgram {
   MachineOfProgram& operator=(const MachineOfProgram&) = delete;
 
   ~MachineOfProgram() {
-    if (standin::devices_in_use().empty()) {  // it started ranks, or printed its help
+    if (standin::devices_in_use().empty()) {  // the program started ranks, or printed its help
       return;
     }
     std::ostringstream line;

@@ -19,9 +19,9 @@ namespace lockstep::standin {
 
 struct Options {
   int devices = 1;
-  std::size_t bytes_per_device = std::size_t{1} << 30;  ///< what cudaMalloc can give out on each device
+  std::size_t bytes_per_device = std::size_t{1} << 30;  ///< bytes that cudaMalloc can give out on each device
   std::uint64_t seed = 0;
-  bool peer_access = true;   ///< what cudaDeviceCanAccessPeer() answers for two devices
+  bool peer_access = true;   ///< answer of cudaDeviceCanAccessPeer() for two devices
   bool pools = true;         ///< whether devices have memory pools
   int capability = 90;       ///< compute capability, times ten
   bool memory_waits = true;  ///< whether streams can wait for memory (cuStreamWaitValue64)
@@ -73,7 +73,7 @@ void violate(const std::string& text);                         ///< writes one d
 /// Of the nodes of the graph that was launched last, in the order of their capture: 0 to -5, the least is the most
 /// urgent.
 [[nodiscard]] std::vector<int> launched_priorities();
-[[nodiscard]] cudaError_t last_error();   ///< what cudaGetLastError() would return, without clearing it
+[[nodiscard]] cudaError_t last_error();   ///< error that cudaGetLastError() would return; stays set
 [[nodiscard]] std::size_t queued_work();  ///< pieces of work not executed yet
 
 /// A block of device memory.

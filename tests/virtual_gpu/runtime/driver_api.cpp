@@ -73,10 +73,7 @@ CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice
 }
 
 CUresult retain(CUcontext* context, CUdevice device) {
-  const Call call("cuDevicePrimaryCtxRetain");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cuDevicePrimaryCtxRetain");
   const Others& others = call.machine.others[device];
   const bool exclusive = others.mode == cudaComputeModeExclusiveProcess && others.running;
   if (exclusive || others.mode == cudaComputeModeProhibited) {
@@ -99,10 +96,7 @@ CUresult release(CUdevice device) {
 }
 
 CUresult push(CUcontext context) {
-  const Call call("cuCtxPushCurrent");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cuCtxPushCurrent");
   const int device = device_of(context);
   if (!call.machine.contexts.contains(device) && !call.machine.retained.contains(device)) {
     return call.violate("cuCtxPushCurrent: the context is not there");
@@ -124,10 +118,7 @@ CUresult pop(CUcontext* context) {
 }
 
 CUresult get_device(CUdevice* device) {
-  const Call call("cuCtxGetDevice");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cuCtxGetDevice");
   if (thread_state().contexts.empty()) {
     return CUDA_ERROR_INVALID_CONTEXT;
   }
@@ -157,10 +148,7 @@ CUresult mem_get_info(std::size_t* free, std::size_t* total) {
 }
 
 CUresult mem_alloc(CUdeviceptr* pointer, std::size_t bytes) {
-  const Call call("cuMemAlloc");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cuMemAlloc");
   if (thread_state().contexts.empty() || bytes == 0) {
     return call.violate("cuMemAlloc: no context is current, or nothing is asked for");
   }
@@ -178,10 +166,7 @@ CUresult mem_free(CUdeviceptr pointer) {
 }
 
 CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdeviceptr pointer) {
-  const Call call("cuPointerGetAttribute");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cuPointerGetAttribute");
   const lockstep::standin::Block* block = call.machine.find(reinterpret_cast<const void*>(pointer));
   if (block == nullptr || block->freed || attribute != CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE) {
     return call.violate("cuPointerGetAttribute: not memory of CUDA's, or an unexpected attribute");
@@ -191,10 +176,7 @@ CUresult pointer_attribute(void* data, CUpointer_attribute attribute, CUdevicept
 }
 
 CUresult stream_wait_value(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-  const Call call("cuStreamWaitValue64");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cuStreamWaitValue64");
   using Value = std::atomic<std::uint64_t>;
   const auto* memory = reinterpret_cast<const Value*>(address);
   Queue* queue = call.machine.queue_of(stream);

@@ -157,14 +157,6 @@ namespace {
 
 using namespace lockstep::standin;  // NOLINT(google-build-using-namespace): of this file's own functions
 
-struct Call {
-  explicit Call(const char* name) : machine(Machine::instance()), lock(machine.mutex), status(machine.enter(name)) {}
-  Machine& machine;
-  std::unique_lock<std::mutex> lock;
-  cudaError_t status;
-  [[nodiscard]] bool refused() const { return status != cudaSuccess; }
-};
-
 template <class Map>
 auto* find(Map& map, void* handle) {
   const auto found = map.find(handle);
@@ -176,10 +168,7 @@ auto* find(Map& map, void* handle) {
 extern "C" {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
-  Call call("cudaStreamBeginCapture");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaStreamBeginCapture");
   Queue* queue = call.machine.queue_of(stream);
   if (queue == nullptr || mode != cudaStreamCaptureModeThreadLocal) {
     return call.machine.violate("cudaStreamBeginCapture: not a stream, or a capture that disturbs other threads",
@@ -201,10 +190,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* status) {
-  Call call("cudaStreamIsCapturing");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaStreamIsCapturing");
   const Queue* queue = call.machine.queue_of(stream);
   if (queue == nullptr) {
     return call.machine.violate("cudaStreamIsCapturing: not a stream", cudaErrorInvalidResourceHandle);
@@ -216,10 +202,7 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus* 
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
-  Call call("cudaStreamEndCapture");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaStreamEndCapture");
   Machine& machine = call.machine;
   Queue* queue = machine.queue_of(stream);
   *graph = nullptr;
@@ -256,10 +239,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
-  Call call("cudaGraphGetNodes");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaGraphGetNodes");
   const GraphObject* object = find(call.machine.graphs, graph);
   if (object == nullptr || nodes != nullptr) {
     return call.machine.violate("cudaGraphGetNodes: not a graph, or more than the number of nodes is asked for",
@@ -270,10 +250,7 @@ cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t*
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph, unsigned long long flags) {
-  Call call("cudaGraphInstantiate");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaGraphInstantiate");
   const GraphObject* object = find(call.machine.graphs, graph);
   if (object == nullptr || (flags & ~std::uint64_t{cudaGraphInstantiateFlagUseNodePriority}) != 0) {
     return call.machine.violate("cudaGraphInstantiate: not a graph, or an unexpected flag", cudaErrorInvalidValue);
@@ -287,10 +264,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* executable, cudaGraph_t graph,
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
-  Call call("cudaGraphLaunch");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaGraphLaunch");
   ExecutableObject* object = find(call.machine.executables, executable);
   Queue* queue = call.machine.queue_of(stream);
   if (object == nullptr || queue == nullptr || queue->capture != nullptr) {
@@ -302,10 +276,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t executable, cudaStream_t stream) {
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t executable, cudaStream_t stream) {
-  Call call("cudaGraphUpload");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaGraphUpload");
   if (find(call.machine.executables, executable) == nullptr || call.machine.queue_of(stream) == nullptr) {
     return call.machine.violate("cudaGraphUpload: not an executable graph or not a stream", cudaErrorInvalidValue);
   }

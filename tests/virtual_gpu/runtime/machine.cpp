@@ -12,7 +12,7 @@
 namespace lockstep::standin {
 namespace {
 
-constexpr std::size_t kAlignment = 256;  // of cudaMalloc
+constexpr std::size_t kAlignment = 256;  // alignment of cudaMalloc
 constexpr std::byte kCanary{0xC5};       // between the end of a block and its guard page
 
 std::size_t page() {
@@ -508,7 +508,7 @@ Queue* Machine::choose(Queue* needed) {
     while (!can_run(*needed)) {
       const bool waits = !needed->busy && !needed->work.empty();
       if (!waits) {
-        return nullptr;  // its host function runs
+        return nullptr;  // the queue's host function runs
       }
       const Work& front = needed->work.front();
       if (!is_ready(front)) {

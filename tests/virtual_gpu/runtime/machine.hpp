@@ -85,16 +85,16 @@ class Machine {
   std::map<const std::byte*, Block> blocks;  ///< by start of the mapping
   std::vector<std::size_t> used;             ///< bytes per device
   std::map<void*, std::unique_ptr<Queue>> queues;
-  std::map<int, Queue*> legacy_queues;  ///< of `queues`, by device; made at first use
+  std::map<int, Queue*> legacy_queues;  ///< legacy queues by device, made at first use
   std::map<void*, std::unique_ptr<EventObject>> events;
   std::vector<std::shared_ptr<Capture>> captures;  ///< under way
   std::map<void*, std::unique_ptr<GraphObject>> graphs;
   std::map<void*, std::unique_ptr<ExecutableObject>> executables;
   std::map<void*, std::unique_ptr<Pool>> pools;
-  std::set<int> contexts;       ///< that the runtime made
+  std::set<int> contexts;       ///< contexts that the runtime made
   std::map<int, int> retained;  ///< by cuDevicePrimaryCtxRetain(), per device
   std::map<int, Others> others;
-  std::vector<int> launched_priorities;  ///< of the nodes of the graph that was launched last
+  std::vector<int> launched_priorities;  ///< priorities of the nodes of the latest launched graph
   std::set<std::pair<int, int>> peers;   ///< (device, peer) whose access was enabled
   std::vector<std::string> log;
   std::vector<std::string> violations;
@@ -127,18 +127,18 @@ class Machine {
 
   int next_number_ = 1;
   std::uint64_t clock_ = 0;
-  std::deque<Queue*> host_queue_;  ///< whose front work is a host function, handed to the thread
+  std::deque<Queue*> host_queue_;  ///< queues whose front work is a host function, handed to the thread
   bool host_running_ = false;
   bool stopping_ = false;
   std::thread host_;
-  std::thread engine_;  ///< of run_by_itself()
+  std::thread engine_;  ///< thread of run_by_itself()
 };
 
 /// The thread's contexts, each named by its device, and its last error. cudaSetDevice() makes a context the current one
 /// in the place of the last one; a thread without any gets that of `device` with its first call that needs one.
 struct ThreadState {
   int generation = -1;
-  int device = 0;  ///< that cudaSetDevice() chose
+  int device = 0;  ///< device that cudaSetDevice() chose
   cudaError_t last_error = cudaSuccess;
   std::vector<int> contexts{};  ///< the last one is current
   std::size_t pushed = 0;       ///< how many of them by cuCtxPushCurrent() and not popped
@@ -146,4 +146,24 @@ struct ThreadState {
 };
 ThreadState& thread_state();
 
+/// One call of the CUDA runtime, with the machine's lock.
+struct Call {
+  explicit Call(const char* name, bool makes_context = true)
+      : machine(Machine::instance()), lock(machine.mutex), status(machine.enter(name, makes_context)) {}
+  Machine& machine;
+  std::unique_lock<std::mutex> lock;
+  cudaError_t status;  ///< injected, sticky or driver error
+  [[nodiscard]] bool refused() const { return status != cudaSuccess; }
+  /// Refused because of a capture: nothing is given back and nothing is waited for.
+  [[nodiscard]] bool forbidden() const { return status == cudaErrorStreamCaptureUnsupported; }
+};
+
 }  // namespace lockstep::standin
+
+/// Begins the call of this name as `call`, and returns its error where it is refused.
+#define LOCKSTEP_CALL(...) \
+  Call call(__VA_ARGS__);  \
+  if (call.refused()) {    \
+    return call.status;    \
+  }                        \
+  static_assert(true)

@@ -23,8 +23,8 @@ namespace lockstep::standin {
 /// One recording of an event. Waits hold the ticket that was current when they were queued.
 struct Ticket {
   bool done = false;
-  struct Queue* queue = nullptr;  ///< where it was recorded
-  std::uint64_t time = 0;         ///< of completion, in executed pieces of work
+  struct Queue* queue = nullptr;  ///< queue that recorded the ticket
+  std::uint64_t time = 0;         ///< time of completion, in executed pieces of work
 };
 
 struct EventObject {
@@ -58,7 +58,7 @@ struct Rows {
 /// when every one of them has come to it. The streams may be filled by threads of their own.
 struct Meeting {
   std::size_t size = 0;                    ///< streams that take part
-  std::vector<struct Queue*> queues = {};  ///< that have it in their work
+  std::vector<struct Queue*> queues = {};  ///< queues that have the meeting in their work
   std::function<void()> run = {};          ///< under the lock
   /// Asked, under the lock, once the streams have come: says so to other processes that take part, and whether they
   /// have come, too. Empty: nobody else takes part.
@@ -86,7 +86,7 @@ struct Node {
   Work work;
   int device = 0;
   std::set<std::size_t> after;
-  int priority = 0;  ///< of the stream that it was captured from
+  int priority = 0;  ///< priority of the stream that the node was captured from
 };
 
 /// A graph that is being captured.
@@ -111,14 +111,14 @@ struct ExecutableObject {
 struct Queue {
   int device = 0;
   int number = 0;
-  std::shared_ptr<Capture> capture = {};  ///< that the stream belongs to
+  std::shared_ptr<Capture> capture = {};  ///< capture that the stream belongs to
   std::set<std::size_t> tail = {};        ///< nodes that what it gets next comes after
   bool of_graphs = false;                 ///< holds a node of a launched graph, no stream
   bool legacy = false;                    ///< the default stream of its device: always there, never destroyed
   bool alive = true;                      ///< false after cudaStreamDestroy; what is queued is still executed
-  bool busy = false;                      ///< its host function is running or about to
-  int priority = 0;                       ///< that it was made with
-  int turn = 0;                           ///< of the schedule: the largest goes first
+  bool busy = false;                      ///< true while a host function of the queue runs or is about to
+  int priority = 0;                       ///< priority given at creation
+  int turn = 0;                           ///< turn of the schedule: the largest goes first
   std::deque<Work> work;
 };
 
@@ -127,7 +127,7 @@ struct Pool {
   int device = 0;
   std::size_t reserved = 0;
   std::size_t used = 0;
-  std::size_t threshold = 0;  ///< what it keeps when somebody waited for a stream or an event
+  std::size_t threshold = 0;  ///< bytes that the pool keeps when somebody waited for a stream or an event
   bool destroyed = false;     ///< by its owner; memory that is still out comes back later
   std::set<int> readers{};    ///< other devices with access
 };
@@ -141,7 +141,7 @@ struct Block {
   int device = 0;
   bool pinned = false;
   bool freed = false;
-  Pool* pool = nullptr;             ///< that it came from
+  Pool* pool = nullptr;             ///< pool that the block came from
   std::shared_ptr<Ticket> given{};  ///< cudaMallocFromPoolAsync: done when its stream has come there
   bool free_queued = false;         ///< by cudaFreeAsync
 };

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "machine.hpp"
 
 using lockstep::standin::Block;
+using lockstep::standin::Call;
 using lockstep::standin::EventObject;
 using lockstep::standin::Machine;
 using lockstep::standin::Pool;
@@ -21,17 +23,6 @@ using lockstep::standin::Ticket;
 using lockstep::standin::Work;
 
 namespace {
-
-struct Call {
-  explicit Call(const char* name, bool makes_context = true)
-      : machine(Machine::instance()), lock(machine.mutex), status(machine.enter(name, makes_context)) {}
-  Machine& machine;
-  std::unique_lock<std::mutex> lock;
-  cudaError_t status;  ///< injected, sticky or driver error
-  [[nodiscard]] bool refused() const { return status != cudaSuccess; }
-  /// Refused because of a capture: nothing is given back and nothing is waited for.
-  [[nodiscard]] bool forbidden() const { return status == cudaErrorStreamCaptureUnsupported; }
-};
 
 std::byte* bytes_of(void* pointer) {
   return static_cast<std::byte*>(pointer);
@@ -199,10 +190,7 @@ cudaError_t cudaGetDeviceCount(int* count) {
 
 // UUID: 16 bytes of the device's index; PCI id: the index as bus.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  Call call("cudaGetDeviceProperties", false);
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaGetDeviceProperties", false);
   if (device < 0 || device >= call.machine.options.devices) {
     return cudaErrorInvalidDevice;
   }
@@ -216,10 +204,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device) {
-  Call call("cudaDeviceGetAttribute", false);
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaDeviceGetAttribute", false);
   if (device < 0 || device >= call.machine.options.devices) {
     return call.machine.fail(cudaErrorInvalidDevice);
   }
@@ -246,10 +231,7 @@ cudaError_t cudaDriverGetVersion(int* version) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char* text, int length, int device) {
-  Call call("cudaDeviceGetPCIBusId", false);
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaDeviceGetPCIBusId", false);
   if (device < 0 || device >= call.machine.options.devices) {
     return cudaErrorInvalidDevice;
   }
@@ -266,10 +248,7 @@ cudaError_t cudaGetDevice(int* device) {
 }
 
 cudaError_t cudaSetDevice(int device) {
-  Call call("cudaSetDevice", false);
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaSetDevice", false);
   if (device < 0 || device >= call.machine.options.devices) {
     return call.machine.fail(cudaErrorInvalidDevice);
   }
@@ -286,10 +265,7 @@ cudaError_t cudaSetDevice(int device) {
 
 // Makes the context, and not the current one.
 cudaError_t cudaInitDevice(int device, unsigned int /*device_flags*/, unsigned int flags) {
-  Call call("cudaInitDevice", false);
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaInitDevice", false);
   if (device < 0 || device >= call.machine.options.devices || flags != 0) {
     return call.machine.fail(cudaErrorInvalidDevice);
   }
@@ -302,48 +278,30 @@ cudaError_t cudaGetLastError() {
 }
 
 const char* cudaGetErrorName(cudaError_t error) {
-  switch (error) {
-    case cudaSuccess:
-      return "cudaSuccess";
-    case cudaErrorInvalidValue:
-      return "cudaErrorInvalidValue";
-    case cudaErrorMemoryAllocation:
-      return "cudaErrorMemoryAllocation";
-    case cudaErrorInsufficientDriver:
-      return "cudaErrorInsufficientDriver";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
-    case cudaErrorInvalidDevice:
-      return "cudaErrorInvalidDevice";
-    case cudaErrorInvalidResourceHandle:
-      return "cudaErrorInvalidResourceHandle";
-    case cudaErrorDevicesUnavailable:
-      return "cudaErrorDevicesUnavailable";
-    case cudaErrorNotReady:
-      return "cudaErrorNotReady";
-    case cudaErrorIllegalAddress:
-      return "cudaErrorIllegalAddress";
-    case cudaErrorLaunchFailure:
-      return "cudaErrorLaunchFailure";
-    case cudaErrorSystemDriverMismatch:
-      return "cudaErrorSystemDriverMismatch";
-    case cudaErrorStreamCaptureUnsupported:
-      return "cudaErrorStreamCaptureUnsupported";
-    case cudaErrorStreamCaptureInvalidated:
-      return "cudaErrorStreamCaptureInvalidated";
-    case cudaErrorStreamCaptureMerge:
-      return "cudaErrorStreamCaptureMerge";
-    case cudaErrorStreamCaptureUnmatched:
-      return "cudaErrorStreamCaptureUnmatched";
-    case cudaErrorStreamCaptureUnjoined:
-      return "cudaErrorStreamCaptureUnjoined";
-    case cudaErrorStreamCaptureIsolation:
-      return "cudaErrorStreamCaptureIsolation";
-    case cudaErrorCapturedEvent:
-      return "cudaErrorCapturedEvent";
-    default:
-      return "cudaErrorUnknown";
-  }
+#define LOCKSTEP_NAMED(name) \
+  { name, #name }
+  static const std::map<cudaError_t, const char*> names{LOCKSTEP_NAMED(cudaSuccess),
+                                                        LOCKSTEP_NAMED(cudaErrorInvalidValue),
+                                                        LOCKSTEP_NAMED(cudaErrorMemoryAllocation),
+                                                        LOCKSTEP_NAMED(cudaErrorInsufficientDriver),
+                                                        LOCKSTEP_NAMED(cudaErrorNoDevice),
+                                                        LOCKSTEP_NAMED(cudaErrorInvalidDevice),
+                                                        LOCKSTEP_NAMED(cudaErrorInvalidResourceHandle),
+                                                        LOCKSTEP_NAMED(cudaErrorDevicesUnavailable),
+                                                        LOCKSTEP_NAMED(cudaErrorNotReady),
+                                                        LOCKSTEP_NAMED(cudaErrorIllegalAddress),
+                                                        LOCKSTEP_NAMED(cudaErrorLaunchFailure),
+                                                        LOCKSTEP_NAMED(cudaErrorSystemDriverMismatch),
+                                                        LOCKSTEP_NAMED(cudaErrorStreamCaptureUnsupported),
+                                                        LOCKSTEP_NAMED(cudaErrorStreamCaptureInvalidated),
+                                                        LOCKSTEP_NAMED(cudaErrorStreamCaptureMerge),
+                                                        LOCKSTEP_NAMED(cudaErrorStreamCaptureUnmatched),
+                                                        LOCKSTEP_NAMED(cudaErrorStreamCaptureUnjoined),
+                                                        LOCKSTEP_NAMED(cudaErrorStreamCaptureIsolation),
+                                                        LOCKSTEP_NAMED(cudaErrorCapturedEvent)};
+#undef LOCKSTEP_NAMED
+  const auto found = names.find(error);
+  return found == names.end() ? "cudaErrorUnknown" : found->second;
 }
 
 const char* cudaGetErrorString(cudaError_t error) {
@@ -356,10 +314,7 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 }
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* handle, const cudaMemPoolProps* properties) {
-  Call call("cudaMemPoolCreate");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemPoolCreate");
   Machine& machine = call.machine;
   const int device = properties->location.id;
   if (properties->allocType != cudaMemAllocationTypePinned || properties->location.type != cudaMemLocationTypeDevice ||
@@ -385,10 +340,7 @@ cudaError_t cudaMemPoolDestroy(cudaMemPool_t handle) {
 }
 
 cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attribute, void* value) {
-  Call call("cudaMemPoolSetAttribute");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemPoolSetAttribute");
   Pool* pool = call.machine.pool_of(handle);
   if (pool == nullptr || attribute != cudaMemPoolAttrReleaseThreshold) {
     return call.machine.violate("cudaMemPoolSetAttribute: not a pool, or an unexpected attribute",
@@ -399,10 +351,7 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attrib
 }
 
 cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attribute, void* value) {
-  Call call("cudaMemPoolGetAttribute");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemPoolGetAttribute");
   const Pool* pool = call.machine.pool_of(handle);
   if (pool == nullptr || attribute != cudaMemPoolAttrReservedMemCurrent) {
     return call.machine.violate("cudaMemPoolGetAttribute: not a pool, or an unexpected attribute",
@@ -413,10 +362,7 @@ cudaError_t cudaMemPoolGetAttribute(cudaMemPool_t handle, cudaMemPoolAttr attrib
 }
 
 cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t handle, cudaMemLocation* location) {
-  Call call("cudaMemPoolGetAccess");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemPoolGetAccess");
   const Pool* pool = call.machine.pool_of(handle);
   if (pool == nullptr || location->type != cudaMemLocationTypeDevice) {
     return call.machine.violate("cudaMemPoolGetAccess: not a pool, or not a device", cudaErrorInvalidValue);
@@ -427,10 +373,7 @@ cudaError_t cudaMemPoolGetAccess(cudaMemAccessFlags* flags, cudaMemPool_t handle
 }
 
 cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const cudaMemAccessDesc* accesses, size_t count) {
-  Call call("cudaMemPoolSetAccess");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemPoolSetAccess");
   Machine& machine = call.machine;
   Pool* pool = machine.pool_of(handle);
   const int reader = accesses->location.id;
@@ -446,10 +389,7 @@ cudaError_t cudaMemPoolSetAccess(cudaMemPool_t handle, const cudaMemAccessDesc* 
 }
 
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, size_t keep) {
-  Call call("cudaMemPoolTrimTo");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemPoolTrimTo");
   Pool* pool = call.machine.pool_of(handle);
   if (pool == nullptr) {
     return call.machine.violate("cudaMemPoolTrimTo: not a pool", cudaErrorInvalidValue);
@@ -459,10 +399,7 @@ cudaError_t cudaMemPoolTrimTo(cudaMemPool_t handle, size_t keep) {
 }
 
 cudaError_t cudaMallocFromPoolAsync(void** pointer, size_t bytes, cudaMemPool_t handle, cudaStream_t stream) {
-  Call call("cudaMallocFromPoolAsync");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMallocFromPoolAsync");
   Machine& machine = call.machine;
   Pool* pool = machine.pool_of(handle);
   Queue* queue = machine.queue_of(stream);
@@ -526,20 +463,14 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, cudaMemcpy
 
 cudaError_t cudaMemcpy2DAsync(void* dst, size_t dst_pitch, const void* src, size_t src_pitch, size_t width,
                               size_t height, cudaMemcpyKind kind, cudaStream_t stream) {
-  Call call("cudaMemcpy2DAsync");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemcpy2DAsync");
   const Rows rows{.width = width, .height = height, .dst_pitch = dst_pitch, .src_pitch = src_pitch};
   const cudaError_t status = check_pitches(call.machine, "cudaMemcpy2DAsync", rows);
   return status != cudaSuccess ? status : copy_rows(call, "cudaMemcpy2DAsync", dst, src, rows, kind, stream);
 }
 
 cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* p, cudaStream_t stream) {
-  Call call("cudaMemcpy3DAsync");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemcpy3DAsync");
   const Rows rows = rows_of(p->extent, p->dstPtr, p->srcPtr);
   const cudaError_t status = check_pitches(call.machine, "cudaMemcpy3DAsync", rows);
   return status != cudaSuccess
@@ -556,10 +487,7 @@ cudaError_t cudaMemcpyPeerAsync(void* dst, int dst_device, const void* src, int 
 }
 
 cudaError_t cudaMemcpy3DPeerAsync(const cudaMemcpy3DPeerParms* p, cudaStream_t stream) {
-  Call call("cudaMemcpy3DPeerAsync");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemcpy3DPeerAsync");
   const Rows rows = rows_of(p->extent, p->dstPtr, p->srcPtr);
   const cudaError_t status = check_pitches(call.machine, "cudaMemcpy3DPeerAsync", rows);
   return status != cudaSuccess ? status
@@ -568,10 +496,7 @@ cudaError_t cudaMemcpy3DPeerAsync(const cudaMemcpy3DPeerParms* p, cudaStream_t s
 }
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* pointer) {
-  Call call("cudaPointerGetAttributes");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaPointerGetAttributes");
   const Block* block = call.machine.find(pointer);
   const bool known = block != nullptr && !block->freed;
   *attributes = {};
@@ -581,10 +506,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const vo
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  Call call("cudaDeviceCanAccessPeer", false);
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaDeviceCanAccessPeer", false);
   if (device < 0 || device >= call.machine.options.devices || peer < 0 || peer >= call.machine.options.devices) {
     return call.machine.fail(cudaErrorInvalidDevice);
   }
@@ -594,10 +516,7 @@ cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
 
 // Makes the peer's context, as CUDA does.
 cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int /*flags*/) {
-  Call call("cudaDeviceEnablePeerAccess");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaDeviceEnablePeerAccess");
   Machine& machine = call.machine;
   const int device = thread_state().current();
   if (peer == device || peer < 0 || peer >= machine.options.devices || !machine.options.peer_access) {
@@ -608,10 +527,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int /*flags*/) {
 }
 
 cudaError_t cudaMemsetAsync(void* dst, int value, size_t count, cudaStream_t stream) {
-  Call call("cudaMemsetAsync");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaMemsetAsync");
   Machine& machine = call.machine;
   Queue* queue = machine.queue_of(stream);
   if (queue == nullptr || queue->device != thread_state().current()) {
@@ -635,10 +551,7 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned int flags, int priority) {
-  Call call("cudaStreamCreateWithPriority");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaStreamCreateWithPriority");
   Machine& machine = call.machine;
   if (flags != cudaStreamNonBlocking) {
     return machine.violate("cudaStreamCreateWithPriority: the stream would synchronise with the default stream",
@@ -683,10 +596,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int /*flags*/) {
-  Call call("cudaStreamWaitEvent");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaStreamWaitEvent");
   Queue* queue = call.machine.queue_of(stream);
   const EventObject* object = call.machine.event_of(event);
   if (queue == nullptr || object == nullptr) {
@@ -705,10 +615,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* data) {
-  Call call("cudaLaunchHostFunc");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaLaunchHostFunc");
   Queue* queue = call.machine.queue_of(stream);
   if (queue == nullptr) {
     return call.machine.violate("cudaLaunchHostFunc: not a stream", cudaErrorInvalidResourceHandle);
@@ -717,10 +624,7 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
-  Call call("cudaEventCreateWithFlags");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaEventCreateWithFlags");
   auto object = std::make_unique<EventObject>();
   object->device = thread_state().current();
   object->timing = (flags & cudaEventDisableTiming) == 0;
@@ -738,10 +642,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  Call call("cudaEventRecord");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaEventRecord");
   Queue* queue = call.machine.queue_of(stream);
   EventObject* object = call.machine.event_of(event);
   if (queue == nullptr || object == nullptr || queue->device != object->device) {
@@ -759,10 +660,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  Call call("cudaEventQuery");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaEventQuery");
   const EventObject* object = call.machine.event_of(event);
   if (object == nullptr) {
     return call.machine.violate("cudaEventQuery: not an event", cudaErrorInvalidResourceHandle);
@@ -798,10 +696,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
-  Call call("cudaEventElapsedTime");
-  if (call.refused()) {
-    return call.status;
-  }
+  LOCKSTEP_CALL("cudaEventElapsedTime");
   const EventObject* from = call.machine.event_of(start);
   const EventObject* to = call.machine.event_of(end);
   if (from == nullptr || to == nullptr || !from->timing || !to->timing || from->ticket == nullptr ||

@@ -401,7 +401,7 @@ TEST_F(Standin, AWaitRefersToTheRecordBeforeIt) {
   cudaMemsetAsync(device, 0, 4, a);
   cudaEventRecord(event, a);
   cudaStreamSynchronize(b);
-  EXPECT_EQ(standin::queued_work(), 2U);  // of stream a, after the first record
+  EXPECT_EQ(standin::queued_work(), 2U);  // work of stream a, after the first record
 }
 
 TEST_F(Standin, HostFunctionsRunInStreamOrderOnAnotherThread) {
@@ -484,7 +484,7 @@ TEST_F(Standin, AStreamWaitsForMemory) {
     auto* value = ::new (static_cast<void*>(pinned)) std::atomic<std::uint64_t>(4);
     pinned[2] = 1;
     const auto address = reinterpret_cast<CUdeviceptr>(value);
-    EXPECT_EQ(wait_value(stream, address, 4, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);  // which it has
+    EXPECT_EQ(wait_value(stream, address, 4, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);  // a value that the memory has
     EXPECT_EQ(wait_value(stream, address, 5, CU_STREAM_WAIT_VALUE_GEQ), CUDA_SUCCESS);
     copy(device, pinned + 2, 4, cudaMemcpyHostToDevice, stream);
     standin::step(10);

@@ -10,13 +10,13 @@
 extern "C" {
 #endif
 
-/* Collective over the host program's communicator, which is duplicated; the original and its error handler are left
- * alone. MPI is initialised, at any thread level; with less than MPI_THREAD_MULTIPLE the collective entries of lockstep
- * are called by the thread that may call MPI. MPI is called in the calling thread only. The duplicate is freed with the
- * last handle that uses it (collective), or by MPI_Finalize, whichever comes first; later calls are LOCKSTEP_ERR_STATE,
- * and destroying goes on working. */
+/* Makes a communicator over a duplicate of the host program's; the original and its error handler are left alone.
+ * Collective. MPI must be initialised, at any thread level. lockstep calls MPI in the calling thread only: below
+ * MPI_THREAD_MULTIPLE, call the collective entries of lockstep from the thread that may call MPI. The duplicate is
+ * freed with the last handle that uses it (collective), or by MPI_Finalize, whichever comes first. After MPI_Finalize
+ * calls return LOCKSTEP_ERR_STATE, but handles can still be destroyed. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_mpi(lockstep_context, MPI_Comm, lockstep_comm*) LOCKSTEP_NOEXCEPT;
-/* The same for a Fortran handle: an INTEGER, or the MPI_VAL of a TYPE(MPI_Comm). */
+/* lockstep_comm_from_mpi for a Fortran handle: an INTEGER, or the MPI_VAL of a TYPE(MPI_Comm). */
 LOCKSTEP_API lockstep_status lockstep_comm_from_mpi_f(lockstep_context, int64_t fortran_comm,
                                                       lockstep_comm*) LOCKSTEP_NOEXCEPT;
 

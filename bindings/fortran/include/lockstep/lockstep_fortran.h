@@ -1,9 +1,10 @@
-/* What bindings/fortran/lockstep.F90 calls where arrays, texts and optional arguments of Fortran come in: one entry a
- * call. It is compiled with the Fortran module, by the C compiler that goes with the Fortran compiler, as each of them
- * has an ISO_Fortran_binding.h of its own; no library of lockstep exports it. lockstep.h has the contracts.
+/* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments: one for each call.
+ * descriptor.c is compiled with the Fortran module, by the C compiler that belongs to the Fortran compiler, as every
+ * compiler has its own ISO_Fortran_binding.h. No library of lockstep exports these functions. lockstep.h has the
+ * contracts.
  *
- * stat NULL: a failure ends the program by an `error stop` with its text. Otherwise *stat is the status, and errmsg,
- * where it is not NULL, gets the text of a failure, cut or filled up with blanks. */
+ * stat NULL: a failure ends the program by an `error stop` with its text. Else *stat is the status, and errmsg, if not
+ * NULL, receives the text of a failure, cut or filled up with blanks. */
 #ifndef LOCKSTEP_LOCKSTEP_FORTRAN_H
 #define LOCKSTEP_LOCKSTEP_FORTRAN_H
 
@@ -15,7 +16,7 @@
 extern "C" {
 #endif
 
-/* type(lockstep_view): a lockstep_view that holds what it points to, so that Fortran may copy it. */
+/* type(lockstep_view) of Fortran: a lockstep_view that holds its shape, strides and axes, so that it can be copied. */
 enum { LOCKSTEP_F_MAX_RANK = 8, LOCKSTEP_F_MAX_AXES = 16 };
 typedef struct lockstep_f_view {
   void* data;
@@ -23,18 +24,18 @@ typedef struct lockstep_f_view {
   int32_t device_type;
   int32_t device_id;
   int32_t ndim;
-  int64_t shape[LOCKSTEP_F_MAX_RANK]; /* slowest first, as in C */
+  int64_t shape[LOCKSTEP_F_MAX_RANK]; /* slowest axis first, as in C */
   int64_t strides[LOCKSTEP_F_MAX_RANK];
-  char axes[LOCKSTEP_F_MAX_AXES]; /* ended by a zero; empty: as the model counts */
+  char axes[LOCKSTEP_F_MAX_AXES]; /* ended by a zero; empty: the model's order */
 } lockstep_f_view;
 
-/* An array of the host as a view: dimensions and letters in reverse. axes NULL or blank: as the model counts. SHAPE for
- * scalars, assumed-size and unallocated arrays, too many dimensions, steps that are not whole elements, letters that
- * are not one a dimension; DTYPE for what is not real(4), real(8), integer(4) or integer(8). `entry` and `name` begin
- * the text. */
+/* Makes a view of a host array, with dimensions and letters reversed. axes NULL or blank: the model's order. SHAPE for
+ * scalars, assumed-size and unallocated arrays, too many dimensions, steps that are not whole elements, and a number of
+ * letters other than the number of dimensions. DTYPE for other types than real(4), real(8), integer(4) and integer(8).
+ * The text of a failure begins with `entry` and `name`. */
 lockstep_status lockstep_f_view_of_array(const char* entry, const char* name, const CFI_cdesc_t* array,
                                          const CFI_cdesc_t* axes, lockstep_f_view* view);
-/* The same from an address, extents and steps in elements, fastest first. strides NULL: without gaps. */
+/* Makes a view of an address, extents and steps in elements, fastest first. strides NULL: without gaps. */
 void lockstep_f_view_from_ptr(void* const* data, const CFI_cdesc_t* shape, const CFI_cdesc_t* strides,
                               const int32_t* dtype, const CFI_cdesc_t* axes, const int32_t* device_id,
                               lockstep_f_view* view, int32_t* stat, CFI_cdesc_t* errmsg);
@@ -56,9 +57,9 @@ void lockstep_f_parameter_read(const lockstep_model*, const CFI_cdesc_t* name, c
 void lockstep_f_parameter_write(const lockstep_model*, const CFI_cdesc_t* name, const CFI_cdesc_t* values,
                                 int32_t* stat, CFI_cdesc_t* errmsg);
 
-/* How every call ends. */
+/* Sets stat and errmsg at the end of every call, or ends the program (stat NULL). */
 void lockstep_f_finish(const lockstep_status*, int32_t* stat, CFI_cdesc_t* errmsg);
-/* In lockstep.F90: error stop. */
+/* Ends the program by an `error stop`; defined in lockstep.F90. */
 void lockstep_f_stop(const char* text, int64_t length);
 
 #if defined(__cplusplus)
