@@ -24,6 +24,7 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
+#include "tests/support/child.hpp"
 #include "tests/support/error_of.hpp"
 
 namespace lockstep::comm {

@@ -448,7 +448,8 @@ TEST(DlpackOut, OutlivesModelAndContext) {
 TEST(DlpackOut, BadInput) {
   const HostContext context;
   const BareMlp model(context, {2, 1});
-  auto* const something = reinterpret_cast<DLManagedTensorVersioned*>(&context);
+  lockstep_model other = nullptr;
+  auto* const something = reinterpret_cast<DLManagedTensorVersioned*>(&other);
   DLManagedTensorVersioned* tensor = something;
   const auto refused = [&](lockstep_status status, lockstep_status found, const char* text) {
     EXPECT_TRUE(fails(status, found, {"lockstep_parameter_to_dlpack", text}));

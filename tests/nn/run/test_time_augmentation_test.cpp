@@ -267,7 +267,7 @@ TEST(TrainerViews, RanksAgreeOnThemAndOtherModelsAreRefused) {
   const auto differ = [](TrainerOptions& options, int rank) {
     options.test_time_augmentation = rank == 0 ? TestTimeAugmentation::mirror : TestTimeAugmentation::none;
   };
-  expect_all_say(with_trainers({.ranks = 2, .change = differ}, [](Trainer&) {}), "test_time_augmentation");
+  expect_all_say(with_trainers({.ranks = 2, .change = differ}, [](Trainer&) {}), "test_views");
   for (const PlanOptions& plan : {PlanOptions{.loss = Loss::mse}, PlanOptions{.weights = LossWeights::sample}}) {
     const TrainerOptions options{
         .global_batch = 11, .step = {.plan = plan}, .test_time_augmentation = TestTimeAugmentation::mirror};

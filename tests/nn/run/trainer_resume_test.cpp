@@ -9,6 +9,7 @@
 #include <lockstep/runtime/files/json.hpp>
 #include <lockstep/runtime/files/safetensors.hpp>
 #include <lockstep/runtime/tensor/copy.hpp>
+#include <lockstep/runtime/tensor/tensor.hpp>
 
 #include "tests/nn/net.hpp"
 #include "tests/nn/run/trainer_runs.hpp"
@@ -83,8 +84,8 @@ TEST_F(TrainerTest, ARunInMicrobatchesIsResumedBitForBit) {
 }
 
 TEST_F(TrainerTest, ADynamicLossScaleChangesNoBitInF32AndIsResumed) {
-  const LossScale scale_rule{.kind = LossScale::Kind::dynamic, .rule = {.interval = 5}};
-  expect_resumes({.ranks = 2, .optimizer = {.loss_scale = scale_rule}}, 7);
+  const OptimizerOptions scaled{.loss_scale = {.kind = LossScale::Kind::dynamic, .rule = {.interval = 5}}};
+  expect_resumes({.ranks = 2, .optimizer = scaled}, 7);
   train({.ranks = 2, .dir = path("plain")});
   EXPECT_EQ(file_text(path("plain/last/model.safetensors")), file_text(path("whole/last/model.safetensors")));
   const SafetensorsFile saved(path("part/last/optimizer.safetensors"));

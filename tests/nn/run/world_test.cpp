@@ -94,13 +94,13 @@ TEST_F(World, ARunMovesFromOneRankToFourToTwo) {
 
 TEST_F(World, DividedStatesGiveTheSameFiles) {
   const OptimizerOptions adam{.kind = OptimizerKind::adam};
-  const auto files = [&](Strategy strategy, int ranks) {
+  const auto files_of = [&](Strategy strategy, int ranks) {
     train({.ranks = ranks, .dir = path("run"), .optimizer = adam, .strategy = strategy, .virtual_ranks = 4});
     return file_text(path("run/last/model.safetensors")) + file_text(path("run/last/optimizer.safetensors"));
   };
-  const std::string ddp = files(Strategy::ddp, 1);
+  const std::string ddp = files_of(Strategy::ddp, 1);
   for (const int ranks : {1, 2, 4}) {
-    EXPECT_TRUE(files(Strategy::zero1, ranks) == ddp) << ranks;
+    EXPECT_TRUE(files_of(Strategy::zero1, ranks) == ddp) << ranks;
   }
 }
 

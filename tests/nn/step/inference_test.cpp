@@ -9,6 +9,7 @@
 #include <lockstep/nn/step/ingest.hpp>
 
 #include "tests/nn/net.hpp"
+#include "tests/nn/step/steps.hpp"
 #include "tests/support/error_of.hpp"
 #include "tests/support/processor.hpp"
 

@@ -157,14 +157,15 @@ TEST_F(Memory, BufferChecksWhatAForeignResourceReturned) {
     return "nothing was thrown";
   };
   Foreign null(Foreign::Answer::null);
-  EXPECT_EQ(refused(OutOfMemory(""), null, 100),
-            "requested 100 bytes on cpu: memory resource lockstep::(anonymous namespace)::Foreign returned null");
+  EXPECT_EQ(
+      refused(OutOfMemory(""), null, 100),
+      "requested 100 bytes on cpu: memory resource lockstep::testing::(anonymous namespace)::Foreign returned null");
   EXPECT_EQ(null.given_back, 0);
   Foreign misaligned(Foreign::Answer::misaligned);
   const std::string text = refused(ShapeError(""), misaligned, 100);
   EXPECT_EQ(text.substr(0, text.find(" 0x")),
             "requested 100 bytes on cpu: memory resource "
-            "lockstep::(anonymous namespace)::Foreign returned address");
+            "lockstep::testing::(anonymous namespace)::Foreign returned address");
   EXPECT_EQ(text.substr(text.find(',')), ", expected one aligned to 256 bytes");
   EXPECT_EQ(misaligned.taken, 1);
   EXPECT_EQ(misaligned.given_back, 1) << "the host keeps what nobody uses";
