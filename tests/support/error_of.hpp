@@ -1,5 +1,6 @@
 #pragma once
 
+#include <concepts>
 #include <exception>
 #include <initializer_list>
 #include <string>
@@ -32,8 +33,8 @@ std::string error_of(F&& f, const char* file = __builtin_FILE(), int line = __bu
 /// One text or several: "a", {"a", "b"}.
 struct Texts {
   // NOLINTBEGIN(google-explicit-constructor)
-  Texts(const char* text) : all{text} {}
-  Texts(const std::string& text) : all{text} {}
+  template <std::convertible_to<std::string> Text>
+  Texts(const Text& text) : all{text} {}
   Texts(std::initializer_list<std::string> texts) : all(texts) {}
   // NOLINTEND(google-explicit-constructor)
   std::vector<std::string> all;
