@@ -12,7 +12,7 @@ import sys
 
 FLOORS = ["runtime", "kernels", "comm", "nn", "app", "measure", "bindings", "tools", "examples", "bench", "tests"]
 MOST_PERCENT = 2
-CPP, FORTRAN = (".cpp", ".hpp", ".cu", ".cuh", ".h", ".c"), (".f90", ".inc")
+CPP, FORTRAN = (".cpp", ".hpp", ".cu", ".cuh", ".h", ".c"), (".f90", ".f90.in", ".inc")
 # Strings and characters come first, so that a mark inside of them begins no comment. The group is a line comment.
 IN_CPP = re.compile(r'\bR"([^(\s"]*)\((?s:.*?)\)\1"|"(?:\\.|[^"\\\n])*"' r"|(?<!\w)'(?:\\.|[^'\\\n])+'|/\*(?s:.*?)\*/|//+<?(?P<said>.*)")
 IN_FORTRAN = re.compile(r""""[^"\n]*"|'[^'\n]*'|!(?!\$)<?(?P<said>.*)""")

@@ -13,7 +13,7 @@ HASHES = (".sh", ".py", ".cmake", ".toml", ".json", ".def", "CMakeLists.txt")
 
 def count(text, name):
     """Returns (lines of code, lines of comments) of a file."""
-    mark = "//" if name.endswith(SLASHES) else "!" if name.lower().endswith((".f90", ".inc")) else "#"
+    mark = "//" if name.endswith(SLASHES) else "!" if name.lower().endswith((".f90", ".f90.in", ".inc")) else "#"
     code = comments = 0
     in_block = False
     for line in text.splitlines():

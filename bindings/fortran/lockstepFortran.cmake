@@ -1,14 +1,14 @@
-# lockstep_add_fortran(SOURCES): makes the target lockstep::fortran and, if lockstep::mpi and MPI::MPI_Fortran exist,
-# lockstep::fortran_mpi. Compiles them from the folder SOURCES, because .mod files and array descriptors differ between
-# Fortran compilers. Requires the target lockstep::c and the languages C and Fortran.
+# lockstep_add_fortran(SOURCES MODULE): makes the target lockstep::fortran and, if lockstep::mpi and MPI::MPI_Fortran exist,
+# lockstep::fortran_mpi. Compiles them from MODULE, which is lockstep.F90, and the folder SOURCES, because .mod files and array
+# descriptors differ between Fortran compilers. Requires the target lockstep::c and the languages C and Fortran.
 include(CheckIncludeFile)
 
-function(lockstep_add_fortran sources)
+function(lockstep_add_fortran sources module)
   if(TARGET lockstep::fortran)
     return()
   endif()
   set(build ${CMAKE_CURRENT_BINARY_DIR}/lockstep_fortran)
-  add_library(lockstep_fortran STATIC ${sources}/descriptor.c ${sources}/lockstep.F90)
+  add_library(lockstep_fortran STATIC ${sources}/descriptor.c ${module})
   add_library(lockstep::fortran ALIAS lockstep_fortran)
   set_target_properties(lockstep_fortran PROPERTIES POSITION_INDEPENDENT_CODE ON C_STANDARD 99
     Fortran_MODULE_DIRECTORY ${build}/modules)

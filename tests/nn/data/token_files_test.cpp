@@ -12,7 +12,7 @@
 namespace lockstep::nn {
 namespace {
 
-using testing::token_cycle, testing::token_header, testing::write_tokens;
+using testing::error_of, testing::expect_holds, testing::token_cycle, testing::token_header, testing::write_tokens;
 
 constexpr std::uint32_t kGpt2 = 20240520;
 constexpr std::uint32_t kLlama3 = 20240801;
@@ -20,11 +20,6 @@ constexpr std::uint32_t kLlama3 = 20240801;
 class TokenFiles : public ::testing::Test {
  protected:
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ / name; }
-  static void expect_words(const std::string& text, const std::vector<std::string>& words) {
-    for (const std::string& word : words) {
-      testing::expect_holds(text, word);
-    }
-  }
   std::vector<TokenFile> files(const std::vector<std::string>& names) const {
     std::vector<TokenFile> found;
     for (const std::string& name : names) {
@@ -65,7 +60,7 @@ TEST_F(TokenFiles, OfNanoGptAndOfLlmC) {
   EXPECT_EQ(TokenFile(path("gpt2.bin")).size(), 3);
   const TokenFile wide(path("llama3.bin"));
   std::vector<std::int32_t> ids(3);
-  expect_words(testing::error_of<DataError>([&] { wide.read(0, 128256, ids); }),
+  expect_holds(error_of<DataError>([&] { wide.read(0, 128256, ids); }),
                {"llama3.bin", "token 2 is 536870912", "128256"});
 }
 
@@ -89,7 +84,7 @@ TEST_F(TokenFiles, WindowsOfSeveralFiles) {
             windows.fingerprint());
   const TokenWindows small("text", files({"a.bin"}), 3, 4);
   EXPECT_EQ(window(small, 0), (Fields{{0, 1, 2}, {1, 2, 3}}));
-  expect_words(testing::error_of<DataError>([&] { window(small, 1); }), {"a.bin", "token 4 is 4", "vocabulary's 4"});
+  expect_holds(error_of<DataError>([&] { window(small, 1); }), {"a.bin", "token 4 is 4", "vocabulary's 4"});
 }
 
 TEST_F(TokenFiles, LongWindows) {
@@ -125,26 +120,24 @@ TEST_F(TokenFiles, AFingerprintSeesEachByteOfASmallFileAndTheEndsOfALargeOne) {
 TEST_F(TokenFiles, BadFiles) {
   const auto text = [&](const std::string& bytes) {
     testing::put_file(path("bad.bin"), bytes);
-    return testing::error_of<DataError>([&] { const TokenFile file(path("bad.bin")); });
+    return error_of<DataError>([&] { const TokenFile file(path("bad.bin")); });
   };
-  expect_words(text(""), {"bad.bin", "0 bytes"});
-  expect_words(text("abc"), {"bad.bin", "3 bytes", "two bytes each"});
-  expect_words(text(token_header(kGpt2, 2, 1) + "ab"), {"bad.bin", "version 2", "expected 1"});
-  expect_words(text(token_header(kLlama3, 1, 1) + "abcd"), {"bad.bin", "version 1", "expected 7"});
-  expect_words(text(token_header(kGpt2, 1, 0)), {"bad.bin", "0 tokens"});
-  expect_words(text(token_header(kGpt2, 1, 0x80000000U)), {"bad.bin", "-2147483648 tokens"});
-  expect_words(text(token_header(kGpt2, 1, 2) + "ab"), {"bad.bin", "1026 bytes", "1028", "2 tokens"});
-  expect_words(text(token_header(kGpt2, 1, 1) + "abcd"), {"bad.bin", "1028 bytes", "1026"});
-  expect_words(text(token_header(kGpt2, 1, 1).substr(0, 100)), {"bad.bin", "100 bytes", "1026"});
-  expect_words(testing::error_of<FileError>([&] { const TokenFile file(path("none.bin")); }), {"none.bin"});
+  expect_holds(text(""), {"bad.bin", "0 bytes"});
+  expect_holds(text("abc"), {"bad.bin", "3 bytes", "two bytes each"});
+  expect_holds(text(token_header(kGpt2, 2, 1) + "ab"), {"bad.bin", "version 2", "expected 1"});
+  expect_holds(text(token_header(kLlama3, 1, 1) + "abcd"), {"bad.bin", "version 1", "expected 7"});
+  expect_holds(text(token_header(kGpt2, 1, 0)), {"bad.bin", "0 tokens"});
+  expect_holds(text(token_header(kGpt2, 1, 0x80000000U)), {"bad.bin", "-2147483648 tokens"});
+  expect_holds(text(token_header(kGpt2, 1, 2) + "ab"), {"bad.bin", "1026 bytes", "1028", "2 tokens"});
+  expect_holds(text(token_header(kGpt2, 1, 1) + "abcd"), {"bad.bin", "1028 bytes", "1026"});
+  expect_holds(text(token_header(kGpt2, 1, 1).substr(0, 100)), {"bad.bin", "100 bytes", "1026"});
+  expect_holds(error_of<FileError>([&] { const TokenFile file(path("none.bin")); }), {"none.bin"});
 
   write_tokens(path("four.bin"), 0, {1, 2, 3, 4});
-  expect_words(testing::error_of<DataError>([&] { TokenWindows("text", files({"four.bin"}), 4, 5); }),
-               {"text", "4 tokens"});
-  expect_words(testing::error_of<DataError>([&] { TokenWindows("text", files({}), 4, 5); }), {"text", "0 files"});
-  expect_words(testing::error_of<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 0, 5); }), {"0 tokens"});
-  expect_words(testing::error_of<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 2, 0); }),
-               {"vocabulary is 0"});
+  expect_holds(error_of<DataError>([&] { TokenWindows("text", files({"four.bin"}), 4, 5); }), {"text", "4 tokens"});
+  expect_holds(error_of<DataError>([&] { TokenWindows("text", files({}), 4, 5); }), {"text", "0 files"});
+  expect_holds(error_of<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 0, 5); }), {"0 tokens"});
+  expect_holds(error_of<UsageError>([&] { TokenWindows("text", files({"four.bin"}), 2, 0); }), {"vocabulary is 0"});
 }
 
 TEST_F(TokenFiles, NamesInAFolder) {
@@ -165,8 +158,8 @@ TEST_F(TokenFiles, NamesInAFolder) {
   EXPECT_EQ(names(found.validation), " val.bin x-valid.bin");
   std::filesystem::remove(path("val.bin"));
   std::filesystem::remove(path("x-valid.bin"));
-  expect_words(testing::error_of<DataError>([&] { (void)find_token_files(path("")); }), {"val.bin"});
-  expect_words(testing::error_of<FileError>([&] { (void)find_token_files(path("none")); }), {"none", "cannot be read"});
+  expect_holds(error_of<DataError>([&] { (void)find_token_files(path("")); }), {"val.bin"});
+  expect_holds(error_of<FileError>([&] { (void)find_token_files(path("none")); }), {"none", "cannot be read"});
 }
 
 // Windows 10 to 39 of the first file and 0 to 9 of the last; the one between has no window.

@@ -557,10 +557,7 @@ TEST_F(ModelFile, AStateThatDoesNotFitChangesNothing) {
     std::filesystem::remove(path("state/checksums.json"));  // the checksums would be the first to tell
     Step into(small(), options_of(OptimizerKind::adam));
     const auto before = into.lasting();
-    const std::string text = error_of<DataError>([&] { static_cast<void>(load_state(path("state"), into)); });
-    for (const std::string& word : item.words) {
-      expect_holds(text, word);
-    }
+    testing::expect_error<DataError>([&] { static_cast<void>(load_state(path("state"), into)); }, item.words);
     EXPECT_EQ(into.lasting(), before);
     EXPECT_EQ(into.steps(), 0);
   }

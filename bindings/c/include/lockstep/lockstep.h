@@ -237,9 +237,11 @@ typedef struct lockstep_report {
 } lockstep_report;
 
 /* ---- The library. */
-LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT;       /* LOCKSTEP_VERSION of the library that runs */
-LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT; /* a JSON text that is never freed */
-LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT; /* e.g. "SHAPE", or "UNKNOWN" */
+LOCKSTEP_API uint32_t lockstep_version(void) LOCKSTEP_NOEXCEPT; /* LOCKSTEP_VERSION of the library that runs */
+/* Returns a JSON text that is never freed. */
+LOCKSTEP_API const char* lockstep_build_info(void) LOCKSTEP_NOEXCEPT;
+/* Returns the name of a status, e.g. "SHAPE", or "UNKNOWN". */
+LOCKSTEP_API const char* lockstep_status_name(lockstep_status) LOCKSTEP_NOEXCEPT;
 /* Returns why this thread's last call failed: entry, argument, value, expected value; an empty text after a success.
  * The text is valid until the next call of this thread. */
 LOCKSTEP_API const char* lockstep_last_error(void) LOCKSTEP_NOEXCEPT;
@@ -255,18 +257,19 @@ LOCKSTEP_API lockstep_status lockstep_trainer_options_init(lockstep_trainer_opti
 LOCKSTEP_API lockstep_status lockstep_context_create(const lockstep_context_options* options,
                                                      lockstep_context* context) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_context_destroy(lockstep_context) LOCKSTEP_NOEXCEPT;
-LOCKSTEP_API lockstep_status lockstep_context_synchronize(lockstep_context)
-    LOCKSTEP_NOEXCEPT; /* waits for the context's stream */
+/* Waits for the context's stream. */
+LOCKSTEP_API lockstep_status lockstep_context_synchronize(lockstep_context) LOCKSTEP_NOEXCEPT;
 /* Returns the bytes of the context's memory in use, now and at most so far; -1 where they are not counted. */
 LOCKSTEP_API lockstep_status lockstep_context_memory(lockstep_context, int64_t* in_use,
                                                      int64_t* peak) LOCKSTEP_NOEXCEPT;
 
 /* ---- Communicator: the ranks that train together. <lockstep/lockstep_mpi.h> makes one from an MPI_Comm. */
-LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*) LOCKSTEP_NOEXCEPT; /* one rank */
+/* Makes a communicator of one rank. */
+LOCKSTEP_API lockstep_status lockstep_comm_self(lockstep_context, lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Makes a communicator of the host program's functions. Collective: the ranks compare their rank and size
  * (LOCKSTEP_ERR_INVALID on all of them when these do not fit). The struct is copied. After a failure `destroy` is not
  * called. */
-LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops*,
+LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lockstep_comm_ops* ops,
                                                     lockstep_comm*) LOCKSTEP_NOEXCEPT;
 /* Makes a communicator of ranks on GPUs. nccl_comm is the host program's ncclComm_t, on the GPU of the context, with
  * the ranks of `control`; `control` still exchanges host memory. lockstep does not configure, destroy or abort
@@ -276,6 +279,7 @@ LOCKSTEP_API lockstep_status lockstep_comm_from_ops(lockstep_context, const lock
  * when the process has no NCCL. */
 LOCKSTEP_API lockstep_status lockstep_comm_from_nccl(lockstep_context, void* nccl_comm, lockstep_comm control,
                                                      lockstep_comm*) LOCKSTEP_NOEXCEPT;
+/* Returns the rank, which counts from 0, and the number of ranks. */
 LOCKSTEP_API lockstep_status lockstep_comm_rank(lockstep_comm, int32_t* rank, int32_t* size) LOCKSTEP_NOEXCEPT;
 /* Returns the largest of the ranks' numbers, for phases of the host program that may fail on one rank. Collective. */
 LOCKSTEP_API lockstep_status lockstep_comm_agree(lockstep_comm, int32_t mine, int32_t* largest) LOCKSTEP_NOEXCEPT;
@@ -309,7 +313,8 @@ LOCKSTEP_API lockstep_status lockstep_model_initialise(lockstep_model, uint64_t 
 LOCKSTEP_API lockstep_status lockstep_model_prepare(lockstep_model, int64_t max_batch) LOCKSTEP_NOEXCEPT;
 /* Makes a model that uses the same parameters, not a copy, on another context of the same device: for another thread.
  * Any number of such models may infer at once. The caller makes sure that none trains, loads or writes meanwhile. */
-LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context, lockstep_model*) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_model_share(lockstep_model, lockstep_context,
+                                                  lockstep_model* shared) LOCKSTEP_NOEXCEPT;
 /* Sends the root's parameters and running statistics to all ranks of the communicator, also to ranks that do not train;
  * their models have the same layers. STATE when the root has trained with other ranks and has not averaged since
  * (lockstep_trainer_average). A trainer goes on from its own running statistics. Collective. */
@@ -322,7 +327,7 @@ LOCKSTEP_API lockstep_status lockstep_model_load(lockstep_model, const char* pat
 LOCKSTEP_API lockstep_status lockstep_model_destroy(lockstep_model) LOCKSTEP_NOEXCEPT;
 
 /* ---- Parameters, in PyTorch's logical shapes: linear (out, in), conv2d (out, in, rows, columns). */
-LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t*) LOCKSTEP_NOEXCEPT;
+LOCKSTEP_API lockstep_status lockstep_parameter_count(lockstep_model, int32_t* count) LOCKSTEP_NOEXCEPT;
 LOCKSTEP_API lockstep_status lockstep_parameter_info(lockstep_model, int32_t index,
                                                      lockstep_parameter*) LOCKSTEP_NOEXCEPT;
 /* lockstep_parameter_read and _write copy a parameter to and from host memory of its logical shape, with any type and
@@ -357,7 +362,8 @@ LOCKSTEP_API lockstep_status lockstep_infer_many(lockstep_model, const lockstep_
  * their options, and parameters with their values. The values must be equal (lockstep_model_broadcast); the extents of
  * samples may differ. The largest max_batch of all ranks counts. Several ranks on GPUs need a communicator of
  * lockstep_comm_from_nccl. */
-LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm, const lockstep_trainer_options*,
+LOCKSTEP_API lockstep_status lockstep_trainer_create(lockstep_model, lockstep_comm,
+                                                     const lockstep_trainer_options* options,
                                                      lockstep_trainer*) LOCKSTEP_NOEXCEPT;
 /* Adds the gradients of any number of samples, also of none. weight: NULL with LOCKSTEP_WEIGHTS_NONE. An error that an
  * earlier step left (FORMAT) discards the samples added since the last update. A label that is no class is FORMAT, too.

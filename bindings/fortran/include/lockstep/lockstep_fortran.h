@@ -1,7 +1,7 @@
-/* The C functions that bindings/fortran/lockstep.F90 calls for Fortran arrays, texts and optional arguments: one for
- * each call. descriptor.c is compiled with the Fortran module, by the C compiler that belongs to the Fortran compiler,
- * as every compiler has its own ISO_Fortran_binding.h. No library of lockstep exports these functions. lockstep.h has
- * the contracts.
+/* The C functions that lockstep.F90 calls for Fortran arrays, texts and optional arguments: one for each call.
+ * descriptor.c is compiled with the Fortran module, by the C compiler that belongs to the Fortran compiler, as every
+ * compiler has its own ISO_Fortran_binding.h. No library of lockstep exports these functions. lockstep.h has the
+ * contracts.
  *
  * stat NULL: a failure ends the program by an `error stop` with its text. Else *stat is the status, and errmsg, if not
  * NULL, receives the text of a failure, cut or filled up with blanks. */
