@@ -102,16 +102,20 @@ function(lockstep_add_test_room)
 endfunction()
 
 # lockstep_call_main(TARGET PROGRAM): a test program calls the main() of another program as PROGRAM_main(), with _ for -
-# (support/run_here.hpp). main.cpp is compiled once more, the program's other objects are linked.
+# (support/run_here.hpp). main.cpp is compiled once more, for all tests; the program's other objects are linked.
 function(lockstep_call_main target program)
-  get_target_property(folder ${program} SOURCE_DIR)
-  get_target_property(main ${program} SOURCES)
+  string(REPLACE - _ name ${program}_main)
   get_target_property(libraries ${program} LINK_LIBRARIES)
-  list(FILTER main INCLUDE REGEX "main\\.cpp$")
-  string(REPLACE - _ name ${program})
-  set_source_files_properties(${folder}/${main} PROPERTIES COMPILE_DEFINITIONS main=${name}_main
-    SKIP_PRECOMPILE_HEADERS ON)
-  target_sources(${target} PRIVATE ${folder}/${main})
-  target_link_libraries(${target} PRIVATE $<FILTER:$<TARGET_OBJECTS:${program}>,EXCLUDE,/main.cpp> ${libraries})
-  add_dependencies(${target} ${program})
+  if(NOT TARGET ${name})
+    get_target_property(folder ${program} SOURCE_DIR)
+    get_target_property(main ${program} SOURCES)
+    list(FILTER main INCLUDE REGEX "main\\.cpp$")
+    add_library(${name} OBJECT EXCLUDE_FROM_ALL ${folder}/${main})
+    target_compile_definitions(${name} PRIVATE main=${name})
+    target_link_libraries(${name} PRIVATE ${libraries})
+    lockstep_program_settings(${name})
+  endif()
+  target_link_libraries(${target} PRIVATE
+    $<TARGET_OBJECTS:${name}> $<FILTER:$<TARGET_OBJECTS:${program}>,EXCLUDE,/main.cpp> ${libraries})
+  add_dependencies(${target} ${name} ${program})
 endfunction()
