@@ -29,7 +29,7 @@ void augment(Context& context, const AugmentDesc& desc, const TensorView& images
                       ", expected (N, H, W, 3)");
   require<DTypeError>(images.dtype == DType::u8, kOp, ": images are ", images.dtype, ", expected u8");
   require<ShapeError>(sample_ids.shape == Shape{images.shape[0]}, kOp, ": sample_ids are ", sample_ids.shape,
-                      ", images ", images.shape, ", expected one id an image");
+                      ", images ", images.shape, ", expected one id per image");
   require<DTypeError>(sample_ids.dtype == DType::i64, kOp, ": sample_ids are ", sample_ids.dtype, ", expected i64");
   require_scalar(kOp, {epoch, "epoch"}, DType::i64);
   require_scalar_if_given(kOp, {valid, "valid"}, DType::i64);

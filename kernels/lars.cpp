@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include <lockstep/kernels/momentum.hpp>
+#include <lockstep/kernels/operands.hpp>
 
 namespace lockstep::ops {
 namespace {
@@ -27,10 +28,12 @@ void require_lars_workspace(std::string_view op, const ArenaUpdate& update, cons
     return;
   }
   require_workspace(op, workspace, bytes, alignof(double));
-  for (const TensorView* view : {&update.learning_rate, &update.factor, &update.skip, &update.parameters,
-                                 &update.gradients, &update.copy, &velocity}) {
-    require<ShapeError>(!overlaps(workspace, *view), op, ": workspace overlaps a tensor");
-    require<ShapeError>(!squares.given() || !overlaps(squares, *view), op, ": squares overlap a tensor");
+  for (const Operand& tensor :
+       {Operand{update.learning_rate, "learning_rate"}, Operand{update.factor, "factor"}, Operand{update.skip, "skip"},
+        Operand{update.parameters, "parameters"}, Operand{update.gradients, "gradients"}, Operand{update.copy, "copy"},
+        Operand{velocity, "velocity"}}) {
+    require<ShapeError>(!overlaps(workspace, tensor.view), op, ": workspace overlaps ", tensor.name);
+    require<ShapeError>(!squares.given() || !overlaps(squares, tensor.view), op, ": squares overlap ", tensor.name);
   }
   require<ShapeError>(!squares.given() || !overlaps(workspace, squares), op, ": workspace overlaps squares");
 }
@@ -80,7 +83,7 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
     const auto [begin, end] = piece_of(segment, update.begin, n);
     require<ShapeError>(begin >= end || end - begin == segment.count, kOp, ": the range [", update.begin, ", ",
                         update.begin + n, ") cuts segment ", i, ", elements [", segment.offset, ", ",
-                        segment.offset + segment.count, "), expected whole segments");
+                        segment.offset + segment.count, "), expected whole segments, or squares given");
   }
   if (squares.given()) {
     require_squares(kOp, update, squares);

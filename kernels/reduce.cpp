@@ -43,7 +43,7 @@ void reduce_rows(Context& context, const TensorView& x, GradMode mode, const Ten
                       ", expected one sum a column");
   require_compute_dtype("reduce_rows", "x", x);
   require<DTypeError>(sums.dtype == accumulation_dtype(x.dtype), "reduce_rows: x is ", x.dtype, ", sums are ",
-                      sums.dtype, ", expected ", accumulation_dtype(x.dtype));
+                      sums.dtype, ", expected sums of ", accumulation_dtype(x.dtype));
   require<ShapeError>(x.is_contiguous() && sums.is_contiguous(), "reduce_rows: x ", x, ", sums ", sums,
                       ", expected contiguous tensors");
   require<ShapeError>(!overlaps(x, sums), "reduce_rows: sums overlap x");

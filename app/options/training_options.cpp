@@ -24,7 +24,7 @@ double bucket_megabytes(const std::string& text) {
   const double value = number_in<double>(text).value_or(std::nan(""));
   require<UsageError>(
       value == 0 || (value * (1 << 20) >= 1 && value <= 1e6), "--bucket-mb is '", text,
-      "', expected 0 or MB from a byte (1e-6) to 1000000; without this option, --cost FILE plans by measured costs");
+      "', expected 0 or MB, 1e-6 (a byte) to 1000000; without this option, --cost FILE plans by measured costs");
   return value;
 }
 

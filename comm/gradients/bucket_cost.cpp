@@ -16,10 +16,10 @@ void check_times(std::span<const double> ready_s, std::size_t gradients) {
   require<ShapeError>(ready_s.size() == gradients, "plan_buckets_by_cost: ", ready_s.size(),
                       " ready times, expected one for each of ", gradients, " gradients");
   double before = 0;
-  for (const double ready : ready_s) {
-    require<ShapeError>(std::isfinite(ready) && ready >= before, "plan_buckets_by_cost: a gradient is ready at ", ready,
-                        " s, expected ", before, " or later");
-    before = ready;
+  for (std::size_t i = 0; i < gradients; ++i) {
+    require<ShapeError>(std::isfinite(ready_s[i]) && ready_s[i] >= before, "plan_buckets_by_cost: gradient ", i,
+                        " is ready at ", ready_s[i], " s, expected ", before, " s or later: ready times ascend from 0");
+    before = ready_s[i];
   }
 }
 

@@ -110,8 +110,10 @@ int run(comm::Session& session, int argc, char** argv) {
   const bool over_nccl = placed.device != Device::cpu() && comm::has_nccl();
   const std::int64_t sum = over_nccl ? sum_over_nccl(session, placed) : sum_over_mpi(session);
   const std::int64_t expected = std::int64_t{session.size()} * (session.size() - 1) / 2;
-  session.agree(
-      [&] { require<StateError>(sum == expected, "the sum of all ranks is ", sum, ", expected ", expected); });
+  session.agree([&] {
+    require<StateError>(sum == expected, "the sum of all rank numbers over ", over_nccl ? "NCCL" : "MPI", " is ", sum,
+                        ", expected ", expected);
+  });
 
   if (session.rank() == 0) {
     std::printf("%s\n%s on %s, %s\n%s\n", build_description().c_str(), counted(session.size(), "rank").c_str(),

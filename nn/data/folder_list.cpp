@@ -95,7 +95,8 @@ std::vector<std::pair<std::string, std::vector<std::string>>> classes_in(const f
     }
     std::sort(names.begin(), names.end());
   }
-  require<DataError>(!classes.empty(), printable(top.native()), ": no classes, expected a folder of images for each");
+  require<DataError>(!classes.empty(), printable(top.native()),
+                     ": no classes, expected a folder of images for each class");
   return classes;
 }
 

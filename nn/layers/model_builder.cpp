@@ -22,7 +22,8 @@ ModelBuilder ModelBuilder::for_tokens(std::string name, std::int64_t length) {
 
 ModelBuilder::ModelBuilder(std::string name, const Shape& input, InputKind kind) {
   require<ShapeError>(input.rank() >= 1 && input.rank() <= 4 && input.numel() > 0, "model ", name, ": input shape is ",
-                      input, ", expected (D, H, W, C), (H, W, C), (T, C), (features) or (T) tokens");
+                      input,
+                      ", expected (D, H, W, C), (H, W, C), (T, C), (features) or (T) tokens, each extent at least 1");
   require<ShapeError>(kind != InputKind::images || (input.rank() == 3 && input.back() == 3), "model ", name,
                       ": images are ", input, ", expected (H, W, 3)");
   model_.name_ = std::move(name);

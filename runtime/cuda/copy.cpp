@@ -49,8 +49,9 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
   }
   require<StateError>(!((blocks || !direct) && detail::cuda_is_capturing(here, context.stream().cuda_handle())),
                       "copy: the stream is being captured, and ", host, " is ",
-                      blocks ? "pageable" : "converted or gathered on its way",
-                      "; a graph copies page-locked memory as it is");
+                      blocks
+                          ? "pageable, expected page-locked memory (PinnedMemoryResource)"
+                          : "converted or gathered on its way, expected the dtype and layout of the device's tensor");
   std::optional<SyncScope> scope;
   if (blocks || !direct) {
     scope.emplace(context.stream(), "copy", SyncReason::host_copy, device.bytes());

@@ -132,7 +132,7 @@ void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Strea
   if (bytes == 0) {
     return nullptr;
   }
-  require<DeviceError>(stream.device() == device_, "allocate: the stream is on ", stream.device(), ", expected one of ",
+  require<DeviceError>(stream.device() == device_, "allocate: the stream is on ", stream.device(), ", expected one on ",
                        device_);
   const cuda::DeviceGuard guard(device_);
   // Otherwise the allocation would become a part of the graph, and its memory would be gone after each launch.

@@ -125,7 +125,8 @@ double Event::seconds_since(const Event& earlier) const {
   const auto& from = used(earlier.state_.get(), "event");
   const auto& to = used(state_.get(), "event");
   require<StateError>(from.timing && to.timing, "seconds_since: both events must be made with Timing::on");
-  require<StateError>(from.device == to.device, "seconds_since: the events are on ", from.device, " and ", to.device);
+  require<StateError>(from.device == to.device, "seconds_since: the events are on ", from.device, " and ", to.device,
+                      ", expected both on one device");
   require<StateError>(from.complete() && to.complete(), "seconds_since: both events must be complete");
   return to.seconds_since(from);
 }

@@ -70,7 +70,8 @@ PackedFrame read_packed_frame(const MappedFile& file, PackedContent expected) {
                      ": has no end of a packed file: it is cut off or damaged");
   const std::uint32_t ends_crc = crc32_of(end.first(60), crc32_of(begin));
   require<DataError>(ends_crc == packed_number(end, 60, 4), shown, ": CRC-32 ", crc_text(ends_crc),
-                     " of its first and last bytes, expected ", crc_text(packed_number(end, 60, 4)), ": it is damaged");
+                     " of its first and last bytes, expected ", crc_text(packed_number(end, 60, 4)),
+                     ": the file is damaged, pack it again");
   const std::uint64_t content = packed_number(begin, 12, 4);
   require<DataError>(content == static_cast<std::uint64_t>(expected), shown, ": is ", described(content), ", expected ",
                      described(static_cast<std::uint64_t>(expected)));

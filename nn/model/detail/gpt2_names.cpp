@@ -61,11 +61,11 @@ void require_tied(const TensorFile& file, const TensorEntry& head, const TensorE
     return bytes;
   };
   const bool same = embedding != nullptr && head.shape == embedding->shape && head.dtype == embedding->dtype;
-  require<DataError>(
-      same && ((head.offset == embedding->offset && head.strides == embedding->strides) ||
-               bytes_of(head) == bytes_of(*embedding)),
-      file.path(),
-      ": tensor 'lm_head.weight' is another than 'wte.weight', expected the same: the model has them tied");
+  require<DataError>(same && ((head.offset == embedding->offset && head.strides == embedding->strides) ||
+                              bytes_of(head) == bytes_of(*embedding)),
+                     file.path(),
+                     ": tensor 'lm_head.weight' differs from 'wte.weight', or that is missing; expected equal ones: "
+                     "the model has them tied");
 }
 
 }  // namespace

@@ -9,8 +9,8 @@ void RoundedSum::prepare(SumPlace& place) {
   const DType arena = place.gradients.dtype;
   const DType travels = sent_as(arena);
   if (travels != arena) {
-    require<DTypeError>(arena == DType::f32 && size_of(travels) == 2, "gradient sums: dtype is ", travels,
-                        " for an arena of ", arena, ", expected bf16 or f16 for f32, or the arena's own type");
+    require<DTypeError>(arena == DType::f32 && size_of(travels) == 2, "gradient sums: gradients are ", arena,
+                        ", sent as ", travels, "; expected f32 sent as bf16 or f16, or sent as they are");
     rounded_ = Tensor::empty(place.context(), Shape{place.largest()}, travels);
   }
   sent_bytes_.clear();
