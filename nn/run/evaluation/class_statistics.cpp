@@ -41,6 +41,7 @@ ClassStatistics::ClassStatistics(Trainer& trainer, const Ranks& ranks, std::size
                       trainer.evaluation_plan().layout().output, " of ", trainer.evaluation_plan().layout().model,
                       ", expected 2 to ", ClassReport::kMostClasses, " classes, one label a sample and no weights");
   classes_ = static_cast<int>(trainer.evaluation_plan().layout().output[0]);
+  report_ = ClassReport(classes_, most_worst_);
   logits_.resize(static_cast<std::size_t>(classes_));
 }
 

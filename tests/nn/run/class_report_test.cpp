@@ -185,6 +185,7 @@ Evaluated evaluate_on(int ranks, std::int64_t batch, DType dtype, bool worker) {
     ASSERT_TRUE(ClassStatistics::can_watch(trainer));
     ClassStatistics watch(trainer, all, 5);
     const ClassReport& report = watch.report();
+    EXPECT_EQ(report.confusion, std::vector<std::int64_t>(16)) << "no evaluation has begun";
     Outputs outputs(context);
     RunObservers observers;
     observers.add(watch);
