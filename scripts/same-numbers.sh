@@ -140,7 +140,7 @@ hashes() {  # hashes BUILD FOLDER
   done
   mkdir -p "$folder"
   book=$work/book.md
-  head -c 4000 "$repository/README.md" > "$book"
+  head -c 4000 "$repository/LICENSE" > "$book"
   models
   plans
   outputs
