@@ -36,7 +36,7 @@ class ClassStatistics final : public RunObserver {
 
   /// Returns the report on the samples of all ranks since the last evaluation began. The first call after an
   /// evaluation's batches is collective: all ranks call it, in on_evaluation_end() or earlier, in a metric of
-  /// evaluations.
+  /// evaluations. Before the first evaluation the report has no samples.
   [[nodiscard]] const ClassReport& report();
   /// Returns metrics of evaluations: "calibration_error" and "worst_class_accuracy". They call report().
   [[nodiscard]] std::vector<RunMetric> metrics();
