@@ -52,7 +52,7 @@ struct EventState {
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }
-  /// Requires that both events are on one kind of device, have timing and are complete. Throws StateError if one was
+  /// Requires that both events are on the same device, have timing and are complete. Throws StateError if one was
   /// never recorded.
   [[nodiscard]] virtual double seconds_since(const EventState& earlier) const = 0;
 
