@@ -25,7 +25,10 @@ struct CpuShare {
 [[nodiscard]] CpuShare cpu_share(Session& session);  ///< collective
 
 constexpr int kMostComputeThreads = 1024;  ///< limit of a rank; with too many threads libgomp ends the program
-/// is set to a number, else share.threads(); at most OpenMP's limit. UsageError above kMostComputeThreads.
+
+/// Number of a rank's compute threads, and its origin for messages. The number is `asked` if that is above 0. Otherwise
+/// it is OpenMP's setting if OMP_NUM_THREADS has a number, or share.threads() if not. It is at most OpenMP's limit.
+/// UsageError above kMostComputeThreads.
 struct ComputeThreads {
   int count = 1;
   std::string from;  ///< "OMP_NUM_THREADS"
