@@ -15,7 +15,7 @@ struct ClockReading {
   std::int64_t error_ns = 0;   ///< largest possible error of offset_ns
 };
 
-/// Measures the offset of this rank's clock from rank 0's. Collective and blocking; no operation may be under way. Each
+/// Measures the offset of this rank's clock from rank 0's. Collective and blocking, with no operation under way. Each
 /// rank asks rank 0 for its time and assumes that rank 0 answered halfway through the round trip. The shortest of
 /// `questions` round trips counts; half of that trip bounds the error (Cristian 1989, "Probabilistic clock
 /// synchronization"). `now` reads this rank's clock. Throws UsageError unless questions >= 1. The communicator must

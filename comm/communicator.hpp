@@ -27,8 +27,8 @@ struct CommunicatorCounts {
 /// the backend takes (DeviceError). They must stay alive until the stream has passed the operation. Counts beyond 2^31
 /// elements work.
 ///
-/// Only one thread at a time may use a communicator. A failed operation throws MpiError or PeerError: the call itself
-/// throws on an inline stream, the stream's next use throws for a worker. On a CUDA stream, the call or check() throws
+/// One thread at a time may use a communicator. A failed operation throws MpiError or PeerError: the call itself throws
+/// on an inline stream, the stream's next use throws for a worker. On a CUDA stream, the call or check() throws
 /// NcclError. Streams must have passed all operations before the communicator is destroyed.
 class Communicator {
  public:
@@ -71,7 +71,7 @@ class Communicator {
   virtual void send(Stream& stream, const TensorView& data, int to) = 0;
   virtual void recv(Stream& stream, const TensorView& data, int from) = 0;
   /// Returns a new communicator of the ranks that pass the same color (0 or more). Its ranks are ordered by key, then
-  /// by rank in this communicator. Collective and blocking; no operation may be under way.
+  /// by rank in this communicator. Collective and blocking, with no operation under way.
   [[nodiscard]] virtual std::unique_ptr<Communicator> split(int color, int key) = 0;
 
   /// Throws if the communicator has failed while its operations run on a device; does not wait. comm::wait() calls
@@ -85,8 +85,8 @@ class Communicator {
   /// network cards reach it without a copy. If the registration fails, the memory is used without it. allocate() and
   /// deallocate() block the device and wait for the stream, so use them for memory that lives as long as the training.
   /// Returns nullptr if such memory has no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19.
-  /// Not collective. The communicator must live longer than the resource, and the resource longer than its memory.
-  /// allocate() throws OutOfMemory if NCCL has none.
+  /// Not collective. The communicator must outlive the resource, and the resource longer than its memory. allocate()
+  /// throws OutOfMemory if NCCL has none.
   [[nodiscard]] virtual std::unique_ptr<MemoryResource> exchange_memory() { return nullptr; }
 
   /// Returns the communicator inside a wrapper that only records or forwards calls. Any other communicator returns

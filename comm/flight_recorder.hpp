@@ -25,10 +25,9 @@ struct IssuedOperation {
   [[nodiscard]] std::string text() const;  ///< "all_reduce of 1000 f32", "broadcast of 8 u8 from rank 0" or "barrier"
 };
 
-/// The operations that one rank has called on one communicator: their number, a hash of all of them, and the last
-/// kKept operations. Only one thread at a time may add. Any thread may read meanwhile, also a thread of another process
-/// that shares the memory, so others can read the log of a rank that hangs. An object whose bytes are all 0 is an empty
-/// log.
+/// The operations that one rank has called on one communicator: their number, a hash of all of them, and the last kKept
+/// operations. One thread at a time may add. Any thread may read meanwhile, also a thread of another process that
+/// shares the memory, so others can read the log of a rank that hangs. An object whose bytes are all 0 is an empty log.
 class FlightRecorder {
  public:
   static constexpr std::int64_t kKept = 1024;

@@ -45,11 +45,11 @@ struct NcclOptions {
 
 /// Wraps a communicator of the host program (an ncclComm_t, as void*) for tensors on `device`. Its ranks are those of
 /// `control`. The host program keeps the ownership: lockstep neither configures, ends nor aborts `comm`. `comm` must
-/// live longer than the returned object and every graph that captured an operation of it. Functions are called in the
-/// NCCL that the process has loaded; this library need not be linked with NCCL. Operations behave as
-/// make_nccl_communicator() says, with two differences. Calls of a blocking communicator have no timeout. And an error
-/// only makes the returned object unusable; work that waits on the GPU then waits until the host program aborts `comm`.
-/// split() throws UnsupportedError.
+/// outlive the returned object and every graph that captured an operation of it. Functions are called in the NCCL that
+/// the process has loaded; this library need not be linked with NCCL. Operations behave as make_nccl_communicator()
+/// says, with two differences. Calls of a blocking communicator have no timeout. And an error only makes the returned
+/// object unusable; work that waits on the GPU then waits until the host program aborts `comm`. split() throws
+/// UnsupportedError.
 ///
 /// Collective and blocking. When the call returns, one small all-reduce has run. Errors are CollectiveErrors on all
 /// ranks: UsageError for nullptr, or if rank or size of `comm` differ from control's; DeviceError for another GPU;
@@ -77,7 +77,7 @@ class NcclEstimator {
  protected:
   NcclEstimator() = default;
 };
-/// Makes an estimator for the ranks of `communicator`. Collective and blocking; no operation may be under way. Returns
+/// Makes an estimator for the ranks of `communicator`. Collective and blocking, with no operation under way. Returns
 /// nullptr if the communicator is not NCCL's, if NCCL is older than 2.22, or if the build has no NCCL. Throws
 /// NcclError.
 [[nodiscard]] std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator);

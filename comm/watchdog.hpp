@@ -42,8 +42,8 @@ class Watchdog {
     bool stalls = false;  ///< true if still_s is at least report_after()
   };
   /// Calls `expired` once, from the watchdog's thread, instead of ending the job. If `look` is set, that thread calls
-  /// it at each check. If `progress` is set, begin() and where() write to it; it must be zero at first and live longer
-  /// than the watchdog.
+  /// it at each check. If `progress` is set, begin() and where() write to it; it must be zero at first and outlive the
+  /// watchdog.
   Watchdog(double seconds, std::function<void(const std::string& text)> expired,
            std::function<void(const Look& found)> look = {}, detail::Progress* progress = nullptr);
   ~Watchdog();  ///< ends the checks; waits if `expired` is running
@@ -51,13 +51,13 @@ class Watchdog {
   Watchdog& operator=(const Watchdog&) = delete;
 
   /// Says what this rank is doing now: "reading the batch of step", 42. Copies at most 95 letters of the text, and
-  /// takes no lock. Only one thread at a time may call it.
+  /// takes no lock. One thread at a time may call it.
   void begin(const char* doing, std::int64_t number) noexcept;
   void begin(const char* doing) noexcept;
   /// Says what this rank is doing, like begin(), for an activity that may take any time, such as waiting for a person.
   void pause(const char* doing) noexcept;
-  /// Says how far the activity has come, until the next begin(): "1 of 3 buckets enqueued". Only one thread at a time
-  /// may call it.
+  /// Says how far the activity has come, until the next begin(): "1 of 3 buckets enqueued". One thread at a time may
+  /// call it.
   void where(std::string_view how_far) noexcept;
   /// Lets each check call `device` from the watchdog's thread from now on, to learn how far the device has come with
   /// the work that the host has enqueued ("on the device step 16: summing bucket 2 of 3"; 191 letters are kept). The

@@ -21,8 +21,8 @@ namespace lockstep::comm {
 
 /// Returns the bucket plan with the earliest finish_time(). Plans count as equally early if they finish later by at
 /// most a thousandth of the exposed communication (the part after backward); of these, the result has the fewest
-/// buckets. Pure function: the same arguments give the same plan on every rank. The latency alpha, which every bucket
-/// pays, favours few large buckets; the exposed communication favours several buckets with a small last one.
+/// buckets. Pure: the same arguments give the same plan on every rank. The latency alpha, which every bucket pays,
+/// favours few large buckets; the exposed communication favours several buckets with a small last one.
 ///
 /// The problem is that of MG-WFBP (Shi, Chu, Li, "MG-WFBP: Efficient data communication for distributed synchronous SGD
 /// algorithms", INFOCOM 2019), which merges gradients by a rule for one alpha and one beta. This function searches all

@@ -48,11 +48,11 @@ struct BucketOptions {
   std::vector<int> ends{};
 };
 
-/// Cuts the gradients, in ready order, into buckets. Pure function: the same arguments give the same plan on every
-/// rank. A tensor is never split: a bucket closes before the tensor that would exceed the cap, and a tensor larger than
-/// the cap is a bucket alone. The default plan first fills the last bucket from the end, because only the last bucket
-/// is always exposed. Then it fills the others from the front: few large buckets, then a small one. (PyTorch DDP, after
-/// its rebuild, puts the small bucket first.) With a cost model, a search replaces these rules. ShapeError unless the
+/// Cuts the gradients, in ready order, into buckets. Pure: the same arguments give the same plan on every rank. A
+/// tensor is never split: a bucket closes before the tensor that would exceed the cap, and a tensor larger than the cap
+/// is a bucket alone. The default plan first fills the last bucket from the end, because only the last bucket is always
+/// exposed. Then it fills the others from the front: few large buckets, then a small one. (PyTorch DDP, after its
+/// rebuild, puts the small bucket first.) With a cost model, a search replaces these rules. ShapeError unless the
 /// ranges are contiguous in the arena and ascending; UsageError for `ends` that are no plan of these gradients.
 [[nodiscard]] std::vector<Bucket> plan_buckets(std::span<const GradientRange> gradients, const BucketOptions& options);
 

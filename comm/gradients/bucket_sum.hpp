@@ -121,8 +121,7 @@ class BucketSum {
 
   /// Returns the tensors that the sum keeps from step to step. Checkpoints hold only these tensors.
   [[nodiscard]] virtual std::vector<SumState> state(std::span<const GradientRange> /*ranges*/) const { return {}; }
-  /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory lives longer than
-  /// the sum.
+  /// Receives the memory of the tensors of state(), in the same order, before prepare(). The memory outlives the sum.
   virtual void keep_in(std::span<const TensorView> state);
   /// Sets the tensors of state(), which are 0, to their values at the start of a run. Called after prepare(). Waits for
   /// the context's stream.

@@ -55,9 +55,9 @@ struct ReducerOptions {
 /// communication stream from the compute stream, and finish() joins them.
 class GradientReducer {
  public:
-  /// `arena` is the 1-D gradient arena. Communicator, streams and arena must live longer than the reducer. The
-  /// constructor allocates the sum's memory. ShapeError for shards that do not match the buckets; DTypeError and
-  /// DeviceError for an arena whose type or device the sum does not take.
+  /// `arena` is the 1-D gradient arena. Communicator, streams and arena must outlive the reducer. The constructor
+  /// allocates the sum's memory. ShapeError for shards that do not match the buckets; DTypeError and DeviceError for an
+  /// arena whose type or device the sum does not take.
   GradientReducer(Communicator& communicator, Stream& compute, Stream& comm, std::vector<GradientRange> gradients,
                   std::vector<Bucket> buckets, const TensorView& arena, const ReducerOptions& options = {});
   /// Waits for the communication stream, also when an exception unwinds a step. Afterwards the arena may be freed.
@@ -101,11 +101,11 @@ class GradientReducer {
   void abandon_step();
 
   /// Records from now on when each bucket is ready, reduced and gathered, and when the compute stream waits. Adds names
-  /// to the recorder. Call it only between steps. The recorder must live longer than the streams' work; nullptr ends
-  /// the recording.
+  /// to the recorder. Call it only between steps. The recorder must outlive the streams' work; nullptr ends the
+  /// recording.
   void record_into(SpanRecorder* recorder);
   /// Marks from now on how far the communication stream has come, also in captured steps; nullptr ends the marks. Call
-  /// it only between steps. The marks must be made for this reducer's buckets and live longer than the streams' work.
+  /// it only between steps. The marks must be made for this reducer's buckets and outlive the streams' work.
   void mark_into(BucketBreadcrumbs* marks);
 
   /// Times of finished steps; call it only while the streams are idle.

@@ -23,8 +23,8 @@ namespace lockstep::comm {
 /// leaves. So the bits do not depend on how many ranks share the leaves.
 class GradientTree {
  public:
-  /// `arena` is the memory of each leaf's gradients, contiguous f32 or f64; it must live longer than the tree. `leaves`
-  /// is a power of two (UsageError). Allocates log2(leaves) more arenas.
+  /// `arena` is the memory of each leaf's gradients, contiguous f32 or f64; it must outlive the tree. `leaves` is a
+  /// power of two (UsageError). Allocates log2(leaves) more arenas.
   GradientTree(Context& context, const TensorView& arena, std::int64_t leaves);
   /// Adds the next leaf, which the context's stream has written into the arena. Enqueues the sums; later work may
   /// overwrite the arena. After the last leaf the arena holds the sum of all leaves, and the next call begins a new

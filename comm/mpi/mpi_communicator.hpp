@@ -17,11 +17,11 @@ enum class HostAllReduce {
 };
 
 struct MpiOptions {
-  /// A host worker (StateError otherwise), which must not move and must live longer than the communicator. A program
-  /// that passes a worker promises to make no MPI call of its own while an operation is under way on a stream that is
-  /// not inline: from the call until the program has waited for the operation (Stream::synchronize(),
-  /// Event::synchronize(), or GradientReducer::finish() with an inline compute stream). Only thread level SERIALIZED
-  /// uses the worker: MULTIPLE needs none, and lower levels allow none.
+  /// A host worker (StateError otherwise), which must not move and must outlive the communicator. A program that passes
+  /// a worker promises to make no MPI call of its own while an operation is under way on a stream that is not inline:
+  /// from the call until the program has waited for the operation (Stream::synchronize(), Event::synchronize(), or
+  /// GradientReducer::finish() with an inline compute stream). Only thread level SERIALIZED uses the worker: MULTIPLE
+  /// needs none, and lower levels allow none.
   Stream* sole_mpi_worker = nullptr;
   /// Must be equal on all ranks; otherwise all of them take `mpi`. Communicators of split() inherit the value.
   HostAllReduce all_reduce = HostAllReduce::automatic;

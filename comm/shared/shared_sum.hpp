@@ -55,7 +55,7 @@ class SharedSum {
   [[nodiscard]] static std::size_t window_bytes(int ranks);
 
   /// Makes one rank's object. `window` has window_bytes(ranks) bytes, aligned to 64 bytes, which are 0 before the first
-  /// rank begins; it must live longer than this object. Throws UsageError unless 0 <= rank < ranks.
+  /// rank begins; it must outlive this object. Throws UsageError unless 0 <= rank < ranks.
   SharedSum(void* window, int rank, int ranks, SharedSumOptions options = {});
 
   /// Computes data = the sum over the ranks, and blocks. `data` is contiguous, on the CPU, and of a type that can be

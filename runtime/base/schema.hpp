@@ -81,8 +81,8 @@ class Option {
   [[nodiscard]] static std::string spelled(const std::string& field);
 };
 
-/// The options of a program or a struct, bound to variables that live longer than the Schema. A struct describes its
-/// fields once, in one function:
+/// The options of a program or a struct, bound to variables that outlive the Schema. A struct describes its fields
+/// once, in one function:
 ///
 ///   void describe(Schema& schema, ClipOptions& o) {
 ///     schema.add("clip_norm", o.clip_norm, "scale gradients down to this norm; 0: off").at_least(0);

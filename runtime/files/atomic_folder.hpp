@@ -32,9 +32,9 @@ class AtomicFolder {
   [[nodiscard]] const std::string& folder() const { return temporary_; }
   /// Returns the path for writing the file `name` ("state.json"; without '/').
   [[nodiscard]] std::string file(const std::string& name) const;
-  /// Puts the folder in place; the change is durable when the call returns. The replaced folders stay as PATH.1 (the
-  /// newest) to PATH.`keep`; older ones are deleted. If the process is killed during the call, one of them is lost, or
-  /// two if names cannot be swapped; the others are complete. A folder that cannot be deleted stays as
+  /// Puts the folder in place; durable when the call returns. The replaced folders stay as PATH.1 (the newest) to
+  /// PATH.`keep`; older ones are deleted. If the process is killed during the call, one of them is lost, or two if
+  /// names cannot be swapped; the others are complete. A folder that cannot be deleted stays as
   /// PATH.tmp-HOST-PID-rRANDOM. Throws StateError for a second call.
   void commit(int keep = 0);
 
@@ -59,9 +59,9 @@ void recover_folder(const std::string& path);
 /// with the path.
 void remove_tree(const std::string& path);
 
-/// Deletes the folder of this path; the change is durable when the call returns. If the process is killed meanwhile,
-/// the folder is complete, or a leftover that recover_folder() deletes. Does nothing if there is no folder. Throws
-/// FileError with the path.
+/// Deletes the folder of this path; durable when the call returns. If the process is killed meanwhile, the folder is
+/// complete, or a leftover that recover_folder() deletes. Does nothing if there is no folder. Throws FileError with the
+/// path.
 void remove_folder(const std::string& path);
 
 }  // namespace lockstep

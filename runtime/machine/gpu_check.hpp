@@ -33,18 +33,16 @@ enum class GpuMemory : bool { held, needed };
 
 /// Returns why the device cannot be used and what to do; an empty text if it can be used. The text begins with the
 /// device ("cuda:0 (NVIDIA H200): ") if it is known. A driver is new enough if its major version is at least the
-/// toolkit's, because minor versions are compatible. With `needed`, a thousandth of the memory must be free. Pure
-/// function.
+/// toolkit's, because minor versions are compatible. With `needed`, a thousandth of the memory must be free. Pure.
 [[nodiscard]] std::string why_unusable(const GpuState& state, GpuMemory memory = GpuMemory::needed);
 
 /// Returns true if code for one of `architectures` (GpuState::built_for) runs on a GPU of this compute capability. A
 /// binary runs on its major version, from its minor version on. PTX runs on all GPUs from its version on. "90a" runs on
 /// no newer GPU; "100f" runs on later members of its family (the same major version). Lists that name no architecture
-/// ("native", "all") give true. Pure function.
+/// ("native", "all") give true. Pure.
 [[nodiscard]] bool runs_on(std::string_view architectures, int major, int minor);
 
-/// Returns the oldest of `architectures`: 90 for "90,100-real". Lists that name none ("native", "all") give 0. Pure
-/// function.
+/// Returns the oldest of `architectures`: 90 for "90,100-real". Lists that name none ("native", "all") give 0. Pure.
 [[nodiscard]] int oldest_architecture(std::string_view architectures);
 
 /// Asks driver and device, and makes the device's context, because the caller is about to use it. The thread's current

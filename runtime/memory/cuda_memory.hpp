@@ -45,7 +45,7 @@ struct CudaPoolOptions {
 /// failed allocation, a second try first frees all cached memory; then OutOfMemory follows. The text has the bytes
 /// requested, in use, cached and free on the device, and the limit. allocate() throws StateError while the stream is
 /// captured (graph.hpp). Memory freed during a capture invalidates the capture, and counts as in use until the stream's
-/// next allocation. The resource must live longer than its memory. Thread-safe.
+/// next allocation. The resource must outlive its memory. Thread-safe.
 class CudaPoolResource final : public MemoryResource {
  public:
   explicit CudaPoolResource(Device device, const CudaPoolOptions& options = {});

@@ -68,8 +68,8 @@ class HostMemoryResource final : public MemoryResource {
   MemoryCounter counter_;
 };
 
-/// Counts the memory of another resource, `upstream`, and refuses allocations beyond a limit. `upstream` must live
-/// longer than this object.
+/// Counts the memory of another resource, `upstream`, and refuses allocations beyond a limit. `upstream` must outlive
+/// this object.
 class TrackingMemoryResource final : public MemoryResource {
  public:
   struct Counts {

@@ -44,7 +44,7 @@ enum class SpanKind : unsigned char {
 /// that tool around the enqueueing calls, and a point is a mark. This holds in every step, and also while a stream is
 /// captured. The tool gets all names in advance. With a name goes a number: a bucket's bytes, or the host's step.
 ///
-/// Only one thread may call the recorder. It must live longer than the streams' work.
+/// Only one thread may call the recorder. It must outlive the streams' work.
 class SpanRecorder {
  public:
   /// Lanes of the timeline. Spans in a lane follow each other. Lane `beside` has calls of a layer that run on the side

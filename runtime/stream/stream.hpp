@@ -34,7 +34,7 @@ struct TaskVTable {
 ///   CUDA          a non-blocking CUDA stream that it owns, or a stream of the host program that it borrows
 /// If work on a worker throws, the exception poisons the stream: later work is skipped, and its events complete as
 /// failed. A stream that waits for such an event is poisoned, too. enqueue() and synchronize() rethrow the exception.
-/// Only one thread at a time may use a stream; any thread may wait for an Event.
+/// One thread at a time may use a stream; any thread may wait for an Event.
 class Stream {
  public:
   static constexpr std::size_t kTaskBytes = 2048;  ///< size of the largest callable that enqueue() takes

@@ -39,7 +39,7 @@ struct Synchronisation {
 std::ostream& operator<<(std::ostream& out, const Synchronisation& wait);
 
 /// Function that is called at the end of a wait, on the thread that waited. Destructors call it, too, so it must not
-/// throw (std::terminate). Objects that it refers to must live longer than the stream of on_synchronisation().
+/// throw (std::terminate). Objects that it refers to must outlive the stream of on_synchronisation().
 using SyncReport = std::function<void(const Synchronisation&)>;
 
 namespace detail {

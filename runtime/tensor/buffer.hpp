@@ -10,8 +10,7 @@
 namespace lockstep {
 
 /// Owns a range of uninitialised bytes from a memory resource, or refers to memory that the host program owns (lent()).
-/// Can only be moved. Resource and stream must live longer than the buffer; its destructor frees the memory on that
-/// stream.
+/// Can only be moved. Resource and stream must outlive the buffer; its destructor frees the memory on that stream.
 class Buffer {
  public:
   Buffer() = default;

@@ -13,8 +13,8 @@ namespace lockstep {
 class Tensor {
  public:
   Tensor() = default;
-  /// Makes an uninitialised, contiguous tensor from the context's memory resource. Resource and stream must live longer
-  /// than the tensor.
+  /// Makes an uninitialised, contiguous tensor from the context's memory resource. Resource and stream must outlive the
+  /// tensor.
   [[nodiscard]] static Tensor empty(Context& context, const Shape& shape, DType dtype);
   [[nodiscard]] static Tensor zeros(Context& context, const Shape& shape, DType dtype);
 
