@@ -16,10 +16,9 @@ struct ClockReading {
 };
 
 /// Measures the offset of this rank's clock from rank 0's. Collective and blocking, with no operation under way. Each
-/// rank asks rank 0 for its time and assumes that rank 0 answered halfway through the round trip. The shortest of
-/// `questions` round trips counts; half of that trip bounds the error (Cristian 1989, "Probabilistic clock
-/// synchronization"). `now` reads this rank's clock. Throws UsageError unless questions >= 1. The communicator must
-/// take host tensors.
+/// rank asks rank 0 for its time and assumes an answer halfway through the round trip. The shortest of `questions`
+/// round trips counts; half of that trip bounds the error (Cristian 1989, "Probabilistic clock synchronization"). `now`
+/// reads this rank's clock. Throws UsageError unless questions >= 1. The communicator must take host tensors.
 [[nodiscard]] ClockReading read_clock(Communicator& communicator, const std::function<std::int64_t()>& now,
                                       int questions = 32);
 

@@ -49,8 +49,7 @@ class Communicator {
   /// two threads would mix the order of their calls.
   [[nodiscard]] virtual bool any_thread() const { return can_overlap(); }
 
-  /// Returns true if a Graph (runtime/stream/graph.hpp) may capture operations from a CUDA stream and launch them
-  /// again.
+  /// Returns true if a Graph (runtime/stream/graph.hpp) may capture operations of a CUDA stream and launch them again.
   [[nodiscard]] virtual bool can_be_captured() const { return false; }
 
   /// In place: data = sum of `data` over the ranks.
@@ -58,16 +57,15 @@ class Communicator {
   /// Sums `in` (size() * n elements) over the ranks; `out` (n elements) gets this rank's part of the sum, part number
   /// rank(). `out` may be that part of `in`; the other parts of `in` do not change.
   virtual void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) = 0;
-  /// Writes every rank's `in` (n elements) to `out` (size() * n elements), in rank order. `in` may be part rank() of
-  /// `out`.
+  /// Writes every rank's `in` (n elements) to `out` (size() * n), in rank order. `in` may be part rank() of `out`.
   virtual void all_gather(Stream& stream, const TensorView& in, const TensorView& out) = 0;
   /// Sends block r (n elements) of `in` (size() * n elements) to rank r, and receives block r of `out` from rank r. The
   /// tensors must not overlap.
   virtual void all_to_all(Stream& stream, const TensorView& in, const TensorView& out) = 0;
   virtual void broadcast(Stream& stream, const TensorView& data, int root) = 0;
   virtual void barrier(Stream& stream) = 0;
-  /// The stream passes a send after the receiver has taken the data. So two ranks that both send to each other first
-  /// wait for ever.
+  /// The stream passes a send after the receiver has taken the data. Two ranks that first send to each other wait for
+  /// ever.
   virtual void send(Stream& stream, const TensorView& data, int to) = 0;
   virtual void recv(Stream& stream, const TensorView& data, int from) = 0;
   /// Returns a new communicator of the ranks that pass the same color (0 or more). Its ranks are ordered by key, then
@@ -89,8 +87,7 @@ class Communicator {
   /// throws OutOfMemory if NCCL has none.
   [[nodiscard]] virtual std::unique_ptr<MemoryResource> exchange_memory() { return nullptr; }
 
-  /// Returns the communicator inside a wrapper that only records or forwards calls. Any other communicator returns
-  /// itself.
+  /// Returns the communicator inside a wrapper that only records or forwards calls; otherwise returns itself.
   [[nodiscard]] virtual Communicator& unwrapped() { return *this; }
 
  protected:

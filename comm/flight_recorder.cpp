@@ -91,8 +91,7 @@ std::optional<FlightRecorder::Kept> FlightRecorder::at(std::int64_t number) cons
   const std::uint64_t what = entry.what.load(std::memory_order_acquire);
   const std::uint64_t hash = entry.hash.load(std::memory_order_acquire);
   const std::int64_t at_ns = entry.at_ns.load(std::memory_order_acquire);
-  // The entry of the oldest operation is not valid: add() may be overwriting it with an operation that is not yet
-  // counted.
+  // The oldest entry is not valid: add() may be overwriting it with an operation that is not yet counted.
   if (number <= count_.load(std::memory_order_relaxed) + 1 - kKept) {
     return std::nullopt;
   }

@@ -59,8 +59,7 @@ struct NcclOptions {
 
 /// Estimates the time of NCCL operations with the model by which NCCL chooses algorithms: NCCL plans the operation and
 /// does not execute it (ncclGroupSimulateEnd). NCCL supports estimates only on communicators whose calls block. So an
-/// estimator has its own communicator, whose calls have no timeout. All ranks must use and destroy the estimator
-/// together.
+/// estimator has its own communicator, without timeouts. All ranks must use and destroy the estimator together.
 class NcclEstimator {
  public:
   virtual ~NcclEstimator() = default;
@@ -78,8 +77,7 @@ class NcclEstimator {
   NcclEstimator() = default;
 };
 /// Makes an estimator for the ranks of `communicator`. Collective and blocking, with no operation under way. Returns
-/// nullptr if the communicator is not NCCL's, if NCCL is older than 2.22, or if the build has no NCCL. Throws
-/// NcclError.
+/// nullptr if the communicator is not NCCL's, NCCL is older than 2.22, or the build has no NCCL. Throws NcclError.
 [[nodiscard]] std::unique_ptr<NcclEstimator> make_nccl_estimator(Communicator& communicator);
 
 /// Returns true if this build has NCCL.

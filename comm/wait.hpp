@@ -6,9 +6,8 @@
 namespace lockstep::comm {
 
 /// Blocks the caller until the event is complete, and rethrows the stream's failure, like Event::synchronize(). While
-/// it waits, it calls Communicator::check(): if the communicator notices that a rank is gone, the wait throws and does
-/// not last for ever. Checks continuously for 100 us, then every 50 us. Only the thread that uses the communicator may
-/// call wait().
+/// it waits, it calls Communicator::check(): if the communicator notices that a rank is gone, the wait throws. Checks
+/// continuously for 100 us, then every 50 us. Only the thread that uses the communicator may call wait().
 void wait(const Event& event, Communicator& communicator);
 /// Waits like wait(), but at most `seconds`. Returns false if the time ends before the event is complete.
 [[nodiscard]] bool wait_for(const Event& event, Communicator& communicator, double seconds);

@@ -42,8 +42,8 @@ class Watchdog {
     bool stalls = false;  ///< true if still_s is at least report_after()
   };
   /// Calls `expired` once, from the watchdog's thread, instead of ending the job. If `look` is set, that thread calls
-  /// it at each check. If `progress` is set, begin() and where() write to it; it must be zero at first and outlive the
-  /// watchdog.
+  /// it at each check. If `progress` is set, begin() and where() write to it; it must be zero at first and outlive this
+  /// object.
   Watchdog(double seconds, std::function<void(const std::string& text)> expired,
            std::function<void(const Look& found)> look = {}, detail::Progress* progress = nullptr);
   ~Watchdog();  ///< ends the checks; waits if `expired` is running
@@ -56,16 +56,15 @@ class Watchdog {
   void begin(const char* doing) noexcept;
   /// Says what this rank is doing, like begin(), for an activity that may take any time, such as waiting for a person.
   void pause(const char* doing) noexcept;
-  /// Says how far the activity has come, until the next begin(): "1 of 3 buckets enqueued". One thread at a time may
-  /// call it.
+  /// Says how far the activity has come, until the next begin(): "1 of 3 buckets enqueued". One thread at a time calls
+  /// it.
   void where(std::string_view how_far) noexcept;
   /// Lets each check call `device` from the watchdog's thread from now on, to learn how far the device has come with
   /// the work that the host has enqueued ("on the device step 16: summing bucket 2 of 3"; 191 letters are kept). The
   /// text is printed after the rank's own activity, and a change of the text is progress. `device` must return at once,
   /// because the check waits for it, and must not throw. It replaces an earlier function.
   void watch_device(const void* owner, std::function<std::string()> device);
-  /// Stops calling the function that `owner` gave to watch_device(). Does nothing if another owner has replaced the
-  /// function.
+  /// Stops calling the function that `owner` gave to watch_device(). Does nothing if another owner has replaced it.
   void forget_device(const void* owner) noexcept;
   /// Sets the seconds without progress after which the ranks print what they are doing. At first this is a quarter of
   /// the watchdog's seconds; 0 means never. Throws UsageError for less than 0, NaN or infinity.

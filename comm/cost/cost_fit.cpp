@@ -133,8 +133,7 @@ CostModel fit_cost(const std::vector<TimedSize>& points, const CostFitOptions& o
   const double penalty = 3 * std::log(static_cast<double>(std::max<std::size_t>(n, 2)));
   const auto most = static_cast<std::size_t>(options.most_regimes);
 
-  // best[k][j] is the least loss of the first j points in k + 1 regimes; from[k][j] is the first point of the last of
-  // these regimes.
+  // best[k][j] is the least loss of the first j points in k + 1 regimes; from[k][j] is the first point of the last one.
   constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(most, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<std::size_t>> from(most, std::vector<std::size_t>(n + 1, 0));

@@ -5,8 +5,7 @@
 namespace lockstep::comm::detail {
 namespace {
 
-/// Requires whole.numel() == size * part.numel() (ShapeError otherwise), and the same type in both (DTypeError
-/// otherwise).
+/// Requires whole.numel() == size * part.numel() (ShapeError), and the same type in both (DTypeError).
 void check_parts(std::string_view op, const TensorView& whole, const TensorView& part, int size) {
   require<DTypeError>(whole.dtype == part.dtype, op, ": in and out are ", whole.dtype, " and ", part.dtype,
                       ", expected one type");

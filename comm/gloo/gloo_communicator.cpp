@@ -39,8 +39,7 @@ namespace {
 using GlooDevice = std::shared_ptr<::gloo::transport::Device>;
 using Buffer = ::gloo::transport::UnboundBuffer;
 
-/// Time limit of one wait. It is long, because a rank may compute or write files for hours before it calls the
-/// operation.
+/// Time limit of one wait. A rank may compute or write files for hours before it calls the operation.
 constexpr std::chrono::hours kForEver{24 * 365};
 /// Time limit for connecting. gloo itself takes up to five times as long for two ranks that both exist.
 constexpr std::chrono::seconds kConnect{6};
@@ -77,8 +76,7 @@ class NoSigpipe {
 
 using ExchangeAddresses = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// A gloo context with a connection between each two ranks. Replaces gloo's own class, which connects through a
-/// key-value store.
+/// A gloo context with a connection between each two ranks. gloo's own class connects through a key-value store.
 class Mesh final : public ::gloo::Context {
  public:
   /// Connects the ranks. Collective. `exchange` returns every rank's text, in rank order.
@@ -292,7 +290,7 @@ void for_blocks(const Range& range, std::int64_t block, F&& f) {
 }
 
 /// Sums this rank's part of `data` over the ranks, and sends the other parts to their ranks. Passes the sums in blocks
-/// to `store(begin, sums, count)`; `begin` counts from the start of the part. `store` may write to this rank's part of
+/// to `store(begin, sums, count)`; `begin` counts from the part's start. `store` may write to this rank's part of
 /// `data`.
 template <class T, class Store>
 void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Range>& parts, std::uint64_t slot,
@@ -695,8 +693,7 @@ GlooDevice make_device(Rendezvous& rendezvous) {
       ::gloo::transport::tcp::attr(addresses[static_cast<std::size_t>(rendezvous.rank())].c_str()));
 }
 
-/// First character of a text to all ranks: '+' before a text that they expect, '-' before the reason why this rank has
-/// failed.
+/// First character of a text to all ranks: '+' before a text that they expect, '-' before the reason of a failure.
 constexpr char kWell = '+';
 constexpr char kFailed = '-';
 

@@ -38,8 +38,7 @@ struct RendezvousOptions {
   bool one_host = false;  ///< true if all ranks are on rank 0's host; then rank 0 listens only at the address of `host`
   double timeout_s = 60;  ///< time in which all ranks must connect, from this rank's start
   /// Called once if ranks are still missing after word_after_s: "waiting for ranks 1, 3 of 4 at a:1, 55 s more". Rank 0
-  /// calls it on a thread of the rendezvous. If rank 0 does not answer, those ranks call it that report this
-  /// (local_rank).
+  /// calls it on a thread of the rendezvous. If rank 0 does not answer, the ranks that report this call it.
   std::function<void(const std::string& text)> on_wait{};
   double word_after_s = 5;
   /// Called on a thread of the rendezvous after rank `rank` has called abort(code). If empty, that rank counts as lost.
@@ -57,8 +56,8 @@ class Rendezvous {
   /// Lets the ranks meet. Collective; returns after all ranks have connected. Throws RendezvousError, with host, port
   /// and the missing ranks, at most a few seconds after timeout_s (after rank 0's timeout if rank 0 has answered).
   /// Throws RendezvousError at once for a port in use, a host that is no address, ranks that differ in `size` or in the
-  /// version of this protocol, two processes of one rank, and a rank that ended after it connected. Throws UsageError
-  /// for invalid options.
+  /// version of this protocol, two processes of one rank, and a rank that connected and ended. Throws UsageError for
+  /// invalid options.
   explicit Rendezvous(const RendezvousOptions& options);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
@@ -67,8 +66,7 @@ class Rendezvous {
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
   /// Returns the numeric address at which other ranks reach this host: the address of the connection to rank 0. On rank
-  /// 0, prefers the address that a rank on another host has reached. Returns a loopback address only if no other is
-  /// known.
+  /// 0, prefers the address that a rank on another host has reached. A loopback address only if no other is known.
   [[nodiscard]] const std::string& address() const;
 
   /// Returns every rank's text, in rank order. Collective; only one thread at a time may call it. Throws PeerError if a
@@ -84,12 +82,11 @@ class Rendezvous {
   [[nodiscard]] std::uint64_t when_lost(std::function<void()> lost);
   void forget(std::uint64_t key) noexcept;
 
-  /// Returns after all ranks have called it. Collective; afterwards no function may be called. Throws PeerError if a
-  /// rank is lost.
+  /// Waits until all ranks have called it. Collective; afterwards call no function. Throws PeerError if a rank is lost.
   void finish();
   /// Tells all ranks that this rank ends the job with `code`. Waits up to 10 s until rank 0 has received the message
-  /// (this takes no time unless rank 0 is stopped), and up to 2 s until the others are told. Then the caller must end
-  /// its process.
+  /// (at once, unless rank 0 is stopped), and up to 2 s until the others are told. Then the caller must end its
+  /// process.
   void abort(int code) noexcept;
 
  private:

@@ -35,8 +35,8 @@ class BucketBreadcrumbs {
   void before_sum(int bucket);  ///< enqueues the copy on the communication stream; allocates nothing
   void after_sum(int bucket);
 
-  /// Says that the host is about to enqueue `step` (1 or more) at `place`. The previous step there must have ended on
-  /// the device.
+  /// Says that the host is about to enqueue `step` (1 or more) at `place`. The device must have ended the previous step
+  /// there.
   void begin(int place, std::int64_t step) noexcept;
   void forget(int place) noexcept;  ///< says that the step at `place` will not be enqueued
 

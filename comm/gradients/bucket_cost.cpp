@@ -24,7 +24,7 @@ void check_times(std::span<const double> ready_s, std::size_t gradients) {
 }
 
 /// Returns begin + seconds; begin_of() returns end - seconds. If backward ends between the two, the result is rounded
-/// in two parts. The last bit decides between plans that end equally early, so any other rounding would give runs other
+/// in two parts. The last bit decides between plans that end equally early, so other rounding would give runs other
 /// buckets.
 double end_of(double begin, double seconds, double backward_s) {
   return begin < backward_s && begin + seconds > backward_s ? backward_s + seconds - (backward_s - begin)

@@ -32,7 +32,7 @@ namespace lockstep::comm {
 /// backwards, over the latest times at which a bucket may begin, finds the fewest buckets. The run time is the square
 /// of the number of gradients, for each bucket of the plan.
 ///
-/// ready_s has one value for each gradient, ascending, at least 0 (ShapeError). DataError for a model that check()
+/// ready_s: one value for each gradient, ascending, at least 0 (ShapeError). DataError for a model that check()
 /// refuses.
 [[nodiscard]] std::vector<Bucket> plan_buckets_by_cost(std::span<const GradientRange> gradients,
                                                        std::span<const double> ready_s, const CostModel& all_reduce,

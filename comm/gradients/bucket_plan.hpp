@@ -32,8 +32,7 @@ struct BucketOptions {
   std::int64_t element_bytes = 4;
   /// Largest size of every bucket in bytes; 0: the default plan (large buckets, then a small last one).
   std::int64_t bucket_bytes = 0;
-  /// Default plan: largest size of the last bucket in bytes, because nothing can hide its all-reduce. The bucket holds
-  /// at least one tensor.
+  /// Default plan: largest size of the last bucket, whose all-reduce nothing can hide. It holds at least one tensor.
   std::int64_t tail_bytes = std::int64_t{1} << 20;
   /// Default plan: largest size of every other bucket in bytes.
   std::int64_t head_bytes = std::int64_t{32} << 20;

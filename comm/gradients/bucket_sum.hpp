@@ -142,8 +142,7 @@ class BucketSum {
   [[nodiscard]] virtual std::int64_t sent_bytes(int /*bucket*/) const { return -1; }
   /// Returns the type in which gradients of type `gradients` are sent.
   [[nodiscard]] virtual DType sent_as(DType gradients) const { return gradients; }
-  /// Returns true if a Graph may capture reduce() and launch it again. Then reduce() must make no decisions on the
-  /// host.
+  /// Returns true if a Graph may capture reduce() and launch it again. reduce() must then decide nothing on the host.
   [[nodiscard]] virtual bool can_be_captured() const { return false; }
   [[nodiscard]] virtual std::size_t bytes() const { return 0; }  ///< bytes of the sum's own memory, without state()
 };

@@ -117,8 +117,8 @@ struct GradientReducer::Impl {
       : communicator(c),
         compute(compute_stream),
         comm(comm_stream),
-        // A worker or a separate CUDA stream overlaps with the compute stream. With any other stream the caller waits
-        // for each bucket.
+        // A worker or a separate CUDA stream overlaps with the compute stream. With another stream the caller waits for
+        // each bucket.
         overlapped(&compute_stream != &comm_stream && !comm_stream.is_inline()),
         gradients(std::move(g)),
         bucket_of(gradients.size()),
@@ -233,8 +233,7 @@ struct GradientReducer::Impl {
     }
   }
 
-  /// Runs `work` on the communication stream, after the work that the compute stream has so far. `name` is the span's
-  /// name.
+  /// Runs `work` on the communication stream, after the compute stream's work so far. `name` is the span's name.
   template <class Work>
   void on_comm(Event& before, Event& after, Stopwatch* time, int name, Work&& work) {
     if (&compute != &comm) {

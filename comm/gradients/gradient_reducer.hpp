@@ -21,7 +21,7 @@ struct ReducerStatistics {
   std::int64_t steps = 0;
   /// Time from start to end of each sum, with the conversions of 16-bit buckets, and of each gather.
   double total_s = 0;
-  /// Time that the compute stream waited in finish(), wait_for_started() and finish_gather(). Equals total_s if nothing
+  /// Time that the compute stream waited in finish(), wait_for_started() and finish_gather(); total_s if nothing
   /// overlaps.
   double exposed_s = 0;
   [[nodiscard]] double hidden_s() const { return total_s > exposed_s ? total_s - exposed_s : 0; }
@@ -71,8 +71,7 @@ class GradientReducer {
   /// Returns the bytes of gradients that are sent in a step; negative if the sum does not know.
   [[nodiscard]] std::int64_t sent_bytes() const;
   [[nodiscard]] std::size_t bytes() const;  ///< size of the sum's own memory, without the arena
-  /// Starts a step, in which no gradient is written yet. StateError if the previous step was neither finished nor
-  /// abandoned.
+  /// Starts a step with no gradient written. StateError unless the previous step was finished or abandoned.
   void begin_step();
   /// Says that a write of gradient `index` (in ready order) was enqueued on the compute stream. StateError, with the
   /// tensor's name, if the tensor was written more often than declared, or outside a step.
@@ -101,8 +100,7 @@ class GradientReducer {
   void abandon_step();
 
   /// Records from now on when each bucket is ready, reduced and gathered, and when the compute stream waits. Adds names
-  /// to the recorder. Call it only between steps. The recorder must outlive the streams' work; nullptr ends the
-  /// recording.
+  /// to the recorder. Only between steps. The recorder must outlive the streams' work; nullptr ends the recording.
   void record_into(SpanRecorder* recorder);
   /// Marks from now on how far the communication stream has come, also in captured steps; nullptr ends the marks. Call
   /// it only between steps. The marks must be made for this reducer's buckets and outlive the streams' work.

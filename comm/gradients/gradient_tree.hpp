@@ -27,8 +27,7 @@ class GradientTree {
   /// power of two (UsageError). Allocates log2(leaves) more arenas.
   GradientTree(Context& context, const TensorView& arena, std::int64_t leaves);
   /// Adds the next leaf, which the context's stream has written into the arena. Enqueues the sums; later work may
-  /// overwrite the arena. After the last leaf the arena holds the sum of all leaves, and the next call begins a new
-  /// tree.
+  /// overwrite the arena. After the last leaf the arena holds the sum of all, and the next call begins a new tree.
   void add(Context& context);
   void restart() { next_ = 0; }  ///< forgets the leaves since the last complete sum
   [[nodiscard]] std::int64_t arenas() const { return static_cast<std::int64_t>(levels_.size()); }  ///< own arenas

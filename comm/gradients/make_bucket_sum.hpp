@@ -16,8 +16,8 @@ namespace lockstep::comm {
 /// `seed` is for random numbers of the sum and must be equal on all ranks.
 [[nodiscard]] std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options = {}, const SumUse& use = {},
                                                          std::uint64_t seed = 1);
-/// Returns the first field that the sum does not support, for a program that prints its own option names. UsageError
-/// for a wrong name.
+/// Returns the first field that the sum does not support, for programs with other option names. UsageError for a wrong
+/// name.
 [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use);
 
 /// Returns the options for a name: "none" or a name of the table in sums/detail/kinds.hpp. nullopt for other names.
@@ -26,8 +26,7 @@ namespace lockstep::comm {
 [[nodiscard]] std::string sum_names();           ///< names for the help of an option: "none, bf16, ..."
 [[nodiscard]] std::string sum_names_help();      ///< help text of all named sums
 
-/// Returns the entries of a run's identity: reduce_dtype unless f32, gradient_sums for SumOrder::ranks, and
-/// gradient_hook.
+/// Returns entries of a run's identity: reduce_dtype unless f32, gradient_sums for SumOrder::ranks, gradient_hook.
 [[nodiscard]] std::map<std::string, std::string> sum_texts(const SumOptions& options);
 
 }  // namespace lockstep::comm

@@ -19,8 +19,7 @@ struct Shards {
   [[nodiscard]] std::int64_t first_of(int rank) const { return begin + rank * part; }
 };
 
-/// Returns the division with the largest parts of a multiple of kShardStep elements. The rest is shorter than ranks *
-/// kShardStep.
+/// Returns the division with the largest parts that kShardStep divides. The rest is shorter than ranks * kShardStep.
 [[nodiscard]] inline Shards shards_of(std::int64_t begin, std::int64_t end, int ranks) {
   const std::int64_t part = (end - begin) / (ranks * kShardStep) * kShardStep;
   return {.begin = begin, .part = part, .rest = begin + ranks * part, .end = end};

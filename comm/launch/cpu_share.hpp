@@ -7,8 +7,7 @@
 
 namespace lockstep::comm {
 
-/// Processors that this rank may use, as the launcher bound it, whatever OMP_PROC_BIND is. Reading them changes no
-/// binding.
+/// Processors that this rank may use, as the launcher bound it, whatever OMP_PROC_BIND is. Changes no binding.
 struct CpuShare {
   int processors = 1;             ///< number of processors in this rank's affinity mask; smaller if there is a quota
   int sharers = 1;                ///< number of ranks of this node with the same mask, this rank included

@@ -113,8 +113,8 @@ std::optional<Launch> read(const Environment& environment, const Names& names, L
   return launch;
 }
 
-/// Returns true in a step of srun. Steps have small numbers; batch scripts and interactive shells have reserved
-/// numbers, or none.
+/// Returns true in a step of srun. Steps have small numbers; batch scripts and interactive shells have reserved or no
+/// numbers.
 bool in_step(const Environment& environment) {
   const auto step = number_in<std::int64_t>(value_of(environment, "SLURM_STEP_ID"));
   return step && *step >= 0 && *step < 0xffffff00;
@@ -212,8 +212,8 @@ void require_agree_with_torchrun(const Launch& launch, const Environment& enviro
 Launch place(const Environment& environment) {
   std::optional<Launch> mpi;
   for (const Names& names : kMpi) {
-    // mpirun starts its helpers on other nodes through srun; then the PMI variables there describe the helpers, so they
-    // are not read.
+    // mpirun starts its helpers on other nodes through srun; the PMI variables there describe the helpers, so they are
+    // not read.
     const bool of_helpers = mpi && in_step(environment);
     if (const std::optional<Launch> found = of_helpers ? std::nullopt : read(environment, names, LaunchSource::mpi)) {
       if (mpi) {

@@ -85,8 +85,7 @@ inline constexpr const char* kAttempt = "LOCKSTEP_ATTEMPT";
 
 /// Library through which ranks find each other and exchange host tensors.
 enum class Backend : unsigned char { automatic, mpi, gloo };
-/// Parses "auto", "mpi" or "gloo". "nccl" means auto, because NCCL connects GPUs over either library. Otherwise
-/// UsageError.
+/// Parses "auto", "mpi" or "gloo". "nccl" means auto, because NCCL connects GPUs over either. Otherwise UsageError.
 [[nodiscard]] Backend parse_backend(std::string_view text);
 
 /// Backends that are in a build.
@@ -122,8 +121,7 @@ struct MeetingPlace {
 [[nodiscard]] Launch confirm_launch(const Launch& launch, const Environment& environment, int rank, int size,
                                     std::string_view library);
 
-/// Returns this process's rank for messages, also if detect_launch() fails: the first variable that holds a rank. -1 if
-/// there is none.
+/// Returns this process's rank for messages, also if detect_launch() fails: the first variable with a rank, or -1.
 [[nodiscard]] int likely_rank(const Environment& environment) noexcept;
 
 }  // namespace lockstep::comm

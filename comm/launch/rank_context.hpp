@@ -15,11 +15,9 @@ namespace lockstep::comm {
 
 struct RankContextOptions {
   enum class Overlap : unsigned char { off, on, automatic };
-  /// Number of threads of a rank on the host. 0: OMP_NUM_THREADS if it is set, otherwise the rank's share of the
-  /// processors.
+  /// Threads of a rank on the host. 0: OMP_NUM_THREADS if it is set, otherwise the rank's share of the processors.
   int threads = 0;
-  /// Says whether gradients may be reduced while backward computes. automatic: on GPUs, and on a host with a free
-  /// processor.
+  /// Says whether to reduce gradients while backward computes. automatic: on GPUs, and on a host with a free processor.
   Overlap overlap = Overlap::automatic;
   bool dependent_launches = false;  ///< CudaContextOptions::dependent_launches, with its errors; UsageError on a host
   bool bind_near_gpu = true;        ///< true: binds the calling thread, and threads that it starts later, near the GPU

@@ -31,8 +31,7 @@ void require_for(const DeviceRequest& request, bool ok, const Args&... message) 
   require<UsageError>(ok, "devices '", request.text(), "': ", message...);
 }
 
-/// Requires one GPU for each rank. `wanted` is the number of GPUs that the request names, `there` the number on the
-/// node.
+/// Requires one GPU for each rank. `wanted` is the number of GPUs in the request, `there` the number on the node.
 void require_one_each(const DeviceRequest& request, std::size_t wanted, std::size_t there, std::size_t ranks) {
   const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
   const std::string instead = ranks <= there ? concat("name ", amount(ranks, "GPU")) : std::string("take cpu");

@@ -27,11 +27,9 @@ struct RestartPolicy {
   int min_ranks = 0;
   /// Returns true if the job can have this many ranks. If empty, the job can have any number.
   std::function<bool(int ranks)> fits{};
-  /// Returns a text that changes when the ranks have saved a state from which a restart continues. Required with
-  /// min_ranks.
+  /// Returns a text that changes when the ranks have saved a state for a restart. Required with min_ranks.
   std::function<std::string()> progress{};
-  /// Called once with Attempt::job, before the first start. The returned object lives until no further start can
-  /// follow.
+  /// Called once with Attempt::job, before the first start. The returned object lives until the last start has ended.
   std::function<std::shared_ptr<void>(const std::string& job)> hold{};
 };
 
@@ -64,8 +62,7 @@ struct SelfStart {
 
 /// Returns the number of ranks of each node that `devices` gives, for a rank in Lightning's form without
 /// LOCAL_WORLD_SIZE. Lightning does not set this variable: its own `devices` is this number. nullopt for any other
-/// process, and if `devices` gives no number ("auto", "gpu", "cpu"). run_program() sets this process's LOCAL_WORLD_SIZE
-/// to the number.
+/// process, and if `devices` gives no number ("auto", "gpu", "cpu"). run_program() sets LOCAL_WORLD_SIZE to the number.
 [[nodiscard]] std::optional<int> missing_local_size(const DeviceRequest& devices, const Environment& environment);
 
 /// Returns the launcher's command line. nullopt if this process is to be the only rank, or is already one of several.

@@ -147,8 +147,8 @@ struct Session::Impl {
     return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);
   }
 
-  /// Exchanges the addresses at which the nodes listen. Collective: ranks without a watchdog take part, too, because
-  /// others may have one.
+  /// Exchanges the addresses at which the nodes listen. Collective: ranks without a watchdog take part, too; others may
+  /// have one.
   void start_heartbeat(const std::string& host) {
     if (world->nodes == 1) {
       return;

@@ -103,8 +103,7 @@ class Session {
   void close();
 
   /// Ends the job with `code` after a failure that the other ranks do not know of, and prints "lockstep: error: [rank
-  /// R: ]text". Uses MPI_Abort; with gloo all ranks are told; in a world of one rank the process ends. Runs no
-  /// destructor.
+  /// R: ]text". Uses MPI_Abort; with gloo all ranks are told; a single rank ends its process. Runs no destructor.
   [[noreturn]] void abort(std::string_view text, int code) noexcept;
   /// Ends the job with `code` after a failure that was already printed. Runs no destructor.
   [[noreturn]] void abort(int code) noexcept;
@@ -123,9 +122,8 @@ class Session {
 /// and an error of every rank (comm/error.hpp, printed by rank 0) end the program with their code. Any other exception
 /// belongs to this rank: Session::abort() ends the job with the code of its kind, or 3 if it is not an Error. An
 /// exception unwinds body's frame first, so memory there that the communication stream uses must stay until that stream
-/// is idle (GradientReducer ensures this for the arena). Output that cannot be written to standard output is an error,
-/// too (3). Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other thread may read the environment
-/// meanwhile.
+/// is idle (GradientReducer ensures this for the arena). Output that cannot be written is an error, too (3). Sets
+/// CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other thread may read the environment meanwhile.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 

@@ -226,8 +226,8 @@ class LocalCommunicator final : public Communicator {
     }
     detail::check_host("all_reduce", stream, data);
     stream.enqueue([shared = shared_, me = rank(), data] {
-      // Every rank sums one slice and writes the sums to all ranks. Between the two barriers, no other rank touches
-      // that slice.
+      // Every rank sums one slice and writes it to all ranks. Between the two barriers, no other rank touches that
+      // slice.
       shared->collective(me, contribution("all_reduce", data, data), [&] {
         const std::int64_t n = data.numel();
         detail::visit_sum(data.dtype, [&](auto type) {
@@ -244,8 +244,7 @@ class LocalCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    // In place, no other rank reads the part of `in` that this rank writes, and this rank reads that part before it
-    // writes.
+    // In place, no other rank reads the part of `in` that this rank writes, and this rank reads it before it writes.
     detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     stream.enqueue([shared = shared_, me = rank(), in, out] {
       shared->collective(me, contribution("reduce_scatter", in, out), [&] {
@@ -356,8 +355,7 @@ class LocalCommunicator final : public Communicator {
   }
 
  private:
-  /// Returns true if this rank is alone and the tensor is on a GPU: then the result of an all-reduce or a broadcast is
-  /// already there.
+  /// Returns true for a single rank and a tensor on a GPU: the result of an all-reduce or a broadcast is already there.
   [[nodiscard]] bool alone_on_gpu(std::string_view op, const Stream& stream, const TensorView& view) const {
     if (size() > 1 || view.device.kind != DeviceKind::cuda) {
       return false;

@@ -290,8 +290,7 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out, boo
     }
     return;
   }
-  // Reductions take no derived types, so one call cannot send a piece of every part. Each part and piece is one
-  // reduction.
+  // Reductions take no derived types, so one call cannot send a piece of every part: each piece is one reduction.
   for (int root = 0; root < link.size; ++root) {
     in_pieces(n, link.most_per_call, [&](std::int64_t i, int count) {
       void* to = root == link.rank ? at(out, i) : nullptr;

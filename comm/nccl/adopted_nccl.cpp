@@ -26,8 +26,7 @@ struct LoadedNccl {
 };
 
 /// Finds NCCL's functions: those that every library of the process sees. If there are none, takes those of a
-/// libnccl.so.2 that one library has loaded privately, as Python does. Throws UnsupportedError if there are none
-/// either.
+/// libnccl.so.2 that one library has loaded privately, as Python does. Otherwise UnsupportedError.
 LoadedNccl loaded_nccl() {
   constexpr const char* kLibrary = "libnccl.so.2";
   void* where = RTLD_DEFAULT;

@@ -211,8 +211,8 @@ NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device d
 NcclCommunicator::~NcclCommunicator() {
   const DeviceGuard guard(device(), std::nothrow);
   if (comm() != nullptr) {
-    // Ends the communicator together with the other ranks, but not while an exception unwinds this rank: then they may
-    // never call this.
+    // Ends the communicator together with the other ranks, but not while an exception unwinds: they may never call
+    // this.
     if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm())) == ncclSuccess &&
         ncclCommDestroy(comm()) == ncclSuccess) {
       return;
@@ -429,8 +429,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  // Every rank reaches this line, at the latest after its timeout. So all ranks learn whether set-up failed on any
-  // rank.
+  // Every rank comes here, at the latest after its timeout. So all ranks learn whether set-up failed on any rank.
   const std::vector<std::string> failures = all_gather_text(control, failure);
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) {

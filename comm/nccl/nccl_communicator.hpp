@@ -18,8 +18,7 @@ namespace lockstep::comm {
 
 /// Options that every owner of an ncclComm_t keeps until the communicator ends. NCCL copies the pointer to the
 /// communicator's name, not the name (2.28.9, src/init.cc, parseCommConfig), and profilers may print the name when the
-/// communicator ends. If no thread can be started for an abort, the communicator never ends, and its options may be
-/// freed.
+/// communicator ends. If no thread can start for an abort, the communicator never ends, and its options may be freed.
 using SharedNcclOptions = std::shared_ptr<const NcclOptions>;
 
 /// Runs ncclCommAbort() on its own thread, which may outlive this object. NCCL first ends the kernels that wait for
@@ -41,8 +40,7 @@ class NcclAbort {
 /// Says whether a communicator's calls block until NCCL has done its part, or return at once.
 enum class Calls : bool { return_at_once, block };
 
-/// One rank of an NCCL communicator that lockstep made with blocking = 0 (1 for estimates). An error aborts the
-/// communicator.
+/// One rank of an NCCL communicator that lockstep made with blocking = 0 (1 for estimates). An error aborts it.
 class NcclCommunicator final : public NcclExchange {
  public:
   /// Takes ownership of an ncclComm_t that is ready.
@@ -55,8 +53,7 @@ class NcclCommunicator final : public NcclExchange {
 
   /// Returns the device of the communicator's tensors.
   [[nodiscard]] Device place() const { return device(); }
-  /// Registers memory of ncclMemAlloc() with NCCL. Returns NCCL's handle, or nullptr if NCCL does not register the
-  /// memory.
+  /// Registers memory of ncclMemAlloc() with NCCL. Returns NCCL's handle, or nullptr if NCCL does not register it.
   [[nodiscard]] void* register_memory(void* data, std::size_t bytes) noexcept;
   void deregister_memory(void* handle) noexcept;  ///< does nothing after the communicator was given up
 

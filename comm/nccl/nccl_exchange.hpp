@@ -30,8 +30,8 @@ struct NcclFunctions {
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetLastError) last_error = nullptr;
 
-  /// Returns NCCL's text for an error. ncclGetLastError() belongs to the process and is never cleared, so its text may
-  /// be older.
+  /// Returns NCCL's text for an error. ncclGetLastError() is of the whole process and never cleared, so it may be
+  /// older.
   [[nodiscard]] std::string words(ncclResult_t result) const;
   /// Returns the state of a communicator after it is no longer in progress; ncclInProgress if the time ends before. The
   /// NCCL call also advances calls in progress, so the thread that uses the communicator must make it.
@@ -48,8 +48,7 @@ class NcclExchange : public Communicator {
  public:
   [[nodiscard]] std::string_view backend() const override { return "nccl"; }
   [[nodiscard]] bool can_overlap() const override { return true; }
-  /// Returns false: NCCL requires that one thread enqueues the operations of all communicators of a device, in the same
-  /// order on all ranks.
+  /// Returns false: one thread must enqueue the operations of all communicators of a device, in one order on all ranks.
   [[nodiscard]] bool any_thread() const override { return false; }
   /// Returns true. Destroy graphs before the communicator: while a graph lives, lockstep's own communicator waits
   /// timeout_s, then aborts.

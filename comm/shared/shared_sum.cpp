@@ -72,8 +72,7 @@ void relax() {
 #endif
 }
 
-/// Sleeps while `value` equals `is`, but at most for `most`. Unlike std::atomic's own wait, this works between
-/// processes.
+/// Sleeps while `value` equals `is`, at most for `most`. Unlike std::atomic's wait, this works between processes.
 void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t is, std::chrono::milliseconds most) {
   static_assert(sizeof value == sizeof(std::uint32_t) && std::atomic<std::uint32_t>::is_always_lock_free);
   timespec time{};
@@ -122,16 +121,14 @@ void add_to(T* __restrict sum, const T* __restrict b, std::int64_t n) {
   }
 }
 
-/// Memory in the first-level cache, in which sums are made before they are copied into the window. Single vector stores
-/// into the window would each fetch a line that other cores still hold; a long memcpy does not (on Zen 5: 6 and 35
-/// GB/s).
+/// Memory in the first-level cache for sums, which are then copied into the window. Single vector stores into the
+/// window would each fetch a line that other cores still hold; a long memcpy does not (on Zen 5: 6 and 35 GB/s).
 template <class T>
 struct Block {
   static constexpr auto kMost = static_cast<std::int64_t>(kBlockBytes / sizeof(T));
   alignas(kLineBytes) std::array<T, static_cast<std::size_t>(kMost)> total;
 
-  /// Returns the sum of n elements over the ranks, in rank order. of(r) points to rank r's elements; n is at most
-  /// kMost.
+  /// Returns the sum of n elements over the ranks, in rank order. of(r) points to those of rank r; n <= kMost.
   template <class Of>
   const T* sum(int ranks, const Of& of, std::int64_t n) {
     constexpr std::int64_t kPieceBytes = 1024;
@@ -260,8 +257,8 @@ void SharedSum::announce(std::uint64_t what) {
   line(rank_).what[step_ % kStagedAreas].store(what, std::memory_order_relaxed);
 }
 
-/// Throws PeerError if the ranks announced different operations. Called after the first wait of an operation; its first
-/// step was step_ - 1.
+/// Throws PeerError if the ranks announced different operations. Follows an operation's first wait: its first step was
+/// step_ - 1.
 void SharedSum::check_same(std::uint64_t what) {
   for (int r = 0; r < ranks_; ++r) {
     const std::uint64_t of = line(r).what[(step_ - 1) % kStagedAreas].load(std::memory_order_relaxed);

@@ -10,8 +10,7 @@ namespace lockstep::comm {
 
 struct SharedSumOptions {
   bool each_has_a_core = false;  ///< true: each rank has a core, so a rank that spins takes no other rank's core
-  /// Work to do while a rank waits. A rank that waits for longer than 100 us calls this at least every millisecond. It
-  /// must not throw.
+  /// Work to do while a rank waits. After 100 us of waiting, it is called at least every millisecond. Must not throw.
   std::function<void()> idle{};
 };
 
@@ -91,8 +90,8 @@ class SharedSum {
   struct Bytes {
     std::int64_t begin, count;
   };
-  /// Receives from each rank r the bytes of(r) of `data`, and sends this rank's bytes to all. A rank sends at most
-  /// `longest` bytes.
+  /// Receives from each rank r the bytes of(r) of `data`, and sends this rank's to all. A rank sends at most `longest`
+  /// bytes.
   template <class Of>
   void each_shows_a_part(std::byte* data, std::int64_t longest, const Of& of, std::uint64_t what);
   template <class T>

@@ -65,8 +65,7 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   return f(std::type_identity<std::uint64_t>{});
 }
 
-/// Calls f with float or double, the two types in which the reference backend computes. Throws DTypeError for every
-/// other type.
+/// Calls f with float or double, in which the reference backend computes. Throws DTypeError for every other type.
 template <class F>
 decltype(auto) visit_compute(DType dtype, std::string_view op, F&& f) {
   require<DTypeError>(dtype == DType::f32 || dtype == DType::f64, op, ": dtype is ", name_of(dtype),

@@ -2,8 +2,7 @@
 
 namespace lockstep {
 
-// Layouts: binary32 has 1 sign bit, 8 exponent bits (bias 127) and 23 fraction bits; binary16 has 1, 5 (bias 15) and
-// 10.
+// binary32 has 1 sign bit, 8 exponent bits (bias 127) and 23 fraction bits; binary16 has 1, 5 (bias 15) and 10.
 Float16::Float16(float value) {
   const auto u = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (u >> 16) & 0x8000U;

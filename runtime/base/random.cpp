@@ -18,8 +18,7 @@ constexpr std::uint32_t high(std::uint64_t value) {
 }  // namespace
 
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
-  // The multipliers and the Weyl constants are from section 3.3 and table 2 of the Philox paper (Salmon et al., SC
-  // 2011).
+  // Multipliers and Weyl constants are from section 3.3 and table 2 of the Philox paper (Salmon et al., SC 2011).
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t product0 = std::uint64_t{0xD2511F53U} * counter[0];
     const std::uint64_t product1 = std::uint64_t{0xCD9E8D57U} * counter[2];

@@ -9,8 +9,7 @@
 namespace lockstep {
 namespace {
 
-/// Checks the options and the device before a CudaContext makes any other call, so that a problem of the device is
-/// reported first.
+/// Checks the options and the device before a CudaContext makes any other call, to report the device's problem first.
 Device checked(Device device, const CudaContextOptions& options) {
   require<UsageError>(options.memory == nullptr || options.memory_limit == 0, "context on ", device,
                       ": memory_limit is ", options.memory_limit,

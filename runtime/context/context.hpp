@@ -24,8 +24,8 @@ struct CopyCounts {
 
 /// Device, stream, memory resource and library handles: the first argument of everything that computes. Holds no random
 /// state, no rank and no communicator. One thread at a time may use a context; several contexts are independent. A
-/// context is either a CpuContext or a CudaContext. Throws UnsupportedError on a processor for which the library was
-/// not built.
+/// context is either a CpuContext or a CudaContext. UnsupportedError on a processor for which the library was not
+/// built.
 class Context {
  public:
   Context(const Context&) = delete;

@@ -36,14 +36,13 @@ struct MemorySummary {
 /// Formats a summary: "cuda:0: 1.50 GiB in use, 0 B cached, peak 2.00 GiB; others 1.00 GiB; free 77.5 GiB of 80.0 GiB"
 [[nodiscard]] std::string to_string(const MemorySummary& summary);
 
-/// Host memory in bytes, as the operating system reports it. read_host_memory() puts `root` in front of /proc and /sys
-/// (for tests).
+/// Host memory in bytes, as the operating system reports it. read_host_memory() puts `root` before /proc and /sys (for
+/// tests).
 struct HostMemory {
   std::size_t total = 0;
   std::size_t available = 0;  ///< memory available without swapping; includes page cache that can be dropped
   std::size_t resident = 0;   ///< resident memory of this process
-  /// One limit of this process's control group and the groups above it: the limit that leaves the fewest bytes
-  /// available.
+  /// One limit of this process's control group and the groups above it: the one that leaves the fewest bytes.
   struct Limit {
     std::size_t bytes = 0;
     std::size_t available = 0;

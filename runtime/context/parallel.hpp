@@ -11,8 +11,7 @@ namespace lockstep {
 namespace detail {
 
 /// Calls f(begin, end). This function is compiled once and never inlined. Inlined into both the serial and the parallel
-/// path, the loop might be contracted into different multiply-adds. Then one thread and two threads would give
-/// different bits.
+/// path, the loop might be contracted into different multiply-adds. Then one thread and two would give different bits.
 template <class F>
 [[gnu::noinline]]
 #if !defined(__clang__)

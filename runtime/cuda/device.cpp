@@ -36,8 +36,7 @@ std::string uuid_text(const cudaUUID_t& uuid) {
 int num_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  // These errors mean: no driver or one too old for this build, the toolkit's stub library in place of the driver, or
-  // no device.
+  // These errors mean: no driver, a driver too old for this build, the toolkit's stub of the driver, or no device.
   if (status == cudaErrorInsufficientDriver || status == cudaErrorStubLibrary || status == cudaErrorNoDevice) {
     cuda::ignore(status);
     return 0;

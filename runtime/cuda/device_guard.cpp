@@ -27,7 +27,7 @@ const Driver& driver(Device device) {
 }
 
 /// Returns the device's primary context. After the call, the context exists and the CUDA runtime keeps it.
-/// cudaInitDevice() makes the context, also after the host program has called cudaDeviceReset(). A CUdevice equals the
+/// cudaInitDevice() makes the context, also after the host program has called cudaDeviceReset(). A CUdevice is its
 /// device's index.
 CUcontext primary_context(Device device) {
   static std::array<std::atomic<CUcontext>, 256> known{};

@@ -23,8 +23,8 @@ namespace lockstep::detail {
 namespace {
 
 /// The waits of one CUDA stream for hosts, numbered from 1. The stream's points share this object. A wait is over after
-/// the device has passed it; only then is it known whether the wait failed. Only the stream's thread adds waits; any
-/// thread may read.
+/// the device has passed it; only then is it known whether it failed. Only the stream's thread adds waits; any thread
+/// may read.
 class HostWaits {
  public:
   /// Adds a wait for work of a host stream.
@@ -263,8 +263,7 @@ bool fails(F&& f) {
 
 using WaitValue = decltype(&cuStreamWaitValue64);
 
-/// Returns the driver function that makes a stream of this device wait for a value in memory; nullptr if the device has
-/// none.
+/// Returns the driver function that makes the device's streams wait for a value in memory; nullptr if there is none.
 WaitValue wait_value_of(Device device) {
   const auto get = cuda::driver_function<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute", device);
   int can = 0;

@@ -6,8 +6,7 @@
 
 #include <lockstep/runtime/detail/copy_loops.hpp>
 
-/// Decisions that copy() makes before it calls CUDA. These are pure functions of loops; they do not depend on where the
-/// memory is.
+/// Decisions that copy() makes before it calls CUDA. Pure functions of loops; the place of the memory does not matter.
 namespace lockstep::detail {
 
 /// Loops in an order that suits one side of the copy. The offsets are the distances, in elements, from the views' first
@@ -43,8 +42,8 @@ struct BlockPlan {
   [[nodiscard]] std::int64_t blocks() const;
 };
 
-/// Plans the blocks with as few axes in `outer` as the strides allow. CUDA takes no pitch above 2^31 - 1 bytes or below
-/// the width.
+/// Plans the blocks with as few axes in `outer` as the strides allow. CUDA takes no pitch above 2^31 - 1 or below the
+/// width.
 [[nodiscard]] BlockPlan plan_blocks(const CopyLoops& loops, std::size_t element_size);
 
 /// Calls f(src_offset, dst_offset) for each index of `loops`, which have 0 to 8 axes, in row-major order.
@@ -100,8 +99,7 @@ void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   });
 }
 
-/// Writes the strides of the box packed without gaps, in the order of the box's axes. Axes on which dst has stride 0
-/// get 0.
+/// Writes the strides of the box packed without gaps, in the order of the box's axes. Axes with stride 0 in dst get 0.
 void pack_strides(const CopyLoops& box, std::int64_t* strides);
 
 }  // namespace lockstep::detail

@@ -23,8 +23,7 @@ struct CopyLoops {
 /// Makes the loops of a copy. Both views have the same shape, with at least one element.
 [[nodiscard]] CopyLoops make_copy_loops(const TensorView& src, const TensorView& dst);
 
-/// Joins two axes into one wherever the strides of both sides allow it. Loops without an axis become one axis of extent
-/// 1.
+/// Joins two axes into one wherever both sides' strides allow it. Loops without an axis become one axis of extent 1.
 void join_axes(CopyLoops& loops);
 
 /// Throws ShapeError if the shapes differ, if memory is missing, if dst has stride 0 on an axis of more than one

@@ -17,8 +17,7 @@
 /// range_marker_absent.cpp.
 namespace lockstep::detail {
 
-/// Throws DeviceError unless `device` is a CUDA device that exists. The text names the device and the number of
-/// devices.
+/// Throws DeviceError unless `device` is a CUDA device that exists. The text has the device and the number of devices.
 void require_cuda_device(Device device);
 
 /// Returns the text of why_no_gpus() for this state; an empty text if there are devices. Defined in gpu_check.cpp.
@@ -47,8 +46,7 @@ struct GraphState {
 [[nodiscard]] bool cuda_is_capturing(Device device, CUstream_st* stream);
 
 /// Enqueues dst = src on the stream of `context`, which is a CudaContext. copy() has checked that the shapes are equal
-/// and not empty, that the views do not overlap, and that src or dst is on the context's device. Strides and types may
-/// be anything.
+/// and not empty, that the views do not overlap, and that src or dst is on the context's device. Any strides and types.
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
 /// Result of cudaMemGetInfo in bytes. The call makes the device's primary context if there is none.
 struct DeviceMemory {

@@ -52,8 +52,7 @@ struct EventState {
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }
-  /// Requires that both events are on the same device, have timing and are complete. Throws StateError if one was
-  /// never recorded.
+  /// Requires that both events are on one device, have timing and are complete. StateError if one was never recorded.
   [[nodiscard]] virtual double seconds_since(const EventState& earlier) const = 0;
 
   const Device device;
@@ -73,8 +72,7 @@ struct StreamState {
   [[nodiscard]] virtual CUstream_st* cuda_handle() const;  ///< StateError unless overridden
   /// Records the event. Stream::record() has checked that the event is of this stream's device.
   virtual void record(const std::shared_ptr<EventState>& event) = 0;
-  /// Makes later work wait for the value of event->point() at this call, not for later records. `event` may be of any
-  /// device.
+  /// Makes later work wait for event->point() of this moment, not for later records. `event` may be of any device.
   virtual void wait(const std::shared_ptr<EventState>& event) = 0;
   virtual void synchronize() = 0;
   virtual void launch_dependently(bool on);  ///< StateError unless overridden

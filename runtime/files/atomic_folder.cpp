@@ -53,14 +53,13 @@ std::vector<std::string> siblings(const std::string& path, std::string_view infi
   return found;
 }
 
-// Deletes a leftover of a killed writer. If it cannot be deleted, for example because somebody has made it read-only,
-// it stays.
+// Deletes a leftover of a killed writer. If it cannot be deleted, for example because it is read-only, it stays.
 void remove_leftover(const std::string& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
 }
 
-// Throws FileError unless the call succeeded. Reads errno first, because the arguments of require() are evaluated in no
+// Throws FileError unless the call succeeded. Reads errno first, because require()'s arguments are evaluated in no
 // fixed order.
 void check_call(int result, const std::string& path, const char* what) {
   const int error = errno;

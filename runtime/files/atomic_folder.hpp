@@ -14,7 +14,7 @@ namespace lockstep {
 /// The files are written to PATH.tmp-HOST-PID-rRANDOM in the same parent folder; folders with other names stay
 /// untouched. commit() makes the files durable and swaps the two names (renameat2 with RENAME_EXCHANGE). On a file
 /// system that cannot swap, commit() renames twice. Between the two renames, the old folder has the name
-/// PATH.old-HOST-PID-rRANDOM, which find_folder() knows. A path may have one writer at a time
+/// PATH.old-HOST-PID-rRANDOM, which find_folder() knows. A path has one writer at a time
 /// (runtime/files/folder_lock.hpp). Every error is a DataError with path and reason, and leaves the old folder
 /// unchanged.
 class AtomicFolder {
@@ -51,17 +51,15 @@ class AtomicFolder {
 /// "" if there is none. Changes nothing.
 [[nodiscard]] std::string find_folder(const std::string& path);
 
-/// Puts a folder back that a killed writer left between two renames. Deletes the leftovers of killed writers of this
-/// path.
+/// Puts a folder back that a killed writer left between two renames. Deletes the leftovers of this path's killed
+/// writers.
 void recover_folder(const std::string& path);
 
-/// Deletes a file, a link, or a folder with its contents. Does nothing if the path does not exist. Throws FileError
-/// with the path.
+/// Deletes a file, a link, or a folder with its contents. Does nothing if there is none. FileError with the path.
 void remove_tree(const std::string& path);
 
 /// Deletes the folder of this path; durable when the call returns. If the process is killed meanwhile, the folder is
-/// complete, or a leftover that recover_folder() deletes. Does nothing if there is no folder. Throws FileError with the
-/// path.
+/// complete, or a leftover that recover_folder() deletes. Does nothing if there is none. FileError with the path.
 void remove_folder(const std::string& path);
 
 }  // namespace lockstep

@@ -364,8 +364,7 @@ void sync_folder(const std::string& path) {
   }
   const int error = ::fsync(descriptor) == 0 ? 0 : errno;
   ::close(descriptor);
-  // Some file systems cannot synchronise a folder and report EINVAL. The error is ignored, because nothing more can be
-  // done then.
+  // Some file systems cannot synchronise a folder and report EINVAL. The error is ignored: nothing more can be done.
   if (error != 0 && error != EINVAL) {
     fail(path, "cannot be made durable", error);
   }

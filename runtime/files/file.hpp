@@ -16,8 +16,7 @@ class FileError : public DataError {
   using DataError::DataError;
 };
 
-/// Results cannot be written, because the disk is full or a limit is reached. The user's input was correct; the run
-/// failed.
+/// Results cannot be written, because the disk is full or a limit is reached. The input was correct; the run failed.
 class WriteError : public FileError {
  public:
   using FileError::FileError;
@@ -49,8 +48,8 @@ class InputFile {
 
 /// A regular file mapped into memory for reading. The system reads a page when it is touched, and the ranks of a node
 /// share the pages. Thread-safe. Throws the errors of InputFile. Two failures end the process by SIGBUS: the disk fails
-/// while a page is read, or the file becomes shorter between bytes() and the use of the result. (Programs of lockstep
-/// print the reason.)
+/// while a page is read, or the file becomes shorter between bytes() and the use of the result. Lockstep's programs
+/// print the reason.
 class MappedFile {
  public:
   explicit MappedFile(std::string path);
@@ -77,8 +76,7 @@ class MappedFile {
 [[nodiscard]] int write_all(int descriptor, std::span<const std::byte> bytes) noexcept;
 
 /// A new file, written from front to back. finish() makes the file durable: it calls fsync and close and checks both,
-/// because a full disk or a quota may show only there. If finish() was not called, the destructor closes and deletes
-/// the file.
+/// because a full disk or a quota may show only there. Without finish(), the destructor closes and deletes the file.
 class OutputFile {
  public:
   /// Throws DataError if the file exists or cannot be made. The umask removes some of the `permissions`.
@@ -100,8 +98,7 @@ class OutputFile {
 class LogFile {
  public:
   /// With `append`, continues an existing file after its last complete line; FileError if it is a link, has a second
-  /// name or is no regular file. Without `append`, a new file replaces whatever has this name; FileError if that is
-  /// impossible.
+  /// name or is no regular file. Without `append`, a new file replaces whatever has this name, or FileError.
   LogFile(std::string path, bool append);
   ~LogFile();
   LogFile(const LogFile&) = delete;
@@ -136,11 +133,9 @@ class AtomicFile {
 [[nodiscard]] bool is_unique_suffix(std::string_view text);
 /// Returns the name of a new temporary file in the folder of `path`: PATH.tmp-HOST-PID-rRANDOM.
 [[nodiscard]] std::string temporary_beside(const std::string& path);
-/// Opens a regular file that is not a link, or makes a new file. Otherwise throws FileError; the text says what is
-/// there.
+/// Opens a regular file that is not a link, or makes a new file. Otherwise FileError; the text says what is there.
 [[nodiscard]] int open_no_link(const std::string& path, int flags);
-/// Returns true if `path` is a system name of a file that a process has open, or a link to such a name: /dev/stderr,
-/// /dev/fd/2.
+/// Returns true for a system name of a file that a process has open, or a link to one: /dev/stderr, /dev/fd/2.
 [[nodiscard]] bool names_descriptor(const std::string& path);
 /// Returns the contents of a file of at most `limit` bytes.
 [[nodiscard]] std::string read_file(const std::string& path, std::uint64_t limit);

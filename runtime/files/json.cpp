@@ -33,8 +33,8 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{64} << 20;
 
-// Builds a Json from the parser's events, because the library's own document type would silently keep the last of two
-// equal keys.
+// Builds a Json from the parser's events, because the library's own type would silently keep the last of two equal
+// keys.
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Builder(const std::string& source, const JsonLimits& limits) : source_(source), limits_(limits) {}
@@ -72,8 +72,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   Json take() { return std::move(root_); }
 
  private:
-  // Stores a value at the parser's position: as the root, at the end of the open array, or as the member of the last
-  // key.
+  // Stores a value at the parser's position: as the root, at the end of the open array, or as the last key's member.
   Json* put(Json value) {
     require<DataError>(++values_ <= limits_.values, source_, ": more than ", limits_.values, " JSON values");
     Json* place = &root_;

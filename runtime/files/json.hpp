@@ -45,8 +45,7 @@ class Json {
   /// Object. Throws DataError("SOURCE is a string, expected an integer") if the value has another kind or does not fit.
   template <class T>
   [[nodiscard]] T as(const std::string& source) const;
-  /// Returns the member `key` of this object as T. If it is missing or of another kind, throws a DataError with source
-  /// and key.
+  /// Returns the member `key` of this object as T. DataError, with source and key, if it is missing or of another kind.
   template <class T>
   [[nodiscard]] T get(const std::string& key, const std::string& source) const {
     return member(key, source).as<T>(source + ": '" + key + "'");
@@ -77,8 +76,8 @@ struct JsonLimits {
 };
 
 /// Parses strictly: one value, valid UTF-8, only white space around the value, no key twice in an object. Throws
-/// DataError with source and place. An integer outside 64 bits becomes a double; a number outside the range of double
-/// is an error.
+/// DataError with source and place. An integer outside 64 bits becomes a double; a number outside double's range is an
+/// error.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
 /// Reads a whole file of at most 64 MiB. Error texts name the path.

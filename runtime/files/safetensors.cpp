@@ -105,8 +105,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
 
-  // The header has three levels: header, entry, shape. The values of a tensor are: object, dtype, two arrays, extents
-  // and offsets.
+  // The header has three levels: header, entry, shape. A tensor's values are: object, dtype, two arrays, extents,
+  // offsets.
   const Json header = parse_json(text, path + ": header", {3, kMostTensors * 12});
   text = {};
   const Json::Object* object = header.if_object();

@@ -85,8 +85,7 @@ class Records {
   std::unordered_map<std::string, const ZipRecord*> index_;
 };
 
-/// Returns the value of a key in a dict, or nullptr if there is none. Of a repeated key, the last value counts, as in
-/// Python.
+/// Returns the value of a key in a dict, or nullptr if there is none. The last of repeated keys counts, as in Python.
 const Value* member(const TorchPickle& pickle, const Value& dict, std::string_view key) {
   for (std::size_t i = dict.items.size(); i > 0; i -= 2) {
     const Value& name = pickle[dict.items[i - 2]];

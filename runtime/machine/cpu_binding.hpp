@@ -40,8 +40,7 @@ void bind_this_thread(const ProcessorSet& processors);
 /// Binds the calling thread to `processors`. Does nothing for an empty set, or if the system refuses.
 void leave_place(const ProcessorSet& processors = outside_of_place()) noexcept;
 
-/// Starts a std::thread that leaves its starter's OpenMP place and then calls f. Throws std::system_error if no thread
-/// can start.
+/// Starts a std::thread that leaves its starter's OpenMP place and then calls f. std::system_error if none can start.
 template <class F>
 [[nodiscard]] std::thread helper_thread(F f) {
   try {

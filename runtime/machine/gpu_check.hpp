@@ -45,7 +45,7 @@ enum class GpuMemory : bool { held, needed };
 /// Returns the oldest of `architectures`: 90 for "90,100-real". Lists that name none ("native", "all") give 0. Pure.
 [[nodiscard]] int oldest_architecture(std::string_view architectures);
 
-/// Asks driver and device, and makes the device's context, because the caller is about to use it. The thread's current
+/// Asks driver and device, and makes the device's context, which the caller is about to use. The thread's current
 /// device stays. Throws CudaError if the driver returns an error for which GpuState has no member, DeviceError in a
 /// build without CUDA.
 [[nodiscard]] GpuState gpu_state(Device device);

@@ -20,7 +20,7 @@ namespace lockstep {
 /// A program started with exec() does not inherit a claim. After a plain fork(), parent and child share the claim. It
 /// ends with the parent's object, or when both processes have ended.
 ///
-/// Not thread-safe, but different objects are independent. Two claims to one GPU exclude each other also within one
+/// Not thread-safe, but different objects are independent. Two claims to one GPU exclude each other, also in one
 /// process.
 class GpuClaim {
  public:

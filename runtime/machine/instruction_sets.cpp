@@ -108,8 +108,8 @@ void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& process
       missing.append(missing.empty() ? "" : ", ").append(name);
     }
   });
-  // Does not call concat(), because the linker may choose an instance of concat() from an object whose instructions
-  // this processor lacks.
+  // Does not call concat(), because the linker may take concat() from an object whose instructions this processor
+  // lacks.
   std::string text("built for ");
   text.append(built.architecture.empty() ? "the compiler's default" : built.architecture);
   text.append(built.architecture == "native" ? ", the processor of the machine that compiled it" : "");

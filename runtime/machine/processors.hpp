@@ -17,8 +17,7 @@ class ProcessorSet {
   /// Returns the processors on which this thread may run. Empty if the system does not report them.
   [[nodiscard]] static ProcessorSet of_this_thread();
   /// Returns the processors of this process. OpenMP may have bound this thread, or the thread that started it, to one
-  /// of its places (OMP_PROC_BIND); then the result has the processors of all places. Otherwise it has those of this
-  /// thread.
+  /// of its places (OMP_PROC_BIND); then the result has those of all places. Otherwise it has those of this thread.
   [[nodiscard]] static ProcessorSet of_process();
   [[nodiscard]] static ProcessorSet of(const std::vector<int>& numbers);
 
@@ -42,8 +41,7 @@ struct NumaNode {
   int number = 0;
   ProcessorSet processors{};  ///< processors next to the node's memory; empty if the node has only memory
 };
-/// Returns all NUMA nodes in the order of their numbers, as the kernel lists them below `root`. Empty if the kernel
-/// lists none.
+/// Returns all NUMA nodes by number, as the kernel lists them below `root`. Empty if the kernel lists none.
 [[nodiscard]] std::vector<NumaNode> numa_nodes(const std::string& root = "/sys");
 
 /// Returns the processor time that this process's control groups allow, in processors, for example 1.5. nullopt if

@@ -12,7 +12,7 @@ namespace lockstep {
 enum class Unload : bool { with_owner, never };
 
 /// A library opened at run time (dlopen), so that programs start on machines without this library. Its symbols stay
-/// private (RTLD_LOCAL), and all its dependencies are resolved at once (RTLD_NOW). Movable; any thread may make const
+/// private (RTLD_LOCAL), and all its dependencies are resolved at once (RTLD_NOW). Movable. Any thread may make const
 /// calls.
 class SharedLibrary {
  public:

@@ -29,8 +29,7 @@ struct UsableGpus {
 ///
 /// Throws UsageError for another count. Throws DeviceError in four cases: fewer GPUs are usable (the text has the
 /// reason against each other GPU: its claim's holder, the compute mode or the bytes free); this process sees too few
-/// GPUs or none; another process's search does not end; the folder of claims cannot be used (gpu_claim.hpp).
-/// Thread-safe.
+/// GPUs or none; another process's search does not end; the claim folder cannot be used (gpu_claim.hpp). Thread-safe.
 [[nodiscard]] UsableGpus find_usable_gpus(int count, std::optional<std::size_t> min_free_bytes = std::nullopt);
 
 /// Returns nine tenths of the card's memory. On a card that nobody uses, a display, the driver and lockstep's own

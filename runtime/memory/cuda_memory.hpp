@@ -13,8 +13,7 @@ struct CUmemPoolHandle_st;  // cudaMemPool_t is CUmemPoolHandle_st*
 namespace lockstep {
 
 /// Device memory from cudaMalloc and cudaFree. Both calls block the device, so use this resource for memory that is
-/// allocated before the first step. The constructor throws DeviceError in a build without CUDA, and if the device does
-/// not exist.
+/// allocated before the first step. The constructor throws DeviceError in a build without CUDA or for a missing device.
 class CudaMemoryResource final : public MemoryResource {
  public:
   explicit CudaMemoryResource(Device device);

@@ -69,7 +69,7 @@ class HostMemoryResource final : public MemoryResource {
 };
 
 /// Counts the memory of another resource, `upstream`, and refuses allocations beyond a limit. `upstream` must outlive
-/// this object.
+/// it.
 class TrackingMemoryResource final : public MemoryResource {
  public:
   struct Counts {

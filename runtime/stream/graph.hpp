@@ -60,8 +60,8 @@ class Graph {
   std::unique_ptr<detail::GraphState> state_;
 };
 
-/// Returns true while the stream is being captured, as the first stream of a capture or forked from it. Returns false
-/// for host streams.
+/// Returns true while the stream is being captured, as the first stream of a capture or forked from it. False for host
+/// streams.
 [[nodiscard]] bool is_capturing(const Stream& stream);
 
 }  // namespace lockstep

@@ -67,8 +67,8 @@ class SpanRecorder {
   };
 
   /// Records the steps `first` to `last`, and the time between them. Keeps at most `capacity` spans and counts later
-  /// spans as dropped. `device` is the streams' device; on a GPU, each span gets two events. Throws UsageError unless 1
-  /// <= first <= last.
+  /// spans as dropped. `device` is the streams' device; on a GPU, each span gets two events. UsageError unless 1 <=
+  /// first <= last.
   SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity);
   SpanRecorder(const SpanRecorder&) = delete;
   SpanRecorder& operator=(const SpanRecorder&) = delete;

@@ -20,8 +20,8 @@ class Event;
 namespace detail {
 struct StreamState;
 struct EventState;
-/// Functions of a task for a host stream. The callable is copied into a ring slot of fixed size, so enqueueing
-/// allocates nothing.
+/// Functions of a task for a host stream. The callable is in a ring slot of fixed size, so enqueueing allocates
+/// nothing.
 struct TaskVTable {
   void (*run)(void* object);
   void (*destroy)(void* object);
@@ -81,8 +81,8 @@ class Stream {
 
   /// Lets kernels that lockstep launches on this CUDA stream from now on begin when the blocks of the previous kernel
   /// have ended. Such a kernel itself waits until the previous kernel's writes are visible ("Programmatic Dependent
-  /// Launch and Synchronization" in the CUDA C++ Programming Guide). This shortens the time from kernel to kernel. A
-  /// new stream has this off. On a borrowed stream, kernels of other code must wait for previous kernels, too. Throws
+  /// Launch and Synchronization" in the CUDA C++ Programming Guide). This shortens the time from kernel to kernel. It
+  /// is off at first. On a borrowed stream, kernels of other code must wait for previous kernels, too. Throws
   /// StateError on a host stream; UnsupportedError on a GPU below compute capability 9.0, and in a build that also has
   /// code for older GPUs.
   void launch_dependently(bool on);

@@ -16,7 +16,7 @@ class Buffer {
   Buffer() = default;
   /// Allocates `bytes` bytes, aligned to kAlignment. Checks the result, because the host program may have written the
   /// resource. Throws OutOfMemory for a null pointer, and ShapeError for a wrong alignment, after it has freed the
-  /// memory. The texts name the resource's class. Exceptions of the resource pass unchanged. For 0 bytes nothing is
+  /// memory. The texts name the resource's class. The resource's exceptions pass unchanged. For 0 bytes nothing is
   /// checked.
   Buffer(std::size_t bytes, MemoryResource& resource, Stream& stream);
   Buffer(std::size_t bytes, Context& context) : Buffer(bytes, context.memory(), context.stream()) {}
@@ -46,7 +46,7 @@ class Buffer {
 
 /// Throws unless `memory`, of any type and shape, can be used as a block of `bytes` bytes on `device`. DeviceError:
 /// `memory` is on another device. ShapeError: `memory` has gaps, has fewer bytes (the text has both numbers), or begins
-/// at an address that is not a multiple of kAlignment. `what` names the memory in the text. With bytes == 0 only the
+/// at an address that is not a multiple of kAlignment. `what` names the memory in the text. With 0 bytes only the
 /// device is checked.
 void require_memory(std::string_view what, const TensorView& memory, std::size_t bytes, const Device& device);
 

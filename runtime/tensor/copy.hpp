@@ -25,23 +25,20 @@ namespace lockstep {
 void copy(Context& context, const TensorView& src, const TensorView& dst);
 
 /// Copies like copy(), then waits for the copy and for the earlier work of the context's stream, but for no other
-/// stream. Afterwards any memory may be changed or freed. Throws the errors of copy(), and the error of the stream's
-/// earlier work.
+/// stream. Afterwards any memory may be changed or freed. Throws the errors of copy() and of the stream's earlier work.
 void copy_now(Context& context, const TensorView& src, const TensorView& dst);
 
 /// Options of a CudaContext's page-locked staging memory. Copies that the copy engine cannot do alone use this memory.
 struct StagingOptions {
   /// Size of each of the two halves in bytes; at least 64.
   std::size_t half_bytes = std::size_t{4} << 20;
-  /// Largest copy in bytes that CUDA's driver does from or to pageable memory itself, if the types are equal and there
-  /// are no gaps.
+  /// Largest copy in bytes of pageable memory that the driver does itself; only for equal types and without gaps.
   std::size_t driver_bytes = std::size_t{64} << 10;
   int threads = 0;  ///< number of threads that fill and empty a half; 0: OpenMP's default
 };
 
 /// Allocates the staging memory now. Otherwise the first copy() that needs it allocates it, with the default options.
-/// Waits for the stream and frees the memory of an earlier call. Throws UsageError for options out of range, and
-/// OutOfMemory.
+/// Waits for the stream and frees the memory of an earlier call. UsageError for options out of range, OutOfMemory.
 void configure_staging(CudaContext& context, const StagingOptions& options = {});
 
 }  // namespace lockstep

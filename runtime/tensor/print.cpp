@@ -140,8 +140,8 @@ class Writer {
       return;
     }
     const bool last = axis == rank_ - 1;
-    // A new line separates rows; one more empty line separates matrices, and so on. Then follows one space for each
-    // open bracket.
+    // A new line separates rows; one more empty line separates matrices, and so on. Then comes one space for each open
+    // bracket.
     const std::string separator = last ? ", "
                                        : "," + std::string(static_cast<std::size_t>(rank_ - 1 - axis), '\n') +
                                              std::string(static_cast<std::size_t>(axis + 1), ' ');

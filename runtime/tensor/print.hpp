@@ -26,8 +26,7 @@ struct PrintOptions {
 ///
 /// `context` must be on the view's device; otherwise DeviceError with both devices. The call waits for the context's
 /// stream, so the text shows the results of work that was enqueued before. A GPU's tensor is copied to pageable host
-/// memory on that stream. Throws ShapeError if a view with elements has no memory, UsageError for an option out of
-/// range.
+/// memory on that stream. ShapeError if a view with elements has no memory, UsageError for an option out of range.
 [[nodiscard]] std::string to_string(Context& context, const TensorView& view, const PrintOptions& options = {});
 
 }  // namespace lockstep

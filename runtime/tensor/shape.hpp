@@ -11,8 +11,7 @@
 
 namespace lockstep {
 
-/// Up to eight 64-bit numbers (the extents or the element strides of a tensor), stored in place. Copying never
-/// allocates.
+/// Up to eight 64-bit numbers, the extents or element strides of a tensor, stored in place. Copying never allocates.
 class Dims {
  public:
   static constexpr int kMaxRank = 8;
@@ -28,8 +27,7 @@ class Dims {
   [[nodiscard]] constexpr const std::int64_t* begin() const { return values_.data(); }
   [[nodiscard]] constexpr const std::int64_t* end() const { return values_.data() + rank_; }
   void push_back(std::int64_t value);
-  /// Returns the product of the extents; 1 for rank 0. Throws ShapeError if an extent is negative or the product
-  /// reaches 2^63.
+  /// Returns the product of the extents; 1 for rank 0. ShapeError if an extent is negative or the product reaches 2^63.
   [[nodiscard]] std::int64_t numel() const;
 
   friend bool operator==(const Dims& a, const Dims& b) {

@@ -39,8 +39,7 @@ struct TensorView {
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
   /// Returns numel() times the size of an element: the bytes of a contiguous copy.
   [[nodiscard]] std::size_t bytes() const;
-  /// Returns true if the view is row-major without gaps. Strides of axes of extent 1 do not matter; an empty tensor is
-  /// contiguous.
+  /// Returns true if the view is row-major without gaps. Axes of extent 1 do not matter; an empty tensor is contiguous.
   [[nodiscard]] bool is_contiguous() const;
 
   /// Returns the pointer as T*. DTypeError unless T is the element type.
@@ -49,8 +48,7 @@ struct TensorView {
     require<DTypeError>(dtype == dtype_of<T>, "tensor is ", dtype, ", read as ", dtype_of<T>);
     return static_cast<T*>(data);
   }
-  /// Returns all elements as one span. ShapeError unless the view is contiguous, DTypeError unless T is the element
-  /// type.
+  /// Returns all elements as one span. ShapeError unless contiguous, DTypeError unless T is the element type.
   template <class T>
   [[nodiscard]] std::span<T> span() const {
     require<ShapeError>(is_contiguous(), "tensor ", shape, " with strides ", strides, " is not contiguous");

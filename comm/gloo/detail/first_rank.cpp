@@ -106,8 +106,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Handles the Hello of a pending connection: makes it a member, or refuses it. Returns true while the connection
-  /// stays pending.
+  /// Handles the Hello of a pending connection: makes it a member, or refuses it. Returns true while it stays pending.
   bool handshake(Member& pending) {
     const std::optional<Hello> hello = take<Hello>(pending.inbox.bytes);
     if (!hello) {

@@ -111,8 +111,7 @@ class Inbox {
   explicit Inbox(std::size_t most) : most_(most) {}
   std::string bytes;
 
-  /// Returns the next complete message, or nullopt if none is complete. Sets `broken` if a message is larger than the
-  /// limit.
+  /// Returns the next complete message, or nullopt if none is. Sets `broken` if a message is larger than the limit.
   [[nodiscard]] std::optional<Message> next(bool& broken) {
     const std::optional<Header> header = front_of<Header>(bytes);
     broken = header && header->bytes > most_;

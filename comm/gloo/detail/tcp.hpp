@@ -35,8 +35,7 @@ struct Connected {
 };
 
 /// Tries each address of `host` once, each for at most 3 s and not beyond the deadline. The socket does not block. Only
-/// a host that is neither a name nor an address, such as 10.0.0.300, is hopeless, because a name may get its address
-/// later.
+/// a host that is neither a name nor an address, such as 10.0.0.300, is hopeless: a name may get its address later.
 [[nodiscard]] Connected connect_to(const std::string& host, int port, Clock::time_point deadline);
 
 /// Result of listen_at(). listen_at() listens at the first address of `host` that this machine has. For an empty host,

@@ -11,8 +11,8 @@ namespace lockstep::comm {
 namespace {
 
 /// Sums in a fixed order, independent of the library. Each rank receives all ranks' gradients for its part of the
-/// bucket and adds them. Unless the bucket is divided, an all-gather then exchanges the sums. Every rank adds the rest
-/// of a bucket.
+/// bucket and adds them. Unless the bucket is divided, it then all-gathers the sums. Every rank adds the rest of a
+/// bucket.
 class InOrder : public RoundedSum {
  public:
   using RoundedSum::RoundedSum;
@@ -33,8 +33,7 @@ class InOrder : public RoundedSum {
   [[nodiscard]] std::size_t bytes() const override { return RoundedSum::bytes() + bytes_of(received_); }
 
  protected:
-  /// Computes sums (n elements) as the sum over the ranks of `received` (ranks rows of n elements). May overwrite
-  /// `received`.
+  /// Writes the sum over the ranks of `received` (ranks rows of n elements) to `sums` (n). May overwrite `received`.
   virtual void add(SumPlace& place, const TensorView& received, const TensorView& sums) = 0;
   virtual void add_up_to(SumPlace& /*place*/, const Shape& received) { most_ = std::max(most_, received.numel()); }
   [[nodiscard]] std::int64_t most() const { return most_; }  ///< most elements that are received at once

@@ -26,8 +26,7 @@ std::int64_t padded(std::int64_t elements) {
   return align_up(elements, kStep);
 }
 
-/// Returns the square root of the type's precision. A column with a smaller norm is only the rounding error of a
-/// product.
+/// Returns the square root of the type's precision. A column with a smaller norm is only rounding error.
 double column_epsilon(DType dtype) {
   return std::sqrt(dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
                                        : static_cast<double>(std::numeric_limits<float>::epsilon()));
@@ -145,8 +144,7 @@ struct PowerSgd::Impl {
   }
 
   /// Plans a product with lockstep's own loops or kernels, for two reasons. Their bits do not depend on the number of
-  /// threads, which overlap changes. They do not depend on a library's choices either, which a run's identity does not
-  /// hold.
+  /// threads, which overlap changes. They do not depend on a library's choices, which a run's identity lacks.
   std::unique_ptr<ops::MatmulPlan> planned(Context& context, ops::MatmulDesc desc, std::size_t& most) const {
     desc.dtype = dtype;
     auto plan = ops::plan_matmul(context, desc, context.device() == Device::cpu() ? "reference" : "cuda");

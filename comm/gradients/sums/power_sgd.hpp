@@ -30,8 +30,8 @@ namespace lockstep::comm {
 /// do not change, so an optimizer may skip the update and continue.
 ///
 /// The program owns the memory of the state, because it saves the state with the training state. The state is E_r,
-/// which differs from rank to rank, and Q. In exact arithmetic only the sum of the E_r counts, because P and Q are
-/// linear in M_r.
+/// which differs from rank to rank, and Q. In exact arithmetic only the sum of the E_r counts: P and Q are linear in
+/// M_r.
 class PowerSgd final : public BucketSum {
  public:
   struct Options {
@@ -53,7 +53,7 @@ class PowerSgd final : public BucketSum {
   [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const override;
   /// Returns two tensors: "error" is E_r in the layout of the gradient arena; "factors" has the Q of all matrices.
   [[nodiscard]] std::vector<SumState> state(std::span<const GradientRange> ranges) const override;
-  /// Takes the memory of state(). The error may end after the last compressed gradient. Both tensors are contiguous, on
+  /// Takes the memory of state(). The error may end after the last compressed matrix. Both tensors are contiguous, on
   /// the arena's device and of its type, f32 or (on hosts) f64; otherwise prepare() throws ShapeError, DTypeError or
   /// DeviceError.
   void keep_in(std::span<const TensorView> state) override;

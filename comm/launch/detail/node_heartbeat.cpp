@@ -30,8 +30,8 @@ constexpr int kMostAtOnce = 1000;          ///< most datagrams that one listen()
 constexpr std::size_t kMostNamed = 8;      ///< most ranks whose numbers a message lists
 constexpr std::array<char, 8> kMagic{'l', 's', '-', 'w', 'o', 'r', 'd', '1'};
 
-/// Header of a datagram; the text follows. All ranks run one build (Session compares the builds), so they have the same
-/// byte order.
+/// Header of a datagram; the text follows. All ranks run one build (Session compares them), so they have the same byte
+/// order.
 struct Header {
   std::array<char, 8> magic = kMagic;
   std::uint64_t key = 0;

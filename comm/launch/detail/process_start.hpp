@@ -12,8 +12,7 @@
 
 namespace lockstep::comm::detail {
 
-/// Prints the reason of a bus error. Otherwise an unreadable page of a mapped file would end the process without a
-/// message.
+/// Prints the reason of a bus error; otherwise an unreadable page of a mapped file would end the process silently.
 inline void say_why_of_bus_errors() noexcept {
   struct sigaction action {};
   if (::sigaction(SIGBUS, nullptr, &action) != 0) {

@@ -16,15 +16,13 @@ namespace lockstep::comm::detail {
 /// Ends a job that hangs with exit code 76. Before, it prints what this rank and the silent ranks were doing, and which
 /// rank has called fewer operations than others, and gives other ranks time to report. Also ends, with code 3, a job
 /// whose ranks call different operations, because such a job would hang; one rank of the node names the difference. If
-/// a job only stalls, prints the activity of each rank once. A rank that listens also names the previous node if that
-/// node is silent.
+/// a job only stalls, prints the activity of each rank once. A rank that listens also names a silent previous node.
 class WatchdogHandler {
  public:
   /// Works without a status table if the ranks of the node have none, or if the table cannot be made.
   WatchdogHandler(double seconds, int rank, const std::optional<TablePlace>& place);
 
-  /// With a session, the session ends the job. Without one, this process ends, and the launcher takes this for the end
-  /// of the job.
+  /// With a session, the session ends the job. Without one, this process ends, and the launcher ends the job.
   void set_session(Session* session) noexcept { session_ = session; }
   /// Handles one check of the watchdog, on the watchdog's thread.
   void look(const Watchdog::Look& found) noexcept;
@@ -49,8 +47,7 @@ class WatchdogHandler {
   void report(const Watchdog::Look& found);
   void tell_stall(const Watchdog::Look& found);
   void exchange_heartbeats(const Watchdog::Look& found);
-  /// Returns NodeHeartbeat::silent() for a node that was silent for at least a third of the time without progress; or
-  /// "".
+  /// Returns NodeHeartbeat::silent() for a node that was silent for at least a third of the stall; or "".
   [[nodiscard]] std::string silent_node(double still_s);
   [[noreturn]] void leave(int code) noexcept;
   void write_operations() noexcept;

@@ -41,8 +41,7 @@ constexpr std::array kStop{SIGTERM, SIGINT, SIGHUP};
 /// Two signals within this time count as one request to stop: when a terminal closes, the shell sends one and the
 /// kernel sends another.
 constexpr std::chrono::seconds kSameRequest{1};
-/// During this time a request to stop is repeated every second, because a launcher forwards no signal before it has
-/// ranks.
+/// During this time a request to stop is repeated every second: a launcher forwards no signal before it has ranks.
 constexpr std::chrono::seconds kStart{30};
 
 /// Returns SIGCHLD and those of the signals above that are not ignored (nohup ignores SIGHUP).
@@ -139,7 +138,7 @@ class LauncherWatch {
     return !children || !children->empty();
   }
 
-  /// Checks the launcher, about once a second; a pause of this process counts little. Returns true if it has ended the
+  /// Checks the launcher, about once a second; a pause of this process counts little. True if it has ended the
   /// launcher.
   bool look(bool asked_to_stop) {
     constexpr double kMostBetween = 2;
@@ -271,8 +270,7 @@ struct Relay {
     done = true;
   }
 
-  /// Starts the relay's thread, which may outlive the caller during a write. Signals that are blocked now stay blocked
-  /// in it.
+  /// Starts the relay's thread, which may outlive the caller during a write. Signals blocked now stay blocked in it.
   static std::shared_ptr<Relay> start(int from, std::function<void(std::string_view)> write) {
     auto relay = std::make_shared<Relay>(from, std::move(write));
     std::thread([relay] { relay->run(); }).detach();
@@ -315,8 +313,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   sigset_t blocked = set;
   sigaddset(&blocked, SIGPIPE);
   ::sigprocmask(SIG_BLOCK, &blocked, &before);
-  // The parent process may ignore SIGCHLD, and this process inherits that. Then a child's end would give no signal and
-  // no status.
+  // This process may inherit that SIGCHLD is ignored. Then a child's end would give no signal and no status.
   struct sigaction child_action {};
   struct sigaction child_action_before {};
   child_action.sa_handler = SIG_DFL;

@@ -110,8 +110,7 @@ std::optional<TablePlace> table_place(const Launch& launch, const Environment& e
     const pid_t parent = ::getppid();
     place.job = concat("child of ", parent, " of ", state_of(parent).started);
   }
-  // torchrun's agent may start ranks again with the same parent, address and port, so the run's number of restarts is
-  // added.
+  // torchrun's agent may start ranks again with the same parent, address and port, so the restart count is added.
   for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
     place.job += concat(' ', value_of(environment, name));
   }

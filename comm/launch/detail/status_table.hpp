@@ -20,8 +20,8 @@ struct TablePlace {
   bool one_node = true;  ///< true if all ranks are on this node, so that local ranks are the ranks
 };
 
-/// Reads the place from the launcher's variables. nullopt for a rank that is alone on its node, or whose launcher sets
-/// no such variables.
+/// Reads the place from the launcher's variables. nullopt for a rank that is alone on its node, or without such
+/// variables.
 [[nodiscard]] std::optional<TablePlace> table_place(const Launch& launch, const Environment& environment);
 
 /// Communicators whose operations the node's ranks can read: those of a Session, and `gpu`, that of ranks on GPUs.
@@ -32,8 +32,7 @@ enum class LoggedCommunicator : unsigned char { grad, inline_ops, control, gpu }
 /// job, before MPI starts.
 ///
 /// The memory is a file in /dev/shm, with 100 kB for each rank. The file is unlinked after all ranks of the node have
-/// opened it, so a killed job leaves nothing. If a job is killed earlier, a job that starts an hour later removes its
-/// file.
+/// opened it, so a killed job leaves nothing. A job that starts an hour later removes the file of a job killed earlier.
 class StatusTable {
  public:
   /// Opens or makes the file. Throws FileError, with the path, if the file cannot be made or mapped.
@@ -67,8 +66,8 @@ class StatusTable {
   [[nodiscard]] std::string first_difference() const;
   /// Returns furthest_behind() of each communicator that has one.
   [[nodiscard]] std::vector<std::string> behind() const;
-  /// Returns each rank's activity and, for each communicator, the number of operations called and the last operations
-  /// with their age.
+  /// Returns each rank's activity and, for each communicator, the number of operations and the last ones with their
+  /// age.
   [[nodiscard]] Json operations() const;
   /// Unlinks the file, also if some ranks have not opened it.
   void remove() noexcept;

@@ -25,8 +25,8 @@ class World : public RankPlace {
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator() = 0;
   /// Returns the worker that makes all MPI calls, or nullptr if none is needed.
   [[nodiscard]] virtual Stream* serial() = 0;
-  /// Ends MPI, if this object started it; with gloo, waits for the other ranks. Afterwards, no communicator of this
-  /// world may be used.
+  /// Ends MPI, if this object started it; with gloo, waits for the other ranks. Afterwards, use no communicator of this
+  /// world.
   virtual void finalise() = 0;
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };

@@ -25,8 +25,7 @@
 namespace lockstep::comm::detail {
 namespace {
 
-/// Shortens the library's text: to "Open MPI 4.1.4" from "Open MPI v4.1.4, package: ..", to "MPICH Version: 4.0" from
-/// MPICH's first line.
+/// Shortens the library's text: "Open MPI v4.1.4, package: .." to "Open MPI 4.1.4", MPICH's to "MPICH Version: 4.0".
 std::string library_name() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
   int length = 0;
@@ -259,8 +258,8 @@ class MpiWorld final : public World {
     std::filesystem::remove_all(folder_, ignored);
   }
 
-  /// Returns, on all ranks, the text of the lowest rank that has one. Collective, because a problem of one node changes
-  /// the bits of all.
+  /// Returns the text of the lowest rank that has one, on all ranks. Collective: one node's problem changes all ranks'
+  /// bits.
   [[nodiscard]] std::string first_problem(const std::string& own) const {
     int first = own.empty() ? size : rank;
     check_mpi(MPI_Allreduce(MPI_IN_PLACE, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD), "MPI_Allreduce");

@@ -11,8 +11,7 @@ namespace lockstep::comm::detail {
 ///
 /// Rank 0 makes a file without a name (memfd_create), which the others open through /proc/PID/fd. So a killed rank
 /// leaves nothing, and the memory does not count against the size of /dev/shm. The constructor allocates all pages, so
-/// too little memory is a reason in why_not(), not a later signal. The memory is freed with the last process that maps
-/// it.
+/// too little memory is a reason in why_not(), not a later signal. The last process that maps the memory frees it.
 class NodeWindow {
  public:
   /// Makes the memory. Collective over the communicator. If any rank cannot have the memory, none has: memory() is

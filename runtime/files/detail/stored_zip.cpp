@@ -147,8 +147,8 @@ Listed take_entry(std::string_view& rest, const std::string& path) {
   return listed;
 }
 
-/// Returns the offset of a record's data. The data follow the local header, which repeats the name. `end` is the end of
-/// all records' data.
+/// Returns the offset of a record's data. The data follow the local header, which repeats the name. `end`: end of all
+/// data.
 std::uint64_t data_of(const InputFile& file, const Listed& listed, std::uint64_t end) {
   const std::string& name = listed.record.name;
   const auto fail = [&](const char* what) {

@@ -11,8 +11,7 @@
 
 namespace lockstep::comm {
 
-// The functions make the kinds of sums of this library; each kind has a file in the folder sums. This one is
-// SumOrder::library.
+// Functions for the sums of this library; each sum has a file in the folder sums. This one is SumOrder::library.
 [[nodiscard]] std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided);
 /// Makes the sum for SumOrder::ranks or tree. DTypeError for 16 bits in a tree.
 [[nodiscard]] std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order);

@@ -8,8 +8,7 @@
 
 namespace lockstep::comm {
 
-/// A sum that sends gradients as they are, or a copy that is rounded to 16 bits. The copy has the size of the largest
-/// bucket.
+/// A sum that sends gradients as they are, or rounded to 16 bits in a copy as large as the largest bucket.
 class RoundedSum : public BucketSum {
  public:
   explicit RoundedSum(DType dtype) : dtype_(dtype) {}
