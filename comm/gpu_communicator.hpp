@@ -97,7 +97,7 @@ struct NcclRank {
   std::string gpu{};              ///< UUID of the GPU
   std::string host_id{};          ///< value of NCCL_HOSTID, for ranks that share a GPU
   int version = 0;                ///< version of the NCCL library at run time: 22809 is 2.28.9
-  bool allow_shared_gpu = false;  ///< NcclOptions::allow_shared_gpu
+  bool allow_shared_gpu = false;  ///< value of NcclOptions::allow_shared_gpu
   std::string failure{};          ///< reason why this rank has no GPU or no NCCL; empty otherwise
 };
 /// Throws those errors of make_nccl_communicator() that come before NCCL starts, the same on every rank. `built` is the

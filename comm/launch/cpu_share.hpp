@@ -21,7 +21,7 @@ struct CpuShare {
   [[nodiscard]] std::string description() const;  ///< text such as "2 processors (0-1), shared by 2 ranks"
 };
 
-[[nodiscard]] CpuShare cpu_share(Session& session);  ///< collective
+[[nodiscard]] CpuShare cpu_share(Session& session);  ///< reads this rank's share; collective
 
 constexpr int kMostComputeThreads = 1024;  ///< limit of a rank; with too many threads libgomp ends the program
 
@@ -30,7 +30,7 @@ constexpr int kMostComputeThreads = 1024;  ///< limit of a rank; with too many t
 /// UsageError above kMostComputeThreads.
 struct ComputeThreads {
   int count = 1;
-  std::string from;  ///< "OMP_NUM_THREADS"
+  std::string from;  ///< origin of the number: "OMP_NUM_THREADS"
 };
 [[nodiscard]] ComputeThreads compute_threads(const CpuShare& share, int asked = 0);
 

@@ -51,7 +51,7 @@ class RankContext {
   /// Returns why the threads run on their processors; empty on the host.
   [[nodiscard]] const std::string& binding() const { return binding_; }
   [[nodiscard]] bool overlaps() const { return overlaps_; }
-  [[nodiscard]] const std::string& overlap_reason() const { return overlap_reason_; }  ///< "on", "off: one rank", ...
+  [[nodiscard]] const std::string& overlap_reason() const { return overlap_reason_; }  ///< e.g. "off: one rank"
 
  private:
   void resolve_overlap(RankContextOptions::Overlap wanted);

@@ -194,7 +194,7 @@ void require_policy(const RanksRequest& request) {
 }  // namespace
 
 Launcher parse_launcher(std::string_view text) {
-  constexpr std::array<std::string_view, 4> kNames{"auto", "mpirun", "srun", "none"};  // in the order of Launcher
+  constexpr std::array<std::string_view, 4> kNames{"auto", "mpirun", "srun", "none"};  // names in the order of Launcher
   const auto found = std::find(kNames.begin(), kNames.end(), text);
   require<UsageError>(found != kNames.end(), "--launcher is '", text, "', expected auto, mpirun, srun or none");
   return static_cast<Launcher>(found - kNames.begin());

@@ -19,9 +19,9 @@ Float16::Float16(float value) {
     half = (rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13;
   } else if (magnitude >= 0x33000000U) {
     // Subnormal results begin at 2^-25: the significand counts units of 2^-24.
-    const std::uint32_t exponent = magnitude >> 23;  // 102..112
+    const std::uint32_t exponent = magnitude >> 23;  // from 102 to 112
     const std::uint32_t significand = (magnitude & 0x7fffffU) | 0x800000U;
-    const std::uint32_t shift = 126U - exponent;  // 14..24
+    const std::uint32_t shift = 126U - exponent;  // from 14 to 24
     const std::uint32_t rest = significand & ((1U << shift) - 1U);
     const std::uint32_t tie = 1U << (shift - 1U);
     half = significand >> shift;

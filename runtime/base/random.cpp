@@ -53,7 +53,7 @@ std::uint32_t Random::below(std::uint32_t bound) {
   require<UsageError>(bound > 0, "random: bound is 0, expected at least 1");
   std::uint64_t product = std::uint64_t{bits()} * bound;
   if (low(product) < bound) {
-    const std::uint32_t threshold = (0U - bound) % bound;  // 2^32 mod bound
+    const std::uint32_t threshold = (0U - bound) % bound;  // equals 2^32 mod bound
     while (low(product) < threshold) {
       product = std::uint64_t{bits()} * bound;
     }

@@ -32,8 +32,8 @@ enum class RandomUse : std::uint32_t {
 
 /// Returns the uniform number that Random::uniform() makes from its next two words.
 [[nodiscard]] inline double uniform_of(std::uint32_t first, std::uint32_t second) {
-  const std::uint64_t upper = first >> 5;   // 27 bits
-  const std::uint64_t lower = second >> 6;  // 26 bits
+  const std::uint64_t upper = first >> 5;   // has 27 bits
+  const std::uint64_t lower = second >> 6;  // has 26 bits
   return static_cast<double>(upper << 26 | lower) * 0x1p-53;
 }
 /// Returns the two numbers that Random::normal() makes from its next two uniform numbers (Box-Muller).

@@ -58,7 +58,7 @@ class Option {
   void read(const std::string& given_text);
   /// Returns the value in the form that read() takes; empty if the option has no value.
   [[nodiscard]] std::string text() const { return text_(); }
-  [[nodiscard]] std::string spelled() const { return spelled(name); }  ///< "--clip-norm"
+  [[nodiscard]] std::string spelled() const { return spelled(name); }  ///< returns "--clip-norm"
   /// Returns the negation as the command line has it: "--decay-norm"; empty if the option has no negation.
   [[nodiscard]] std::string negated() const { return negation.empty() ? "" : spelled(negation); }
   /// Throws UsageError if the value breaks a rule of the description.

@@ -11,13 +11,13 @@
 /// rates in powers of 1000. The decimal separator is a point in every locale.
 namespace lockstep {
 
-[[nodiscard]] std::string bytes_text(double bytes);                            ///< "64 KiB", "8 B"
-[[nodiscard]] std::string seconds_text(double seconds);                        ///< "1.42 us", "12.0 ms"
-[[nodiscard]] std::string rate_text(double bytes_per_second);                  ///< "10.4 GB/s"
+[[nodiscard]] std::string bytes_text(double bytes);                            ///< returns "64 KiB", "8 B"
+[[nodiscard]] std::string seconds_text(double seconds);                        ///< returns "1.42 us", "12.0 ms"
+[[nodiscard]] std::string rate_text(double bytes_per_second);                  ///< returns "10.4 GB/s"
 [[nodiscard]] std::string percent_text(double share);                          ///< 0.123 gives "12.3 %"
-[[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< "1 step", "3 steps"
-[[nodiscard]] std::string digits(double value, int decimals);                  ///< fixed point; "-" for NaN
-[[nodiscard]] std::string exact_text(double value);  ///< fewest digits that read back as the same number
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< returns "1 step", "3 steps"
+[[nodiscard]] std::string digits(double value, int decimals);                  ///< returns fixed point; "-" for NaN
+[[nodiscard]] std::string exact_text(double value);  ///< fewest digits that are read as the same number
 
 /// Parses the whole text as a number. Returns nullopt if the text is not a number or out of the type's range.
 template <class Number>

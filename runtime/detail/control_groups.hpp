@@ -14,7 +14,7 @@ namespace lockstep::detail {
 template <class F>
 void visit_control_groups(const std::string& root, std::string_view controller, F f) {
   std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "0::/path", "9:memory:/path", "4:cpu,memory:/path"
+  for (std::string line; std::getline(groups, line);) {  // lines: "0::/path", "9:memory:/path", "4:cpu,memory:/path"
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) {

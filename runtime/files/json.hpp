@@ -20,7 +20,7 @@ class Json {
 
   // Values convert implicitly, so an object can be written as Json::Object{{"epoch", 3}, {"loss", 0.5}}.
   // NOLINTBEGIN(google-explicit-constructor)
-  Json() = default;  ///< null
+  Json() = default;  ///< makes a JSON null
   Json(bool value) : value_(value) {}
   Json(int value) : value_(std::int64_t{value}) {}
   Json(std::int64_t value) : value_(value) {}

@@ -19,7 +19,7 @@ struct GpuInfo {
   int index = 0;                 ///< index within CUDA_VISIBLE_DEVICES, as in Device::cuda(index)
   std::string uuid{};            ///< "GPU-5f3e2a10-...", lower case; does not depend on CUDA_VISIBLE_DEVICES
   std::string pci{};             ///< PCI address: "0000:3b:00.0"
-  std::string name{};            ///< "NVIDIA H200"
+  std::string name{};            ///< model: "NVIDIA H200"
   std::size_t memory_bytes = 0;  ///< total memory of the card in bytes
   int major = 0, minor = 0;      ///< compute capability
 };

@@ -20,7 +20,7 @@ struct GpuState {
   int driver = 0;            ///< newest CUDA version that the driver supports; 0: there is no driver
   bool stub = false;         ///< true if the library is the toolkit's stub for linking, not the driver
   int devices = 0;           ///< number of devices that this process can use
-  std::string name{};        ///< "NVIDIA H200"
+  std::string name{};        ///< model: "NVIDIA H200"
   int major = 0, minor = 0;  ///< compute capability
   std::string built_for{};   ///< architectures of this build in CMake's form, with commas: "90,100-real"
   Mode mode = Mode::shared;

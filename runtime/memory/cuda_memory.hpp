@@ -8,7 +8,7 @@
 
 #include <lockstep/runtime/memory/memory_resource.hpp>
 
-struct CUmemPoolHandle_st;  // cudaMemPool_t is CUmemPoolHandle_st*
+struct CUmemPoolHandle_st;  // CUDA defines cudaMemPool_t as CUmemPoolHandle_st*
 
 namespace lockstep {
 

@@ -59,7 +59,7 @@ class SpanRecorder {
   };
   /// Times in nanoseconds of now_ns(). A point (SpanKind::ready) ends when it begins.
   struct Span {
-    int name = 0;  ///< index into names()
+    int name = 0;  ///< name of the span, as an index into names()
     Lane lane = Lane::compute;
     std::int64_t step = 0;
     std::int64_t begin_ns = 0;

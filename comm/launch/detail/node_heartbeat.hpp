@@ -56,7 +56,7 @@ class NodeHeartbeat {
   /// once a second. As in Watchdog, time without a heartbeat counts only while this process runs. A longer time between
   /// two calls counts as kLongestLook, because the process was then suspended, perhaps together with the others.
   void listen(std::int64_t now_ns);
-  static constexpr double kLongestLook = 2;  ///< seconds
+  static constexpr double kLongestLook = 2;  ///< longest counted time between two calls of listen(), in seconds
   /// Returns "no word from host b (ranks 4 to 7) for 61 s: the host, its network or all its ranks hang; its last word:
   /// rank 4: computing step 17, for 0 s; rank 5: ..". Empty in three cases: the previous node has sent a heartbeat
   /// within `seconds`; it has shut down; it was never heard. In the last case heartbeats may not come through, so

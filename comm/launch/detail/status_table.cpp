@@ -225,7 +225,7 @@ bool StatusTable::claims_heartbeat(double seconds) noexcept {
 }
 
 std::vector<std::string> StatusTable::table() const {
-  constexpr double kLate = 2.5;  // seconds; a live process writes once a second
+  constexpr double kLate = 2.5;  // late after this many seconds; a live process writes every second
   std::vector<std::string> lines;
   for (int local = 0; local < place_.local_size; ++local) {
     const Memory::Entry& entry = memory_->entry(local);

@@ -77,7 +77,7 @@ class EnvironmentFor {
 /// Makes an empty folder in the folder that Open MPI uses for its temporary files.
 std::string make_temporary_folder() {
   std::string folder = "/tmp";
-  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last one that is set counts
+  for (const char* name : {"TMP", "TEMP", "TMPDIR"}) {  // the last variable that is set counts
     const char* value = std::getenv(name);
     folder = value != nullptr && *value != '\0' ? value : folder;
   }
