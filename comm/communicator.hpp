@@ -83,7 +83,7 @@ class Communicator {
   /// network cards reach it without a copy. If the registration fails, the memory is used without it. allocate() and
   /// deallocate() block the device and wait for the stream, so use them for memory that lives as long as the training.
   /// Returns nullptr if such memory has no advantage: on hosts, with an adopted ncclComm_t, or with NCCL before 2.19.
-  /// Not collective. The communicator must outlive the resource, and the resource longer than its memory. allocate()
+  /// Not collective. The communicator must outlive the resource, and the resource its memory. allocate()
   /// throws OutOfMemory if NCCL has none.
   [[nodiscard]] virtual std::unique_ptr<MemoryResource> exchange_memory() { return nullptr; }
 

@@ -98,8 +98,9 @@ enum class GradientPath : unsigned char { host, nccl };
 /// Returns the name of the all-reduce path: "all_reduce" between hosts over MPI, "all_reduce/nccl" between GPUs.
 [[nodiscard]] std::string all_reduce_name(GradientPath gradients);
 
-/// Returns the file's model of that all-reduce, for bucket plans. Throws DataError if the file has no such model, or
-/// was measured with another number of ranks or nodes, because a ring of two says nothing about a ring of eight.
+/// Returns the file's model of the all-reduces on that path, for bucket plans. Throws DataError if the file has no such
+/// model, or was measured with another number of ranks or nodes, because a ring of two says nothing about a ring of
+/// eight.
 [[nodiscard]] CostModel all_reduce_cost(const CostFile& file, GradientPath gradients, int ranks, int nodes,
                                         const std::string& source);
 

@@ -23,8 +23,8 @@ namespace lockstep::comm {
 class BucketBreadcrumbs {
  public:
   /// Buckets must be in the order in which they start. `compute` is a GPU's context, used only here, for memory and a
-  /// copy of 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this object, and this object
-  /// longer than graphs that captured its copies. Allocates and waits. UsageError unless places >= 1.
+  /// copy of 8 bytes for each bucket. `comm` is a stream of that GPU. Both must outlive this object. This object must
+  /// outlive graphs that captured its copies. Allocates and waits. UsageError unless places >= 1.
   BucketBreadcrumbs(Context& compute, Stream& comm, const std::vector<GradientRange>& gradients,
                     const std::vector<Bucket>& buckets, int places);
   BucketBreadcrumbs(const BucketBreadcrumbs&) = delete;

@@ -16,8 +16,8 @@ namespace lockstep::comm {
 /// `seed` is for random numbers of the sum and must be equal on all ranks.
 [[nodiscard]] std::shared_ptr<BucketSum> make_bucket_sum(const SumOptions& options = {}, const SumUse& use = {},
                                                          std::uint64_t seed = 1);
-/// Returns the first field that the sum does not support, for programs with other option names. UsageError for a wrong
-/// name.
+/// Returns the first field that the sum does not support, for a program that prints its own option names. UsageError
+/// for a wrong name.
 [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use);
 
 /// Returns the options for a name: "none" or a name of the table in sums/detail/kinds.hpp. nullopt for other names.

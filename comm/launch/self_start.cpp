@@ -250,7 +250,7 @@ std::optional<SelfStart> plan_self_start(const RanksRequest& request, const Envi
   const int ranks = std::max(1, wanted);
   const bool counted = std::holds_alternative<DeviceRequest::Automatic>(request.devices.form()) ||
                        std::holds_alternative<DeviceRequest::AllGpus>(request.devices.form());
-  if (gpus && !counted && !nodes_wanted && !managed) {  // GPUs of other nodes are counted there
+  if (gpus && !counted && !nodes_wanted && !managed) {  // other nodes count their own GPUs
     require_start(
         site.count_gpus() > 0, "devices '", request.devices.text(), "' asks for ", ranks,
         " GPUs, and this machine has none that can be used (lockstep-devices says why); expected cpu, or cpu:", ranks);

@@ -27,7 +27,7 @@ constexpr std::uint64_t kSummedAreas = 2;
 constexpr std::size_t kMostChunkBytes = std::size_t{256} << 10;
 constexpr std::size_t kLeastChunkBytes = std::size_t{16} << 10;
 constexpr std::size_t kMostChunkBytesOfAll = std::size_t{4} << 20;
-/// Most bytes that each_adds_all() sums, times the number of ranks.
+/// Divided by the number of ranks: the largest data, in bytes, that each_adds_all() sums.
 constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
 /// Least size in bytes of data that is written past the caches.
 constexpr std::size_t kStreamingBytes = std::size_t{32} << 20;

@@ -6,8 +6,8 @@
 
 namespace lockstep::cuda {
 
-/// Throws CudaError unless `status` is cudaSuccess; the text has the expression, the error and the device. Before, it
-/// clears the thread's last CUDA error, so that the host program does not see the error.
+/// Throws CudaError unless `status` is cudaSuccess; the text has the expression, the error and the device. First clears
+/// the thread's last CUDA error, so that the host program does not see the error.
 void check(cudaError_t status, const char* expression, Device device);
 
 /// Drops the error in `status` and clears the thread's last CUDA error, for destructors and noexcept functions.

@@ -22,9 +22,9 @@ struct Timeline {
 
   /// A counter in memory that a device can read. Its last owner frees it.
   using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
-  /// Returns the counter that holds the position from now on. There is one counter; it is set after the work up to a
-  /// position, also if that work failed. If there is no counter yet, make() makes it; make() is called without a lock.
-  /// Returns nullptr for work that a device orders itself.
+  /// Returns this timeline's counter, which holds the position from now on. The counter is set after the work up to a
+  /// position has ended, also if that work failed. The first call makes the counter with make(), without holding a
+  /// lock. Returns nullptr for work that a device orders itself.
   [[nodiscard]] virtual Counter published(const std::function<Counter()>& /*make*/) const { return nullptr; }
 };
 
