@@ -34,7 +34,7 @@ struct Link {
   int rank = 0;
   int size = 0;
   std::int64_t most_per_call = 0;
-  MPI_Op add_bf16 = MPI_OP_NULL;  ///< sums of 16-bit floating-point numbers, because MPI has no such types
+  MPI_Op add_bf16 = MPI_OP_NULL;  ///< adds bf16 numbers; MPI has no 16-bit floating-point types
   MPI_Op add_f16 = MPI_OP_NULL;
   HostAllReduce asked = HostAllReduce::automatic;
   bool all_in_memory = false;

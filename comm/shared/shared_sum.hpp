@@ -22,7 +22,7 @@ struct SharedSumOptions {
 /// bits. The bits depend neither on timing nor on which of the two ways below is taken.
 ///
 /// The window has a line and a staging area for each rank. A rank writes only into its own line and area, then
-/// increments the counter of its line; nothing else synchronises the ranks. The two ways, by the size of the data, are
+/// increments the counter of its line; nothing else synchronises the ranks. The size of the data selects the way:
 ///   up to 32 KiB / ranks          each rank puts its data into its area and counts; when all have counted, each adds
 ///                                 all areas
 ///   more                          in chunks: (1) each rank puts the parts of the others into its area; (2) each adds
@@ -33,16 +33,6 @@ struct SharedSumOptions {
 /// A chunk's area is used again three chunks later, a sum's area two chunks later. By then the counters prove that no
 /// rank reads there any more. So an operation needs no step at its end: a rank's first count of the next operation says
 /// that it has read the results of this operation.
-///   up to 32 KiB / ranks          each rank puts its data into its area and counts; when all have counted, each adds
-///                                 all areas
-///   more                          in chunks: (1) each rank puts the parts of the others into its area; (2) each adds
-///                                 its own part and puts the sum there; (3) each takes the others' sums. A rank does
-///                                 (1) for chunk c, (2) for chunk c - 1 and (3) for chunk c - 2, then counts: it waits
-///                                 once a chunk. Areas fit into the caches, so that memory sees the data twice: read
-///                                 and written. Data that is larger than the caches is written past them.
-/// A chunk's area is used again three chunks later, a sum's area two chunks later. By then the counters prove that no
-/// rank reads there any more. An operation needs no step at its end: the first count of the next operation says that
-/// the results of this one are read.
 ///
 /// If each rank of the window has a core, a waiting rank first spins for about a microsecond. Then it yields its core
 /// for up to 100 us. Then it sleeps in the kernel until the rank for which it waits wakes it. If a rank dies, the

@@ -32,7 +32,7 @@ void copy_now(Context& context, const TensorView& src, const TensorView& dst);
 struct StagingOptions {
   /// Size of each of the two halves in bytes; at least 64.
   std::size_t half_bytes = std::size_t{4} << 20;
-  /// Largest copy in bytes of pageable memory that the driver does itself; only for equal types and without gaps.
+  /// The driver itself copies pageable memory of at most this many bytes, if types are equal and there are no gaps.
   std::size_t driver_bytes = std::size_t{64} << 10;
   int threads = 0;  ///< number of threads that fill and empty a half; 0: OpenMP's default
 };

@@ -66,7 +66,7 @@ class GlooWorld final : public World {
     local_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
     nodes = 0;
     for (auto host = hosts.begin(); host != hosts.end(); ++host) {
-      if (std::find(hosts.begin(), host, *host) == host) {  // `host` is of the lowest rank of its node
+      if (std::find(hosts.begin(), host, *host) == host) {  // `host` is from the node's lowest rank
         node = *host == own ? nodes : node;
         ++nodes;
       }
