@@ -152,8 +152,8 @@ class Link {
   [[nodiscard]] const std::shared_ptr<Rendezvous>& rendezvous() const { return rendezvous_; }
   [[nodiscard]] const GlooDevice& device() const { return device_; }
 
-  /// Registers a range of memory with gloo. If a rank is lost, waits for the range end; without this registration, gloo
-  /// would wait on after a connection that breaks in the middle of a message.
+  /// Registers a range of memory with gloo. If a rank is lost, all waits for this range end. Without the registration,
+  /// gloo would wait for ever after a connection that breaks in the middle of a message.
   [[nodiscard]] std::unique_ptr<Buffer> open(void* data, std::size_t bytes) {
     std::unique_ptr<Buffer> buffer = mesh_->createUnboundBuffer(data, bytes);
     const std::lock_guard lock(mutex_);

@@ -170,7 +170,7 @@ std::uint64_t announced(Kind kind, DType dtype, std::int64_t n) {
 struct alignas(kLineBytes) SharedSum::Line {
   std::atomic<std::uint32_t> counted;
   std::atomic<std::uint32_t> sleepers;  ///< number of ranks that sleep until `counted` changes; each rank adds itself
-  /// Announced() of an operation, at index (first step of the operation) % 3.
+  /// Value of announced() for an operation, at index (first step of the operation) % 3.
   std::array<std::atomic<std::uint64_t>, 3> what;
 };
 

@@ -98,7 +98,8 @@ class OutputFile {
 class LogFile {
  public:
   /// With `append`, continues an existing file after its last complete line; FileError if it is a link, has a second
-  /// name or is no regular file. Without `append`, a new file replaces whatever has this name, or FileError.
+  /// name or is no regular file. Without `append`, makes a new file in place of whatever has this name; FileError if
+  /// that fails.
   LogFile(std::string path, bool append);
   ~LogFile();
   LogFile(const LogFile&) = delete;

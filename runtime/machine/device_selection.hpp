@@ -88,7 +88,7 @@ struct DeviceSelection {
 };
 
 /// Applies the request to `gpus` (list_gpus() of one node). If the GPUs cannot meet the request, throws UsageError with
-/// the request and the GPUs. Throws StateError for usable:N: for it, call find_usable_gpus() (usable_gpus.hpp), which
+/// the request and the GPUs. For usable:N, throws StateError: call find_usable_gpus() (usable_gpus.hpp) first, which
 /// tries the GPUs, and pass with_gpus() of its result.
 [[nodiscard]] DeviceSelection select_devices(const DeviceRequest& request, const std::vector<GpuInfo>& gpus);
 

@@ -205,7 +205,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
     if (number < 0) {
       require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
       if (errno == EAGAIN) {
-        // Not if mpirun is ending, because it reacts to no signal then.
+        // Repeats the request, but not while mpirun ends, because it then reacts to no signal.
         if (asked && starting && watch.may_have_ranks()) {
           ::kill(child, SIGUSR1);
         }

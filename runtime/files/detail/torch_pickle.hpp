@@ -71,7 +71,7 @@ class TorchPickle {
   template <class... Parts>
   void need(bool holds, const Parts&... parts) const;
 
-  // Reading of the program.
+  // These functions read and run the pickle's program.
   std::string_view take(std::size_t count);
   std::uint64_t number(std::size_t count);
   std::string_view line();
@@ -79,7 +79,7 @@ class TorchPickle {
   bool step(unsigned operation);   ///< runs one operation; false: the program has ended
   void value(unsigned operation);  ///< runs an operation that pushes a new value
 
-  // The machine's stack.
+  // These functions work on the machine's stack.
   Id add(Value value);
   void push(Value value);
   Id pop();
@@ -87,7 +87,7 @@ class TorchPickle {
   std::vector<Id> pop_to_mark();
   const Value& get(Id id, Kind kind, const char* what) const;
 
-  // Operations of the machine.
+  // These functions are the machine's operations.
   void integer(std::string_view bytes);
   void global();
   void tuple(std::size_t count);
