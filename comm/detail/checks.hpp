@@ -9,7 +9,8 @@
 
 namespace lockstep::comm::detail {
 
-// Checks that the backends share. Each comment has the requirement, and the error that is thrown otherwise. Private.
+// Requirements that all backends check. Each comment has the requirement, and the error that is thrown otherwise.
+// Private.
 
 /// Requires a host stream (DeviceError).
 void check_stream(std::string_view op, const Stream& stream);

@@ -57,7 +57,7 @@ struct AllReducePath {
 ///
 /// Ranks of one node share a window, made here and in split(): all_reduce() adds there, in rank order, and makes no MPI
 /// call. All other operations use MPI unless MpiOptions::all_in_memory is set. all_reduce() of ranks on several nodes
-/// uses MPI, too; HierarchicalCommunicator divides it.
+/// uses MPI, too; HierarchicalCommunicator divides it into sums within and between nodes.
 ///
 /// The destructor frees the duplicate (collective). If it was not called, MPI_Finalize frees the duplicate.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options = {});

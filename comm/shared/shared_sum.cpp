@@ -50,7 +50,7 @@ std::size_t chunk_bytes_for(int ranks) {
 }
 
 /// Returns the number of elements of one rank's part of a chunk of `count` elements. Rank r's part begins at element r
-/// * part, if the chunk is that long.
+/// times this number, if the chunk is that long.
 template <class T>
 std::int64_t part_of(std::int64_t count, int ranks) {
   const auto each = static_cast<std::size_t>((count + ranks - 1) / ranks);

@@ -46,7 +46,8 @@ struct GraphState {
 [[nodiscard]] bool cuda_is_capturing(Device device, CUstream_st* stream);
 
 /// Enqueues dst = src on the stream of `context`, which is a CudaContext. copy() has checked that the shapes are equal
-/// and not empty, that the views do not overlap, and that src or dst is on the context's device. Any strides and types.
+/// and not empty, that the views do not overlap, and that src or dst is on the context's device. Strides and types may
+/// be any.
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
 /// Result of cudaMemGetInfo in bytes. The call makes the device's primary context if there is none.
 struct DeviceMemory {
