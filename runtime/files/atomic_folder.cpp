@@ -154,7 +154,7 @@ std::string find_folder(const std::string& path) {
   if (fs::is_directory(name, ignored)) {
     return name;
   }
-  // Ignores an empty folder, because PATH is never empty when it is renamed.
+  // Ignores an empty folder, because it never was a complete PATH.
   for (const std::string& old : siblings(name, ".old-")) {
     if (!fs::is_empty(old, ignored)) {
       return old;

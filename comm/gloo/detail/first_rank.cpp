@@ -68,7 +68,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Sends to a connection that is not yet a member. A failure is ignored, so that it counts for no rank as lost.
+  /// Sends to a connection that is not yet a member. A failure is ignored, because no rank is lost by it.
   static void send_to_pending(Member& pending, std::string_view text) {
     static_cast<void>(send_all(pending.socket.get(), text, Clock::now() + kSend));
   }
