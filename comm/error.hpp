@@ -4,16 +4,16 @@
 
 namespace lockstep::comm {
 
-/// Marks an error that all ranks found together: every rank throws the error at the same point with the same text, and
-/// no collective is under way. For example, CollectiveError<DataError> is such an error and is a DataError.
-/// run_program() prints such an error once and lets every rank exit normally; any other exception belongs to one rank
-/// and ends the job.
+/// Marks an error that all ranks found together: every rank throws this error at the same point with the same text, and
+/// no collective is under way. For example, CollectiveError<DataError> is such an error, and also a DataError.
+/// run_program() prints such an error once, and every rank exits normally. Any other exception belongs to one rank and
+/// ends the job.
 class FoundTogether {
  public:
   virtual ~FoundTogether() = default;
 };
 
-/// Parameters that must be equal on all ranks differ.
+/// Parameters differ between ranks although they must be equal.
 class ReplicaError : public Error {
   using Error::Error;
 };

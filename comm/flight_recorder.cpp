@@ -9,7 +9,7 @@ namespace lockstep::comm {
 
 namespace {
 
-// An operation in 64 bits: its kind, type, root and number of elements.
+// Bits of an operation that is packed into 64 bits: its kind, type, root and number of elements.
 constexpr unsigned kKindBits = 4;
 constexpr unsigned kTypeBits = 4;
 constexpr unsigned kRootBits = 16;
@@ -42,8 +42,8 @@ IssuedOperation unpacked(std::uint64_t word, std::int64_t at_ns) {
   return o;
 }
 
-/// The finaliser of MurmurHash3 for 64 bits (Appleby 2011, public domain): a change of any input bit changes half of
-/// the output bits.
+/// Mixes the bits of `h` with the 64-bit finaliser of MurmurHash3 (Appleby 2011, public domain). A change of any input
+/// bit changes about half of the output bits.
 std::uint64_t mixed(std::uint64_t h) {
   h = (h ^ (h >> 33)) * 0xff51afd7ed558ccdULL;
   h = (h ^ (h >> 33)) * 0xc4ceb9fe1a85ec53ULL;
@@ -60,7 +60,7 @@ std::string_view name_of(Operation operation) {
   static constexpr std::string_view kNames[] = {"all_reduce", "reduce_scatter", "all_gather", "all_to_all",
                                                 "broadcast",  "barrier",        "split"};
   const auto number = static_cast<std::size_t>(operation);
-  return number < std::size(kNames) ? kNames[number] : "unknown";  // a log may hold any number
+  return number < std::size(kNames) ? kNames[number] : "unknown";  // a log in shared memory may hold any number
 }
 
 std::string IssuedOperation::text() const {
@@ -76,7 +76,7 @@ void FlightRecorder::add(const IssuedOperation& operation) noexcept {
   const std::uint64_t hash = before == 0 ? 0 : entries_[place_of(before)].hash.load(std::memory_order_relaxed);
   const std::uint64_t what = packed(operation);
   Entry& entry = entries_[place_of(before + 1)];
-  // Released, so that a reader of one of these values also sees the count of the operation before.
+  // The order `release` lets a reader of one of these values also see the count of the operation before.
   entry.what.store(what, std::memory_order_release);
   entry.hash.store(mixed(hash + mixed(what + 1)), std::memory_order_release);
   entry.at_ns.store(operation.at_ns, std::memory_order_release);
@@ -91,7 +91,7 @@ std::optional<FlightRecorder::Kept> FlightRecorder::at(std::int64_t number) cons
   const std::uint64_t what = entry.what.load(std::memory_order_acquire);
   const std::uint64_t hash = entry.hash.load(std::memory_order_acquire);
   const std::int64_t at_ns = entry.at_ns.load(std::memory_order_acquire);
-  // add() may be overwriting the oldest entry with the operation after the last one counted.
+  // The oldest entry is not valid: add() may be overwriting it with an operation that is not yet counted.
   if (number <= count_.load(std::memory_order_relaxed) + 1 - kKept) {
     return std::nullopt;
   }
@@ -100,7 +100,7 @@ std::optional<FlightRecorder::Kept> FlightRecorder::at(std::int64_t number) cons
 
 namespace {
 
-/// Describes the first difference of two logs whose operation `last` has different hashes.
+/// Describes the first difference of two logs. The hashes of their operation number `last` differ.
 std::string difference(std::string_view communicator, const RankLog& a, const RankLog& b, std::int64_t last) {
   std::int64_t number = last;
   while (number > 1) {

@@ -14,32 +14,32 @@ namespace lockstep::comm {
 
 /// Operations that all ranks of a communicator must call together.
 enum class Operation : unsigned char { all_reduce, reduce_scatter, all_gather, all_to_all, broadcast, barrier, split };
-[[nodiscard]] std::string_view name_of(Operation operation);  ///< "all_reduce"
+[[nodiscard]] std::string_view name_of(Operation operation);  ///< returns "all_reduce" and so on
 
 struct IssuedOperation {
   Operation operation = Operation::barrier;
   DType dtype = DType::u8;
-  std::int64_t elements = 0;               ///< elements of the input; counts are distinguished up to 2^40 - 1
-  int root = 0;                            ///< root of a broadcast
-  std::int64_t at_ns = 0;                  ///< time of the call by the steady clock
-  [[nodiscard]] std::string text() const;  ///< "all_reduce of 1000 f32", "broadcast of 8 u8 from rank 0", "barrier"
+  std::int64_t elements = 0;               ///< number of elements of the input; recorded exactly up to 2^40 - 1
+  int root = 0;                            ///< root rank of a broadcast
+  std::int64_t at_ns = 0;                  ///< time of the call in nanoseconds of the steady clock
+  [[nodiscard]] std::string text() const;  ///< "all_reduce of 1000 f32", "broadcast of 8 u8 from rank 0" or "barrier"
 };
 
-/// The operations that one rank has called on one communicator: their number, a hash of all of them, and the last
-/// kKept. One thread at a time adds. Any thread may read meanwhile, also a thread of another process that shares the
-/// memory, so that others can read the log of a rank that hangs. An object whose bytes are all 0 is an empty log.
+/// The operations that one rank has called on one communicator: their number, a hash of all of them, and the last kKept
+/// operations. One thread at a time may add. Any thread may read meanwhile, also a thread of another process that
+/// shares the memory, so others can read the log of a rank that hangs. An object whose bytes are all 0 is an empty log.
 class FlightRecorder {
  public:
   static constexpr std::int64_t kKept = 1024;
 
   struct Kept {
     IssuedOperation operation;
-    std::uint64_t hash = 0;  ///< hash of this operation and all earlier ones, without their times
+    std::uint64_t hash = 0;  ///< hash of this operation and all earlier operations, without their times
   };
 
   void add(const IssuedOperation& operation) noexcept;
   [[nodiscard]] std::int64_t count() const noexcept { return count_.load(std::memory_order_acquire); }
-  /// Returns operation `number`, counted from 1; nothing when that operation is not yet called, or no longer kept.
+  /// Returns operation `number`, counted from 1. Returns nullopt if that operation is not yet called or no longer kept.
   [[nodiscard]] std::optional<Kept> at(std::int64_t number) const noexcept;
 
  private:
@@ -54,19 +54,19 @@ class FlightRecorder {
   std::array<Entry, kKept> entries_{};
 };
 
-/// One rank's log of a communicator.
+/// Log of one rank for a communicator.
 struct RankLog {
   int rank = 0;
   const FlightRecorder* log = nullptr;
 };
 
-/// Returns the first place where ranks called different operations of one communicator: "ranks call different
-/// operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank 1". Empty when
-/// every rank's operations are a prefix of the operations of the rank that has called most.
+/// Returns the first place at which ranks called different operations of one communicator: "ranks call different
+/// operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20 f32 on rank 1". Empty if
+/// every rank's operations are the first operations of the rank that has called most.
 [[nodiscard]] std::string first_difference(std::string_view communicator, std::span<const RankLog> ranks);
 
 /// Names the rank that has called the fewest operations: "rank 1 has not called operation 57 of grad, all_reduce of
-/// 1000 f32, as rank 0 has". Empty when all ranks have called equally many.
+/// 1000 f32, as rank 0 has". Empty if all ranks have called equally many.
 [[nodiscard]] std::string furthest_behind(std::string_view communicator, std::span<const RankLog> ranks);
 
 }  // namespace lockstep::comm

@@ -33,12 +33,12 @@ std::vector<std::pair<std::string, std::string>> shared_gpu_environment(int rank
       {"NCCL_NET_PLUGIN", "none"},
       {"NCCL_IB_DISABLE", "1"},
       {"NCCL_SOCKET_IFNAME", "lo"},
-      {"NCCL_SOCKET_FAMILY", "AF_INET"},  // NCCL ignores the IPv6 loopback
+      {"NCCL_SOCKET_FAMILY", "AF_INET"},  // IPv4, because NCCL ignores the IPv6 loopback interface
       {"NCCL_MNNVL_ENABLE", "0"},
       {"NCCL_NVLS_ENABLE", "0"},
       {"NCCL_COLLNET_ENABLE", "0"},
       {"NCCL_GIN_ENABLE", "0"},
-      {"NCCL_ALGO", "Ring"},  // ring and simple: fewest turns of ranks that share the GPU by time slices
+      {"NCCL_ALGO", "Ring"},  // Ring and Simple need the fewest turns of ranks that share the GPU by time slices
       {"NCCL_PROTO", "Simple"},
       {"NCCL_MIN_CTAS", "1"},
       {"NCCL_MAX_CTAS", "2"},
@@ -77,7 +77,7 @@ void check_nccl_ranks(const std::vector<NcclRank>& ranks, int built) {
           !ranks[r].host_id.empty() && ranks[r].host_id != ranks[other].host_id, "nccl: ranks ", other, " and ", r,
           " share ", ranks[r].gpu, ", but NCCL_HOSTID is '", ranks[other].host_id, "' and '", ranks[r].host_id,
           "', expected two names (set_shared_gpu_environment() before the first NCCL call)");
-      // Ranks that share a GPU talk through the loopback interface: a rank on another host would never answer.
+      // Ranks that share a GPU talk through the loopback interface, so a rank on another host would never answer.
       const auto away =
           std::find_if(ranks.begin(), ranks.end(), [&](const NcclRank& rank) { return rank.host != first.host; });
       require<CollectiveError<UsageError>>(away == ranks.end(), "nccl: ranks ", other, " and ", r, " share ",

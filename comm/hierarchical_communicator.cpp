@@ -12,7 +12,7 @@ namespace lockstep::comm {
 
 namespace {
 
-/// Up to this size one message between nodes costs less than dividing its bytes would gain.
+/// Largest size in bytes for which one message between nodes is faster than several messages with parts of it.
 constexpr std::size_t kSmallBytes = std::size_t{16} << 10;
 /// Parts begin at multiples of this number of elements.
 constexpr std::int64_t kStep = 64;
@@ -29,7 +29,7 @@ std::unique_ptr<Communicator> checked(std::unique_ptr<Communicator> whole, const
 HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator> whole,
                                                    const std::vector<int>& node_of_rank)
     : Communicator(whole->rank(), whole->size()), whole_(checked(std::move(whole), node_of_rank)) {
-  // Nodes are numbered by their first ranks, so that the values of node_of_rank do not decide bits.
+  // Nodes are numbered in the order of their first ranks, so that the values of node_of_rank cannot change bits.
   std::map<int, int> number;
   std::vector<int> ranks_of;
   std::vector<int> place;
@@ -45,7 +45,7 @@ HierarchicalCommunicator::HierarchicalCommunicator(std::unique_ptr<Communicator>
   even_ = *least == *most;
   const auto me = static_cast<std::size_t>(rank());
   within_ = whole_->split(number[node_of_rank[me]], rank());
-  // All ranks must split, so the ranks beyond the first places_ places form one group, which is not kept.
+  // All ranks must call split(), so the ranks at places after the first places_ form one group, which is dropped.
   std::unique_ptr<Communicator> between = whole_->split(std::min(place[me], places_), rank());
   if (place[me] < places_) {
     between_ = std::move(between);

@@ -8,22 +8,22 @@
 
 namespace lockstep::comm {
 
-/// A communicator of ranks on several nodes whose all_reduce() adds within each node first. Every byte is then sent
-/// between nodes once per node instead of once per rank. P is the number of ranks of the smallest node.
+/// A communicator of ranks on several nodes whose all_reduce() adds within each node first. Then every byte is sent
+/// between nodes once for each node instead of once for each rank. P is the number of ranks of the smallest node.
 ///
 ///   nodes of equal size, large data   reduce_scatter() within the node; the ranks at place p of their nodes all-reduce
 ///                                     part p between nodes; all_gather() within the node
 ///   otherwise                         all_reduce() within the node; the ranks at the first P places (the first alone
 ///                                     for small data) all-reduce one part each between nodes, then broadcast() it
 ///
-/// Only the ranks of one place sum an element between nodes, so all ranks get the same bits. The bits depend on the
-/// order of sums of the communicators within and between nodes. With MPI this is rank order within a node that shares
-/// memory; between nodes MPI's order depends on the size and the number of nodes, not on timing. All other operations
-/// are calls of the whole communicator.
+/// Only the ranks at one place sum an element between nodes, so all ranks get the same bits. The bits depend on the
+/// order of sums of the communicators within and between nodes. With MPI, the order within a node that shares memory is
+/// rank order. Between nodes, MPI's order depends on the size and the number of nodes, not on timing. All other
+/// operations are calls of the whole communicator.
 class HierarchicalCommunicator final : public Communicator {
  public:
-  /// Splits `whole` in two ways; collective. node_of_rank: any number per node, equal on all ranks. UsageError unless
-  /// it has one entry for each rank.
+  /// Splits `whole` in two ways; collective. `node_of_rank` has one number for each rank; ranks with the same number
+  /// are on one node. It must be equal on all ranks. Throws UsageError unless it has one entry for each rank.
   HierarchicalCommunicator(std::unique_ptr<Communicator> whole, const std::vector<int>& node_of_rank);
 
   [[nodiscard]] Communicator& within_node() { return *within_; }
@@ -42,7 +42,7 @@ class HierarchicalCommunicator final : public Communicator {
   void barrier(Stream& s) override { whole_->barrier(s); }
   void send(Stream& s, const TensorView& data, int to) override { whole_->send(s, data, to); }
   void recv(Stream& s, const TensorView& data, int from) override { whole_->recv(s, data, from); }
-  /// Splits the whole communicator; all_reduce() of the result is not hierarchical.
+  /// Splits the whole communicator. The result's all_reduce() is not hierarchical.
   [[nodiscard]] std::unique_ptr<Communicator> split(int color, int key) override { return whole_->split(color, key); }
   void check() override;
   [[nodiscard]] CommunicatorCounts counts() const override;
@@ -53,10 +53,11 @@ class HierarchicalCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> whole_;
   std::unique_ptr<Communicator> within_;
-  std::unique_ptr<Communicator> between_;  ///< ranks at this place of their nodes; nullptr: a node lacks it
-  int places_ = 0;                         ///< number of ranks of the smallest node
-  bool even_ = false;                      ///< all nodes have equally many ranks
-  CommunicatorCounts sums_;                ///< calls and bytes of all_reduce()
+  /// Ranks at this rank's place in their nodes; nullptr if some node has no such place.
+  std::unique_ptr<Communicator> between_;
+  int places_ = 0;           ///< number of ranks of the smallest node
+  bool even_ = false;        ///< true if all nodes have equally many ranks
+  CommunicatorCounts sums_;  ///< calls and bytes of all_reduce() alone
 };
 
 }  // namespace lockstep::comm

@@ -24,7 +24,7 @@ using detail::Progress;
 constexpr double kShortest = 0.001;
 constexpr Seconds kLongestLook(1);
 constexpr int kLooks = 10;
-constexpr double kReport = 4;  ///< a rank is reported after this fraction (1 / kReport) of the time
+constexpr double kReport = 4;  ///< report_after() is at first the watchdog's seconds divided by this number
 
 }  // namespace
 
@@ -57,7 +57,7 @@ struct Watchdog::Impl {
     while (!wake.wait_for(lock, pause, [this] { return over; })) {
       const std::uint64_t now = progress.changes.load(std::memory_order_acquire);
       std::string device_now = on_device();
-      // 0 changes: nothing has begun.
+      // With 0 changes, no activity has begun.
       const bool stands = now == seen && device_now == device_seen && now > 0;
       still = stands && !progress.paused.load(std::memory_order_relaxed) ? still + pause : Seconds(0);
       seen = now;
@@ -91,7 +91,7 @@ struct Watchdog::Impl {
   Progress& progress;
   std::atomic<double> report_after;
   std::mutex device_mutex;
-  std::function<std::string()> device;  ///< under device_mutex, as is device_owner
+  std::function<std::string()> device;  ///< guarded by device_mutex, like device_owner
   const void* device_owner = nullptr;
   std::mutex mutex;
   std::condition_variable wake;

@@ -40,7 +40,8 @@ class CallbackCommunicator final : public Communicator {
     const bool in_place = detail::check_all_gather(Device::cpu(), stream, in, out, rank(), size());
     require_inline("all_gather", stream);
     if (in_place) {
-      std::vector<std::byte> mine(in.bytes());  // the host's function must get different memory for input and output
+      // A copy, because the host's function must get different memory for input and output.
+      std::vector<std::byte> mine(in.bytes());
       copy_bytes(mine.data(), in.data, in.bytes());
       gather(mine.data(), out.data, in.bytes());
     } else {

@@ -11,8 +11,8 @@ namespace lockstep::comm {
 
 namespace {
 
-constexpr std::size_t kLeastPoints = 2;  // points of a regime
-constexpr double kHuberBend = 1.5;       // residual in units of the noise
+constexpr std::size_t kLeastPoints = 2;  // least number of points in a regime
+constexpr double kHuberBend = 1.5;       // residual, in units of the noise, at which the loss becomes linear
 
 struct Line {
   double alpha = 0;
@@ -20,14 +20,16 @@ struct Line {
   [[nodiscard]] double at(double bytes) const { return alpha + beta * bytes; }
 };
 
-/// Weighted least squares of w_i ((alpha + beta b_i - t_i) / t_i)^2 with beta >= 0; `origin`: alpha >= 0 as well.
+/// Fits a line by least squares: minimises the sum of w_i ((alpha + beta b_i - t_i) / t_i)^2 with beta >= 0. With
+/// `origin`, alpha >= 0, too.
 Line weighted_line(std::span<const TimedSize> points, const std::vector<double>& weights, bool origin) {
   double w = 0;
   double wb = 0;
   double wbb = 0;
   double wt = 0;
   double wbt = 0;
-  const double unit = points.back().bytes > 0 ? points.back().bytes : 1;  // keeps the sums of similar magnitude
+  // Unit that keeps the sums of similar magnitude.
+  const double unit = points.back().bytes > 0 ? points.back().bytes : 1;
   for (std::size_t i = 0; i < points.size(); ++i) {
     const double b = points[i].bytes / unit;
     const double t = points[i].seconds;
@@ -52,14 +54,14 @@ Line weighted_line(std::span<const TimedSize> points, const std::vector<double>&
   return line;
 }
 
-/// Huber's loss of a residual in units of the noise: quadratic near zero, then linear. Twice the usual form, so that it
-/// equals the square near zero.
+/// Returns Huber's loss of a residual in units of the noise: quadratic near zero, then linear. It is twice the usual
+/// form, so that it equals the square near zero.
 double huber(double r) {
   r = std::abs(r);
   return r <= kHuberBend ? r * r : kHuberBend * (2 * r - kHuberBend);
 }
 
-/// A line and its loss.
+/// A fitted line and its loss.
 struct Candidate {
   Line line;
   double loss = 0;
@@ -131,17 +133,17 @@ CostModel fit_cost(const std::vector<TimedSize>& points, const CostFitOptions& o
   const double penalty = 3 * std::log(static_cast<double>(std::max<std::size_t>(n, 2)));
   const auto most = static_cast<std::size_t>(options.most_regimes);
 
-  // best[k][j]: least loss of the first j points in k + 1 regimes; from[k][j]: the first point of their last regime.
+  // best[k][j] is the least loss of the first j points in k + 1 regimes; from[k][j] is the first point of the last one.
   constexpr double kNever = std::numeric_limits<double>::infinity();
   std::vector<std::vector<double>> best(most, std::vector<double>(n + 1, kNever));
   std::vector<std::vector<std::size_t>> from(most, std::vector<std::size_t>(n + 1, 0));
   std::vector<std::vector<Line>> lines(n, std::vector<Line>(n + 1));
   for (std::size_t i = 0; i < n; ++i) {
-    for (std::size_t j = std::min(i + kLeastPoints, n); j <= n; ++j) {  // only the last point may form a regime alone
+    for (std::size_t j = std::min(i + kLeastPoints, n); j <= n; ++j) {  // only the last point may be a regime alone
       const Candidate regime = fit_regime(std::span(points).subspan(i, j - i), i == 0, options.noise, 1.9 * penalty);
       lines[i][j] = regime.line;
       for (std::size_t k = 0; k < most; ++k) {
-        const bool reachable = (i == 0) == (k == 0);  // the first regime begins at the first point
+        const bool reachable = (i == 0) == (k == 0);  // the first regime, and no other, begins at the first point
         const double loss = (!reachable ? kNever : k == 0 ? 0 : best[k - 1][i]) + regime.loss + penalty;
         if (loss < best[k][j]) {
           best[k][j] = loss;

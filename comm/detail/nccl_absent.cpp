@@ -2,7 +2,7 @@
 #include <lockstep/comm/gpu_communicator.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-// The functions that comm/nccl/ defines, for a build without NCCL.
+// Defines, for a build without NCCL, the functions that comm/nccl/ defines otherwise.
 
 namespace lockstep::comm {
 

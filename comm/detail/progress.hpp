@@ -13,21 +13,22 @@
 
 namespace lockstep::comm::detail {
 
-/// Activity of a rank, also in memory that other processes read. All zeros: no activity has begun. One thread at a time
-/// writes (another thread writes `device`), without a lock; a reader may see a text that is half written.
+/// Activity of a rank, for its watchdog and for other processes that share the memory. If all bytes are zero, no
+/// activity has begun. One thread at a time writes, without a lock; only `device` is written by another thread. A
+/// reader may see a text that is half written.
 struct Progress {
   static constexpr std::int64_t kNoNumber = -1;
   template <std::size_t N>
-  using Text = std::array<std::atomic<char>, N>;  ///< ends with a zero byte
+  using Text = std::array<std::atomic<char>, N>;  ///< text that ends with a zero byte
   Text<96> doing;
   Text<96> where;
-  Text<192> device;  ///< how far the device has come with the enqueued work; the watchdog's thread writes it
+  Text<192> device;  ///< how far the device has come with the enqueued work; only the watchdog's thread writes it
   std::atomic<std::int64_t> number;
-  std::atomic<std::int64_t> begun_ns;  ///< now_ns() of the last begin(); 0: none
+  std::atomic<std::int64_t> begun_ns;  ///< now_ns() of the last begin(); 0 before the first
   std::atomic<std::uint64_t> changes;
   std::atomic<bool> paused;
 
-  /// Nanoseconds of std::chrono::steady_clock.
+  /// Returns the time of std::chrono::steady_clock in nanoseconds.
   static std::int64_t now_ns() noexcept {
     timespec now{};
     ::clock_gettime(CLOCK_MONOTONIC, &now);
@@ -45,8 +46,8 @@ struct Progress {
   void come_to(std::string_view how_far) noexcept { store(where, how_far); }
   void device_at(std::string_view how_far) noexcept { store(device, how_far); }
 
-  /// Formats the activity: "computing step 7, 1 of 3 buckets enqueued; on the device step 6: summing bucket 2 of 3";
-  /// empty before the first begin().
+  /// Formats the activity: "computing step 7, 1 of 3 buckets enqueued; on the device step 6: summing bucket 2 of 3".
+  /// Empty before the first begin().
   [[nodiscard]] std::string text() const {
     std::string what = load(doing);
     if (what.empty()) {

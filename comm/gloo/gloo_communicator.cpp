@@ -41,12 +41,12 @@ using Buffer = ::gloo::transport::UnboundBuffer;
 
 /// Time limit of one wait. A rank may compute or write files for hours before it calls the operation.
 constexpr std::chrono::hours kForEver{24 * 365};
-/// Time limit to connect. gloo takes five times as long for two ranks that are both there.
+/// Time limit for connecting. gloo itself takes up to five times as long for two ranks that both exist.
 constexpr std::chrono::seconds kConnect{6};
 constexpr double kToLearnWhoS = 2;
 
-/// Blocks SIGPIPE in this thread. gloo writes to sockets with a plain write(): a broken connection is then an error and
-/// does not end the process, whatever the program does about SIGPIPE.
+/// Blocks SIGPIPE in this thread. gloo writes to sockets with a plain write(). With SIGPIPE blocked, a broken
+/// connection is an error and does not end the process, whatever the program does about SIGPIPE.
 class NoSigpipe {
  public:
   NoSigpipe() {
@@ -76,16 +76,16 @@ class NoSigpipe {
 
 using ExchangeAddresses = std::function<std::vector<std::string>(const std::string& mine)>;
 
-/// gloo's context with a connection between each two ranks. gloo's own class connects through a key-value store.
+/// A gloo context with a connection between each two ranks. gloo's own class connects through a key-value store.
 class Mesh final : public ::gloo::Context {
  public:
-  /// Collective. `exchange` returns every rank's text, in rank order.
+  /// Connects the ranks. Collective. `exchange` returns every rank's text, in rank order.
   Mesh(int own_rank, int ranks, const GlooDevice& device, const ExchangeAddresses& exchange)
       : ::gloo::Context(own_rank, ranks) {
     device_ = device;
     transportContext_ = device_->createContext(rank, size);
     transportContext_->setTimeout(kConnect);
-    std::string mine;  // addresses at which each other rank connects, all of one length
+    std::string mine;  // addresses of this rank, one for each other rank to connect to, all of one length
     for (int r = 0; r < size; ++r) {
       if (r != rank) {
         const std::vector<char> address = transportContext_->createPair(r)->address().bytes();
@@ -110,8 +110,8 @@ class Mesh final : public ::gloo::Context {
   std::size_t address_bytes_ = 0;
 };
 
-/// Kind of a message, in the upper bits of gloo's slots. A slot also holds size and type, so that ranks that call
-/// different operations wait for each other instead of receiving each other's bytes.
+/// Kinds of messages, in the upper bits of gloo's slots. A slot also holds size and type. So ranks that call different
+/// operations wait for each other and never receive each other's bytes.
 enum class Kind : std::uint64_t {
   reduce = 1,
   gather_sums,
@@ -130,7 +130,7 @@ std::uint64_t slot_of(Kind kind, DType dtype, std::int64_t elements) {
          (static_cast<std::uint64_t>(elements) & kElements);
 }
 
-/// One communicator's state. Shared by the Communicator and by queued operations.
+/// State of one communicator, shared by the Communicator and the queued operations.
 class Link {
  public:
   Link(std::shared_ptr<Rendezvous> rendezvous, int own_rank, int ranks, GlooDevice device,
@@ -152,8 +152,8 @@ class Link {
   [[nodiscard]] const std::shared_ptr<Rendezvous>& rendezvous() const { return rendezvous_; }
   [[nodiscard]] const GlooDevice& device() const { return device_; }
 
-  /// Registers a range of memory with gloo. When a rank is lost, waits for this range end; without this, gloo would
-  /// wait on when the connection breaks in the middle of a message.
+  /// Registers a range of memory with gloo. If a rank is lost, all waits for this range end. Without the registration,
+  /// gloo would wait for ever after a connection that breaks in the middle of a message.
   [[nodiscard]] std::unique_ptr<Buffer> open(void* data, std::size_t bytes) {
     std::unique_ptr<Buffer> buffer = mesh_->createUnboundBuffer(data, bytes);
     const std::lock_guard lock(mutex_);
@@ -166,13 +166,13 @@ class Link {
     std::erase(open_, buffer);
   }
 
-  /// Runs `call`, which communicates; an exception of gloo becomes a PeerError.
+  /// Runs `call`, which communicates. Converts an exception of gloo to a PeerError.
   template <class Call>
   void guard(std::string_view op, const Call& call) {
     try {
       const NoSigpipe no_sigpipe;
       call(*this);
-    } catch (const ShapeError&) {  // the sizes of a message differ; no operation is under way
+    } catch (const ShapeError&) {  // the sizes of a message differ between the ranks; no operation is under way
       throw;
     } catch (const std::bad_alloc&) {
       abort_waits();
@@ -184,7 +184,7 @@ class Link {
     }
   }
 
-  /// guard() for an operation, which is then counted.
+  /// Runs an operation with guard(), then counts it.
   template <class Call>
   void perform(std::string_view op, std::size_t bytes, const Call& call) {
     guard(op, call);
@@ -196,7 +196,7 @@ class Link {
     return {.calls = calls_.load(std::memory_order_relaxed), .bytes = bytes_.load(std::memory_order_relaxed)};
   }
 
-  /// Returns at least `bytes` bytes that stay until the next call.
+  /// Returns a buffer of at least `bytes` bytes, valid until the next call.
   [[nodiscard]] std::byte* scratch(std::size_t bytes) {
     if (scratch_.size() < bytes) {
       scratch_.resize(bytes);
@@ -216,19 +216,19 @@ class Link {
 
   std::shared_ptr<Rendezvous> rendezvous_;
   GlooDevice device_;
-  std::shared_ptr<Mesh> mesh_;  ///< nullptr: one rank
+  std::shared_ptr<Mesh> mesh_;  ///< connections to the other ranks; nullptr if there is only one rank
   std::vector<std::byte> scratch_;
   std::mutex mutex_;
-  std::vector<Buffer*> open_;  ///< guarded by mutex_
+  std::vector<Buffer*> open_;  ///< buffers in use; guarded by mutex_
   bool broken_ = false;        ///< guarded by mutex_
   std::uint64_t key_ = 0;
-  // Operations of a communicator never run at the same time, so one thread writes; other threads may read.
+  // Operations of a communicator never run at the same time, so only one thread writes; other threads may read.
   std::atomic<std::int64_t> calls_ = 0;
   std::atomic<std::int64_t> bytes_ = 0;
 };
 
-/// Memory whose parts are sent or received. Counts the operations under way. The destructor waits for none of them;
-/// gloo does not touch the memory after it.
+/// Memory from which parts are sent, or into which parts are received. Counts the operations under way. The destructor
+/// does not wait for them; afterwards gloo does not touch the memory.
 class Transfer {
  public:
   Transfer(Link& link, void* data, std::size_t bytes) : link_(link), buffer_(link.open(data, bytes)) {}
@@ -244,7 +244,7 @@ class Transfer {
     buffer_->recv(from, slot, static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
     ++recvs_;
   }
-  /// Waits until `count` of the receives are complete; the receives from one rank complete in order.
+  /// Waits until `count` of the receives are complete. The receives from one rank complete in order.
   void wait_received(std::int64_t count) {
     for (; count > 0; --count, --recvs_) {
       require<PeerError>(buffer_->waitRecv(kForEver), "a rank was lost");
@@ -281,7 +281,7 @@ struct Range {
   [[nodiscard]] std::int64_t count() const { return end - begin; }
 };
 
-/// Calls f(begin, end) for the blocks of a range; the number of blocks does not depend on the rank.
+/// Calls f(begin, end) for each block of a range. The number of blocks does not depend on the rank.
 template <class F>
 void for_blocks(const Range& range, std::int64_t block, F&& f) {
   for (std::int64_t i = range.begin; i < range.end; i += block) {
@@ -289,15 +289,16 @@ void for_blocks(const Range& range, std::int64_t block, F&& f) {
   }
 }
 
-/// Each rank sums its own part of `data` over the ranks, and sends the other parts to their ranks. The sums are passed
-/// in blocks to `store(begin, sums, count)`, with `begin` counted in its part; `store` may write to that part.
+/// Sums this rank's part of `data` over the ranks, and sends the other parts to their ranks. Passes the sums in blocks
+/// to `store(begin, sums, count)`; `begin` counts from the part's start. `store` may write to this rank's part of
+/// `data`.
 template <class T, class Store>
 void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Range>& parts, std::uint64_t slot,
                   Store&& store) {
   constexpr std::int64_t kWidth = sizeof(T);
   const int me = link.rank;
   const int others = link.size - 1;
-  // Beyond 16 ranks the blocks shrink, which bounds the scratch memory.
+  // With more than 16 ranks the blocks get smaller, to limit the scratch memory.
   const std::int64_t block =
       std::max<std::int64_t>(1, std::min(link.pieces.block_bytes, 16 * link.pieces.block_bytes / link.size) / kWidth);
   for (int i = 1; i < link.size; ++i) {
@@ -306,7 +307,7 @@ void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Ran
       data.send(r, slot, begin * kWidth, (end - begin) * kWidth);
     });
   }
-  // Room for two blocks from every other rank: one block arrives while the other is summed.
+  // Room for two blocks from each other rank: one block arrives while the other is summed.
   const Range mine = parts[static_cast<std::size_t>(me)];
   const std::int64_t room = std::min(block, std::max<std::int64_t>(mine.count(), 1)) * kWidth;
   std::byte* memory = link.scratch(static_cast<std::size_t>(2 * others * room));
@@ -339,7 +340,7 @@ void reduce_parts(Link& link, Transfer& data, T* elements, const std::vector<Ran
   });
 }
 
-/// Calls f for segments [begin, end) of n elements of `width` bytes.
+/// Calls f(begin, end) for each segment of n elements of `width` bytes.
 template <class F>
 void in_segments(const Link& link, std::int64_t n, std::int64_t width, F&& f) {
   for_blocks({0, n}, std::max<std::int64_t>(1, link.pieces.segment_bytes / width), f);
@@ -354,7 +355,7 @@ void all_reduce(Link& link, const TensorView& data) {
     constexpr std::int64_t kWidth = sizeof(T);
     in_segments(link, data.numel(), kWidth, [&](std::int64_t from, std::int64_t to) {
       const std::int64_t n = to - from;
-      T* elements = static_cast<T*>(data.data) + from;  // (n)
+      T* elements = static_cast<T*>(data.data) + from;  // n elements
       std::vector<Range> parts;
       for (std::int64_t r = 0; r < link.size; ++r) {
         parts.push_back({n * r / link.size, n * (r + 1) / link.size});
@@ -362,8 +363,8 @@ void all_reduce(Link& link, const TensorView& data) {
       const std::int64_t block = std::max<std::int64_t>(1, link.pieces.block_bytes / kWidth);
       const std::uint64_t sums = slot_of(Kind::gather_sums, data.dtype, n);
       Transfer moved(link, elements, static_cast<std::size_t>(n * kWidth));
-      // Another rank sends the sums of its part only after it has received this rank's elements of it: their place is
-      // free.
+      // The sums may arrive in the place of this rank's elements: another rank sends the sums of its part only after it
+      // has received this rank's elements of that part.
       for (int r = 0; r < link.size; ++r) {
         for_blocks(
             r == link.rank ? Range{} : parts[static_cast<std::size_t>(r)], block,
@@ -396,7 +397,7 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out) {
   }
   detail::visit_sum(in.dtype, [&](auto type) {
     using T = typename decltype(type)::type;
-    T* elements = static_cast<T*>(in.data);  // (size, n)
+    T* elements = static_cast<T*>(in.data);  // `size` parts of n elements
     in_segments(link, n, std::int64_t{sizeof(T)} * link.size, [&](std::int64_t from, std::int64_t to) {
       std::vector<Range> parts;
       for (std::int64_t r = 0; r < link.size; ++r) {
@@ -449,18 +450,18 @@ void all_to_all(Link& link, const TensorView& in, const TensorView& out) {
   sent.wait_all();
 }
 
-/// Sends down a binomial tree; each rank forwards block by block.
+/// Sends `data` down a binomial tree. Each rank forwards block by block.
 void broadcast(Link& link, const TensorView& data, int root) {
   if (link.size == 1) {
     return;
   }
-  const int place = (link.rank - root + link.size) % link.size;  // in the tree, whose root is at place 0
+  const int place = (link.rank - root + link.size) % link.size;  // place of this rank in the tree; the root has place 0
   const auto rank_at = [&](int p) { return (p + root) % link.size; };
   const int parent = place & (place - 1);
   std::vector<int> children;
   for (int step = 1; (place & step) == 0 && step < link.size; step *= 2) {
     if (place + step < link.size) {
-      children.insert(children.begin(), rank_at(place + step));  // the largest subtree first
+      children.insert(children.begin(), rank_at(place + step));  // puts the child with the largest subtree first
     }
   }
   const auto width = static_cast<std::int64_t>(size_of(data.dtype));
@@ -482,7 +483,8 @@ void broadcast(Link& link, const TensorView& data, int root) {
   });
 }
 
-/// In round k a rank hears from the rank 2^k before it, and so of 2^(k+1) ranks (Hensgen, Finkel and Manber 1988).
+/// Runs a dissemination barrier: in round k a rank hears from the rank 2^k places before it. Afterwards it has heard,
+/// directly or not, of 2^(k+1) ranks (Hensgen, Finkel and Manber 1988).
 void barrier(Link& link) {
   if (link.size == 1) {
     return;
@@ -496,7 +498,7 @@ void barrier(Link& link) {
   }
 }
 
-/// Count and type that a sender sends before its message. The receiver answers whether it expects them.
+/// Count and type that a sender announces before its message. The receiver answers whether it expects them.
 struct MessageHead {
   std::int64_t count = 0;
   std::int64_t dtype = 0;
@@ -553,7 +555,7 @@ class GlooCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    // In place: a rank writes the part of `in` that it does not send.
+    // In place, this rank writes the part of `in` that it does not send to others.
     detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     run(stream, "reduce_scatter", in.bytes(), [in, out](Link& link) { comm::reduce_scatter(link, in, out); });
   }
@@ -633,10 +635,12 @@ class GlooCommunicator final : public Communicator {
       } catch (...) {
         failure = std::current_exception();
       }
-      if (!exchanged) {  // a group of one, or a failure before the exchange: the other ranks exchange theirs
+      // This rank is alone or has failed before the exchange, but the other ranks need its part in the exchange.
+      if (!exchanged) {
         static_cast<void>(exchange(""));
       }
-      // As in make_gloo_communicator(): no rank goes on, and could close its connections, while another still connects.
+      // Waits for all ranks, as make_gloo_communicator() does: a rank that went on could close its connections while
+      // another rank still connects.
       const std::string failed = gather_bytes(link, failure != nullptr ? "1" : "0");
       if (failure != nullptr) {
         std::rethrow_exception(failure);
@@ -671,11 +675,11 @@ class GlooCommunicator final : public Communicator {
   std::shared_ptr<Link> link_;
 };
 
-/// Makes a device bound to the address that reaches the other ranks; its thread moves the bytes. Collective.
+/// Makes a device bound to the address that reaches the other ranks. The device's thread moves the bytes. Collective.
 GlooDevice make_device(Rendezvous& rendezvous) {
   std::vector<std::string> addresses = rendezvous.all_gather(rendezvous.address());
   for (std::string& address : addresses) {
-    // A rank on rank 0's host may know only its loopback address; ranks of other hosts reach it at rank 0's address.
+    // A rank on rank 0's host may know only its loopback address; ranks on other hosts reach it at rank 0's address.
     address = detail::is_loopback(address) ? addresses[0] : address;
   }
   const auto is_v6 = [](const std::string& address) { return address.find(':') != std::string::npos; };
@@ -689,12 +693,12 @@ GlooDevice make_device(Rendezvous& rendezvous) {
       ::gloo::transport::tcp::attr(addresses[static_cast<std::size_t>(rendezvous.rank())].c_str()));
 }
 
-/// First character of a text to all ranks: a text that they expect, or the reason why this rank has failed.
+/// First character of a text to all ranks: '+' before a text that they expect, '-' before the reason of a failure.
 constexpr char kWell = '+';
 constexpr char kFailed = '-';
 
-/// Returns every rank's text without its first character, in rank order. Collective; throws the same
-/// CollectiveError<RendezvousError> on all ranks when one has failed.
+/// Returns every rank's text without its first character, in rank order. Collective. If a rank has failed, throws the
+/// same CollectiveError<RendezvousError> on all ranks.
 std::vector<std::string> all_or_none(Rendezvous& rendezvous, const std::string& mine) {
   std::vector<std::string> all = rendezvous.all_gather(mine);
   for (const std::string& of_rank : all) {
@@ -715,9 +719,9 @@ std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous>
                       pieces.block_bytes, " and segments of ", pieces.segment_bytes, " bytes, expected at least 8");
   const int rank = rendezvous->rank();
   const int size = rendezvous->size();
-  // The ranks exchange their addresses, then whether they have connected. In both exchanges a rank that has failed
-  // sends the reason, and all fail with it. No rank goes on before all have connected, as it could close its
-  // connections meanwhile.
+  // The ranks exchange their addresses, then whether they have connected. In both exchanges, a rank that has failed
+  // sends the reason, and all ranks fail with this reason. No rank goes on before all have connected, because it could
+  // close its connections while another rank still connects.
   const auto exchange = [&](const std::string& mine) { return all_or_none(*rendezvous, kWell + mine); };
   try {
     const NoSigpipe no_sigpipe;

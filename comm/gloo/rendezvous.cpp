@@ -13,7 +13,7 @@ namespace {
 
 using detail::rendezvous::Kind;
 
-constexpr std::chrono::seconds kTold{2};  ///< time until the other ranks are told of an abort
+constexpr std::chrono::seconds kTold{2};  ///< time until the other ranks have been told of an abort
 
 const RendezvousOptions& checked(const RendezvousOptions& o) {
   require<UsageError>(o.size >= 1 && o.rank >= 0 && o.rank < o.size, "rendezvous: rank ", o.rank, " of ", o.size,
@@ -104,9 +104,9 @@ void Rendezvous::abort(int code) noexcept {
   try {
     meeting_->send_to_rank_0(Kind::abort, {}, code);
     std::unique_lock lock(meeting_->mutex);
-    // A rank 0 that has ended tells nobody, but all ranks have noticed its end.
+    // If rank 0 has ended, it tells nobody, but all ranks have noticed its end.
     meeting_->changed.wait_for(lock, kTold, [&] { return meeting_->aborted || meeting_->ended; });
-  } catch (...) {  // the process ends, and the others notice this
+  } catch (...) {  // an error is ignored, because the process ends and the other ranks notice that
   }
 }
 

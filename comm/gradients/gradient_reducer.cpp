@@ -16,9 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// Measures seconds between two points of a stream, summed over steps. Host streams read the clock in enqueued work.
-/// CUDA streams record event pairs, which are read some steps later without waiting. A pair that is still under way
-/// when its turn comes again is dropped.
+/// Measures the seconds between two points of a stream, summed over steps. Host streams read the clock in enqueued
+/// work. CUDA streams record pairs of events, which are read some steps later without waiting. If a pair is still under
+/// way when its turn comes again, its time is dropped.
 class Stopwatch {
  public:
   explicit Stopwatch(const Device& device) : on_host_(device == Device::cpu()) {
@@ -52,7 +52,7 @@ class Stopwatch {
     pairs_[current_].used = true;
   }
 
-  /// Requires that the stream is idle.
+  /// Returns the sum of the measured seconds. The stream must be idle.
   [[nodiscard]] double seconds() {
     for (Pair& pair : pairs_) {
       collect(pair);
@@ -62,14 +62,14 @@ class Stopwatch {
 
  private:
   static constexpr std::size_t kPairs = 4;
-  struct HostTime {  ///< shared with queued work, which may outlive the reducer after an error
+  struct HostTime {  ///< shared with queued work, because the work may outlive the reducer after an error
     Clock::time_point started;
     double seconds = 0;
   };
   struct Pair {
     Event begin;
     Event end;
-    bool used;  ///< recorded, not yet read
+    bool used;  ///< true: the pair was recorded and is not yet read
   };
 
   void collect(Pair& pair) {
@@ -97,15 +97,15 @@ struct BucketState {
         waited(compute.device()) {}
 
   Bucket bucket;
-  TensorView data;  ///< (end - begin), this bucket's part of the arena
-  Event ready;      ///< R: recorded after the last write of the bucket, on the compute stream
-  Event done;       ///< D: recorded after its sum or its gather, on the communication stream
+  TensorView data;  ///< this bucket's part of the arena, elements [begin, end)
+  Event ready;      ///< event R: recorded after the bucket's last write, on the compute stream
+  Event done;       ///< event D: recorded after the bucket's sum or gather, on the communication stream
   Stopwatch time;
   Stopwatch gather_time;
   Stopwatch waited;    ///< time that the compute stream waits for `done`
-  int writes = 0;      ///< writes of its gradients in a step
-  int pending = 0;     ///< writes still missing in this step
-  int ready_name = 0;  ///< the recorder's names of its ready point, sum and gather
+  int writes = 0;      ///< writes of the bucket's gradients in a step
+  int pending = 0;     ///< writes that are still missing in this step
+  int ready_name = 0;  ///< numbers of the recorder's names for the ready point, the sum and the gather
   int reduce_name = 0;
   int gather_name = 0;
 };
@@ -117,7 +117,8 @@ struct GradientReducer::Impl {
       : communicator(c),
         compute(compute_stream),
         comm(comm_stream),
-        // A worker or a separate CUDA stream overlaps; with any other stream the caller waits for each bucket.
+        // A worker or a separate CUDA stream overlaps with the compute stream. With another stream the caller waits for
+        // each bucket.
         overlapped(&compute_stream != &comm_stream && !comm_stream.is_inline()),
         gradients(std::move(g)),
         bucket_of(gradients.size()),
@@ -132,24 +133,25 @@ struct GradientReducer::Impl {
   bool overlapped;
   std::vector<GradientRange> gradients;
   std::vector<std::size_t> bucket_of;
-  std::vector<int> pending;  ///< missing writes of each gradient in this step
+  std::vector<int> pending;  ///< writes of each gradient that are missing in this step
   std::vector<Bucket> buckets;
-  std::optional<SumPlace> place;                    ///< refers to gradients and buckets
-  std::shared_ptr<BucketSum> sum;                   ///< prepare() has been called
-  std::vector<std::unique_ptr<BucketState>> slots;  ///< one per bucket
+  std::optional<SumPlace> place;                    ///< refers to `gradients` and `buckets`
+  std::shared_ptr<BucketSum> sum;                   ///< the sum, after its prepare()
+  std::vector<std::unique_ptr<BucketState>> slots;  ///< one state for each bucket
   Stopwatch waited_for_gather;
-  Event asked;     ///< sum(): recorded after its values are written, on the compute stream
-  Event answered;  ///< sum(): recorded after the sums are made, on the communication stream
+  Event asked;     ///< event of sum(): recorded after the values are written, on the compute stream
+  Event answered;  ///< event of sum(): recorded after the sums are made, on the communication stream
   std::size_t last_gather = 0;
-  bool gathers = false;         ///< gather() was called, finish_gather() not yet
-  std::size_t next = 0;         ///< the first bucket that has not started
-  std::size_t passed = 0;       ///< the first bucket that the compute stream has not waited for
-  BucketState* left = nullptr;  ///< last bucket started by an abandoned step; nullptr: the compute stream has waited
+  bool gathers = false;    ///< true: gather() was called, and finish_gather() not yet
+  std::size_t next = 0;    ///< index of the first bucket that has not started
+  std::size_t passed = 0;  ///< index of the first bucket for which the compute stream has not waited
+  /// Last bucket started by an abandoned step; nullptr after the compute stream has waited for it.
+  BucketState* left = nullptr;
   bool in_step = false;
-  bool timed = true;  ///< whether this step is timed; a captured step is not
+  bool timed = true;  ///< true if this step is timed; a captured step is not
   std::int64_t steps = 0;
   SpanRecorder* recorder = nullptr;
-  int wait_name = 0;  ///< the recorder's name of a wait
+  int wait_name = 0;  ///< number of the recorder's name for a wait
   BucketBreadcrumbs* marks = nullptr;
 
   void check_buckets(const TensorView& arena) const {
@@ -170,7 +172,7 @@ struct GradientReducer::Impl {
                         " gradients, expected ", gradients.size());
   }
 
-  /// Returns the division of each bucket, in elements of the bucket.
+  /// Returns the division of each bucket between the ranks, in elements of the bucket.
   [[nodiscard]] std::vector<Shards> shards_from(const std::vector<Shards>& given) const {
     require<ShapeError>(given.empty() || given.size() == buckets.size(), "gradient reducer: there are shards of ",
                         given.size(), " buckets, expected of ", buckets.size());
@@ -197,14 +199,14 @@ struct GradientReducer::Impl {
                         "gradient reducer: ", given->name().empty() ? "an all-reduce" : "hook " + given->name(),
                         " beside shards, expected gradients that all ranks get");
     try {
-      if (!given->name().empty()) {  // a hook computes: on the stream's device
+      if (!given->name().empty()) {  // a hook computes, so it needs a context on the stream's device
         static_cast<void>(place->context());
       }
       given->prepare(*place);
     } catch (...) {
       try {
-        comm.synchronize();  // before release() frees memory that the work uses
-      } catch (...) {        // the first failure is the one to report
+        comm.synchronize();  // the stream must be idle before release() frees memory that its work uses
+      } catch (...) {        // dropped, because the first failure is the one to report
       }
       given->release();
       throw;
@@ -216,14 +218,14 @@ struct GradientReducer::Impl {
     const auto where = [&] { return concat("gradient hook ", sum->name(), ", bucket ", next); };
     try {
       sum->reduce(*place, static_cast<int>(next), slot.data);
-    } catch (const PeerError&) {  // the sum has not failed: it waits for another rank
+    } catch (const PeerError&) {  // the sum itself has not failed: it waits for another rank
       throw;
     } catch (Error& error) {
       if (!sum->name().empty()) {
         error.annotate(where());
       }
       throw;
-    } catch (const std::exception& error) {  // an exception of the program, not a lockstep::Error
+    } catch (const std::exception& error) {  // an exception of the program that is not a lockstep::Error
       if (sum->name().empty()) {
         throw;
       }
@@ -231,7 +233,7 @@ struct GradientReducer::Impl {
     }
   }
 
-  /// Runs `work` on the communication stream after the work that the compute stream has so far. name: the span's name.
+  /// Runs `work` on the communication stream, after the compute stream's work so far. `name` is the span's name.
   template <class Work>
   void on_comm(Event& before, Event& after, Stopwatch* time, int name, Work&& work) {
     if (&compute != &comm) {
@@ -289,7 +291,7 @@ struct GradientReducer::Impl {
   /// Makes the compute stream wait for the buckets of this step that have started.
   void wait_for_started() {
     if (passed < next) {
-      BucketState& last = *slots[next - 1];  // the communication stream runs in order: this bucket is done last
+      BucketState& last = *slots[next - 1];  // the communication stream runs in order, so this bucket is complete last
       wait_for(last.done, last.waited);
       passed = next;
     }
@@ -340,7 +342,7 @@ GradientReducer::GradientReducer(Communicator& communicator, Stream& compute, St
 GradientReducer::~GradientReducer() {
   try {
     impl_->comm.synchronize();
-  } catch (...) {  // the failure was already reported
+  } catch (...) {  // dropped, because the failure was already reported
   }
   impl_->sum->release();
 }
@@ -421,7 +423,7 @@ int GradientReducer::started() const {
 
 void GradientReducer::wait_for_started() {
   Impl& s = *impl_;
-  if (s.left != nullptr && !is_capturing(s.compute)) {  // a capture cannot wait for what came before it
+  if (s.left != nullptr && !is_capturing(s.compute)) {  // a capture cannot wait for work from before the capture
     s.compute.wait(s.left->done);
     s.left = nullptr;
   }
@@ -438,7 +440,7 @@ void GradientReducer::finish() {
     throw StateError(concat("gradient reducer: not written in this step: ", s.unwritten()));
   }
   s.wait_for_started();
-  s.left = nullptr;  // the stream has passed that earlier bucket, too
+  s.left = nullptr;  // the stream has also passed the bucket of the abandoned step
   s.in_step = false;
   s.steps += s.timed ? 1 : 0;
 }

@@ -29,7 +29,7 @@ GpuRanks::~GpuRanks() {
     } catch (...) {  // the communicator is then aborted, so no work on the stream waits for another rank
     }
   }
-  grad_.reset();  // before stream_, whose destructor waits for queued work
+  grad_.reset();  // destroyed before stream_, because the stream's destructor waits for queued work
 }
 
 }  // namespace lockstep::comm

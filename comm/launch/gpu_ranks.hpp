@@ -11,19 +11,19 @@
 namespace lockstep::comm {
 
 /// The NCCL communicator of all ranks of the session, through which ranks on GPUs exchange gradients, and the stream of
-/// its operations. The stream has high priority, so that operations start while backward still fills the GPU. Made
-/// once, after place_rank(). Collective, with the errors of make_nccl_communicator().
+/// its operations. The stream has high priority, so that operations start while backward still fills the GPU. A program
+/// makes this object once, after place_rank(). Collective, with the errors of make_nccl_communicator().
 class GpuRanks {
  public:
-  /// placed.device is a GPU (DeviceError). With placed.shared, place_rank() has set the environment variables.
+  /// placed.device must be a GPU (DeviceError). With placed.shared, place_rank() has set the environment variables.
   GpuRanks(Session& session, const RankDevice& placed, const NcclOptions& options = {})
       : GpuRanks(session.control(), placed, options) {
     grad_ = session.noted(std::move(grad_));
   }
-  /// Uses the ranks of `control`, a communicator for host tensors.
+  /// Makes the object for the ranks of `control`, a communicator for host tensors.
   GpuRanks(Communicator& control, const RankDevice& placed, const NcclOptions& options = {});
-  /// Waits for the stream, then ends NCCL together with the other ranks; aborts NCCL first while an exception unwinds.
-  /// Destroy graphs that captured operations before this object.
+  /// Waits for the stream, then ends NCCL together with the other ranks. If an exception unwinds the stack, aborts NCCL
+  /// first. Destroy graphs that captured operations before this object.
   ~GpuRanks();
   GpuRanks(const GpuRanks&) = delete;
   GpuRanks& operator=(const GpuRanks&) = delete;

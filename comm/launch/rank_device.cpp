@@ -31,7 +31,7 @@ void require_for(const DeviceRequest& request, bool ok, const Args&... message) 
   require<UsageError>(ok, "devices '", request.text(), "': ", message...);
 }
 
-/// Requires one GPU per rank. wanted: GPUs that the request names; there: GPUs of the node.
+/// Requires one GPU for each rank. `wanted` is the number of GPUs in the request, `there` the number on the node.
 void require_one_each(const DeviceRequest& request, std::size_t wanted, std::size_t there, std::size_t ranks) {
   const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
   const std::string instead = ranks <= there ? concat("name ", amount(ranks, "GPU")) : std::string("take cpu");
@@ -40,7 +40,7 @@ void require_one_each(const DeviceRequest& request, std::size_t wanted, std::siz
               instead);
 }
 
-/// Checks that all ranks see GPUs, or that none does.
+/// Requires that all ranks see GPUs, or that none does.
 void require_alike(const DeviceRequest& request, const std::vector<RankView>& ranks) {
   const auto sees_none = [](const RankView& view) { return view.gpus.empty(); };
   const auto without = std::find_if(ranks.begin(), ranks.end(), sees_none);
@@ -88,12 +88,12 @@ void require_same_gpus(const DeviceRequest& request, const std::vector<Uuids>& v
   }
 }
 
-/// The ranks of one node.
+/// Ranks of one node, with the GPUs that each of them sees.
 struct Node {
   std::vector<Uuids> visible{};
   std::size_t local_rank = 0;
 
-  /// True when each rank sees one GPU and the GPUs differ: the launcher has assigned them.
+  /// Returns true if each rank sees one GPU and the GPUs differ, because the launcher has assigned them.
   [[nodiscard]] bool handed_out() const {
     return std::all_of(visible.begin(), visible.end(), [](const Uuids& u) { return u.size() == 1; }) &&
            !std::all_of(visible.begin(), visible.end(), [&](const Uuids& u) { return u == visible[0]; });
@@ -202,7 +202,7 @@ void require_equal_nodes(const DeviceRequest& request, const std::vector<RankVie
 }
 
 RankDevice device_of_rank(Session& session, const DeviceRequest& request, const NodeGpus& machine) {
-  // The code below depends on the request, including its collective calls.
+  // The code below, with its collective calls, depends on the request, so the request must be equal on all ranks.
   require_same_on_all_ranks(session.control(), "devices " + request.text());
   std::vector<GpuInfo> gpus;
   session.agree([&] {
@@ -242,7 +242,7 @@ RankDevice device_of_rank(Session& session, const DeviceRequest& request, const 
   session.agree([&] {
     const bool automatic = std::holds_alternative<DeviceRequest::Automatic>(request.form());
     const bool none = std::all_of(ranks.begin(), ranks.end(), [](const RankView& view) { return view.gpus.empty(); });
-    if (none && !automatic && !for_host(request)) {  // calls why_none() only here
+    if (none && !automatic && !for_host(request)) {  // why_none() is called only in this case
       require_for(request, false, machine.why_none(), "; expected auto or cpu");
     }
     result = device_of_rank(placed, gpus, session.rank(), ranks, machine.sharing);

@@ -44,7 +44,7 @@ std::unique_ptr<World> make_world_of_one() {
 
 namespace {
 
-/// Writes one line; kind: "error: ", or nothing.
+/// Writes one line. `kind` is "error: " or empty.
 void write_line(const char* kind, int rank, std::string_view text) noexcept {
   char line[4096];
   int used = rank < 0 ? std::snprintf(line, sizeof line, "lockstep: %s", kind)
@@ -116,7 +116,7 @@ std::unique_ptr<detail::World> make_world([[maybe_unused]] int& argc, [[maybe_un
 #endif
 }
 
-/// Returns the rank that this process seems to have when no session knows it; -1: none.
+/// Returns the rank that this process seems to have if no session knows it; -1 if there is none.
 int rank_without_session() noexcept {
   try {
     return likely_rank(process_environment());
@@ -136,10 +136,10 @@ struct Session::Impl {
   std::unique_ptr<Communicator> control;
   std::optional<Stream> worker;
   Stream* communication = nullptr;
-  bool noted = false;  ///< noted() was called
+  bool noted = false;  ///< true after noted() was called
   int uncaught = std::uncaught_exceptions();
-  bool agreed_to_fail = false;  ///< every rank is ending
-  bool closed = false;          ///< close() was called
+  bool agreed_to_fail = false;  ///< true if every rank is ending
+  bool closed = false;          ///< true after close() was called
 
   /// Wraps `communicator` so that the status table records its operations, if there is a table.
   std::unique_ptr<Communicator> logged(std::unique_ptr<Communicator> communicator, detail::LoggedCommunicator as) {
@@ -147,7 +147,7 @@ struct Session::Impl {
     return log != nullptr ? detail::recorded(std::move(communicator), *log) : std::move(communicator);
   }
 
-  /// Exchanges the addresses at which the nodes listen. Collective: ranks without a watchdog take part, as others may
+  /// Exchanges the addresses at which the nodes listen. Collective: ranks without a watchdog take part, too; others may
   /// have one.
   void start_heartbeat(const std::string& host) {
     if (world->nodes == 1) {
@@ -172,7 +172,7 @@ struct Session::Impl {
 Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend)
     : Session(argc, argv, watchdog_s, backend, nullptr) {}
 
-/// of_several, if given, becomes true when several ranks have met.
+/// Sets *of_several, if given, to true when several ranks have met.
 Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bool* of_several)
     : impl_(std::make_unique<Impl>()) {
   const Environment environment = process_environment();
@@ -193,7 +193,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     impl_->watch = std::make_unique<detail::RankWatch>(watchdog_s, impl_->launch, environment);
     impl_->watch->watchdog().begin(place ? "waiting for other ranks to come" : "waiting for other ranks to start MPI");
   }
-  // A rank whose environment is wrong starts MPI too; otherwise the others would wait for it.
+  // A rank whose environment is wrong starts MPI, too; otherwise the others would wait for it.
   try {
     impl_->world = make_world(argc, argv, impl_->launch, place);
   } catch (...) {
@@ -226,7 +226,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
     agree([&] { require_same_on_all_ranks(control(), "program " + build_description()); });
     impl_->start_heartbeat(host());
   } catch (const AgreedFailure&) {
-    close();  // every rank is here, so close() does not hang
+    close();  // does not hang, because every rank is here
     throw;
   } catch (...) {
     end_watch();
@@ -240,7 +240,7 @@ Session::Session(int& argc, char**& argv, double watchdog_s, Backend backend, bo
   }
 }
 
-/// MPI may end from here on, so the watchdog ends only this process.
+/// Tells the watchdog to end only this process from now on, because MPI may end now.
 void Session::end_watch() noexcept {
   if (impl_->watch) {
     impl_->watch->end().set_session(nullptr);
@@ -269,7 +269,7 @@ Session::~Session() {
   }
   end_watch();
   if (std::uncaught_exceptions() > impl_->uncaught && !impl_->agreed_to_fail) {
-    return;  // the other ranks do not know of the failure: do not wait for them
+    return;  // does not wait for the other ranks, because they do not know of the failure
   }
   try {
     close();
@@ -333,7 +333,7 @@ void Session::agree(const std::function<void()>& phase) {
   try {
     phase();
   } catch (const AgreedFailure&) {
-    throw;  // a phase within a phase: all ranks are here
+    throw;  // thrown by a phase within a phase: all ranks are here
   } catch (...) {
     const detail::Failure failure = detail::handled_failure();
     text = failure.text;
@@ -367,15 +367,16 @@ void Session::abort(std::string_view text, int code) noexcept {
 
 void Session::abort(int code) noexcept {
   impl_->world->abort(code);
-  std::_Exit(code);  // not reached; for the compiler, as abort() is virtual
+  // Not reached; tells the compiler that this function does not return, because World::abort() is virtual.
+  std::_Exit(code);
 }
 
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s, Backend backend) noexcept {
   detail::start_process();
   bool of_several = false;
-  // Ranks that have met find an error together, and one rank prints it. Before that each rank prints it, because
-  // variables about other ranks may be left over from another program.
+  // After the ranks have met, they find an error together, and one rank prints it. Before that, each rank prints it,
+  // because variables about other ranks may be left over from another program.
   const auto tell_together = [&](const char* text, int code) {
     if (!of_several || rank_without_session() <= 0) {
       print_error(-1, text);

@@ -12,7 +12,7 @@
 
 namespace lockstep::comm {
 
-/// Thrown on every rank by Session::agree() after rank 0 has printed the text of the lowest failing rank.
+/// Thrown on every rank by Session::agree(), after rank 0 has printed the text of the lowest failing rank.
 class AgreedFailure : public Error {
  public:
   AgreedFailure(const std::string& message, int code) : Error(message), code_(code) {}
@@ -24,45 +24,44 @@ class AgreedFailure : public Error {
 
 /// Starts and ends MPI, or its replacement, for a program of this project, and knows the ranks. A process has one
 /// Session, made first and destroyed last; a program that embeds lockstep makes communicators without it. Without a
-/// launcher it is a world of one rank. Ranks of torchrun meet without MPI and exchange host tensors by gloo
+/// launcher, the session is a world of one rank. Ranks of torchrun meet without MPI and exchange host tensors by gloo
 /// (meet_by_gloo()).
 ///
 /// A Session has three communicators, so that their operations never mix: grad (gradient buckets), inline_ops
 /// (collectives on the compute path) and control (host values: checks, metrics, agreement).
 class Session {
  public:
-  /// Asks MPI for MPI_THREAD_MULTIPLE and accepts the level that MPI gives. When MPI is already initialised, the
-  /// session does not finalise it.
+  /// Asks MPI for MPI_THREAD_MULTIPLE and accepts the level that MPI gives. If MPI is already initialised, the session
+  /// does not finalise it.
   ///
-  /// At MPI_THREAD_SERIALIZED, a Session that initialised MPI communicates on a worker; the program must make no MPI
-  /// call of its own while communication_stream() has work. When the program had initialised MPI at that level, the
-  /// session communicates inline, in the calling thread, because the program may call MPI too.
+  /// At MPI_THREAD_SERIALIZED, a Session that initialised MPI communicates on a worker. Then the program must make no
+  /// MPI call of its own while communication_stream() has work. If the program had initialised MPI at that level, the
+  /// session communicates inline, in the calling thread, because the program may call MPI, too.
   ///
-  /// In a process without a launcher it sets OMPI_MCA_plm=isolated and OMPI_MCA_ess_singleton_isolated=1 (unless they
-  /// are set) while MPI_Init_thread runs: Open MPI then starts no daemon and does not search for a way to start
-  /// processes elsewhere. Open MPI's temporary files get their own folder; UsageError when TMPDIR cannot hold one.
-  /// UsageError when the launcher's environment contradicts itself or MPI (comm/launch/launch.hpp). With several ranks
-  /// rank 0 prints the error and all throw AgreedFailure; the same happens when ranks run different versions or builds
-  /// of lockstep.
+  /// In a process without a launcher, the session sets OMPI_MCA_plm=isolated and OMPI_MCA_ess_singleton_isolated=1
+  /// (unless they are set) while MPI_Init_thread runs: then Open MPI starts no daemon and does not search for a way to
+  /// start processes elsewhere. Open MPI's temporary files get their own folder; UsageError if TMPDIR cannot hold one.
+  /// UsageError if the launcher's environment contradicts itself or MPI (comm/launch/launch.hpp). With several ranks,
+  /// rank 0 prints the error and all throw AgreedFailure; the same happens if ranks run different versions or builds of
+  /// lockstep.
   ///
-  /// Without MPI: RendezvousError when the ranks cannot meet within the time of meeting_place()
-  /// (comm/gloo/rendezvous.hpp); AgreedFailure on the ranks for which rank 0 prints the error. When a rank is lost
-  /// later, operations throw PeerError; when a rank ends the job with abort(), the processes of all ranks end with its
-  /// code.
+  /// Without MPI: RendezvousError if the ranks cannot meet within the time of meeting_place()
+  /// (comm/gloo/rendezvous.hpp); AgreedFailure on the ranks for which rank 0 prints the error. If a rank is lost later,
+  /// operations throw PeerError. If a rank ends the job with abort(), the processes of all ranks end with its code.
   ///
-  /// watchdog_s above 0: a Watchdog begins before MPI starts, so that a rank that hangs while the ranks find each other
-  /// ends the job too. The watchdog also ends a job, with code 3, whose ranks on one node call different collectives:
+  /// With watchdog_s above 0, a Watchdog begins before MPI starts, so a rank that hangs while the ranks find each other
+  /// also ends the job. If ranks of one node call different collectives, the watchdog ends the job, too, with code 3:
   /// "ranks call different operations: operation 57 of grad is all_reduce of 1000 f32 on rank 0 and all_gather of 20
-  /// f32 on rank 1", at its next check (at least once a second). On several nodes each node sends about one UDP
-  /// datagram a second to the next node until close() returns, so that a node that falls silent is named
+  /// f32 on rank 1". It does so at its next check (at least once a second). On several nodes, each node sends about one
+  /// UDP datagram a second to the next node until close() returns, so that a silent node is named
   /// (comm/launch/detail/node_heartbeat.hpp).
   Session(int& argc, char**& argv, double watchdog_s = 0, Backend backend = Backend::automatic);
-  /// Calls close(), unless an exception on only this rank ends the process. Errors of close() are only printed.
+  /// Calls close(), unless an exception on this rank alone ends the process. Errors of close() are only printed.
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // The numbers of RankPlace.
+  // These functions return the numbers of RankPlace.
   [[nodiscard]] int rank() const { return place_->rank; }
   [[nodiscard]] int size() const { return place_->size; }
   [[nodiscard]] int local_rank() const { return place_->local_rank; }
@@ -70,44 +69,43 @@ class Session {
   [[nodiscard]] int node() const { return place_->node; }
   [[nodiscard]] int nodes() const { return place_->nodes; }
   [[nodiscard]] std::string host() const;
-  [[nodiscard]] const Launch& launch() const;     ///< source of this rank's start
-  [[nodiscard]] Watchdog* watchdog();             ///< nullptr: watchdog_s was 0
-  [[nodiscard]] std::string description() const;  ///< "Open MPI 4.1.4, thread level multiple", "gloo 0.5.0"
+  [[nodiscard]] const Launch& launch() const;     ///< how this rank was started
+  [[nodiscard]] Watchdog* watchdog();             ///< nullptr if watchdog_s was 0
+  [[nodiscard]] std::string description() const;  ///< transport: "Open MPI 4.1.4, thread level multiple", "gloo 0.5.0"
 
   /// Describes how all-reduces of host tensors are made: "in shared memory within a node, by MPI between 2 nodes", "by
-  /// MPI". This decides the order of their sums. Empty when sums are in rank order: all ranks share one node's memory,
-  /// there is one rank, or the session runs without MPI.
+  /// MPI". This decides the order of their sums. Empty if sums are in rank order, which holds in three cases: all ranks
+  /// share one node's memory, there is one rank, or the session runs without MPI.
   [[nodiscard]] std::string sums() const;
 
   [[nodiscard]] Communicator& grad();
   [[nodiscard]] Communicator& inline_ops();
   [[nodiscard]] Communicator& control();
-  /// Host worker for gradient communication, made at first use; an inline stream when grad() cannot overlap.
+  /// Returns the host worker for gradient communication, made at first use; an inline stream if grad() cannot overlap.
   [[nodiscard]] Stream& communication_stream();
 
-  /// When an error of a rank or its watchdog ends the job, writes a JSON file to `path` with the last 1,024 collectives
-  /// that each rank of this node has called on the communicators above (and on the communicator of noted()). Needs
-  /// watchdog_s, and ranks that share a node.
+  /// Sets a JSON file that is written if an error of a rank or its watchdog ends the job. The file has the last 1,024
+  /// collectives that each rank of this node has called on the communicators above, and on the communicator of noted().
+  /// Needs watchdog_s, and ranks that share a node.
   void keep_operations(const std::string& path);
-  /// Wraps a further communicator of all ranks so that its collectives are recorded too; works once. Returns the given
-  /// communicator when nothing is recorded.
+  /// Wraps one more communicator of all ranks, so that its collectives are recorded, too; works once. Returns the given
+  /// communicator if nothing is recorded.
   [[nodiscard]] std::unique_ptr<Communicator> noted(std::unique_ptr<Communicator> communicator);
 
-  /// Runs a phase that may fail on some ranks, and waits for the others. When the phase fails on any rank, rank 0
-  /// prints the text of the lowest failing rank as one line ("lockstep: error: rank 3: text", without the rank when all
-  /// ranks failed with one text) and every rank throws AgreedFailure. For failures after which this rank can still
-  /// communicate; a phase must not communicate after it has failed.
+  /// Runs a phase that may fail on some ranks, and waits for the others. If the phase fails on any rank, rank 0 prints
+  /// the text of the lowest failing rank as one line, and every rank throws AgreedFailure. The line is "lockstep:
+  /// error: rank 3: text", without the rank if all ranks failed with one text. This is for failures after which the
+  /// rank can still communicate; the phase must not communicate after it has failed.
   void agree(const std::function<void()>& phase);
 
-  /// Collective: finalises MPI, or waits for all ranks to end. Afterwards only the destructor and abort() may be
-  /// called. PeerError when a rank is lost before it ends.
+  /// Finalises MPI, or waits for all ranks to end. Collective. Afterwards only the destructor and abort() may be
+  /// called. PeerError if a rank is lost before it ends.
   void close();
 
   /// Ends the job with `code` after a failure that the other ranks do not know of, and prints "lockstep: error: [rank
-  /// R: ]text". Uses MPI_Abort; with gloo all ranks are told; in a world of one rank the process ends. Runs no
-  /// destructor.
+  /// R: ]text". Uses MPI_Abort; with gloo all ranks are told; a single rank ends its process. Runs no destructor.
   [[noreturn]] void abort(std::string_view text, int code) noexcept;
-  /// As above, for a failure that was already printed.
+  /// Ends the job with `code` after a failure that was already printed. Runs no destructor.
   [[noreturn]] void abort(int code) noexcept;
 
  private:
@@ -117,15 +115,15 @@ class Session {
   Session(int& argc, char**& argv, double watchdog_s, Backend backend, bool* of_several);
   void end_watch() noexcept;
   std::unique_ptr<Impl> impl_;
-  const RankPlace* place_ = nullptr;  ///< place in the world
+  const RankPlace* place_ = nullptr;  ///< place of this rank in the world
 };
 
-/// Runs the main() of a program: makes the session, calls body and turns exceptions into exit codes. AgreedFailure and
-/// an error of every rank (comm/error.hpp, printed by rank 0) end the program with their code. Any other exception
-/// belongs to this rank: Session::abort() ends the job with the code of its kind (3 when it is not an Error). An
-/// exception unwinds body's frame first: memory there that the communication stream uses must stay until that stream is
-/// idle (GradientReducer ensures this for the arena). Output that cannot be written to standard output is an error, too
-/// (3). Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other thread may read the environment meanwhile.
+/// Runs the main() of a program: makes the session, calls `body` and turns exceptions into exit codes. AgreedFailure
+/// and an error of every rank (comm/error.hpp, printed by rank 0) end the program with their code. Any other exception
+/// belongs to this rank: Session::abort() ends the job with the code of its kind, or 3 if it is not an Error. An
+/// exception unwinds body's frame first, so memory there that the communication stream uses must stay until that stream
+/// is idle (GradientReducer ensures this for the arena). Output that cannot be written is an error, too (3). Sets
+/// CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is set, so no other thread may read the environment meanwhile.
 int run_program(int argc, char** argv, const std::function<int(Session&, int argc, char** argv)>& body,
                 double watchdog_s = 0, Backend backend = Backend::automatic) noexcept;
 

@@ -24,16 +24,16 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr Seconds kForAbort(10);
 
-/// Seconds between two heartbeats of a node: about one, and less than two when checks are a second apart.
+/// Seconds between two heartbeats of a node: about one, and less than two if checks are a second apart.
 constexpr double kHeartbeatEvery = 0.75;
 
 /// A node is called silent after kSilent seconds, the time of five heartbeats, if its silence is also at least a third
-/// of the time without progress: a network that drops heartbeats for a while is then not blamed for a longer stall.
-/// Both times are longer than for_others(), during which a rank that ends the job sends nothing.
+/// of the time without progress. So a network that drops heartbeats for a while is not blamed for a longer stall. Both
+/// times are longer than for_others(), during which a rank that ends the job sends nothing.
 constexpr double kSilent = 5;
 constexpr double kSilentPart = 1.0 / 3;
 
-/// Time between this rank's line and the end of the job, in which ranks that notice later print theirs.
+/// Returns the time between this rank's line and the end of the job. Ranks that notice later print theirs in this time.
 Seconds for_others(double seconds) {
   return Seconds(std::clamp(seconds / 10, 2.0, 30.0));
 }
@@ -45,7 +45,7 @@ void leave_later(Seconds time, int code) noexcept {
       std::this_thread::sleep_for(time);
       std::_Exit(code);
     }).detach();
-  } catch (...) {  // no thread could be started: only MPI_Abort is left
+  } catch (...) {  // no thread could be started, so only MPI_Abort can end the process
   }
 }
 
@@ -80,7 +80,7 @@ void WatchdogHandler::look(const Watchdog::Look& found) noexcept {
       table_->remove();
       leave(exit_code::kFailure);
     }
-  } catch (...) {  // no memory: the watchdog still ends a job that hangs
+  } catch (...) {  // out of memory; the watchdog still ends a job that hangs
   }
 }
 
@@ -88,7 +88,7 @@ void WatchdogHandler::start_heartbeat(std::unique_ptr<NodeHeartbeat> heartbeat, 
   const std::lock_guard lock(heartbeat_mutex_);
   heartbeat_ = std::move(heartbeat);
   one_sends_ = table_ && table_->ranks() == local_size;
-  // Sent now, and not only at the next check: a node that falls silent before that check is to be named too.
+  // Sends now, not at the next check, because a node that falls silent before that check must also be named.
   heartbeat_->send_heartbeat({concat("rank ", rank_, ": has met the others")});
 }
 
@@ -97,13 +97,14 @@ void WatchdogHandler::end_heartbeat() noexcept {
   if (heartbeat_) {
     try {
       heartbeat_->send_shutdown();
-    } catch (...) {  // no memory: without the shutdown, only a job that hangs names this node
+    } catch (...) {  // out of memory; without the shutdown, the next node names this node, but only in a job that hangs
     }
     heartbeat_.reset();
   }
 }
 
-/// A rank without a table, or whose table is not its node's, sends for itself: others cannot know that it lives.
+/// Sends and receives heartbeats. A rank that has no table, or whose table does not have exactly this node's ranks,
+/// sends for itself, because other ranks cannot know that it lives.
 void WatchdogHandler::exchange_heartbeats(const Watchdog::Look& found) {
   const std::lock_guard lock(heartbeat_mutex_);
   if (!heartbeat_) {
@@ -173,7 +174,7 @@ void WatchdogHandler::end(const std::string& text) noexcept {
     if (!node.empty()) {
       write_error(rank_, node);
     }
-  } catch (...) {  // no memory: this rank has said what it was doing
+  } catch (...) {  // out of memory; this rank has already printed what it was doing
   }
   if (table_) {
     try {
@@ -186,7 +187,7 @@ void WatchdogHandler::end(const std::string& text) noexcept {
         }
         write_operations();
       }
-    } catch (...) {  // no memory: this rank has said what it was doing
+    } catch (...) {  // out of memory; this rank has already printed what it was doing
     }
     table_->remove();
   }
@@ -232,7 +233,7 @@ void WatchdogHandler::write_operations() noexcept {
     if (!operations_file_.empty()) {
       replace_file(operations_file_, concat(table_->operations().text(1), '\n'));
     }
-  } catch (...) {  // the error that ends the job is the one to report
+  } catch (...) {  // dropped, because the error that ends the job is the one to report
   }
 }
 

@@ -21,7 +21,7 @@ struct Contribution {
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
   DType dtype = DType::u8;
-  std::int64_t count = 0;  ///< elements of `in`
+  std::int64_t count = 0;  ///< number of elements of `in`
   int root = 0;
 
   [[nodiscard]] bool same_call(const Contribution& other) const {
@@ -29,7 +29,7 @@ struct Contribution {
   }
 };
 
-/// A message on its way from one rank to another.
+/// A message that one rank sends to another.
 struct Mail {
   enum class Impl { none, posted, copying, taken, refused };
   Impl state = Impl::none;
@@ -41,7 +41,7 @@ struct Mail {
 struct Shared;
 
 struct Member {
-  Contribution contribution;  ///< the rank writes it before a barrier; all ranks read it between two barriers
+  Contribution contribution;  ///< written by its rank before a barrier, read by all ranks between two barriers
   CommunicatorCounts counts;
   int color = 0;
   int key = 0;
@@ -74,7 +74,7 @@ struct Shared {
     changed.notify_all();
   }
 
-  /// Returns when all ranks have arrived. Writes before it on any rank are visible after it on all ranks.
+  /// Waits until all ranks have arrived. Writes of any rank before this call are visible to all ranks after it.
   void meet(int rank, std::string_view op) {
     std::unique_lock lock(mutex);
     const std::uint64_t mine = generation;
@@ -111,7 +111,7 @@ struct Shared {
   void collective(int rank, const Contribution& mine, Body&& body) {
     member(rank).contribution = mine;
     meet(rank, mine.op);
-    int odd = 0;  // the first rank whose call differs from rank 0's; every rank finds the same one
+    int odd = 0;  // the first rank whose call differs from rank 0's call; every rank finds the same rank
     for (int r = 1; r < size && odd == 0; ++r) {
       odd = member(r).contribution.same_call(member(0).contribution) ? 0 : r;
     }
@@ -160,7 +160,8 @@ struct Shared {
       throw ShapeError(concat("recv: rank ", from, " sent ", came.count, " x ", came.dtype, ", expected ", data.numel(),
                               " x ", data.dtype));
     }
-    letter.state = Mail::Impl::copying;  // keeps the sender waiting, and its memory alive, until the copy is done
+    // This state makes the sender wait and keep its memory alive until the copy is complete.
+    letter.state = Mail::Impl::copying;
     lock.unlock();
     if (data.bytes() > 0) {
       std::memcpy(data.data, letter.data, data.bytes());
@@ -179,7 +180,8 @@ struct Shared {
     counts.bytes += bytes;
   }
 
-  /// out[i] = in_0[offset + i] + in_1[offset + i] + .. for i in [begin, end); `store(i, values, n)` takes the sums.
+  /// Sums the ranks' elements [begin, end) from `offset` on: out[i] = in_0[offset + i] + in_1[offset + i] + ..;
+  /// `store(i, values, n)` takes the sums.
   template <class T, class Store>
   void sum(std::int64_t offset, std::int64_t begin, std::int64_t end, Store&& store) {
     const auto at = [&](int r) { return reinterpret_cast<const T*>(member(r).contribution.in) + offset + begin; };
@@ -191,10 +193,10 @@ struct Shared {
   std::condition_variable changed;
   const int size;
   int arrived = 0;
-  int broken_by = -1;  ///< the rank whose absence ended all collectives; -1: none
+  int broken_by = -1;  ///< rank whose absence ended all collectives; -1 if none
   std::uint64_t generation = 0;
   std::vector<Member> members;
-  std::vector<Mail> mail;  // (from, to)
+  std::vector<Mail> mail;  // messages from each rank to each other rank
 };
 
 void copy_bytes(void* to, const void* from, std::size_t bytes) {
@@ -203,7 +205,7 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
   }
 }
 
-/// Operations hold the shared state, not the communicator: an operation that is still queued may outlive it.
+/// Operations hold the shared state, not the communicator, because a queued operation may outlive the communicator.
 class LocalCommunicator final : public Communicator {
  public:
   LocalCommunicator(std::shared_ptr<Shared> shared, int rank)
@@ -224,8 +226,8 @@ class LocalCommunicator final : public Communicator {
     }
     detail::check_host("all_reduce", stream, data);
     stream.enqueue([shared = shared_, me = rank(), data] {
-      // Every rank sums one slice and writes the sums to all ranks. No other rank touches that slice between the two
-      // barriers.
+      // Every rank sums one slice and writes it to all ranks. Between the two barriers, no other rank touches that
+      // slice.
       shared->collective(me, contribution("all_reduce", data, data), [&] {
         const std::int64_t n = data.numel();
         detail::visit_sum(data.dtype, [&](auto type) {
@@ -242,13 +244,13 @@ class LocalCommunicator final : public Communicator {
   }
 
   void reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) override {
-    // In place: no other rank reads the part of `in` that this rank writes, and this rank has read it before.
+    // In place, no other rank reads the part of `in` that this rank writes, and this rank reads it before it writes.
     detail::check_reduce_scatter(Device::cpu(), stream, in, out, rank(), size());
     stream.enqueue([shared = shared_, me = rank(), in, out] {
       shared->collective(me, contribution("reduce_scatter", in, out), [&] {
         detail::visit_sum(in.dtype, [&](auto type) {
           using T = typename decltype(type)::type;
-          T* to = static_cast<T*>(out.data);  // (n)
+          T* to = static_cast<T*>(out.data);  // n elements
           shared->sum<T>(me * out.numel(), 0, out.numel(), [&](std::int64_t i, const T* values, std::int64_t count) {
             std::copy_n(values, count, to + i);
           });
@@ -353,7 +355,7 @@ class LocalCommunicator final : public Communicator {
   }
 
  private:
-  /// With one rank, the result of an all-reduce or a broadcast is already there.
+  /// Returns true for a single rank and a tensor on a GPU: the result of an all-reduce or a broadcast is already there.
   [[nodiscard]] bool alone_on_gpu(std::string_view op, const Stream& stream, const TensorView& view) const {
     if (size() > 1 || view.device.kind != DeviceKind::cuda) {
       return false;
@@ -382,7 +384,7 @@ LocalGroup::LocalGroup(int size) {
 }
 
 LocalGroup::~LocalGroup() {
-  // A rank that was never taken can never arrive, so the other ranks must not wait for it.
+  // A rank that was never taken can never arrive, so it counts as gone and the other ranks do not wait for it.
   Shared& shared = *impl_->shared;
   const std::lock_guard lock(shared.mutex);
   for (Member& member : shared.members) {

@@ -27,14 +27,14 @@ using detail::name_of_level;
 constexpr int kTag = 0;
 
 /// A duplicate of the caller's communicator. The Communicator, queued operations and an attribute of MPI_COMM_SELF
-/// share it. MPI_Finalize deletes that attribute, which frees a duplicate that the program has not freed.
+/// share this object. MPI_Finalize deletes the attribute, and so frees a duplicate that the program has not freed.
 struct Link {
-  MPI_Comm comm = MPI_COMM_NULL;  ///< null after it was freed
+  MPI_Comm comm = MPI_COMM_NULL;  ///< null after the duplicate was freed
   int keyval = MPI_KEYVAL_INVALID;
   int rank = 0;
   int size = 0;
   std::int64_t most_per_call = 0;
-  MPI_Op add_bf16 = MPI_OP_NULL;  ///< MPI has no 16-bit floating types
+  MPI_Op add_bf16 = MPI_OP_NULL;  ///< adds bf16 numbers; MPI has no 16-bit floating-point types
   MPI_Op add_f16 = MPI_OP_NULL;
   HostAllReduce asked = HostAllReduce::automatic;
   bool all_in_memory = false;
@@ -50,11 +50,11 @@ struct Link {
   }
 };
 
-/// MPI_User_function of a sum: to = to + in, each sum rounded to the type.
+/// Adds `in` to `to`, and rounds each sum to the type. An MPI_User_function of MPI_Op_create.
 template <class T>
 void add_elements(void* in, void* to, int* count, MPI_Datatype* /*type*/) {
-  const T* from = static_cast<const T*>(in);  // (count)
-  T* total = static_cast<T*>(to);             // (count)
+  const T* from = static_cast<const T*>(in);  // `*count` elements
+  T* total = static_cast<T*>(to);             // `*count` elements
   for (int i = 0; i < *count; ++i) {
     total[i] = detail::add(from[i], total[i]);
   }
@@ -72,17 +72,17 @@ int free_link(MPI_Comm /*self*/, int /*keyval*/, void* value, void* /*extra*/) {
   return rc;
 }
 
-/// True when the ranks, all of one node, have at least one processor each. Launchers bind a rank to one processor, to
-/// several that it shares with other ranks, or not at all. Collective.
+/// Returns true if the ranks, all of one node, have at least one processor each. Launchers bind a rank to one
+/// processor, to several that it shares with other ranks, or not at all. Collective.
 bool each_has_a_core(MPI_Comm comm, int ranks) {
   cpu_set_t cores;
   CPU_ZERO(&cores);
-  ::sched_getaffinity(0, sizeof cores, &cores);  // fails with more than 1,024 processors: no core is known
+  ::sched_getaffinity(0, sizeof cores, &cores);  // fails with more than 1,024 processors; then no core is known
   check_mpi(MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof cores, MPI_BYTE, MPI_BOR, comm), "MPI_Allreduce");
   return CPU_COUNT(&cores) >= ranks;
 }
 
-/// Lets the ranks agree on the options, and makes the window if they use one. Collective.
+/// Requires that the ranks agree on the options, and makes the window if they use one. Collective.
 void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   const int what = static_cast<int>(asked) * 2 + (all_in_memory ? 1 : 0);
   int least_and_most[] = {what, -what};
@@ -95,7 +95,7 @@ void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
   }
   link.window.emplace(link.comm, SharedSum::window_bytes(link.size));
   if (link.window->memory() != nullptr) {
-    // A message of the program may need MPI calls on this rank to make progress, as MPI_Allreduce would make.
+    // A message of the program may need MPI calls on this rank to make progress, such as MPI_Allreduce would make.
     const auto progress = [comm = link.comm] {
       int found = 0;
       MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, comm, &found, MPI_STATUS_IGNORE);
@@ -109,7 +109,7 @@ void share_memory(Link& link, HostAllReduce asked, bool all_in_memory) {
                     link.window->why_not().empty() ? "they are on several nodes" : link.window->why_not());
 }
 
-/// Takes ownership of comm.
+/// Makes a Link that takes ownership of `comm`.
 std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call, HostAllReduce all_reduce,
                                 bool all_in_memory) {
   auto link = std::make_shared<Link>();
@@ -123,12 +123,12 @@ std::shared_ptr<Link> make_link(MPI_Comm comm, std::int64_t most_per_call, HostA
   check_mpi(MPI_Op_create(add_elements<Float16>, 1, &link->add_f16), "MPI_Op_create");
   auto holder = std::make_unique<std::shared_ptr<Link>>(link);
   check_mpi(MPI_Comm_set_attr(MPI_COMM_SELF, link->keyval, holder.get()), "MPI_Comm_set_attr");
-  static_cast<void>(holder.release());  // MPI owns it now
+  static_cast<void>(holder.release());  // MPI owns the object now
   share_memory(*link, all_reduce, all_in_memory);
   return link;
 }
 
-/// Streams that a communicator takes.
+/// Kinds of streams that a communicator takes.
 enum class Path { any_stream, sole_worker, inline_only };
 
 int thread_level() {
@@ -157,10 +157,10 @@ Path path_of_process(const Stream* worker) {
 }
 
 /// A communicator's share in the sole worker of thread level SERIALIZED. The worker belongs to the process, as the
-/// thread level does: communicators made without it wait for it, too.
+/// thread level does. So communicators that were made without a worker wait for it, too.
 class WorkerShare {
  public:
-  /// StateError while other communicators share another worker.
+  /// Throws StateError if other communicators share another worker.
   explicit WorkerShare(Stream* worker) : worker_(worker) {
     const std::lock_guard lock(mutex_);
     require<StateError>(sharers_ == 0 || sole_ == worker,
@@ -178,7 +178,7 @@ class WorkerShare {
   }
   [[nodiscard]] Stream& worker() const { return *worker_; }
 
-  /// Waits until the process's sole worker, if it exists, makes no MPI call. Rethrows the worker's failure.
+  /// Waits until the process's sole worker, if there is one, makes no MPI call. Rethrows the worker's failure.
   static void wait_until_idle() {
     Stream* sole = nullptr;
     {
@@ -198,7 +198,7 @@ class WorkerShare {
 };
 
 MPI_Datatype sum_type(DType dtype) {
-  // 16-bit floating types are passed as MPI_UINT16_T with add_bf16 or add_f16; u8 has no sum.
+  // 16-bit floating-point numbers are passed as MPI_UINT16_T with add_bf16 or add_f16; u8 has no sum.
   static const MPI_Datatype kTypes[] = {MPI_FLOAT,         MPI_DOUBLE,  MPI_UINT16_T, MPI_UINT16_T,
                                         MPI_DATATYPE_NULL, MPI_INT32_T, MPI_INT64_T,  MPI_UINT64_T};
   return kTypes[static_cast<std::size_t>(dtype)];
@@ -208,7 +208,7 @@ MPI_Op sum_of(const Link& link, DType dtype) {
   return dtype == DType::bf16 ? link.add_bf16 : dtype == DType::f16 ? link.add_f16 : MPI_SUM;
 }
 
-/// Returns the type for moving data: only the width matters.
+/// Returns the MPI type for moving data, for which only the width of an element matters.
 MPI_Datatype move_type(DType dtype) {
   switch (size_of(dtype)) {
     case 1:
@@ -234,7 +234,7 @@ void in_pieces(std::int64_t n, std::int64_t most, F&& f) {
   }
 }
 
-/// MPI type of `count` elements that repeat every `stride` elements: one piece of every rank's part of a tensor.
+/// An MPI type of `count` elements that repeat every `stride` elements: one piece of every rank's part of a tensor.
 class PieceType {
  public:
   PieceType(DType dtype, int count, std::int64_t stride) {
@@ -290,7 +290,7 @@ void reduce_scatter(Link& link, const TensorView& in, const TensorView& out, boo
     }
     return;
   }
-  // Reductions take no derived types, so one call cannot send a piece of every part: one reduction per part and piece.
+  // Reductions take no derived types, so one call cannot send a piece of every part: each piece is one reduction.
   for (int root = 0; root < link.size; ++root) {
     in_pieces(n, link.most_per_call, [&](std::int64_t i, int count) {
       void* to = root == link.rank ? at(out, i) : nullptr;
@@ -374,16 +374,16 @@ class MpiCommunicator final : public Communicator {
 
   ~MpiCommunicator() override {
     if (std::uncaught_exceptions() > uncaught_) {
-      return;  // unwinding: the other ranks may never free theirs; MPI_Finalize frees it if it is called
+      return;  // an exception unwinds, so the other ranks may never free theirs; MPI_Finalize frees the duplicate
     }
     try {
       if (link_->comm != MPI_COMM_NULL) {
         WorkerShare::wait_until_idle();
         int keyval = link_->keyval;
-        MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);  // calls free_link()
+        MPI_Comm_delete_attr(MPI_COMM_SELF, keyval);  // this call makes MPI call free_link()
         MPI_Comm_free_keyval(&keyval);
       }
-    } catch (...) {  // the worker was poisoned: as when unwinding
+    } catch (...) {  // the worker was poisoned; nothing is freed, as with an exception
     }
   }
 
@@ -468,8 +468,8 @@ class MpiCommunicator final : public Communicator {
     link.count(bytes);
   }
 
-  /// Called before an MPI call in the calling thread. Waits until no other thread of lockstep makes an MPI call.
-  /// StateError if the thread level forbids the call.
+  /// Prepares an MPI call in the calling thread: waits until no other thread of lockstep makes an MPI call. StateError
+  /// if the thread level forbids the call.
   void enter_mpi(std::string_view op) const {
     if (path_ == Path::any_stream) {
       return;
@@ -489,7 +489,7 @@ class MpiCommunicator final : public Communicator {
     require_alive(*link_, op);
     if (stream.is_inline()) {
       enter_mpi(op);
-      // Complete on return. A task would add copies, which slow small operations.
+      // The operation is complete on return. A task would add copies, which slow small operations.
       perform(*link_, op, bytes, call);
       return;
     }
@@ -512,7 +512,7 @@ class MpiCommunicator final : public Communicator {
 
   std::shared_ptr<Link> link_;
   Path path_;
-  std::optional<WorkerShare> share_;  ///< set with Path::sole_worker
+  std::optional<WorkerShare> share_;  ///< set for Path::sole_worker
   int level_ = thread_level();
   Event before_{Device::cpu()};
   Event after_{Device::cpu()};

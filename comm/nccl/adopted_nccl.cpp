@@ -12,12 +12,12 @@
 #include <lockstep/comm/nccl/nccl_exchange.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-// This file names no symbol of NCCL, so a program that only adopts communicators is not linked with NCCL.
+// This file names no symbol of NCCL, so a program that only adopts communicators need not be linked with NCCL.
 
 namespace lockstep::comm {
 namespace {
 
-/// The functions of the library that made a host program's communicator, and functions that describe the communicator.
+/// Functions of the library that made a host program's communicator, and functions that describe the communicator.
 struct LoadedNccl {
   NcclFunctions functions{};
   decltype(&ncclCommUserRank) user_rank = nullptr;
@@ -25,8 +25,8 @@ struct LoadedNccl {
   decltype(&ncclCommCuDevice) device = nullptr;
 };
 
-/// Finds the functions that every library of the process sees; else the functions of a libnccl.so.2 that one library
-/// has loaded privately, as Python does. UnsupportedError when there are none.
+/// Finds NCCL's functions: those that every library of the process sees. If there are none, takes those of a
+/// libnccl.so.2 that one library has loaded privately, as Python does. Otherwise UnsupportedError.
 LoadedNccl loaded_nccl() {
   constexpr const char* kLibrary = "libnccl.so.2";
   void* where = RTLD_DEFAULT;
@@ -60,7 +60,7 @@ LoadedNccl loaded_nccl() {
   return nccl;
 }
 
-/// A communicator of the host program; only the host program ends it, also after an error.
+/// A communicator of the host program. Only the host program ends it, also after an error.
 class AdoptedNccl final : public NcclExchange {
  public:
   AdoptedNccl(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device, double timeout_s)
@@ -101,7 +101,7 @@ std::unique_ptr<Communicator> adopt_nccl_communicator(void* comm, Communicator& 
   std::unique_ptr<AdoptedNccl> adopted;
   const auto together = [&](const std::string& step, auto&& f) {
     std::string failure;
-    char kind = ' ';  // kind of the exception: all ranks throw the same kind
+    char kind = ' ';  // kind of the exception; all ranks throw the same kind
     try {
       f();
     } catch (const UsageError& error) {

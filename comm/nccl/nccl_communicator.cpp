@@ -28,7 +28,7 @@ namespace {
 
 using cuda::DeviceGuard;
 
-/// The functions of the library that this program is linked with.
+/// Returns the functions of the library with which this program is linked.
 const NcclFunctions& linked() {
   static const NcclFunctions kLinked{.all_reduce = ncclAllReduce,
                                      .reduce_scatter = ncclReduceScatter,
@@ -48,7 +48,7 @@ ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_a
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = calls == Calls::block ? 1 : 0;
   config.commName = options.name.c_str();
-  if (options.most_blocks > 0) {  // NCCL refuses one of the two alone
+  if (options.most_blocks > 0) {  // sets both, because NCCL refuses one of the two alone
     config.minCTAs = 1;
     config.maxCTAs = options.most_blocks;
   }
@@ -58,9 +58,10 @@ ncclConfig_t config_of(const NcclOptions& options, Calls calls = Calls::return_a
 #if NCCL_VERSION_CODE >= NCCL_VERSION(2, 22, 0)
 constexpr bool kEstimates = true;
 
-/// Ends the open group without executing it, and returns the time that NCCL expects, negative for no estimate. NCCL
-/// counts in microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime). On a communicator whose calls do not
-/// block NCCL would execute the group and return that it is in progress (src/group.cc, ncclGroupEndInternal).
+/// Ends the open group without executing it, and sets `seconds` to the time that NCCL expects; negative if NCCL has no
+/// estimate. NCCL counts in microseconds (2.28.9, src/graph/tuning.cc, ncclTopoGetAlgoTime). On a communicator whose
+/// calls do not block, NCCL would execute the group and return that it is in progress (src/group.cc,
+/// ncclGroupEndInternal).
 ncclResult_t end_estimate(double& seconds) {
   ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
   const ncclResult_t result = ncclGroupSimulateEnd(&info);
@@ -76,7 +77,7 @@ ncclResult_t end_estimate(double& seconds) {
 }
 #endif
 
-/// One line per value, so that no value can be read as another one.
+/// Writes each value on its own line, so that no value can be read as another one.
 std::string to_text(const NcclRank& rank) {
   return concat(rank.host, '\n', rank.gpu, '\n', rank.host_id, '\n', rank.version, '\n', rank.allow_shared_gpu, '\n',
                 rank.failure);
@@ -135,7 +136,7 @@ ncclUniqueId share_id(Communicator& control) {
   return id;
 }
 
-/// Seconds to wait for an abort; an abort that takes longer continues on its own thread.
+/// Returns the seconds to wait for an abort. An abort that takes longer continues on its own thread.
 double abort_wait(const NcclOptions& options) {
   constexpr double kLongest = 2;
   return std::min(options.timeout_s, kLongest);
@@ -145,7 +146,7 @@ void abort_and_wait(ncclComm_t comm, Device device, const SharedNcclOptions& opt
   NcclAbort(comm, device, options).wait(abort_wait(*options));
 }
 
-/// Takes ownership of comm, and aborts it when no NcclCommunicator can be made.
+/// Takes ownership of `comm`, and aborts it if no NcclCommunicator can be made.
 std::unique_ptr<NcclCommunicator> take(ncclComm_t comm, int rank, int size, Device device,
                                        const SharedNcclOptions& options) {
   try {
@@ -186,7 +187,7 @@ NcclAbort::NcclAbort(ncclComm_t comm, Device device, SharedNcclOptions options) 
       ncclCommAbort(comm);
       over.set_value();
     });
-  } catch (const std::exception&) {  // no thread could be started: the communicator is not aborted
+  } catch (const std::exception&) {  // no thread could be started, so the communicator is not aborted
   }
 }
 
@@ -210,7 +211,7 @@ NcclCommunicator::NcclCommunicator(ncclComm_t comm, int rank, int size, Device d
 NcclCommunicator::~NcclCommunicator() {
   const DeviceGuard guard(device(), std::nothrow);
   if (comm() != nullptr) {
-    // Ends the communicator together with the other ranks. While an exception unwinds this rank, they may never call
+    // Ends the communicator together with the other ranks, but not while an exception unwinds: they may never call
     // this.
     if (std::uncaught_exceptions() == uncaught_ && settled(ncclCommFinalize(comm())) == ncclSuccess &&
         ncclCommDestroy(comm()) == ncclSuccess) {
@@ -218,12 +219,13 @@ NcclCommunicator::~NcclCommunicator() {
     }
     abort(release());
   } else if (abort_) {
-    abort_->wait(abort_wait(*options_));  // a graph that blocked the abort may be destroyed by now
+    // Waits once more, because a graph that blocked the abort may be destroyed by now.
+    abort_->wait(abort_wait(*options_));
   }
 }
 
 void NcclCommunicator::give_up(ncclComm_t comm) noexcept {
-  if (std::exchange(estimating_, false)) {  // end the group before its communicator is destroyed
+  if (std::exchange(estimating_, false)) {  // ends the group before its communicator is destroyed
     double ignored = 0;
     end_estimate(ignored);
   }
@@ -245,7 +247,7 @@ std::unique_ptr<NcclCommunicator> NcclCommunicator::split(int color, int key, Ca
   const DeviceGuard guard(device());
   ncclConfig_t config = config_of(*options_, calls);
   ncclComm_t part = nullptr;
-  // The parent is in progress until the new communicator exists, and the new one until it is ready.
+  // The parent is in progress until the new communicator exists, and the new communicator until it is ready.
   ncclResult_t result = settled(ncclCommSplit(comm(), color, key, &part, &config));
   if (result == ncclSuccess && part != nullptr) {
     result = linked().poll(part, options_->timeout_s);
@@ -370,7 +372,7 @@ class NcclMemory final : public MemoryResource {
     const SyncScope scope(stream, "NcclMemory::deallocate", SyncReason::release, bytes);
     try {
       stream.synchronize();
-    } catch (const std::exception&) {  // failure of earlier work: a thread that waits for that work gets it
+    } catch (const std::exception&) {  // failure of earlier work, thrown again to a thread that waits for it
     }
     const DeviceGuard guard(device(), std::nothrow);
     const std::lock_guard lock(mutex_);
@@ -388,7 +390,7 @@ class NcclMemory final : public MemoryResource {
   NcclCommunicator& communicator_;
   MemoryCounter counter_;
   std::mutex mutex_;
-  std::map<void*, void*> handles_;  ///< NCCL's handles by address
+  std::map<void*, void*> handles_;  ///< NCCL's handles by address of the memory
 };
 
 }  // namespace
@@ -427,8 +429,7 @@ std::unique_ptr<Communicator> make_nccl_communicator(Communicator& control, Devi
   } catch (const std::exception& error) {
     failure = error.what();
   }
-  // Every rank reaches this line, at the latest after its timeout; so all ranks learn whether set-up failed on any
-  // rank.
+  // Every rank comes here, at the latest after its timeout. So all ranks learn whether set-up failed on any rank.
   const std::vector<std::string> failures = all_gather_text(control, failure);
   for (std::size_t r = 0; r < failures.size(); ++r) {
     if (!failures[r].empty()) {

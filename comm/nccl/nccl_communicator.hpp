@@ -16,10 +16,9 @@
 
 namespace lockstep::comm {
 
-/// Every owner of an ncclComm_t keeps the options until the communicator ends. NCCL copies the pointer to the
+/// Options that every owner of an ncclComm_t keeps until the communicator ends. NCCL copies the pointer to the
 /// communicator's name, not the name (2.28.9, src/init.cc, parseCommConfig), and profilers may print the name when the
-/// communicator ends. When no thread can be started for an abort, the communicator never ends, and its options may be
-/// freed.
+/// communicator ends. If no thread can start for an abort, the communicator never ends, and its options may be freed.
 using SharedNcclOptions = std::shared_ptr<const NcclOptions>;
 
 /// Runs ncclCommAbort() on its own thread, which may outlive this object. NCCL first ends the kernels that wait for
@@ -31,14 +30,14 @@ class NcclAbort {
   ~NcclAbort();
   NcclAbort(const NcclAbort&) = delete;
   NcclAbort& operator=(const NcclAbort&) = delete;
-  void wait(double seconds) noexcept;  ///< waits at most `seconds` until the abort is complete
+  void wait(double seconds) noexcept;  ///< waits until the abort is complete, at most `seconds`
 
  private:
   std::future<void> over_;
   std::thread thread_;
 };
 
-/// Whether a communicator's calls block until NCCL has done its part, or return at once.
+/// Says whether a communicator's calls block until NCCL has done its part, or return at once.
 enum class Calls : bool { return_at_once, block };
 
 /// One rank of an NCCL communicator that lockstep made with blocking = 0 (1 for estimates). An error aborts it.
@@ -52,14 +51,13 @@ class NcclCommunicator final : public NcclExchange {
   [[nodiscard]] std::unique_ptr<MemoryResource> exchange_memory() override;
   [[nodiscard]] std::unique_ptr<NcclCommunicator> split(int color, int key, Calls calls);
 
-  /// Device of its tensors.
+  /// Returns the device of the communicator's tensors.
   [[nodiscard]] Device place() const { return device(); }
-  /// Registers memory of ncclMemAlloc() with NCCL. Returns NCCL's handle; nullptr when NCCL does not register the
-  /// memory.
+  /// Registers memory of ncclMemAlloc() with NCCL. Returns NCCL's handle, or nullptr if NCCL does not register it.
   [[nodiscard]] void* register_memory(void* data, std::size_t bytes) noexcept;
   void deregister_memory(void* handle) noexcept;  ///< does nothing after the communicator was given up
 
-  /// As NcclEstimator::seconds(), for a communicator whose calls block.
+  /// Returns an estimate like NcclEstimator::seconds(), for a communicator whose calls block.
   [[nodiscard]] std::optional<double> estimate(const std::function<void(Communicator&)>& f);
 
  private:
@@ -67,7 +65,7 @@ class NcclCommunicator final : public NcclExchange {
   void abort(ncclComm_t comm) noexcept;  ///< starts the abort and waits a short time for it
 
   SharedNcclOptions options_;
-  bool estimating_ = false;  ///< a group is open that must not be executed
+  bool estimating_ = false;  ///< true while a group is open that must not be executed
   std::optional<NcclAbort> abort_;
   int uncaught_;
 };

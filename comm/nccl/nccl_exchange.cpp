@@ -24,7 +24,7 @@ std::size_t count_of(const TensorView& view) {
   return static_cast<std::size_t>(view.numel());
 }
 
-/// Returns the start of the r-th of `size` equal parts of a tensor's elements.
+/// Returns the start of part r of a tensor's elements, which are cut into `size` equal parts.
 void* part_of(const TensorView& view, int r, int size) {
   return static_cast<std::byte*>(view.data) +
          static_cast<std::size_t>(r) * (view.bytes() / static_cast<std::size_t>(size));
@@ -52,7 +52,7 @@ ncclResult_t NcclFunctions::poll(ncclComm_t comm, double seconds) const {
     if (state != ncclInProgress || std::chrono::duration<double>(waited).count() > seconds) {
       return state;
     }
-    if (waited < kPatience) {  // enqueueing an operation takes less time than a sleep
+    if (waited < kPatience) {  // yields first, because enqueueing an operation takes less time than a sleep
       std::this_thread::yield();
     } else {
       std::this_thread::sleep_for(kPause);
@@ -69,7 +69,7 @@ NcclExchange::NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int 
       timeout_s_(timeout_s),
       own_(device),
       scratch_(Tensor::zeros(own_, Shape{1}, DType::i32)) {
-  own_.synchronize();  // other streams may use scratch_
+  own_.synchronize();  // waits, because other streams may use scratch_
 }
 
 void NcclExchange::require_alive(std::string_view op) const {
@@ -87,7 +87,7 @@ template <class Call>
 void NcclExchange::run(std::string_view op, const TensorView& data, Call&& call) {
   require_alive(op);
   const DeviceGuard guard(device_);
-  // Without elements no rank has anything to exchange: NCCL need not be called.
+  // Does not call NCCL for an empty tensor, because no rank then has anything to exchange.
   const ncclResult_t result = data.numel() > 0 ? settled(call()) : ncclSuccess;
   if (result != ncclSuccess) {
     fail(concat(op, " of ", data.numel(), " x ", data.dtype), result);
@@ -106,7 +106,8 @@ void NcclExchange::all_reduce(Stream& stream, const TensorView& data) {
 }
 
 void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_reduce_scatter(device_, stream, in, out, rank(), size());  // NCCL detects in-place itself
+  // NCCL itself detects that the operation is in place.
+  detail::check_reduce_scatter(device_, stream, in, out, rank(), size());
   run("reduce_scatter", in, [&] {
     return nccl_.reduce_scatter(in.data, out.data, count_of(out), type_of(in.dtype), ncclSum, comm_,
                                 stream.cuda_handle());
@@ -114,7 +115,8 @@ void NcclExchange::reduce_scatter(Stream& stream, const TensorView& in, const Te
 }
 
 void NcclExchange::all_gather(Stream& stream, const TensorView& in, const TensorView& out) {
-  detail::check_all_gather(device_, stream, in, out, rank(), size());  // NCCL detects in-place itself
+  // NCCL itself detects that the operation is in place.
+  detail::check_all_gather(device_, stream, in, out, rank(), size());
   run("all_gather", in, [&] {
     return nccl_.all_gather(in.data, out.data, count_of(in), type_of(in.dtype), comm_, stream.cuda_handle());
   });
@@ -132,7 +134,8 @@ void NcclExchange::all_to_all(Stream& stream, const TensorView& in, const Tensor
         result = nccl_.recv(part_of(out, r, size()), n, type_of(in.dtype), r, comm_, stream.cuda_handle());
       }
     }
-    const ncclResult_t ended = nccl_.group_end();  // also after an error: an open group would swallow the next calls
+    // Also called after an error, because an open group would swallow the next calls.
+    const ncclResult_t ended = nccl_.group_end();
     return begun() ? ended : result;
   });
 }

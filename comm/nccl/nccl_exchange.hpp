@@ -15,7 +15,7 @@
 
 namespace lockstep::comm {
 
-/// Functions of one NCCL library for exchanges: of the linked library, or of the library that made a host program's
+/// Functions of one NCCL library for exchanges: the linked library, or the library that made a host program's
 /// communicator. A communicator is used only with its own library.
 struct NcclFunctions {
   decltype(&ncclAllReduce) all_reduce = nullptr;
@@ -30,10 +30,10 @@ struct NcclFunctions {
   decltype(&ncclGetErrorString) error_string = nullptr;
   decltype(&ncclGetLastError) last_error = nullptr;
 
-  /// Returns NCCL's text for an error. ncclGetLastError() belongs to the process and is never cleared: its text may be
+  /// Returns NCCL's text for an error. ncclGetLastError() is of the whole process and never cleared, so it may be
   /// older.
   [[nodiscard]] std::string words(ncclResult_t result) const;
-  /// Returns the state of a communicator once it is no longer in progress; ncclInProgress when the time is over. The
+  /// Returns the state of a communicator after it is no longer in progress; ncclInProgress if the time ends before. The
   /// NCCL call also advances calls in progress, so the thread that uses the communicator must make it.
   [[nodiscard]] ncclResult_t poll(ncclComm_t comm, double seconds) const;
   [[nodiscard]] std::string state_text(ncclResult_t result, double timeout_s) const {
@@ -41,18 +41,17 @@ struct NcclFunctions {
   }
 };
 
-/// One rank of an NCCL communicator, whoever made it. An NCCL call may return that it is in progress. Until it is
-/// complete NCCL accepts no other call, so the calling thread polls with a deadline. After an error the communicator is
-/// given up, and every call throws that error.
+/// One rank of an NCCL communicator, whoever made it. An NCCL call may return that it is in progress. Until the call is
+/// complete, NCCL accepts no other call, so the calling thread polls with a deadline. After an error the communicator
+/// is given up, and every call throws that error.
 class NcclExchange : public Communicator {
  public:
   [[nodiscard]] std::string_view backend() const override { return "nccl"; }
   [[nodiscard]] bool can_overlap() const override { return true; }
-  /// False: NCCL requires one thread to enqueue the operations of all communicators of a device, in the same order on
-  /// all ranks.
+  /// Returns false: one thread must enqueue the operations of all communicators of a device, in one order on all ranks.
   [[nodiscard]] bool any_thread() const override { return false; }
-  /// Destroy graphs before the communicator. While a graph lives, lockstep's own communicator waits timeout_s, then
-  /// aborts.
+  /// Returns true. Destroy graphs before the communicator: while a graph lives, lockstep's own communicator waits
+  /// timeout_s, then aborts.
   [[nodiscard]] bool can_be_captured() const override { return true; }
 
   void all_reduce(Stream& stream, const TensorView& data) override;
@@ -70,26 +69,26 @@ class NcclExchange : public Communicator {
   void first_operation();
 
  protected:
-  /// `comm` must be ready.
+  /// Takes an ncclComm_t that must be ready.
   NcclExchange(const NcclFunctions& functions, ncclComm_t comm, int rank, int size, Device device, double timeout_s);
 
-  /// Called once after an error: comm() is no longer used.
+  /// Called once after an error. comm() is no longer used after it.
   virtual void give_up(ncclComm_t comm) noexcept = 0;
 
-  [[nodiscard]] ncclComm_t comm() const { return comm_; }  ///< null after it was given up
+  [[nodiscard]] ncclComm_t comm() const { return comm_; }  ///< null after the communicator was given up
   [[nodiscard]] Device device() const { return device_; }
   void require_alive(std::string_view op) const;
-  /// Waits until the result is success or an error; returns ncclInProgress when the time is over.
+  /// Waits until the result is success or an error. Returns ncclInProgress if the time ends before.
   [[nodiscard]] ncclResult_t settled(ncclResult_t result) const {
     return result == ncclInProgress ? nccl_.poll(comm_, timeout_s_) : result;
   }
   [[noreturn]] void fail(const std::string& what, ncclResult_t result);
-  /// Gives up the communicator without an error and returns it; null if it was given up before.
+  /// Gives up the communicator without an error and returns it. Returns null if it was given up before.
   [[nodiscard]] ncclComm_t release() { return std::exchange(comm_, nullptr); }
 
  private:
-  /// Calls NCCL with the device current, waits while the call is in progress, and counts the call. call:
-  /// ncclResult_t().
+  /// Calls NCCL through `call`, which returns ncclResult_t, with the device current. Waits while the call is in
+  /// progress, and counts the call.
   template <class Call>
   void run(std::string_view op, const TensorView& data, Call&& call);
 
@@ -98,7 +97,7 @@ class NcclExchange : public Communicator {
   Device device_;
   double timeout_s_;
   CudaContext own_;  ///< context for first_operation()
-  Tensor scratch_;   ///< (1) i32: the element that a barrier sums
+  Tensor scratch_;   ///< one i32, the element that a barrier sums
   std::string failure_;
   CommunicatorCounts counts_;
 };

@@ -27,16 +27,16 @@ constexpr std::uint64_t kSummedAreas = 2;
 constexpr std::size_t kMostChunkBytes = std::size_t{256} << 10;
 constexpr std::size_t kLeastChunkBytes = std::size_t{16} << 10;
 constexpr std::size_t kMostChunkBytesOfAll = std::size_t{4} << 20;
-/// Divided by the number of ranks: the most bytes that each_adds_all() sums.
+/// Divided by the number of ranks: the largest data, in bytes, that each_adds_all() sums.
 constexpr std::size_t kOneShotBytes = std::size_t{32} << 10;
-/// Data of this size and more is written past the caches.
+/// Least size in bytes of data that is written past the caches.
 constexpr std::size_t kStreamingBytes = std::size_t{32} << 20;
-/// Bytes that Block::sum() adds at a time, for each rank.
+/// Bytes of each rank that Block::sum() adds at a time.
 constexpr std::size_t kBlockBytes = 16384;
 
 constexpr int kSpins = 200;
 constexpr std::chrono::microseconds kYieldFor(100);
-/// The longest single sleep, with and without an idle function.
+/// Longest single sleep: kSleepBeside with an idle function, kSleep without.
 constexpr std::chrono::milliseconds kSleepBeside(1);
 constexpr std::chrono::milliseconds kSleep(100);
 
@@ -49,8 +49,8 @@ std::size_t chunk_bytes_for(int ranks) {
   return std::clamp(share, kLeastChunkBytes, kMostChunkBytes);
 }
 
-/// Elements of one rank's part of a chunk of `count` elements. Rank r's part begins at element r * part, if the chunk
-/// is that long.
+/// Returns the number of elements of one rank's part of a chunk of `count` elements. Rank r's part begins at element r
+/// times this number, if the chunk is that long.
 template <class T>
 std::int64_t part_of(std::int64_t count, int ranks) {
   const auto each = static_cast<std::size_t>((count + ranks - 1) / ranks);
@@ -72,12 +72,12 @@ void relax() {
 #endif
 }
 
-/// Sleeps while `value` is `is`, `most` at longest. Unlike std::atomic's own wait, this works between processes.
+/// Sleeps while `value` equals `is`, at most for `most`. Unlike std::atomic's wait, this works between processes.
 void sleep_while(std::atomic<std::uint32_t>& value, std::uint32_t is, std::chrono::milliseconds most) {
   static_assert(sizeof value == sizeof(std::uint32_t) && std::atomic<std::uint32_t>::is_always_lock_free);
   timespec time{};
-  time.tv_nsec = static_cast<long>(std::chrono::nanoseconds(most).count());  // below a second
-  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, &time, nullptr, 0);           // returns at once when the value differs
+  time.tv_nsec = static_cast<long>(std::chrono::nanoseconds(most).count());  // `most` must be below a second
+  ::syscall(SYS_futex, &value, FUTEX_WAIT, is, &time, nullptr, 0);           // returns at once if the value differs
 }
 
 void wake_all(std::atomic<std::uint32_t>& value) {
@@ -99,8 +99,8 @@ void write(T* to, const T* from, std::int64_t n, bool streaming) {
   }
 }
 
-/// Prefetches `bytes` that are read soon: cache lines that another core has written arrive late, and the processor's
-/// own prefetching ends at each page. The range may reach beyond the end of the data.
+/// Prefetches `bytes` that are read soon, because cache lines that another core has written arrive late and the
+/// processor's own prefetching ends at each page. The range may extend beyond the end of the data.
 void fetch(const void* from, std::int64_t bytes) {
   for (std::int64_t i = 0; i < bytes; i += static_cast<std::int64_t>(kLineBytes)) {
     __builtin_prefetch(static_cast<const std::byte*>(from) + i);
@@ -121,14 +121,14 @@ void add_to(T* __restrict sum, const T* __restrict b, std::int64_t n) {
   }
 }
 
-/// Sums are made in this block, in the first-level cache, and then copied into the window. Single vector stores into
-/// the window would each fetch a line that other cores still hold; a long memcpy does not (on Zen 5: 6 and 35 GB/s).
+/// Memory in the first-level cache for sums, which are then copied into the window. Single vector stores into the
+/// window would each fetch a line that other cores still hold; a long memcpy does not (on Zen 5: 6 and 35 GB/s).
 template <class T>
 struct Block {
   static constexpr auto kMost = static_cast<std::int64_t>(kBlockBytes / sizeof(T));
   alignas(kLineBytes) std::array<T, static_cast<std::size_t>(kMost)> total;
 
-  /// Returns the sum in rank order. of(r) points to the n elements of rank r; n is at most kMost.
+  /// Returns the sum of n elements over the ranks, in rank order. of(r) points to those of rank r; n <= kMost.
   template <class Of>
   const T* sum(int ranks, const Of& of, std::int64_t n) {
     constexpr std::int64_t kPieceBytes = 1024;
@@ -150,7 +150,7 @@ struct Block {
   }
 };
 
-/// Ranks announce element type, operation and number of elements of an operation.
+/// Kinds of operations. A rank announces an operation's kind, element type and number of elements.
 enum class Kind : unsigned char { all_reduce, reduce_scatter, all_gather, broadcast };
 constexpr std::array<const char*, 4> kNames{"all_reduce", "reduce_scatter", "all_gather", "broadcast"};
 constexpr std::uint64_t kMostTypes = 15;
@@ -165,12 +165,13 @@ std::uint64_t announced(Kind kind, DType dtype, std::int64_t n) {
 
 }  // namespace
 
-/// Only its own rank writes a line, except `sleepers`. A rank that is killed in its sleep leaves `sleepers` too high;
-/// this only causes needless wake-ups.
+/// One rank's line of the window. Only that rank writes it, except `sleepers`. If a sleeping rank is killed, `sleepers`
+/// stays too high; this only causes needless wake-ups.
 struct alignas(kLineBytes) SharedSum::Line {
   std::atomic<std::uint32_t> counted;
-  std::atomic<std::uint32_t> sleepers;             ///< ranks that sleep until `counted` changes; each adds itself
-  std::array<std::atomic<std::uint64_t>, 3> what;  ///< announced() of an operation, at its first step % 3
+  std::atomic<std::uint32_t> sleepers;  ///< number of ranks that sleep until `counted` changes; each rank adds itself
+  /// Value of announced() for an operation, at index (first step of the operation) % 3.
+  std::array<std::atomic<std::uint64_t>, 3> what;
 };
 
 std::size_t SharedSum::window_bytes(int ranks) {
@@ -207,9 +208,9 @@ T* SharedSum::summed(int rank, std::uint64_t step) const {
 
 void SharedSum::count() {
   Line& own = line(rank_);
-  // The store and the load are sequentially consistent, as are a sleeper's addition and load in the other order: either
-  // this rank sees the sleeper, or the sleeper sees the count. This rank only reads `sleepers`: if it reset the number,
-  // it might remove a later sleeper.
+  // This store and this load are sequentially consistent, and so are a sleeper's addition and load, which have the
+  // opposite order. So this rank sees the sleeper, or the sleeper sees the count. This rank only reads `sleepers`: if
+  // it reset the number, it might remove a later sleeper.
   own.counted.store(static_cast<std::uint32_t>(++step_), std::memory_order_seq_cst);
   if (own.sleepers.load(std::memory_order_seq_cst) != 0) {
     wake_all(own.counted);
@@ -252,11 +253,12 @@ void SharedSum::wait_for_all() {
 }
 
 void SharedSum::announce(std::uint64_t what) {
-  line(rank_).what[step_ % kStagedAreas].store(what, std::memory_order_relaxed);  // count() publishes it
+  // Made visible to the other ranks by count().
+  line(rank_).what[step_ % kStagedAreas].store(what, std::memory_order_relaxed);
 }
 
-/// Called after the first wait of an operation, whose first step was step_ - 1. PeerError when the ranks announced
-/// different operations.
+/// Throws PeerError if the ranks announced different operations. Follows an operation's first wait: its first step was
+/// step_ - 1.
 void SharedSum::check_same(std::uint64_t what) {
   for (int r = 0; r < ranks_; ++r) {
     const std::uint64_t of = line(r).what[(step_ - 1) % kStagedAreas].load(std::memory_order_relaxed);
@@ -273,7 +275,7 @@ void SharedSum::check_same(std::uint64_t what) {
   }
 }
 
-/// The chunks of one operation's data.
+/// Division of one operation's data into chunks.
 struct SharedSum::Chunks {
   std::int64_t n;
   std::int64_t most;  ///< most elements of a chunk
@@ -322,7 +324,7 @@ void SharedSum::each_adds_its_part(T* data, const Chunks& chunks, bool streaming
   struct Range {
     std::int64_t begin, count;
   };
-  /// Returns rank r's part of chunk c, counted from the chunk's beginning.
+  /// Returns rank r's part of chunk c, as an offset from the chunk's beginning and a count.
   const auto part = [&](std::int64_t c, int r) {
     const std::int64_t all = chunks.elements(c);
     const std::int64_t each = part_of<T>(all, ranks_);
@@ -405,7 +407,8 @@ void SharedSum::all_reduce(const TensorView& data) {
 
 template <class T>
 void SharedSum::each_adds_and_keeps_its_part(const T* in, T* out, std::int64_t n, std::uint64_t what) {
-  const std::int64_t most = static_cast<std::int64_t>(chunk_bytes_ / sizeof(T)) / ranks_;  // a part's elements
+  // Most elements of one rank's part of a chunk.
+  const std::int64_t most = static_cast<std::int64_t>(chunk_bytes_ / sizeof(T)) / ranks_;
   Block<T> block;
   announce(what);
   for (std::int64_t i = 0; i < n; i += most) {

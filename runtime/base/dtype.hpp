@@ -11,19 +11,19 @@
 
 namespace lockstep {
 
-/// Element types. The order is not part of any file format.
+/// Types of a tensor's elements. No file format depends on the order of the enumerators.
 enum class DType : std::uint8_t { f32, f64, bf16, f16, u8, i32, i64, u64 };
 
-[[nodiscard]] std::size_t size_of(DType dtype);          ///< bytes per element
-[[nodiscard]] std::string_view name_of(DType dtype);     ///< "f32", "bf16", ...
-[[nodiscard]] DType parse_dtype(std::string_view text);  ///< inverse of name_of; UsageError otherwise
+[[nodiscard]] std::size_t size_of(DType dtype);          ///< returns the bytes of one element
+[[nodiscard]] std::string_view name_of(DType dtype);     ///< returns the type's name: "f32", "bf16", ...
+[[nodiscard]] DType parse_dtype(std::string_view text);  ///< inverse of name_of(); UsageError for an unknown name
 [[nodiscard]] bool is_floating(DType dtype);
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
 namespace detail {
 template <class... Types>
 struct TypeList {
-  /// Index of T in the list; the length of the list for another type.
+  /// Index of T in the list. A type that is not in the list gives the length of the list.
   template <class T>
   static consteval std::size_t place() {
     std::size_t place = 0;
@@ -31,7 +31,7 @@ struct TypeList {
     return place;
   }
 };
-using ElementTypes =  // in the order of DType
+using ElementTypes =  // C++ types of the elements, in the order of DType
     TypeList<float, double, BFloat16, Float16, std::uint8_t, std::int32_t, std::int64_t, std::uint64_t>;
 template <class T>
 concept Element = ElementTypes::place<std::remove_cv_t<T>>()
@@ -41,7 +41,7 @@ concept Element = ElementTypes::place<std::remove_cv_t<T>>()
 template <detail::Element T>
 inline constexpr DType dtype_of = static_cast<DType>(detail::ElementTypes::place<std::remove_cv_t<T>>());
 
-/// Calls f(std::type_identity<T>{}) with the C++ type of dtype, for all eight types.
+/// Calls f(std::type_identity<T>{}), where T is the C++ type of dtype. Handles all eight types.
 template <class F>
 decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {
@@ -65,7 +65,7 @@ decltype(auto) visit_dtype(DType dtype, F&& f) {
   return f(std::type_identity<std::uint64_t>{});
 }
 
-/// Calls f with float or double: the types the reference backend computes in. DTypeError for every other type.
+/// Calls f with float or double, in which the reference backend computes. Throws DTypeError for every other type.
 template <class F>
 decltype(auto) visit_compute(DType dtype, std::string_view op, F&& f) {
   require<DTypeError>(dtype == DType::f32 || dtype == DType::f64, op, ": dtype is ", name_of(dtype),

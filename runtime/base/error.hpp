@@ -7,17 +7,17 @@
 
 namespace lockstep {
 
-/// Exit codes of every lockstep program. Error::code() returns one of them.
+/// Exit codes of all lockstep programs. Error::code() returns one of these codes.
 namespace exit_code {
 inline constexpr int kFinished = 0;
-inline constexpr int kBadInput = 2;   ///< an option, a file or a value that the user gave
-inline constexpr int kFailure = 3;    ///< something broke while running
-inline constexpr int kStopped = 75;   ///< stopped by a signal, a checkpoint was written: resumable
+inline constexpr int kBadInput = 2;   ///< the user gave a wrong option, file or value
+inline constexpr int kFailure = 3;    ///< an operation failed while the program ran
+inline constexpr int kStopped = 75;   ///< a signal stopped the run; its checkpoint can be resumed
 inline constexpr int kWatchdog = 76;  ///< a rank stopped making progress
 }  // namespace exit_code
 
-/// Base of all exceptions of lockstep. The text names the value and the expected one. Callers add their context (layer,
-/// rank) with annotate() and rethrow the same object.
+/// Base class of all exceptions of lockstep. The text names the wrong value and the expected value. Callers add their
+/// context (layer, rank) with annotate() and rethrow the same object.
 class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& message) : std::runtime_error(message), text_(message) {}
@@ -25,28 +25,28 @@ class Error : public std::runtime_error {
   [[nodiscard]] const char* what() const noexcept override { return text_.c_str(); }
   /// Puts "context: " in front of the text.
   void annotate(const std::string& context) { text_ = context + ": " + text_; }
-  /// Exit code of a program whose main() gets this error.
+  /// Returns the exit code of a program whose main() catches this error.
   [[nodiscard]] virtual int code() const noexcept { return exit_code::kFailure; }
 
  private:
   std::string text_;
 };
 
-/// Wrong input of the user: an option, a setting, a combination.
+/// The user gave a wrong option, a wrong setting or a wrong combination.
 class UsageError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] int code() const noexcept override { return exit_code::kBadInput; }
 };
 
-/// A file is missing, damaged or of the wrong kind. The text names file, offset or record, and what was expected.
+/// A file is missing, damaged or of the wrong kind. The text names file, offset or record, and expectation.
 class DataError : public Error {
  public:
   using Error::Error;
   [[nodiscard]] int code() const noexcept override { return exit_code::kBadInput; }
 };
 
-/// A device that does not exist or cannot be used, or tensors on different devices in one call.
+/// A device does not exist or cannot be used, or the tensors of one call are on different devices.
 class DeviceError : public Error {
  public:
   using Error::Error;
@@ -55,19 +55,19 @@ class DeviceError : public Error {
 
 class ShapeError : public Error {
   using Error::Error;
-};  ///< rank, size, stride or alignment of a tensor
+};  ///< wrong rank, size, stride or alignment of a tensor
 class DTypeError : public Error {
   using Error::Error;
-};  ///< element type of a tensor
+};  ///< wrong element type of a tensor
 class StateError : public Error {
   using Error::Error;
-};  ///< calls in an order that the object does not allow
+};  ///< calls came in an order that the object does not allow
 class UnsupportedError : public Error {
   using Error::Error;
-};  ///< no implementation for this op, device or option
+};  ///< this op, device or option has no implementation
 class OutOfMemory : public Error {
   using Error::Error;
-};  ///< requested, in use, limit and device are in the text
+};  ///< the text has the requested bytes, the bytes in use, the limit and the device
 class CudaError : public Error {
   using Error::Error;
 };
@@ -79,10 +79,10 @@ class MpiError : public Error {
 };
 class PeerError : public Error {
   using Error::Error;
-};  ///< another rank failed; its own message was printed
+};  ///< another rank failed, and that rank printed its own message
 
-/// Joins its arguments with operator<<, always in the C locale, whatever locale the host program has set: "1000",
-/// "0.5". Cold: compiled for size and away from the calling code, which halves the size of the library.
+/// Joins its arguments with operator<< in the C locale ("1000", "0.5"); the host program's locale has no effect. The
+/// attribute `cold` compiles this function for size and away from the calling code, which halves the library's size.
 template <class... Parts>
 [[nodiscard, gnu::cold, gnu::noinline]] std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -98,8 +98,8 @@ template <class E, class... Parts>
 }
 }  // namespace detail
 
-/// Throws E with the joined parts unless ok. The parts are formatted only on failure, so a check that passes allocates
-/// nothing.
+/// Throws E with the joined parts unless `ok` is true. The parts are formatted only on failure, so a successful check
+/// allocates nothing.
 ///   require<ShapeError>(x.shape == y.shape, "relu: x is ", x.shape, ", y is ", y.shape);
 template <class E, class... Parts>
 void require(bool ok, const Parts&... parts) {

@@ -2,25 +2,26 @@
 
 namespace lockstep {
 
-// binary32: 1 sign, 8 exponent (bias 127), 23 fraction bits. binary16: 1, 5 (bias 15), 10.
+// binary32 has 1 sign bit, 8 exponent bits (bias 127) and 23 fraction bits; binary16 has 1, 5 (bias 15) and 10.
 Float16::Float16(float value) {
   const auto u = std::bit_cast<std::uint32_t>(value);
   const std::uint32_t sign = (u >> 16) & 0x8000U;
   const std::uint32_t magnitude = u & 0x7fffffffU;
   std::uint32_t half = 0;
   if (magnitude > 0x7f800000U) {
-    half = 0x7e00U | ((magnitude >> 13) & 0x1ffU);  // NaN: quiet; keeps the payload's upper bits
+    half = 0x7e00U | ((magnitude >> 13) & 0x1ffU);  // NaN: makes it quiet and keeps the payload's upper bits
   } else if (magnitude >= 0x477ff000U) {
     half = 0x7c00U;  // 65520 and larger round to infinity
   } else if (magnitude >= 0x38800000U) {
-    // Normal, from 2^-14: rebias, drop 13 bits, ties to even. A carry correctly increments the exponent.
+    // Normal results begin at 2^-14: changes the bias and drops 13 bits, with ties to even. A carry increments the
+    // exponent, as it should.
     const std::uint32_t rebased = magnitude - 0x38000000U;
     half = (rebased + 0xfffU + ((rebased >> 13) & 1U)) >> 13;
   } else if (magnitude >= 0x33000000U) {
-    // Subnormal, from 2^-25: the significand counts units of 2^-24.
-    const std::uint32_t exponent = magnitude >> 23;  // 102..112
+    // Subnormal results begin at 2^-25: the significand counts units of 2^-24.
+    const std::uint32_t exponent = magnitude >> 23;  // from 102 to 112
     const std::uint32_t significand = (magnitude & 0x7fffffU) | 0x800000U;
-    const std::uint32_t shift = 126U - exponent;  // 14..24
+    const std::uint32_t shift = 126U - exponent;  // from 14 to 24
     const std::uint32_t rest = significand & ((1U << shift) - 1U);
     const std::uint32_t tie = 1U << (shift - 1U);
     half = significand >> shift;
@@ -34,7 +35,7 @@ Float16::operator float() const {
   const std::uint32_t exponent = (bits >> 10) & 0x1fU;
   const std::uint32_t fraction = bits & 0x3ffU;
   if (exponent == 0) {
-    const float magnitude = static_cast<float>(fraction) * 0x1p-24F;  // exact
+    const float magnitude = static_cast<float>(fraction) * 0x1p-24F;  // this conversion is exact
     return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(magnitude));
   }
   const std::uint32_t wide = exponent == 0x1fU ? 0xffU : exponent + 112U;

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// bfloat16 in host memory: the upper half of an IEEE binary32. Conversion from float rounds to nearest even and
-/// keeps NaN a NaN. Bit-compatible with __nv_bfloat16.
+/// bfloat16 in host memory: the upper half of an IEEE binary32. The conversion from float rounds to nearest even; a NaN
+/// stays a NaN. The bits are those of __nv_bfloat16.
 struct BFloat16 {
   std::uint16_t bits = 0;
   BFloat16() = default;
@@ -18,8 +18,8 @@ struct BFloat16 {
   explicit operator float() const { return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16); }
 };
 
-/// IEEE binary16 in host memory; round to nearest even, subnormals kept, overflow to infinity. Bit-compatible
-/// with __half.
+/// IEEE binary16 in host memory. The conversion from float rounds to nearest even, keeps subnormals and overflows to
+/// infinity. The bits are those of __half.
 struct Float16 {
   std::uint16_t bits = 0;
   Float16() = default;

@@ -18,7 +18,7 @@ constexpr std::uint32_t high(std::uint64_t value) {
 }  // namespace
 
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::array<std::uint32_t, 2> key) {
-  // Multipliers and Weyl constants of section 3.3 and table 2 of the paper.
+  // Multipliers and Weyl constants are from section 3.3 and table 2 of the Philox paper (Salmon et al., SC 2011).
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t product0 = std::uint64_t{0xD2511F53U} * counter[0];
     const std::uint64_t product1 = std::uint64_t{0xCD9E8D57U} * counter[2];
@@ -30,7 +30,7 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter, std::a
   return counter;
 }
 
-// Two levels: (use, a) and the seed give the key of the numbers; b and the block's number give the counter.
+// Random numbers have two levels: the seed and (use, a) give the Philox key; b and the block's number give the counter.
 
 std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint32_t part) {
   const auto words = philox({static_cast<std::uint32_t>(use), low(a), high(a), part}, {low(seed), high(seed)});
@@ -53,7 +53,7 @@ std::uint32_t Random::below(std::uint32_t bound) {
   require<UsageError>(bound > 0, "random: bound is 0, expected at least 1");
   std::uint64_t product = std::uint64_t{bits()} * bound;
   if (low(product) < bound) {
-    const std::uint32_t threshold = (0U - bound) % bound;  // 2^32 mod bound
+    const std::uint32_t threshold = (0U - bound) % bound;  // equals 2^32 mod bound
     while (low(product) < threshold) {
       product = std::uint64_t{bits()} * bound;
     }
@@ -62,7 +62,7 @@ std::uint32_t Random::below(std::uint32_t bound) {
 }
 
 std::array<double, 2> normal_of(double first, double second) {
-  const double radius = std::sqrt(-2.0 * std::log(1.0 - first));  // the argument is in (0, 1]
+  const double radius = std::sqrt(-2.0 * std::log(1.0 - first));  // the logarithm's argument is in (0, 1]
   const double angle = 2.0 * std::numbers::pi * second;
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }

@@ -5,8 +5,8 @@
 
 namespace lockstep {
 
-/// Uses of random numbers. The use is part of the key, so that two uses never share numbers. Never renumber: seeds keep
-/// their meaning over versions.
+/// Uses of random numbers. The use is a part of the key, so two uses never share numbers. Never renumber the uses: a
+/// seed must give the same numbers in every version.
 enum class RandomUse : std::uint32_t {
   initialise = 1,
   shuffle = 2,
@@ -18,37 +18,37 @@ enum class RandomUse : std::uint32_t {
   sample = 8
 };
 
-/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011): four 32-bit
-/// words from a 128-bit counter and a 64-bit key. Stateless: the same arguments give the same bits on every device,
-/// thread and rank.
+/// Philox4x32-10 (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011). Returns four
+/// 32-bit words for a 128-bit counter and a 64-bit key. Has no state: the same arguments give the same bits on every
+/// device, thread and rank.
 [[nodiscard]] std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                                   std::array<std::uint32_t, 2> key);
 
-/// Returns the Philox key for (seed, use, a), for callers that jump to any position with philox(). `part` separates the
-/// parts of one use. With part 0 and the counter {block, b} (two words each), the words of blocks 0, 1, .. are the
-/// bits() of Random(seed, use, a, b).
+/// Returns the Philox key of (seed, use, a), for callers that read numbers at any position with philox(). `part`
+/// separates the parts of one use. With part 0 and the counter {block, b} (two words each), the words of the blocks 0,
+/// 1, .. are the bits() of Random(seed, use, a, b).
 [[nodiscard]] std::array<std::uint32_t, 2> random_key(std::uint64_t seed, RandomUse use, std::uint64_t a,
                                                       std::uint32_t part = 0);
 
-/// Returns the number that Random::uniform() makes of its next two words.
+/// Returns the uniform number that Random::uniform() makes from its next two words.
 [[nodiscard]] inline double uniform_of(std::uint32_t first, std::uint32_t second) {
-  const std::uint64_t upper = first >> 5;   // 27 bits
-  const std::uint64_t lower = second >> 6;  // 26 bits
+  const std::uint64_t upper = first >> 5;   // has 27 bits
+  const std::uint64_t lower = second >> 6;  // has 26 bits
   return static_cast<double>(upper << 26 | lower) * 0x1p-53;
 }
-/// Returns the two numbers that Random::normal() makes of its next two uniform numbers (Box-Muller).
+/// Returns the two numbers that Random::normal() makes from its next two uniform numbers (Box-Muller).
 [[nodiscard]] std::array<double, 2> normal_of(double first, double second);
 
-/// A stream of numbers keyed by (seed, use, a, b): e.g. (seed, augment, epoch, sample id). Draws in order; cheap to
-/// make. Do not share one between threads; make one per key.
+/// A stream of random numbers with the key (seed, use, a, b), for example (seed, augment, epoch, sample id). Draws the
+/// numbers in order. Cheap to make: make one object per key, and do not share an object between threads.
 class Random {
  public:
   Random(std::uint64_t seed, RandomUse use, std::uint64_t a = 0, std::uint64_t b = 0);
 
-  std::uint32_t bits();                      ///< 32 uniform bits
-  std::uint32_t below(std::uint32_t bound);  ///< uniform in [0, bound), unbiased (Lemire 2019); bound > 0
-  double uniform();                          ///< [0, 1), 53 bits
-  double normal();                           ///< mean 0, variance 1 (Box-Muller)
+  std::uint32_t bits();                      ///< returns 32 uniform bits
+  std::uint32_t below(std::uint32_t bound);  ///< uniform integer in [0, bound), unbiased (Lemire 2019); bound > 0
+  double uniform();                          ///< uniform number in [0, 1) with 53 random bits
+  double normal();                           ///< normal number of mean 0 and variance 1 (Box-Muller)
 
  private:
   std::array<std::uint32_t, 4> counter_;

@@ -92,7 +92,7 @@ std::string text_of(const std::vector<T>& values) {
   return text;
 }
 
-/// Name of a value's type in --help, and expectation in errors.
+/// Names a value's type: `type` in --help, `expected` in error texts.
 struct Words {
   const char* type;
   const char* expected;
@@ -294,7 +294,7 @@ void Option::read(const std::string& given_text) {
   bool taken = false;
   try {
     taken = read_(given_text);
-  } catch (const UsageError& error) {  // a parser's error lacks the option's name
+  } catch (const UsageError& error) {  // the parser does not know the option's name, so its error lacks the name
     const std::string text = error.what();
     const std::size_t at = text.find(", expected ");
     require<UsageError>(at != std::string::npos, spelled(), ": ", text);

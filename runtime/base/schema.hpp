@@ -12,52 +12,56 @@
 
 namespace lockstep {
 
-/// One option: a field of a struct with the description that a command line, a file of options, a list of chosen
-/// options and a range check need. Schema::add() makes it; the functions below extend its description.
+/// One option: a field of a struct, with the description for a command line, a file of options, a list of chosen
+/// options and a range check. Schema::add() makes the option; the member functions below extend its description.
 class Option {
  public:
-  /// The name of the field: "clip_norm". A command line spells it --clip-norm (spelled()).
+  /// Name of the struct's field, for example "clip_norm". A command line has "--clip-norm" (spelled()).
   std::string name;
-  std::string help;   ///< description; the part up to the first "; " is enough in a short list
-  std::string group;  ///< name given by Schema::group()
-  /// Form of a value: "INT", "on|off|auto". Empty: a flag, which takes no value.
+  std::string help;   ///< description; the part up to the first "; " is enough for a short list
+  std::string group;  ///< name of the option's group, set by Schema::group()
+  /// Form of a value, for example "INT" or "on|off|auto". Empty for a flag, which takes no value.
   std::string type;
-  std::string first;                    ///< text() at the time of add(); empty: none
-  bool common = false;                  ///< most runs need this option
-  bool list = false;                    ///< takes several values, separated by commas
-  bool kept = true;                     ///< belongs to the run, so that a repeat has it too; false: only to this start
-  bool given = false;                   ///< chosen by read(); false: a default
-  bool numbers = false;                 ///< decides a run's numbers: unless the default, part of its identity
-  bool shared = false;                  ///< must be equal on all ranks, as must options that decide numbers
-  std::string negation{};               ///< name that switches a flag off: "decay_norm"
-  std::vector<std::string> not_with{};  ///< options that this one replaces; a file's values for them then do not count
+  std::string first;    ///< default value: text() at the time of add(); empty if the option had no value
+  bool common = false;  ///< true if most runs need this option
+  bool list = false;    ///< true if the option takes several values, separated by commas
+  bool kept = true;     ///< true if the option belongs to the run, so a resumed run has it, too; false if it belongs to
+                        ///< this start alone
+  bool given = false;   ///< true if read() set the value; false for a default
+  bool numbers = false;  ///< true if the option changes a run's numbers; a value other than the default is part of the
+                         ///< run's identity
+  bool shared = false;   ///< must be equal on all ranks; the same holds for options with `numbers`
+  std::string negation{};  ///< name that switches the flag off: "decay_norm"; empty if none
+  /// Other options, any of which on a command line overrules a file's value for this option.
+  std::vector<std::string> not_with{};
 
   Option& is_common();
   Option& of_this_start();
   Option& decides_numbers();
   Option& equal_on_ranks();
   Option& looks_like(std::string value_type);
-  Option& by_default(std::string text);  ///< default that --help shows
+  Option& by_default(std::string text);  ///< sets the default that --help shows
   Option& instead_of(std::string other);
   Option& taken_back_by(std::string name_of_negation);
-  // Requirements on a value, if it has one; all of these refuse NaN and infinity.
+  // Requirements on the value, if the option has a value. All of them refuse NaN and infinity.
   Option& at_least(double least);
   Option& at_most(double most);
   Option& above(double bound);
   Option& between(double least, double most);
-  Option& fraction();  ///< 0 <= value < 1
+  Option& fraction();  ///< requires 0 <= value < 1
   Option& one_of(std::vector<std::string> words);
-  /// Refuses an empty text: an unset variable in a script must not start another run.
+  /// Refuses an empty text, because an unset variable in a script must not start another run.
   Option& path();
 
-  /// Reads a value from a command line or a file. UsageError, with the option, the text and what was expected, leaves
-  /// the old value. check() checks the range.
+  /// Reads the value from the text of a command line or a file. On UsageError the old value stays; the error names the
+  /// option, the text and the expected form. check() checks the range.
   void read(const std::string& given_text);
-  [[nodiscard]] std::string text() const { return text_(); }  ///< in the form that read() takes; empty: no value
-  [[nodiscard]] std::string spelled() const { return spelled(name); }  ///< "--clip-norm"
-  /// Returns the spelled negation: "--decay-norm"; empty without a negation.
+  /// Returns the value in the form that read() takes; empty if the option has no value.
+  [[nodiscard]] std::string text() const { return text_(); }
+  [[nodiscard]] std::string spelled() const { return spelled(name); }  ///< returns "--clip-norm"
+  /// Returns the negation as the command line has it: "--decay-norm"; empty if the option has no negation.
   [[nodiscard]] std::string negated() const { return negation.empty() ? "" : spelled(negation); }
-  /// UsageError when the value breaks a rule of the description.
+  /// Throws UsageError if the value breaks a rule of the description.
   void check() const;
 
  private:
@@ -68,8 +72,8 @@ class Option {
   };
   std::function<std::string()> text_;
   std::function<bool(const std::string&)> read_;
-  std::function<std::optional<double>()> number_;  ///< empty unless the value is a number
-  std::string expected_;                           ///< expected form, for errors of read()
+  std::function<std::optional<double>()> number_;  ///< returns the value; empty unless the value is a number
+  std::string expected_;                           ///< expected form of the text, for errors of read()
   std::vector<Rule> rules_;
   bool path_ = false;
 
@@ -77,23 +81,24 @@ class Option {
   [[nodiscard]] static std::string spelled(const std::string& field);
 };
 
-/// The options of a program or a struct, bound to variables that outlive it. A struct describes itself once:
+/// The options of a program or a struct, bound to variables that outlive the Schema. A struct describes its fields
+/// once, in one function:
 ///
 ///   void describe(Schema& schema, ClipOptions& o) {
 ///     schema.add("clip_norm", o.clip_norm, "scale gradients down to this norm; 0: off").at_least(0);
 ///   }
 ///
-/// so that no other code lists its fields.
+/// No other code lists the fields.
 class Schema {
  public:
-  /// The following options belong to this group: "Training".
+  /// Puts the options that are added next into this group, for example "Training".
   Schema& group(std::string name);
 
-  /// Adds an option. T: bool (a flag), int, std::int64_t, std::uint64_t, double, std::string, std::optional of one of
-  /// these, or std::vector<double>, <float>, <std::int64_t> or <std::string>.
+  /// Adds an option. T is bool (a flag), int, std::int64_t, std::uint64_t, double, std::string, a std::optional of one
+  /// of these types, or std::vector<double>, <float>, <std::int64_t> or <std::string>.
   template <class T>
   Option& add(const std::string& name, T& value, const std::string& help);
-  /// Adds a value of an enum; each of its values is given by a word.
+  /// Adds a value of an enum. Each enumerator has a word in `words`.
   template <class E>
   Option& choice(const std::string& name, E& value, const std::vector<std::pair<std::string, E>>& words,
                  const std::string& help) {
@@ -120,8 +125,8 @@ class Schema {
     };
     return own(name, std::move(type), help, text, read);
   }
-  /// Adds a value with names: `name_of` returns its name; `parse` reads a name, or throws a UsageError that lists the
-  /// names.
+  /// Adds a value that is given by name. `name_of` returns the value's name. `parse` reads a name; for an unknown name,
+  /// it throws a UsageError that lists the names.
   template <class T, class NameOf, class Parse>
   Option& named(const std::string& name, T& value, NameOf name_of, Parse parse, const std::string& help) {
     return own(
@@ -131,21 +136,22 @@ class Schema {
           return true;
         });
   }
-  /// Adds a value with its own stored form. text: in the form that `read` takes; read: false for an unknown text.
-  /// `type` says what is expected.
+  /// Adds a value with its own text form. `text` returns the value in the form that `read` takes; `read` returns false
+  /// for a text that it does not know. `type` describes the expected form.
   Option& own(std::string name, std::string type, std::string help, std::function<std::string()> text,
               std::function<bool(const std::string&)> read);
 
   [[nodiscard]] std::deque<Option>& options() { return options_; }
   [[nodiscard]] const std::deque<Option>& options() const { return options_; }
-  [[nodiscard]] Option* find(std::string_view name);  ///< nullptr: no such option
-  /// Calls Option::check() of all options, in the order of their description.
+  [[nodiscard]] Option* find(std::string_view name);  ///< returns nullptr if there is no such option
+  /// Calls Option::check() of all options, in the order in which they were added.
   void check() const;
-  /// Returns the chosen values by name, as read() takes them. `kept_only`: without options of only this start.
+  /// Returns the options that read() set: names and values as read() takes them. `kept_only` leaves out the options
+  /// that belong to this start alone.
   [[nodiscard]] std::map<std::string, std::string> given(bool kept_only = false) const;
 
  private:
-  std::deque<Option> options_;  ///< a deque, so that addresses stay valid
+  std::deque<Option> options_;  ///< deque, because the addresses of its elements stay valid
   std::string group_;
 };
 

@@ -7,19 +7,19 @@
 #include <string_view>
 #include <system_error>
 
-/// Formats numbers for people: three significant digits and a unit, unless they are counts. Bytes in powers of 1024,
+/// Formats numbers for people. All but counts have three significant digits and a unit. Bytes are in powers of 1024,
 /// rates in powers of 1000. The decimal separator is a point in every locale.
 namespace lockstep {
 
-[[nodiscard]] std::string bytes_text(double bytes);                            ///< "64 KiB", "8 B"
-[[nodiscard]] std::string seconds_text(double seconds);                        ///< "1.42 us", "12.0 ms"
-[[nodiscard]] std::string rate_text(double bytes_per_second);                  ///< "10.4 GB/s"
-[[nodiscard]] std::string percent_text(double share);                          ///< 0.123: "12.3 %"
-[[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< "1 step", "3 steps"
-[[nodiscard]] std::string digits(double value, int decimals);                  ///< fixed point; "-" for NaN
-[[nodiscard]] std::string exact_text(double value);  ///< fewest digits that read back as the same number
+[[nodiscard]] std::string bytes_text(double bytes);                            ///< returns "64 KiB", "8 B"
+[[nodiscard]] std::string seconds_text(double seconds);                        ///< returns "1.42 us", "12.0 ms"
+[[nodiscard]] std::string rate_text(double bytes_per_second);                  ///< returns "10.4 GB/s"
+[[nodiscard]] std::string percent_text(double share);                          ///< 0.123 gives "12.3 %"
+[[nodiscard]] std::string counted(std::int64_t count, std::string_view what);  ///< returns "1 step", "3 steps"
+[[nodiscard]] std::string digits(double value, int decimals);                  ///< returns fixed point; "-" for NaN
+[[nodiscard]] std::string exact_text(double value);  ///< fewest digits that give back the same number
 
-/// Parses the whole text as a number; empty when the text is no number, or out of the type's range.
+/// Parses the whole text as a number. Returns nullopt if the text is not a number or out of the type's range.
 template <class Number>
 [[nodiscard]] std::optional<Number> number_in(std::string_view text) {
   Number value{};

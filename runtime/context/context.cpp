@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-/// The first call of a CudaContext: reports a problem of the device before another call fails because of the problem.
+/// Checks the options and the device before a CudaContext makes any other call, to report the device's problem first.
 Device checked(Device device, const CudaContextOptions& options) {
   require<UsageError>(options.memory == nullptr || options.memory_limit == 0, "context on ", device,
                       ": memory_limit is ", options.memory_limit,
@@ -42,7 +42,7 @@ Context::Context(Device device, Stream* borrowed_stream, std::unique_ptr<Stream>
       owned_memory_(std::move(owned_memory)),
       stream_(owned_stream_ ? owned_stream_.get() : borrowed_stream),
       memory_(owned_memory_ ? owned_memory_.get() : borrowed_memory) {
-  require_processor();  // also for GPUs: their contexts run host kernels
+  require_processor();  // GPUs' contexts need this check, too, because they run host kernels
   require<DeviceError>(stream_->device() == device, "context on ", device, ": its stream is on ", stream_->device());
   require<DeviceError>(memory_->device() == device, "context on ", device, ": its memory resource is on ",
                        memory_->device());
@@ -56,7 +56,7 @@ CpuContext::CpuContext(const Options& options)
   require<UsageError>(options.threads >= 0, "context: threads is ", options.threads, ", expected at least 0");
 }
 
-// Braces, because they evaluate the arguments from left to right.
+// Braces evaluate the arguments from left to right, so checked() runs first.
 CudaContext::CudaContext(Device device, const Options& options)
     : Context{checked(device, options), nullptr, new_cuda_stream(device, options.stream), options.memory,
               new_cuda_memory(device, options)} {

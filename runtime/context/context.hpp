@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-/// Bytes moved by copy() through a context, per direction.
+/// Bytes that copy() has moved through a context, for each direction.
 struct CopyCounts {
   std::uint64_t host_to_host = 0;
   std::uint64_t host_to_device = 0;
@@ -23,8 +23,9 @@ struct CopyCounts {
 };
 
 /// Device, stream, memory resource and library handles: the first argument of everything that computes. Holds no random
-/// state, no rank and no communicator. One thread at a time uses a context; several contexts are independent. Either a
-/// CpuContext or a CudaContext. UnsupportedError on a processor that the library was not built for.
+/// state, no rank and no communicator. One thread at a time may use a context; several contexts are independent. A
+/// context is either a CpuContext or a CudaContext. UnsupportedError on a processor for which the library was not
+/// built.
 class Context {
  public:
   Context(const Context&) = delete;
@@ -36,11 +37,12 @@ class Context {
   [[nodiscard]] MemoryResource& memory() { return *memory_; }
   [[nodiscard]] CopyCounts& copied() { return copied_; }
   void synchronize() { stream_->synchronize(); }
-  /// Reports every call that makes its caller wait for this context's stream (Stream::on_synchronisation).
+  /// Sets a function that reports every call that makes its caller wait for this context's stream
+  /// (Stream::on_synchronisation).
   void on_synchronisation(SyncReport report) { stream_->on_synchronisation(std::move(report)); }
 
-  /// Returns the state of a library (oneDNN engine, cuDNN handle), which lives as long as the context. `make()` makes
-  /// the state on first use; later calls find it by its type. Only a provider's Library<T>() calls this.
+  /// Returns the state of a library (oneDNN engine, cuDNN handle). `make()` makes the state on first use; later calls
+  /// find the state by its type. The state lives as long as the context. Only a provider's Library<T>() calls this.
   template <class T, class Make>
   T& library(Make&& make) {
     for (auto& entry : libraries_) {
@@ -68,16 +70,16 @@ class Context {
   Stream* stream_;
   MemoryResource* memory_;
   CopyCounts copied_;
-  std::vector<Library> libraries_;  ///< destroyed before stream and memory
+  std::vector<Library> libraries_;  ///< destroyed before the stream and the memory resource
 };
 
 struct CpuContextOptions {
-  int threads = 0;                   ///< threads of one op, at most OpenMP's limit; 0: OpenMP's default
+  int threads = 0;                   ///< threads of one op, at most OpenMP's limit; 0 for OpenMP's default
   Stream* stream = nullptr;          ///< borrowed host stream; nullptr: the context makes an inline stream
-  MemoryResource* memory = nullptr;  ///< borrowed; nullptr: the context makes a HostMemoryResource
+  MemoryResource* memory = nullptr;  ///< borrowed resource; nullptr: the context makes a HostMemoryResource
 };
 
-/// Computes on the host. Changes no process-wide setting: the thread count is passed to each parallel region.
+/// Computes on the host. Changes no process-wide setting: each parallel region gets the thread count as an argument.
 class CpuContext final : public Context {
  public:
   using Options = CpuContextOptions;
@@ -89,25 +91,26 @@ class CpuContext final : public Context {
 };
 
 struct CudaContextOptions {
-  /// A stream that the host program owns and keeps alive, as in Stream::borrow_cuda(): a null handle is the device's
-  /// legacy default stream. nullopt: the context makes a non-blocking stream.
+  /// A stream that the host program owns and keeps alive, as in Stream::borrow_cuda(). A null handle means the device's
+  /// legacy default stream. With nullopt, the context makes a non-blocking stream.
   std::optional<CUstream_st*> stream = std::nullopt;
-  MemoryResource* memory = nullptr;  ///< borrowed; nullptr: the context makes a CudaPoolResource
-  /// Limit of bytes in use of the context's own resource; 0: none. UsageError together with a borrowed resource.
+  MemoryResource* memory = nullptr;  ///< borrowed resource; nullptr: the context makes a CudaPoolResource
+  /// Limit in bytes of the memory that the context's own resource has in use; 0 for no limit. UsageError if a borrowed
+  /// resource is given, too.
   std::size_t memory_limit = 0;
-  bool dependent_launches = false;  ///< Stream::launch_dependently(), with its errors
+  bool dependent_launches = false;  ///< true: calls Stream::launch_dependently(), which can throw
 };
 
 /// Computes on one CUDA device. Never changes the calling thread's current device. Declared in every build. The
-/// constructor first calls check_gpu() (gpu_check.hpp): a DeviceError says why the device cannot be used, also in a
-/// build without CUDA.
+/// constructor first calls check_gpu() (gpu_check.hpp); if the device cannot be used, a DeviceError gives the reason,
+/// also in a build without CUDA.
 class CudaContext final : public Context {
  public:
   using Options = CudaContextOptions;
   explicit CudaContext(Device device, const Options& options = {});
 };
 
-/// Makes a context on any device.
+/// Makes a context with default options on a CPU or a GPU.
 [[nodiscard]] std::unique_ptr<Context> make_context(Device device);
 
 }  // namespace lockstep

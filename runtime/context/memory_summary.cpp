@@ -21,12 +21,12 @@ std::optional<std::size_t> number(std::string_view text) {
   text.remove_prefix(begin);
   std::size_t value = 0;
   if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{}) {
-    return std::nullopt;  // "max", or more than 64 bits
+    return std::nullopt;  // the text is "max", or the number has more than 64 bits
   }
   return value;
 }
 
-/// Returns the number after `key` at the beginning of a line.
+/// Returns the number in the file `path` on the first line that begins with `key`.
 std::optional<std::size_t> field(const std::string& path, std::string_view key) {
   std::ifstream in(path);
   for (std::string line; std::getline(in, line);) {
@@ -45,15 +45,15 @@ std::size_t less(std::size_t a, std::size_t b) {
   return a > b ? a - b : 0;
 }
 
-/// File names of a control group, in versions 2 and 1.
+/// Names of a control group's files, for the versions 2 and 1 of control groups.
 struct GroupFiles {
   std::string_view limit;
   std::string_view used;
-  std::string_view cache;  ///< key in memory.stat of page cache that is dropped first
+  std::string_view cache;  ///< key in memory.stat of the page cache that the kernel drops first
 };
 constexpr GroupFiles kVersion2{"/memory.max", "/memory.current", "inactive_file "};
 constexpr GroupFiles kVersion1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file "};
-constexpr std::size_t kNoLimit = std::size_t{1} << 60;  // version 1 writes "no limit" as a number near 2^63
+constexpr std::size_t kNoLimit = std::size_t{1} << 60;  // version 1 writes a number near 2^63 if there is no limit
 
 void tighten(std::optional<HostMemory::Limit>& tightest, const GroupFiles& files, const std::string& folder) {
   const auto limit = first_number(concat(folder, files.limit));

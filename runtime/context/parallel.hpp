@@ -10,9 +10,8 @@ namespace lockstep {
 
 namespace detail {
 
-/// Calls f(begin, end). The function is compiled once and never inlined. If it were inlined into the serial and the
-/// parallel path, the loop might be contracted into different multiply-adds, and one thread would get other bits than
-/// two.
+/// Calls f(begin, end). This function is compiled once and never inlined. Inlined into both the serial and the parallel
+/// path, the loop might be contracted into different multiply-adds. Then one thread and two would give different bits.
 template <class F>
 [[gnu::noinline]]
 #if !defined(__clang__)
@@ -25,9 +24,9 @@ void run_range(F& f, std::int64_t begin, std::int64_t end) {
 }  // namespace detail
 
 /// Calls f(begin, end) on disjoint ranges that cover [0, count), on up to context.threads() OpenMP threads. Every range
-/// but the last has at least `grain` elements. The ranges depend on the thread count: use this for elementwise work. f
-/// must not throw. With one thread or one grain, or in a build without OpenMP (LOCKSTEP_OPENMP=OFF), the calling thread
-/// does all the work and makes no OpenMP call. Allocates nothing once OpenMP's team exists.
+/// but the last has at least `grain` elements. The ranges depend on the thread count, so use this for elementwise work.
+/// f must not throw. With one thread or one grain, or in a build without OpenMP (LOCKSTEP_OPENMP=OFF), the calling
+/// thread does all the work without a call of OpenMP. Allocates nothing after OpenMP has made its threads.
 template <class F>
 void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t grain, F&& f) {
   const std::int64_t most = grain > 0 ? (count + grain - 1) / grain : count;
@@ -55,9 +54,9 @@ void parallel_ranges(const CpuContext& context, std::int64_t count, std::int64_t
       &work);
 }
 
-/// Calls f(chunk, begin, end) for the fixed chunks [i * size, (i + 1) * size) of [0, count). The chunks do not depend
-/// on the thread count: a reduction that keeps one partial result per chunk and joins the results in chunk order has
-/// the same bits for every thread count. f must not throw.
+/// Calls f(chunk, begin, end) for the fixed chunks [chunk * size, (chunk + 1) * size) of [0, count). The chunks do not
+/// depend on the thread count. A reduction that keeps one partial result per chunk, and joins the results in chunk
+/// order, has the same bits for every thread count. f must not throw.
 template <class F>
 void parallel_chunks(const CpuContext& context, std::int64_t count, std::int64_t size, F&& f) {
   const std::int64_t chunks = (count + size - 1) / size;

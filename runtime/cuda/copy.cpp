@@ -12,16 +12,17 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kMostBlocks = 64;  // most calls for one copy of pinned memory without staging
+constexpr std::int64_t kMostBlocks = 64;  // most calls of CUDA for one copy of pinned memory without staging
 
-/// True when the driver does not know the memory at this address: it comes from malloc, mmap or a stack.
+/// Returns true if the driver does not know the memory at this address, because it is from malloc, mmap or a stack.
 bool is_pageable(Device here, const void* address) {
   cudaPointerAttributes attributes{};
   LOCKSTEP_CUDA_CHECK(here, cudaPointerGetAttributes(&attributes, address));
   return attributes.type == cudaMemoryTypeUnregistered;
 }
 
-/// True when the first or the last element is in pageable memory: a registration may end inside a view.
+/// Returns true if the view's first or last element is in pageable memory. Both are checked, because a registration of
+/// host memory may end inside the view.
 bool is_pageable(Device here, const TensorView& host) {
   std::int64_t first = 0;
   std::int64_t last = 0;
@@ -58,7 +59,8 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
   }
   const bool by_driver = direct && blocks;
   if (by_driver && to_device) {
-    context.stream().synchronize();  // the driver reads src now, and earlier work may still write src
+    // The driver reads src during the next call, and earlier work of the stream may still write src.
+    context.stream().synchronize();
   }
   if (direct && to_device) {
     cuda::enqueue_blocks(context.stream(), device.device, cuda::element(device, device_offset), host.device,
@@ -69,7 +71,7 @@ void copy_host(Context& context, const TensorView& host, const TensorView& devic
     cuda::enqueue_blocks(context.stream(), host.device, cuda::element(host, host_offset), device.device,
                          cuda::element(device, device_offset), back, size);
     if (by_driver) {
-      context.stream().synchronize();  // the copy is complete; rethrows an error of earlier work
+      context.stream().synchronize();  // now the copy is complete; the call also rethrows an error of earlier work
     }
   } else {
     staging = staging != nullptr ? staging : &cuda::Staging::of(context);

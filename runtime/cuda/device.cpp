@@ -16,7 +16,7 @@ namespace lockstep {
 
 namespace {
 
-/// Formats a UUID as nvidia-smi does for a whole GPU: GPU-8-4-4-4-12 hexadecimal digits.
+/// Formats a UUID as nvidia-smi does for a whole GPU: "GPU-" and groups of 8, 4, 4, 4 and 12 hexadecimal digits.
 std::string uuid_text(const cudaUUID_t& uuid) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "GPU-";
@@ -36,7 +36,7 @@ std::string uuid_text(const cudaUUID_t& uuid) {
 int num_gpus() {
   int count = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);
-  // No driver, a driver too old for this build, the toolkit's link-time stub of the driver, or no device.
+  // These errors mean: no driver, a driver too old for this build, the toolkit's stub of the driver, or no device.
   if (status == cudaErrorInsufficientDriver || status == cudaErrorStubLibrary || status == cudaErrorNoDevice) {
     cuda::ignore(status);
     return 0;
@@ -59,7 +59,7 @@ std::vector<GpuInfo> list_gpus() {
     std::array<char, 32> pci{};
     LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetPCIBusId(pci.data(), static_cast<int>(pci.size()), index));
     std::transform(pci.begin(), pci.end(), pci.begin(), [](unsigned char c) {
-      return static_cast<char>(std::tolower(c));  // lower case, as in the kernel's file names
+      return static_cast<char>(std::tolower(c));  // the kernel's file names have lower case, too
     });
     gpus.push_back({.index = index,
                     .uuid = uuid_text(properties.uuid),

@@ -9,7 +9,7 @@
 namespace lockstep::cuda {
 namespace {
 
-/// The driver's functions for contexts.
+/// Driver functions for contexts.
 struct Driver {
   explicit Driver(Device of) : device(of) {}
   Device device;
@@ -26,8 +26,9 @@ const Driver& driver(Device device) {
   return once;
 }
 
-/// Returns the device's primary context, which exists afterwards and which the runtime keeps. cudaInitDevice() makes
-/// it, also again after the host program has called cudaDeviceReset(). A CUdevice is the index of its device.
+/// Returns the device's primary context. After the call, the context exists and the CUDA runtime keeps it.
+/// cudaInitDevice() makes the context, also after the host program has called cudaDeviceReset(). A CUdevice is its
+/// device's index.
 CUcontext primary_context(Device device) {
   static std::array<std::atomic<CUcontext>, 256> known{};
   std::atomic<CUcontext>& place = known.at(static_cast<std::size_t>(device.index));
@@ -40,14 +41,14 @@ CUcontext primary_context(Device device) {
     LOCKSTEP_CUDA_CHECK(device, cudaInitDevice(device.index, 0, 0));
     CUcontext context = nullptr;
     check_driver(driver(device).retain(&context, device.index), "cuDevicePrimaryCtxRetain", device);
-    place = context;  // the runtime has retained the context, too, and never releases it
+    place = context;  // safe after the release below: the runtime has retained the context, too, and never releases it
     check_driver(driver(device).release(device.index), "cuDevicePrimaryCtxRelease", device);
   }
   return place;
 }
 
-/// Makes the device current; true when there is something to restore. A thread without a context, whose next CUDA call
-/// would give it this device's context, keeps that context.
+/// Makes the device current. Returns true if the caller must restore the former context. A thread without a context,
+/// whose next CUDA call would use this device anyway, keeps the device's context; then the result is false.
 bool make_current(Device device) {
   CUdevice current = 0;
   const CUresult status = driver(device).get_device(&current);
@@ -77,7 +78,7 @@ DeviceGuard::DeviceGuard(Device device) {
 DeviceGuard::DeviceGuard(Device device, std::nothrow_t) noexcept {
   try {
     restore_ = cuda::make_current(device) ? device.index : -1;
-  } catch (const std::exception&) {  // the current device does not change
+  } catch (const std::exception&) {  // the current device stays as it is
   }
 }
 

@@ -6,19 +6,21 @@
 
 namespace lockstep::cuda {
 
-/// Makes a device the calling thread's current device; the destructor restores the former device. Costs one cheap call
-/// when the device is already current, which programs should ensure (make_current()). Otherwise the driver pushes and
-/// pops a context: to switch back with cudaSetDevice() would make a context on a device that nobody uses.
+/// Makes a device the calling thread's current device; the destructor restores the former device. If the device is
+/// already current, the guard costs one cheap call, so programs should call make_current() first. Otherwise the driver
+/// pushes and pops a context. cudaSetDevice() is not used to switch back, because it would make a context on an unused
+/// device.
 class DeviceGuard {
  public:
-  explicit DeviceGuard(Device device);                  ///< CudaError when the device cannot be made current
-  DeviceGuard(Device device, std::nothrow_t) noexcept;  ///< for destructors: on failure the device stays as it is
+  explicit DeviceGuard(Device device);  ///< CudaError if the device cannot be made current
+  /// For destructors: on failure, the current device stays as it is.
+  DeviceGuard(Device device, std::nothrow_t) noexcept;
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;
   ~DeviceGuard();
 
  private:
-  int restore_ = -1;  ///< -1: nothing to restore
+  int restore_ = -1;  ///< index of the device whose context the destructor pops; -1: nothing to restore
 };
 
 }  // namespace lockstep::cuda

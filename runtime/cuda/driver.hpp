@@ -11,9 +11,10 @@
 
 namespace lockstep::cuda {
 
-/// Finds a function of the driver at run time: a program linked with the driver's library would not start without a
-/// driver. cuda.h maps names to their current forms by macros (cuMemAlloc is cuMemAlloc_v2); this asks the driver for
-/// the plain name, in the form of CUDA 12.0. CudaError when the driver has no such function. device: for error texts.
+/// Finds a driver function at run time, because a program linked with the driver's library does not start without a
+/// driver. cuda.h maps names to their current forms by macros (cuMemAlloc is cuMemAlloc_v2). This function asks the
+/// driver for the plain name in its form of CUDA 12.0. CudaError if the driver lacks the function. `device` is for
+/// error texts.
 template <class Function>
 Function driver_function(const char* name, Device device) {
   void* pointer = nullptr;
@@ -27,16 +28,16 @@ Function driver_function(const char* name, Device device) {
   return reinterpret_cast<Function>(pointer);
 }
 
-/// Declares a member or variable `name` that is a driver function. Needs a Device `device` in scope.
+/// Declares a member or variable `name` that points to a driver function. Needs a variable `device` in scope.
 // NOLINTBEGIN(bugprone-macro-parentheses): names
 #define LOCKSTEP_DRIVER_FUNCTION(name, function) \
   decltype(&function) name = ::lockstep::cuda::driver_function<decltype(&function)>(#function, device)
 // NOLINTEND(bugprone-macro-parentheses)
 
-/// Returns "CUDA_ERROR_OUT_OF_MEMORY".
+/// Returns the name of an error of the driver, for example "CUDA_ERROR_OUT_OF_MEMORY".
 [[nodiscard]] std::string driver_error(CUresult status, Device device);
 
-/// CudaError unless status is CUDA_SUCCESS: "cuCtxPushCurrent failed on cuda:1: CUDA_ERROR_INVALID_CONTEXT".
+/// Throws CudaError unless `status` is CUDA_SUCCESS: "cuCtxPushCurrent failed on cuda:1: CUDA_ERROR_INVALID_CONTEXT".
 void check_driver(CUresult status, const char* call, Device device);
 
 }  // namespace lockstep::cuda

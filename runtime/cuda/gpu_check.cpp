@@ -8,11 +8,11 @@
 namespace lockstep {
 namespace {
 
-/// Returns the driver's part of the state; asks no device.
+/// Returns the part of the state that the driver reports. Makes no call to a device.
 GpuState driver_state(Device device) {
   GpuState state{.device = device, .toolkit = CUDART_VERSION, .built_for = LOCKSTEP_BUILT_FOR};
   state.devices = num_gpus();
-  cuda::ignore(cudaDriverGetVersion(&state.driver));  // sets 0 without a driver, whatever it returns
+  cuda::ignore(cudaDriverGetVersion(&state.driver));  // without a driver, this call sets 0 and may return an error
   if (state.devices == 0) {
     int count = 0;
     const cudaError_t status = cudaGetDeviceCount(&count);
@@ -40,7 +40,7 @@ GpuState::Mode mode_of(int mode) {
   }
 }
 
-/// Makes the context and asks for its memory.
+/// Makes the device's context and reads its free and total memory.
 cudaError_t open(Device device, GpuState& state) {
   cudaError_t status = cudaInitDevice(device.index, 0, 0);
   if (status == cudaSuccess) {

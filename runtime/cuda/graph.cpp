@@ -8,7 +8,7 @@
 namespace lockstep::detail {
 namespace {
 
-/// Owns the captured graph until it is instantiated.
+/// Owns a captured graph, and destroys it after its use by capture_cuda_graph().
 class Captured {
  public:
   explicit Captured(Device device) : device_(device) {}
@@ -26,7 +26,7 @@ class Captured {
   Device device_;
 };
 
-/// A capture in progress. The destructor ends it when f throws, because the stream must not stay captured.
+/// A capture in progress. If f throws, the destructor ends the capture, because the stream must not stay captured.
 class Capture {
  public:
   explicit Capture(const Stream& stream) : device_(stream.device()), stream_(stream.cuda_handle()) {
@@ -51,7 +51,7 @@ class Capture {
       cuda::ignore(status);
       cudaStreamCaptureStatus still = cudaStreamCaptureStatusNone;
       cuda::ignore(cudaStreamIsCapturing(stream_, &still));
-      capturing = still != cudaStreamCaptureStatusNone;  // the call itself failed: the destructor tries again
+      capturing = still != cudaStreamCaptureStatusNone;  // if the call itself failed, the destructor tries again
     }
     ended_ = !capturing;
     require<StateError>(status != cudaErrorStreamCaptureUnjoined, "graph capture on ", device_,
@@ -73,8 +73,8 @@ class CudaGraphState final : public GraphState {
  public:
   CudaGraphState(Device d, std::size_t count, cudaGraph_t graph) : GraphState(d, count) {
     const cuda::DeviceGuard guard(device);
-    // Capture copies the streams' priorities to nodes; without the flag all nodes get the priority of the launch's
-    // stream.
+    // Capture copies the streams' priorities to the nodes. Without this flag, all nodes would get the priority of the
+    // stream that launches the graph.
     LOCKSTEP_CUDA_CHECK(device, cudaGraphInstantiate(&executable_, graph, cudaGraphInstantiateFlagUseNodePriority));
   }
   ~CudaGraphState() override {

@@ -34,8 +34,8 @@ bool aligned(const void* pointer, std::size_t alignment) {
                            limit == CudaPoolOptions::kNoLimit ? "none" : std::to_string(limit), ", on ", device));
 }
 
-/// Waits for work that may still use the memory. CUDA orders a release after queued work only for device memory, and
-/// only as a side effect. Memory that only hosts use is freed with a host stream.
+/// Waits for queued work that may still use the memory. CUDA orders a release after queued work only for device memory,
+/// and only as a side effect. Memory that only hosts use is freed with a host stream.
 void wait_for_users(Stream& stream) noexcept {
   if (stream.device().kind == DeviceKind::cuda) {
     const cuda::DeviceGuard guard(stream.device(), std::nothrow);
@@ -96,11 +96,11 @@ CudaPoolResource::~CudaPoolResource() {
     cuda::ignore(cudaFree(late.pointer));
   }
   if (pool_ != nullptr) {
-    cuda::ignore(cudaMemPoolDestroy(pool_));  // CUDA waits for memory that is being freed on a stream
+    cuda::ignore(cudaMemPoolDestroy(pool_));  // CUDA waits for memory whose release is queued on a stream
   }
 }
 
-/// Called with mutex_ held and the device current.
+/// Makes the pool, or the resource for devices without pools. The caller holds mutex_; the device is current.
 void CudaPoolResource::open() {
   if (pool_ != nullptr || plain_ != nullptr) {
     return;
@@ -135,7 +135,7 @@ void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Strea
   require<DeviceError>(stream.device() == device_, "allocate: the stream is on ", stream.device(), ", expected one on ",
                        device_);
   const cuda::DeviceGuard guard(device_);
-  // Otherwise the allocation would become a part of the graph, and its memory would be gone after each launch.
+  // An allocation under capture would become a part of the graph, and its memory would be gone after each launch.
   require<StateError>(!detail::cuda_is_capturing(device_, stream.cuda_handle()),
                       "allocate: the stream is being captured, expected memory that was taken before");
   const std::lock_guard lock(mutex_);
@@ -155,7 +155,7 @@ void* CudaPoolResource::allocate(std::size_t bytes, std::size_t alignment, Strea
   if (status == cudaErrorMemoryAllocation) {
     cuda::ignore(status);
     const SyncScope scope(stream, "CudaPoolResource::allocate", SyncReason::allocation, bytes);
-    // Memory that was freed on the stream is free afterwards.
+    // Frees memory whose release was queued on this stream.
     LOCKSTEP_CUDA_CHECK(device_, cudaStreamSynchronize(stream.cuda_handle()));
     LOCKSTEP_CUDA_CHECK(device_, cudaMemPoolTrimTo(pool_, 0));
     status = cudaMallocFromPoolAsync(&pointer, bytes, pool_, stream.cuda_handle());
@@ -182,13 +182,13 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
     cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
     cuda::ignore(cudaStreamIsCapturing(stream.cuda_handle(), &status));
     if (status != cudaStreamCaptureStatusNone) {
-      // In a graph the memory would be freed at each launch. CUDA refuses this wait and invalidates the capture; the
-      // capture's end reports the error.
+      // In a graph, each launch would free the memory. This wait is on purpose: CUDA refuses it and invalidates the
+      // capture, and the end of the capture reports the error.
       cuda::ignore(cudaStreamSynchronize(stream.cuda_handle()));
       try {
         const std::lock_guard lock(mutex_);
         late_.push_back({.pointer = pointer, .bytes = bytes, .stream = stream.cuda_handle()});
-      } catch (const std::bad_alloc&) {  // the memory stays in use
+      } catch (const std::bad_alloc&) {  // without memory for the list, the block stays in use
       }
       return;
     }
@@ -207,8 +207,8 @@ void CudaPoolResource::deallocate(void* pointer, std::size_t bytes, std::size_t 
   cuda::ignore(cudaFree(pointer));
 }
 
-/// Called with mutex_ held and the device current, for a stream that is not captured. Frees the memory in the order of
-/// that stream, which used it.
+/// Frees the late blocks of this stream, in the order of the stream, which used them. The caller holds mutex_; the
+/// device is current and the stream is not captured.
 void CudaPoolResource::release_late(Stream& stream) noexcept {
   std::erase_if(late_, [&](const Late& late) {
     if (late.stream != stream.cuda_handle()) {
@@ -224,7 +224,7 @@ void CudaPoolResource::release_late(Stream& stream) noexcept {
   });
 }
 
-/// Called with mutex_ held and the device current.
+/// Returns the bytes that the pool holds but has not given out. The caller holds mutex_; the device is current.
 std::size_t CudaPoolResource::cached() const noexcept {
   std::uint64_t reserved = 0;
   if (pool_ != nullptr) {
@@ -234,7 +234,7 @@ std::size_t CudaPoolResource::cached() const noexcept {
   return reserved > in_use ? static_cast<std::size_t>(reserved) - in_use : 0;
 }
 
-/// Called with mutex_ held and the device current.
+/// Throws OutOfMemory for a request of `bytes` bytes. The caller holds mutex_; the device is current.
 void CudaPoolResource::refuse(std::size_t bytes) const {
   MemoryUsage usage = counter_.usage();
   usage.cached = cached();

@@ -1,4 +1,4 @@
-// Tries a GPU through the driver API: the runtime API would make its context the thread's current context and keep it.
+// Tries a GPU through the driver API. The runtime API would make its context the thread's current context and keep it.
 #include <string>
 
 #include <lockstep/runtime/base/error.hpp>
@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-/// Driver functions of a probe.
+/// Driver functions that a probe calls.
 struct Driver {
   explicit Driver(Device d) : device(d) {}
   Device device;
@@ -26,7 +26,7 @@ struct Driver {
   void check(CUresult status, const char* call) const { cuda::check_driver(status, call, device); }
 };
 
-/// Makes the device's primary context current in this thread, until this object ends. The driver counts retains of a
+/// Makes the device's primary context current in this thread until this object ends. The driver counts the retains of a
 /// context, so a context that the program already has stays.
 class Retained {
  public:

@@ -1,5 +1,5 @@
-// Named ranges for Nsight Systems and other tools, by NVTX: a header that at the first call loads the library of an
-// attached tool.
+// Implements named ranges for Nsight Systems and other tools with NVTX. NVTX is a header that loads the attached tool's
+// library at the first call.
 #include <lockstep/runtime/detail/range_marker.hpp>
 
 #include <array>
@@ -12,7 +12,7 @@ namespace lockstep::detail {
 
 namespace {
 
-/// Colour of a tool's ranges (ARGB), by SpanKind.
+/// Colours of a tool's ranges (ARGB), in the order of SpanKind.
 constexpr std::array<std::uint32_t, 13> kColours{
     0xFF4E79A7,  // forward
     0xFF59A14F,  // backward
@@ -30,13 +30,13 @@ constexpr std::array<std::uint32_t, 13> kColours{
 };
 static_assert(kColours.size() == static_cast<std::size_t>(SpanKind::step) + 1);
 
-/// A tool's categories count from 1.
+/// Returns the tool's category of a kind. The categories begin at 1.
 std::uint32_t category_of(SpanKind kind) {
   return static_cast<std::uint32_t>(kind) + 1;
 }
 
-/// Returns nullptr when no tool is attached. One domain that lives as long as the process, because a tool may give a
-/// name only one handle.
+/// Returns the NVTX domain; nullptr if no tool is attached. There is one domain for the life of the process, because a
+/// tool may give a name only one handle.
 nvtxDomainHandle_t domain() {
   static const nvtxDomainHandle_t ours = [] {
     const nvtxDomainHandle_t made = nvtxDomainCreateA("lockstep");
@@ -84,7 +84,7 @@ class NvtxMarker final : public RangeMarker {
   }
 
   nvtxDomainHandle_t domain_;
-  std::vector<nvtxEventAttributes_t> events_;  ///< indexed by name
+  std::vector<nvtxEventAttributes_t> events_;  ///< event attributes by the number of the name
 };
 
 }  // namespace

@@ -22,15 +22,15 @@ CopyLoops turned_round(const CopyLoops& loops) {
   return result;
 }
 
-/// Returns the part of a view that a box covers, with the box's strides for one side.
+/// Returns the part of a view that a box covers; `strides` are the box's strides on the view's side of the copy.
 TensorView part_of(const TensorView& view, std::int64_t offset, const CopyLoops& box, const std::int64_t* strides) {
   const auto rank = static_cast<std::size_t>(box.rank);
   return {element(view, offset), view.dtype, view.device, Shape(std::span(box.extent, rank)),
           Strides(std::span(strides, rank))};
 }
 
-/// Returns loops from packed memory (as src) to the box's place in dst. An axis on which dst has stride 0 is one
-/// element, so it is left out.
+/// Returns loops that copy from packed memory (as src) to the box's place in dst. Leaves out each axis on which dst has
+/// stride 0, because all its indices are one element.
 CopyLoops packed_to_dst(const CopyLoops& box) {
   std::int64_t strides[Dims::kMaxRank];
   detail::pack_strides(box, strides);
@@ -46,8 +46,8 @@ CopyLoops packed_to_dst(const CopyLoops& box) {
   return loops;
 }
 
-/// Gives device `reader` access to the pool from which another device's memory comes, if it comes from a pool. Peer
-/// access between devices does not include pools; without access, copies would go through the host.
+/// Gives device `reader` access to the memory pool of another device's `memory`, if a pool holds that memory. Peer
+/// access between devices does not include pools; without access to the pool, copies would go through the host.
 void open_pool(Device reader, void* memory) {
   static const auto ask = driver_function<decltype(&cuPointerGetAttribute)>("cuPointerGetAttribute", reader);
   const DeviceGuard guard(reader);
@@ -69,7 +69,7 @@ void open_pool(Device reader, void* memory) {
 
 }  // namespace
 
-/// Waits for all work that a copy has enqueued when an exception leaves the copy.
+/// Waits for all work that a copy has enqueued, if an exception ends the copy.
 class Staging::Rest {
  public:
   Rest(Stream& first, Stream* second) : first_(first), second_(second) {}
@@ -139,7 +139,7 @@ Staging::Peer& Staging::peer(Device other) {
     if (status == cudaErrorTooManyPeers) {
       ignore(status);
       can = 0;
-    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // enabled by another context or the host program
+    } else if (status == cudaErrorPeerAccessAlreadyEnabled) {  // another context has enabled it, or the program
       ignore(status);
     } else {
       check(status, "cudaDeviceEnablePeerAccess(other.index, 0)", here);
@@ -167,7 +167,7 @@ TensorView Staging::staged(const CopyLoops& box, DType dtype, int half) const {
 void Staging::from_host(const TensorView& host, const TensorView& device) {
   Stream& stream = context_.stream();
   allocate();
-  stream.synchronize();  // earlier work may still write the source
+  stream.synchronize();  // earlier work of the stream may still write the source
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, from, to] = detail::order_loops(host, device);
@@ -189,7 +189,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
   const Rest rest(stream, nullptr);
   const std::size_t size = size_of(device.dtype);
   const auto [loops, to, from] = detail::order_loops(host, device);
-  TensorView waiting[2];  // parts of `host` whose elements are being copied to the half, or are there; no data: none
+  TensorView waiting[2];  // for each half, the part of `host` that its elements are for; no data: the half is empty
   CopyLoops boxes[2];
   const auto empty = [&](int half) {
     halves_[half].last->synchronize();
@@ -214,7 +214,7 @@ void Staging::to_host(const TensorView& device, const TensorView& host) {
       empty(half);
     }
   }
-  stream.synchronize();  // the copy is complete on return; rethrows the failure of the stream's earlier waits
+  stream.synchronize();  // now the copy is complete; the call also rethrows the failure of the stream's earlier waits
 }
 
 void Staging::across(const TensorView& src, const TensorView& dst) {
@@ -240,7 +240,8 @@ void Staging::across(const TensorView& src, const TensorView& dst) {
   const Rest rest(stream, &*other.stream);
   const std::size_t size = size_of(dst.dtype);
   const auto [loops, from, to] = detail::order_loops(src, dst);
-  // To fetch, the source waits until src is ready and the halves are free. To push, the target waits for each box.
+  // If this context fetches, the source stream waits until src is ready and the halves are free. If it pushes, the
+  // target stream waits for each box.
   if (fetches) {
     target.record(*begin_);
     source.wait(*begin_);
@@ -266,7 +267,7 @@ void Staging::across(const TensorView& src, const TensorView& dst) {
                        packed_to_dst(box), size);
         target.record(emptied);
       });
-  if (!fetches) {  // the last box comes after all others on its stream
+  if (!fetches) {  // the last box is complete after all others, because they are on the same stream
     stream.wait(*other.events[(box_number - 1) % 2]);
   }
   before_next_use(0);

@@ -13,46 +13,46 @@
 
 namespace lockstep::cuda {
 
-/// Returns the address of the element `index` places after the first one.
+/// Returns the address of the element that is `index` elements after the view's first element.
 inline std::byte* element(const TensorView& view, std::int64_t index) {
   return static_cast<std::byte*>(view.data) + index * static_cast<std::int64_t>(size_of(view.dtype));
 }
 
-/// A CudaContext's staging memory for copies: two halves of pinned memory, allocated at first use. Also knows which
-/// other GPUs the device reaches. Lives as long as the context (Context::library). A half is filled again only when the
-/// copy that emptied it is complete.
+/// Staging memory of a CudaContext for copies: two halves of pinned memory, allocated at first use. Also knows which
+/// other GPUs the device can reach directly. Lives as long as the context (Context::library). A half is filled again
+/// only after the copy that emptied the half is complete.
 class Staging {
  public:
-  /// Returns the Staging of this context, made on first use without memory or a stream.
+  /// Returns the Staging of this context. The first call makes it, without memory and without a stream.
   static Staging& of(Context& context);
   explicit Staging(Context& context) : context_(context), resource_(context.device()) {}
 
   void configure(const StagingOptions& options);
   [[nodiscard]] const StagingOptions& options() const { return options_; }
 
-  /// True when the context's device has peer access to `other`'s device. Asks once for each device, and then enables
-  /// peer access. Memory of a pool needs access to the pool itself, which this call also enables.
+  /// Returns true if the context's device has peer access to the device of `other`. The first call for a device enables
+  /// peer access. Memory of a pool also needs access to the pool itself; this call enables that access, too.
   [[nodiscard]] bool reaches(const TensorView& other);
 
-  // Copies through the halves. Between host and device, types and strides may differ. Between devices, the innermost
-  // axis must have stride 1 on both sides.
-  void from_host(const TensorView& host, const TensorView& device);  ///< returns when the host memory was read
-  void to_host(const TensorView& device, const TensorView& host);    ///< returns when the copy is complete
-  void across(const TensorView& src, const TensorView& dst);         ///< between two GPUs; does not block
+  // These three functions copy through the halves. Between host and device, types and strides may differ. Between
+  // devices, the innermost axis must have stride 1 on both sides.
+  void from_host(const TensorView& host, const TensorView& device);  ///< returns after the host memory was read
+  void to_host(const TensorView& device, const TensorView& host);    ///< returns after the copy is complete
+  void across(const TensorView& src, const TensorView& dst);         ///< copies between two GPUs; does not block
 
  private:
   /// Another GPU that this context copies from or to.
   struct Peer {
     Device device;
     bool direct;
-    /// Made by the first copy through the host, as are the events.
+    /// Stream and events are made by the first copy that goes through the host.
     std::optional<Stream> stream;
     std::optional<Event> events[2];
   };
   struct Half {
     std::byte* data = nullptr;
-    std::optional<Event> last;    ///< on the context's stream, after all work that used the half
-    std::optional<Event> passed;  ///< for across(): the context's stream has filled or emptied the half
+    std::optional<Event> last;    ///< event on the context's stream, after all work that used the half
+    std::optional<Event> passed;  ///< event of across(): the context's stream has filled or emptied the half
   };
   class Rest;
 
@@ -64,15 +64,16 @@ class Staging {
   Context& context_;
   StagingOptions options_;
   PinnedMemoryResource resource_;
-  std::optional<CpuContext> host_;  ///< fills and empties the halves
+  std::optional<CpuContext> host_;  ///< context whose threads fill and empty the halves
   Half halves_[2];
   std::optional<Event> begin_;
-  Buffer memory_;            ///< freed after the stream is idle
-  std::vector<Peer> peers_;  ///< destroyed before memory_, which their streams use
+  Buffer memory_;            ///< memory of both halves, freed after the stream is idle
+  std::vector<Peer> peers_;  ///< destroyed before memory_, because their streams use memory_
 };
 
-/// Enqueues dst = src on the copy engine, in as few calls as plan_blocks() finds. Strides are in elements of `size`
-/// bytes. The stream belongs to one of the two devices; Device::cpu() means host memory of any kind.
+/// Enqueues dst = src on the copy engine, in as few calls as plan_blocks() finds. `size` is the size of an element in
+/// bytes; the strides of `loops` are in elements. The stream belongs to one of the two devices. Device::cpu() means
+/// host memory of any kind.
 void enqueue_blocks(Stream& stream, Device dst_device, void* dst, Device src_device, const void* src,
                     const CopyLoops& loops, std::size_t size);
 

@@ -13,27 +13,29 @@
 #include <lockstep/runtime/cuda/driver.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 
-// A CUDA stream waits on the device for a host event: until a counter in page-locked memory, which the worker sets to
-// its position, reaches the event's position. A device without this function waits in a host function; CUDA may run the
-// host functions of all streams on one thread, one after the other. When the host event has failed, work on the device
-// can no longer be skipped: synchronize() and points recorded after the wait rethrow the failure.
+// A CUDA stream waits for a host event on the device: it waits until a counter in page-locked memory reaches the
+// event's position. The worker sets the counter to its own position. A device that cannot wait for memory waits in a
+// host function instead; CUDA may run the host functions of all streams on one thread, one after the other. If the host
+// event has failed, work on the device can no longer be skipped. Then synchronize(), and points recorded after the
+// wait, rethrow the failure.
 
 namespace lockstep::detail {
 namespace {
 
-/// A stream's waits for hosts, counted from 1. The stream's points share them. A wait that the device has passed is
-/// over; only then is it known whether it failed. The stream's thread adds waits, any thread reads.
+/// The waits of one CUDA stream for hosts, numbered from 1. The stream's points share this object. A wait is over after
+/// the device has passed it; only then is it known whether it failed. Only the stream's thread adds waits; any thread
+/// may read.
 class HostWaits {
  public:
-  /// Adds a wait for work of a host.
+  /// Adds a wait for work of a host stream.
   void add(EventPoint host) { add({.host = std::move(host), .upstream = nullptr, .upstream_waits = 0}); }
   /// Adds a wait for the first `waits` host waits of another CUDA stream.
   void add(std::shared_ptr<const HostWaits> upstream, std::uint64_t waits) {
     add({.host = {}, .upstream = std::move(upstream), .upstream_waits = waits});
   }
-  [[nodiscard]] std::uint64_t count() const { return count_; }  ///< for the stream's thread
+  [[nodiscard]] std::uint64_t count() const { return count_; }  ///< only the stream's thread may call it
 
-  /// Rethrows when one of the first `waits` failed. All of them must be over.
+  /// Rethrows the failure if one of the first `waits` waits has failed. All of these waits must be over.
   void rethrow(std::uint64_t waits) const {
     if (waits == 0) {
       return;
@@ -46,15 +48,15 @@ class HostWaits {
       cause.rethrow();
     }
   }
-  /// True when the first `waits` are over. Never blocks.
+  /// Returns true if the first `waits` waits are over. Never blocks.
   [[nodiscard]] bool over(std::uint64_t waits) const {
     const auto [failure, causes] = known(waits);
     return failure != nullptr || std::all_of(causes.begin(), causes.end(), [](const Cause& c) { return c.over(); });
   }
 
-  /// Removes the waits that are over, except the first that failed. For the stream's thread.
+  /// Removes the waits that are over, and keeps the first failure. Only the stream's thread may call this.
   void tidy() {
-    while (!causes_.empty() && causes_.front().over()) {  // no other thread changes causes_
+    while (!causes_.empty() && causes_.front().over()) {  // safe without the lock: only this thread changes causes_
       std::exception_ptr failure;
       try {
         causes_.front().rethrow();
@@ -98,8 +100,8 @@ class HostWaits {
     }
   }
 
-  /// Returns, of the first `waits`, the failure or the waits that are not known to be over. The caller asks other
-  /// streams' waits without this lock, because these may be for waits of this stream.
+  /// Looks at the first `waits` waits. Returns their failure, or else those that are not known to be over. The caller
+  /// checks the waits of other streams without this lock, because those may wait for this stream.
   [[nodiscard]] std::pair<std::exception_ptr, std::vector<Cause>> known(std::uint64_t waits) const {
     std::pair<std::exception_ptr, std::vector<Cause>> result;
     const std::lock_guard lock(mutex_);
@@ -116,13 +118,13 @@ class HostWaits {
   }
 
   mutable std::mutex mutex_;
-  std::vector<Cause> causes_;  ///< by number
+  std::vector<Cause> causes_;  ///< waits that were not over at the last tidy(), by number
   std::exception_ptr failure_;
   std::uint64_t failed_ = 0;  ///< number of the first wait that failed
   std::uint64_t count_ = 0;
 };
 
-/// One CUDA event and the work for which it was last recorded.
+/// One CUDA event, with the stream's waits for hosts at the time of its last record.
 class CudaPoint final : public Timeline {
  public:
   CudaPoint(Device device, bool timing) : device_(device), timing_(timing) {
@@ -144,12 +146,13 @@ class CudaPoint final : public Timeline {
     LOCKSTEP_CUDA_CHECK(device_, cudaEventRecord(event_, stream));
     captured_ = captured;
     waits_ = std::move(waits);
-    host_waits_ = captured ? 0 : host_waits;  // failures before a capture are not part of the graph
+    host_waits_ = captured ? 0 : host_waits;  // failures before a capture do not belong to the graph
   }
 
   [[nodiscard]] bool reached(std::uint64_t /*position*/) const override {
     require_time();
-    const cuda::DeviceGuard guard(device_);  // a thread without a context would get one on device 0
+    // The guard is needed: a thread without a context would get a context on device 0.
+    const cuda::DeviceGuard guard(device_);
     const cudaError_t status = cudaEventQuery(event_);
     if (status == cudaErrorNotReady) {
       cuda::ignore(status);
@@ -183,11 +186,11 @@ class CudaPoint final : public Timeline {
   cudaEvent_t event_ = nullptr;
   bool captured_ = false;
   std::shared_ptr<const HostWaits> waits_;
-  std::uint64_t host_waits_ = 0;  ///< host waits queued on the stream before the record
+  std::uint64_t host_waits_ = 0;  ///< number of waits for hosts that the stream had queued before the record
 };
 
-/// CUDA only says whether the latest recording of an event is complete, but a host stream may still wait for an earlier
-/// one. So record() takes a CUDA event that nobody else holds; such an event nearly always exists.
+/// CUDA only reports whether an event's latest record is complete, but a host stream may still wait for an earlier
+/// record. So record() takes a CUDA event that nobody else holds; such an event nearly always exists.
 class CudaEventState final : public EventState {
  public:
   CudaEventState(Device device_of_streams, bool with_timing) : EventState(device_of_streams, with_timing) {
@@ -202,7 +205,8 @@ class CudaEventState final : public EventState {
     if (unheld == points_.end()) {
       points_.push_back(std::make_shared<CudaPoint>(device, timing));
     }
-    std::atomic_thread_fence(std::memory_order_acquire);  // the event's former holder has finished with it
+    // The fence orders this record after the last use by the event's former holder.
+    std::atomic_thread_fence(std::memory_order_acquire);
     points_[next]->record(stream, waits, host_waits);
     latest_ = static_cast<std::ptrdiff_t>(next);
   }
@@ -217,7 +221,7 @@ class CudaEventState final : public EventState {
     const auto from = static_cast<const CudaEventState&>(earlier).latest();
     const auto to = latest();
     require<StateError>(from != nullptr && to != nullptr, "seconds_since: an event was never recorded");
-    from->wait(0);  // the event is complete: only rethrows the failure of a poisoned stream
+    from->wait(0);  // returns at once, because the event is complete; only rethrows the failure of a poisoned stream
     to->wait(0);
     const cuda::DeviceGuard guard(device);
     float milliseconds = 0;
@@ -231,8 +235,8 @@ class CudaEventState final : public EventState {
   std::ptrdiff_t latest_ = -1;  ///< index into points_; -1: never recorded
 };
 
-/// A host function's wait. It is kept until the stream uses it again: a host function must not call CUDA, so it cannot
-/// destroy the event that it waited for.
+/// A wait in a host function. The object is kept until the stream uses it again: a host function must not call CUDA, so
+/// it cannot destroy the event that it waited for.
 struct HostFunction {
   EventPoint host;
   std::atomic<bool> finished{true};
@@ -241,7 +245,7 @@ struct HostFunction {
     auto& self = *static_cast<HostFunction*>(object);
     try {
       self.host.wait();
-    } catch (...) {  // HostWaits reports the failure
+    } catch (...) {  // HostWaits reports this failure
     }
     self.finished.store(true, std::memory_order_release);
   }
@@ -259,7 +263,7 @@ bool fails(F&& f) {
 
 using WaitValue = decltype(&cuStreamWaitValue64);
 
-/// Returns the function by which the device's streams wait for memory; nullptr when they cannot.
+/// Returns the driver function that makes the device's streams wait for a value in memory; nullptr if there is none.
 WaitValue wait_value_of(Device device) {
   const auto get = cuda::driver_function<decltype(&cuDeviceGetAttribute)>("cuDeviceGetAttribute", device);
   int can = 0;
@@ -268,7 +272,7 @@ WaitValue wait_value_of(Device device) {
   return can != 0 ? cuda::driver_function<WaitValue>("cuStreamWaitValue64", device) : nullptr;
 }
 
-/// Makes a counter that every device reads at the host's own address, as for all page-locked memory.
+/// Makes a counter in page-locked memory, which every device reads at the host's address.
 Timeline::Counter make_counter(Device device) {
   using Value = std::atomic<std::uint64_t>;
   static_assert(Value::is_always_lock_free && sizeof(Value) == sizeof(cuuint64_t));
@@ -288,7 +292,8 @@ class CudaStreamState final : public StreamState {
     const cuda::DeviceGuard guard(device);
     LOCKSTEP_CUDA_CHECK(device, cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, priority));
   }
-  /// Uses cudaStreamLegacy for a null handle: compiled per-thread, a null handle would mean each thread's own stream.
+  /// Takes cudaStreamLegacy for a null handle. In code compiled for per-thread default streams, a null handle would
+  /// mean each thread's own stream.
   CudaStreamState(Device d, CUstream_st* stream)
       : StreamState(d, false), owned_(false), stream_(stream != nullptr ? stream : cudaStreamLegacy) {
     require_cuda_device(device);
@@ -299,11 +304,11 @@ class CudaStreamState final : public StreamState {
     const bool functions_run = std::any_of(functions_.begin(), functions_.end(), [](const auto& function) {
       return !function->finished.load(std::memory_order_acquire);
     });
-    if (owned_ || functions_run || !counters_.empty()) {  // the device may still read counters
+    if (owned_ || functions_run || !counters_.empty()) {  // waits, because the device may still read the counters
       const SyncScope scope(sync_log, device, "~Stream", SyncReason::destruction);
       cuda::ignore(cudaStreamSynchronize(stream_));
     }
-    waits_->tidy();  // streams that wait for each other may hold each other's waits
+    waits_->tidy();  // breaks circles: streams that wait for each other may hold each other's HostWaits
     if (owned_) {
       cuda::ignore(cudaStreamDestroy(stream_));
     }
@@ -337,7 +342,7 @@ class CudaStreamState final : public StreamState {
     LOCKSTEP_CUDA_CHECK(device, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device.index));
     require<UnsupportedError>(!on || major >= kMajor, "launch_dependently: ", device, " has compute capability ", major,
                               ".x, expected ", kMajor, ".0 or more");
-    // Code for older GPUs does not wait, on any GPU.
+    // Kernels compiled for older architectures contain no such wait, whatever GPU runs them.
     require<UnsupportedError>(!on || oldest_architecture(LOCKSTEP_BUILT_FOR) >= kMajor * 10,
                               "launch_dependently: this build has code for ", LOCKSTEP_BUILT_FOR,
                               " (LOCKSTEP_CUDA_ARCHITECTURES), expected for ", kMajor * 10, " and later alone");
@@ -363,7 +368,7 @@ class CudaStreamState final : public StreamState {
       const cuda::DeviceGuard guard(device);
       LOCKSTEP_CUDA_CHECK(device, cudaStreamWaitEvent(stream_, point->event(), 0));
     }
-    // The other stream can only be poisoned if it waited for hosts.
+    // Only a stream that has waited for hosts can be poisoned.
     const std::uint64_t waits = point->host_waits();
     if (waits > 0 && point->waits() != waits_ &&
         !(point->waits()->over(waits) && !fails([&] { point->waits()->rethrow(waits); }))) {
@@ -408,10 +413,11 @@ class CudaStreamState final : public StreamState {
   const bool owned_;
   CUstream_st* stream_ = nullptr;
   const std::shared_ptr<HostWaits> waits_ = std::make_shared<HostWaits>();
-  std::optional<WaitValue> wait_value_;  ///< set by the first wait for a host
-  /// Counters that the device may read for waits since the last synchronize().
+  std::optional<WaitValue> wait_value_;  ///< set by the first wait for a host stream
+  /// Counters that the device may still read, for waits since the last synchronize().
   std::vector<Timeline::Counter> counters_;
-  std::vector<std::unique_ptr<HostFunction>> functions_;  ///< grows to the most that were queued at once
+  /// Host functions for reuse; as many as were ever queued at once.
+  std::vector<std::unique_ptr<HostFunction>> functions_;
 };
 
 }  // namespace

@@ -8,13 +8,13 @@
 
 namespace lockstep::detail {
 
-/// Calls f(version2, folder) for the control groups of this process in which `controller` ("cpu", "memory") may have a
-/// limit, and for the groups above them. Inside a container a group's own folder may be invisible while the groups
-/// above are visible.
+/// Calls f(version2, folder) for each control group of this process in which `controller` ("cpu", "memory") may have a
+/// limit, and for the groups above it. `version2` tells the version of control groups. Inside a container a group's own
+/// folder may be invisible, while the folders of the groups above are visible.
 template <class F>
 void visit_control_groups(const std::string& root, std::string_view controller, F f) {
   std::ifstream groups(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {  // "0::/path", "9:memory:/path", "4:cpu,memory:/path"
+  for (std::string line; std::getline(groups, line);) {  // lines: "0::/path", "9:memory:/path", "4:cpu,memory:/path"
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string::npos || second == std::string::npos) {

@@ -3,7 +3,7 @@
 namespace lockstep::detail {
 namespace {
 
-constexpr std::int64_t kMostPitch = (std::int64_t{1} << 31) - 1;  // cudaDeviceProp::memPitch of every GPU so far
+constexpr std::int64_t kMostPitch = (std::int64_t{1} << 31) - 1;  // cudaDeviceProp::memPitch, equal on every GPU so far
 
 }  // namespace
 
@@ -47,7 +47,7 @@ BlockPlan plan_blocks(const CopyLoops& loops, std::size_t element_size) {
     return stride >= 0 && stride <= kMostPitch / size && stride * size >= width;
   };
   if (axis >= 0 && is_pitch(loops.src[axis]) && is_pitch(loops.dst[axis])) {
-    const std::int64_t src_pitch = loops.src[axis];  // in elements
+    const std::int64_t src_pitch = loops.src[axis];  // distance of two rows, in elements
     const std::int64_t dst_pitch = loops.dst[axis];
     block.height = loops.extent[axis--];
     block.src_pitch = static_cast<std::size_t>(src_pitch * size);

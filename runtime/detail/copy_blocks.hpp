@@ -6,45 +6,47 @@
 
 #include <lockstep/runtime/detail/copy_loops.hpp>
 
-/// Decisions of copy() before it calls CUDA. Pure functions of loops; they do not know where the memory is.
+/// Decisions that copy() makes before it calls CUDA. Pure functions of loops; the place of the memory does not matter.
 namespace lockstep::detail {
 
-/// Loops in an order that suits one side, and the offsets of their first elements from the views' first elements.
+/// Loops in an order that suits one side of the copy. The offsets are the distances, in elements, from the views' first
+/// elements to the loops' first elements.
 struct OrderedLoops {
   CopyLoops loops;
   std::int64_t src_offset = 0;
   std::int64_t dst_offset = 0;
 };
 
-/// As make_copy_loops(), but reverses on both sides every axis on which dst has a negative stride.
+/// Makes loops like make_copy_loops(), but reverses, on both sides, every axis on which dst has a negative stride.
 [[nodiscard]] OrderedLoops order_loops(const TensorView& src, const TensorView& dst);
 
-/// True when the innermost axis has stride 1 on both sides.
+/// Returns true if the innermost axis has stride 1 on both sides.
 [[nodiscard]] bool has_rows(const CopyLoops& loops);
 
-/// The data of one copy call: `depth` slices of `height` rows of `width` bytes. The pitch is the distance from row to
-/// row, at least the width; slices are a whole number of pitches apart.
+/// Data of one copy call: `depth` slices of `height` rows of `width` bytes. A pitch is the distance from one row to the
+/// next, in bytes, and at least the width. The distance of slices is a whole number of pitches.
 struct CopyBlock {
   std::size_t width = 0;
   std::int64_t height = 1;
   std::int64_t depth = 1;
   std::size_t src_pitch = 0;
   std::size_t dst_pitch = 0;
-  std::int64_t src_rows = 1;  ///< rows from slice to slice
+  std::int64_t src_rows = 1;  ///< distance of two slices of the source, in rows
   std::int64_t dst_rows = 1;
 };
 
-/// One block for each index of `outer`, whose strides are in bytes; `outer` may have no axis.
+/// Plans a copy as one block for each index of `outer`. The strides of `outer` are in bytes; `outer` may have no axis.
 struct BlockPlan {
   CopyBlock block;
   CopyLoops outer;
   [[nodiscard]] std::int64_t blocks() const;
 };
 
-/// Plans as few axes in `outer` as the strides allow: CUDA takes no pitch beyond 2^31 - 1 or below the width.
+/// Plans the blocks with as few axes in `outer` as the strides allow. CUDA takes no pitch above 2^31 - 1 or below the
+/// width.
 [[nodiscard]] BlockPlan plan_blocks(const CopyLoops& loops, std::size_t element_size);
 
-/// Calls f(src_offset, dst_offset) for each index of loops of rank 0 to 8, in row-major order.
+/// Calls f(src_offset, dst_offset) for each index of `loops`, which have 0 to 8 axes, in row-major order.
 template <class F>
 void for_each_index(const CopyLoops& loops, F&& f) {
   std::int64_t index[Dims::kMaxRank] = {};
@@ -69,13 +71,13 @@ void for_each_index(const CopyLoops& loops, F&& f) {
   }
 }
 
-/// Cuts the loops along outer axes into boxes of at most `most` (>= 1) elements of dst and calls f(box, src_offset,
-/// dst_offset) for each. Axes on which dst has stride 0 are innermost (order_loops) and are never cut: all their
+/// Cuts the loops along outer axes into boxes of at most `most` (>= 1) elements of dst. Calls f(box, src_offset,
+/// dst_offset) for each box. Axes on which dst has stride 0 are innermost (order_loops) and never cut: all their
 /// indices write the same element of dst, which counts once.
 template <class F>
 void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   int cut = loops.rank - 1;
-  std::int64_t inner = 1;  // elements of dst at one index of axis `cut`
+  std::int64_t inner = 1;  // number of elements of dst at one index of axis `cut`
   while (cut > 0 && (loops.dst[cut] == 0 || inner * loops.extent[cut] <= most)) {
     inner *= loops.dst[cut] == 0 ? 1 : loops.extent[cut];
     --cut;
@@ -97,7 +99,7 @@ void for_each_box(const CopyLoops& loops, std::int64_t most, F&& f) {
   });
 }
 
-/// Writes the strides of the box packed without gaps, in the order of its axes; 0 on axes where dst has stride 0.
+/// Writes the strides of the box packed without gaps, in the order of the box's axes. Axes with stride 0 in dst get 0.
 void pack_strides(const CopyLoops& box, std::int64_t* strides);
 
 }  // namespace lockstep::detail

@@ -8,30 +8,29 @@
 
 namespace lockstep {
 
-// Parts that copy() and the copying kernels share: the checks, the loops and the host's copy.
+// copy() and the copying kernels share these parts: the checks, the loops and the host's copy.
 
-/// The loops of a copy: extents with one stride per side. There are as few axes as the strides allow, and the axis with
-/// the smallest destination stride is last. There is at least one axis; only a copy of one element has an axis of
-/// extent 1.
+/// Loops of a copy: for each axis, the extent and one stride for each side. There are as few axes as the strides allow;
+/// the last axis has the smallest stride in dst. There is at least one axis. An axis of extent 1 occurs only in the
+/// copy of a single element.
 struct CopyLoops {
   int rank = 0;
   std::int64_t extent[Dims::kMaxRank];
-  std::int64_t src[Dims::kMaxRank];  ///< strides, in elements
+  std::int64_t src[Dims::kMaxRank];  ///< strides of the source, in elements
   std::int64_t dst[Dims::kMaxRank];
 };
 
-/// Makes the loops. Both views have the same shape, with at least one element.
+/// Makes the loops of a copy. Both views have the same shape, with at least one element.
 [[nodiscard]] CopyLoops make_copy_loops(const TensorView& src, const TensorView& dst);
 
-/// Joins two axes into one wherever the strides of both sides allow it. Loops without an axis become one axis of extent
-/// 1.
+/// Joins two axes into one wherever both sides' strides allow it. Loops without an axis become one axis of extent 1.
 void join_axes(CopyLoops& loops);
 
-/// ShapeError when the shapes differ, memory is missing, dst has stride 0 on an axis of more than one element, or both
-/// views are contiguous and overlap. Views without elements pass.
+/// Throws ShapeError if the shapes differ, if memory is missing, if dst has stride 0 on an axis of more than one
+/// element, or if both views are contiguous and overlap. Accepts all views without elements.
 void require_copyable(std::string_view op, const TensorView& src, const TensorView& dst);
 
-/// Copies at once, in the calling thread. The views have passed require_copyable().
+/// Copies in the calling thread, before the call returns. The views have passed require_copyable().
 void copy_on_host(const CpuContext& context, const TensorView& src, const TensorView& dst);
 
 }  // namespace lockstep

@@ -1,4 +1,4 @@
-// The functions that runtime/cuda/ defines, for a build without CUDA.
+// Defines, for a build without CUDA, the functions that runtime/cuda/ defines otherwise.
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/detail/cuda_backend.hpp>
 #include <lockstep/runtime/machine/device_selection.hpp>

@@ -10,27 +10,27 @@
 #include <lockstep/runtime/machine/gpu_check.hpp>
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
-/// All functions that runtime/ needs from CUDA, without a CUDA header. Private to the runtime. Defined in
-/// runtime/cuda/, or in cuda_absent.cpp, where each function throws DeviceError. The same two places define the members
-/// of the memory resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(), probe_gpu(), gpu_state(),
-/// make_current() and why_no_gpus(). make_range_marker() is in runtime/cuda/ or, without NVTX, in
+/// Declares all functions that runtime/ needs from CUDA, without a CUDA header. Private to the runtime. They are
+/// defined in runtime/cuda/, or in cuda_absent.cpp, where each of them throws DeviceError. The same two places define
+/// the members of the memory resources of cuda_memory.hpp, configure_staging(), num_gpus(), list_gpus(), probe_gpu(),
+/// gpu_state(), make_current() and why_no_gpus(). make_range_marker() is in runtime/cuda/ or, without NVTX, in
 /// range_marker_absent.cpp.
 namespace lockstep::detail {
 
-/// DeviceError unless `device` is a CUDA device that exists; names the device and the number of devices.
+/// Throws DeviceError unless `device` is a CUDA device that exists. The text has the device and the number of devices.
 void require_cuda_device(Device device);
 
-/// Returns the text of why_no_gpus() for this state; empty when there are devices. Defined in gpu_check.cpp.
+/// Returns the text of why_no_gpus() for this state; an empty text if there are devices. Defined in gpu_check.cpp.
 [[nodiscard]] std::string why_no_gpus(const GpuState& state);
 
-/// Makes a non-blocking stream that is destroyed with the state.
+/// Makes a non-blocking stream, which the state's destructor destroys.
 [[nodiscard]] std::unique_ptr<StreamState> make_cuda_stream_state(Device device, int priority);
-/// Borrows the host program's stream; nullptr is the device's legacy default stream. The state neither destroys the
-/// stream nor waits for it.
+/// Borrows a stream of the host program; nullptr means the device's legacy default stream. The state neither destroys
+/// the stream nor waits for it.
 [[nodiscard]] std::unique_ptr<StreamState> borrow_cuda_stream_state(Device device, CUstream_st* stream);
 [[nodiscard]] std::shared_ptr<EventState> make_cuda_event_state(Device device, bool timing);
 
-/// The state of a Graph (graph.hpp).
+/// State of a Graph (graph.hpp).
 struct GraphState {
   GraphState(Device d, std::size_t count) : device(d), nodes(count) {}
   GraphState(const GraphState&) = delete;
@@ -45,16 +45,17 @@ struct GraphState {
 [[nodiscard]] std::unique_ptr<GraphState> capture_cuda_graph(Stream& stream, const std::function<void()>& f);
 [[nodiscard]] bool cuda_is_capturing(Device device, CUstream_st* stream);
 
-/// Enqueues dst = src on the stream of context, which is a CudaContext. copy() has checked: equal shapes, at least one
-/// element, no overlap, and src or dst is on the context's device. Strides and types may be anything.
+/// Enqueues dst = src on the stream of `context`, which is a CudaContext. copy() has checked that the shapes are equal
+/// and not empty, that the views do not overlap, and that src or dst is on the context's device. Strides and types may
+/// be any.
 void cuda_copy(Context& context, const TensorView& src, const TensorView& dst);
-/// Result of cudaMemGetInfo, which creates the device's primary context when there is none.
+/// Result of cudaMemGetInfo in bytes. The call makes the device's primary context if there is none.
 struct DeviceMemory {
   std::size_t free = 0;
   std::size_t total = 0;
 };
 [[nodiscard]] DeviceMemory cuda_memory(Device device);
-/// Enqueues setting bytes of the context's device to zero.
+/// Enqueues work that sets `bytes` bytes of memory on the context's device to zero.
 void cuda_zero(Context& context, void* data, std::size_t bytes);
 
 }  // namespace lockstep::detail

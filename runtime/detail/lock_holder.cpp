@@ -13,7 +13,8 @@ namespace lockstep {
 
 namespace {
 
-/// A lock of the file's first byte, which ends with the descriptor: while it is held, the text describes its holder.
+/// Returns a request for a lock of the file's first byte. The lock ends with the descriptor; while it is held, the text
+/// in the file describes the present holder.
 struct flock of_text() {
   struct flock lock {};
   lock.l_type = F_WRLCK;

@@ -8,7 +8,7 @@
 namespace lockstep::detail {
 
 /// Tells a tool that is attached to the process, such as Nsight Systems, where named ranges of the calling thread begin
-/// and end. Ranges are nested. No call fails; only add() allocates memory of lockstep.
+/// and end. Ranges are nested. No call fails. Of lockstep's code, only add() allocates memory.
 class RangeMarker {
  public:
   RangeMarker() = default;
@@ -18,13 +18,13 @@ class RangeMarker {
 
   /// Registers a name with the tool. Names are numbered from 0.
   virtual void add(const SpanRecorder::Name& name) = 0;
-  /// number: the number next to the name; 0: the bytes of the name's bucket, if any.
+  /// Begins a range. `number` is shown with the name; if it is 0, the bytes of the name's bucket are shown, if any.
   virtual void enter(int name, std::int64_t number) noexcept = 0;
-  virtual void leave() noexcept = 0;  ///< leaves the range that was entered last
+  virtual void leave() noexcept = 0;  ///< ends the range that was entered last
   virtual void mark(int name) noexcept = 0;
 };
 
-/// Returns nullptr when no tool is attached, and in a build without NVTX (range_marker_absent.cpp).
+/// Makes the marker. Returns nullptr if no tool is attached, and in a build without NVTX (range_marker_absent.cpp).
 [[nodiscard]] std::unique_ptr<RangeMarker> make_range_marker();
 
 }  // namespace lockstep::detail

@@ -9,28 +9,29 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/stream/stream.hpp>
 
-/// The implementations of Stream and Event: one for hosts, one for CUDA. Private to the runtime.
+/// Interfaces behind Stream and Event, with one implementation for hosts and one for CUDA. Private to the runtime.
 namespace lockstep::detail {
 
-/// Work that completes in order, numbered by position. Thread-safe.
+/// A sequence of work that completes in order; a position counts the completed pieces of work. Thread-safe.
 struct Timeline {
   virtual ~Timeline() = default;
-  [[nodiscard]] virtual bool reached(std::uint64_t position) const = 0;  ///< never blocks
-  /// Blocks the caller until the position is reached; rethrows when the work up to it failed.
+  /// True if the work up to this position is complete; never blocks.
+  [[nodiscard]] virtual bool reached(std::uint64_t position) const = 0;
+  /// Blocks the caller until the position is reached. Rethrows if work up to the position failed.
   virtual void wait(std::uint64_t position) const = 0;
 
-  /// A counter in memory that a device reads; the last owner frees it.
+  /// A counter in memory that a device can read. Its last owner frees it.
   using Counter = std::shared_ptr<std::atomic<std::uint64_t>>;
-  /// Returns the one counter that holds the position from now on: it is set after the work up to that position, also
-  /// when the work failed. make() makes the counter if there is none yet, and is called without a lock. nullptr for
-  /// work that a device orders itself.
+  /// Returns this timeline's counter, which holds the position from now on. The counter is set after the work up to a
+  /// position has ended, also if that work failed. The first call makes the counter with make(), without holding a
+  /// lock. Returns nullptr for work that a device orders itself.
   [[nodiscard]] virtual Counter published(const std::function<Counter()>& /*make*/) const { return nullptr; }
 };
 
-/// One record() of an event; later records of the event do not change it. Copying it allocates nothing. It stays valid
-/// after the event and the stream are gone.
+/// One record() of an event. Later records of the event do not change this point. Copying a point allocates nothing. A
+/// point stays valid after the event and the stream are gone.
 struct EventPoint {
-  std::shared_ptr<const Timeline> timeline;  ///< nullptr: complete
+  std::shared_ptr<const Timeline> timeline;  ///< work that the event was recorded after; nullptr: complete
   std::uint64_t position = 0;
   [[nodiscard]] bool complete() const { return timeline == nullptr || timeline->reached(position); }
   void wait() const {
@@ -40,37 +41,38 @@ struct EventPoint {
   }
 };
 
-/// The state of an Event. The thread that makes the event makes it; any thread may call the const members.
+/// State of an Event. The thread that makes the event makes its state; any thread may call the const members.
 struct EventState {
   EventState(Device d, bool with_timing) : device(d), timing(with_timing) {}
   EventState(const EventState&) = delete;
   EventState& operator=(const EventState&) = delete;
   virtual ~EventState() = default;
 
-  /// Returns the latest record() so far; a complete point when there was none. Allocates nothing.
+  /// Returns the latest record() so far, or a complete point if there was none. Allocates nothing.
   [[nodiscard]] virtual EventPoint point() const = 0;
   [[nodiscard]] virtual bool complete() const { return point().complete(); }
   virtual void synchronize() const { point().wait(); }
-  /// Both states belong to one kind of device, have timing and are complete. StateError when one was never recorded.
+  /// Requires that both events are on one device, have timing and are complete. StateError if one was never recorded.
   [[nodiscard]] virtual double seconds_since(const EventState& earlier) const = 0;
 
   const Device device;
   const bool timing;
 };
 
-/// The state of a Stream. The destructor waits for queued work and does not throw.
+/// State of a Stream. The destructor waits for queued work and does not throw.
 struct StreamState {
   StreamState(Device d, bool runs_inline) : device(d), is_inline(runs_inline) {}
   StreamState(const StreamState&) = delete;
   StreamState& operator=(const StreamState&) = delete;
   virtual ~StreamState() = default;
 
-  virtual void* acquire_slot();                            ///< StateError unless overridden: no host tasks here
-  virtual void publish_slot(const TaskVTable& vtable);     ///< follows acquire_slot()
+  virtual void* acquire_slot();  ///< StateError unless overridden, because only host workers take tasks
+  /// Publishes the task written into the slot of the last acquire_slot().
+  virtual void publish_slot(const TaskVTable& vtable);
   [[nodiscard]] virtual CUstream_st* cuda_handle() const;  ///< StateError unless overridden
-  /// event.device equals device (Stream::record checks).
+  /// Records the event. Stream::record() has checked that the event is of this stream's device.
   virtual void record(const std::shared_ptr<EventState>& event) = 0;
-  /// `event` may be of any device. The wait is for event->point() at the time of the call, not for later records.
+  /// Makes later work wait for event->point() of this moment, not for later records. `event` may be of any device.
   virtual void wait(const std::shared_ptr<EventState>& event) = 0;
   virtual void synchronize() = 0;
   virtual void launch_dependently(bool on);  ///< StateError unless overridden
@@ -81,7 +83,7 @@ struct StreamState {
   SyncLog sync_log;
 };
 
-// Host implementations (host_stream.cpp); the CUDA ones are declared in cuda_backend.hpp.
+// Makes the host implementations (host_stream.cpp). cuda_backend.hpp declares the functions for CUDA.
 [[nodiscard]] std::unique_ptr<StreamState> make_inline_stream_state();
 [[nodiscard]] std::unique_ptr<StreamState> make_worker_stream_state(std::string_view name);
 [[nodiscard]] std::shared_ptr<EventState> make_host_event_state(bool timing);

@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Removes trailing separators, because names are made by appending to the path.
+// Removes trailing separators, because the names of temporary folders are made by appending to the path.
 std::string clean(std::string path) {
   while (path.size() > 1 && path.back() == '/') {
     path.pop_back();
@@ -37,7 +37,7 @@ std::string parent_of(const std::string& path) {
   return parent.empty() ? "." : parent;
 }
 
-// Returns entries in the folder of `path` with the name PATH + infix + unique_suffix(), in name order.
+// Returns, in the order of names, the entries with the name PATH + infix + unique_suffix() in the folder of `path`.
 std::vector<std::string> siblings(const std::string& path, std::string_view infix) {
   const std::string parent = parent_of(path);
   const std::string begin = fs::path(path).filename().string() + std::string(infix);
@@ -53,13 +53,14 @@ std::vector<std::string> siblings(const std::string& path, std::string_view infi
   return found;
 }
 
-// Deletes a leftover. It stays if it cannot be deleted, for example because somebody has made it read-only.
+// Deletes a leftover of a killed writer. If it cannot be deleted, for example because it is read-only, it stays.
 void remove_leftover(const std::string& path) {
   std::error_code ignored;
   fs::remove_all(path, ignored);
 }
 
-// Reads errno after the call, in a separate argument: the arguments of require() are evaluated in no fixed order.
+// Throws FileError unless the call succeeded. Reads errno first, because require()'s arguments are evaluated in no
+// fixed order.
 void check_call(int result, const std::string& path, const char* what) {
   const int error = errno;
   require<FileError>(result == 0, path, ": cannot be ", what, ": ", std::strerror(error));
@@ -69,7 +70,7 @@ void rename_folder(const std::string& from, const std::string& to) {
   check_call(::rename(from.c_str(), to.c_str()), to, "put in place");
 }
 
-// True when the two names were swapped, false when this file system cannot swap.
+// Swaps the two names. Returns false if this file system cannot swap.
 bool swap_names(const std::string& a, const std::string& b) {
 #ifdef RENAME_EXCHANGE
   if (::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0) {
@@ -113,7 +114,7 @@ std::string AtomicFolder::file(const std::string& name) const {
 void AtomicFolder::commit(int keep) {
   require<StateError>(!committed_, path_, ": commit() called twice");
   sync_folder(temporary_);
-  // Each folder replaces the next older one, which stays complete until then.
+  // Each folder takes the place of the next older one, which stays complete until then.
   std::string moving = temporary_;
   for (int number = 0; !moving.empty() && number <= std::max(keep, 0); ++number) {
     moving = put_in_place(moving, number == 0 ? path_ : concat(path_, '.', number));
@@ -153,7 +154,7 @@ std::string find_folder(const std::string& path) {
   if (fs::is_directory(name, ignored)) {
     return name;
   }
-  // An empty folder was never a PATH, so it is ignored.
+  // Ignores an empty folder, because it never was a complete PATH.
   for (const std::string& old : siblings(name, ".old-")) {
     if (!fs::is_empty(old, ignored)) {
       return old;

@@ -8,10 +8,11 @@
 
 namespace lockstep {
 
-/// Returns the CRC-32 (as in zlib, gzip, zip and PNG) of bytes [offset, offset + bytes) of a file, read piece by piece.
-/// DataError when the file is shorter. Computed by libdeflate; by zlib in a build without it (LOCKSTEP_LIBDEFLATE).
+/// Returns the CRC-32 (as in zlib, gzip, zip and PNG) of bytes [offset, offset + bytes) of a file, which is read in
+/// pieces. Throws DataError if the file is shorter. libdeflate computes the CRC, or zlib in a build without libdeflate
+/// (LOCKSTEP_LIBDEFLATE).
 [[nodiscard]] std::uint32_t crc32_of(const InputFile& file, std::uint64_t offset, std::uint64_t bytes);
-/// Returns the CRC-32 of bytes in memory; `before`: the CRC-32 of the bytes before them.
+/// Returns the CRC-32 of bytes in memory, continued from `before`, the CRC-32 of the bytes in front of them.
 [[nodiscard]] std::uint32_t crc32_of(std::span<const std::byte> bytes, std::uint32_t before = 0);
 
 }  // namespace lockstep

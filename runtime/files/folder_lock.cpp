@@ -24,7 +24,7 @@ std::string lock_file(const std::string& folder) {
 
 FolderLock::FolderLock(const std::string& folder) {
   const std::string path = lock_file(folder);
-  // Read access is enough to lock another user's file.
+  // Opens for reading if it may not write, because read access is enough to lock another user's file.
   const bool may_write = !known(folder) || ::access(path.c_str(), W_OK) == 0;
   file_ = open_no_link(path, may_write ? O_RDWR | O_CREAT : O_RDONLY);
   int status = 0;
@@ -35,7 +35,8 @@ FolderLock::FolderLock(const std::string& folder) {
     return;
   }
   const int reason = errno;
-  if (reason == ENOSYS || reason == EOPNOTSUPP || reason == ENOLCK) {  // some parallel and network file systems
+  // Some parallel and network file systems have no flock().
+  if (reason == ENOSYS || reason == EOPNOTSUPP || reason == ENOLCK) {
     return;
   }
   const std::string holder = read_lock_holder(file_);
@@ -51,12 +52,13 @@ FolderLock::~FolderLock() {
 
 bool FolderLock::known(const std::string& folder) {
   struct stat status {};
-  return ::lstat(lock_file(folder).c_str(), &status) == 0;  // also true for a link without a target
+  return ::lstat(lock_file(folder).c_str(), &status) == 0;  // lstat() also finds a link without a target
 }
 
 void FolderLock::name_holder() noexcept {
   struct stat status {};
-  if (::fstat(file_, &status) == 0 && status.st_nlink == 1) {  // otherwise the file has another name, too
+  // Writes only if the file has no second name, which could be another user's file.
+  if (::fstat(file_, &status) == 0 && status.st_nlink == 1) {
     write_lock_holder(file_);
   }
 }

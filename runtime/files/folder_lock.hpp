@@ -5,22 +5,23 @@
 namespace lockstep {
 
 /// The right to write results to a folder: an flock() on FOLDER/run.lock. The lock ends with this object or with the
-/// process, however the process ends; the file stays. Without the lock, two runs in one folder would overwrite each
-/// other's checkpoints.
+/// process, however the process ends; the file stays. Without it, two runs in one folder would overwrite each other's
+/// checkpoints.
 class FolderLock {
  public:
-  /// The folder must exist. UsageError that names the holder ("pid 4711 on node3, user 1000") when another process
-  /// holds the lock; DataError when the file cannot be made, or is a link. On a file system without flock() the
-  /// constructor succeeds without a lock.
+  /// Takes the lock of an existing folder. Throws UsageError if another process holds the lock; the text names the
+  /// holder ("pid 4711 on node3, user 1000"). Throws DataError if the file cannot be made, or is a link. On a file
+  /// system without flock(), the constructor succeeds without a lock.
   explicit FolderLock(const std::string& folder);
   ~FolderLock();
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
 
-  /// Writes this process into the file, for the messages above. Call it when the run is not refused for another reason.
+  /// Writes this process into the file as the holder, for errors in other processes. Call it after all checks that
+  /// could refuse the run.
   void name_holder() noexcept;
 
-  /// True when a run has ever locked this folder. Changes nothing.
+  /// Returns true if a run has ever locked this folder. Changes nothing.
   [[nodiscard]] static bool known(const std::string& folder);
 
  private:

@@ -16,7 +16,7 @@ struct JsonAccess {
   static const auto& value(const Json& json) { return json.value_; }
 };
 
-// nlohmann/json finds this function for a Json, and for the elements of an Array or Object.
+// nlohmann/json calls this function for a Json, and for the elements of an Array or Object.
 static void to_json(nlohmann::json& out, const Json& json) {
   std::visit(
       [&](const auto& value) {
@@ -33,7 +33,8 @@ namespace {
 
 constexpr std::uint64_t kMaxFileBytes = std::uint64_t{64} << 20;
 
-// Receives the parser's events. The library's own document type would silently keep the last of two equal keys.
+// Builds a Json from the parser's events, because the library's own type would silently keep the last of two equal
+// keys.
 class Builder final : public nlohmann::json_sax<nlohmann::json> {
  public:
   Builder(const std::string& source, const JsonLimits& limits) : source_(source), limits_(limits) {}
@@ -60,7 +61,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
 
   bool parse_error(std::size_t /*position*/, const std::string& /*token*/,
                    const nlohmann::json::exception& error) override {
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: ..."
+    // The parser's text is "[json.exception.parse_error.101] parse error at line 1, column 5: ...".
     std::string_view text = error.what();
     if (const std::size_t end = text.find("] "); end != std::string_view::npos) {
       text.remove_prefix(end + 2);
@@ -71,8 +72,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   Json take() { return std::move(root_); }
 
  private:
-  // Stores a value at the parser's position: at the root, at the end of the open array, or in the member of the last
-  // key.
+  // Stores a value at the parser's position: as the root, at the end of the open array, or as the last key's member.
   Json* put(Json value) {
     require<DataError>(++values_ <= limits_.values, source_, ": more than ", limits_.values, " JSON values");
     Json* place = &root_;
@@ -104,7 +104,7 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   const std::string& source_;
   const JsonLimits& limits_;
   Json root_;
-  std::vector<Json*> open_;  // a container does not move while a container inside it is open
+  std::vector<Json*> open_;  // open containers; a container does not move while a container inside it is open
   Json* member_ = nullptr;
   std::size_t values_ = 0;
 };
@@ -221,7 +221,7 @@ std::string Json::text(int indent) const {
 }
 
 Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits) {
-  // The library would skip a byte order mark, and treat a zero byte as the end of the text.
+  // Refused here, because the library would skip a byte order mark and take a zero byte for the end of the text.
   require<DataError>(text.find('\0') == std::string_view::npos, source, ": holds a zero byte, expected JSON");
   require<DataError>(text.substr(0, 3) != "\xEF\xBB\xBF", source, ": begins with a byte order mark, expected JSON");
   Builder builder(source, limits);

@@ -11,20 +11,20 @@
 
 namespace lockstep {
 
-/// A JSON value: for config.json, state.json, lines of metrics.jsonl and the header of safetensors files. Integers are
-/// stored separately from other numbers, so that 64-bit seeds survive.
+/// A JSON value, used for config.json, state.json, lines of metrics.jsonl and the header of safetensors files. Integers
+/// are stored separately from other numbers, so that 64-bit seeds stay exact.
 class Json {
  public:
   using Array = std::vector<Json>;
-  using Object = std::map<std::string, Json>;  ///< sorted keys: equal values have equal text
+  using Object = std::map<std::string, Json>;  ///< has sorted keys, so equal values have equal text
 
-  // Values convert, so that an object is written as Json::Object{{"epoch", 3}, {"loss", 0.5}}.
+  // Values convert implicitly, so an object can be written as Json::Object{{"epoch", 3}, {"loss", 0.5}}.
   // NOLINTBEGIN(google-explicit-constructor)
-  Json() = default;  ///< null
+  Json() = default;  ///< makes a JSON null
   Json(bool value) : value_(value) {}
   Json(int value) : value_(std::int64_t{value}) {}
   Json(std::int64_t value) : value_(value) {}
-  Json(std::uint64_t value) {  // one form for equal values: int64_t if it fits
+  Json(std::uint64_t value) {  // equal values have one form: int64_t if it fits
     if (value <= static_cast<std::uint64_t>(INT64_MAX)) {
       value_ = static_cast<std::int64_t>(value);
     } else {
@@ -39,28 +39,28 @@ class Json {
   // NOLINTEND(google-explicit-constructor)
 
   [[nodiscard]] bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
-  [[nodiscard]] const char* kind() const;  ///< "a string", "an object", ...: for error texts
+  [[nodiscard]] const char* kind() const;  ///< kind in words for error texts: "a string", "an object", ...
 
   /// Returns this value as T: bool, int, std::int64_t, std::uint64_t, double (any number), std::string, Array or
-  /// Object. DataError("SOURCE is a string, expected an integer") when it has another kind or does not fit.
+  /// Object. Throws DataError("SOURCE is a string, expected an integer") if the value has another kind or does not fit.
   template <class T>
   [[nodiscard]] T as(const std::string& source) const;
-  /// Returns member `key` of this object as T. DataError, with source and key, when it is missing or of another kind.
+  /// Returns the member `key` of this object as T. DataError, with source and key, if it is missing or of another kind.
   template <class T>
   [[nodiscard]] T get(const std::string& key, const std::string& source) const {
     return member(key, source).as<T>(source + ": '" + key + "'");
   }
   [[nodiscard]] const Json& member(const std::string& key, const std::string& source) const;
-  [[nodiscard]] bool has(const std::string& key) const;  ///< false unless this is an object
+  [[nodiscard]] bool has(const std::string& key) const;  ///< false if the key is missing, and unless this is an object
 
-  /// Pointers into this value; nullptr when it is of another kind.
+  /// These three return a pointer into this value; nullptr if the value is of another kind.
   [[nodiscard]] const std::string* if_text() const { return std::get_if<std::string>(&value_); }
   [[nodiscard]] const Array* if_array() const { return std::get_if<Array>(&value_); }
   [[nodiscard]] const Object* if_object() const { return std::get_if<Object>(&value_); }
 
-  /// Formats this value as JSON. Keys are sorted, and doubles have few digits that read back as the same value. NaN and
-  /// infinities become null (JSON cannot write them), bytes that are not UTF-8 become U+FFFD. indent < 0: one line;
-  /// otherwise that many spaces per level.
+  /// Formats this value as JSON. Keys are sorted. Doubles have the few digits that read back as the same value. NaN and
+  /// infinities become null, because JSON cannot write them. Bytes that are not UTF-8 become U+FFFD. indent < 0 gives
+  /// one line; otherwise `indent` is the number of spaces for each level.
   [[nodiscard]] std::string text(int indent = -1) const;
 
   friend bool operator==(const Json&, const Json&) = default;
@@ -71,15 +71,16 @@ class Json {
 };
 
 struct JsonLimits {
-  int depth = 32;                   ///< nested arrays and objects
-  std::size_t values = 10'000'000;  ///< values in all
+  int depth = 32;                   ///< most levels of nested arrays and objects
+  std::size_t values = 10'000'000;  ///< most values in the whole text
 };
 
-/// Parses strictly: one value, valid UTF-8, only white space around it, no key twice in an object. DataError with
-/// source and place. Integers outside 64 bits are read as doubles; numbers outside the range of double are an error.
+/// Parses strictly: one value, valid UTF-8, only white space around the value, no key twice in an object. Throws
+/// DataError with source and place. An integer outside 64 bits becomes a double; a number outside double's range is an
+/// error.
 [[nodiscard]] Json parse_json(std::string_view text, const std::string& source, const JsonLimits& limits = {});
 
-/// Reads a whole file of at most 64 MiB. The source in error texts is the path.
+/// Reads a whole file of at most 64 MiB. Error texts name the path.
 [[nodiscard]] Json read_json(const std::string& path);
 
 }  // namespace lockstep

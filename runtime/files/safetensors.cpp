@@ -25,7 +25,7 @@ struct TypeName {
   const char* name;
   unsigned bits;
 };
-// In the order of the reference implementation's enum. Files store tensors of the last types first.
+// The types are in the order of the reference implementation's enum. Files store tensors of the last types first.
 constexpr std::array kTypes{
     TypeName{"BOOL", 8},    TypeName{"F4", 4},          TypeName{"F6_E2M3", 6},     TypeName{"F6_E3M2", 6},
     TypeName{"U8", 8},      TypeName{"I8", 8},          TypeName{"F8_E5M2", 8},     TypeName{"F8_E4M3", 8},
@@ -75,7 +75,7 @@ TensorEntry parse_entry(const std::string& path, const std::string& name, const 
   require<DataError>(begin <= end, what, ": data from ", begin, " to ", end, ", expected the end after the beginning");
   require<DataError>(end - begin == bits / 8, what, ": ", end - begin, " bytes of data, expected ", bits / 8,
                      " for its dtype and shape");
-  entry.offset = begin;  // offset in the data buffer; the caller makes it absolute
+  entry.offset = begin;  // offset in the data buffer; the caller adds the buffer's offset in the file
   entry.bytes = end - begin;
   return entry;
 }
@@ -105,7 +105,8 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   std::string text(static_cast<std::size_t>(length), '\0');
   file.read(8, std::as_writable_bytes(std::span(text)));
 
-  // Three levels: header, entry, shape. Values per tensor: object, dtype, two arrays, extents, offsets.
+  // The header has three levels: header, entry, shape. A tensor's values are: object, dtype, two arrays, extents,
+  // offsets.
   const Json header = parse_json(text, path + ": header", {3, kMostTensors * 12});
   text = {};
   const Json::Object* object = header.if_object();
@@ -134,7 +135,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : TensorFile(path, "sa
   for (TensorEntry& entry : entries) {
     require<DataError>(entry.offset == position, path, ": tensor ", printable(entry.name), ": data begin at ",
                        entry.offset, ", expected ", position, " (no holes, no overlap)");
-    position += entry.bytes;  // the header gives this end in 64 bits, so it cannot overflow
+    position += entry.bytes;  // cannot overflow: the header has this end as a 64-bit number
     entry.offset += data;
   }
   require<DataError>(position == file.size() - data, path, ": ", file.size() - data, " bytes of data, expected ",
@@ -184,7 +185,7 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsTenso
     if (header.size() > 1) {
       header += ',';
     }
-    // std::to_string, because no locale of the program groups its digits.
+    // std::to_string never groups digits, but a locale of the host program may.
     header += concat(Json(tensor->name).text(), ":{\"dtype\":\"", safetensors_dtype(tensor->dtype),
                      "\",\"shape\":", Json(std::move(shape)).text(), ",\"data_offsets\":[", std::to_string(position),
                      ',', std::to_string(position + bytes), "]}");

@@ -26,19 +26,20 @@ using namespace std::string_view_literals;
 
 constexpr std::uint64_t kMostPickle = std::uint64_t{16} << 20;
 constexpr std::string_view kZip = "PK\x03\x04"sv;
-/// Start of a file before torch 1.6: a pickle of protocol 2 with the number 0x1950a86a20f9469cfc6c.
+/// First bytes of a file from before torch 1.6: a pickle of protocol 2 that begins with the number
+/// 0x1950a86a20f9469cfc6c.
 constexpr std::string_view kOld = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19"sv;
 constexpr const char* kWhatToDo =
     "; in Python, where you trust the file: safetensors.torch.save_file(STATE_DICT, \"model.safetensors\")";
 
-/// Reads the first bytes of a file, at most as many as kOld has.
+/// Reads the first bytes of a file, as many as kOld has, or fewer if the file is shorter.
 std::string beginning(const InputFile& file) {
   std::string bytes(static_cast<std::size_t>(std::min<std::uint64_t>(kOld.size(), file.size())), '\0');
   file.read(0, std::as_writable_bytes(std::span(bytes)));
   return bytes;
 }
 
-/// The records of an archive, by their names without their common folder.
+/// The records of an archive by their names, without the folder that all names begin with.
 class Records {
  public:
   explicit Records(const InputFile& file) : file_(file), all_(read_zip_directory(file)) {
@@ -63,12 +64,12 @@ class Records {
       }
     }
   }
-  /// Returns nullptr when there is no such record.
+  /// Returns the record of this name, or nullptr if there is none.
   [[nodiscard]] const ZipRecord* find(const std::string& name) const {
     const auto found = index_.find(name);
     return found == index_.end() ? nullptr : found->second;
   }
-  /// Returns all bytes of a record, after the check of its checksum.
+  /// Returns all bytes of a record, and checks its checksum.
   [[nodiscard]] std::string text(const ZipRecord& record, std::uint64_t most) const {
     require<DataError>(record.bytes <= most, file_.path(), ": record ", printable(record.name), " has ", record.bytes,
                        " bytes, expected at most ", most);
@@ -84,7 +85,7 @@ class Records {
   std::unordered_map<std::string, const ZipRecord*> index_;
 };
 
-/// Returns the value of a key in a dict; the last value of a repeated key, as in Python. nullptr when there is none.
+/// Returns the value of a key in a dict, or nullptr if there is none. The last of repeated keys counts, as in Python.
 const Value* member(const TorchPickle& pickle, const Value& dict, std::string_view key) {
   for (std::size_t i = dict.items.size(); i > 0; i -= 2) {
     const Value& name = pickle[dict.items[i - 2]];
@@ -104,7 +105,7 @@ bool has_tensors(const TorchPickle& pickle, const Value& dict) {
   return false;
 }
 
-/// Formats some members of a dict for an error text: "'epoch' (an integer), 'net' (a dict)".
+/// Formats the first members of a dict for an error text: "'epoch' (an integer), 'net' (a dict)".
 std::string members_text(const TorchPickle& pickle, const Value& dict) {
   constexpr std::size_t kMost = 6;
   std::string text;
@@ -117,8 +118,8 @@ std::string members_text(const TorchPickle& pickle, const Value& dict) {
   return dict.items.size() > 2 * kMost ? text + ", ..." : text;
 }
 
-/// Returns the dict of tensors: a member of the value, or the whole value. A checkpoint may have tensors next to its
-/// members.
+/// Returns the dict of tensors: a member of the value, or the whole value. The whole value may be a checkpoint that has
+/// tensors next to such a member.
 const Value& state_dict(const TorchPickle& pickle, const std::string& path) {
   const Value& whole = pickle.result();
   require<DataError>(whole.kind == Kind::dict, path, ": holds ", TorchPickle::name_of(whole.kind),
@@ -135,7 +136,7 @@ const Value& state_dict(const TorchPickle& pickle, const std::string& path) {
   return whole;
 }
 
-/// Removes `prefix` from all names when every name begins with it.
+/// Removes `prefix` from all names if every name begins with it.
 void take_off(std::vector<TensorEntry>& entries, std::string_view prefix) {
   const auto begins = [&](const TensorEntry& entry) {
     return entry.name.size() > prefix.size() && entry.name.starts_with(prefix);
@@ -194,7 +195,7 @@ TorchFile::TorchFile(const std::string& path) : TensorFile(path, "torch") {
     const ZipRecord* record = records.find(concat("data/", storage.key));
     require<DataError>(record != nullptr, what, ": there is no record ", printable(concat("data/", storage.key)),
                        " with its numbers");
-    const std::uint64_t expected = storage.numel * storage.element;  // the pickle has checked that this fits 63 bits
+    const std::uint64_t expected = storage.numel * storage.element;  // fits 63 bits, as the pickle's reader has checked
     require<DataError>(record->bytes == expected, what, ": ", record->bytes, " bytes of numbers, expected ", expected,
                        " for ", storage.numel, " of ", storage.dtype);
     if (valid.insert(record).second) {

@@ -8,40 +8,39 @@
 
 #include <lockstep/runtime/machine/processors.hpp>
 
-/// Binds a program's threads to the processors next to its GPU (docs/launch.md). The library never binds on its own: a
-/// program calls this for the thread that starts its other threads, which inherit the mask.
+/// Binds a program's threads to the processors next to its GPU (docs/launch.md). The library itself never binds
+/// threads. A program calls this in the thread that starts its other threads, because they inherit the mask.
 namespace lockstep {
 
-/// Processors on which a rank's threads should run, with the reason.
+/// Processors on which a rank's threads should run, with the reason for this choice.
 struct CpuBinding {
-  ProcessorSet processors{};  ///< processors to run on; empty: do not bind
+  ProcessorSet processors{};  ///< processors to bind to; empty: do not bind
   std::string reason{};       ///< "next to the GPU", "bound by the launcher", ..
 };
 
-/// Plans a binding. allowed: the processors that the thread may use now; online: all of the machine; near: the
-/// processors next to the GPU. The thread keeps its processors in three cases: they are fewer than the machine's (a
-/// launcher, a batch system or a container chose them); nothing is known of the GPU; all or none of `allowed` are near.
-/// Otherwise it gets the near ones of `allowed`: a mask is never widened.
+/// Plans a binding. `allowed` are the processors that the thread may use now, `online` all processors of the machine,
+/// `near` those next to the GPU. The result is `near` within `allowed`, so a mask is never widened. The thread keeps
+/// its processors in three cases. Its processors are fewer than the machine's, because a launcher, a batch system or a
+/// container chose them. Or nothing is known about the GPU. Or all or none of `allowed` are near.
 [[nodiscard]] CpuBinding plan_binding(const ProcessorSet& allowed, const ProcessorSet& online,
                                       const ProcessorSet& near);
 
-/// Returns the processors next to a PCI device ("0000:3b:00.0", GpuInfo::pci), as the kernel lists them below `root`;
-/// empty when the kernel lists none.
+/// Returns the processors next to a PCI device ("0000:3b:00.0", GpuInfo::pci), as the kernel lists them below `root`.
+/// Empty if the kernel lists none.
 [[nodiscard]] ProcessorSet processors_near(std::string_view pci, const std::string& root = "/sys");
 
-/// Restricts the calling thread, and the threads that it starts later, to these processors. UsageError for an empty
-/// set; StateError when the system refuses.
+/// Restricts the calling thread, and the threads that it starts later, to these processors. Throws UsageError for an
+/// empty set, StateError if the system refuses.
 void bind_this_thread(const ProcessorSet& processors);
 
-/// Returns the processors for a thread that must not stay in the calling thread's OpenMP place: all processors of the
-/// process (ProcessorSet::of_process()). OpenMP binds the main thread to one place, and threads that it starts inherit
-/// the place. Empty when OpenMP has bound no thread in this way.
+/// Returns the processors for a thread that must leave the calling thread's OpenMP place: all processors of the process
+/// (ProcessorSet::of_process()). OpenMP binds the main thread to one place, and threads that it starts inherit that
+/// place. Empty if OpenMP has not bound the thread in this way.
 [[nodiscard]] ProcessorSet outside_of_place();
-/// Binds the calling thread to `processors`, unless the system refuses; an empty set changes nothing.
+/// Binds the calling thread to `processors`. Does nothing for an empty set, or if the system refuses.
 void leave_place(const ProcessorSet& processors = outside_of_place()) noexcept;
 
-/// Starts a std::thread that leaves the OpenMP place of its starter, then calls f. std::system_error when none can
-/// start.
+/// Starts a std::thread that leaves its starter's OpenMP place and then calls f. std::system_error if none can start.
 template <class F>
 [[nodiscard]] std::thread helper_thread(F f) {
   try {
@@ -55,7 +54,7 @@ template <class F>
   }
 }
 
-/// Calls plan_binding() for this machine and thread and applies the result.
+/// Plans a binding for this machine and thread with plan_binding(), and applies it.
 CpuBinding bind_this_thread_near(std::string_view pci);
 
 }  // namespace lockstep

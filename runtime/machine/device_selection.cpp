@@ -37,7 +37,7 @@ bool names_uuid(std::string_view text) {
   return text.size() > 4 && lower(text.substr(0, 4)) == "gpu-";
 }
 
-/// Returns a UUID in the form of GpuInfo: "GPU-" in capitals, the rest in lower case.
+/// Returns a UUID in GpuInfo's form: "GPU-" in capitals, all other letters in lower case.
 std::string normal_uuid(std::string_view text) {
   return "GPU-" + lower(text.substr(4));
 }
@@ -77,7 +77,7 @@ std::vector<std::variant<int, std::string>> list_items(std::string_view text, st
     const std::size_t comma = rest.find(',');
     const std::string_view item = trimmed(rest.substr(0, comma));
     if (comma == std::string_view::npos && item.empty() && !items.empty()) {
-      return items;  // "1,": a list with one item
+      return items;  // "1," is a list with one item
     }
     items.push_back(list_item(text, item));
     if (comma == std::string_view::npos) {

@@ -6,59 +6,60 @@
 
 #include <lockstep/runtime/machine/device.hpp>
 
-/// Says in a text whether a GPU can be used: what is missing, on which device, and what to do about it. A missing
-/// driver, a driver that is too old and a GPU that another process holds are not errors of the program.
+/// Explains in a text why a GPU cannot be used: what is missing, on which device, and what to do. The usual reasons are
+/// not errors of the program: a missing driver, a driver that is too old, a GPU that another process holds.
 namespace lockstep {
 
-/// Facts that driver and device report, asked in the order of the members. After the first problem the other members
-/// keep their defaults. CUDA versions are numbers: 13000 is 13.0.
+/// Facts that driver and device report, asked in the order of the members. After the first problem, the later members
+/// keep their defaults. CUDA versions are numbers: 13000 means 13.0.
 struct GpuState {
-  enum class Mode : unsigned char { shared, exclusive, prohibited };  ///< who may make contexts on the device
+  /// Which processes may make contexts on the device.
+  enum class Mode : unsigned char { shared, exclusive, prohibited };
   Device device{};
   int toolkit = 0;           ///< CUDA version of this build
-  int driver = 0;            ///< newest CUDA version that the driver knows; 0: there is no driver
-  bool stub = false;         ///< the library found is the toolkit's stub for linking, not the driver
+  int driver = 0;            ///< newest CUDA version that the driver supports; 0: there is no driver
+  bool stub = false;         ///< true if the library is the toolkit's stub for linking, not the driver
   int devices = 0;           ///< number of devices that this process can use
-  std::string name{};        ///< "NVIDIA H200"
+  std::string name{};        ///< model: "NVIDIA H200"
   int major = 0, minor = 0;  ///< compute capability
-  std::string built_for{};   ///< architectures of this build, as for CMake, with commas: "90,100-real"
+  std::string built_for{};   ///< architectures of this build in CMake's form, with commas: "90,100-real"
   Mode mode = Mode::shared;
-  std::string no_context{};         ///< name of the error that prevents a context; empty: a context exists
-  std::size_t free = 0, total = 0;  ///< bytes, with our context on it
+  std::string no_context{};         ///< name of the error that prevents a context; empty if a context exists
+  std::size_t free = 0, total = 0;  ///< bytes of the device's memory, after our context was made
 };
 
-/// Whether memory for kernels must still be free on the GPU (needed), or the program already holds it (held).
+/// Memory for kernels: `needed` if it must still be free on the GPU, `held` if the program already has it.
 enum class GpuMemory : bool { held, needed };
 
-/// Returns why the device cannot be used and what to do about it; empty when it can be used. The text begins with the
-/// device ("cuda:0 (NVIDIA H200): ") if it is known. A driver is new enough when its major version is the toolkit's
-/// (minor versions are compatible). With `needed`, a thousandth of the memory must be free. Pure.
+/// Returns why the device cannot be used and what to do; an empty text if it can be used. The text begins with the
+/// device ("cuda:0 (NVIDIA H200): ") if it is known. A driver is new enough if its major version is at least the
+/// toolkit's, because minor versions are compatible. With `needed`, a thousandth of the memory must be free. Pure.
 [[nodiscard]] std::string why_unusable(const GpuState& state, GpuMemory memory = GpuMemory::needed);
 
-/// True when code for one of `architectures` (GpuState::built_for) runs on a GPU of this compute capability. Binaries
-/// run on their major version, from their minor version on. PTX runs on all GPUs from its version on. "90a" runs on no
-/// newer GPU; "100f" runs on the later members of its family (the same major version). True for lists that name no
-/// architecture ("native", "all"). Pure.
+/// Returns true if code for one of `architectures` (GpuState::built_for) runs on a GPU of this compute capability. A
+/// binary runs on its major version, from its minor version on. PTX runs on all GPUs from its version on. "90a" runs on
+/// no newer GPU; "100f" runs on later members of its family (the same major version). Lists that name no architecture
+/// ("native", "all") give true. Pure.
 [[nodiscard]] bool runs_on(std::string_view architectures, int major, int minor);
 
-/// Returns the oldest of `architectures`: 90 for "90,100-real"; 0 for lists that name none ("native", "all"). Pure.
+/// Returns the oldest of `architectures`: 90 for "90,100-real". Lists that name none ("native", "all") give 0. Pure.
 [[nodiscard]] int oldest_architecture(std::string_view architectures);
 
 /// Asks driver and device, and makes the device's context, which the caller is about to use. The thread's current
-/// device does not change. CudaError when the driver returns an error for which GpuState has no member; DeviceError in
-/// a build without CUDA.
+/// device stays. Throws CudaError if the driver returns an error for which GpuState has no member, DeviceError in a
+/// build without CUDA.
 [[nodiscard]] GpuState gpu_state(Device device);
 
-/// Throws DeviceError with the text of why_unusable(), if there is one. A CudaContext begins with this check.
+/// Throws DeviceError with the text of why_unusable() if the text is not empty. A CudaContext begins with this check.
 void check_gpu(Device device, GpuMemory memory = GpuMemory::needed);
 
 /// Makes a GPU the calling thread's current device (cudaSetDevice()), and makes its context. For programs that compute
-/// on one GPU: code that asks for the current device later gets this GPU. Does nothing for the host. CudaError;
-/// DeviceError in a build without CUDA.
+/// on one GPU, so that code that asks for the current device later gets this GPU. Does nothing for the CPU. Throws
+/// CudaError, and DeviceError in a build without CUDA.
 void make_current(Device device);
 
-/// Returns why num_gpus() is 0, for people: no CUDA in this build, no driver, a driver that is too old, or no device.
-/// Empty when there are GPUs. Makes no context.
+/// Returns why num_gpus() is 0: no CUDA in this build, no driver, a driver that is too old, or no device. Empty if
+/// there are GPUs. Makes no context.
 [[nodiscard]] std::string why_no_gpus();
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ namespace {
 
 constexpr mode_t kAllUsers = 0777;
 constexpr mode_t kFileMode = 0666;
-constexpr int kRaces = 100;  // retries when other processes make or delete a file between two calls
+constexpr int kRaces = 100;  // most retries if other processes make or delete a file between two calls
 
 class File {
  public:
@@ -55,21 +55,21 @@ File open_folder(const std::string& folder) {
   if (!made && errno != EEXIST) {
     refuse(folder, "it cannot be made", std::strerror(errno));
   }
-  // Follows no link: in a /tmp that is open to all, anybody could make a link to any place.
+  // O_NOFOLLOW: in a /tmp that is open to all, anybody could make a link to any place.
   File opened(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   if (opened.get() < 0) {
     refuse(folder, "it cannot be opened", std::strerror(errno));
   }
-  if (made) {  // restore what the umask removed
+  if (made) {  // gives the permissions that the umask removed
     static_cast<void>(::fchmod(opened.get(), S_ISVTX | kAllUsers));
   }
   return opened;
 }
 
-/// Opens the file or makes it. O_CREAT alone is not enough: under fs.protected_regular Linux refuses it for another
-/// user's file in a sticky folder, even when the file exists.
+/// Opens the file or makes it. O_CREAT alone is not enough: under fs.protected_regular, Linux refuses O_CREAT for
+/// another user's existing file in a sticky folder.
 File open_file(const std::string& folder, int folder_file, const std::string& name) {
-  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // O_NONBLOCK: opening a pipe of this name must not block
+  constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK;  // O_NONBLOCK: opening a FIFO of this name must not block
   for (int i = 0; i < kRaces; ++i) {
     int file = ::openat(folder_file, name.c_str(), O_RDWR | kFlags);
     if (file < 0 && errno == EACCES) {
@@ -81,7 +81,7 @@ File open_file(const std::string& folder, int folder_file, const std::string& na
         static_cast<void>(::fchmod(file, kFileMode));
       } else if (errno == EEXIST) {
         continue;
-      } else if (errno == EACCES) {  // the process that made the folder is about to open it to all
+      } else if (errno == EACCES) {  // another process has just made the folder and has not yet opened it to all
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
         errno = EACCES;
         if (i + 1 < kRaces) {
@@ -102,7 +102,7 @@ File open_file(const std::string& folder, int folder_file, const std::string& na
   refuse(folder, name, "it comes and goes");
 }
 
-/// True when the locked file is still the file that others find under its name.
+/// Returns true if the locked file is still the file that others find under its name.
 bool in_place(int folder_file, const std::string& name, int file) {
   struct stat own {};
   struct stat named {};
@@ -170,7 +170,7 @@ void GpuClaim::release() noexcept {
   if (file_ < 0) {
     return;
   }
-  if (owner_ == ::getpid()) {  // a forked child only closes its copy
+  if (owner_ == ::getpid()) {  // a forked child only closes its own descriptor
     static_cast<void>(::ftruncate(file_, 0));
     static_cast<void>(::flock(file_, LOCK_UN));
   }

@@ -4,24 +4,25 @@
 
 #include <lockstep/runtime/base/error.hpp>
 
-// Compiled for the oldest x86-64, whatever the other files are compiled for (runtime/CMakeLists.txt).
+// This file is compiled for the oldest x86-64, whatever processor the other files are compiled for
+// (runtime/CMakeLists.txt).
 namespace lockstep {
 namespace {
 
-// Registers that the system must save, as bits of XCR0.
+// Sets of registers that the system must save, as bits of XCR0.
 constexpr std::uint32_t kNone = 0;
-constexpr std::uint32_t kYmm = 0x06;  // SSE, upper halves of YMM
-constexpr std::uint32_t kZmm = 0xe6;  // also opmasks, upper halves of ZMM, ZMM16 to 31
+constexpr std::uint32_t kYmm = 0x06;  // SSE registers and the upper halves of YMM
+constexpr std::uint32_t kZmm = 0xe6;  // kYmm and the opmasks, the upper halves of ZMM, and ZMM16 to 31
 
 struct Known {
-  std::string_view name;  ///< name after -m in GCC and clang; their macro is __NAME__, with _ for a point
+  std::string_view name;  ///< name of the option after -m in GCC and clang; their macro is __NAME__, with '_' for '.'
   std::uint32_t CpuidAnswers::*word;
   int bit;
   std::uint32_t registers;
 };
 
-// Sets that compilers use without intrinsics; not SSE4A, CLMUL or AES, which need intrinsics. Intel's Software
-// Developer's Manual, volume 2A, CPUID; AMD's volume 3, appendix E.
+// Sets that compilers use without intrinsics. SSE4A, CLMUL and AES are left out, because they need intrinsics. Sources:
+// Intel's Software Developer's Manual, volume 2A, CPUID; AMD's manual, volume 3, appendix E.
 constexpr std::array kKnown{
     Known{"sse3", &CpuidAnswers::leaf1_ecx, 0, kNone},
     Known{"ssse3", &CpuidAnswers::leaf1_ecx, 9, kNone},
@@ -60,7 +61,7 @@ bool runs(const CpuidAnswers& processor, const Known& set) {
   return (processor.*set.word >> set.bit & 1U) != 0 && (processor.xcr0 & set.registers) == set.registers;
 }
 
-/// Calls use(name) for each of "a,b,c".
+/// Calls use(name) for each name of a list such as "a,b,c".
 template <class Use>
 void for_each_name(std::string_view names, Use&& use) {
   while (!names.empty()) {
@@ -107,8 +108,8 @@ void require_instruction_sets(const BuiltFor& built, const CpuidAnswers& process
       missing.append(missing.empty() ? "" : ", ").append(name);
     }
   });
-  // Joined without concat(): the linker may choose an instance of concat() from an object whose instructions this
-  // processor lacks.
+  // Does not call concat(), because the linker may take concat() from an object whose instructions this processor
+  // lacks.
   std::string text("built for ");
   text.append(built.architecture.empty() ? "the compiler's default" : built.architecture);
   text.append(built.architecture == "native" ? ", the processor of the machine that compiled it" : "");

@@ -127,7 +127,8 @@ ProcessorSet online_processors() {
 std::vector<NumaNode> numa_nodes(const std::string& root) {
   const std::string folder = root + "/devices/system/node/";
   std::vector<NumaNode> nodes;
-  const ProcessorSet online = ProcessorSet::parse(read_line(folder + "online"));  // has the format of a processor list
+  // "online" has the format of a list of processors.
+  const ProcessorSet online = ProcessorSet::parse(read_line(folder + "online"));
   for (const int number : online.numbers()) {
     nodes.push_back({number, ProcessorSet::parse(read_line(concat(folder, "node", number, "/cpulist")))});
   }
@@ -140,7 +141,7 @@ std::optional<double> processor_quota(const std::string& root) {
     double quota = -1;
     double period = 100000;
     if (version2) {
-      std::ifstream(folder + "/cpu.max") >> quota >> period;  // "max 100000" leaves quota unset
+      std::ifstream(folder + "/cpu.max") >> quota >> period;  // "max 100000" leaves `quota` unset
     } else {
       std::ifstream(folder + "/cpu.cfs_quota_us") >> quota;
       std::ifstream(folder + "/cpu.cfs_period_us") >> period;

@@ -7,26 +7,26 @@
 
 namespace lockstep {
 
-/// A set of processors (hardware threads), numbered as in the operating system. A value.
+/// A set of processors (hardware threads), with the operating system's numbers. A plain value.
 class ProcessorSet {
  public:
   ProcessorSet() = default;
-  /// Parses "0-3,8", the format of /sys. White space around it is ignored; an empty text is the empty set. DataError
-  /// for anything else.
+  /// Parses the format of /sys, for example "0-3,8". Ignores white space around the text; an empty text is the empty
+  /// set. Throws DataError for anything else.
   [[nodiscard]] static ProcessorSet parse(std::string_view text);
-  /// Returns the processors that this thread may run on. Empty if the system does not report them.
+  /// Returns the processors on which this thread may run. Empty if the system does not report them.
   [[nodiscard]] static ProcessorSet of_this_thread();
-  /// Returns the processors of this process. If OpenMP has bound this thread, or the thread that started it, to one of
-  /// its places (OMP_PROC_BIND): the processors of all places; else the processors of this thread.
+  /// Returns the processors of this process. OpenMP may have bound this thread, or the thread that started it, to one
+  /// of its places (OMP_PROC_BIND); then the result has those of all places. Otherwise it has those of this thread.
   [[nodiscard]] static ProcessorSet of_process();
   [[nodiscard]] static ProcessorSet of(const std::vector<int>& numbers);
 
   [[nodiscard]] int count() const { return static_cast<int>(numbers_.size()); }
   [[nodiscard]] bool empty() const { return numbers_.empty(); }
   [[nodiscard]] bool contains(int processor) const;
-  [[nodiscard]] const std::vector<int>& numbers() const { return numbers_; }  ///< ascending
+  [[nodiscard]] const std::vector<int>& numbers() const { return numbers_; }  ///< numbers in ascending order
   [[nodiscard]] ProcessorSet intersection(const ProcessorSet& other) const;
-  [[nodiscard]] std::string text() const;  ///< "0-3,8"; "none"
+  [[nodiscard]] std::string text() const;  ///< text such as "0-3,8"; "none" for an empty set
 
   friend bool operator==(const ProcessorSet&, const ProcessorSet&) = default;
 
@@ -34,21 +34,21 @@ class ProcessorSet {
   std::vector<int> numbers_;
 };
 
-/// Returns all online processors of this machine; empty if the system does not report them.
+/// Returns all online processors of this machine. Empty if the system does not report them.
 [[nodiscard]] ProcessorSet online_processors();
-/// A NUMA node: a part of the machine's memory, with the operating system's number, and the processors next to it.
+/// A NUMA node, a part of the machine's memory: the operating system's number and the processors next to the memory.
 struct NumaNode {
   int number = 0;
-  ProcessorSet processors{};  ///< empty: a node with only memory
+  ProcessorSet processors{};  ///< processors next to the node's memory; empty if the node has only memory
 };
-/// Returns all NUMA nodes by number, as the kernel lists them below `root`; empty when the kernel lists none.
+/// Returns all NUMA nodes by number, as the kernel lists them below `root`. Empty if the kernel lists none.
 [[nodiscard]] std::vector<NumaNode> numa_nodes(const std::string& root = "/sys");
 
-/// Returns how many processors' time the control groups of this process allow, "1.5"; nullopt: no limit. `root` is put
-/// in front of /proc and /sys.
+/// Returns the processor time that this process's control groups allow, in processors, for example 1.5. nullopt if
+/// there is no limit. `root` is put in front of /proc and /sys.
 [[nodiscard]] std::optional<double> processor_quota(const std::string& root = {});
 
-/// Returns the number of cores of these processors: two hardware threads of one core count once.
+/// Returns the number of cores of these processors. Two hardware threads of one core count as one.
 [[nodiscard]] int count_cores(const ProcessorSet& processors);
 
 }  // namespace lockstep

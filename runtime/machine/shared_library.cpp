@@ -13,7 +13,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, Unload unloa
   const int flags = RTLD_NOW | RTLD_LOCAL | (unload == Unload::never ? RTLD_NODELETE : 0);
   std::string tried;
   for (const std::string& name : names) {
-    require<UsageError>(!name.empty(), "shared library: an empty name");  // dlopen("") is the program itself
+    require<UsageError>(!name.empty(), "shared library: an empty name");  // dlopen("") would return the program itself
     handle_.reset(::dlopen(name.c_str(), flags));
     if (handle_ != nullptr) {
       name_ = name;
@@ -21,7 +21,7 @@ SharedLibrary::SharedLibrary(const std::vector<std::string>& names, Unload unloa
     }
     const char* words = ::dlerror();
     const std::string_view text = words != nullptr ? words : "cannot be opened";
-    // When a dependency of the library is missing, the system's text names that dependency, not the library.
+    // If a dependency of the library is missing, the system's text names only that dependency, so the name is added.
     tried += concat(tried.empty() ? "" : "; ", text.starts_with(name) ? "" : concat(name, ": "), text);
   }
   throw UnsupportedError(tried);

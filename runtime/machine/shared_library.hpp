@@ -7,29 +7,30 @@
 
 namespace lockstep {
 
-/// Whether a library is unloaded with its owner. A library that starts threads, or registers callbacks for the end of
-/// the process, must not be unloaded.
+/// Says whether a library is unloaded with its owner. A library must not be unloaded if it starts threads, or registers
+/// callbacks for the end of the process.
 enum class Unload : bool { with_owner, never };
 
-/// A library opened at run time (dlopen), so that programs start on machines without it. Its symbols stay private
-/// (RTLD_LOCAL), and all its dependencies are resolved at once (RTLD_NOW). Movable; any thread may make const calls.
+/// A library opened at run time (dlopen), so that programs start on machines without this library. Its symbols stay
+/// private (RTLD_LOCAL), and all its dependencies are resolved at once (RTLD_NOW). Movable. Any thread may make const
+/// calls.
 class SharedLibrary {
  public:
-  /// Opens the first of `names` that can be opened: a path, or a name without a slash, which the system searches
-  /// (LD_LIBRARY_PATH, run paths, the linker's cache). UnsupportedError, with the system's message for each name, when
-  /// none can be opened; UsageError for no name or an empty one.
+  /// Opens the first of `names` that can be opened. A name is a path, or a name without a slash, which the system
+  /// searches (LD_LIBRARY_PATH, run paths, the linker's cache). If none can be opened, throws UnsupportedError with the
+  /// system's message for each name. Throws UsageError for an empty list or an empty name.
   explicit SharedLibrary(const std::vector<std::string>& names, Unload unload = Unload::with_owner);
 
-  [[nodiscard]] const std::string& name() const { return name_; }  ///< the opened one of `names`
+  [[nodiscard]] const std::string& name() const { return name_; }  ///< name from `names` that was opened
 
-  /// Sets `function` to the function of that name; the caller knows its type. UnsupportedError, with library and
-  /// function, when there is none.
+  /// Sets `function` to the library's function `name`; the caller must know its type. Throws UnsupportedError, with
+  /// library and function, if there is no such function.
   template <class Function>
   void get(Function*& function, const char* name) const {
     static_assert(std::is_function_v<Function>);
     function = reinterpret_cast<Function*>(required(name));
   }
-  /// As get(), but sets null when there is no such function.
+  /// Sets `function` like get(), but to null if there is no such function.
   template <class Function>
   void find(Function*& function, const char* name) const {
     static_assert(std::is_function_v<Function>);

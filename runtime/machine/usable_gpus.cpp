@@ -8,8 +8,8 @@
 namespace lockstep {
 namespace {
 
-/// Takes the claim that is held during a search. Polls, because flock() has no time limit and a library must not
-/// install a signal handler.
+/// Takes the claim that a process holds during a search. Polls, because flock() has no time limit and a library must
+/// not install a signal handler to interrupt it.
 GpuClaim begin_search(const GpuSearch& search) {
   constexpr std::chrono::milliseconds kPause(5);
   const auto end = std::chrono::steady_clock::now() + search.patience;
@@ -24,8 +24,7 @@ GpuClaim begin_search(const GpuSearch& search) {
   }
 }
 
-/// Returns why the GPU is not usable; empty when it is. A GPU that returns an error is not usable, and the search
-/// continues.
+/// Returns why the GPU is not usable; an empty text if it is usable. A GPU that returns an error is not usable.
 std::string reason_against(const GpuSearch& search, const GpuInfo& gpu, std::optional<std::size_t> min_free_bytes) {
   try {
     return search.probe(gpu, min_free_bytes.value_or(not_occupied_bytes(gpu)));

@@ -28,7 +28,7 @@ void* HostMemoryResource::allocate(std::size_t bytes, std::size_t alignment, Str
   require<OutOfMemory>(ok, "requested ", bytes, " bytes on cpu: the system refused");
 #ifdef MADV_HUGEPAGE
   if (bytes >= kHugePage) {
-    madvise(pointer, bytes, MADV_HUGEPAGE);  // only advice: ordinary pages work too
+    madvise(pointer, bytes, MADV_HUGEPAGE);  // only advice: with ordinary pages the memory works, too
   }
 #endif
   counter_.add(bytes);
@@ -61,7 +61,8 @@ void* TrackingMemoryResource::allocate(std::size_t bytes, std::size_t alignment,
     bytes_in_use_ -= bytes;
     throw;
   }
-  if (pointer == nullptr) {  // violates the contract of MemoryResource; the caller reports it
+  // A resource of the host program broke MemoryResource's contract; the caller reports the error.
+  if (pointer == nullptr) {
     bytes_in_use_ -= bytes;
     return nullptr;
   }

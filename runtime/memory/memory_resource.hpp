@@ -13,16 +13,16 @@ namespace lockstep {
 
 inline constexpr std::size_t kAlignment = 256;  ///< default alignment of every allocation, in bytes
 
-/// Statistics of a resource, in bytes.
+/// Numbers about a resource's memory, in bytes.
 struct MemoryUsage {
-  std::size_t in_use = 0;  ///< allocated and not freed
-  std::size_t cached = 0;  ///< taken from the system, but not allocated at the moment
-  std::size_t peak = 0;    ///< most bytes in use at once
+  std::size_t in_use = 0;  ///< bytes that are allocated and not freed
+  std::size_t cached = 0;  ///< bytes taken from the system but not allocated now
+  std::size_t peak = 0;    ///< most bytes that were in use at once
 };
 
-/// A stream-ordered source of memory: work on s may use memory of allocate(.., s) at once, work on other streams after
-/// an event. deallocate(.., s) means that the last use was already enqueued on s. Host resources ignore the stream.
-/// Thread-safe. The host program may bring its own.
+/// A stream-ordered source of memory. Work on stream s may use memory of allocate(.., s) at once; work on other streams
+/// may use it after an event. deallocate(.., s) means that the last use is already enqueued on s. Host resources ignore
+/// the stream. Thread-safe. The host program may bring its own resource.
 class MemoryResource {
  public:
   virtual ~MemoryResource() = default;
@@ -30,15 +30,16 @@ class MemoryResource {
   MemoryResource(const MemoryResource&) = delete;
   MemoryResource& operator=(const MemoryResource&) = delete;
 
-  /// At least `bytes` bytes aligned to `alignment` (a power of two). bytes == 0 gives nullptr. OutOfMemory on failure.
+  /// Returns at least `bytes` bytes, aligned to `alignment` (a power of two). Returns nullptr for 0 bytes. Throws
+  /// OutOfMemory on failure.
   [[nodiscard]] virtual void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) = 0;
   virtual void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept = 0;
   [[nodiscard]] virtual Device device() const = 0;
-  /// nullopt when the resource does not count.
+  /// Returns the resource's numbers, or nullopt if the resource does not count.
   [[nodiscard]] virtual std::optional<MemoryUsage> usage() const { return std::nullopt; }
 };
 
-/// Counts allocated and freed bytes, from any thread.
+/// Counts allocated and freed bytes. Any thread may call it.
 class MemoryCounter {
  public:
   void add(std::size_t bytes) noexcept {
@@ -55,7 +56,7 @@ class MemoryCounter {
   std::atomic<std::size_t> peak_{0};
 };
 
-/// Pageable host memory from the system; uninitialised. Requests huge pages for blocks of 2 MiB and more.
+/// Pageable host memory from the system, uninitialised. Asks for huge pages for blocks of at least 2 MiB.
 class HostMemoryResource final : public MemoryResource {
  public:
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
@@ -67,11 +68,12 @@ class HostMemoryResource final : public MemoryResource {
   MemoryCounter counter_;
 };
 
-/// Counts the memory of another resource, `upstream`, and refuses beyond a limit. `upstream` must outlive it.
+/// Counts the memory of another resource, `upstream`, and refuses allocations beyond a limit. `upstream` must outlive
+/// it.
 class TrackingMemoryResource final : public MemoryResource {
  public:
   struct Counts {
-    std::int64_t allocations = 0;  ///< successful allocate() calls since construction
+    std::int64_t allocations = 0;  ///< number of successful allocate() calls since construction
     std::int64_t deallocations = 0;
     std::size_t bytes_in_use = 0;
     std::size_t peak_bytes = 0;
@@ -79,12 +81,12 @@ class TrackingMemoryResource final : public MemoryResource {
   explicit TrackingMemoryResource(MemoryResource& upstream,
                                   std::size_t limit_bytes = std::numeric_limits<std::size_t>::max());
 
-  /// OutOfMemory("requested .., in use .., limit .., on ..") when the limit would be exceeded; nothing is allocated
-  /// then.
+  /// Allocates from upstream. Throws OutOfMemory("requested .., in use .., limit .., on ..") if the request would
+  /// exceed the limit; then nothing is allocated.
   void* allocate(std::size_t bytes, std::size_t alignment, Stream& stream) override;
   void deallocate(void* pointer, std::size_t bytes, std::size_t alignment, Stream& stream) noexcept override;
   Device device() const override { return upstream_.device(); }
-  std::optional<MemoryUsage> usage() const override;  ///< includes upstream's cached memory, if upstream reports it
+  std::optional<MemoryUsage> usage() const override;  ///< includes upstream's cached memory if upstream reports it
   [[nodiscard]] Counts counts() const;
 
  private:

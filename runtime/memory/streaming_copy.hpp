@@ -4,9 +4,9 @@
 
 namespace lockstep {
 
-/// memcpy with non-temporal stores, if every model of the processor's family has them: for targets that are larger than
-/// the caches. Cached stores would evict other data, and would first read the target's lines, a third of all traffic.
-/// The stores are complete on return.
+/// Copies like memcpy, for targets that are larger than the caches. Uses non-temporal stores if every model of the
+/// processor's family has them. Cached stores would evict other data. They would also read the target's lines first,
+/// which is a third of all traffic. The stores are complete on return.
 void streaming_copy(std::byte* to, const std::byte* from, std::size_t bytes);
 
 }  // namespace lockstep

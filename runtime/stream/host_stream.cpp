@@ -20,7 +20,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kSpins = 200;  // a few microseconds, less than a thread's sleep and wake-up take
+constexpr int kSpins = 200;  // a few microseconds of spinning, less than a thread takes to sleep and wake up
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -28,8 +28,8 @@ void pause_briefly() {
 #endif
 }
 
-/// The progress of a worker. Position p is reached when the first p tasks of the stream have run or were skipped. Event
-/// points share it, so that they work after the stream is destroyed.
+/// Progress of a worker. Position p is reached after the first p tasks of the stream have run or were skipped. Event
+/// points share this object, so they work after the stream is destroyed.
 class WorkerTimeline final : public Timeline {
  public:
   [[nodiscard]] bool reached(std::uint64_t position) const override {
@@ -52,7 +52,7 @@ class WorkerTimeline final : public Timeline {
     progress_.wait(lock, [&] { return reached(position); });
   }
 
-  /// Rethrows when one of the first `position` tasks failed.
+  /// Rethrows the failure if one of the first `position` tasks failed.
   void rethrow_if_failed(std::uint64_t position) const {
     if (failed_after_.load(std::memory_order_acquire) < position) {
       std::rethrow_exception(failure_);
@@ -61,7 +61,7 @@ class WorkerTimeline final : public Timeline {
 
   [[nodiscard]] bool failed() const { return failed_after_.load(std::memory_order_relaxed) != kNever; }
 
-  /// Called by the worker when one more task is done; `failure` is its exception, or nullptr.
+  /// Counts one more task as done. `failure` is the task's exception, or nullptr. The worker calls this.
   void advance(std::exception_ptr failure) {
     {
       const std::lock_guard lock(mutex_);
@@ -99,9 +99,9 @@ class WorkerTimeline final : public Timeline {
   mutable std::mutex mutex_;
   mutable std::condition_variable progress_;
   std::atomic<std::uint64_t> done_{0};
-  std::atomic<std::uint64_t> failed_after_{kNever};  ///< number of tasks before the first that threw
-  std::exception_ptr failure_;                       ///< written once, before failed_after_
-  mutable Counter counter_;                          ///< set by the first published()
+  std::atomic<std::uint64_t> failed_after_{kNever};  ///< number of tasks before the first task that threw
+  std::exception_ptr failure_;                       ///< exception of that task; written once, before failed_after_
+  mutable Counter counter_;  ///< counter in memory that a device reads; set by the first published()
 };
 
 class HostEventState final : public EventState {
@@ -113,14 +113,14 @@ class HostEventState final : public EventState {
     return latest_;
   }
 
-  /// Stores the point of a record(); returns its number.
+  /// Stores the point of a record(), and returns the record's number.
   std::uint64_t set(EventPoint point) {
     const std::lock_guard lock(mutex_);
     latest_ = std::move(point);
     return ++recorded_;
   }
 
-  /// Stores that record `number` completes now; ignored when the event was recorded again since.
+  /// Stores the present time as the completion of record `number`. Does nothing if the event was recorded again since.
   void stamp(std::uint64_t number) {
     const Clock::time_point now = Clock::now();
     const std::lock_guard lock(mutex_);
@@ -136,7 +136,7 @@ class HostEventState final : public EventState {
 
  private:
   [[nodiscard]] Clock::time_point time() const {
-    point().wait();  // complete: only rethrows the failure of a poisoned stream
+    point().wait();  // returns at once, because the event is complete; only rethrows the failure of a poisoned stream
     const std::lock_guard lock(mutex_);
     require<StateError>(recorded_ > 0, "seconds_since: an event was never recorded");
     return time_;
@@ -158,7 +158,7 @@ class InlineStreamState final : public StreamState {
   }
   void wait(const std::shared_ptr<EventState>& event) override {
     if (event->complete()) {
-      event->synchronize();  // does not wait; rethrows
+      event->synchronize();  // does not wait, because the event is complete; rethrows a failure
       return;
     }
     const SyncScope scope(sync_log, device, "wait", SyncReason::event);
@@ -190,7 +190,8 @@ class WorkerStreamState final : public StreamState {
     require_other_thread("enqueue");
     timeline_->rethrow_if_failed(kAnyPosition);
     void* slot = free_slot();
-    timeline_->rethrow_if_failed(kAnyPosition);  // the stream may have failed while this call waited for a free slot
+    // Checked again: the stream may have failed while this call waited for a free slot.
+    timeline_->rethrow_if_failed(kAnyPosition);
     return slot;
   }
 
@@ -212,7 +213,7 @@ class WorkerStreamState final : public StreamState {
       return;
     }
     require_other_thread("record");
-    void* slot = free_slot();  // also when poisoned: the event must complete
+    void* slot = free_slot();  // taken also on a poisoned stream, because the event must complete
     const std::uint64_t number = host->set({timeline_, position + 1});
     push(slot, [host = std::move(host), number] { host->stamp(number); });
   }
@@ -239,7 +240,7 @@ class WorkerStreamState final : public StreamState {
     const TaskVTable* vtable;
   };
 
-  /// Waits until the ring has room.
+  /// Waits until the ring has room, and returns the free slot.
   void* free_slot() {
     const std::uint64_t index = published_.load(std::memory_order_relaxed);
     if (index >= Stream::kQueueSlots && !timeline_->reached(index - Stream::kQueueSlots + 1)) {
@@ -259,7 +260,7 @@ class WorkerStreamState final : public StreamState {
     publish_slot(kVTable);
   }
 
-  /// A task that waited for its own stream would wait for ever.
+  /// Throws StateError in a task of this stream: a task that waited for its own stream would wait for ever.
   void require_other_thread(const char* what) const {
     require<StateError>(std::this_thread::get_id() != thread_.get_id(), what,
                         ": called by a task that runs on this stream");
@@ -281,7 +282,7 @@ class WorkerStreamState final : public StreamState {
     }
   }
 
-  /// Waits for task `index`. False when the stream ends before this task.
+  /// Waits for task `index`. Returns false if the stream ends before this task.
   bool next(std::uint64_t index) {
     for (int i = 0; i < kSpins; ++i) {
       if (published_.load(std::memory_order_acquire) > index) {
@@ -298,9 +299,10 @@ class WorkerStreamState final : public StreamState {
   std::unique_ptr<Slot[]> slots_;
   std::mutex mutex_;
   std::condition_variable work_;
-  std::atomic<std::uint64_t> published_{0};  ///< written by the thread that uses the stream
+  /// Number of tasks that were enqueued; written only by the thread that uses the stream.
+  std::atomic<std::uint64_t> published_{0};
   bool stop_ = false;
-  std::thread thread_;  ///< last member: starts when all other members exist
+  std::thread thread_;  ///< last member, because the thread starts when all other members exist
 };
 
 }  // namespace

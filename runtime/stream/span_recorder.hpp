@@ -16,88 +16,88 @@ namespace detail {
 class RangeMarker;
 }
 
-/// Kind of a span of a timeline.
+/// Kinds of spans in a timeline.
 enum class SpanKind : unsigned char {
-  forward,     ///< a call of a layer
-  backward,    ///< a call of a layer
-  update,      ///< the update of the optimizer
-  input,       ///< the copy of the batch to the device
+  forward,     ///< forward call of a layer
+  backward,    ///< backward call of a layer
+  update,      ///< the optimizer's update
+  input,       ///< copy of the batch to the device
   graph,       ///< a captured step as a whole
   ready,       ///< a point, not a span: the gradients of a bucket are ready
-  reduce,      ///< the sum of a bucket over the ranks
-  gather,      ///< the exchange of a bucket's parameters
+  reduce,      ///< sum of a bucket over the ranks
+  gather,      ///< exchange of a bucket's parameters
   wait,        ///< the compute stream waits for a bucket
   batch,       ///< the host waits for the loader
-  evaluation,  ///< host, from begin to end
-  checkpoint,  ///< host, from begin to end
-  step,        ///< host: enqueues a step
+  evaluation,  ///< evaluation, on the host from begin to end
+  checkpoint,  ///< checkpoint, on the host from begin to end
+  step,        ///< the host enqueues a step
 };
 [[nodiscard]] const char* name_of(SpanKind kind);
 
-/// Records when work ran, for the timeline of some steps. A rank has one recorder, with memory for a fixed number of
-/// spans, all allocated by the constructor. A Scope enqueues two clock readings on a stream: a host stream's worker
-/// reads the clock (an inline stream: the caller); a CUDA stream records an event, which take() reads. A Scope
-/// allocates nothing and does not wait. Outside the chosen steps and while a stream is captured no time is taken.
+/// Records when work ran, for the timeline of some steps. A rank has one recorder. The constructor allocates its
+/// memory, for a fixed number of spans. A Scope enqueues two readings of the clock on a stream: the worker of a host
+/// stream reads the clock (on an inline stream, the caller does); a CUDA stream records an event, which take() reads. A
+/// Scope allocates nothing and does not wait. No times are taken outside the chosen steps and while a stream is
+/// captured.
 ///
-/// When a tool is attached to the process (Nsight Systems; a build with CUDA), a Scope is also a named range of that
-/// tool around the enqueueing calls, and a point is a mark, in every step and also while a stream is captured. The tool
-/// gets all names beforehand. A number accompanies a name: a bucket's bytes, or the host's step.
+/// If a tool is attached to the process (Nsight Systems; only in a build with CUDA), a Scope is also a named range of
+/// that tool around the enqueueing calls, and a point is a mark. This holds in every step, and also while a stream is
+/// captured. The tool gets all names in advance. With a name goes a number: a bucket's bytes, or the host's step.
 ///
-/// One thread calls it. It must outlive the streams' work.
+/// Only one thread may call the recorder. It must outlive the streams' work.
 class SpanRecorder {
  public:
-  /// Lanes, in each of which spans follow each other. beside: calls of a layer that run on the side stream while others
-  /// of Lane::compute run.
+  /// Lanes of the timeline. Spans in a lane follow each other. Lane `beside` has calls of a layer that run on the side
+  /// stream, while other calls run in Lane::compute.
   enum class Lane : unsigned char { compute, communication, host, beside };
 
   struct Name {
     std::string text;
     SpanKind kind = SpanKind::forward;
-    int bucket = -1;         ///< bucket of ready, reduce, gather
-    std::int64_t bytes = 0;  ///< bytes of the bucket's gradients, in the type of their sum
+    int bucket = -1;         ///< bucket of the kinds ready, reduce and gather; -1 for other kinds
+    std::int64_t bytes = 0;  ///< bytes of the bucket's gradients in the dtype in which they are summed
   };
   /// Times in nanoseconds of now_ns(). A point (SpanKind::ready) ends when it begins.
   struct Span {
-    int name = 0;  ///< index into names()
+    int name = 0;  ///< name of the span, as an index into names()
     Lane lane = Lane::compute;
     std::int64_t step = 0;
     std::int64_t begin_ns = 0;
     std::int64_t end_ns = 0;
   };
 
-  /// Records steps `first` to `last`, and the time between them. At most `capacity` spans are kept; later spans are
-  /// counted as dropped. device: the streams' device; on a GPU each span gets two events. UsageError unless 1 <= first
-  /// <= last.
+  /// Records the steps `first` to `last`, and the time between them. Keeps at most `capacity` spans and counts later
+  /// spans as dropped. `device` is the streams' device; on a GPU, each span gets two events. UsageError unless 1 <=
+  /// first <= last.
   SpanRecorder(Device device, std::int64_t first, std::int64_t last, std::size_t capacity);
   SpanRecorder(const SpanRecorder&) = delete;
   SpanRecorder& operator=(const SpanRecorder&) = delete;
   ~SpanRecorder();
-  /// Makes a recorder that takes no times, for the attached tool; nullptr when no tool is attached.
+  /// Makes a recorder that takes no times and only serves the attached tool. Returns nullptr if no tool is attached.
   [[nodiscard]] static std::unique_ptr<SpanRecorder> for_tool();
 
-  /// Nanoseconds of the steady clock, since an arbitrary point of the machine.
+  /// Returns the nanoseconds of the steady clock, counted from an arbitrary time of the machine.
   [[nodiscard]] static std::int64_t now_ns() noexcept;
 
-  /// Registers a name and returns its number. Call it before the steps, because it allocates.
+  /// Registers a name and returns its number. Call this before the steps, because it allocates.
   int add_name(Name name);
   [[nodiscard]] const std::vector<Name>& names() const { return names_; }
 
-  void begin_step(std::int64_t step) noexcept { step_ = step; }  ///< the following spans belong to this step
+  void begin_step(std::int64_t step) noexcept { step_ = step; }  ///< sets the step of the spans that follow
   [[nodiscard]] bool recording() const noexcept { return step_ >= first_ && step_ <= last_; }
 
-  /// A span, on the stack of the thread: spans are nested or follow each other. Without a recorder a Scope does
-  /// nothing. A span without end(), as an exception leaves it, is not in the timeline; the tool's range ends either
-  /// way.
+  /// A span, as an object on the thread's stack: spans are nested or follow each other. Without a recorder, a Scope
+  /// does nothing. If an exception prevents end(), the span is not in the timeline; the tool's range ends in any case.
   class Scope {
    public:
-    /// Span of work on a stream: from the work that is enqueued next to the last work before end().
+    /// Begins a span of work on a stream. The span contains all work that is enqueued from now on until end().
     Scope(SpanRecorder* recorder, Stream& stream, Lane lane, int name) : recorder_(recorder) {
       if (recorder_ != nullptr) {
         stream_ = &stream;
         span_ = recorder_->begin(stream_, lane, name, 0);
       }
     }
-    /// Span of the calling thread, on Lane::host. number: for the tool; 0: none.
+    /// Begins a span of the calling thread on Lane::host. `number` is for the tool; 0 means no number.
     Scope(SpanRecorder* recorder, int name, std::int64_t number = 0) : recorder_(recorder) {
       if (recorder_ != nullptr) {
         span_ = recorder_->begin(nullptr, Lane::host, name, number);
@@ -120,13 +120,13 @@ class SpanRecorder {
 
    private:
     SpanRecorder* recorder_;
-    Stream* stream_ = nullptr;  ///< nullptr: on the host
+    Stream* stream_ = nullptr;  ///< stream of the span; nullptr for a span of the host
     int span_ = -1;
   };
   void point(Stream& stream, Lane lane, int name);
 
   /// Returns the spans that have both ends, in the order of begin(). Waits for a CUDA stream. Other streams must be
-  /// idle; otherwise their open spans are left out.
+  /// idle; otherwise their unfinished spans are left out.
   [[nodiscard]] std::vector<Span> take(Stream& compute);
   [[nodiscard]] std::int64_t dropped() const { return dropped_; }
   [[nodiscard]] std::int64_t first() const { return first_; }
@@ -137,14 +137,15 @@ class SpanRecorder {
     int name = 0;
     Lane lane = Lane::compute;
     bool on_device = false;
-    bool ended = false;  ///< on a device: end() has recorded its event
+    bool ended = false;  ///< on a device: true after end() has recorded its event
     std::int64_t step = 0;
-    std::atomic<std::int64_t> begin_ns{0};  ///< 0: not yet. The thread that runs the stream's work writes it
+    /// 0: not yet begun. The thread that runs the stream's work writes this time.
+    std::atomic<std::int64_t> begin_ns{0};
     std::atomic<std::int64_t> end_ns{0};
   };
   explicit SpanRecorder(std::unique_ptr<detail::RangeMarker> ranges);
-  /// Returns the number of the span, or -1, with which end() does nothing. Enters the tool's range last, so that an
-  /// error of the stream leaves none open.
+  /// Begins a span and returns its number, or -1 if no time is taken; for -1, end() takes no time either. Enters the
+  /// tool's range last, so that an error of the stream leaves no range open.
   [[nodiscard]] int begin(Stream* stream, Lane lane, int name, std::int64_t number);
   [[nodiscard]] int begin_time(Stream* stream, Lane lane, int name);
   void end(Stream* stream, int span);
@@ -159,12 +160,12 @@ class SpanRecorder {
   std::int64_t last_;
   std::size_t capacity_;
   std::unique_ptr<Record[]> slots_;
-  std::vector<Event> events_;  ///< on a GPU two per slot
+  std::vector<Event> events_;  ///< two events for each slot on a GPU; empty otherwise
   std::size_t used_ = 0;
   std::int64_t dropped_ = 0;
   std::int64_t step_ = 0;
   std::vector<Name> names_;
-  std::unique_ptr<detail::RangeMarker> ranges_;  ///< ranges of the tool; nullptr: none
+  std::unique_ptr<detail::RangeMarker> ranges_;  ///< ranges of the attached tool; nullptr if there is no tool
 };
 
 }  // namespace lockstep

@@ -11,7 +11,7 @@
 #include <lockstep/runtime/machine/device.hpp>
 #include <lockstep/runtime/stream/synchronisation.hpp>
 
-struct CUstream_st;  // cudaStream_t is CUstream_st*; this header needs no CUDA header
+struct CUstream_st;  // cudaStream_t is CUstream_st*, so this header needs no CUDA header
 
 namespace lockstep {
 
@@ -20,48 +20,50 @@ class Event;
 namespace detail {
 struct StreamState;
 struct EventState;
-/// A callable for a host stream, copied into a ring slot of fixed size, so that enqueueing allocates nothing.
+/// Functions of a task for a host stream. The callable is in a ring slot of fixed size, so enqueueing allocates
+/// nothing.
 struct TaskVTable {
   void (*run)(void* object);
   void (*destroy)(void* object);
 };
 }  // namespace detail
 
-/// An ordered queue of work on one device. Move-only: one owner. Three kinds:
+/// An ordered queue of work on one device. Can only be moved, so it has one owner. There are three kinds:
 ///   inline host   work runs at once in the calling thread; synchronize() has nothing to wait for
 ///   host worker   work runs in order on one thread that the stream owns
 ///   CUDA          a non-blocking CUDA stream that it owns, or a stream of the host program that it borrows
-/// An exception thrown by work on a worker poisons the stream: later work is skipped, its events complete as failed (a
-/// stream that waits for one is poisoned too), and enqueue() and synchronize() rethrow the exception. One thread at a
-/// time uses a stream; any thread may wait for an Event.
+/// If work on a worker throws, the exception poisons the stream: later work is skipped, and its events complete as
+/// failed. A stream that waits for such an event is poisoned, too. enqueue() and synchronize() rethrow the exception.
+/// One thread at a time may use a stream; any thread may wait for an Event.
 class Stream {
  public:
-  static constexpr std::size_t kTaskBytes = 2048;  ///< largest callable that enqueue() takes
+  static constexpr std::size_t kTaskBytes = 2048;  ///< size of the largest callable that enqueue() takes
   static constexpr std::size_t kQueueSlots = 256;  ///< enqueue() blocks while this many tasks wait
 
   [[nodiscard]] static Stream host_inline();
-  /// Starts the worker thread; debuggers show `name` (15 characters kept).
+  /// Starts the stream's worker thread. Debuggers show its `name` (the first 15 characters).
   [[nodiscard]] static Stream host_worker(std::string_view name);
-  /// A new non-blocking CUDA stream. priority 0 is normal, -1 high. DeviceError in a build without CUDA.
+  /// Makes a non-blocking CUDA stream. Priority 0 is normal, -1 is high. Throws DeviceError in a build without CUDA.
   [[nodiscard]] static Stream cuda(Device device, int priority = 0);
   /// Borrows a stream that the host program owns and keeps alive. nullptr (CUDA's stream 0) is the legacy default
-  /// stream of `device`, which programs use when they name no stream. By CUDA's rules its work waits for all earlier
+  /// stream of `device`, which programs use when they name no stream. By CUDA's rules, its work waits for all earlier
   /// work of the device's blocking streams, and their work waits for its work. Streams that lockstep makes are
   /// non-blocking, so only events order them with the default stream. The default stream cannot be captured
-  /// (Graph::capture). Its cuda_handle() is cudaStreamLegacy, which means the same stream in every program, however it
-  /// was compiled.
+  /// (Graph::capture). For it, cuda_handle() returns cudaStreamLegacy, which means the same stream in every program,
+  /// however the program was compiled.
   [[nodiscard]] static Stream borrow_cuda(Device device, CUstream_st* stream);
 
   Stream(Stream&&) noexcept;
   Stream& operator=(Stream&&) noexcept;
-  /// Waits for queued work; drops an exception that nobody has fetched.
+  /// Waits for queued work. Drops an exception that nobody has fetched.
   ~Stream();
 
   [[nodiscard]] Device device() const;
-  [[nodiscard]] bool is_inline() const;            ///< host, runs in the calling thread
-  [[nodiscard]] CUstream_st* cuda_handle() const;  ///< StateError on a host stream
+  [[nodiscard]] bool is_inline() const;            ///< true for a host stream whose work runs in the calling thread
+  [[nodiscard]] CUstream_st* cuda_handle() const;  ///< throws StateError for a host stream
 
-  /// Host streams only (StateError otherwise): runs f in order. f is copied or moved in; at most kTaskBytes.
+  /// Runs f in the stream's order, on host streams only (StateError otherwise). f is copied or moved into the queue and
+  /// has at most kTaskBytes bytes.
   template <class F>
   void enqueue(F&& f) {
     using Task = std::decay_t<F>;
@@ -78,23 +80,24 @@ class Stream {
   }
 
   /// Lets kernels that lockstep launches on this CUDA stream from now on begin when the blocks of the previous kernel
-  /// have ended; such a kernel itself waits until that kernel's writes are visible ("Programmatic Dependent Launch and
-  /// Synchronization" in the CUDA C++ Programming Guide). This shortens the time from kernel to kernel. Off in a new
-  /// stream. On a borrowed stream, kernels of other code must wait for previous kernels, too. StateError on a host
-  /// stream; UnsupportedError on a GPU below compute capability 9.0, and in a build that also has code for older GPUs.
+  /// have ended. Such a kernel itself waits until the previous kernel's writes are visible ("Programmatic Dependent
+  /// Launch and Synchronization" in the CUDA C++ Programming Guide). This shortens the time from kernel to kernel. It
+  /// is off at first. On a borrowed stream, kernels of other code must wait for previous kernels, too. Throws
+  /// StateError on a host stream; UnsupportedError on a GPU below compute capability 9.0, and in a build that also has
+  /// code for older GPUs.
   void launch_dependently(bool on);
   [[nodiscard]] bool launches_dependently() const;
 
-  void record(Event& event);      ///< the event completes when all work enqueued so far is complete
+  void record(Event& event);      ///< the event completes after all work that is enqueued so far
   void wait(const Event& event);  ///< work enqueued from now on starts after the event's latest record() so far
-  void synchronize();             ///< blocks the caller until all work is done; rethrows a worker's exception
+  void synchronize();             ///< blocks the caller until all work is complete; rethrows a worker's exception
 
-  /// From now on calls `report` for every call that makes its caller wait for this stream, requested or not: waits for
-  /// the stream itself, copies and factories on it, allocations and deallocations with it. Event::synchronize() is not
-  /// reported, because an event belongs to no stream. An empty function ends the reports. Do not call this from within
-  /// a report.
+  /// Sets a function that is called for every call that makes its caller wait for this stream, whether the wait was
+  /// requested or not. Such calls are waits for the stream itself, copies and factories on the stream, and allocations
+  /// and deallocations with it. Event::synchronize() is not reported, because an event belongs to no stream. An empty
+  /// function ends the reports. Do not call this from within a report.
   void on_synchronisation(SyncReport report);
-  [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr without a report
+  [[nodiscard]] detail::SyncLog* sync_log() const noexcept;  ///< nullptr if no report is set
 
  private:
   explicit Stream(std::unique_ptr<detail::StreamState> state);
@@ -104,19 +107,21 @@ class Stream {
 };
 
 /// A point in a stream. It can be recorded again; a wait refers to the latest record() before the wait. Works between
-/// any two streams: a host worker waits for a CUDA event by blocking its own thread; a CUDA stream waits for a host
+/// any two streams. A host worker waits for a CUDA event by blocking its own thread; a CUDA stream waits for a host
 /// event on the device. record() and wait() allocate nothing. An event that was never recorded is complete.
 class Event {
  public:
   enum class Timing : bool { off, on };
-  explicit Event(Device device, Timing timing = Timing::off);  ///< device of the streams it will be recorded on
+  /// `device` is the device of the streams on which it will be recorded.
+  explicit Event(Device device, Timing timing = Timing::off);
   Event(Event&&) noexcept;
   Event& operator=(Event&&) noexcept;
   ~Event();
 
   [[nodiscard]] bool complete() const;  ///< never blocks
-  void synchronize() const;             ///< blocks the caller; rethrows if the recording stream was poisoned
-  /// Seconds from earlier's completion to this event's; StateError unless both have Timing::on and are complete.
+  void synchronize() const;  ///< blocks the caller; rethrows the failure if the recording stream was poisoned
+  /// Returns the seconds from the completion of `earlier` to the completion of this event. Throws StateError unless
+  /// both events have Timing::on and are complete.
   [[nodiscard]] double seconds_since(const Event& earlier) const;
 
  private:

@@ -4,7 +4,8 @@
 
 namespace lockstep {
 
-/// Waits for a stream before the memory that its queued work uses is freed, also when an exception unwinds.
+/// Waits for a stream in the destructor, also when an exception unwinds the stack. So the stream's queued work is
+/// complete before the memory that it uses is freed.
 class SyncGuard {
  public:
   explicit SyncGuard(Stream& stream) : stream_(stream) {}
@@ -13,7 +14,7 @@ class SyncGuard {
   ~SyncGuard() {
     try {
       stream_.synchronize();
-    } catch (...) {  // the failure was already reported when the stack unwinds
+    } catch (...) {  // dropped: while the stack unwinds, the failure was already reported
     }
   }
 

@@ -20,7 +20,7 @@ std::ostream& operator<<(std::ostream& out, const Synchronisation& wait) {
 SyncScope::SyncScope(Stream& stream, std::string_view call, SyncReason reason, std::size_t bytes) noexcept
     : log_(stream.sync_log()) {
   if (log_ != nullptr && stream.is_inline()) {
-    log_ = nullptr;  // an inline stream never waits
+    log_ = nullptr;  // an inline stream never waits, so nothing is reported
   }
   if (log_ != nullptr) {
     begin(stream.device(), call, reason, bytes);

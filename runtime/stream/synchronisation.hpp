@@ -14,45 +14,45 @@ namespace lockstep {
 
 class Stream;
 
-/// Reason why a call made its caller wait.
+/// Reasons why a call made its caller wait.
 enum class SyncReason : std::uint8_t {
-  requested,   ///< Stream::synchronize(), Context::synchronize()
-  host_copy,   ///< a copy between a GPU and host memory that is pageable, or that the copy converts or gathers
-  host_data,   ///< the call returns data on the host, or takes it piece by piece: printing, reading, factories on a GPU
-  event,       ///< an inline stream waits for an event by blocking
-  queue_full,  ///< the queue of a host worker is full
-  allocation,  ///< cudaMalloc, cudaMallocHost: may wait for the whole device
-  release,     ///< memory is freed after the work that may use it has ended
+  requested,    ///< the caller called Stream::synchronize() or Context::synchronize()
+  host_copy,    ///< copy between a GPU and host memory that is pageable, or that the copy converts or gathers
+  host_data,    ///< the call returns or reads data on the host: printing, reading, factories on a GPU
+  event,        ///< an inline stream waits for an event by blocking
+  queue_full,   ///< the queue of a host worker is full
+  allocation,   ///< cudaMalloc or cudaMallocHost may wait for the whole device
+  release,      ///< memory is freed after the work that may use it has ended
   destruction,  ///< a stream with unfinished work is destroyed
 };
-[[nodiscard]] std::string_view name_of(SyncReason reason);  ///< "host copy", "queue full", ...
+[[nodiscard]] std::string_view name_of(SyncReason reason);  ///< returns "host copy", "queue full", ...
 
-/// One wait. `call` is the outermost call of the library that waited: Tensor::rand for a copy inside of Tensor::rand.
+/// One wait. `call` names the outermost library function that waited: Tensor::rand for a copy inside of Tensor::rand.
 struct Synchronisation {
-  Device device;          ///< the stream's device
-  std::string_view call;  ///< a literal: "copy", "CudaMemoryResource::allocate", ...
+  Device device;          ///< device of the stream
+  std::string_view call;  ///< a string literal: "copy", "CudaMemoryResource::allocate", ...
   SyncReason reason;
-  std::size_t bytes;  ///< bytes copied, allocated or freed; 0: no such number
-  double seconds;     ///< from entering to leaving the call
+  std::size_t bytes;  ///< bytes copied, allocated or freed; 0 if the call has no such number
+  double seconds;     ///< time from entering to leaving the call
 };
-/// "copy on cuda:0 waited 0.000123 s: host copy, 4096 bytes"
+/// Prints "copy on cuda:0 waited 0.000123 s: host copy, 4096 bytes".
 std::ostream& operator<<(std::ostream& out, const Synchronisation& wait);
 
-/// Called on the thread that waited, at the end of the wait, also from destructors: it must not throw (std::terminate).
-/// The objects that it refers to must outlive the stream of on_synchronisation().
+/// Function that is called at the end of a wait, on the thread that waited. Destructors call it, too, so it must not
+/// throw (std::terminate). Objects that it refers to must outlive the stream of on_synchronisation().
 using SyncReport = std::function<void(const Synchronisation&)>;
 
 namespace detail {
 
 struct SyncLog {
-  SyncReport report;          ///< empty: off
-  std::atomic<int> depth{0};  ///< number of open scopes
+  SyncReport report;          ///< function to call; empty: reports are off
+  std::atomic<int> depth{0};  ///< number of open SyncScopes
 };
 
 }  // namespace detail
 
-/// Used by a call that waits for a stream: reports the wait when the scope ends, if it is the stream's outermost scope.
-/// Without a report it costs one test.
+/// Reports a wait for a stream when the scope ends, if it is the stream's outermost scope. Calls that wait for a stream
+/// use it. Without a report it costs one test.
 class SyncScope {
  public:
   SyncScope(Stream& stream, std::string_view call, SyncReason reason, std::size_t bytes = 0) noexcept;

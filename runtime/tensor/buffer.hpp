@@ -10,16 +10,17 @@
 namespace lockstep {
 
 /// Owns a range of uninitialised bytes from a memory resource, or refers to memory that the host program owns (lent()).
-/// Move-only. Resource and stream must outlive the buffer; its destructor gives the memory back on that stream.
+/// Can only be moved. Resource and stream must outlive the buffer; its destructor frees the memory on that stream.
 class Buffer {
  public:
   Buffer() = default;
-  /// Allocates `bytes` bytes, aligned to kAlignment, and checks the result once, because the host program may have
-  /// written the resource: OutOfMemory for null, ShapeError for a wrong alignment (the memory is freed first). The
-  /// texts name the resource's class. Exceptions of the resource pass unchanged. For 0 bytes nothing is checked.
+  /// Allocates `bytes` bytes, aligned to kAlignment. Checks the result, because the host program may have written the
+  /// resource. Throws OutOfMemory for a null pointer, and ShapeError for a wrong alignment, after it has freed the
+  /// memory. The texts name the resource's class. The resource's exceptions pass unchanged. For 0 bytes nothing is
+  /// checked.
   Buffer(std::size_t bytes, MemoryResource& resource, Stream& stream);
   Buffer(std::size_t bytes, Context& context) : Buffer(bytes, context.memory(), context.stream()) {}
-  /// Refers to the first `bytes` bytes of memory that the host program owns and keeps alive; the destructor frees
+  /// Refers to the first `bytes` bytes of memory that the host program owns and keeps alive. The destructor frees
   /// nothing. Throws the errors of require_memory(); `what` names the memory in the text.
   [[nodiscard]] static Buffer lent(std::string_view what, const TensorView& memory, std::size_t bytes,
                                    const Device& device);
@@ -39,14 +40,14 @@ class Buffer {
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
   Device device_ = Device::cpu();
-  MemoryResource* resource_ = nullptr;  ///< nullptr: lent, or empty
+  MemoryResource* resource_ = nullptr;  ///< nullptr if the memory is lent, or if there is none
   Stream* stream_ = nullptr;
 };
 
-/// Throws unless `memory`, of any type and shape, can be used as a block of `bytes` bytes on `device`: DeviceError for
-/// another device; ShapeError when `memory` has gaps, has fewer bytes (the text has both numbers), or begins at an
-/// address that is no multiple of kAlignment. `what` names the memory in the text. With bytes == 0 only the device is
-/// checked.
+/// Throws unless `memory`, of any type and shape, can be used as a block of `bytes` bytes on `device`. DeviceError:
+/// `memory` is on another device. ShapeError: `memory` has gaps, has fewer bytes (the text has both numbers), or begins
+/// at an address that is not a multiple of kAlignment. `what` names the memory in the text. With 0 bytes only the
+/// device is checked.
 void require_memory(std::string_view what, const TensorView& memory, std::size_t bytes, const Device& device);
 
 }  // namespace lockstep

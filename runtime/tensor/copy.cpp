@@ -13,8 +13,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // bytes of memcpy per thread
-constexpr std::int64_t kGrainElements = 1 << 14;             // strided or converted elements per thread
+constexpr std::int64_t kGrainBytes = std::int64_t{1} << 20;  // bytes that one thread copies with memcpy
+constexpr std::int64_t kGrainElements = 1 << 14;  // elements that one thread copies with strides or conversion
 
 /// Copies of at least this many bytes bypass the caches.
 constexpr std::size_t kStreamBytes = std::size_t{16} << 20;
@@ -22,13 +22,13 @@ constexpr std::size_t kStreamBytes = std::size_t{16} << 20;
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
 
-/// Truncates toward zero. A value beyond the range of To gives the nearest value of To, NaN gives 0. All bounds are
-/// exact in From.
+/// Converts to an integer and truncates toward zero. A value beyond the range of To becomes the nearest value of To;
+/// NaN becomes 0. The type From represents all bounds exactly.
 template <class To, class From>
 To to_integer(From value) {
   constexpr From kLow = static_cast<From>(std::numeric_limits<To>::min());
   constexpr To kHalf = std::numeric_limits<To>::max() / 2 + 1;
-  constexpr From kEnd = 2 * static_cast<From>(kHalf);  // one past the maximum
+  constexpr From kEnd = 2 * static_cast<From>(kHalf);  // first integer above the range of To
   if (value >= kEnd) {
     return std::numeric_limits<To>::max();
   }
@@ -66,7 +66,7 @@ void copy_row(const Src* src, std::int64_t src_stride, Dst* dst, std::int64_t ds
   }
 }
 
-/// Copies elements [begin, end) in the order of the loops.
+/// Copies elements [begin, end), counted in the order of the loops.
 template <class Src, class Dst>
 void copy_range(const CopyLoops& loops, const Src* src, Dst* dst, std::int64_t begin, std::int64_t end) {
   const int last = loops.rank - 1;
@@ -104,7 +104,7 @@ void copy_elements(const CpuContext& context, const TensorView& src, const Tenso
   });
 }
 
-/// Copies between views of one type: only the size of an element matters.
+/// Copies between views of one type, for which only the size of an element matters.
 void copy_same_type(const CpuContext& context, const TensorView& src, const TensorView& dst) {
   if (src.is_contiguous() && dst.is_contiguous()) {
     const std::size_t bytes = src.bytes();

@@ -16,7 +16,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-/// The shown part of a view: the first and the last edge_items of a shortened axis.
+/// The part of a view that is shown: all of a short axis; the first and the last edge_items elements of a long axis.
 class Window {
  public:
   Window(const Shape& shape, const PrintOptions& options) : edge_(options.edge_items), shown_(shape) {
@@ -24,19 +24,19 @@ class Window {
       return;
     }
     for (int axis = 0; axis < shape.rank(); ++axis) {
-      if ((shape[axis] - 1) / 2 >= edge_) {  // longer than two edges
+      if ((shape[axis] - 1) / 2 >= edge_) {  // the axis is longer than its two edges
         shown_[axis] = 2 * edge_;
         cut_[static_cast<std::size_t>(axis)] = true;
       }
     }
   }
-  [[nodiscard]] const Shape& shape() const { return shown_; }  ///< extents of the shown part
-  /// True when elements are left out before position i of the axis.
+  [[nodiscard]] const Shape& shape() const { return shown_; }  ///< extents of the part that is shown
+  /// Returns true if elements are left out before position i of the axis.
   [[nodiscard]] bool gap_before(int axis, std::int64_t i) const {
     return cut_[static_cast<std::size_t>(axis)] && i == edge_;
   }
 
-  /// Copies the shown part into `to`, axis by axis.
+  /// Copies the part that is shown into `to`, axis by axis.
   void copy_shown(Context& context, const TensorView& from, const TensorView& to, int axis = 0) const {
     if (axis == from.shape.rank()) {
       copy(context, from, to);
@@ -80,14 +80,15 @@ std::string text_of(double value, Form form, int precision) {
   if (!std::isfinite(value)) {
     return std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
   }
-  std::array<char, 64> text{};  // below 1e8 or with an exponent, and at most 17 digits after the point
+  // Enough: the number is below 1e8 or has an exponent, and has at most 17 digits after the point.
+  std::array<char, 64> text{};
   const auto format = form == Form::scientific ? std::chars_format::scientific : std::chars_format::fixed;
   const auto end =
       std::to_chars(text.data(), text.data() + text.size(), value, format, form == Form::whole ? 0 : precision).ptr;
   return std::string(text.data(), end) + (form == Form::whole ? "." : "");
 }
 
-/// Formats every element of a contiguous host view, all with one width.
+/// Formats all elements of a contiguous host view with one width.
 Texts texts_of(const TensorView& view, int precision) {
   Texts texts;
   texts.reserve(static_cast<std::size_t>(view.numel()));
@@ -139,7 +140,7 @@ class Writer {
       return;
     }
     const bool last = axis == rank_ - 1;
-    // Rows are separated by a new line, matrices by one empty line more, and so on; then one space for each open
+    // A new line separates rows; one more empty line separates matrices, and so on. Then comes one space for each open
     // bracket.
     const std::string separator = last ? ", "
                                        : "," + std::string(static_cast<std::size_t>(rank_ - 1 - axis), '\n') +
@@ -161,12 +162,12 @@ class Writer {
     out_ += ']';
   }
 
-  /// Begins a new line when the next element and its comma would exceed the width.
+  /// Begins a new line if the next element and its comma would exceed the line's width.
   void wrap(int axis) {
-    const std::size_t line = out_.rfind('\n') + 1;  // npos + 1 is 0
+    const std::size_t line = out_.rfind('\n') + 1;  // correct also without a new line, because npos + 1 is 0
     const std::size_t indent = static_cast<std::size_t>(axis) + 1;
     if (out_.size() - line > indent && out_.size() - line + texts_[next_].size() + 1 > line_width_) {
-      out_.pop_back();  // the separator's space
+      out_.pop_back();  // removes the separator's space
       out_ += '\n';
       out_.append(indent, ' ');
     }

@@ -10,23 +10,23 @@ namespace lockstep {
 
 struct PrintOptions {
   int precision = 4;            ///< digits after the point, 0 to 17
-  std::int64_t edge_items = 3;  ///< elements shown at both ends of a shortened axis; at least 1
-  /// With more elements than this, axes longer than 2 * edge_items are shortened; 0: always.
+  std::int64_t edge_items = 3;  ///< number of elements shown at each end of a shortened axis; at least 1
+  /// If the tensor has more elements than this, axes longer than 2 * edge_items are shortened. 0: always.
   std::int64_t threshold = 1000;
   int line_width = 100;  ///< columns after which a row continues on the next line; at least 1
 };
 
-/// Formats the tensor for people, with element type, shape and device:
+/// Formats a tensor for people, with its element type, shape and device:
 ///   [[0.0000, 0.5000, 1.0000],
 ///    [   nan,    inf, 1.5000]] f32 (2, 3) on cuda:0
-/// Takes any type, rank and strides. All floating-point numbers of a tensor have one form, chosen as in numpy: "2."
-/// when all are whole; exponents when one is 1e8 or more, or when, with fractions, one is below 1e-4 or the largest is
-/// more than 1000 times the smallest. The choice ignores zeros, NaN and infinities. Elements that are not shown are
-/// neither read nor copied.
+/// Takes any type, rank and strides. All floating-point numbers of a tensor have one form, chosen as in numpy. If all
+/// are whole, the form is "2.". Exponents are used if a number is 1e8 or more. With fractions, they are also used if a
+/// number is below 1e-4, or if the largest is more than 1000 times the smallest. The choice ignores zeros, NaN and
+/// infinities. Elements that are not shown are neither read nor copied.
 ///
-/// `context` is on the view's device (otherwise DeviceError with both). The call waits for the context's stream, so the
-/// text shows work enqueued before; a GPU's tensor is copied to pageable host memory on that stream. ShapeError when a
-/// view with elements has no memory, UsageError for an option out of range.
+/// `context` must be on the view's device; otherwise DeviceError with both devices. The call waits for the context's
+/// stream, so the text shows the results of work that was enqueued before. A GPU's tensor is copied to pageable host
+/// memory on that stream. ShapeError if a view with elements has no memory, UsageError for an option out of range.
 [[nodiscard]] std::string to_string(Context& context, const TensorView& view, const PrintOptions& options = {});
 
 }  // namespace lockstep

@@ -11,14 +11,14 @@
 
 namespace lockstep {
 
-/// Up to eight 64-bit extents or element strides, stored in place: copying a Dims never allocates.
+/// Up to eight 64-bit numbers, the extents or element strides of a tensor, stored in place. Copying never allocates.
 class Dims {
  public:
   static constexpr int kMaxRank = 8;
 
   constexpr Dims() = default;
   Dims(std::initializer_list<std::int64_t> values) : Dims(std::span(values.begin(), values.size())) {}
-  explicit Dims(std::span<const std::int64_t> values);  ///< ShapeError when more than kMaxRank
+  explicit Dims(std::span<const std::int64_t> values);  ///< ShapeError for more than kMaxRank values
 
   [[nodiscard]] constexpr int rank() const { return rank_; }
   [[nodiscard]] constexpr std::int64_t operator[](int axis) const { return values_[static_cast<std::size_t>(axis)]; }
@@ -27,7 +27,7 @@ class Dims {
   [[nodiscard]] constexpr const std::int64_t* begin() const { return values_.data(); }
   [[nodiscard]] constexpr const std::int64_t* end() const { return values_.data() + rank_; }
   void push_back(std::int64_t value);
-  /// Product of the extents, 1 for rank 0. ShapeError when an extent is negative or the product passes 2^63.
+  /// Returns the product of the extents; 1 for rank 0. ShapeError if an extent is negative or the product reaches 2^63.
   [[nodiscard]] std::int64_t numel() const;
 
   friend bool operator==(const Dims& a, const Dims& b) {
@@ -39,11 +39,11 @@ class Dims {
   int rank_ = 0;
 };
 
-using Shape = Dims;    ///< extents, outermost first
-using Strides = Dims;  ///< element strides, one per extent
+using Shape = Dims;    ///< extents of a tensor, outermost axis first
+using Strides = Dims;  ///< strides of a tensor, one for each axis, in elements
 
-/// Row-major strides of a shape without gaps.
+/// Returns the row-major strides of a shape without gaps.
 [[nodiscard]] Strides contiguous_strides(const Shape& shape);
-std::ostream& operator<<(std::ostream& out, const Dims& dims);  ///< "(2, 3, 5)"
+std::ostream& operator<<(std::ostream& out, const Dims& dims);  ///< prints "(2, 3, 5)"
 
 }  // namespace lockstep

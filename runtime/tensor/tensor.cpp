@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-/// Runs a release function when the last owner is destroyed.
+/// Calls a release function when the last owner of the memory is destroyed.
 class Released {
  public:
   explicit Released(std::function<void()> release) : release_(std::move(release)) {}
@@ -44,7 +44,7 @@ Tensor Tensor::zeros(Context& context, const Shape& shape, DType dtype) {
     if (context.device().kind == DeviceKind::cuda) {
       detail::cuda_zero(context, tensor.view_.data, bytes);
     } else {
-      // The task shares the memory, because the tensor may be destroyed before a worker runs the task.
+      // The task shares ownership of the memory, because the tensor may be destroyed before a worker runs the task.
       context.stream().enqueue(
           [data = tensor.view_.data, bytes, owner = tensor.owner_] { std::memset(data, 0, bytes); });
     }
@@ -61,8 +61,8 @@ Tensor Tensor::adopt(const TensorView& view, std::function<void()> release) {
 
 namespace {
 
-/// Keeps both tensors alive until a worker has run the copy: a later task holds them. CUDA memory is freed in the
-/// stream's order anyway.
+/// Keeps both tensors alive until a worker has run the copy: a task enqueued after the copy holds them. CUDA needs no
+/// such task, because CUDA memory is freed in the stream's order.
 void keep_until_passed(Stream& stream, const Tensor& source, const Tensor& result) {
   if (stream.device().kind == DeviceKind::cpu && !stream.is_inline()) {
     stream.enqueue([source, result] {});

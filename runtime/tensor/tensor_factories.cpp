@@ -13,10 +13,11 @@
 namespace lockstep {
 namespace {
 
-constexpr std::int64_t kGrain = 1 << 14;                     // elements per thread
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // bytes computed on the host at a time for a GPU
+constexpr std::int64_t kGrain = 1 << 14;  // least number of elements for a thread
+// Bytes that the host computes at a time for a GPU's tensor.
+constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
 
-/// Returns the largest finite value; for integers one past the largest, which f64 can hold.
+/// Returns the largest finite value of T. For integers, returns the first value above the range, which f64 can hold.
 template <class T>
 double end_of() {
   if constexpr (std::is_integral_v<T>) {
@@ -30,7 +31,7 @@ double end_of() {
   }
 }
 
-/// Returns the bits of the significand.
+/// Returns the number of bits of T's significand.
 template <class T>
 constexpr int digits_of() {
   if constexpr (std::is_same_v<T, Float16>) {
@@ -63,7 +64,7 @@ void require_fits(std::string_view op, double value) {
   }
 }
 
-// Functors that compute elements [begin, end): operator()(begin, end, out); out points to element `begin`.
+// These functors compute elements [begin, end) by operator()(begin, end, out); `out` points to element `begin`.
 
 template <class T>
 struct Constant {
@@ -95,7 +96,7 @@ struct Diagonal {
   }
 };
 
-/// Uniform numbers: one block of four words gives two elements.
+/// Makes uniform numbers: each Philox block of four words gives two elements.
 struct Blocks {
   std::array<std::uint32_t, 2> key;
   std::uint32_t b;
@@ -106,7 +107,7 @@ struct Blocks {
   }
 };
 
-/// Writes elements [begin, end) of the pairs that pair(block) returns.
+/// Writes elements [begin, end) of a tensor, in which the elements 2 * block and 2 * block + 1 are pair(block).
 template <class T, class Pair>
 void take_pairs(std::int64_t begin, std::int64_t end, T* out, Pair&& pair) {
   while (begin < end) {
@@ -143,11 +144,11 @@ struct Normal {
   }
 };
 
-/// Makes a tensor with elements from `fill`; `call` names the factory.
+/// Makes a tensor whose elements come from `fill`. `call` is the factory's name.
 template <class T, class Fill>
 Tensor made(std::string_view call, Context& context, const Shape& shape, const Fill& fill) {
   const std::int64_t count = shape.numel();
-  // The only code that calls `fill`, so that hosts and GPUs run the same machine code and get the same bits.
+  // All calls of `fill` are here, so that hosts and GPUs run the same machine code and get the same bits.
   const auto run = [fill](const CpuContext& host, std::int64_t first, std::int64_t last, T* out) {
     parallel_ranges(host, last - first, kGrain,
                     [&](std::int64_t begin, std::int64_t end) { fill(first + begin, first + end, out + begin); });
@@ -158,7 +159,7 @@ Tensor made(std::string_view call, Context& context, const Shape& shape, const F
   if (context.device().kind == DeviceKind::cpu) {
     const auto& host = static_cast<const CpuContext&>(context);
     Tensor tensor = Tensor::empty(context, shape, dtype_of<T>);
-    // The task shares the memory, because the tensor may be destroyed before a worker runs the task.
+    // The task shares ownership of the memory, because the tensor may be destroyed before a worker runs the task.
     context.stream().enqueue([run, &host, count, tensor] { run(host, 0, count, tensor.view().as<T>()); });
     return tensor;
   }
@@ -172,7 +173,7 @@ Tensor made(std::string_view call, Context& context, const Shape& shape, const F
     const std::int64_t end = std::min(count, begin + piece);
     run(host, begin, end, staging.view().as<T>());
     copy(context, staging.view().slice(0, 0, end - begin), flat.slice(0, begin, end));
-    context.synchronize();  // the next piece reuses the staging memory
+    context.synchronize();  // waits, because the next piece reuses the staging memory
   }
   return tensor;
 }

@@ -11,7 +11,7 @@ TensorView::TensorView(void* memory, DType type, Device where, const Shape& exte
     : data(memory), dtype(type), device(where), shape(extents), strides(steps) {
   require<ShapeError>(shape.rank() == strides.rank(), "tensor view: shape ", shape, " and strides ", strides,
                       " differ in rank");
-  static_cast<void>(bytes());  // refuses negative extents and sizes that overflow
+  static_cast<void>(bytes());  // throws for negative extents and for sizes that overflow
 }
 
 std::size_t TensorView::bytes() const {

@@ -12,9 +12,9 @@
 
 namespace lockstep {
 
-/// A strided window on memory that another object owns: data, element type, device, extents, element strides. A plain
-/// value of about 170 bytes; copying a view copies no data and allocates nothing. An op's comment says which of its
-/// views are read and which are written. A view with data == nullptr and rank 0 means "not given".
+/// A strided window on memory that another object owns: data, element type, device, extents and element strides. A
+/// plain value of about 170 bytes; copying a view copies no data and allocates nothing. An op's comment says which of
+/// its views the op reads and which it writes. A view with data == nullptr and rank 0 means "not given".
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -23,11 +23,11 @@ struct TensorView {
   Strides strides;
 
   TensorView() = default;
-  /// Row-major without gaps.
+  /// Makes a row-major view without gaps.
   TensorView(void* data, DType dtype, Device device, const Shape& shape);
-  /// Any strides, in elements; they may be negative or zero. ShapeError when the ranks differ.
+  /// Makes a view with any strides, in elements; they may be negative or zero. ShapeError if the ranks differ.
   TensorView(void* data, DType dtype, Device device, const Shape& shape, const Strides& strides);
-  /// Host memory with elements of type T.
+  /// Makes a view of host memory with elements of type T.
   template <class T, std::size_t N>
   TensorView(std::span<T, N> values, const Shape& extents)
       : TensorView(const_cast<std::remove_cv_t<T>*>(values.data()), dtype_of<T>, Device::cpu(), extents) {
@@ -37,37 +37,39 @@ struct TensorView {
 
   [[nodiscard]] bool given() const { return data != nullptr || shape.rank() != 0; }
   [[nodiscard]] std::int64_t numel() const { return shape.numel(); }
-  /// numel() * size of an element: the bytes of a contiguous copy.
+  /// Returns numel() times the size of an element: the bytes of a contiguous copy.
   [[nodiscard]] std::size_t bytes() const;
-  /// Row-major without gaps (axes of extent 1 do not matter; an empty tensor is contiguous).
+  /// Returns true if the view is row-major without gaps. Axes of extent 1 do not matter; an empty tensor is contiguous.
   [[nodiscard]] bool is_contiguous() const;
 
-  /// The pointer as T*. DTypeError unless T is the element type.
+  /// Returns the pointer as T*. DTypeError unless T is the element type.
   template <class T>
   [[nodiscard]] T* as() const {
     require<DTypeError>(dtype == dtype_of<T>, "tensor is ", dtype, ", read as ", dtype_of<T>);
     return static_cast<T*>(data);
   }
-  /// All elements as one span. ShapeError unless contiguous, DTypeError unless T is the element type.
+  /// Returns all elements as one span. ShapeError unless contiguous, DTypeError unless T is the element type.
   template <class T>
   [[nodiscard]] std::span<T> span() const {
     require<ShapeError>(is_contiguous(), "tensor ", shape, " with strides ", strides, " is not contiguous");
     return {as<T>(), static_cast<std::size_t>(numel())};
   }
 
-  [[nodiscard]] TensorView slice(int axis, std::int64_t begin, std::int64_t end) const;  ///< [begin, end) of one axis
+  /// Part [begin, end) of one axis.
+  [[nodiscard]] TensorView slice(int axis, std::int64_t begin, std::int64_t end) const;
   [[nodiscard]] TensorView permute(std::initializer_list<int> axes) const;  ///< axis i of the result is axes[i]
-  [[nodiscard]] TensorView reshape(const Shape& shape) const;               ///< ShapeError unless contiguous
+  /// Row-major view of the same memory; ShapeError unless contiguous.
+  [[nodiscard]] TensorView reshape(const Shape& shape) const;
 };
 
-/// "f32 (2, 3) on cpu", for error texts.
+/// Prints a view for error texts: "f32 (2, 3) on cpu".
 std::ostream& operator<<(std::ostream& out, const TensorView& view);
 
-/// Throws DeviceError, with both devices, unless all given views are on `device`; ShapeError when an address is no
-/// multiple of its element size. `op` names the caller.
+/// Throws DeviceError, with both devices, unless all given views are on `device`. Throws ShapeError if an address is
+/// not a multiple of its element size. `op` is the caller's name for the text.
 void require_on(const Device& device, std::string_view op, std::initializer_list<const TensorView*> views);
 
-/// True when the address ranges of two contiguous views share a byte.
+/// Returns true if the address ranges of two contiguous views share at least one byte.
 [[nodiscard]] bool overlaps(const TensorView& a, const TensorView& b);
 
 }  // namespace lockstep

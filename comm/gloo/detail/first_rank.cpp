@@ -12,10 +12,10 @@ namespace lockstep::comm::detail::rendezvous {
 
 namespace {
 
-constexpr std::chrono::seconds kHello{5};  ///< time for a new connection to send its Hello
-constexpr std::size_t kMostPending = 64;   ///< connections that have not sent their Hello
+constexpr std::chrono::seconds kHello{5};  ///< time in which a new connection must send its Hello
+constexpr std::size_t kMostPending = 64;   ///< most connections that have not yet sent their Hello
 
-/// "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
+/// Formats a list of ranks: "rank 2", "ranks 2, 3", "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {
   constexpr std::size_t kMost = 8;
   std::string text = ranks.size() == 1 ? "rank" : "ranks";
@@ -25,15 +25,15 @@ std::string names_of(const std::vector<int>& ranks) {
   return ranks.size() <= kMost ? text : concat(text, " and ", ranks.size() - kMost, " more");
 }
 
-/// A rank's connection to rank 0.
+/// Connection of another rank to rank 0.
 struct Member {
   Descriptor socket{};
   Inbox inbox{Rendezvous::kMostBytes};
   Clock::time_point since{};
-  std::string who{};  ///< "rank 1 (host a, pid 12)"
+  std::string who{};  ///< name for messages: "rank 1 (host a, pid 12)"
   std::string host{};
   int pid = 0;
-  std::optional<std::string> text{};  ///< text for the gather that is under way
+  std::optional<std::string> text{};  ///< text that the rank sent for the gather under way
   bool shut_down = false;
 };
 
@@ -55,7 +55,7 @@ class FirstRank final : public Meeting {
     require<RendezvousError>(met_, refused_);
   }
 
-  /// Queues the message for the watching thread.
+  /// Queues a message of rank 0's own callers for the watching thread.
   void send_to_rank_0(Kind kind, const std::string& text, int code) override {
     change([&] { own_messages_.push_back({.header = {.kind = kind, .code = code}, .text = text}); });
     wake.give();
@@ -68,7 +68,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Sends to a connection that is not yet a member, so that no rank is lost when this fails.
+  /// Sends to a connection that is not yet a member. A failure is ignored, because no rank is lost by it.
   static void send_to_pending(Member& pending, std::string_view text) {
     static_cast<void>(send_all(pending.socket.get(), text, Clock::now() + kSend));
   }
@@ -94,7 +94,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Ends the rendezvous with an error; only the first reason counts.
+  /// Ends the rendezvous with an error. Only the first reason counts.
   void refuse_all(const std::string& text) {
     bool first = false;
     change([&] {
@@ -106,7 +106,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Makes a pending connection that has sent its Hello a member, or refuses it. False: it is no longer pending.
+  /// Handles the Hello of a pending connection: makes it a member, or refuses it. Returns true while it stays pending.
   bool handshake(Member& pending) {
     const std::optional<Hello> hello = take<Hello>(pending.inbox.bytes);
     if (!hello) {
@@ -128,7 +128,7 @@ class FirstRank final : public Meeting {
       refuse_all(text);
       return false;
     };
-    if (hello->job != job()) {  // this job continues; every version has `job` at this place
+    if (hello->job != job()) {  // this job goes on; every version of Hello has `job` at this place
       send_to_pending(pending, message(Kind::refused, concat(place(), " is where ranks of another job meet")));
       return false;
     }
@@ -145,7 +145,7 @@ class FirstRank final : public Meeting {
                          there->second.host, " and pid ", hello->pid, " on host ", host));
     }
     const std::string own = own_address(pending.socket.get());
-    // A host may resolve its own name to 127.0.1.1, which ranks of other hosts cannot reach.
+    // A host may resolve its own name to 127.0.1.1, which ranks on other hosts cannot reach.
     const bool of_another_host = own != peer_address(pending.socket.get());
     if (address.empty() || (!is_loopback(own) && (of_another_host || is_loopback(address)))) {
       address = own;
@@ -159,7 +159,7 @@ class FirstRank final : public Meeting {
     return false;
   }
 
-  /// Returns the ranks that have not connected.
+  /// Returns the ranks that are not connected.
   [[nodiscard]] std::vector<int> missing_ranks() const {
     std::vector<int> missing;
     for (int r = 1; r < options.size; ++r) {
@@ -198,7 +198,7 @@ class FirstRank final : public Meeting {
     }
   }
 
-  /// Handles a message of a member. False for a message that no rank sends to rank 0.
+  /// Handles a message of a member. Returns false for a message that no rank may send to rank 0.
   bool handle(int rank, Member& member, const Message& received) {
     if (received.header.kind == Kind::gather) {
       member.text = received.text;
@@ -213,7 +213,7 @@ class FirstRank final : public Meeting {
     return true;
   }
 
-  /// Handles the messages of rank 0's own callers, then answers what is complete.
+  /// Handles the messages of rank 0's own callers. Then answers each gather or shutdown for which all ranks are there.
   void answer_all() {
     std::vector<Message> own;
     change([&] { own.swap(own_messages_); });
@@ -293,10 +293,10 @@ class FirstRank final : public Meeting {
 
   Descriptor listener_;
   std::vector<Member> pending_;
-  std::map<int, Member> members_;  ///< by rank; rank 0 itself has no socket
-  // Guarded by the mutex.
+  std::map<int, Member> members_;  ///< connections by rank; rank 0 itself has none
+  // The mutex guards these members.
   bool met_ = false;
-  std::string refused_;                ///< reason why the ranks cannot meet; or empty
+  std::string refused_;                ///< reason why the ranks cannot meet; empty if there is none
   std::vector<Message> own_messages_;  ///< messages of rank 0's own callers
 };
 

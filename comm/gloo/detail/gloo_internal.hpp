@@ -8,14 +8,14 @@
 
 namespace lockstep::comm::detail {
 
-/// Sizes of the pieces in which a tensor is sent. Equal on all ranks.
+/// Sizes of the pieces in which a tensor is sent. They must be equal on all ranks.
 struct GlooPieces {
-  std::int64_t block_bytes = 256 << 10;   ///< a sum is computed, and a broadcast forwarded, in blocks of this size
-  std::int64_t segment_bytes = 64 << 20;  ///< a larger operation runs segment after segment
+  std::int64_t block_bytes = 256 << 10;   ///< size of the blocks in which a sum is computed and a broadcast forwarded
+  std::int64_t segment_bytes = 64 << 20;  ///< size of the segments; a larger operation runs one segment after the other
 };
 
-/// make_gloo_communicator() with other sizes, so that tests can split small tensors. UsageError unless both sizes are
-/// at least 8 bytes.
+/// Makes a communicator like make_gloo_communicator(), with other sizes, so that tests can split small tensors. Throws
+/// UsageError unless both sizes are at least 8 bytes.
 [[nodiscard]] std::unique_ptr<Communicator> make_gloo_communicator(std::shared_ptr<Rendezvous> rendezvous,
                                                                    const GlooPieces& pieces);
 

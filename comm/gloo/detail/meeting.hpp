@@ -19,19 +19,20 @@
 
 namespace lockstep::comm::detail::rendezvous {
 
-inline constexpr std::chrono::seconds kSend{10};  ///< time to send a message; a stopped rank buffers many
+/// Time limit for sending a message; before it, the system buffers many for a stopped rank.
+inline constexpr std::chrono::seconds kSend{10};
 
-/// One rank's state of the rendezvous, from its start to its end. `mutex` guards the members that the caller's threads
-/// and the watching thread share. Only the watching thread reads sockets, and on rank 0 only it writes to them.
+/// State of one rank's rendezvous, from its start to its end. `mutex` guards the members that the caller's threads and
+/// the watching thread share. Only the watching thread reads sockets; on rank 0, only it writes to them.
 struct Meeting {
   explicit Meeting(const RendezvousOptions& o) : options(o), started(Clock::now()) {}
-  virtual ~Meeting() = default;  ///< the destructor of a derived class calls end() first
+  virtual ~Meeting() = default;  ///< a derived class must call end() first in its own destructor
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// Returns when all ranks have connected, with the watching thread running. Throws RendezvousError.
+  /// Starts the watching thread, and returns after all ranks have connected. Throws RendezvousError.
   virtual void meet() = 0;
-  /// Sends a message to rank 0, which may be this rank: gather and a text, shutdown, or abort and a code.
+  /// Sends a message to rank 0, which may be this rank: gather with a text, shutdown, or abort with a code.
   virtual void send_to_rank_0(Kind kind, const std::string& text, int code) = 0;
 
   const RendezvousOptions options;
@@ -42,15 +43,15 @@ struct Meeting {
   std::mutex mutex;
   std::condition_variable changed;
   bool stop = false;
-  std::string lost;                                ///< the first rank that ended too early, as text; or empty
-  bool ended = false;                              ///< all ranks have called finish()
-  bool aborted = false;                            ///< the others know that this rank called abort()
-  std::optional<std::vector<std::string>> answer;  ///< result of a gather
+  std::string lost;      ///< description of the first rank that ended too early; empty if there is none
+  bool ended = false;    ///< true after all ranks have called finish()
+  bool aborted = false;  ///< true if the other ranks know that this rank called abort()
+  std::optional<std::vector<std::string>> answer;  ///< texts of all ranks, the result of a gather
 
   std::mutex callbacks_mutex;
   std::map<std::uint64_t, std::function<void()>> callbacks;
   std::uint64_t last_key = 0;
-  bool reported_wait = false;  ///< used only by the thread that meets
+  bool reported_wait = false;  ///< true after on_wait() was called; used only by the thread that meets
 
   std::thread thread;
 
@@ -58,9 +59,9 @@ struct Meeting {
   [[nodiscard]] std::string with_origin() const;
   [[nodiscard]] std::uint64_t job() const { return std::hash<std::string>()(options.job); }
   [[nodiscard]] Clock::time_point deadline() const { return after(options.timeout_s); }
-  /// Time at which this rank reports the ranks that it waits for; the deadline if it never does.
+  /// Returns the time at which this rank reports the ranks for which it waits; the deadline if it never reports.
   [[nodiscard]] Clock::time_point report_time() const;
-  /// Calls on_wait() once when report_time() has passed.
+  /// Calls on_wait() if report_time() has passed; only once.
   template <class Text>
   void report_wait(Text&& whom) {
     if (options.on_wait && !reported_wait && Clock::now() >= after(options.word_after_s)) {
@@ -79,7 +80,7 @@ struct Meeting {
 
   void report_lost(const std::string& text);
   void received_abort(int rank, int code);
-  /// Stops and joins the watching thread.
+  /// Stops the watching thread and joins it.
   void end();
 
  private:
@@ -88,7 +89,7 @@ struct Meeting {
   }
 };
 
-/// Make the state of rank 0, to which the others connect, and of another rank.
+/// These two make the state of rank 0, to which the others connect, and of another rank.
 [[nodiscard]] std::unique_ptr<Meeting> make_first_rank(const RendezvousOptions& options);
 [[nodiscard]] std::unique_ptr<Meeting> make_other_rank(const RendezvousOptions& options);
 

@@ -15,7 +15,7 @@ namespace lockstep::comm::detail::rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAgain{100};  ///< pause between two attempts to connect
-constexpr std::chrono::seconds kResult{5};        ///< time for rank 0's result, after its deadline
+constexpr std::chrono::seconds kResult{5};        ///< time for rank 0's result to arrive after rank 0's deadline
 
 class OtherRank final : public Meeting {
  public:
@@ -45,19 +45,19 @@ class OtherRank final : public Meeting {
 
   void send_to_rank_0(Kind kind, const std::string& text, int code) override {
     const std::lock_guard lock(send_mutex_);
-    // The watching thread notices a broken connection.
+    // Ignores a failure, because the watching thread notices a broken connection.
     static_cast<void>(send_all(server_.get(), message(kind, text, options.rank, code), Clock::now() + kSend));
   }
 
  private:
-  /// Reports that rank 0 is missing: on rank 0's host rank 1 does this, on other hosts local rank 0.
+  /// Reports that rank 0 is missing. On rank 0's host rank 1 reports this; on other hosts the local rank 0 does.
   void report_problem(const std::string& problem) {
     if (options.local_rank == 0 || options.rank == 1) {
       report_wait([&] { return concat("rank 0 of ", options.size, " at ", place(), " (", problem, ")"); });
     }
   }
 
-  /// Waits until the deadline for data, and reports the problem when report_time() has passed.
+  /// Waits for data until the deadline, and reports the problem after report_time(). Returns false at the deadline.
   bool wait_for_answer(int socket, const std::string& problem) {
     if (wait_readable(socket, report_time())) {
       return true;
@@ -66,7 +66,7 @@ class OtherRank final : public Meeting {
     return wait_readable(socket, deadline());
   }
 
-  /// Connects until rank 0 answers. RendezvousError when the deadline passes first.
+  /// Connects repeatedly until rank 0 answers. Throws RendezvousError if the deadline passes first.
   void connect() {
     Hello hello{.version = kVersion, .rank = options.rank, .size = options.size, .pid = ::getpid(), .job = job()};
     std::copy(kMagic.begin(), kMagic.end(), hello.magic.begin());
@@ -156,7 +156,7 @@ class OtherRank final : public Meeting {
 
   Descriptor server_;
   Inbox inbox_{0};
-  Clock::time_point result_deadline_{};  ///< time by which rank 0 must say whether all ranks have met
+  Clock::time_point result_deadline_{};  ///< time until which rank 0 must say whether all ranks have met
   std::mutex send_mutex_;
 };
 

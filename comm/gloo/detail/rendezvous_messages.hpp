@@ -13,16 +13,17 @@
 
 namespace lockstep::comm::detail::rendezvous {
 
-// Messages between the ranks of a rendezvous.
+// Messages that the ranks of a rendezvous send to each other.
 
 inline constexpr std::string_view kMagic = "lockstep";
-inline constexpr std::string_view kAnswers = "LOCKSTEP";  ///< rank 0's magic: no rank takes its own echo for an answer
-inline constexpr std::uint32_t kVersion = 1;              ///< version of all messages below
+/// Rank 0's magic; differs from kMagic, so that no rank takes its own echo for an answer.
+inline constexpr std::string_view kAnswers = "LOCKSTEP";
+inline constexpr std::uint32_t kVersion = 1;  ///< version of all messages in this file
 inline constexpr int kNoRank = -1;
-inline constexpr int kPrinted = 1;  ///< code of a refusal that rank 0 reports too
+inline constexpr int kPrinted = 1;  ///< code of a refusal that rank 0 reports, too
 inline constexpr std::size_t kMostText = 4096;
 
-/// Replaces characters of a received text that errors must not print on a terminal.
+/// Replaces characters of a received text that are not printable ASCII, because error texts go to a terminal.
 inline std::string shown(std::string_view text) {
   std::string result(text);
   std::replace_if(
@@ -30,7 +31,7 @@ inline std::string shown(std::string_view text) {
   return result;
 }
 
-/// The first message of a rank, in this machine's byte order: with another byte order the version differs.
+/// First message of a rank, in its machine's byte order. On a machine with another byte order, `version` differs.
 struct Hello {
   std::array<char, 8> magic{};
   std::uint32_t version = 0;
@@ -38,27 +39,27 @@ struct Hello {
   std::int32_t size = 0;
   std::int32_t pid = 0;
   std::uint64_t job = 0;
-  std::array<char, 64> host{};  ///< ends with a zero byte
+  std::array<char, 64> host{};  ///< host's name, which ends with a zero byte
 };
 static_assert(sizeof(Hello) == 96);
 
-/// Rank 0's first message.
+/// Rank 0's first message to a new connection.
 struct Answer {
   std::array<char, 8> magic{};
   std::uint32_t version = 0;
-  std::uint32_t left_s = 0;  ///< rank 0's remaining time, rounded up
+  std::uint32_t left_s = 0;  ///< seconds until rank 0's deadline, rounded up
 };
 static_assert(sizeof(Answer) == 16);
 
 enum class Kind : std::uint32_t {
   met = 1,   ///< from rank 0: all ranks have connected
-  refused,   ///< from rank 0: the ranks cannot meet, with the reason as text
-  gather,    ///< to rank 0: this rank's text
-  gathered,  ///< from rank 0: length and bytes of every rank's text
+  refused,   ///< from rank 0: the ranks cannot meet; the text is the reason
+  gather,    ///< to rank 0: the text of this rank for a gather
+  gathered,  ///< from rank 0: for each rank, the length and the bytes of its text
   shutdown,  ///< to rank 0: this rank called finish()
   end,       ///< from rank 0: all ranks have called finish()
-  lost,      ///< from rank 0: a rank is lost, with its name as text
-  abort,     ///< to rank 0, and from it to all: rank and code
+  lost,      ///< from rank 0: a rank is lost; the text names the rank
+  abort,     ///< to rank 0, and from rank 0 to all: a rank called abort(); contains its rank and code
 };
 
 struct Header {
@@ -66,7 +67,7 @@ struct Header {
   std::int32_t rank = kNoRank;
   std::int32_t code = 0;
   std::uint32_t none = 0;
-  std::uint64_t bytes = 0;  ///< bytes of the text that follows
+  std::uint64_t bytes = 0;  ///< size of the text that follows
 };
 static_assert(sizeof(Header) == 24);
 
@@ -75,7 +76,7 @@ std::string_view bytes_of(const T& value) {
   return {reinterpret_cast<const char*>(&value), sizeof value};
 }
 
-/// Returns the T at the front of `in`; nothing while it is incomplete.
+/// Returns the T at the front of `in`; nullopt while it is incomplete.
 template <class T>
 std::optional<T> front_of(std::string_view in) {
   if (in.size() < sizeof(T)) {
@@ -86,7 +87,7 @@ std::optional<T> front_of(std::string_view in) {
   return value;
 }
 
-/// As front_of(), and removes the T from `in`.
+/// Returns the T at the front of `in`, and removes it from `in`; nullopt while it is incomplete.
 template <class T>
 std::optional<T> take(std::string& in) {
   const std::optional<T> value = front_of<T>(in);
@@ -104,13 +105,13 @@ inline std::string message(Kind kind, std::string_view text = {}, int rank = kNo
   return std::string(bytes_of(header)).append(text);
 }
 
-/// Bytes that have been received from the other end of a connection.
+/// Bytes that have arrived on a connection, to be taken as messages.
 class Inbox {
  public:
   explicit Inbox(std::size_t most) : most_(most) {}
   std::string bytes;
 
-  /// Returns the next complete message, or nothing yet. Sets `broken` for a message larger than the limit.
+  /// Returns the next complete message, or nullopt if none is. Sets `broken` if a message is larger than the limit.
   [[nodiscard]] std::optional<Message> next(bool& broken) {
     const std::optional<Header> header = front_of<Header>(bytes);
     broken = header && header->bytes > most_;
@@ -134,7 +135,7 @@ inline std::string packed(const std::vector<std::string>& texts) {
   return all;
 }
 
-/// Reverses packed(); nothing when `all` does not hold exactly `size` texts.
+/// Splits the result of packed() into texts. Returns nullopt unless `all` holds exactly `size` texts.
 inline std::optional<std::vector<std::string>> unpacked(std::string_view all, int size) {
   std::vector<std::string> texts;
   for (int r = 0; r < size; ++r) {

@@ -25,7 +25,7 @@ namespace lockstep::comm::detail {
 namespace {
 
 constexpr std::chrono::seconds kAttempt{3};
-// The end of a remote host is noticed after 10 + 3 * 5 s.
+// With these numbers, the end of a remote host is noticed after 10 + 3 * 5 s.
 constexpr int kIdleSeconds = 10;
 constexpr int kProbeSeconds = 5;
 constexpr int kProbes = 3;
@@ -35,7 +35,7 @@ struct FreeAddresses {
 };
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// The addresses of a host; without an address, the reason.
+/// Addresses of a host. If there is none, `problem` is the reason.
 struct Resolved {
   Addresses list{};
   std::string problem{};
@@ -50,7 +50,7 @@ std::string reason(int number) {
   return text;
 }
 
-/// True when the text can only be meant as a numeric address.
+/// Returns true if the text can only be meant as a numeric address.
 bool is_numeric(const std::string& host) {
   return host.find(':') != std::string::npos || host.find_first_not_of("0123456789.") == std::string::npos;
 }
@@ -72,7 +72,8 @@ Resolved resolve(const std::string& host, int port, int flags) {
 }
 
 void set_option(int socket, int level, int name, int value) {
-  ::setsockopt(socket, level, name, &value, sizeof value);  // the connection works without the option, too
+  // A failure is ignored, because the connection works without the option, too.
+  ::setsockopt(socket, level, name, &value, sizeof value);
 }
 
 void set_up(int socket) {
@@ -84,7 +85,7 @@ void set_up(int socket) {
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, (kIdleSeconds + kProbes * kProbeSeconds) * 1000);
 }
 
-/// Polls one descriptor. False when the deadline has passed.
+/// Waits for `events` on a descriptor. Returns false if the deadline has passed.
 bool wait_for(int socket, short events, Clock::time_point deadline) {
   for (;;) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
@@ -99,7 +100,7 @@ bool wait_for(int socket, short events, Clock::time_point deadline) {
   }
 }
 
-/// Returns the address of one end of a connection, by getsockname() or getpeername().
+/// Returns the address of one end of a connection. `get` is getsockname() or getpeername().
 template <class Get>
 sockaddr_storage end_of(int socket, Get&& get) {
   sockaddr_storage address{};
@@ -161,7 +162,7 @@ Connected connect_to(const std::string& host, int port, Clock::time_point deadli
     }
     if (problem == 0 && is_self_connection(made.get())) {
       problem = ECONNREFUSED;
-      const linger none{.l_onoff = 1, .l_linger = 0};  // otherwise the port would stay in use for a minute
+      const linger none{.l_onoff = 1, .l_linger = 0};  // without this option, the port would stay in use for a minute
       ::setsockopt(made.get(), SOL_SOCKET, SO_LINGER, &none, sizeof none);
     }
     if (problem == 0) {
@@ -176,7 +177,7 @@ Connected connect_to(const std::string& host, int port, Clock::time_point deadli
 Listening listen_at(const std::string& host, int port) {
   const Resolved resolved = resolve(host, port, AI_PASSIVE);
   Listening result{.problem = resolved.problem};
-  // Without a host, an IPv6 address takes IPv4 connections too, so IPv6 is tried first.
+  // Without a host, an IPv6 address also takes IPv4 connections, so IPv6 is tried first.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* at = resolved.list.get(); at != nullptr; at = at->ai_next) {
       if (host.empty() ? at->ai_family != family : family != AF_INET6) {
@@ -184,7 +185,7 @@ Listening listen_at(const std::string& host, int port) {
       }
       Descriptor made(::socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
       if (made.is_open()) {
-        set_option(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // despite lingering connections of an earlier job
+        set_option(made.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // listens also if connections of an earlier job linger
         if (at->ai_family == AF_INET6) {
           set_option(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, host.empty() ? 0 : 1);
         }

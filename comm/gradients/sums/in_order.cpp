@@ -10,8 +10,9 @@
 namespace lockstep::comm {
 namespace {
 
-/// Sums in a fixed order, independent of the library. Each rank receives all ranks' gradients of its part of the
-/// bucket, adds them, and all-gathers the sums unless the bucket is divided. Every rank adds the rest of a bucket.
+/// Sums in a fixed order, independent of the library. Each rank receives all ranks' gradients for its part of the
+/// bucket and adds them. Unless the bucket is divided, it then all-gathers the sums. Every rank adds the rest of a
+/// bucket.
 class InOrder : public RoundedSum {
  public:
   using RoundedSum::RoundedSum;
@@ -32,10 +33,10 @@ class InOrder : public RoundedSum {
   [[nodiscard]] std::size_t bytes() const override { return RoundedSum::bytes() + bytes_of(received_); }
 
  protected:
-  /// sums (n) = the sum over the ranks of received (ranks, n), which may be overwritten.
+  /// Writes the sum over the ranks of `received` (ranks rows of n elements) to `sums` (n). May overwrite `received`.
   virtual void add(SumPlace& place, const TensorView& received, const TensorView& sums) = 0;
   virtual void add_up_to(SumPlace& /*place*/, const Shape& received) { most_ = std::max(most_, received.numel()); }
-  [[nodiscard]] std::int64_t most() const { return most_; }  ///< elements that are received at once
+  [[nodiscard]] std::int64_t most() const { return most_; }  ///< most elements that are received at once
   void sum(SumPlace& place, int bucket, const TensorView& gradients, const TensorView& sent) override {
     const auto received = [&](const TensorView& sums) {
       return received_.view().slice(0, 0, place.communicator.size() * sums.numel());
@@ -43,7 +44,7 @@ class InOrder : public RoundedSum {
     const auto add_to = [&](const TensorView& sums) {
       add(place, received(sums).reshape({place.communicator.size(), sums.numel()}), sums);
     };
-    // The sums go into the arena, whose type is wider, so that each sum is rounded only once.
+    // The sums go into the arena, whose type is wider, so each sum is rounded only once.
     const TensorView own = place.own(bucket, gradients);
     if (own.numel() > 0) {
       place.communicator.all_to_all(place.stream, place.parts(bucket, sent), received(own));
@@ -66,12 +67,12 @@ class InOrder : public RoundedSum {
   std::int64_t most_ = 0;
 };
 
-/// SumOrder::ranks.
+/// Sums for SumOrder::ranks.
 class RankOrder final : public InOrder {
  public:
   using InOrder::InOrder;
   void prepare(SumPlace& place) override {
-    // The host's reduce_rows() does not take f16.
+    // f16 is widened on the host, because the host's reduce_rows() does not take it.
     const DType sent = sent_as(place.gradients.dtype);
     added_as_ = sent == DType::f16 && place.stream.device() == Device::cpu() ? DType::f32 : sent;
     InOrder::prepare(place);
@@ -102,12 +103,12 @@ class RankOrder final : public InOrder {
     ops::reduce_rows(place.context(), all, ops::GradMode::overwrite, sums, workspace_.view());
   }
   DType added_as_ = DType::f32;
-  Tensor widened_;  ///< the gradients of all ranks as f32, when a host adds f16
+  Tensor widened_;  ///< gradients of all ranks as f32, if a host adds f16
   Tensor workspace_;
   std::int64_t workspace_bytes_ = 0;
 };
 
-/// SumOrder::tree: the sum of 2^k ranks overwrites the gradients of the first of these ranks.
+/// Sums for SumOrder::tree. The sum of 2^k ranks overwrites the gradients of the first of these ranks.
 class Tree final : public InOrder {
  public:
   using InOrder::InOrder;
@@ -115,7 +116,7 @@ class Tree final : public InOrder {
     if (place.communicator.size() > 1) {
       InOrder::prepare(place);
     } else {
-      RoundedSum::prepare(place);  // one rank adds nothing.  NOLINT(bugprone-parent-virtual-call)
+      RoundedSum::prepare(place);  // one rank has nothing to add.  NOLINT(bugprone-parent-virtual-call)
     }
   }
 

@@ -4,8 +4,9 @@
 namespace lockstep::comm {
 namespace {
 
-/// SumOrder::library. If all ranks get all sums: the communicator's all-reduce. If a bucket is divided: its
-/// reduce-scatter, which gives a rank the sums of its part; the rest is too short to be divided and is all-reduced.
+/// Sums for SumOrder::library. If all ranks get all sums, it calls the communicator's all-reduce. If a bucket is
+/// divided, it calls reduce-scatter, which gives a rank the sums of its part, and an all-reduce for the rest, which is
+/// too short to be divided.
 class Library final : public RoundedSum {
  public:
   Library(DType dtype, bool divided) : RoundedSum(dtype), divided_(divided) {}

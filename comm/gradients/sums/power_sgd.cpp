@@ -19,45 +19,46 @@
 namespace lockstep::comm {
 namespace {
 
-constexpr std::int64_t kStep = 16;  // elements: matrices in messages and factors begin at multiples of 64 bytes or more
+// Elements; matrices in messages and factors begin at multiples of this number, so of 64 bytes or more.
+constexpr std::int64_t kStep = 16;
 
 std::int64_t padded(std::int64_t elements) {
   return align_up(elements, kStep);
 }
 
-/// Square root of the precision of the type: a smaller column is only the rounding error of a product.
+/// Returns the square root of the type's precision. A column with a smaller norm is only rounding error.
 double column_epsilon(DType dtype) {
   return std::sqrt(dtype == DType::f64 ? std::numeric_limits<double>::epsilon()
                                        : static_cast<double>(std::numeric_limits<float>::epsilon()));
 }
 
-/// A matrix of a bucket that is compressed. Its places are counted in elements.
+/// A matrix of a bucket that is compressed. Its places are in elements.
 struct Compressed {
   std::int64_t rows = 0;
   std::int64_t columns = 0;
-  std::int64_t gradient = 0;  ///< place in the bucket
-  std::int64_t p = 0;         ///< place in the first message
-  std::int64_t q = 0;         ///< place in the second message
-  std::int64_t factor = 0;    ///< place in the factors
+  std::int64_t gradient = 0;  ///< place of the matrix in the bucket
+  std::int64_t p = 0;         ///< place of P in the first message
+  std::int64_t q = 0;         ///< place of Q in the second message
+  std::int64_t factor = 0;    ///< place of Q in the factors
   std::unique_ptr<ops::MatmulPlan> to_p;
   std::unique_ptr<ops::MatmulPlan> to_q;
   std::unique_ptr<ops::MatmulPlan> to_gradient;
 };
 
-/// Consecutive elements [begin, end) of a bucket that are sent as they are.
+/// A run of elements [begin, end) of a bucket that are sent without compression.
 struct Plain {
   std::int64_t begin = 0;
   std::int64_t end = 0;
-  std::int64_t sent = 0;  ///< place in the first message
+  std::int64_t sent = 0;  ///< place of the elements in the first message
 };
 
 struct Parts {
-  std::vector<Compressed> matrices;  ///< empty: the bucket itself is the message
+  std::vector<Compressed> matrices;  ///< matrices of the bucket; empty: the bucket itself is the message
   std::vector<Plain> plain;
   std::int64_t begin = 0;     ///< place of the bucket in the arena
-  std::int64_t elements = 0;  ///< elements of the bucket
-  std::int64_t first = 0;     ///< elements of the first message
-  std::int64_t second = 0;    ///< elements of the second message
+  std::int64_t elements = 0;  ///< number of elements of the bucket
+  std::int64_t first = 0;     ///< number of elements of the first message
+  std::int64_t second = 0;    ///< number of elements of the second message
 };
 
 TensorView matrix_of(const TensorView& elements, std::int64_t begin, std::int64_t rows, std::int64_t columns) {
@@ -71,7 +72,7 @@ struct PowerSgd::Impl {
   TensorView errors;
   TensorView factors;
   std::vector<Parts> parts;  ///< parts of each bucket
-  // Memory for the largest bucket; the buckets use it one after the other, in the stream's order.
+  // Memory for the largest bucket. The buckets use it one after the other, in the stream's order.
   Tensor first;
   Tensor second;
   Tensor columns;
@@ -101,7 +102,7 @@ struct PowerSgd::Impl {
     fits(factors, "factors", factor_elements);
   }
 
-  /// Cuts a bucket into matrices and plain elements. factor: the next free place in the factors.
+  /// Cuts a bucket into matrices and uncompressed elements. `factor` is the next free place in the factors.
   Parts cut(std::span<const GradientRange> ranges, const Bucket& bucket, std::int64_t& factor) const {
     Parts made;
     made.begin = bucket.begin;
@@ -142,8 +143,8 @@ struct PowerSgd::Impl {
     return made;
   }
 
-  /// Plans a product with lockstep's own loops or kernels. Their bits do not depend on the number of threads, which
-  /// overlap decides. They do not depend on a library's choices either, which the identity of a run does not hold.
+  /// Plans a product with lockstep's own loops or kernels, for two reasons. Their bits do not depend on the number of
+  /// threads, which overlap changes. They do not depend on a library's choices, which a run's identity lacks.
   std::unique_ptr<ops::MatmulPlan> planned(Context& context, ops::MatmulDesc desc, std::size_t& most) const {
     desc.dtype = dtype;
     auto plan = ops::plan_matmul(context, desc, context.device() == Device::cpu() ? "reference" : "cuda");
@@ -230,7 +231,7 @@ void PowerSgd::initialise(Context& context) {
       const Tensor random = Tensor::randn(context, Shape{m.columns, s.rank()}, s.dtype, s.options.seed,
                                           static_cast<std::uint64_t>(parts.begin + m.gradient));
       ops::strided_copy(context, random, matrix_of(s.factors, m.factor, m.columns, s.rank()));
-      context.synchronize();  // before `random` is destroyed
+      context.synchronize();  // waits, because `random` is about to be destroyed
     }
   }
   context.synchronize();
@@ -303,7 +304,7 @@ std::size_t PowerSgd::bytes() const {
 
 namespace {
 
-/// Parses a rank; returns 0 for a text that is no valid rank.
+/// Parses a rank of the approximation. Returns 0 for a text that is not a valid rank.
 int rank_of(std::string_view argument) {
   int rank = 0;
   const char* const end = argument.data() + argument.size();

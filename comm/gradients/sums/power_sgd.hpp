@@ -22,37 +22,40 @@ namespace lockstep::comm {
 ///   gradient = P Q^T
 ///
 /// A bucket takes two all-reduces: all P together with the uncompressed gradients, then all Q. Two kinds of gradients
-/// are not compressed and are summed as without a hook: gradients that are no matrix (GradientRange::rows), and
-/// matrices that would not shrink to half (compresses()). The padding after a compressed matrix does not change. A sum
-/// of rank `rank` or less is sent exactly, up to rounding. All ranks get the same bits.
+/// are summed without compression: gradients that are no matrix (GradientRange::rows), and matrices that would not
+/// shrink to half (compresses()). The padding after a compressed matrix does not change. A sum whose matrix rank is at
+/// most `rank` is sent exactly, up to rounding. All ranks get the same bits.
 ///
-/// When a matrix has a number that is not finite on any rank, its gradient becomes NaN on all ranks. Its error and its
-/// Q do not change, so an optimizer may skip the update and continue.
+/// If a matrix has a number on any rank that is not finite, its gradient becomes NaN on all ranks. Its error and its Q
+/// do not change, so an optimizer may skip the update and continue.
 ///
-/// The program owns the memory of the state, because it saves the state with the training state: E_r, which differs
-/// from rank to rank, and Q. In exact arithmetic only the sum of the E_r counts, as P and Q are linear in M_r.
+/// The program owns the memory of the state, because it saves the state with the training state. The state is E_r,
+/// which differs from rank to rank, and Q. In exact arithmetic only the sum of the E_r counts: P and Q are linear in
+/// M_r.
 class PowerSgd final : public BucketSum {
  public:
   struct Options {
-    int rank = 1;            ///< columns of P and Q; 1 to kMaxRank
-    std::uint64_t seed = 1;  ///< seed of the first Q, with each gradient's place in the arena; equal on all ranks
+    int rank = 1;            ///< number of columns of P and Q; 1 to kMaxRank
+    std::uint64_t seed = 1;  ///< seed of the first Q, used with each gradient's place in the arena; equal on all ranks
   };
   static constexpr int kMaxRank = 64;
 
-  /// True when P and Q together have at most half of the elements of a matrix (rows, columns).
+  /// Returns true if P and Q together have at most half of the elements of a matrix with these rows and columns.
   [[nodiscard]] static bool compresses(std::int64_t rows, std::int64_t columns, int rank);
 
-  /// UsageError for a rank out of range.
+  /// Throws UsageError for a rank out of range.
   explicit PowerSgd(const Options& options);
   ~PowerSgd() override;
 
-  [[nodiscard]] std::string name() const override;  ///< "powersgd rank 2"
-  /// As BucketSum::misfit(). Also refuses a loss scale, because E_r is in the units of the sent gradients.
+  [[nodiscard]] std::string name() const override;  ///< text such as "powersgd rank 2"
+  /// Returns the first field that the sum does not support, as BucketSum::misfit(). Also refuses a loss scale, because
+  /// E_r is in the units of the sent gradients.
   [[nodiscard]] std::optional<Misfit> misfit(const SumOptions& options, const SumUse& use) const override;
-  /// "error": E_r in the layout of the gradient arena; "factors": the Q of all matrices.
+  /// Returns two tensors: "error" is E_r in the layout of the gradient arena; "factors" has the Q of all matrices.
   [[nodiscard]] std::vector<SumState> state(std::span<const GradientRange> ranges) const override;
-  /// The error may end after the last compressed gradient. Both tensors are contiguous, on the arena's device and of
-  /// its type, f32 or (on hosts) f64; prepare() throws ShapeError, DTypeError or DeviceError otherwise.
+  /// Takes the memory of state(). The error may end after the last compressed matrix. Both tensors are contiguous, on
+  /// the arena's device and of its type, f32 or (on hosts) f64; otherwise prepare() throws ShapeError, DTypeError or
+  /// DeviceError.
   void keep_in(std::span<const TensorView> state) override;
   /// Sets the errors to 0 and the factors to random normal numbers.
   void initialise(Context& context) override;

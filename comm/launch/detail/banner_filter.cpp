@@ -35,7 +35,7 @@ void BannerFilter::write(std::string_view text) {
       cut_.clear();
     }
   }
-  // A rank's prompt or progress line ends without '\n'.
+  // A rank's prompt or progress line ends without '\n', so it must pass at once.
   if (!cut_.empty() && banner_.empty() && cut_.front() != '-' && cut_.front() != '[') {
     pass_(cut_);
     cut_.clear();

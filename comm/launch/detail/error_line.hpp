@@ -9,16 +9,16 @@ struct Failure {
   const char* text;
   int code;
 };
-/// Called in a handler: returns the failure of the exception that it handles.
+/// Returns the failure of the exception that is being handled. Call it in a handler.
 [[nodiscard]] Failure handled_failure() noexcept;
 
-/// Prints one line to standard error, in one write, without touching the heap: "lockstep: error: [rank R: ]text"; a
-/// negative rank is left out. Control characters of a terminal are printed as \xNN, ends of lines as spaces. Flushes
+/// Prints one line to standard error, in one write and without the heap: "lockstep: error: [rank R: ]text". The rank is
+/// left out if it is negative. Prints control characters of a terminal as \xNN, ends of lines as spaces. Flushes
 /// earlier output first.
 void print_error(int rank, std::string_view text) noexcept;
-/// As print_error(), without flushing earlier output, and without a lock that another thread may hold.
+/// Prints like print_error(), but does not flush earlier output and takes no lock that another thread may hold.
 void write_error(int rank, std::string_view text) noexcept;
-/// As write_error(), for a text that is no error: "lockstep: [rank R: ]text".
+/// Prints like write_error(), for a text that is no error: "lockstep: [rank R: ]text".
 void write_note(int rank, std::string_view text) noexcept;
 
 }  // namespace lockstep::comm::detail

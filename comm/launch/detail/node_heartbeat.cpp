@@ -27,15 +27,15 @@ namespace {
 
 constexpr std::size_t kMostAddresses = 8;  ///< most addresses of a node that are used
 constexpr int kMostAtOnce = 1000;          ///< most datagrams that one listen() reads
-constexpr std::size_t kMostNamed = 8;      ///< ranks whose numbers a message lists
+constexpr std::size_t kMostNamed = 8;      ///< most ranks whose numbers a message lists
 constexpr std::array<char, 8> kMagic{'l', 's', '-', 'w', 'o', 'r', 'd', '1'};
 
-/// Header of a datagram; the text follows. All ranks run one build (Session compares the builds), so the byte order is
-/// the same.
+/// Header of a datagram; the text follows. All ranks run one build (Session compares them), so they have the same byte
+/// order.
 struct Header {
   std::array<char, 8> magic = kMagic;
   std::uint64_t key = 0;
-  std::int64_t sent_ns = 0;  ///< by the sending node's clock: shows which heartbeat is late
+  std::int64_t sent_ns = 0;  ///< time of the sending node's clock; shows which heartbeat is late
   std::int32_t node = 0;
   std::int32_t shutdown = 0;
 };
@@ -75,7 +75,7 @@ NodeAddresses parse(const std::string& text) {
   return found;
 }
 
-/// "rank 4", "ranks 4 to 7", "ranks 0, 2, 4", "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 3 more".
+/// Formats a list of ranks: "rank 4", "ranks 4 to 7", "ranks 0, 2, 4", "ranks 0, 2, 4, 6, 8, 10, 12, 14 and 3 more".
 std::string names_of(const std::vector<int>& ranks) {
   if (ranks.size() == 1) {
     return concat("rank ", ranks[0]);
@@ -90,9 +90,9 @@ std::string names_of(const std::vector<int>& ranks) {
   return ranks.size() > kMostNamed ? concat(text, " and ", ranks.size() - kMostNamed, " more") : text;
 }
 
-/// Joins lines, as many as fit into `most` bytes.
+/// Joins as many lines as fit into `most` bytes.
 std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
-  constexpr std::size_t kForCount = 24;  // "\nand 1000000 more ranks"
+  constexpr std::size_t kForCount = 24;  // room for "\nand 1000000 more ranks"
   std::string text;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     if (text.size() + lines[i].size() + 1 + kForCount > most) {
@@ -103,12 +103,12 @@ std::string fitting(const std::vector<std::string>& lines, std::size_t most) {
   return text;
 }
 
-/// Offset of the port in a socket address of either family.
+/// Offset of the port in a socket address, equal in both families.
 constexpr std::size_t kPortAt = offsetof(sockaddr_in, sin_port);
 static_assert(kPortAt == offsetof(sockaddr_in6, sin6_port));
 
-/// Returns the numeric addresses at which others reach this host, IPv4 first. Link-local IPv6 addresses are left out:
-/// they have a scope, which means nothing on another host.
+/// Returns the numeric addresses at which others reach this host, IPv4 first. Leaves out link-local IPv6 addresses,
+/// because their scope means nothing on another host.
 std::vector<std::string> own_addresses() {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0) {
@@ -137,7 +137,7 @@ std::vector<std::string> own_addresses() {
   return found;
 }
 
-/// Opens an IPv6 socket that takes IPv4 too, or an IPv4 socket where the kernel has nothing else; -1: none.
+/// Opens an IPv6 socket that also takes IPv4, or an IPv4 socket if the kernel has no IPv6. Returns -1 if there is none.
 int open_socket() {
   constexpr int kKind = SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC;
   const int both = ::socket(AF_INET6, kKind, 0);
@@ -151,7 +151,7 @@ int open_socket() {
   return ::socket(AF_INET, kKind, 0);
 }
 
-/// Returns a socket's family; AF_UNSPEC for no socket.
+/// Returns a socket's family; AF_UNSPEC if there is no socket.
 int family_of(int socket) {
   int family = AF_UNSPEC;
   socklen_t length = sizeof family;
@@ -164,10 +164,10 @@ struct NodeHeartbeat::Target {
   sockaddr_storage address{};
   socklen_t length = 0;
 
-  /// Makes a target for a socket of `family`. Length 0: the socket cannot reach the address.
+  /// Makes a target for a socket of `family`. The target's length is 0 if the socket cannot reach the address.
   Target(int family, const std::string& numeric, int port) {
     addrinfo hints{};
-    hints.ai_flags = AI_NUMERICHOST | AI_V4MAPPED;  // ::ffff:10.0.0.1 for an IPv6 socket
+    hints.ai_flags = AI_NUMERICHOST | AI_V4MAPPED;  // gives ::ffff:10.0.0.1 for an IPv6 socket
     hints.ai_family = family;
     addrinfo* found = nullptr;
     if (::getaddrinfo(numeric.c_str(), nullptr, &hints, &found) == 0) {
@@ -186,10 +186,10 @@ NodeHeartbeat::NodeHeartbeat(HeartbeatPlace place) : place_(std::move(place)), s
       std::random_device device;
       key_ = std::uint64_t{device()} << 32 | device();
     } catch (const std::exception&) {
-      key_ = 0;  // no random numbers on this machine: no heartbeats
+      key_ = 0;  // no random numbers on this machine, so no heartbeats
     }
   }
-  // An address of zeros means any address of this machine, in both families.
+  // In both families, an address of zeros means any address of this machine.
   sockaddr_storage any{};
   any.ss_family = static_cast<sa_family_t>(family_of(socket_));
   socklen_t length = any.ss_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
@@ -236,8 +236,8 @@ void NodeHeartbeat::set_addresses(const std::vector<std::string>& address_texts)
       next = one;
     }
   }
-  // An address that this host has too (a bridge of containers) would lead back here, unless the next node is on this
-  // machine.
+  // If this host has an address of the next node, too (a bridge of containers), the address leads back here and is left
+  // out. Exception: the next node is on this machine.
   const std::vector<std::string> own = own_addresses();
   const auto is_own = [&](const std::string& address) {
     return std::find(own.begin(), own.end(), address) != own.end();
@@ -299,18 +299,18 @@ void NodeHeartbeat::listen(std::int64_t now_ns) {
   const double passed =
       looked_ns_ == 0 ? 0 : std::clamp(1e-9 * static_cast<double>(now_ns - looked_ns_), 0.0, kLongestLook);
   looked_ns_ = now_ns;
-  std::array<char, kMostBytes + 1> bytes{};  // one byte more than the longest heartbeat shows a longer datagram
+  std::array<char, kMostBytes + 1> bytes{};  // one byte more than the longest heartbeat, to recognise a longer datagram
   bool heard = false;
   int read = 0;
   for (; read < kMostAtOnce; ++read) {
     const ssize_t length = ::recv(socket_, bytes.data(), bytes.size(), MSG_DONTWAIT);
     if (length < 0) {
-      break;  // no more data, or an error, which the next call finds again
+      break;  // no more data, or an error that the next call finds again
     }
     heard = take({bytes.data(), static_cast<std::size_t>(length)}) || heard;
   }
   heard_ = heard_ || heard;
-  // Under a flood of datagrams heartbeats may get lost, so the time does not count as silence.
+  // Under a flood of datagrams, heartbeats may get lost, so the time does not count as silence.
   silent_s_ = heard ? 0 : read < kMostAtOnce ? silent_s_ + passed : silent_s_;
 }
 

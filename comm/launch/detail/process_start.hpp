@@ -12,15 +12,14 @@
 
 namespace lockstep::comm::detail {
 
-/// Prints the reason of a bus error: otherwise an unreadable page of a mapped file would end the process without a
-/// message.
+/// Prints the reason of a bus error; otherwise an unreadable page of a mapped file would end the process silently.
 inline void say_why_of_bus_errors() noexcept {
   struct sigaction action {};
   if (::sigaction(SIGBUS, nullptr, &action) != 0) {
     return;
   }
-  // UCX, which Open MPI 5 loads before main(), would print its own stack and no reason. Other handlers, such as a
-  // sanitizer's, stay.
+  // Replaces the handler of UCX, which Open MPI 5 loads before main(): that handler would print its own stack and no
+  // reason. Other handlers, such as a sanitizer's, stay.
   Dl_info library{};
   if (action.sa_handler != SIG_DFL && (::dladdr(reinterpret_cast<void*>(action.sa_sigaction), &library) == 0 ||
                                        std::strstr(library.dli_fname, "libucs.so") == nullptr)) {
@@ -29,7 +28,7 @@ inline void say_why_of_bus_errors() noexcept {
   action.sa_flags = SA_SIGINFO | SA_RESETHAND;
   action.sa_sigaction = [](int number, siginfo_t* info, void* /*context*/) {
     if (info->si_code != BUS_ADRERR) {
-      ::raise(number);  // delivered on return
+      ::raise(number);  // the signal is delivered when this handler returns
       return;
     }
     static constexpr char kText[] =
@@ -41,8 +40,8 @@ inline void say_why_of_bus_errors() noexcept {
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
-/// Sets up a process, before another thread, MPI or CUDA exists. CUDA_DEVICE_MAX_CONNECTIONS becomes 32 unless it is
-/// set: as many hardware queues as a GPU gives a process. With CUDA's default of 8 two streams may share a queue, and a
+/// Sets up a process, before another thread, MPI or CUDA exists. Sets CUDA_DEVICE_MAX_CONNECTIONS to 32 unless it is
+/// set: a GPU gives a process that many hardware queues. With CUDA's default of 8, two streams may share a queue, and a
 /// stream that waits then holds up the other.
 inline void start_process() noexcept {
   open_standard_files();

@@ -9,10 +9,10 @@
 
 namespace lockstep::comm::detail {
 
-/// State of a process as in /proc/PID/stat (T: stopped, Z: dead), and its start time, which distinguishes it from a
-/// later process with the same number.
+/// State of a process as in /proc/PID/stat (T: stopped, Z: dead), and its start time. The start time tells the process
+/// from a later one with the same number.
 struct ProcessState {
-  char state = 'X';  ///< X: no such process, or its state is unknown
+  char state = 'X';  ///< X: there is no such process, or its state is unknown
   std::int64_t started = 0;
 };
 

@@ -7,9 +7,8 @@
 
 namespace lockstep::comm::detail {
 
-/// Wraps `inner` and records each collective in `log` before it is called. send and recv are not recorded, because
-/// ranks call different ones; operations of a communicator that was split off are not recorded either. The log must
-/// outlive it.
+/// Wraps `inner`, and records each collective in `log` before it is called. Does not record send and recv, because
+/// ranks call different ones, or operations of a communicator that was split off. The log must outlive the wrapper.
 [[nodiscard]] std::unique_ptr<Communicator> recorded(std::unique_ptr<Communicator> inner, FlightRecorder& log);
 
 }  // namespace lockstep::comm::detail

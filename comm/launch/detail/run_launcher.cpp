@@ -38,13 +38,13 @@ namespace {
 
 constexpr std::array kPassedOn{SIGUSR1, SIGUSR2};
 constexpr std::array kStop{SIGTERM, SIGINT, SIGHUP};
-/// Time within which two signals count as one request to stop: a terminal that closes sends one by the shell, one by
-/// the kernel.
+/// Two signals within this time count as one request to stop: when a terminal closes, the shell sends one and the
+/// kernel sends another.
 constexpr std::chrono::seconds kSameRequest{1};
-/// A launcher forwards no signal before it has ranks. During this time a request is repeated every second.
+/// During this time a request to stop is repeated every second: a launcher forwards no signal before it has ranks.
 constexpr std::chrono::seconds kStart{30};
 
-/// Returns the listed signals that are not ignored (nohup ignores SIGHUP), and SIGCHLD.
+/// Returns SIGCHLD and those of the signals above that are not ignored (nohup ignores SIGHUP).
 sigset_t awaited() {
   sigset_t set;
   sigemptyset(&set);
@@ -81,7 +81,8 @@ sigset_t awaited() {
     ::dup2(output, STDOUT_FILENO);
     ::close(output);
   }
-  if (::isatty(STDIN_FILENO) == 1) {  // a background process that reads from the terminal would be stopped
+  // Reads /dev/null, because a background process that reads from the terminal would be stopped.
+  if (::isatty(STDIN_FILENO) == 1) {
     const int null = ::open("/dev/null", O_RDONLY);
     if (null >= 0) {
       ::dup2(null, STDIN_FILENO);
@@ -100,13 +101,14 @@ sigset_t awaited() {
   pointers.push_back(nullptr);
   sigdelset(&mask, SIGPIPE);
   ::sigprocmask(SIG_SETMASK, &mask, nullptr);
-  ::signal(SIGXFSZ, SIG_DFL);  // mpirun does not end when a write beyond the limit of files (ulimit -f) is an error
+  // If SIGXFSZ were ignored, mpirun would not end after a write beyond the limit of files (ulimit -f).
+  ::signal(SIGXFSZ, SIG_DFL);
   ::execvp(pointers[0], pointers.data());
   std::fprintf(stderr, "lockstep: error: %s cannot be run: %s\n", pointers[0], std::strerror(errno));
   std::_Exit(127);
 }
 
-/// Returns the living children of all threads of a process; empty where the system does not list them.
+/// Returns the living children of all threads of a process; nullopt if the system does not list them.
 std::optional<std::vector<pid_t>> living_children(pid_t process) {
   std::vector<pid_t> living;
   std::error_code error;
@@ -136,10 +138,11 @@ class LauncherWatch {
     return !children || !children->empty();
   }
 
-  /// Called about once a second; a pause of this process counts little. Returns true when it has ended the launcher.
+  /// Checks the launcher, about once a second; a pause of this process counts little. True if it has ended the
+  /// launcher.
   bool look(bool asked_to_stop) {
     constexpr double kMostBetween = 2;
-    constexpr double kAfterRequest = 10;  // mpirun cleans up after its ranks
+    constexpr double kAfterRequest = 10;  // time in which mpirun cleans up after its ranks
     const auto now = std::chrono::steady_clock::now();
     const double passed = std::min(kMostBetween, std::chrono::duration<double>(now - last_).count());
     last_ = now;
@@ -184,16 +187,16 @@ class LauncherWatch {
   std::string name_;
   LauncherLimit limit_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
-  double stopped_ = 0;  ///< seconds, as alone_
+  double stopped_ = 0;  ///< seconds for which the launcher has been stopped
   double alone_ = 0;
   bool asked_ = false;
 };
 
-/// Waits until the child has ended and returns its status. `ended`: set when the watch has ended the child.
+/// Waits until the child has ended, and returns its status. Sets `ended` if the watch has ended the child.
 int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, LauncherWatch& watch, bool& ended) {
   const auto begin = std::chrono::steady_clock::now();
   std::chrono::steady_clock::time_point first;
-  bool asked = false;  // the ranks have been asked to stop
+  bool asked = false;  // true after the ranks have been asked to stop
   for (;;) {
     siginfo_t info{};
     const timespec again{.tv_sec = 1, .tv_nsec = 0};
@@ -202,7 +205,8 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
     if (number < 0) {
       require<StateError>(errno == EINTR || errno == EAGAIN, "waiting for the launcher: ", std::strerror(errno));
       if (errno == EAGAIN) {
-        if (asked && starting && watch.may_have_ranks()) {  // otherwise mpirun is ending and reacts to no signal
+        // Repeats the request, but not while mpirun ends, because it then reacts to no signal.
+        if (asked && starting && watch.may_have_ranks()) {
           ::kill(child, SIGUSR1);
         }
         ended = ended || watch.look(stopped_by != 0);
@@ -214,7 +218,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
       if (::waitpid(child, &status, WNOHANG) == child) {
         return status;
       }
-    } else if (number == SIGTSTP) {  // Ctrl-Z: mpirun stops the ranks, then this process stops as the shell expects
+    } else if (number == SIGTSTP) {  // Ctrl-Z: mpirun stops the ranks, then this process stops, as the shell expects
       ::kill(child, SIGTSTP);
       ::raise(SIGSTOP);
       ::kill(child, SIGCONT);
@@ -223,7 +227,7 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
       asked = asked || number == SIGUSR1;
     } else if (stopped_by == 0) {
       ::kill(child, SIGUSR1);
-      ::kill(child, SIGCONT);  // a stopped launcher would not react
+      ::kill(child, SIGCONT);  // continues the launcher, because a stopped launcher would not react
       asked = true;
       first = std::chrono::steady_clock::now();
       stopped_by = number;
@@ -234,14 +238,14 @@ int wait_and_pass_on(pid_t child, const sigset_t& set, int& stopped_by, Launcher
   }
 }
 
-/// Relays what the launcher and its ranks write to standard output or error. A process that they leave behind keeps the
-/// pipe open, so after the launcher's end only text that is already in the pipe counts.
+/// Relays the text that the launcher and its ranks write to standard output or error. A process that they leave running
+/// keeps the pipe open. So after the launcher's end, only text that is already in the pipe counts.
 struct Relay {
   Relay(int file, std::function<void(std::string_view)> writer) : from(file), write(std::move(writer)) {}
 
   int from;
   std::function<void(std::string_view)> write;
-  std::atomic<bool> ended = false;  ///< the launcher has ended
+  std::atomic<bool> ended = false;  ///< true after the launcher has ended
   std::atomic<bool> done = false;
 
   void run() {
@@ -266,14 +270,14 @@ struct Relay {
     done = true;
   }
 
-  /// Signals that are blocked now stay blocked in the relay's thread, which may outlive the caller during a write.
+  /// Starts the relay's thread, which may outlive the caller during a write. Signals blocked now stay blocked in it.
   static std::shared_ptr<Relay> start(int from, std::function<void(std::string_view)> write) {
     auto relay = std::make_shared<Relay>(from, std::move(write));
     std::thread([relay] { relay->run(); }).detach();
     return relay;
   }
 
-  /// Waits until all is written. False: this process was asked to stop first.
+  /// Waits until all text is written. Returns false if this process was asked to stop before.
   bool finish(const sigset_t& set) {
     constexpr timespec kLook{.tv_sec = 0, .tv_nsec = 2'000'000};
     for (ended = true; !done;) {
@@ -293,7 +297,7 @@ void write_to_error(std::string_view text) {
   static_cast<void>(write_all(STDERR_FILENO, std::as_bytes(std::span(text))));
 }
 
-/// True for an exit code with which a rank ends after it has printed the reason.
+/// Returns true for an exit code with which a rank ends after it has printed the reason.
 bool is_explained(int code) {
   return code == exit_code::kBadInput || code == exit_code::kFailure || code == exit_code::kStopped ||
          code == exit_code::kWatchdog;
@@ -309,8 +313,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   sigset_t blocked = set;
   sigaddset(&blocked, SIGPIPE);
   ::sigprocmask(SIG_BLOCK, &blocked, &before);
-  // The parent process may ignore SIGCHLD, and this process inherits that: a child's end then gives no signal and no
-  // status.
+  // This process may inherit that SIGCHLD is ignored. Then a child's end would give no signal and no status.
   struct sigaction child_action {};
   struct sigaction child_action_before {};
   child_action.sa_handler = SIG_DFL;
@@ -318,7 +321,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   const pid_t parent = ::getpid();
   std::array<int, 2> errors{-1, -1};
   if (::pipe2(errors.data(), O_CLOEXEC) != 0) {
-    errors = {-1, -1};  // no pipe: nothing is kept back
+    errors = {-1, -1};  // without a pipe nothing is kept back
   }
   std::array<int, 2> output{-1, -1};
   const int use = ::fcntl(STDOUT_FILENO, F_GETFL);
@@ -345,7 +348,7 @@ LauncherEnd run_launcher(const std::vector<std::string>& command, const Environm
   std::shared_ptr<Relay> passed_errors;
   std::shared_ptr<Relay> passed_output;
   if (child > 0) {
-    ::setpgid(child, child);  // parent and child both set it; one is first
+    ::setpgid(child, child);  // parent and child both set the group, because either may be first
     if (errors[0] >= 0) {
       passed_errors = Relay::start(errors[0], [filter, spoken](std::string_view text) {
         *spoken = true;
@@ -422,7 +425,7 @@ int ask_in_a_child(const std::function<int()>& number, int seconds) {
     ready = ::poll(&waiting, 1, seconds * kMs);
   } while (ready < 0 && errno == EINTR);
   if (ready == 0) {
-    ::kill(child, SIGKILL);  // a driver that hangs may keep the child alive: do not wait for it
+    ::kill(child, SIGKILL);  // does not wait for the child, because a driver that hangs may keep it alive
     ::close(ends[0]);
     throw StateError(concat("looking for GPUs takes longer than ", seconds, " s: expected an answer of the driver"));
   }

@@ -26,14 +26,14 @@ namespace {
 constexpr const char* kFolder = "/dev/shm";
 constexpr std::int64_t kHour = 3600;
 
-/// Names in the order of LoggedCommunicator.
+/// Names of the communicators, in the order of LoggedCommunicator.
 constexpr std::array<const char*, 4> kCommunicators{"grad", "inline_ops", "control", "gpu"};
 
 double seconds_between(std::int64_t begin_ns, std::int64_t end_ns) {
   return 1e-9 * static_cast<double>(end_ns - begin_ns);
 }
 
-/// Returns "has ended", "is stopped", or nullptr for a process that runs.
+/// Returns "has ended" or "is stopped"; nullptr for a process that runs.
 const char* process_text(std::int64_t pid, std::int64_t started) {
   const ProcessState now = state_of(pid);
   return now.started != started || now.state == 'X' || now.state == 'Z' ? "has ended"
@@ -65,10 +65,10 @@ void remove_old_tables() {
 
 }  // namespace
 
-/// Contents of the file; zeros: no rank has written.
+/// Contents of the file. All bytes are zero until a rank writes.
 struct StatusTable::Memory {
   struct Entry {
-    std::atomic<std::int64_t> pid;  ///< 0: the rank has not opened the table
+    std::atomic<std::int64_t> pid;  ///< process number; 0 if the rank has not opened the table
     std::atomic<std::int64_t> rank;
     std::atomic<std::int64_t> started;
     std::atomic<std::int64_t> wrote_ns;
@@ -78,7 +78,7 @@ struct StatusTable::Memory {
   std::atomic<std::int64_t> came;
   std::atomic<bool> told;
   std::atomic<bool> told_of_stall;
-  std::atomic<std::int64_t> heartbeat_ns;  ///< when a rank last sent the node's heartbeat
+  std::atomic<std::int64_t> heartbeat_ns;  ///< time at which a rank last sent the node's heartbeat
   Entry first;                             ///< entry of local rank 0; the other entries follow in memory
 
   [[nodiscard]] Entry& entry(int local_rank) { return (&first)[local_rank]; }
@@ -98,18 +98,19 @@ std::optional<TablePlace> table_place(const Launch& launch, const Environment& e
     return std::nullopt;
   }
   if (const std::string_view name = value_of(environment, "PMIX_NAMESPACE"); !name.empty()) {
-    // Open MPI may reuse a job's number; the addresses of its server are unique.
+    // Open MPI may reuse a job's number, but the addresses of its server are unique.
     place.job = concat(name, ' ', value_of(environment, "PMIX_SERVER_URI21"), ' ',
                        value_of(environment, "PMIX_SERVER_URI4"), ' ', value_of(environment, "PMIX_SERVER_URI41"));
   } else if (launch.source == LaunchSource::slurm) {
     place.job = concat(value_of(environment, "SLURM_JOB_ID"), '.', value_of(environment, "SLURM_STEP_ID"));
-  } else if (launch.source == LaunchSource::lightning) {  // Lightning's first rank starts the others
+  } else if (launch.source == LaunchSource::lightning) {  // Lightning's first rank starts the others, so these
+                                                          // variables identify the job
     place.job = concat(value_of(environment, "MASTER_ADDR"), ' ', value_of(environment, "MASTER_PORT"));
   } else {
     const pid_t parent = ::getppid();
     place.job = concat("child of ", parent, " of ", state_of(parent).started);
   }
-  // torchrun's agent starts ranks again with the same parent, address and port.
+  // torchrun's agent may start ranks again with the same parent, address and port, so the restart count is added.
   for (const char* name : {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}) {
     place.job += concat(' ', value_of(environment, name));
   }
@@ -132,7 +133,7 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
     if (file < 0 && errno == EEXIST) {
       file = ::open(path_.c_str(), kFlags);
     }
-    if (file < 0 && errno != ENOENT) {  // ENOENT: the last rank has unlinked it meanwhile
+    if (file < 0 && errno != ENOENT) {  // ENOENT: the last rank has unlinked the file in between
       break;
     }
   }
@@ -142,7 +143,7 @@ StatusTable::StatusTable(const TablePlace& place) : place_(place) {
     ::close(file);
     throw FileError(concat(path_, ": is no file of this user alone, expected one or nothing"));
   }
-  // Allocated now: a full file system is an error here and not a signal at the first use.
+  // Allocates the file now: a full file system is an error here, and would be a signal at the first use.
   const int size_error = ::posix_fallocate(file, 0, static_cast<off_t>(bytes));
   const bool sized = size_error == 0;
   void* memory = sized ? ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
@@ -224,7 +225,7 @@ bool StatusTable::claims_heartbeat(double seconds) noexcept {
 }
 
 std::vector<std::string> StatusTable::table() const {
-  constexpr double kLate = 2.5;  // seconds; a live process writes once a second
+  constexpr double kLate = 2.5;  // late after this many seconds; a live process writes every second
   std::vector<std::string> lines;
   for (int local = 0; local < place_.local_size; ++local) {
     const Memory::Entry& entry = memory_->entry(local);

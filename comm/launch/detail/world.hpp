@@ -18,24 +18,24 @@ class World : public RankPlace {
   World& operator=(const World&) = delete;
 
   std::string description;
-  std::string sums;     ///< Session::sums(), set with the first communicator
-  std::string problem;  ///< error in this rank's environment; the Session tells all ranks
+  std::string sums;     ///< result of Session::sums(), set with the first communicator
+  std::string problem;  ///< error in this rank's environment, which the Session tells to all ranks
 
-  /// Makes a communicator over all ranks; collective.
+  /// Makes a communicator over all ranks. Collective.
   [[nodiscard]] virtual std::unique_ptr<Communicator> communicator() = 0;
-  /// The worker that makes all MPI calls, or nullptr when none is needed.
+  /// Returns the worker that makes all MPI calls, or nullptr if none is needed.
   [[nodiscard]] virtual Stream* serial() = 0;
-  /// Ends MPI, if this object started it; with gloo, waits for the other ranks. No communicator of this world may be
-  /// used afterwards.
+  /// Ends MPI, if this object started it; with gloo, waits for the other ranks. Afterwards, use no communicator of this
+  /// world.
   virtual void finalise() = 0;
   [[noreturn]] virtual void abort(int code) noexcept = 0;
 };
 
-[[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);  ///< comm/launch/mpi/mpi_world.cpp
-/// Makes the world of ranks that meet over TCP. RendezvousError (comm/gloo/rendezvous.hpp), or AgreedFailure when rank
-/// 0 prints the error.
-[[nodiscard]] std::unique_ptr<World> make_gloo_world(const Launch& launch,
-                                                     const MeetingPlace& place);  ///< comm/launch/gloo/gloo_world.cpp
+/// Makes the world of an MPI program's ranks. Defined in comm/launch/mpi/mpi_world.cpp.
+[[nodiscard]] std::unique_ptr<World> make_mpi_world(int& argc, char**& argv);
+/// Makes the world of ranks that meet over TCP. Throws RendezvousError (comm/gloo/rendezvous.hpp), or AgreedFailure if
+/// rank 0 prints the error. Defined in comm/launch/gloo/gloo_world.cpp.
+[[nodiscard]] std::unique_ptr<World> make_gloo_world(const Launch& launch, const MeetingPlace& place);
 [[nodiscard]] std::unique_ptr<World> make_world_of_one();
 
 }  // namespace lockstep::comm::detail

@@ -19,9 +19,10 @@
 namespace lockstep::comm::detail {
 namespace {
 
-constexpr double kReportAfter = 5;  ///< seconds after which ranks report the ranks that they wait for
+constexpr double kReportAfter = 5;  ///< seconds after which ranks report the ranks for which they wait
 
-/// Returns a text that is equal in all processes of a host and in no others: containers share a boot but not a name.
+/// Returns a text that is equal in all processes of a host and in no others. The boot's number alone is not enough,
+/// because containers share a boot; they differ in name.
 std::string this_host() {
   std::array<char, 256> name{};
   std::string boot;
@@ -65,7 +66,7 @@ class GlooWorld final : public World {
     local_size = static_cast<int>(std::count(hosts.begin(), hosts.end(), own));
     nodes = 0;
     for (auto host = hosts.begin(); host != hosts.end(); ++host) {
-      if (std::find(hosts.begin(), host, *host) == host) {  // the node's lowest rank
+      if (std::find(hosts.begin(), host, *host) == host) {  // `host` is from the node's lowest rank
         node = *host == own ? nodes : node;
         ++nodes;
       }

@@ -12,7 +12,7 @@
 
 namespace lockstep::comm::detail {
 
-/// Throws MpiError with op, the given parts and MPI's own text unless rc is MPI_SUCCESS.
+/// Throws MpiError unless `rc` is MPI_SUCCESS. The text has `op`, the given parts and MPI's own text.
 template <class... Parts>
 void check_mpi(int rc, std::string_view op, const Parts&... parts) {
   if (rc != MPI_SUCCESS) {
@@ -23,13 +23,13 @@ void check_mpi(int rc, std::string_view op, const Parts&... parts) {
   }
 }
 
-[[nodiscard]] std::string_view name_of_level(int level);  ///< "serialized"
+[[nodiscard]] std::string_view name_of_level(int level);  ///< returns "serialized" and so on
 
-/// Most elements of one MPI call: counts are int, and implementations multiply them by the number of ranks.
+/// Most elements of one MPI call. Counts are int, and implementations multiply them by the number of ranks.
 inline constexpr std::int64_t kMostPerCall = std::int64_t{1} << 30;
 
-/// make_mpi_communicator() with another limit, so that tests can split small tensors. UsageError unless most_per_call
-/// >= 1.
+/// Makes a communicator like make_mpi_communicator(), with another limit, so that tests can split small tensors.
+/// UsageError unless most_per_call >= 1.
 [[nodiscard]] std::unique_ptr<Communicator> make_mpi_communicator(MPI_Comm parent, const MpiOptions& options,
                                                                   std::int64_t most_per_call);
 

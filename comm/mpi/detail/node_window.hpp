@@ -7,23 +7,22 @@
 
 namespace lockstep::comm::detail {
 
-/// Memory that the ranks of a communicator share if all are processes of one node; zeros at first.
+/// Memory that the ranks of a communicator share if all are processes of one node. The memory is zero at first.
 ///
 /// Rank 0 makes a file without a name (memfd_create), which the others open through /proc/PID/fd. So a killed rank
-/// leaves nothing behind, and the memory does not count against the size of /dev/shm. The constructor allocates all
-/// pages, so that too little memory is a reason in why_not() and not a later signal. The memory is freed with the last
-/// process that maps it.
+/// leaves nothing, and the memory does not count against the size of /dev/shm. The constructor allocates all pages, so
+/// too little memory is a reason in why_not(), not a later signal. The last process that maps the memory frees it.
 class NodeWindow {
  public:
-  /// Collective over the communicator. If any rank cannot have the memory, none has: memory() is nullptr and why_not()
-  /// is the reason of the first such rank, the same on all ranks. Ranks on several nodes are no failure: why_not() is
-  /// empty. MpiError when MPI fails.
+  /// Makes the memory. Collective over the communicator. If any rank cannot have the memory, none has: memory() is
+  /// nullptr, and why_not() is the reason of the first such rank, the same on all ranks. Ranks on several nodes are no
+  /// failure: why_not() is empty. Throws MpiError if MPI fails.
   NodeWindow(MPI_Comm comm, std::size_t bytes);
   ~NodeWindow();
   NodeWindow(const NodeWindow&) = delete;
   NodeWindow& operator=(const NodeWindow&) = delete;
 
-  [[nodiscard]] void* memory() const { return memory_; }  ///< (bytes), at the beginning of a page
+  [[nodiscard]] void* memory() const { return memory_; }  ///< `bytes` bytes, at the beginning of a page
   [[nodiscard]] const std::string& why_not() const { return why_not_; }
 
  private:

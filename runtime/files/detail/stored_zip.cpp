@@ -17,7 +17,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::uint64_t kMostDirectory = std::uint64_t{16} << 20;
-// Sizes of the fixed parts, and the marks at their beginnings.
+// Sizes of the format's fixed parts in bytes, and the marks with which the parts begin.
 constexpr std::uint64_t kEnd = 22;
 constexpr std::uint64_t kLocator64 = 20;
 constexpr std::uint64_t kEnd64 = 56;
@@ -28,16 +28,16 @@ constexpr std::uint32_t kLocator64Mark = 0x07064b50;
 constexpr std::uint32_t kEnd64Mark = 0x06064b50;
 constexpr std::uint32_t kEntryMark = 0x02014b50;
 constexpr std::uint32_t kLocalMark = 0x04034b50;
-constexpr std::uint32_t kIn64 = 0xffffffff;  // the number is in the extra field for zip64
+constexpr std::uint32_t kIn64 = 0xffffffff;  // this value means that the number is in the extra field of zip64
 
-/// Reads bytes [offset, offset + count) of a file that has them.
+/// Reads bytes [offset, offset + count) of a file. The caller has checked that the file has them.
 std::string bytes_at(const InputFile& file, std::uint64_t offset, std::uint64_t count) {
   std::string bytes(static_cast<std::size_t>(count), '\0');
   file.read(offset, std::as_writable_bytes(std::span(bytes)));
   return bytes;
 }
 
-/// Reads a little-endian number of `count` bytes from `bytes`, which is long enough.
+/// Reads a little-endian number of `count` bytes at position `at`. The caller has checked that `bytes` is long enough.
 std::uint64_t number(std::string_view bytes, std::size_t at, std::size_t count) {
   std::uint64_t value = 0;
   for (std::size_t i = count; i-- > 0;) {
@@ -59,7 +59,7 @@ Directory find_directory(const InputFile& file) {
   const std::string& path = file.path();
   require<DataError>(file.size() >= kEnd, path, ": ", file.size(), " bytes, expected at least ", kEnd,
                      " of a zip archive");
-  std::uint64_t end = file.size() - kEnd;  // end of the directory
+  std::uint64_t end = file.size() - kEnd;  // end of the archive's directory
   const std::string last = bytes_at(file, end, kEnd);
   require<DataError>(word(last, 0) == kEndMark && number(last, 20, 2) == 0, path,
                      ": no directory of a zip archive at its end: the file is cut off or damaged");
@@ -82,7 +82,7 @@ Directory find_directory(const InputFile& file) {
   return directory;
 }
 
-/// Reads numbers that do not fit 32 bits, in the order of the format.
+/// Reads the numbers that do not fit 32 bits from an entry's extra field, in the order of the format.
 class Extra64 {
  public:
   explicit Extra64(std::string_view extra) {
@@ -98,7 +98,7 @@ class Extra64 {
       extra.remove_prefix(4 + bytes);
     }
   }
-  /// Returns the number whose 32-bit field is `given`; nothing when it should be in the extra field but is missing.
+  /// Returns the number whose 32-bit field is `given`; nullopt if the number is missing in the extra field.
   [[nodiscard]] std::optional<std::uint64_t> of(std::uint32_t given) {
     if (given != kIn64) {
       return given;
@@ -115,13 +115,13 @@ class Extra64 {
   std::string_view rest_;
 };
 
-/// A record and the place of its local header.
+/// A record of the directory, with the offset of its local header in the file.
 struct Listed {
   ZipRecord record;
   std::uint64_t header = 0;
 };
 
-/// Removes the first entry of a directory from `rest` and returns it.
+/// Removes the first entry of a directory from `rest` and returns the entry.
 Listed take_entry(std::string_view& rest, const std::string& path) {
   require<DataError>(rest.size() >= kEntry && word(rest, 0) == kEntryMark, path,
                      ": damaged zip directory, expected an entry where ", rest.size(), " bytes are left");
@@ -147,7 +147,8 @@ Listed take_entry(std::string_view& rest, const std::string& path) {
   return listed;
 }
 
-/// Returns the offset of a record's data, after its local header, which repeats the name. `end`: end of all data.
+/// Returns the offset of a record's data. The data follow the local header, which repeats the name. `end`: end of all
+/// data.
 std::uint64_t data_of(const InputFile& file, const Listed& listed, std::uint64_t end) {
   const std::string& name = listed.record.name;
   const auto fail = [&](const char* what) {

@@ -12,20 +12,20 @@ namespace lockstep {
 struct ZipRecord {
   std::string name;
   std::uint64_t offset = 0;  ///< offset of the first byte from the start of the file
-  std::uint64_t bytes = 0;   ///< bytes in the file
+  std::uint64_t bytes = 0;   ///< size of the record's data in the file
   std::uint32_t crc32 = 0;   ///< CRC-32 of the uncompressed bytes
-  unsigned method = 0;       ///< 0: stored
+  unsigned method = 0;       ///< compression method; 0: stored without compression
   bool encrypted = false;
 };
 
-/// Reads the directory of a zip archive (PKWARE's APPNOTE 6.3.10, with the 64-bit sizes of zip64) that ends with the
-/// file, has no comment and lies in one part. Nothing in it is trusted: the directory has at most 16 MiB and lies at
-/// its stated place; each record has the same name in the directory and in front of its data, lies before the directory
-/// and overlaps no other; no name occurs twice. Any violation is a DataError with path, record and what was expected.
-/// Compressed records are listed.
+/// Reads the directory of a zip archive (PKWARE's APPNOTE 6.3.10, with the 64-bit sizes of zip64). The archive has one
+/// part, ends with the file and has no comment. Nothing in the archive is trusted. The directory has at most 16 MiB and
+/// is at its stated place. Each record has the same name in the directory and in front of its data; it is before the
+/// directory and overlaps no other record. No name occurs twice. Any violation is a DataError with path, record and
+/// expectation. The result also lists compressed records.
 [[nodiscard]] std::vector<ZipRecord> read_zip_directory(const InputFile& file);
 
-/// DataError unless a record is stored without compression and its bytes have its checksum.
+/// Throws DataError unless the record is stored without compression and its bytes have its checksum.
 void require_sound(const InputFile& file, const ZipRecord& record);
 
 }  // namespace lockstep

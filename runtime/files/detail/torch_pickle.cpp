@@ -14,12 +14,12 @@ namespace {
 
 constexpr std::size_t kMostValues = 4'000'000;
 
-/// Names that a pickle may use. The first three are functions, the others storages with their types.
+/// Names that a pickle may use. The first three are functions, the others classes of storages with their element types.
 struct Known {
   std::string_view module;
   std::string_view name;
   std::string_view dtype{};
-  unsigned element = 0;  ///< bytes of an element
+  unsigned element = 0;  ///< size of an element in bytes
 };
 constexpr std::array kKnown{Known{"collections", "OrderedDict"},          Known{"torch._utils", "_rebuild_tensor_v2"},
                             Known{"torch._utils", "_rebuild_parameter"},  Known{"torch", "FloatStorage", "F32", 4},
@@ -30,7 +30,7 @@ constexpr std::array kKnown{Known{"collections", "OrderedDict"},          Known{
                             Known{"torch", "BoolStorage", "BOOL", 1}};
 enum Function : std::int64_t { kOrderedDict, kRebuildTensor, kRebuildParameter, kStorages };
 
-/// The operations of pickle (Python's pickletools describes them).
+/// Operations of a pickle, as Python's pickletools describes them.
 enum Operation : unsigned char {
   kMark = '(',
   kStop = '.',
@@ -160,7 +160,7 @@ bool TorchPickle::step(unsigned operation) {
     case kReduce:
       reduce();
       break;
-    case kBuild:  // attributes of an OrderedDict: state_dict() stores versions there
+    case kBuild:  // sets attributes of an OrderedDict: state_dict() stores versions there
       static_cast<void>(get(pop(), Kind::dict, "the value of attributes"));
       static_cast<void>(top(Kind::dict, "what gets attributes"));
       break;
@@ -257,7 +257,7 @@ void TorchPickle::integer(std::string_view bytes) {
     return;
   }
   std::uint64_t value = 0;
-  for (std::size_t i = sizeof value; i-- > 0;) {  // extends the sign
+  for (std::size_t i = sizeof value; i-- > 0;) {  // the loop repeats the sign bit above the given bytes
     const bool inside = i < bytes.size();
     const bool negative = !bytes.empty() && (static_cast<unsigned char>(bytes.back()) & 0x80U) != 0;
     const unsigned byte = inside ? static_cast<unsigned char>(bytes[i]) : (negative ? 0xffU : 0U);
@@ -361,7 +361,7 @@ TorchPickle::Value TorchPickle::rebuild_tensor(const std::vector<Id>& arguments)
   tensor.offset = static_cast<std::uint64_t>(offset);
   tensor.numel = 1;
   bool fits = true;
-  std::uint64_t last = tensor.offset;  // the tensor's last element in the storage
+  std::uint64_t last = tensor.offset;  // index of the tensor's last element in the storage
   for (std::size_t axis = 0; axis < shape.size(); ++axis) {
     const std::int64_t extent = get(shape[axis], Kind::integer, "an extent of a tensor").number;
     const std::int64_t stride = get(strides[axis], Kind::integer, "a stride of a tensor").number;

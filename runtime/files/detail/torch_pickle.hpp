@@ -9,12 +9,12 @@
 
 namespace lockstep {
 
-/// Reads the pickle of a file of torch.save, protocol 2, as far as dicts of plain tensors need it. A pickle is a
-/// program for a small stack machine, which may call any Python function by name. This machine knows thirteen names:
-/// OrderedDict, torch._utils._rebuild_tensor_v2 and _rebuild_parameter, which make values here and run nothing, and ten
-/// classes of storages, which are only words. Every other name, every other operation, and every wrong argument ends
-/// the reading with a DataError that names it. Values refer to each other by number, so that neither cycles nor depth
-/// matter; the limits are 4,000,000 values and 100,000 tensors.
+/// Reads the pickle of a file of torch.save (protocol 2), as far as dicts of plain tensors need it. A pickle is a
+/// program for a small stack machine, and may call any Python function by name. This machine knows only thirteen names.
+/// Three of them (OrderedDict, torch._utils._rebuild_tensor_v2 and _rebuild_parameter) make values here and run
+/// nothing. The other ten are classes of storages, which are only words here. Any other name, any other operation and
+/// any wrong argument is a DataError with its name. Values refer to each other by number, so cycles and depth do no
+/// harm. The limits are 4,000,000 values and 100,000 tensors.
 class TorchPickle {
  public:
   using Id = std::uint32_t;
@@ -23,29 +23,29 @@ class TorchPickle {
     none,
     boolean,
     integer,
-    real,  ///< also an integer of more than 64 bits
+    real,  ///< floating-point number, or an integer of more than 64 bits
     text,
     tuple,
     list,
     dict,
-    global,  ///< a function or class; number: its index among the known names
+    global,  ///< a function or class; Value::number is its index among the known names
     storage,
     tensor
   };
   struct Value {
     Kind kind = Kind::none;
-    std::int64_t number = 0;  ///< value of integers and booleans; index of the storage or tensor
+    std::int64_t number = 0;  ///< value of an integer or boolean; index of a storage or tensor
     std::string_view text{};  ///< points into the pickle's bytes
-    std::vector<Id> items{};  ///< items of tuples and lists; key, value, key, value, ... of dicts
+    std::vector<Id> items{};  ///< items of a tuple or list; key, value, key, value, ... of a dict
   };
-  /// Description of the archive's record data/KEY.
+  /// Description of the archive's record data/KEY, which holds a storage's elements.
   struct Storage {
     std::string_view key;
-    std::string_view dtype;  ///< name in safetensors files
+    std::string_view dtype;  ///< name of the element type in safetensors files
     std::uint64_t numel = 0;
-    std::uint64_t element = 1;  ///< bytes of an element
+    std::uint64_t element = 1;  ///< size of an element in bytes
   };
-  /// A view of a storage; all of it lies inside the storage.
+  /// A view of a storage. All elements of the tensor are inside the storage.
   struct Tensor {
     std::size_t storage = 0;
     std::uint64_t offset = 0;  ///< offset of the first element, in elements
@@ -54,7 +54,7 @@ class TorchPickle {
     std::vector<std::int64_t> strides;
   };
 
-  /// Reads the pickle. source: name of the file for error texts.
+  /// Reads the pickle in `bytes`. `source` is the file's name for error texts.
   TorchPickle(std::string bytes, std::string source);
   TorchPickle(const TorchPickle&) = delete;
   TorchPickle& operator=(const TorchPickle&) = delete;
@@ -63,7 +63,7 @@ class TorchPickle {
   [[nodiscard]] const Value& operator[](Id id) const { return values_[id]; }
   [[nodiscard]] const Storage& storage(std::size_t index) const { return storages_[index]; }
   [[nodiscard]] const Tensor& tensor(std::size_t index) const { return tensors_[index]; }
-  /// Returns "a tuple", "a tensor", ... for error texts.
+  /// Returns the kind in words for error texts: "a tuple", "a tensor", ...
   [[nodiscard]] static const char* name_of(Kind kind);
 
  private:
@@ -71,15 +71,15 @@ class TorchPickle {
   template <class... Parts>
   void need(bool holds, const Parts&... parts) const;
 
-  // The program.
+  // These functions read and run the pickle's program.
   std::string_view take(std::size_t count);
   std::uint64_t number(std::size_t count);
   std::string_view line();
   void run();
-  bool step(unsigned operation);   ///< false: the program has ended
-  void value(unsigned operation);  ///< handles an operation that pushes a new value
+  bool step(unsigned operation);   ///< runs one operation; false: the program has ended
+  void value(unsigned operation);  ///< runs an operation that pushes a new value
 
-  // The stack.
+  // These functions work on the machine's stack.
   Id add(Value value);
   void push(Value value);
   Id pop();
@@ -87,7 +87,7 @@ class TorchPickle {
   std::vector<Id> pop_to_mark();
   const Value& get(Id id, Kind kind, const char* what) const;
 
-  // Operations.
+  // These functions are the machine's operations.
   void integer(std::string_view bytes);
   void global();
   void tuple(std::size_t count);

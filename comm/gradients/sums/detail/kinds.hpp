@@ -11,20 +11,21 @@
 
 namespace lockstep::comm {
 
-// The kinds of sums of this library, each in a file of the folder sums. This is SumOrder::library.
+// Functions for the sums of this library; each sum has a file in the folder sums. This one is SumOrder::library.
 [[nodiscard]] std::shared_ptr<BucketSum> make_library_sum(DType dtype, bool divided);
-/// The sum for SumOrder::ranks or tree; DTypeError for 16 bits in a tree.
+/// Makes the sum for SumOrder::ranks or tree. DTypeError for 16 bits in a tree.
 [[nodiscard]] std::shared_ptr<BucketSum> make_ordered_sum(DType dtype, SumOrder order);
 
 /// A sum that a program asks for by name.
 struct NamedSum {
-  std::string_view name;      ///< "bf16"
-  std::string_view argument;  ///< name of the argument after the name and a colon: "RANK"; empty: no argument
-  std::string expected;       ///< in an error: the name and the range of its argument
-  std::string_view help;      ///< help text; may be empty where the entry before explains both
-  /// Returns the options that the name stands for; empty for a wrong argument.
+  std::string_view name;  ///< name: "bf16"
+  /// Name of the argument that follows the sum's name and a colon: "RANK"; empty: no argument.
+  std::string_view argument;
+  std::string expected;   ///< form for an error text: the name and the range of its argument
+  std::string_view help;  ///< help text; may be empty if the entry before explains both
+  /// Returns the options for which the name stands; nullopt for a wrong argument.
   std::optional<SumOptions> (*options)(std::string_view argument);
-  /// Makes the sum of a valid argument, when SumOptions::compress names it; nullptr: dtype and order say everything.
+  /// Makes the sum for a valid argument if SumOptions::compress names it. nullptr: dtype and order say everything.
   std::shared_ptr<BucketSum> (*make)(std::string_view argument, std::uint64_t seed) = nullptr;
 };
 

@@ -13,10 +13,10 @@ class RoundedSum : public BucketSum {
  public:
   explicit RoundedSum(DType dtype) : dtype_(dtype) {}
   [[nodiscard]] std::string name() const override { return {}; }
-  /// DTypeError unless the type is the arena's, or a 16-bit type for an arena of f32.
+  /// Allocates the copy. DTypeError unless the type is the arena's, or a 16-bit type for an arena of f32.
   void prepare(SumPlace& place) override;
   void release() noexcept override { rounded_ = Tensor(); }
-  /// Calls sum() with the rounded gradients.
+  /// Rounds the gradients if the type asks for it, then calls sum().
   void reduce(SumPlace& place, int bucket, const TensorView& gradients) final;
   [[nodiscard]] std::int64_t sent_bytes(int bucket) const final {
     return sent_bytes_[static_cast<std::size_t>(bucket)];
@@ -26,11 +26,11 @@ class RoundedSum : public BucketSum {
   [[nodiscard]] std::size_t bytes() const override { return bytes_of(rounded_); }
 
  protected:
-  /// Sums `sent` over the ranks, in place. `sent` is the gradients or their rounded copy. With SumPlace::divided only
+  /// Sums `sent` over the ranks, in place. `sent` is the gradients or their rounded copy. With SumPlace::divided, only
   /// this rank's part and the rest are summed.
   virtual void sum(SumPlace& place, int bucket, const TensorView& gradients, const TensorView& sent) = 0;
   [[nodiscard]] bool rounds() const { return rounded_.view().given(); }
-  /// Copies this rank's part and the rest of a bucket, the result of a divided sum.
+  /// Copies this rank's part and the rest of a bucket, which are the result of a divided sum.
   static void copy_own(SumPlace& place, int bucket, const TensorView& from, const TensorView& to);
   static std::size_t bytes_of(const Tensor& tensor) { return tensor.view().given() ? tensor.view().bytes() : 0; }
 
