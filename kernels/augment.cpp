@@ -8,7 +8,8 @@ namespace lockstep::ops {
 namespace {
 
 constexpr std::string_view kOp = "augment";
-constexpr std::int64_t kMostPad = std::int64_t{1} << 30;  // 2 * pad + 1 is a bound of Random::below
+constexpr std::int64_t kMostPad = std::int64_t{1} << 30;  // keeps 2 * pad + 1 within the bounds that Random::below
+                                                          // takes
 
 void check_desc(const AugmentDesc& desc) {
   require<UsageError>(desc.pad >= 0 && desc.pad <= kMostPad, kOp, ": pad is ", desc.pad, ", expected 0 to ", kMostPad);

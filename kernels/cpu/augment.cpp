@@ -13,7 +13,7 @@ namespace {
 
 using placement::reflected;
 
-/// The normalised value of each byte in each channel.
+/// A lookup table with the normalised value of each byte in each channel.
 template <class T>
 using Table = std::array<std::array<T, 256>, 3>;
 
@@ -54,8 +54,8 @@ Placement draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_
   return at;
 }
 
-/// Writes one sample in one pass over out. image: (H, W, 3), out: (H, W, kChannels). Pixels from outside the image are
-/// bytes of 0, with kReflect pixels of the image.
+/// Writes one sample in one pass over out. image has shape (H, W, 3), out (H, W, kChannels). Pixels outside the image
+/// are bytes of 0, or with kReflect reflected pixels of the image.
 template <int kChannels, bool kReflect, class T>
 void one_sample(const Table<T>& table, const Placement& at, std::int64_t height, std::int64_t width,
                 const std::uint8_t* image, T* out) {

@@ -9,7 +9,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kPixelsInT = 64;  // pixels summed in the value type before these sums are joined in double
+constexpr int64_t kPixelsInT = 64;  // number of pixels that are summed in the value type; these sums are joined in
+                                    // double
 
 }  // namespace
 
@@ -40,7 +41,7 @@ void average_pool2d_forward(CpuContext& context, const PoolDesc& desc, AverageOv
   });
 }
 
-// Every element of dx gathers from the windows that cover it, as in max_pool2d_backward.
+// Each element of dx sums over the windows that cover it, as in max_pool2d_backward.
 void average_pool2d_backward(CpuContext& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx) {
   visit_element(dx.dtype, "average_pool2d_backward", [&]<class T>(std::type_identity<T>) {

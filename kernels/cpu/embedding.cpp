@@ -9,8 +9,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
-constexpr int64_t kColumns = 16;   // columns that are worth a thread: a cache line of f32
+constexpr int64_t kGrain = 16384;  // number of elements that justify another thread
+constexpr int64_t kColumns = 16;   // number of columns that justify another thread: a cache line of f32
 
 bool in_table(std::int32_t id, int64_t vocabulary) {
   return id >= 0 && id < vocabulary;
@@ -71,7 +71,7 @@ void embedding_backward(CpuContext& context, const TensorView& dy, const TensorV
       parallel_ranges(context, vocabulary * width, 4 * kGrain,
                       [=](int64_t begin, int64_t end) { std::fill(rows + begin, rows + end, Value<T>{0}); });
     }
-    // A thread takes columns, not ids: a few ids make up most of a text.
+    // Threads divide the columns, not the ids: a few ids make up most of a text.
     parallel_ranges(context, width, kColumns, [=](int64_t begin, int64_t end) {
       for (int64_t token = 0; token < tokens; ++token) {
         if (in_table(id[token], vocabulary)) {

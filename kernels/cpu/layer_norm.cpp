@@ -10,9 +10,9 @@
 namespace lockstep::ops::backend {
 namespace {
 
-// All sums are in double.
+// All sums in this file are double.
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kGrain = 16384;  // number of elements that justify another thread
 
 int64_t grain_of(int64_t channels) {
   return std::max(int64_t{1}, kGrain / channels);
@@ -105,7 +105,7 @@ void layer_norm_backward(CpuContext& context, const TensorView& dy, const Tensor
       column_sums(context, rows, channels, mode == GradMode::accumulate, static_cast<double*>(workspace.data),
                   std::array{dweight.as<Value<T>>(), dbias.as<Value<T>>()}, take);
     }
-    if (dx.given()) {  // dx is last, because it may take the place of dy
+    if (dx.given()) {  // dx comes last, because dx may be dy
       T* pdx = dx.as<T>();
       parallel_ranges(context, rows, grain_of(channels), [=](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {

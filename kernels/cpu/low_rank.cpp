@@ -11,9 +11,9 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kGrain = 16384;  // number of elements that justify another thread
 
-/// Returns the scalar product of columns i and j of x (rows, r).
+/// Returns the scalar product of columns i and j of x, whose shape is (rows, r).
 template <class T>
 double product_of(const T* x, int64_t rows, int64_t r, int64_t i, int64_t j) {
   double sum = 0;
@@ -28,7 +28,7 @@ bool all_finite(const T* x, int64_t count) {
   return std::all_of(x, x + count, [](T value) { return std::isfinite(value); });
 }
 
-/// Subtracts from column j its parts along the columns before it.
+/// Subtracts from column j its components along the columns 0 to j - 1.
 template <class T>
 void project(T* x, int64_t rows, int64_t r, int64_t j) {
   for (int64_t i = 0; i < j; ++i) {
@@ -56,7 +56,7 @@ void orthonormalise(CpuContext& /*context*/, double epsilon, const TensorView& x
     for (int64_t j = 0; j < r; ++j) {
       const double before = std::sqrt(product_of(px, rows, r, j, j));
       project(px, rows, r, j);
-      project(px, rows, r, j);  // removes the parts that the first call has left by rounding
+      project(px, rows, r, j);  // the second call removes the components that rounding has left
       const double length = std::sqrt(product_of(px, rows, r, j, j));
       const bool kept = length > epsilon * before;
       for (int64_t row = 0; row < rows; ++row) {

@@ -9,7 +9,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kGrain = 16384;  // number of elements that justify another thread
 
 struct Geometry {
   int64_t height, width, channels;              // extents of x and dx: (N, H, W, C)

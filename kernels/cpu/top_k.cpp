@@ -11,8 +11,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kGrain = 32768;  // logits that are worth a thread
-constexpr std::int64_t kBlock = 4096;   // samples whose outcomes are kept on the stack for the ordered sum
+constexpr std::int64_t kGrain = 32768;  // number of logits that justify another thread
+constexpr std::int64_t kBlock = 4096;   // number of samples whose outcomes are kept on the stack, to be summed in order
 
 }  // namespace
 
