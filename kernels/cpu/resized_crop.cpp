@@ -9,7 +9,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr double kMostPixels = 1 << 27;  // largest number of pixels of an image
+constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image
 constexpr double kFurthest = 2147483648.0;
 
 /// A row of the table `parts`.
@@ -54,8 +54,8 @@ images::ResampleMemory& own_memory() {
   return memory;
 }
 
-/// Resamples a part of an image into `image`. `given` holds the pixels, `bytes` bytes. Returns false when the row of
-/// the table is not valid.
+/// Resamples a part of a source image into `image`. `given` holds the pixels, `bytes` bytes. Returns false when the row
+/// of the table is not valid.
 bool show(const Part& part, const std::uint8_t* given, std::int64_t bytes, const images::Extent& size,
           std::span<std::uint8_t> image) {
   using enum PartColumn;

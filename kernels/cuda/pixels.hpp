@@ -22,7 +22,7 @@ struct PixelParts {
     pieces = (pixels - head) / kPiecePixels;
     singles = pixels - pieces * kPiecePixels;
   }
-  /// Returns the number of the first pixel of a piece.
+  /// Returns the index of the first pixel of a piece.
   __device__ std::int64_t piece(std::int64_t number) const { return head + number * kPiecePixels; }
   /// Returns the index of the pixel that is single pixel `number`, in [0, singles).
   __device__ std::int64_t single(std::int64_t number) const {
