@@ -17,7 +17,7 @@ void check_table(std::string_view op, const Operand& table) {
                       " is not contiguous");
 }
 
-/// Checks ids and returns the shape of y: a row of `width` elements per id.
+/// Checks ids and returns the shape of y, which has a row of `width` elements per id.
 Shape check_ids(std::string_view op, const TensorView& ids, std::int64_t width) {
   require<ShapeError>(ids.shape.rank() >= 1, op, ": ids are ", ids.shape, ", expected (..., T)");
   require_tensor(op, {ids, "ids"}, DType::i32, ids.shape);
@@ -53,7 +53,8 @@ std::size_t embedding_backward_workspace_bytes(const Context& context, const Ten
   if (context.device().kind == DeviceKind::cpu) {
     return 0;
   }
-  return static_cast<std::size_t>(dtable.shape[0]) * 2 * sizeof(std::int32_t);  // first and last token of each id
+  return static_cast<std::size_t>(dtable.shape[0]) * 2 * sizeof(std::int32_t);  // two numbers per id: its first and its
+                                                                                // last token
 }
 
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,

@@ -8,10 +8,10 @@
 
 namespace lockstep::ops {
 
-/// The loss of a difference d = prediction - target:
+/// The kinds of loss of a difference d = prediction - target:
 ///   mse    d^2
 ///   l1     |d|; its derivative at 0 is 0
-///   huber  d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2) (Huber, 1964)
+///   huber  d^2 / 2 if |d| <= delta, otherwise delta * (|d| - delta / 2) (Huber, 1964)
 enum class RegressionLoss : unsigned char { mse, l1, huber };
 
 struct RegressionLossOptions {
@@ -19,8 +19,8 @@ struct RegressionLossOptions {
   double delta = 1;  ///< for huber: positive and finite
 };
 
-/// A loss between numbers, averaged over the F elements of a sample (MSELoss, L1Loss and HuberLoss of PyTorch when all
-/// samples count), and its gradient, in one pass.
+/// Computes a loss between numbers, averaged over the F elements of a sample, and its gradient, in one pass. These are
+/// MSELoss, L1Loss and HuberLoss of PyTorch when all samples count.
 ///
 ///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32, f64 or bf16 on the host,
 ///                f32, bf16 or f16 on a GPU
@@ -37,9 +37,9 @@ struct RegressionLossOptions {
 ///   workspace:   u8, regression_loss_workspace_bytes(context, prediction), aligned to 8; may be missing when that is
 ///                0
 ///
-/// A difference that is NaN gives a loss and a gradient that are NaN. Differences have the type of prediction, f32
-/// with 16-bit types. Losses are f64 and summed in fixed chunks joined in order: the bits do not depend on the number
-/// of threads. UsageError for an unknown kind, and for a delta that is not positive and finite.
+/// A difference that is NaN gives a loss and a gradient that are NaN. Differences have the type of prediction, f32 with
+/// 16-bit types. Losses are f64 and are summed in fixed chunks, which are joined in order: the bits do not depend on
+/// the number of threads. Throws UsageError for an unknown kind, and for a delta that is not positive and finite.
 void regression_loss(Context& context, const RegressionLossOptions& options, const TensorView& prediction,
                      const TensorView& target, const TensorView& weights, const TensorView& valid,
                      const TensorView& scale, const TensorView& dprediction, const TensorView& metrics,

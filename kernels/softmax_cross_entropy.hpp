@@ -8,8 +8,8 @@
 
 namespace lockstep::ops {
 
-/// Softmax cross entropy with label smoothing (Szegedy et al. 2016, section 7): loss, gradient and accuracy in one pass
-/// over the logits. Target distribution: (1 - smoothing) at the label + smoothing / K everywhere.
+/// Computes softmax cross entropy with label smoothing (Szegedy et al. 2016, section 7): loss, gradient and accuracy in
+/// one pass over the logits. The target distribution is smoothing / K everywhere, plus (1 - smoothing) at the label.
 ///
 ///   logits:    (N, K), or (N, ..., K) with a prediction at each of P positions of a sample; contiguous; f32, f64
 ///              or bf16 on the host, f32, bf16 or f16 on a GPU
@@ -29,21 +29,21 @@ namespace lockstep::ops {
 ///   workspace: u8, softmax_cross_entropy_workspace_bytes(context, logits), aligned to 8; may be missing when
 ///              that is 0
 ///
-/// Losses (on a GPU f32, for f32 and 16-bit logits) are summed in f64 in a fixed order, on the host in the order of
-/// the samples. Deterministic. UsageError for a smoothing outside [0, 1).
+/// Losses (on a GPU f32, for f32 and 16-bit logits) are summed in f64 in a fixed order, on the host in the order of the
+/// samples. Deterministic. Throws UsageError for a smoothing outside [0, 1).
 void softmax_cross_entropy(Context& context, const TensorView& logits, const TensorView& labels,
                            const TensorView& weights, const TensorView& valid, const TensorView& scale,
                            double smoothing, const TensorView& dlogits, const TensorView& metrics,
                            const TensorView& workspace);
 
-/// Returns the bytes of workspace for these logits; 0 on the host.
+/// Returns the bytes of workspace that softmax_cross_entropy needs for these logits; 0 on the host.
 [[nodiscard]] std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits);
 
 namespace backend {  // called after the checks of softmax_cross_entropy.cpp
-/// The result of one position of the logits, on a GPU, before the sum over the positions.
+/// The result for one position of the logits on a GPU, before the sum over the positions.
 struct PositionLoss {
   float loss;
-  std::int32_t outcome;  ///< 0: does not count, 1: wrong, 2: right, 3: bad label
+  std::int32_t outcome;  ///< 0 if the position does not count, 1 if wrong, 2 if right, 3 if the label is bad
 };
 LOCKSTEP_BACKENDS(softmax_cross_entropy);
 }  // namespace backend

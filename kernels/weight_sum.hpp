@@ -7,8 +7,8 @@
 
 namespace lockstep::ops {
 
-/// The divisor of a weighted loss (softmax_cross_entropy.hpp, regression_loss.hpp): the sum S, over the samples that
-/// count, of the mean of a sample's weights.
+/// Computes the divisor of a weighted loss (softmax_cross_entropy.hpp, regression_loss.hpp): S is the sum, over the
+/// samples that count, of the mean of a sample's weights.
 ///
 ///   weights:   (N, ...) contiguous, rank at least 1, at least one weight a sample; f32, on the host also f64
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
@@ -18,8 +18,8 @@ namespace lockstep::ops {
 ///   total:     f64 scalar: += S; may be missing
 ///   workspace: u8, weight_sum_workspace_bytes(context, weights), aligned to 8; may be missing when that is 0
 ///
-/// Summed in f64 in fixed chunks that are joined in order: the bits do not depend on the number of threads. Weights of
-/// samples that do not count are not read.
+/// Weights are summed in f64 in fixed chunks, which are joined in order: the bits do not depend on the number of
+/// threads. Weights of samples that do not count are not read.
 void weight_sum(Context& context, const TensorView& weights, const TensorView& valid, const TensorView& scale,
                 GradMode mode, const TensorView& sum, const TensorView& total, const TensorView& workspace);
 

@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
           }
         }
       }
-      // The next piece must not overwrite this piece before all threads have read it.
+      // before the next piece overwrites this one
       __syncthreads();
     }
 #pragma unroll

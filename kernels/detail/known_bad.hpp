@@ -9,8 +9,8 @@ namespace lockstep::ops {
 
 /// A convolution that a library would compute, and the implementation that the library would use.
 struct LibraryCall {
-  std::string_view library;         ///< version at run time: "3.1.1"
-  std::string_view version;         ///< the version at run time: "3.1.1"
+  std::string_view library;         ///< name of the provider: "onednn", "cudnn"
+  std::string_view version;         ///< version at run time: "3.1.1"
   std::string_view implementation;  ///< the library's own name for the implementation
   const ConvDesc& desc;
   ConvPass pass;
