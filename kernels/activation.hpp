@@ -26,8 +26,8 @@ enum class Activation : unsigned char { gelu, gelu_tanh, silu, tanh, sigmoid, re
 // GPU, which computes in f32. The ops are deterministic and need no workspace. Finite x gives finite results; NaN stays
 // NaN; gelu, gelu_tanh and silu of an infinity may be NaN (infinity times zero). On the host tanh and sigmoid are
 // within 3 units in the last place of f32 or f64, as the standard library's tanh is. On the host the bits of an element
-// depend neither on its position nor on the number of elements; matmul ("reference") and linear_epilogue compute the
-// same bits.
+// depend neither on its position nor on the number of elements; matmul ("reference") and linear_epilogue give the same
+// bits.
 
 /// Computes y = kind(x). y may be x.
 void activation_forward(Context& context, Activation kind, const TensorView& x, const TensorView& y);

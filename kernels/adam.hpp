@@ -8,8 +8,7 @@ namespace lockstep::ops {
 struct AdamOptions {
   double beta1 = 0.9;    ///< in [0, 1)
   double beta2 = 0.999;  ///< in [0, 1)
-  /// Must stay above 0 when rounded to the type of the parameters. Then parameters whose gradients were all 0 do not
-  /// move.
+  /// Must be above 0 in the type of the parameters. Then parameters whose gradients were all 0 do not move.
   double epsilon = 1e-8;
   bool decoupled = false;  ///< AdamW: weight decay shrinks the parameters and does not enter the moments
 };

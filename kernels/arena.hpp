@@ -17,8 +17,7 @@ struct ArenaSegment {
   double learning_rate_scale = 1;
   double weight_decay = 0;
   bool trainable = true;  ///< false: the update does not change these elements
-  bool adapts = true;     ///< false: the segment has no trust ratio (lars.hpp), as biases and norms; updates other than
-                          ///< LARS ignore this member
+  bool adapts = true;     ///< false: no trust ratio (lars.hpp), as for biases and norms; read by LARS only
 };
 
 /// The arguments of every optimizer update. The update covers elements [begin, begin + n) of the arenas: all elements,

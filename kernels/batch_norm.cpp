@@ -261,8 +261,7 @@ void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const
                {valid, "valid"}},
               {&g});
   if (context.device().kind == DeviceKind::cpu) {
-    const bool in_place = first.dx.data == g.data;  // in place, first.dx overwrites g: the second norm must read g
-                                                    // before
+    const bool in_place = first.dx.data == g.data;  // first.dx overwrites g: the second norm must read g before
     for (const NormBackward* norm : {in_place ? &second : &first, in_place ? &first : &second}) {
       batch_norm_backward_apply(context, g, {}, {}, norm->x, norm->coefficients, norm->sums, stats, valid, norm->dx,
                                 {});

@@ -45,11 +45,9 @@ void batch_norm_stats(Context& context, const TensorView& x, const TensorView& v
 void batch_norm_merge_stats(Context& context, const TensorView& parts, const TensorView& stats);
 
 /// Computes the per-channel numbers of the forward pass from stats (of this batch, or merged statistics):
-///   coefficients: (4, C): scale = weight * inv_std, shift = bias - mean * scale, mean, inv_std
 /// with inv_std = 1 / sqrt(M2 / count + epsilon). When given, running_mean and running_var (C) become (1 - momentum) *
 /// running + momentum * batch, with the unbiased variance (M2 / (count - 1); count 1 counts as 2). They do not change
-/// when count is 0. A channel whose mean or M2 is not finite keeps its running values, as one NaN would stay in them
-/// for ever.
+/// when count is 0. A channel whose mean or M2 is not finite keeps its running values: one NaN would stay for ever.
 void batch_norm_finalize(Context& context, const TensorView& stats, const TensorView& weight, const TensorView& bias,
                          double epsilon, double momentum, const TensorView& running_mean, const TensorView& running_var,
                          const TensorView& coefficients);

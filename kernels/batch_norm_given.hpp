@@ -9,8 +9,7 @@ namespace lockstep::ops {
 // conv2d.hpp). Views are those of batch_norm.hpp. Its notes on bits, and on the memory that the first op of a context
 // allocates, hold for these ops, too.
 
-/// The least share of sum (x - shift)^2 that must remain after the part that the mean explains, sum^2 / N, is
-/// subtracted.
+/// The least share of sum (x - shift)^2 that must remain after sum^2 / N, the part of the mean, is subtracted.
 constexpr double kGivenLeft = 1.0 / 1024;
 
 /// Does batch_norm_coefficients() from sums (2, C) = sum (x - shift), sum (x - shift)^2 over all rows of x. shift (C)

@@ -26,8 +26,7 @@ enum class ConvPass : unsigned char { forward, backward_data, backward_weights }
 struct ConvNorm {
   bool wanted = false;
   bool addend = false;  ///< backward_data: the pass adds another gradient before the mask
-  bool pair = false;    ///< backward_data: g goes to two norms whose outputs were added; the pass also sums g * xhat of
-                        ///< the second norm
+  bool pair = false;    ///< backward_data: two added norms get g; the pass also sums g * xhat of the second
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
@@ -52,8 +51,7 @@ struct ConvDesc {
   PadMode pad_mode = PadMode::zero;
   bool bias = false;                         ///< the forward pass adds a bias (K)
   GradMode grad_mode = GradMode::overwrite;  ///< the backward passes replace the output or add to it
-  bool tf32 = false;                         ///< f32 on a GPU: the pass may round factors to TF32 (10 bits after the
-                                             ///< point)
+  bool tf32 = false;                         ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
   ConvNorm norm{};                           ///< not allowed for backward_weights, with a bias or with accumulate
 
   [[nodiscard]] Shape x_shape() const;
@@ -74,12 +72,11 @@ struct ConvCall {
 /// channels of y in forward, of x in backward_data. The tensors are contiguous. All but mask, addend, x and x2 have
 /// accumulation_dtype(desc.dtype).
 struct ConvNormOperands {
-  TensorView sums{};    ///< out: (2, C), the two sums of ConvNorm; with pair (3, C), whose last row is the sum of g *
-                        ///< xhat of the second norm
-  TensorView shift{};   ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
-  TensorView addend{};  ///< backward_data, as all members below: shape of x, desc.dtype
-  TensorView mask{};    ///< u8, relu_mask_bytes(x), as batch_norm_apply() writes it
-  TensorView x{};       ///< the norm's input: shape of x, desc.dtype
+  TensorView sums{};          ///< out: (2, C), the sums of ConvNorm; with pair (3, C): last g * xhat of the second norm
+  TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
+  TensorView addend{};        ///< backward_data, as all members below: shape of x, desc.dtype
+  TensorView mask{};          ///< u8, relu_mask_bytes(x), as batch_norm_apply() writes it
+  TensorView x{};             ///< the norm's input: shape of x, desc.dtype
   TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes
   TensorView x2{};            ///< with pair: the input of the second norm; coefficients2 are its coefficients
   TensorView coefficients2{};
@@ -130,8 +127,7 @@ enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  std::vector<std::string>* refused = nullptr;  ///< receives a line for each engine, or list of engines, for which the
-                                                ///< library reports an error
+  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list that gives an error
 };
 
 /// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",

@@ -61,8 +61,7 @@ struct OnContext<Concrete, Result(const Context&, Arguments...)> {
 }  // namespace detail
 
 /// The type of an op with a concrete context in place of Context. In a contract, `OnContext<CpuContext,
-/// decltype(ops::batch_norm_stats)> batch_norm_stats;` declares the function of the CPU backend without repeating the
-/// op's arguments.
+/// decltype(ops::batch_norm_stats)> batch_norm_stats;` declares the CPU backend's function without repeating arguments.
 template <class Concrete, class Function>
 using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 

@@ -53,8 +53,7 @@ std::size_t embedding_backward_workspace_bytes(const Context& context, const Ten
   if (context.device().kind == DeviceKind::cpu) {
     return 0;
   }
-  return static_cast<std::size_t>(dtable.shape[0]) * 2 * sizeof(std::int32_t);  // two numbers per id: its first and its
-                                                                                // last token
+  return static_cast<std::size_t>(dtable.shape[0]) * 2 * sizeof(std::int32_t);  // first and last token of each id
 }
 
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,

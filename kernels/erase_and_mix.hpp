@@ -11,8 +11,7 @@ namespace lockstep::ops {
 /// The columns of a table of mixtures.
 enum class MixtureColumn : std::uint8_t { cut = 0, share = 1, left = 2, top = 3, right = 4, bottom = 5 };
 
-inline constexpr std::int64_t kErasureColumns = 4;  ///< number of columns of a table of erasures: left, top, right,
-                                                    ///< bottom
+inline constexpr std::int64_t kErasureColumns = 4;  ///< columns of a table of erasures: left, top, right, bottom
 inline constexpr std::int64_t kMixtureColumns = 6;  ///< number of columns of a table of mixtures: MixtureColumn
 
 /// Random erasing, mixup and cutmix: fills rectangles of images, and mixes two images. The caller draws the random

@@ -39,8 +39,7 @@ class JpegDecoder {
  public:
   using Options = JpegDecoderOptions;
   struct File {
-    std::span<const std::uint8_t> bytes;  ///< in host memory; must not change until the work that decode() enqueued is
-                                          ///< done
+    std::span<const std::uint8_t> bytes;  ///< in host memory; must stay unchanged until the work of decode() is done
     std::int64_t width = 0;               ///< extents in pixels, as in the header of the file
     std::int64_t height = 0;
     /// Destination of the RGB pixels, (height, width, 3) contiguous, in memory of the context's device.

@@ -14,9 +14,9 @@ namespace lockstep::ops {
 /// If index is given, throws ShapeError for images of 2^31 pixels or more.
 void max_pool2d_forward(Context& context, const PoolDesc& desc, const TensorView& x, const TensorView& y,
                         const TensorView& index);
-/// Sets each element of dx to the sum of dy over the windows that the element won, in row-major order. dx is
-/// overwritten and is not dy. Windows may overlap; an index outside its window is ignored. Throws ShapeError for images
-/// of 2^31 pixels or more.
+/// Sets each element of dx to the sum of dy over the windows that it won, in row-major order. dx is overwritten and is
+/// not dy. Windows may overlap; an index outside its window is ignored. Throws ShapeError for images of 2^31 pixels or
+/// more.
 void max_pool2d_backward(Context& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx);
 

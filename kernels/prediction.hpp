@@ -33,8 +33,7 @@ template <class At>
   return best;
 }
 
-/// Returns how many classes are ahead of the label's class. Returns the number of all classes, which is never below k,
-/// if the label cannot be right.
+/// Returns how many classes are ahead of the label's class; if the label cannot be right, the number of all classes.
 template <class At>
 [[nodiscard]] std::int64_t rank_of(std::int64_t classes, std::int64_t label, At at) {
   const auto own = at(label);

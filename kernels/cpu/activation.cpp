@@ -28,8 +28,7 @@ struct Format<double> {
   static constexpr int kMantissa = 52;
   static constexpr Bits kBias = 1023;
   static constexpr int kTerms = 13;           // r^kTerms / kTerms! is the last term: the next one is below 2^-56 r
-  static constexpr double kShift = 0x1.8p52;  // adding kShift to a number leaves the nearest whole number in the low
-                                              // bits
+  static constexpr double kShift = 0x1.8p52;  // after adding it, the low bits are the nearest whole number
   static constexpr double kLn2High = 0x1.62e42feep-1;  // few bits, so that n * kLn2High is exact
   static constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   static constexpr double kTanhIsOne = 20;  // tanh(kTanhIsOne) rounds to 1
@@ -134,8 +133,7 @@ template <class T>
 }
 
 template <class T>
-[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp gets no positive number, so it cannot
-                                                                        // overflow
+[[gnu::always_inline]] inline Lanes<T> sigmoid_of(const Lanes<T>& x) {  // exp gets no positive number: no overflow
   const Lanes<T> e = exp_of_negative<T>(-absolute<T>(x));
   return (x < T(0) ? e : all(T(1))) / (T(1) + e);
 }
@@ -159,8 +157,7 @@ struct GeluTanh {
     const Lanes<T> sech2 = (T(1) - t) * (T(1) + t);
     const Lanes<T> inner_slope = T(kScale) * multiply_add(T(3 * kCubic) * x, x, all(T(1)));
     const Lanes<T> second = x / T(2) * sech2 * inner_slope;
-    return (T(1) + t) / T(2) + (sech2 == T(0) ? all(T(0)) : second);  // inner_slope may be infinite: 0 * infinity would
-                                                                      // be NaN
+    return (T(1) + t) / T(2) + (sech2 == T(0) ? all(T(0)) : second);  // inner_slope may be infinite: 0 * inf
   }
 };
 

@@ -9,8 +9,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kPixelsInT = 64;  // number of pixels that are summed in the value type; these sums are joined in
-                                    // double
+constexpr int64_t kPixelsInT = 64;  // pixels that are summed in the value type; their sums are joined in double
 
 }  // namespace
 

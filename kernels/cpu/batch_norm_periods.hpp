@@ -20,13 +20,11 @@
 namespace lockstep::ops::batch_norm {
 
 inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;    // least number of elements of a period in passes that sum; their
-                                                  // periods are multiples of it
+inline constexpr std::int64_t kSumPeriod = 32;    // least number of elements of a period in passes that sum; its unit
 inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
 inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
 inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
-inline constexpr std::int64_t kMinChunk = 16384;  // least number of elements of a chunk; sums in a chunk are Value<T>,
-                                                  // sums of chunks double
+inline constexpr std::int64_t kMinChunk = 16384;  // least number of elements of a chunk, which is summed in Value<T>
 inline constexpr std::int64_t kMinChunkRows = 32;
 inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk, unless kMinChunk requires more
 inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread

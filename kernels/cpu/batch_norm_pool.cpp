@@ -13,8 +13,7 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Computes the gradient g for the tile's channels of one pixel of x: the sum of dy over the windows that the pixel
-/// won.
+/// Computes g for the tile's channels of one pixel of x: the sum of dy over the windows that the pixel won.
 template <class T>
 void gather(const PoolDesc& desc, const PoolTile& tile, const T* dy, const std::uint8_t* index, int64_t out_width,
             int64_t channels, Value<T>* g) {

@@ -9,8 +9,7 @@
 /// Sums over long contiguous tensors on the host.
 namespace lockstep::ops {
 
-/// Returns the sum of f(i) for i in [begin, end). Computes 8 independent sums, joined in order, so that the loop
-/// vectorises.
+/// Returns the sum of f(i) for i in [begin, end): 8 independent sums, joined in order, so that the loop vectorises.
 template <class F>
 double lane_sum(std::int64_t begin, std::int64_t end, F f) {
   constexpr std::int64_t kLanes = 8;

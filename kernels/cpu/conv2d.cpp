@@ -22,8 +22,7 @@ constexpr std::int64_t kOutside = -1;   // coordinate of a tap that reads zero p
 constexpr std::size_t kAlignment = 64;  // alignment of the workspace in bytes
 constexpr std::int64_t kWork = 131072;  // number of multiply-adds or copies that justify another thread
 
-/// One spatial axis: a table of the input coordinate that each output coordinate reads through each tap, and its
-/// inverse.
+/// One spatial axis: a table of the input coordinates that an output coordinate reads through each tap; its inverse.
 struct Axis {
   struct Link {
     std::int64_t tap;
@@ -268,8 +267,7 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
   });
 }
 
-/// Does the work of ConvNorm after the bare pass has written `out`. One loop over the rows for each channel sums in
-/// double.
+/// Does the work of ConvNorm after the bare pass has written `out`: for each channel one loop over rows, in double.
 template <class T>
 void serve_norm(const CpuContext& context, const TensorView& out, bool forward, const ConvNormOperands& norm) {
   const std::int64_t channels = out.shape.back();

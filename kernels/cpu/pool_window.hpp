@@ -9,8 +9,7 @@
 /// Computes which elements belong to which pooling window, for max_pool2d and average_pool2d.
 namespace lockstep::ops::backend {
 
-inline constexpr std::int64_t kPoolBlock = 64;  ///< largest number of channels of a tile; a tile's channels are handled
-                                                ///< together in local arrays
+inline constexpr std::int64_t kPoolBlock = 64;  ///< largest number of channels of a tile, kept in local arrays
 
 /// Returns how many items of `elements_per_item` elements justify another thread.
 [[nodiscard]] inline std::int64_t pool_grain(std::int64_t elements_per_item) {

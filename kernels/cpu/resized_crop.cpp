@@ -35,8 +35,7 @@ bool is_part(const Part& part, std::int64_t bytes) {
   if (!is_whole(part.at(width), 1, kMostPixels) || !is_whole(part.at(height), 1, kMostPixels)) {
     return false;
   }
-  const double pixels = part.at(width) * part.at(height);  // exact up to 2^53; a larger product exceeds kMostPixels in
-                                                           // any case
+  const double pixels = part.at(width) * part.at(height);  // exact up to 2^53; larger products exceed kMostPixels
   return pixels <= kMostPixels && part.whole(width) * part.whole(height) * 3 <= bytes &&
          is_whole(part.at(left), 0, kMostPixels) && is_whole(part.at(top), 0, kMostPixels) &&
          is_whole(part.at(transposed), 0, 1) && is_axis(part, x_begin, x_step, x_low, x_high) &&

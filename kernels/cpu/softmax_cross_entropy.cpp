@@ -11,8 +11,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kBlock = 256;           // number of positions whose losses are kept on the stack, to be summed
-                                               // in order
+constexpr std::int64_t kBlock = 256;           // number of positions whose losses stay on the stack for an ordered sum
 constexpr std::int64_t kGrainElements = 8192;  // number of logits that justify another thread
 
 /// The numbers that one position adds to the batch's metrics.

@@ -72,8 +72,7 @@ class Library {
   std::string unusable_;
 };
 [[nodiscard]] Library& library(Context& context);
-[[nodiscard]] std::string library_version();  ///< returns the loaded version, such as "13.0.2"; "missing" when the
-                                              ///< library cannot be loaded
+[[nodiscard]] std::string library_version();  ///< returns the loaded version, such as "13.0.2"; else "missing"
 
 /// Owns a descriptor, a layout or a preference of cuBLASLt.
 template <class T>

@@ -18,8 +18,7 @@ namespace {
 
 constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // limit in bytes: NVIDIA's recommendation for Hopper
 constexpr std::uint32_t kAlignment = 16;                           // alignment in bytes of a, b, c and an f32 bias
-constexpr std::size_t kWorkspaceAlignment = 256;  // alignment in bytes: cuBLASLt needs 16, and expects the 256 of
-                                                  // cudaMalloc
+constexpr std::size_t kWorkspaceAlignment = 256;  // bytes: cuBLASLt needs 16, and expects the 256 of cudaMalloc
 constexpr std::size_t kContractAlignment = 64;    // alignment in bytes that the callers guarantee for every workspace
 constexpr int kMostChoices = 8;
 

@@ -17,8 +17,7 @@ using Word = unsigned long long;  // the type of CUDA's 64-bit atomicAdd
 
 constexpr int kBlock = 128;
 constexpr int kClearBlock = 256;
-constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // number of pixels of one image that a block takes at a
-                                                                // time
+constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // pixels of one image that a block takes at a time
 constexpr int kQuad = 4;                                        // number of pixels that a thread changes at a time
 constexpr int kChanges = static_cast<int>(kColourChanges);
 constexpr float kGreys = 1U << 30U;  // number of parts in a grey of 1, as images::kGreyParts

@@ -458,7 +458,7 @@ Pieces pieces_of(const TensorView& x, const TensorView& mask, bool aligned, int 
   return {x.shape.back(), x.numel(), count, aligned, resident};
 }
 
-/// Enqueues stats_kernel. `to` receives coefficients and running statistics; without to.coefficients only stats are
+/// Enqueues stats_kernel. `to` receives coefficients and running statistics. If it has no coefficients, only stats are
 /// written.
 void stats_of(CudaContext& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
               const TensorView& workspace, const Finalize& to) {

@@ -108,8 +108,7 @@ __device__ Pack<T, kCount> all_of(T value) {
 /// most two rows of two windows cover a pixel. dy and index, (N, P, Q, C), point to the thread's first channel.
 template <class T, int kCount>
 __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T* dy, const std::uint8_t* index) {
-  const int row = at.row + stem.top;  // row in the padded image; the last windows that cover the row begin here or one
-                                      // row before
+  const int row = at.row + stem.top;  // in the padded image; the last windows over it begin here or one row before
   const int column = at.column + stem.left;
   Pack<T, kCount> gradient[4];
   Pack<std::uint8_t, kCount> winner[4];
@@ -200,8 +199,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
         const float exact = fmaf(gpu::to_float(raw[k].at[j]), scale.at[j], shift.at[j]);
         const float value = gpu::to_float(gpu::from_float<T>(exact));
         const float before = best.at[j];
-        const bool wins = counts && !(value <= before) && before == before;  // a NaN wins against numbers, and nothing
-                                                                             // wins against a NaN
+        const bool wins = counts && !(value <= before) && before == before;  // a NaN beats numbers; nothing beats a NaN
         best.at[j] = wins ? value : before;
         winner.at[j] = wins ? static_cast<std::uint8_t>(k) : winner.at[j];
       }

@@ -93,8 +93,7 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   const int lane = thread / tile;
   while (lanes > 1) {
     const int half = (lanes + 1) / 2;
-    if (lane >= half && lane < lanes) {  // true at most once per thread: no thread overwrites a value that is still
-                                         // read
+    if (lane >= half && lane < lanes) {  // at most once per thread: a value that is still read stays
 #pragma unroll
       for (int k = 0; k < kValues; ++k) {
         parked[k][thread] = mine.at[k];

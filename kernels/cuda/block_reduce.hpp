@@ -6,8 +6,8 @@ namespace lockstep::gpu {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
-/// Returns the sum over the warp, in every lane. All 32 lanes call warp_sum(). The order is fixed, so the bits are the
-/// same every time.
+/// Returns the sum over the warp, in every lane. All 32 lanes call warp_sum(). The fixed order gives the same bits
+/// always.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll

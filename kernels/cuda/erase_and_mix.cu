@@ -15,8 +15,7 @@ using std::uint32_t;
 using std::uint8_t;
 
 constexpr int kBlock = 128;
-constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // number of pixels of one image that a block takes at a
-                                                                // time
+constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // pixels of one image that a block takes at a time
 constexpr int kQuad = 4;                                        // number of pixels that a thread mixes at a time
 
 struct Sizes {

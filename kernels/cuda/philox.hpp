@@ -50,8 +50,7 @@ class Random {
       left_ = 4;
     }
     const std::uint32_t word = block_.x;
-    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // shifts the words instead of indexing them, so that the
-                                                           // block stays in registers
+    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // no index: the block stays in registers
     --left_;
     return word;
   }

@@ -112,8 +112,7 @@ inline constexpr std::int64_t kMostBlocks = 132 * 8;  // 132 multiprocessors (H1
   return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
-/// Returns the number of this thread in its grid, the begin of a grid-stride loop; grid_threads() returns the loop's
-/// step.
+/// Return the number of this thread in its grid, and the number of threads: begin and step of a grid-stride loop.
 __device__ inline std::int64_t grid_thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }

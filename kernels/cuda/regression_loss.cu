@@ -64,8 +64,7 @@ struct Loss {
       return gpu::load<kCount>(weights + first);
     }
     std::int64_t sample = kWeighted ? first / alike : 0;
-    std::int64_t rest = kWeighted ? (sample + 1) * alike - first : 0;  // number of elements from `first` on that belong
-                                                                       // to the same sample
+    std::int64_t rest = kWeighted ? (sample + 1) * alike - first : 0;  // elements of the same sample from `first` on
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       own.at[j] = 1.0F;

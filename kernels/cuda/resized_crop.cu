@@ -15,8 +15,7 @@ namespace {
 
 constexpr int kBlock = 256;
 constexpr int kTile = 32;                // number of pixels along x and along y that a block takes at a time
-constexpr int kKept = 64;                // number of taps of a line whose weight is in shared memory: all taps up to a
-                                         // step of 31
+constexpr int kKept = 64;                // taps of a line with a weight in shared memory: all up to a step of 31
 constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image: 32 bits hold an offset in it
 constexpr double kFurthest = 2147483648.0;
 

@@ -11,8 +11,7 @@
 /// and the first-level cache serves the other passes (a row of 8192 floats is 32 KiB).
 namespace lockstep::gpu {
 
-inline constexpr int kRowBlock = 256;           // threads of a block: 8 warps with one row each, or the whole block
-                                                // with one row
+inline constexpr int kRowBlock = 256;           // threads of a block: 8 warps with one row each, or all for one row
 inline constexpr std::int64_t kWarpRow = 1024;  // longest row that a warp takes; a block takes a longer row
 
 /// Calls f(std::integral_constant<int, kThreads>{}) with the number of threads for a row of `extent` elements: a warp,

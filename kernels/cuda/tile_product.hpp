@@ -41,8 +41,7 @@ struct ProductSizes {
 
 [[nodiscard]] inline ProductSizes product_sizes(std::int64_t products, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t sum) {
-  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part: they must justify a partial sum in
-                                             // memory
+  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part, to justify a partial sum
   constexpr std::int64_t kBlocks = 264;      // number of tiles that keep a large GPU busy
   const auto parts = [](std::int64_t extent, std::int64_t of) { return (extent + of - 1) / of; };
   const std::int64_t tiles = products * parts(rows, kTileSide) * parts(columns, kTileSide);

@@ -61,10 +61,7 @@ class PlanCache {
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
   [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists requested from cuDNN
-  [[nodiscard]] int plans_made() const {
-    return plans_made_;
-  }  ///< number of plans requested from cuDNN, including
-     ///< refused plans
+  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< plans requested, with refused plans
 
  private:
   using ListKey = std::tuple<ConvDesc, ConvPass, Engines>;

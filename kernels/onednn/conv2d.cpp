@@ -115,8 +115,7 @@ class Plan final : public ConvPlan {
     const memory::desc y(y_dims, outer, last);
     const memory::desc w = weights_desc(d, pass() == ConvPass::backward_weights ? f32 : outer, w_dims);
     const bool added = pass() == ConvPass::backward_data && accumulate();
-    const memory::data_type dx_type = added ? f32 : inner;  // f32: the sum must be rounded after the addition, not
-                                                            // before
+    const memory::data_type dx_type = added ? f32 : inner;  // f32: the sum is rounded after the addition, not before
     const memory::desc plain_x(x_dims, inner, last);
     const memory::desc plain_y(y_dims, inner, last);
     const memory::desc plain_dx(x_dims, dx_type, last);
@@ -222,8 +221,7 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   for (const bool blocked : {false, true}) {
     for (const bool via_f32 : {false, true}) {
       const Method method{blocked, via_f32};
-      if (all.empty() || all.front() == method.name()) {  // if there is no choice, the first method throws with the
-                                                          // reason
+      if (all.empty() || all.front() == method.name()) {  // no choice: the first method throws with the reason
         return make_plan(context, desc, pass, method);
       }
     }

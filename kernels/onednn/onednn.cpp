@@ -32,8 +32,7 @@ dnnl::primitive_attr attributes(bool accumulate, Activation activation = Activat
     ops.append_sum(1.0F);
   }
   if (activation != Activation::identity) {
-    const float alpha = activation == Activation::silu ? 1.0F : 0.0F;  // alpha of swish: x * sigma(alpha * x); relu has
-                                                                       // no leak
+    const float alpha = activation == Activation::silu ? 1.0F : 0.0F;  // swish: x * sigma(alpha * x); relu: no leak
 #if DNNL_VERSION_MAJOR >= 3
     ops.append_eltwise(eltwise(activation), alpha, 0.0F);
 #else
@@ -101,8 +100,7 @@ dnnl::memory::data_type type_of(DType dtype) {
 }
 
 bool multiplies_bf16() {
-  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);  // one bit per instruction set
-                                                                                  // extension
+  constexpr auto kNeeded = static_cast<unsigned>(dnnl_cpu_isa_avx512_core_bf16);  // one bit per extension
   return (static_cast<unsigned>(dnnl_get_effective_cpu_isa()) & kNeeded) == kNeeded;
 }
 

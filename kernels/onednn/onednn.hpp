@@ -55,8 +55,7 @@ void run_elsewhere(int threads, const std::function<void()>& f);
 }  // namespace detail
 
 /// Calls f, which makes or runs primitives, with `threads` threads. Inside a parallel region of the host program OpenMP
-/// may give only one thread. Then a new thread outside of the region calls f, which costs the start and end of a
-/// thread.
+/// may give only one thread. Then a new thread outside of the region calls f, at the cost of its start and end.
 template <class F>
 void run_with_threads(int threads, F&& f) {
   if (given_threads(threads) == threads) {
@@ -172,11 +171,7 @@ class Program {
   void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
              const dnnl::memory::desc& bias, bool add_copy);
   [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }
-  [[nodiscard]] const std::string& implementation() const {
-    return implementation_;
-  }  ///< name of the primitive's
-     ///< implementation, such as
-     ///< "jit:avx2"
+  [[nodiscard]] const std::string& implementation() const { return implementation_; }  ///< such as "jit:avx2"
   void run(const std::array<void*, 3>& operands, void* bias, void* workspace) const;
 
  private:
