@@ -36,7 +36,7 @@ void activation_forward(Context& context, Activation kind, const TensorView& x, 
 void activation_backward(Context& context, Activation kind, const TensorView& x, const TensorView& dy,
                          const TensorView& dx);
 
-namespace backend {  // called after the checks of activation.cpp
+namespace backend {  // the functions that activation.cpp calls after its checks
 LOCKSTEP_BACKENDS(activation_forward);
 LOCKSTEP_BACKENDS(activation_backward);
 }  // namespace backend

@@ -28,7 +28,7 @@ void require_adam_options(std::string_view op, const AdamOptions& options, DType
 void adam_update(Context& context, const AdamOptions& options, const ArenaUpdate& update, const TensorView& step,
                  const TensorView& first_moment, const TensorView& second_moment);
 
-namespace backend {  // called after the checks of adam.cpp
+namespace backend {  // the functions that adam.cpp calls after its checks
 LOCKSTEP_BACKENDS(adam_update);
 }  // namespace backend
 

@@ -9,7 +9,7 @@ namespace lockstep::ops {
 /// the host, f32, bf16 or f16 on a GPU. out may be a or b. Deterministic, no workspace.
 void add(Context& context, const TensorView& a, const TensorView& b, const TensorView& out);
 
-namespace backend {  // called after the checks of add.cpp
+namespace backend {  // the functions that add.cpp calls after its checks
 LOCKSTEP_BACKENDS(add);
 }  // namespace backend
 

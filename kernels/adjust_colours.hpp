@@ -29,7 +29,7 @@ inline constexpr std::int64_t kMostColourPixels = (1LL << 31) - 1;  ///< largest
 /// image until the thread ends. On a GPU an image with a contrast is read twice.
 void adjust_colours(Context& context, const TensorView& images, const TensorView& changes, const TensorView& workspace);
 
-namespace backend {  // called after the checks of adjust_colours.cpp
+namespace backend {  // the functions that adjust_colours.cpp calls after its checks
 LOCKSTEP_BACKENDS(adjust_colours);
 }  // namespace backend
 

@@ -38,7 +38,7 @@ struct AugmentDesc {
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 
-namespace backend {  // called after the checks of augment.cpp
+namespace backend {  // the functions that augment.cpp calls after its checks
 LOCKSTEP_BACKENDS(augment);
 }  // namespace backend
 

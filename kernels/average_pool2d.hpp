@@ -26,7 +26,7 @@ void global_average_pool_forward(Context& context, const TensorView& x, const Te
 /// Sets dx[n, h, w, c] = dy[n, c] / (H * W).
 void global_average_pool_backward(Context& context, const TensorView& dy, const TensorView& dx);
 
-namespace backend {  // called after the checks of average_pool2d.cpp
+namespace backend {  // the functions that average_pool2d.cpp calls after its checks
 LOCKSTEP_BACKENDS(average_pool2d_forward);
 LOCKSTEP_BACKENDS(average_pool2d_backward);
 LOCKSTEP_BACKENDS(global_average_pool_forward);

@@ -114,7 +114,7 @@ void batch_norm_backward_reduce_pair(Context& context, const TensorView& dy, con
 void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const NormBackward& first,
                                     const NormBackward& second, const TensorView& stats, const TensorView& valid);
 
-namespace backend {  // called after the checks of batch_norm.cpp; a host backend checks the value of valid
+namespace backend {  // the functions that batch_norm.cpp calls after its checks; on the host they check valid
 LOCKSTEP_BACKENDS(batch_norm_workspace_bytes);
 LOCKSTEP_BACKENDS(batch_norm_stats);
 LOCKSTEP_BACKENDS(batch_norm_coefficients);

@@ -47,7 +47,7 @@ void batch_norm_fused_backward(Context& context, const TensorView& dy, const Ten
                                const TensorView& dweight, const TensorView& dbias, const TensorView& masked,
                                const TensorView& dx, const TensorView& workspace);
 
-namespace backend {  // called after the checks of batch_norm_fused.cpp
+namespace backend {  // the functions that batch_norm_fused.cpp calls after its checks
 LOCKSTEP_BACKENDS(batch_norm_fits);
 
 OnContext<CudaContext, decltype(ops::batch_norm_fused_forward)> batch_norm_fused_forward;

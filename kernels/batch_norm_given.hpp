@@ -32,7 +32,7 @@ void batch_norm_coefficients_given(Context& context, const TensorView& x, const 
 void batch_norm_gradients_given(Context& context, const TensorView& sum_g, const TensorView& sum_gx, GradMode mode,
                                 const TensorView& sums, const TensorView& dweight, const TensorView& dbias);
 
-namespace backend {  // called after the checks of batch_norm_given.cpp
+namespace backend {  // the functions that batch_norm_given.cpp calls after its checks
 LOCKSTEP_BACKENDS(batch_norm_coefficients_given);
 LOCKSTEP_BACKENDS(batch_norm_gradients_given);
 }  // namespace backend

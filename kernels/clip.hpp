@@ -37,7 +37,7 @@ struct ClipScalars {
 /// skip is missing.
 void clip_factor(Context& context, double max_norm, const ClipScalars& scalars);
 
-namespace backend {  // called after the checks of clip.cpp
+namespace backend {  // the functions that clip.cpp calls after its checks
 LOCKSTEP_BACKENDS(clip_factor);
 }  // namespace backend
 

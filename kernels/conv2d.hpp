@@ -72,7 +72,7 @@ struct ConvCall {
 /// channels of y in forward, of x in backward_data. The tensors are contiguous. All but mask, addend, x and x2 have
 /// accumulation_dtype(desc.dtype).
 struct ConvNormOperands {
-  TensorView sums{};          ///< out: (2, C), the sums of ConvNorm; with pair (3, C): last g * xhat of the second norm
+  TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
   TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
   TensorView addend{};        ///< backward_data, as all members below: shape of x, desc.dtype
   TensorView mask{};          ///< u8, relu_mask_bytes(x), as batch_norm_apply() writes it

@@ -28,7 +28,7 @@ struct DropoutDesc {
 void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample_ids, const TensorView& epoch,
              const TensorView& x, const TensorView& y);
 
-namespace backend {  // called after the checks of dropout.cpp
+namespace backend {  // the functions that dropout.cpp calls after its checks
 LOCKSTEP_BACKENDS(dropout);
 /// Returns the threshold for a rate: an element whose random word is below the threshold is dropped.
 [[nodiscard]] std::uint32_t dropout_threshold(double rate);

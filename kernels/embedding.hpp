@@ -34,7 +34,7 @@ void embedding_forward(Context& context, const TensorView& table, const TensorVi
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 
-namespace backend {  // called after the checks of embedding.cpp
+namespace backend {  // the functions that embedding.cpp calls after its checks
 LOCKSTEP_BACKENDS(embedding_forward);
 LOCKSTEP_BACKENDS(embedding_backward);
 }  // namespace backend

@@ -32,7 +32,7 @@ inline constexpr std::int64_t kMixtureColumns = 6;  ///< number of columns of a 
 void erase_and_mix(Context& context, const std::array<std::uint8_t, 3>& fill, const TensorView& images,
                    const TensorView& erasures, const TensorView& mixtures, const TensorView& out);
 
-namespace backend {  // called after the checks of erase_and_mix.cpp
+namespace backend {  // the functions that erase_and_mix.cpp calls after its checks
 LOCKSTEP_BACKENDS(erase_and_mix);
 }  // namespace backend
 

@@ -10,7 +10,7 @@ namespace lockstep::ops {
 /// writes out once. Deterministic. No workspace.
 void fill(Context& context, double value, const TensorView& out);
 
-namespace backend {  // called after the checks of fill.cpp
+namespace backend {  // the functions that fill.cpp calls after its checks
 LOCKSTEP_BACKENDS(fill);
 }  // namespace backend
 

@@ -30,7 +30,7 @@ void grouped_copy(Context& context, std::span<const CopyPair> pairs);
 /// caller.
 void require_copy_pair(std::string_view op, const TensorView& src, const TensorView& dst);
 
-namespace backend {  // called after the checks of grouped_copy.cpp
+namespace backend {  // the functions that grouped_copy.cpp calls after its checks
 LOCKSTEP_BACKENDS(grouped_copy);
 }  // namespace backend
 

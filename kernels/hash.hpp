@@ -16,7 +16,7 @@ namespace lockstep::ops {
 /// and any element type of the same bytes. Reads x once. No workspace.
 void hash_range(Context& context, const TensorView& x, const TensorView& result);
 
-namespace backend {  // called after the checks of hash.cpp
+namespace backend {  // the functions that hash.cpp calls after its checks
 LOCKSTEP_BACKENDS(hash_range);
 }  // namespace backend
 

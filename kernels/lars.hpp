@@ -46,7 +46,7 @@ void lars_update(Context& context, const LarsOptions& options, const ArenaUpdate
 /// the bits of another order. Workspace and errors are those of lars_update().
 void lars_squares(Context& context, const ArenaUpdate& update, const TensorView& squares, const TensorView& workspace);
 
-namespace backend {                               // called after the checks of lars.cpp
+namespace backend {                               // the functions that lars.cpp calls after its checks
 inline constexpr std::int64_t kLarsChunk = 4096;  // number of elements in a chunk, which has two partial sums
 
 [[nodiscard]] constexpr std::int64_t lars_chunks(std::int64_t count) {

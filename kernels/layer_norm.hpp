@@ -36,7 +36,7 @@ void layer_norm_backward(Context& context, const TensorView& dy, const TensorVie
                          const TensorView& mean, const TensorView& inv_std, GradMode mode, const TensorView& dx,
                          const TensorView& dweight, const TensorView& dbias, const TensorView& workspace);
 
-namespace backend {  // called after the checks of layer_norm.cpp
+namespace backend {  // the functions that layer_norm.cpp calls after its checks
 LOCKSTEP_BACKENDS(layer_norm_workspace_bytes);
 LOCKSTEP_BACKENDS(layer_norm_forward);
 LOCKSTEP_BACKENDS(layer_norm_backward);

@@ -13,7 +13,7 @@ namespace lockstep::ops {
 /// bits depend on its x and y only.
 void lerp(Context& context, double weight, const TensorView& x, const TensorView& y);
 
-namespace backend {  // called after the checks of lerp.cpp
+namespace backend {  // the functions that lerp.cpp calls after its checks
 LOCKSTEP_BACKENDS(lerp);
 }  // namespace backend
 

@@ -35,7 +35,7 @@ void linear_epilogue_backward(Context& context, Activation kind, const TensorVie
                               const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,
                               const TensorView& workspace);
 
-namespace backend {  // called after the checks of linear_epilogue.cpp
+namespace backend {  // the functions that linear_epilogue.cpp calls after its checks
 LOCKSTEP_BACKENDS(linear_epilogue_forward);
 LOCKSTEP_BACKENDS(linear_epilogue_workspace_bytes);
 LOCKSTEP_BACKENDS(linear_epilogue_backward);

@@ -32,7 +32,7 @@ void loss_scale_update(Context& context, const LossScaleOptions& options, const 
 
 void require_loss_scale_options(std::string_view op, const LossScaleOptions& options);
 
-namespace backend {  // called after the checks of loss_scale.cpp
+namespace backend {  // the functions that loss_scale.cpp calls after its checks
 LOCKSTEP_BACKENDS(loss_scale_update);
 }  // namespace backend
 

@@ -33,7 +33,7 @@ void low_rank_residual(Context& context, const TensorView& x, const TensorView& 
 /// Copies the columns of `from` (n, r) that are `kept` to `to` (n, r); the other columns of `to` do not change.
 void keep_columns(Context& context, const TensorView& from, const TensorView& columns, const TensorView& to);
 
-namespace backend {  // called after the checks of low_rank.cpp
+namespace backend {  // the functions that low_rank.cpp calls after its checks
 LOCKSTEP_BACKENDS(orthonormalise);
 LOCKSTEP_BACKENDS(low_rank_residual);
 LOCKSTEP_BACKENDS(keep_columns);

@@ -20,7 +20,7 @@ void max_pool2d_forward(Context& context, const PoolDesc& desc, const TensorView
 void max_pool2d_backward(Context& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx);
 
-namespace backend {  // called after the checks of max_pool2d.cpp
+namespace backend {  // the functions that max_pool2d.cpp calls after its checks
 LOCKSTEP_BACKENDS(max_pool2d_forward);
 LOCKSTEP_BACKENDS(max_pool2d_backward);
 }  // namespace backend

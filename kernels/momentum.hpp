@@ -13,7 +13,7 @@ struct MomentumOptions {
 /// Throws UsageError for a momentum outside [0, 1), and for nesterov without momentum; `op` names the caller.
 void require_momentum(std::string_view op, const MomentumOptions& options);
 
-namespace backend {  // defined in the files of sgd
+namespace backend {  // the files of sgd define these functions
 /// Does the common part of sgd and lars: g = ratio * (factor * grad + weight_decay * p), then v and p as in sgd.hpp.
 /// For sgd `ratios` is null, and all ratios are 1. For lars `ratios` are f64 on the device: one per segment on the
 /// host, one per trainable segment in the range on a GPU.

@@ -43,7 +43,7 @@ struct MuonPolynomial {
 void muon_polynomial(Context& context, const MuonPolynomial& polynomial, const TensorView& x, const TensorView& y,
                      const TensorView& z);
 
-namespace backend {  // called after the checks of muon.cpp
+namespace backend {  // the functions that muon.cpp calls after its checks
 LOCKSTEP_BACKENDS(muon_direction);
 LOCKSTEP_BACKENDS(muon_factor);
 LOCKSTEP_BACKENDS(muon_polynomial);

@@ -47,7 +47,7 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
 
 [[nodiscard]] std::size_t regression_loss_workspace_bytes(const Context& context, const TensorView& prediction);
 
-namespace backend {  // called after the checks of regression_loss.cpp
+namespace backend {  // the functions that regression_loss.cpp calls after its checks
 /// Calls f(std::integral_constant<RegressionLoss, kind>{}).
 template <class F>
 decltype(auto) visit_kind(RegressionLoss kind, F&& f) {

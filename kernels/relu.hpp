@@ -15,7 +15,7 @@ void relu_forward(Context& context, const TensorView& x, const TensorView& y);
 /// type; dx may be dy.
 void relu_backward(Context& context, const TensorView& y, const TensorView& dy, const TensorView& dx);
 
-namespace backend {  // called after the checks of relu.cpp
+namespace backend {  // the functions that relu.cpp calls after its checks
 LOCKSTEP_BACKENDS(relu_forward);
 LOCKSTEP_BACKENDS(relu_backward);
 }  // namespace backend

@@ -46,7 +46,7 @@ inline constexpr std::int64_t kPartColumns = 13;
 /// thread ends.
 void resized_crop(Context& context, const TensorView& pictures, const TensorView& parts, const TensorView& out);
 
-namespace backend {  // called after the checks of resized_crop.cpp
+namespace backend {  // the functions that resized_crop.cpp calls after its checks
 LOCKSTEP_BACKENDS(resized_crop);
 }  // namespace backend
 

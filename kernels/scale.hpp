@@ -10,7 +10,7 @@ namespace lockstep::ops {
 /// must not overlap factor. The product is rounded once, to the type of y. Deterministic, no workspace.
 void scale(Context& context, const TensorView& factor, const TensorView& x, const TensorView& y);
 
-namespace backend {  // called after the checks of scale.cpp
+namespace backend {  // the functions that scale.cpp calls after its checks
 LOCKSTEP_BACKENDS(scale);
 }  // namespace backend
 

@@ -16,7 +16,7 @@ using SgdOptions = MomentumOptions;
 /// nesterov without momentum, and momentum without velocity; and the errors of ArenaUpdate.
 void sgd_update(Context& context, const SgdOptions& options, const ArenaUpdate& update, const TensorView& velocity);
 
-namespace backend {  // called after the checks of sgd.cpp
+namespace backend {  // the functions that sgd.cpp calls after its checks
 LOCKSTEP_BACKENDS(sgd_update);
 }  // namespace backend
 

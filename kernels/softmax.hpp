@@ -28,7 +28,7 @@ void softmax_forward(Context& context, const TensorView& x, double scale, Softma
 /// is 0 and its dy may be anything, even NaN. dx may be dy or y.
 void softmax_backward(Context& context, const TensorView& y, const TensorView& dy, double scale, const TensorView& dx);
 
-namespace backend {  // called after the checks of softmax.cpp
+namespace backend {  // the functions that softmax.cpp calls after its checks
 LOCKSTEP_BACKENDS(softmax_forward);
 LOCKSTEP_BACKENDS(softmax_backward);
 }  // namespace backend

@@ -39,7 +39,7 @@ void softmax_cross_entropy(Context& context, const TensorView& logits, const Ten
 /// Returns the bytes of workspace that softmax_cross_entropy needs for these logits; 0 on the host.
 [[nodiscard]] std::size_t softmax_cross_entropy_workspace_bytes(const Context& context, const TensorView& logits);
 
-namespace backend {  // called after the checks of softmax_cross_entropy.cpp
+namespace backend {  // the functions that softmax_cross_entropy.cpp calls after its checks
 /// The result for one position of the logits on a GPU, before the sum over the positions.
 struct PositionLoss {
   float loss;

@@ -17,7 +17,7 @@ namespace lockstep::ops {
 /// overlap either, but that is not checked. Deterministic, no workspace.
 void strided_copy(Context& context, const TensorView& src, const TensorView& dst);
 
-namespace backend {  // called after the checks of strided_copy.cpp
+namespace backend {  // the functions that strided_copy.cpp calls after its checks
 LOCKSTEP_BACKENDS(strided_copy);
 }  // namespace backend
 

@@ -18,7 +18,7 @@ void subsample_pad_forward(Context& context, std::int64_t stride, const TensorVi
 void subsample_pad_backward(Context& context, std::int64_t stride, const TensorView& dy, GradMode mode,
                             const TensorView& dx);
 
-namespace backend {  // called after the checks of subsample_pad.cpp
+namespace backend {  // the functions that subsample_pad.cpp calls after its checks
 LOCKSTEP_BACKENDS(subsample_pad_forward);
 LOCKSTEP_BACKENDS(subsample_pad_backward);
 }  // namespace backend

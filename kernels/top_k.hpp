@@ -26,7 +26,7 @@ void top_k_correct(Context& context, const TensorView& logits, const TensorView&
 /// Returns the bytes of workspace that top_k_correct needs for these logits; 0 on the host.
 [[nodiscard]] std::size_t top_k_workspace_bytes(const Context& context, const TensorView& logits);
 
-namespace backend {  // called after the checks of top_k.cpp
+namespace backend {  // the functions that top_k.cpp calls after its checks
 LOCKSTEP_BACKENDS(top_k_correct);
 }  // namespace backend
 

@@ -25,7 +25,7 @@ void weight_sum(Context& context, const TensorView& weights, const TensorView& v
 
 [[nodiscard]] std::size_t weight_sum_workspace_bytes(const Context& context, const TensorView& weights);
 
-namespace backend {  // called after the checks of weight_sum.cpp
+namespace backend {  // the functions that weight_sum.cpp calls after its checks
 LOCKSTEP_BACKENDS(weight_sum);
 }  // namespace backend
 

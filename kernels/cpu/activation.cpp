@@ -28,7 +28,7 @@ struct Format<double> {
   static constexpr int kMantissa = 52;
   static constexpr Bits kBias = 1023;
   static constexpr int kTerms = 13;           // r^kTerms / kTerms! is the last term: the next one is below 2^-56 r
-  static constexpr double kShift = 0x1.8p52;  // after adding it, the low bits are the nearest whole number
+  static constexpr double kShift = 0x1.8p52;  // after kShift is added, the low bits are the nearest whole number
   static constexpr double kLn2High = 0x1.62e42feep-1;  // few bits, so that n * kLn2High is exact
   static constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   static constexpr double kTanhIsOne = 20;  // tanh(kTanhIsOne) rounds to 1

@@ -36,7 +36,7 @@ struct GraphTensor {
 /// coefficients that a graph uses has its own id.
 struct Uid {
   static constexpr std::int64_t a = 1, b = 2, bias = 3, out = 4;
-  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // squares, or sum of g * xhat
+  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // backward: squares has sum g * xhat
   static constexpr std::int64_t addend = 9, mask = 10, x = 11, mean = 12, inv_std = 13, x2 = 14, mean2 = 15,
                                 inv_std2 = 16;
   static constexpr std::int64_t count = 17;  ///< ids from `count` on belong to tensors that are never stored
