@@ -20,7 +20,7 @@ struct ClipScalars {
   TensorView loss_scale;    ///< in, of the type of factor: number by which the gradients were multiplied; not given: 1
   TensorView divisor;       ///< in, of the type of factor: sum of the weights of all samples; not given: 1
   TensorView factor;        ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
-  TensorView skip;          ///< out, i32: ArenaUpdate::skip, a value of Skip
+  TensorView skip;          ///< out, i32: the value of ArenaUpdate::skip, a Skip
   TensorView step;          ///< in and out, i64: + 1 unless the update is skipped; optional
   TensorView skipped;       ///< in and out, i64: + 1 when the norm is not finite; optional
   TensorView norm;          ///< out, f64: sqrt(squared_norm) / (loss_scale * divisor), 0 for no_weight; optional

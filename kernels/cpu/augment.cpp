@@ -87,13 +87,13 @@ void augment(CpuContext& context, const AugmentDesc& desc, const TensorView& ima
   const std::int64_t height = images.shape[1];
   const std::int64_t width = images.shape[2];
   const std::int64_t channels = out.shape[3];
-  const std::uint8_t* from = images.as<std::uint8_t>();     // (N, H, W, 3)
-  const std::int64_t* ids = sample_ids.as<std::int64_t>();  // (N)
+  const std::uint8_t* from = images.as<std::uint8_t>();     // shape (N, H, W, 3)
+  const std::int64_t* ids = sample_ids.as<std::int64_t>();  // shape (N)
   const std::int64_t now = *epoch.as<std::int64_t>();
   const std::int64_t filled = valid.data != nullptr ? *valid.as<std::int64_t>() : samples;
   visit_element(out.dtype, "augment", [&]<class T>(std::type_identity<T>) {
     const Table<T> table = make_table<T>(desc);
-    T* to = out.as<T>();  // (N, H, W, C)
+    T* to = out.as<T>();  // shape (N, H, W, C)
     parallel_ranges(context, samples, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = begin; n < end; ++n) {
         T* sample = to + n * height * width * channels;

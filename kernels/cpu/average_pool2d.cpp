@@ -84,7 +84,7 @@ void global_average_pool_forward(CpuContext& context, const TensorView& x, const
         const int64_t n = item / blocks;
         const int64_t first = item % blocks * kPoolBlock;
         const int64_t count = std::min(kPoolBlock, channels - first);
-        const T* image = px + n * pixels * channels + first;  // (H * W, C)
+        const T* image = px + n * pixels * channels + first;  // shape (H * W, C)
         double total[kPoolBlock] = {};
         for (int64_t part = 0; part < pixels; part += kPixelsInT) {
           Value<T> sum[kPoolBlock] = {};

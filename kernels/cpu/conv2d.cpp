@@ -145,14 +145,14 @@ void forward(const CpuContext& context, const Geometry& geo, const T* x, const T
   parallel_ranges(
       context, geo.n * geo.out_pixels(), 1 + kWork / geo.weights(), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-          const T* image = x + pixel / geo.out_pixels() * geo.in_pixels() * geo.groups * geo.c;  // (D, H, W, C)
+          const T* image = x + pixel / geo.out_pixels() * geo.in_pixels() * geo.groups * geo.c;  // shape (D, H, W, C)
           for (std::int64_t g = 0; g < geo.groups; ++g) {
             for (std::int64_t k0 = 0; k0 < geo.k; k0 += kBlock) {
               const std::int64_t count = std::min(kBlock, geo.k - k0);
               V sum[kBlock] = {};
               for_each_tap(geo, pixel % geo.out_pixels(), [&](std::int64_t tap, std::int64_t in_pixel) {
-                const T* in = image + (in_pixel * geo.groups + g) * geo.c;          // (C)
-                const V* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // (C, K)
+                const T* in = image + (in_pixel * geo.groups + g) * geo.c;          // shape (C)
+                const V* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // shape (C, K)
                 for (std::int64_t c = 0; c < geo.c; ++c) {
                   const V value = value_of(in[c]);
                   for (std::int64_t k = 0; k < count; ++k) {
@@ -177,14 +177,14 @@ void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, 
   parallel_ranges(
       context, geo.n * geo.in_pixels(), 1 + kWork / geo.weights(), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-          const T* image = dy + pixel / geo.in_pixels() * geo.out_pixels() * geo.groups * geo.k;  // (O, P, Q, K)
+          const T* image = dy + pixel / geo.in_pixels() * geo.out_pixels() * geo.groups * geo.k;  // shape (O, P, Q, K)
           for (std::int64_t g = 0; g < geo.groups; ++g) {
             for (std::int64_t c0 = 0; c0 < geo.c; c0 += kBlock) {
               const std::int64_t count = std::min(kBlock, geo.c - c0);
               Value<T> sum[kBlock] = {};
               for_each_reader(geo, pixel % geo.in_pixels(), [&](std::int64_t tap, std::int64_t out_pixel) {
-                const T* grad = image + (out_pixel * geo.groups + g) * geo.k;        // (K)
-                const T* w = weights + (g * geo.k * geo.taps() + tap) * geo.c + c0;  // (K, taps, C)
+                const T* grad = image + (out_pixel * geo.groups + g) * geo.k;        // shape (K)
+                const T* w = weights + (g * geo.k * geo.taps() + tap) * geo.c + c0;  // shape (K, taps, C)
                 for (std::int64_t k = 0; k < geo.k; ++k) {
                   const Value<T> value = value_of(grad[k]);
                   for (std::int64_t c = 0; c < count; ++c) {
@@ -223,8 +223,8 @@ void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, s
         if (in == kOutside) {
           continue;
         }
-        const T* from = x_image + ((z * h.in + y) * w.in + in) * geo.groups * geo.c;  // (C)
-        const T* grad = dy_image + (row * w.out + q) * geo.groups * geo.k;            // (K)
+        const T* from = x_image + ((z * h.in + y) * w.in + in) * geo.groups * geo.c;  // shape (C)
+        const T* grad = dy_image + (row * w.out + q) * geo.groups * geo.k;            // shape (K)
         for (std::int64_t k = 0; k < rows; ++k) {
           const Value<T> value = value_of(grad[k]);
           for (std::int64_t c = 0; c < count; ++c) {

@@ -50,10 +50,10 @@ void erase_and_mix(CpuContext& context, const std::array<std::uint8_t, 3>& fill,
   const std::int64_t width = images.shape[3];
   const auto row_bytes = static_cast<std::size_t>(width * 3);
   const std::int64_t bytes = height * width * 3;                         // number of bytes of an image
-  const auto* const from = images.as<const std::uint8_t>();              // (N, P, H, W, 3)
-  const auto* const to_erase = erasures.as<const double>();              // (N, P, kErasureColumns)
-  const auto* const to_mix = static_cast<const double*>(mixtures.data);  // (N, kMixtureColumns) or null
-  auto* const to = out.as<std::uint8_t>();                               // (N, H, W, 3)
+  const auto* const from = images.as<const std::uint8_t>();              // shape (N, P, H, W, 3)
+  const auto* const to_erase = erasures.as<const double>();              // shape (N, P, kErasureColumns)
+  const auto* const to_mix = static_cast<const double*>(mixtures.data);  // shape (N, kMixtureColumns), or null
+  auto* const to = out.as<std::uint8_t>();                               // shape (N, H, W, 3)
   parallel_ranges(context, bytes == 0 ? 0 : images.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     thread_local std::vector<std::uint8_t> row;  // one row of image 1 after erasing; the thread keeps this memory
     for (std::int64_t n = begin; n < end; ++n) {

@@ -43,8 +43,8 @@ void layer_norm_forward(CpuContext& context, const TensorView& x, const TensorVi
                         double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std) {
   visit_element(x.dtype, "layer_norm_forward", [&]<class T>(std::type_identity<T>) {
     const int64_t channels = x.shape.back();
-    const T* px = x.as<T>();  // (M, C)
-    T* py = y.as<T>();        // (M, C)
+    const T* px = x.as<T>();  // shape (M, C)
+    T* py = y.as<T>();        // shape (M, C)
     const auto* pw = weight.as<Value<T>>();
     const auto* pb = bias.as<Value<T>>();
     auto* pm = mean.given() ? mean.as<Value<T>>() : nullptr;
@@ -87,8 +87,8 @@ void layer_norm_backward(CpuContext& context, const TensorView& dy, const Tensor
   visit_element(x.dtype, "layer_norm_backward", [&]<class T>(std::type_identity<T>) {
     const int64_t channels = x.shape.back();
     const int64_t rows = x.numel() / channels;
-    const T* pdy = dy.as<T>();  // (M, C)
-    const T* px = x.as<T>();    // (M, C)
+    const T* pdy = dy.as<T>();  // shape (M, C)
+    const T* px = x.as<T>();    // shape (M, C)
     const auto* pw = weight.as<Value<T>>();
     const auto* pm = mean.as<Value<T>>();
     const auto* ps = inv_std.as<Value<T>>();

@@ -51,10 +51,10 @@ void linear_epilogue_forward(CpuContext& context, Activation kind, const TensorV
   visit_element(x.dtype, "linear_epilogue_forward", [&]<class T>(std::type_identity<T>) {
     using V = Value<T>;
     const int64_t columns = x.shape.back();
-    const T* px = x.as<T>();  // (M, N)
+    const T* px = x.as<T>();  // shape (M, N)
     const V* pb = bias.given() ? bias.as<V>() : nullptr;
-    const T* pr = residual.given() ? residual.as<T>() : nullptr;  // (M, N)
-    T* py = y.as<T>();                                            // (M, N)
+    const T* pr = residual.given() ? residual.as<T>() : nullptr;  // shape (M, N)
+    T* py = y.as<T>();                                            // shape (M, N)
     parallel_ranges(context, x.numel() / columns, rows_worth_a_thread(columns), [=](int64_t first, int64_t last) {
       V piece[kPiece];
       for_pieces(first, last, columns, [&](int64_t at, int64_t column, int64_t count) {
@@ -82,10 +82,10 @@ void linear_epilogue_backward(CpuContext& context, Activation kind, const Tensor
     const int64_t columns = dy.shape.back();
     const int64_t rows = dy.numel() / columns;
     const bool inputs = kind != Activation::identity;
-    const T* px = inputs ? x.as<T>() : nullptr;  // (M, N)
+    const T* px = inputs ? x.as<T>() : nullptr;  // shape (M, N)
     const Value<T>* pb = inputs && bias.given() ? bias.as<Value<T>>() : nullptr;
-    const T* pdy = dy.as<T>();                   // (M, N)
-    T* pdx = dx.given() ? dx.as<T>() : nullptr;  // (M, N)
+    const T* pdy = dy.as<T>();                   // shape (M, N)
+    T* pdx = dx.given() ? dx.as<T>() : nullptr;  // shape (M, N)
     /// Adds the row's gradients to total (N), unless total is null.
     const auto take = [=](int64_t row, double* total) {
       for_pieces(row, row + 1, columns, [=](int64_t at, int64_t column, int64_t count) {

@@ -46,8 +46,8 @@ void orthonormalise(CpuContext& /*context*/, double epsilon, const TensorView& x
   visit_compute(x.dtype, "orthonormalise", [&]<class T>(std::type_identity<T>) {
     const int64_t rows = x.shape[0];
     const int64_t r = x.shape[1];
-    T* const px = x.as<T>();                          // (rows, r)
-    auto* const became = columns.as<std::int32_t>();  // (r)
+    T* const px = x.as<T>();                          // shape (rows, r)
+    auto* const became = columns.as<std::int32_t>();  // shape (r)
     if (!all_finite(px, rows * r)) {
       std::fill(px, px + rows * r, std::numeric_limits<T>::quiet_NaN());
       std::fill(became, became + r, static_cast<std::int32_t>(Column::not_finite));
@@ -76,10 +76,10 @@ void low_rank_residual(CpuContext& context, const TensorView& x, const TensorVie
     if (columns.as<std::int32_t>()[0] == static_cast<std::int32_t>(Column::not_finite)) {
       return;
     }
-    const T* const px = x.as<T>();  // (m, n)
-    const T* const pp = p.as<T>();  // (m, r)
-    const T* const pq = q.as<T>();  // (n, r)
-    T* const pe = error.as<T>();    // (m, n)
+    const T* const px = x.as<T>();  // shape (m, n)
+    const T* const pp = p.as<T>();  // shape (m, r)
+    const T* const pq = q.as<T>();  // shape (n, r)
+    T* const pe = error.as<T>();    // shape (m, n)
     parallel_ranges(context, x.shape[0], std::max(int64_t{1}, kGrain / n), [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         for (int64_t column = 0; column < n; ++column) {
@@ -97,8 +97,8 @@ void low_rank_residual(CpuContext& context, const TensorView& x, const TensorVie
 void keep_columns(CpuContext& /*context*/, const TensorView& from, const TensorView& columns, const TensorView& to) {
   visit_compute(from.dtype, "keep_columns", [&]<class T>(std::type_identity<T>) {
     const int64_t r = from.shape[1];
-    const T* const pf = from.as<T>();  // (n, r)
-    T* const pt = to.as<T>();          // (n, r)
+    const T* const pf = from.as<T>();  // shape (n, r)
+    T* const pt = to.as<T>();          // shape (n, r)
     const auto* const became = columns.as<std::int32_t>();
     for (int64_t i = 0; i < from.numel(); ++i) {
       if (became[i % r] == static_cast<std::int32_t>(Column::kept)) {

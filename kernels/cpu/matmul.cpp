@@ -126,7 +126,7 @@ void multiply_block(const Operands<T>& from, int64_t i, int64_t j, int64_t rows,
                     Value<T>* sums, int64_t stride) {
   using V = Value<T>;
   constexpr int64_t kCount = lanes::kCount<V>;
-  V packed[kDepth * 2 * kCount];  // (depth, width)
+  V packed[kDepth * 2 * kCount];  // shape (depth, width)
   std::fill_n(sums, rows * stride, V{0});
   for (int64_t first = 0; first < depth; first += kDepth) {
     const int64_t piece = std::min(kDepth, depth - first);
@@ -167,7 +167,7 @@ void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const 
   const int64_t work = d.k * std::min(kColumns, d.n) * std::min(kRows, d.m);
   parallel_ranges(
       context, d.products() * row_blocks * column_blocks, 1 + kWork / work, [&](int64_t begin, int64_t end) {
-        V sums[kRows * kColumns];  // (rows, stride)
+        V sums[kRows * kColumns];  // shape (rows, stride)
         for (int64_t item = begin; item < end; ++item) {
           const int64_t product = item / column_blocks / row_blocks;
           const int64_t i = item / column_blocks % row_blocks * kRows;

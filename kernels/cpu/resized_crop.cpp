@@ -82,10 +82,10 @@ void resized_crop(CpuContext& context, const TensorView& pictures, const TensorV
   if (image == 0) {
     return;
   }
-  const std::uint8_t* from = pictures.as<std::uint8_t>();  // (N, B)
-  const double* table = parts.as<double>();                // (N, kPartColumns)
+  const std::uint8_t* from = pictures.as<std::uint8_t>();  // shape (N, B)
+  const double* table = parts.as<double>();                // shape (N, kPartColumns)
   const std::int64_t row = parts.strides[0];
-  std::uint8_t* to = out.as<std::uint8_t>();  // (N, H, W, 3)
+  std::uint8_t* to = out.as<std::uint8_t>();  // shape (N, H, W, 3)
   parallel_ranges(context, pictures.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       const std::span shown(to + n * image, static_cast<std::size_t>(image));

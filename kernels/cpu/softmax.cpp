@@ -68,8 +68,8 @@ void softmax_forward(CpuContext& context, const TensorView& x, double scale, Sof
     const int64_t columns = x.shape.back();
     const bool causal = mask == SoftmaxMask::causal;
     const int64_t queries = causal ? x.shape[x.shape.rank() - 2] : 1;
-    const T* px = x.as<T>();  // (M, K)
-    T* py = y.as<T>();        // (M, K)
+    const T* px = x.as<T>();  // shape (M, K)
+    T* py = y.as<T>();        // shape (M, K)
     parallel_ranges(context, x.numel() / columns, grain_of(columns), [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t seen = causal ? columns - queries + row % queries + 1 : columns;
@@ -86,9 +86,9 @@ void softmax_backward(CpuContext& context, const TensorView& y, const TensorView
   }
   visit_element(y.dtype, "softmax_backward", [&]<class T>(std::type_identity<T>) {
     const int64_t columns = y.shape.back();
-    const T* py = y.as<T>();    // (M, K)
-    const T* pdy = dy.as<T>();  // (M, K)
-    T* pdx = dx.as<T>();        // (M, K)
+    const T* py = y.as<T>();    // shape (M, K)
+    const T* pdy = dy.as<T>();  // shape (M, K)
+    T* pdx = dx.as<T>();        // shape (M, K)
     parallel_ranges(context, y.numel() / columns, grain_of(columns), [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         backward_row(py + row * columns, pdy + row * columns, scale, columns, pdx + row * columns);

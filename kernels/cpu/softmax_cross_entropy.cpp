@@ -69,8 +69,8 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
   const std::int64_t classes = logits.shape.back();
   const std::int64_t rows = logits.numel() / classes;
   const std::int64_t positions = rows == 0 ? 1 : rows / samples;  // number of positions of a sample
-  const T* x = logits.as<T>();                                    // (N * P, K)
-  T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // (N * P, K)
+  const T* x = logits.as<T>();                                    // shape (N * P, K)
+  T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // shape (N * P, K)
   const std::int32_t* label = labels.as<std::int32_t>();
   const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one weight for `alike` positions each
   const std::int64_t alike = weights.shape == labels.shape ? 1 : positions;

@@ -378,10 +378,10 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
 /// One norm of a pair, whose dx is computed.
 template <class T>
 struct Given {
-  const T* x;                 // (rows, C)
-  const float* coefficients;  // (4, C)
-  const float* sums;          // (2, C)
-  T* dx;                      // (rows, C)
+  const T* x;                 // shape (rows, C)
+  const float* coefficients;  // shape (4, C)
+  const float* sums;          // shape (2, C)
+  T* dx;                      // shape (rows, C)
 };
 
 /// Computes dx of both norms of a pair. g: (rows, C), may be one dx; first, second: Given; stats: (2C + 1); valid:
@@ -458,8 +458,7 @@ Pieces pieces_of(const TensorView& x, const TensorView& mask, bool aligned, int 
   return {x.shape.back(), x.numel(), count, aligned, resident};
 }
 
-/// Enqueues stats_kernel. `to` receives coefficients and running statistics. If it has no coefficients, only stats are
-/// written.
+/// Enqueues stats_kernel. `to` receives coefficients and running statistics, unless to.coefficients is null.
 void stats_of(CudaContext& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
               const TensorView& workspace, const Finalize& to) {
   gpu::visit_element(x.dtype, "batch_norm_stats", [&]<class T>(std::type_identity<T>) {

@@ -208,8 +208,8 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
 /// A norm whose gradients are summed, and the destination of the sums.
 template <class T>
 struct Summed {
-  const T* x;                 // (rows, C)
-  const float* coefficients;  // (4, C)
+  const T* x;                 // shape (rows, C)
+  const float* coefficients;  // shape (4, C)
   Gradients to;
 };
 

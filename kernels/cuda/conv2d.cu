@@ -84,7 +84,7 @@ struct Point {
 template <class T>
 struct Window {
   Geometry g;
-  const T* x;  // (N, D, H, W, groups * C)
+  const T* x;  // shape (N, D, H, W, groups * C)
 
   struct Pixel {
     const T* image;
@@ -159,7 +159,7 @@ struct TapsOfX : Window<T> {
 template <class T>
 struct RowsOfWeights {
   Geometry g;
-  const T* weights;  // (groups * K, taps, C)
+  const T* weights;  // shape (groups * K, taps, C)
   __device__ const T* line(int64_t group, int64_t k) const { return weights + (group * g.k + k) * g.taps() * g.c; }
   __device__ int64_t term(int64_t index) const { return index; }
   __device__ float load(const T* row, int64_t term) const { return gpu::to_float(row[term]); }
@@ -171,7 +171,7 @@ struct RowsOfWeights {
 template <class T>
 struct PixelsOfDy {
   Geometry g;
-  const T* dy;  // (N, O, P, Q, groups * K)
+  const T* dy;  // shape (N, O, P, Q, groups * K)
 
   struct Pixel {
     const T* image;
@@ -223,7 +223,7 @@ struct PixelsOfDy {
 template <class T>
 struct ColumnsOfWeights {
   Geometry g;
-  const T* weights;  // (groups * K, taps, C)
+  const T* weights;  // shape (groups * K, taps, C)
   __device__ const T* line(int64_t group, int64_t c) const { return weights + group * g.k * g.taps() * g.c + c; }
   __device__ int64_t term(int64_t index) const { return (index % g.k * g.taps() + index / g.k % g.taps()) * g.c; }
   __device__ float load(const T* column, int64_t term) const { return gpu::to_float(column[term]); }
@@ -234,7 +234,7 @@ struct ColumnsOfWeights {
 template <class T>
 struct ColumnsOfDy {
   Geometry g;
-  const T* dy;  // (pixels, groups * K)
+  const T* dy;  // shape (pixels, groups * K)
   __device__ const T* line(int64_t group, int64_t k) const { return dy + group * g.k + k; }
   __device__ int64_t term(int64_t index) const { return index * g.groups * g.k; }
   __device__ float load(const T* column, int64_t term) const { return gpu::to_float(column[term]); }

@@ -7,7 +7,7 @@
 
 namespace lockstep::gpu {
 
-/// Does philox() of runtime/base/random.hpp on the device.
+/// Returns the same words as philox() of runtime/base/random.hpp, on the device.
 __device__ inline uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
@@ -29,7 +29,7 @@ __device__ inline std::uint32_t high_word(std::uint64_t value) {
   return static_cast<std::uint32_t>(value >> 32);
 }
 
-/// Does random_key() of runtime/base/random.hpp on the device.
+/// Returns the same key as random_key() of runtime/base/random.hpp, on the device.
 __device__ inline uint2 random_key(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint32_t part = 0) {
   const uint4 words = philox(make_uint4(static_cast<std::uint32_t>(use), low_word(a), high_word(a), part),
                              make_uint2(low_word(seed), high_word(seed)));

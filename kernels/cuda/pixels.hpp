@@ -29,9 +29,9 @@ struct PixelParts {
     return number < head ? number : number + pieces * kPiecePixels;
   }
 
-  std::int64_t head;  ///< single pixels before the pieces
+  std::int64_t head;  ///< number of single pixels before the pieces
   std::int64_t pieces;
-  std::int64_t singles;  ///< single pixels before and after the pieces, at most 30
+  std::int64_t singles;  ///< number of single pixels before and after the pieces, at most 30
 };
 
 /// Loads the piece whose first pixel is at `from`; store_piece() stores a piece at `to`.

@@ -26,7 +26,7 @@ Geometry geometry(const Shape& x, const Shape& y, int64_t stride) {
   return {x[1], x[2], x[3], y[1], y[2], y[3], (y[3] - x[3]) / 2, stride};
 }
 
-/// Calls f with the pieces' size: either all channels of a piece are channels of x, or none.
+/// Calls f with the number of channels per piece, so that all channels of a piece are channels of x, or none is.
 template <class T, class F>
 void visit_channels(const TensorView& large, const TensorView& small, const Geometry& g, F&& f) {
   const bool whole = g.first % gpu::kPerVector<T> == 0 && g.out_channels % gpu::kPerVector<T> == 0;

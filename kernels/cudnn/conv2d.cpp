@@ -145,7 +145,7 @@ class Plan final : public ConvPlan {
                : reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kAlignment));
   }
 
-  /// Addresses of the graph's tensors, by Uid; nullptr if the graph has no such tensor.
+  /// The addresses of the graph's tensors, each at its Uid; nullptr if the graph has no such tensor.
   struct Pointers {
     std::array<void*, Uid::count> of{};
     void* workspace = nullptr;
