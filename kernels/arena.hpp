@@ -12,8 +12,8 @@ namespace lockstep::ops {
 
 /// A run of arena elements whose tensors share one parameter group. Counts include the zero padding between tensors.
 struct ArenaSegment {
-  std::int64_t offset = 0;  ///< first element, from the start of the arena
-  std::int64_t count = 0;   ///< elements
+  std::int64_t offset = 0;  ///< index in the arena of the first element
+  std::int64_t count = 0;   ///< number of elements
   double learning_rate_scale = 1;
   double weight_decay = 0;
   bool trainable = true;  ///< false: the update does not change these elements
@@ -25,7 +25,7 @@ struct ArenaSegment {
 /// are contiguous and share no memory; n may be 0. Each view is read and written once. Deterministic: unless the update
 /// says otherwise, the bits of an element do not depend on how the arena is cut into ranges.
 struct ArenaUpdate {
-  /// Sorted by offset, without overlap. On the host the segments must live until the op has run.
+  /// The segments, sorted by offset, without overlap. On the host they must live until the op has run.
   std::span<const ArenaSegment> segments;
   std::int64_t begin = 0;
   TensorView learning_rate;  ///< f64 scalar, multiplied by each segment's learning_rate_scale
@@ -38,8 +38,8 @@ struct ArenaUpdate {
   /// (n) bf16 or f16, only with f32 parameters and of the type of 16-bit gradients. Receives the updated parameters,
   /// rounded to nearest even, at the elements where parameters are updated. Optional.
   TensorView copy;
-  /// After the factor, gradients are brought into [-clip_value, clip_value], as torch.nn.utils.clip_grad_value_ does;
-  /// NaN stays NaN. 0: gradients stay as they are.
+  /// After the multiplication by factor, gradients are brought into [-clip_value, clip_value], as
+  /// torch.nn.utils.clip_grad_value_ does. NaN stays NaN. With 0 gradients are not clipped.
   double clip_value = 0;
 };
 

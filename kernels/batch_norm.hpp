@@ -19,7 +19,7 @@ namespace lockstep::ops {
 //                padding that takes no part in any sum; not given: all N count. 0 <= valid <= N: another value is
 //                an error on the host, and is replaced by the nearest of these on a GPU
 //   stats:       (2C + 1): mean[C], M2[C] (sum of squared deviations from the mean), count (rows, as a float)
-//   mask:        u8, relu_mask_bytes(numel): bit i & 7 of byte i >> 3 is 1 where y[i] > 0 after the ReLU
+//   mask:        u8, relu_mask_bytes(numel): bit i & 7 of byte i >> 3 is 1 if y[i] > 0 after the ReLU
 //
 // Sums run in fixed chunks of rows, which are joined in order: the bits do not depend on the number of threads. On a
 // GPU the bits depend on the shape, and on whether all tensors allow 16-byte accesses. The first call of

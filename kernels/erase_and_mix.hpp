@@ -19,7 +19,7 @@ inline constexpr std::int64_t kMixtureColumns = 6;  ///< number of columns of a 
 ///
 ///   images:     (N, P, H, W, 3) u8, contiguous; P is 1 or 2; at most 2^31 - 1 pixels an image
 ///   erasures:   (N, P, 4) f64: pixels [left, right) x [top, bottom) of an image become `fill`; may be empty
-///   mixtures:   (N, 6) f64, with P = 2 alone, else not given
+///   mixtures:   (N, 6) f64, given only with P = 2
 ///   out:        (N, H, W, 3) u8, contiguous; with P = 1 it may be `images`
 /// Tables have stride 1 within a row, any stride between rows. With P = 1 out is the erased image. With P = 2 both
 /// images of a sample are erased. If `cut` is 1, out shows image 1 in the mixture's rectangle and image 0 elsewhere;

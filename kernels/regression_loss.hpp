@@ -25,17 +25,16 @@ struct RegressionLossOptions {
 ///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32, f64 or bf16 on the host,
 ///                f32, bf16 or f16 on a GPU
 ///   weights:     (N) or the shape of prediction, contiguous, of the type of prediction, f32 with 16-bit types:
-///                factors of the loss and the derivative of a sample or an element; not given: 1. An element of weight
-///                0 is left out, even where prediction or target is NaN
+///                multiply the loss and the derivative of a sample or an element; not given: 1. An element of weight 0
+///                is left out, even if its prediction or target is NaN
 ///   valid:       i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
-///   scale:       scalar, of the type of prediction, f32 with 16-bit types: 1 / (global number of valid samples);
-///                not given: 1
-///   dprediction: like prediction, or not given: derivative of the loss * weight / F * scale, 0 for samples that do
-///                not count; may be prediction
-///   metrics:     f64 (3): [0] += sum over the samples that count of their mean weighted loss, unscaled; [1] and [2]
-///                do not change
-///   workspace:   u8, regression_loss_workspace_bytes(context, prediction), aligned to 8; may be missing when that is
-///                0
+///   scale:       scalar of the type of prediction, f32 with 16-bit types: 1 / (global number of valid samples); not
+///                given: 1
+///   dprediction: like prediction, may be prediction, or not given: receives derivative of the loss * weight / F *
+///                scale, and 0 for samples that do not count
+///   metrics:     f64 (3): the sum of the samples' mean weighted losses, unscaled, over the samples that count is added
+///                to [0]; [1] and [2] do not change
+///   workspace:   u8, regression_loss_workspace_bytes(context, prediction), aligned to 8; may be missing if 0 bytes
 ///
 /// A difference that is NaN gives a loss and a gradient that are NaN. Differences have the type of prediction, f32 with
 /// 16-bit types. Losses are f64 and are summed in fixed chunks, which are joined in order: the bits do not depend on

@@ -12,10 +12,10 @@ namespace lockstep::ops {
 ///
 ///   logits:    (N, K) contiguous; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU          labels: (N) i32
 ///   weights:   (N) contiguous, of the type of logits, f32 with 16-bit types; not given: 1, a number of samples
-///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
-///   k:         1 .. K, else a UsageError
+///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all samples count
+///   k:         1 .. K; UsageError for another k
 ///   result:    f64 scalar
-///   workspace: u8, top_k_workspace_bytes(context, logits); may be missing when that is 0
+///   workspace: u8, top_k_workspace_bytes(context, logits); may be missing if 0 bytes
 ///
 /// kernels/prediction.hpp says which logits are larger, and which are wrong for every label. A label outside [0, K) is
 /// never correct. Nothing is sorted: a label's rank is the number of larger logits. Counts are exact below 2^53.

@@ -16,7 +16,7 @@ namespace lockstep::ops {
 ///   mode:      for sum; ignore: sum is not given
 ///   sum:       scalar of the type of weights: = or += scale * S, the product rounded once
 ///   total:     f64 scalar: += S; may be missing
-///   workspace: u8, weight_sum_workspace_bytes(context, weights), aligned to 8; may be missing when that is 0
+///   workspace: u8, weight_sum_workspace_bytes(context, weights), aligned to 8; may be missing if 0 bytes
 ///
 /// Weights are summed in f64 in fixed chunks, which are joined in order: the bits do not depend on the number of
 /// threads. Weights of samples that do not count are not read.

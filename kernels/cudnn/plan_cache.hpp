@@ -60,8 +60,8 @@ class PlanCache {
   /// compute.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
-  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists requested from cuDNN
-  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< plans requested, with refused plans
+  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists that cuDNN was asked for
+  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< number of plans that cuDNN was asked for
 
  private:
   using ListKey = std::tuple<ConvDesc, ConvPass, Engines>;
