@@ -32,8 +32,7 @@ void squared_norm(Context& context, const TensorView& x, const TensorView& resul
 void all_finite(Context& context, const TensorView& x, const TensorView& found);
 
 namespace backend {                                    // the functions that reduce.cpp calls after its checks
-inline constexpr std::int64_t kSumChunk = 16384;       // elements per partial sum; partial sums are f64 in the
-                                                       // workspace
+inline constexpr std::int64_t kSumChunk = 16384;       // elements per partial sum (an f64 in the workspace)
 inline constexpr std::int64_t kReduceRowsChunk = 256;  // rows of x per row of partial sums (f64) on a GPU
 LOCKSTEP_BACKENDS(reduce_rows);
 LOCKSTEP_BACKENDS(sum);

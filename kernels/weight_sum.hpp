@@ -13,9 +13,9 @@ namespace lockstep::ops {
 ///   weights:   (N, ...) contiguous, rank at least 1, at least one weight a sample; f32, on the host also f64
 ///   valid:     i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
 ///   scale:     scalar of the type of weights; not given: 1
-///   mode:      for sum; ignore: sum is not given
-///   sum:       scalar of the type of weights: = or += scale * S, the product rounded once
-///   total:     f64 scalar: += S; may be missing
+///   mode:      says whether sum is set or added to; with ignore sum is not given
+///   sum:       scalar of the type of weights, set to scale * S or increased by it; the product is rounded once
+///   total:     f64 scalar to which S is added; may be missing
 ///   workspace: u8, weight_sum_workspace_bytes(context, weights), aligned to 8; may be missing if 0 bytes
 ///
 /// Weights are summed in f64 in fixed chunks, which are joined in order: the bits do not depend on the number of
