@@ -71,7 +71,7 @@ std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size
 }  // namespace detail
 
 /// Returns how many blocks of a kernel, each of `block` threads and with dynamic_bytes of shared memory, run at once on
-/// a device that does nothing else. Returns 0 when a multiprocessor has no room for one block. The call asks the CUDA
+/// a device that does nothing else. Returns 0 if a block with dynamic_bytes does not fit. The call asks the CUDA
 /// runtime several times: launchers use the overload with a context, which keeps the answer.
 template <class... Parameters>
 [[nodiscard]] std::int64_t resident_blocks(void (*kernel)(Parameters...), int block, std::size_t dynamic_bytes,
