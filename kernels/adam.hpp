@@ -6,9 +6,9 @@
 namespace lockstep::ops {
 
 struct AdamOptions {
-  double beta1 = 0.9;    ///< [0, 1)
-  double beta2 = 0.999;  ///< [0, 1)
-  /// Must be above 0 in the type of the parameters, so that parameters whose gradients were all 0 do not move.
+  double beta1 = 0.9;    ///< in [0, 1)
+  double beta2 = 0.999;  ///< in [0, 1)
+  /// Must be above 0 in the type of the parameters. Then parameters whose gradients were all 0 do not move.
   double epsilon = 1e-8;
   bool decoupled = false;  ///< AdamW: weight decay shrinks the parameters and does not enter the moments
 };
@@ -20,14 +20,15 @@ void require_adam_options(std::string_view op, const AdamOptions& options, DType
 ///   g = factor * grad                         adam: + weight_decay * p;   AdamW: p *= 1 - lr * weight_decay
 ///   m = beta1 * m + (1 - beta1) * g;          v = beta2 * v + (1 - beta2) * g^2
 ///   p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)
-/// with lr = learning_rate * learning_rate_scale and t = step (i64 scalar): the number of this update, counted from 1;
-/// values below 1 count as 1. Powers are computed in f64. first_moment, second_moment (n): of the type of the
-/// parameters, zero before the first update. Reads p, g, m, v once, writes p, m, v and the copy once. UsageError for
-/// options out of range and for missing moments, and the errors of ArenaUpdate.
+/// with lr = learning_rate * learning_rate_scale and t = step (i64 scalar). step is the number of this update, counted
+/// from 1; values below 1 count as 1. Powers are computed in f64. first_moment and second_moment have shape (n) and the
+/// type of the parameters; both are zero before the first update. Each of p, g, m and v is read once; p, m, v and the
+/// copy are written once. Throws UsageError for options out of range and for missing moments, and the errors of
+/// ArenaUpdate.
 void adam_update(Context& context, const AdamOptions& options, const ArenaUpdate& update, const TensorView& step,
                  const TensorView& first_moment, const TensorView& second_moment);
 
-namespace backend {  // called after the checks of adam.cpp
+namespace backend {  // the functions that adam.cpp calls after its checks
 LOCKSTEP_BACKENDS(adam_update);
 }  // namespace backend
 

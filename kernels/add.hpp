@@ -5,11 +5,11 @@
 
 namespace lockstep::ops {
 
-/// out = a + b, elementwise. Contiguous, same shape and type, f32, f64 or bf16 on the host, f32, bf16 or f16 on a
-/// GPU; out may be a or b. Deterministic, no workspace.
+/// Computes out = a + b, elementwise. The tensors are contiguous and have one shape and one type: f32, f64 or bf16 on
+/// the host, f32, bf16 or f16 on a GPU. out may be a or b. Deterministic, no workspace.
 void add(Context& context, const TensorView& a, const TensorView& b, const TensorView& out);
 
-namespace backend {  // called after the checks of add.cpp
+namespace backend {  // the functions that add.cpp calls after its checks
 LOCKSTEP_BACKENDS(add);
 }  // namespace backend
 

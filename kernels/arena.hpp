@@ -12,44 +12,44 @@ namespace lockstep::ops {
 
 /// A run of arena elements whose tensors share one parameter group. Counts include the zero padding between tensors.
 struct ArenaSegment {
-  std::int64_t offset = 0;  ///< first element, from the start of the arena
-  std::int64_t count = 0;   ///< elements
+  std::int64_t offset = 0;  ///< index in the arena of the first element
+  std::int64_t count = 0;   ///< number of elements
   double learning_rate_scale = 1;
   double weight_decay = 0;
   bool trainable = true;  ///< false: the update does not change these elements
-  bool adapts = true;     ///< false: no trust ratio (lars.hpp), as for biases and norms; other updates ignore it
+  bool adapts = true;     ///< false: no trust ratio (lars.hpp), as for biases and norms; read by LARS only
 };
 
-/// The arguments of every optimizer update: elements [begin, begin + n) of its arenas, which may be all of them, a
-/// bucket or a shard. Parts of segments outside the range are skipped; elements in no segment do not change. Views are
-/// contiguous and share no memory; n may be 0. Each view is read and written once. Deterministic: unless the update
-/// says otherwise, an element's bits do not depend on how the arena is cut into ranges.
+/// The arguments of every optimizer update. The update covers elements [begin, begin + n) of the arenas: all elements,
+/// a bucket or a shard. Parts of segments outside this range are skipped; elements in no segment do not change. Views
+/// are contiguous and share no memory; n may be 0. Each view is read and written once. Deterministic: unless the update
+/// says otherwise, the bits of an element do not depend on how the arena is cut into ranges.
 struct ArenaUpdate {
-  /// Sorted by offset, without overlap. On the host the segments must live until the op has run.
+  /// The segments, sorted by offset, without overlap. On the host they must live until the op has run.
   std::span<const ArenaSegment> segments;
   std::int64_t begin = 0;
-  TensorView learning_rate;  ///< f64 scalar; an element's rate is learning_rate times its segment's learning_rate_scale
-  /// Scalar of the type of the parameters, by which gradients are multiplied first: it divides by a loss scale and
-  /// clips. Not given: 1.
+  TensorView learning_rate;  ///< f64 scalar, multiplied by each segment's learning_rate_scale
+  /// Scalar of the type of the parameters, by which gradients are multiplied first. It contains the inverse of the loss
+  /// scale and the clipping by norm. Not given: 1.
   TensorView factor;
-  TensorView skip;        ///< i32 scalar; not 0: parameters, states and copy do not change. Not given: never
+  TensorView skip;        ///< i32 scalar; if it is not 0, parameters, states and copy do not change. Not given: 0
   TensorView parameters;  ///< (n) f32, on the host also f64
-  TensorView gradients;   ///< (n) of the type of the parameters; with f32 parameters also bf16 or f16
-  /// (n) bf16 or f16 with f32 parameters (the type of 16-bit gradients): the updated parameters, rounded to nearest
-  /// even. Written where parameters are updated. Optional.
+  TensorView gradients;   ///< (n) of the type of the parameters; f32 parameters also allow bf16 and f16
+  /// (n) bf16 or f16, only with f32 parameters and of the type of 16-bit gradients. Receives the updated parameters,
+  /// rounded to nearest even, at the elements where parameters are updated. Optional.
   TensorView copy;
-  /// After the factor, gradients are brought into [-clip_value, clip_value], as torch.nn.utils.clip_grad_value_ does;
-  /// NaN stays NaN. 0: gradients stay as they are.
+  /// After the multiplication by factor, gradients are brought into [-clip_value, clip_value], as
+  /// torch.nn.utils.clip_grad_value_ does. NaN stays NaN. With 0 gradients are not clipped.
   double clip_value = 0;
 };
 
 /// Checks `update` and the optimizer's states, which have the type and shape of the parameters; states that are not
-/// given are skipped. Throws DeviceError, DTypeError and ShapeError when a rule of ArenaUpdate is broken; UsageError
-/// for a scale or decay that is not finite, and for a clip_value that is negative or not finite.
+/// given are skipped. Throws DeviceError, DTypeError or ShapeError when a rule of ArenaUpdate is broken. Throws
+/// UsageError for a scale or decay that is not finite, and for a clip_value that is negative or not finite.
 void require_arena_update(const Context& context, std::string_view op, const ArenaUpdate& update,
                           std::initializer_list<Operand> states);
 
-/// Elements [begin, end) of a range that a segment covers; begin >= end when it covers none.
+/// The elements [begin, end) of an update's range that one segment covers; begin >= end when it covers none.
 struct ArenaPiece {
   std::int64_t begin;
   std::int64_t end;

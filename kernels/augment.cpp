@@ -8,7 +8,7 @@ namespace lockstep::ops {
 namespace {
 
 constexpr std::string_view kOp = "augment";
-constexpr std::int64_t kMostPad = std::int64_t{1} << 30;  // 2 * pad + 1 is a bound of Random::below
+constexpr std::int64_t kMostPad = std::int64_t{1} << 30;  // keeps 2 * pad + 1 a valid bound of Random::below
 
 void check_desc(const AugmentDesc& desc) {
   require<UsageError>(desc.pad >= 0 && desc.pad <= kMostPad, kOp, ": pad is ", desc.pad, ", expected 0 to ", kMostPad);

@@ -10,35 +10,35 @@ namespace lockstep::ops {
 
 /// How augment() prepares the images of a batch, in one pass over the pixels.
 struct AugmentDesc {
-  /// Pixels that are added on each side before a random crop of the image's size: zero in the raw image, with `reflect`
-  /// its mirror image.
+  /// Number of pixels added on each side before a random crop of the image's size. The added pixels are 0 in the raw
+  /// image, or with `reflect` the image's mirror image.
   std::int64_t pad = 0;
   bool flip = false;  ///< images are mirrored left to right with probability 1/2
-  /// With flip: a sample is mirrored in the even epochs or in the odd ones, each with probability 1/2 (Jordan 2024,
-  /// "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", section 3.6). Two successive epochs show both sides.
+  /// With flip: each sample is mirrored either in the even epochs or in the odd epochs, with probability 1/2 (Jordan
+  /// 2024, "94% on CIFAR-10 in 3.29 Seconds on a Single GPU", section 3.6). Two successive epochs show both sides.
   bool alternate = false;
-  bool reflect = false;         ///< added pixels mirror the image about its edge pixels: -1 shows pixel 1
-  std::array<float, 3> mean{};  ///< mean and standard deviation of value / 255, per channel
+  bool reflect = false;         ///< added pixels mirror the image about its edge pixels: pixel -1 is pixel 1
+  std::array<float, 3> mean{};  ///< mean of value / 255 for each channel; std is its standard deviation
   std::array<float, 3> std{1, 1, 1};
   std::uint64_t seed = 0;
 };
 
-/// out[n, h, w, c] = (crop_flip(images[n])[h, w, c] / 255 - mean[c]) / std[c]
+/// Computes out[n, h, w, c] = (crop_flip(images[n])[h, w, c] / 255 - mean[c]) / std[c].
 ///
 ///   images:     (N, H, W, 3) u8, contiguous              sample_ids: (N) i64: position of the sample in its data set
 ///   epoch:      i64 scalar                               valid: i64 scalar or not given
 ///   out:        (N, H, W, C), f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU; C is 3 or 4; channel 3 is zero;
 ///               samples from `valid` on are all zero
 /// Crop offset and flip are drawn from Random(seed, augment, epoch, sample id): below(2 * pad + 1) for the row offset,
-/// the same for the column offset, below(2) for the flip; each only when it is switched on. An alternating flip is
-/// below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; -1 is no epoch. So crop and flip depend on
-/// no thread, rank or batch position. Padding pixels are 0 before normalisation, or reflected. In f32 the bits are the
-/// same on every device. UsageError: pad below 0 or above 2^30, or, to reflect, not below both sides of the image; a
-/// mean or std that is not finite, a std that is not above 0. No workspace.
+/// the same for the column offset, below(2) for the flip. A draw that is not needed is left out. An alternating flip is
+/// below(2) of Random(seed, augment, -1, sample id), inverted in odd epochs; no epoch has number -1. So crop and flip
+/// depend on no thread, rank or batch position. Padding pixels are 0 before normalisation, or reflected. In f32 the
+/// bits are the same on every device. Throws UsageError if pad is below 0 or above 2^30, if `reflect` is on and pad is
+/// not below height and width, if a mean or std is not finite, or if a std is not above 0. No workspace.
 void augment(Context& context, const AugmentDesc& desc, const TensorView& images, const TensorView& sample_ids,
              const TensorView& epoch, const TensorView& valid, const TensorView& out);
 
-namespace backend {  // called after the checks of augment.cpp
+namespace backend {  // the functions that augment.cpp calls after its checks
 LOCKSTEP_BACKENDS(augment);
 }  // namespace backend
 

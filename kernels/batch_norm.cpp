@@ -11,7 +11,7 @@ namespace {
 
 using namespace batch_norm;
 
-/// Does the checks that both apply ops share; their callers check the residual.
+/// Does the checks that batch_norm_apply and batch_norm_apply_pair share; each of these ops checks its residual.
 void check_apply(std::string_view op, const TensorView& x, const TensorView& coefficients, const TensorView& residual,
                  bool relu, const TensorView& y, const TensorView& mask) {
   check_input(op, x);
@@ -261,7 +261,7 @@ void batch_norm_backward_apply_pair(Context& context, const TensorView& g, const
                {valid, "valid"}},
               {&g});
   if (context.device().kind == DeviceKind::cpu) {
-    const bool in_place = first.dx.data == g.data;  // first.dx overwrites g: the other norm must read g before
+    const bool in_place = first.dx.data == g.data;  // first.dx overwrites g: the second norm must read g before
     for (const NormBackward* norm : {in_place ? &second : &first, in_place ? &first : &second}) {
       batch_norm_backward_apply(context, g, {}, {}, norm->x, norm->coefficients, norm->sums, stats, valid, norm->dx,
                                 {});

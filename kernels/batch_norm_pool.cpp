@@ -9,13 +9,13 @@ namespace {
 
 constexpr std::uintptr_t kWorkspaceAlignment = 64;
 
-/// Does the checks that all three ops share; y is the pooled tensor, y or dy.
+/// Does the checks that all three ops share. y is the pooled tensor: y of the forward pass, dy of the backward passes.
 void check_pool(std::string_view op, const PoolDesc& desc, const TensorView& x, const TensorView& coefficients,
                 const Operand& y, const TensorView& index) {
   require_images(op, {x, "x"});
   require<ShapeError>(is_stem_pool(desc), op, ": the window is ", desc.kernel[0], " x ", desc.kernel[1], " at stride ",
                       desc.stride[0], " x ", desc.stride[1], ", expected 3 x 3 at 2 x 2");
-  constexpr std::int64_t kMostPixels = std::int64_t{1} << 30;  // most of a line or column: places have 32 bits
+  constexpr std::int64_t kMostPixels = std::int64_t{1} << 30;  // limit for H and W: positions have 32 bits
   require<ShapeError>(x.shape[1] <= kMostPixels && x.shape[2] <= kMostPixels, op, ": x is ", x.shape,
                       ", expected at most ", kMostPixels, " pixels in a line or column");
   require<ShapeError>(x.shape[3] >= 1, op, ": x is ", x.shape, ", expected at least one channel");

@@ -8,28 +8,29 @@
 
 namespace lockstep::ops {
 
-// The stem of a residual network: batch norm, ReLU and a max pool with 3 x 3 windows at stride 2 in one pass, so that
-// neither the normalised image nor its gradient is stored.
+// The stem of a residual network: batch norm, ReLU and a max pool with 3 x 3 windows at stride 2 in one pass. The pass
+// stores neither the normalised image nor the gradient of the normalised image.
 //
-//   x, dx:  (N, H, W, C), y, dy: (N, P, Q, C), contiguous; the types of batch_norm.hpp, as the other arguments
-//   desc:   kernel {3, 3} and stride {2, 2} with any padding; another one is a ShapeError
-//   index:  u8, shape of y: 3 * r + s where the winner lies in row r and column s of its window, kNoWinner where y is
-//           not positive, so that no gradient passes
+//   x, dx:  (N, H, W, C), y, dy: (N, P, Q, C), contiguous; types and other arguments are those of batch_norm.hpp
+//   desc:   kernel {3, 3} and stride {2, 2} with any padding; ShapeError for another kernel or stride
+//   index:  u8, shape of y: 3 * r + s if the winner lies in row r and column s of its window; kNoWinner if y is not
+//           positive, so that no gradient passes
 
 inline constexpr std::uint8_t kNoWinner = 255;
 
-/// True for the windows that these ops take.
+/// True for the windows that these ops take: 3 x 3 at stride 2.
 [[nodiscard]] constexpr bool is_stem_pool(const PoolDesc& desc) {
   return desc.kernel[0] == 3 && desc.kernel[1] == 3 && desc.stride[0] == 2 && desc.stride[1] == 2;
 }
 
-/// Computes y and the winners of max_pool2d_forward(relu(batch_norm_apply(x, coefficients))); each value is rounded to
-/// x's type before it is compared.
+/// Computes y and the winners of max_pool2d_forward(relu(batch_norm_apply(x, coefficients))). Each value is rounded to
+/// the type of x before the comparison.
 void batch_norm_pool_forward(Context& context, const PoolDesc& desc, const TensorView& x,
                              const TensorView& coefficients, const TensorView& y, const TensorView& index);
 
-/// Does batch_norm_backward_reduce for the gradient g that passes pool and ReLU: g is the sum of dy over the windows
-/// that an element won, in row-major order, not rounded. workspace: batch_norm_workspace_bytes(x).
+/// Does batch_norm_backward_reduce for the gradient g that reaches the batch norm through pool and ReLU. g of an
+/// element is the sum of dy over the windows that the element won, in row-major order, not rounded. workspace has
+/// batch_norm_workspace_bytes(x) bytes.
 void batch_norm_pool_backward_reduce(Context& context, const PoolDesc& desc, const TensorView& dy,
                                      const TensorView& index, const TensorView& x, const TensorView& coefficients,
                                      const TensorView& valid, GradMode mode, const TensorView& sums,
@@ -41,7 +42,7 @@ void batch_norm_pool_backward_apply(Context& context, const PoolDesc& desc, cons
                                     const TensorView& sums, const TensorView& stats, const TensorView& valid,
                                     const TensorView& dx);
 
-namespace backend {  // called after the checks of batch_norm_pool.cpp; a host backend checks the value of valid
+namespace backend {  // the functions that batch_norm_pool.cpp calls after its checks; on the host they check valid
 LOCKSTEP_BACKENDS(batch_norm_pool_forward);
 LOCKSTEP_BACKENDS(batch_norm_pool_backward_reduce);
 LOCKSTEP_BACKENDS(batch_norm_pool_backward_apply);

@@ -6,37 +6,38 @@
 
 namespace lockstep::ops {
 
-/// Why an update is skipped: the value of clip_factor() in ArenaUpdate::skip.
+/// The reason why an update is skipped. clip_factor() writes this value into ArenaUpdate::skip.
 enum class Skip : std::int32_t {
   no = 0,
   not_finite = 1,  ///< the norm of the gradients is NaN or infinite
-  no_weight = 2,   ///< the divisor is not a positive, finite number: there is nothing to learn from
+  no_weight = 2,   ///< the divisor is not a positive, finite number: no sample has a weight
 };
 
 /// Scalars of clip_factor(), on the device.
 struct ClipScalars {
-  TensorView squared_norm;  ///< in, f64, (n) with n at least 1: the sum of its elements, in order, is the sum of the
-                            ///< squares of all gradients as stored, e.g. times a loss scale
+  TensorView squared_norm;  ///< in, f64, (n) with n at least 1: its elements, added in order, are the sum of the
+                            ///< squares of all gradients as stored, for example times a loss scale
   TensorView loss_scale;    ///< in, of the type of factor: number by which the gradients were multiplied; not given: 1
   TensorView divisor;       ///< in, of the type of factor: sum of the weights of all samples; not given: 1
   TensorView factor;        ///< out, f32 or f64: ArenaUpdate::factor; 0 when the update is skipped
-  TensorView skip;          ///< out, i32: ArenaUpdate::skip, a value of Skip
+  TensorView skip;          ///< out, i32: the value of ArenaUpdate::skip, a Skip
   TensorView step;          ///< in and out, i64: + 1 unless the update is skipped; optional
   TensorView skipped;       ///< in and out, i64: + 1 when the norm is not finite; optional
   TensorView norm;          ///< out, f64: sqrt(squared_norm) / (loss_scale * divisor), 0 for no_weight; optional
 };
 
-/// Decides about an update on the device, so that the host does not wait for the norm of the gradients:
+/// Decides on the device about an update, so that the host does not wait for the norm of the gradients:
 ///   scale = loss_scale * divisor;  norm = sqrt(squared_norm) / scale
 ///   factor = min(1, max_norm / (norm + min(1e-6, norm / 1000))) / scale
-/// as torch.nn.utils.clip_grad_norm_ does, in f64; but torch adds 1e-6 to small norms, too. With max_norm 0, factor = 1
-/// / scale; squared_norm may then be missing: the divisor alone decides, and norm must not be given. A divisor that is
-/// 0, negative, NaN or infinite skips the update, whatever the norm is; otherwise a norm of NaN or infinity skips it.
-/// UsageError: max_norm is negative or not finite, or max_norm or norm is given without squared_norm. ShapeError: views
-/// other than squared_norm are not scalars, views share memory, or factor or skip is missing.
+/// as torch.nn.utils.clip_grad_norm_ does, in f64; but torch adds 1e-6 to small norms, too. If max_norm is 0, factor =
+/// 1 / scale. squared_norm may then be missing: in this case only the divisor decides, and norm must not be given. A
+/// divisor that is 0, negative, NaN or infinite skips the update, whatever the norm is; otherwise a norm of NaN or
+/// infinity skips it. Throws UsageError if max_norm is negative or not finite, or if max_norm or norm is given without
+/// squared_norm. Throws ShapeError if a view other than squared_norm is not a scalar, views share memory, or factor or
+/// skip is missing.
 void clip_factor(Context& context, double max_norm, const ClipScalars& scalars);
 
-namespace backend {  // called after the checks of clip.cpp
+namespace backend {  // the functions that clip.cpp calls after its checks
 LOCKSTEP_BACKENDS(clip_factor);
 }  // namespace backend
 

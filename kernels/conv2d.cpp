@@ -18,7 +18,7 @@ const char* pass_name(ConvPass pass) {
   return kNames[static_cast<std::size_t>(pass)];
 }
 
-/// Checks everything but the window, which y_shape() checks.
+/// Checks all members except the window, which y_shape() checks.
 void check_extents(const ConvDesc& d) {
   require<ShapeError>(d.spatial_rank >= 1 && d.spatial_rank <= 3, "conv2d: spatial_rank is ", d.spatial_rank,
                       ", expected 1, 2 or 3");
@@ -66,7 +66,7 @@ void check_operand(const TensorView& view, std::string_view name, const ConvPlan
                       " with strides ", view.strides, " is not contiguous");
 }
 
-/// Checks everything but overlaps of the output.
+/// Checks all operands, but not whether the output overlaps another operand.
 void check_operands(const Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
                     const TensorView& bias, const TensorView& out, const TensorView& workspace) {
   const ConvDesc& desc = plan.desc();
@@ -110,7 +110,7 @@ void check_operands(const Context& context, const ConvPlan& plan, const TensorVi
   }
 }
 
-/// Checks the operands that a plan takes for its norm, but for overlaps with other operands.
+/// Checks the operands that a plan takes for its norm, but not whether they overlap other operands.
 void check_norm(const Context& context, const ConvPlan& plan, const ConvNormOperands& norm, const TensorView& out) {
   const ConvDesc& desc = plan.desc();
   const bool forward = plan.pass() == ConvPass::forward;
@@ -231,7 +231,7 @@ std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, Co
     }
     if (choice.empty()) {
       ConvDesc bare = desc;
-      bare.norm = {};  // a plan that serves a norm is never the first guess
+      bare.norm = {};  // a plan that serves a norm must not be the first guess
       auto made = first_planned(provider.choices(context, bare, pass, {}), refusal,
                                 [&](const std::string& one) { return provider.plan(context, desc, pass, one); });
       if (made != nullptr) {

@@ -17,24 +17,24 @@ namespace lockstep::ops {
 enum class PadMode : unsigned char { zero, circular };
 enum class ConvPass : unsigned char { forward, backward_data, backward_weights };
 
-/// The work that a pass may do in addition for the batch norm next to the convolution (kernels/batch_norm.hpp), so that
-/// the norm need not read the tensor for it. Only some plans do it: ConvPlan::serves_norm().
-///   forward:        the norm reads y. Sums y - shift and (y - shift)^2 over all rows.
-///   backward_data:  x is the norm's output after a ReLU. out = g = (dx [+ addend]) masked by the ReLU, and sums g and
-///                   g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element that is not
-///                   finite may become NaN instead of 0: cuDNN multiplies by the mask.
+/// Extra work that a pass may do for the batch norm next to the convolution (kernels/batch_norm.hpp). Then the norm
+/// need not read the tensor to compute its sums. Only some plans do this work: ConvPlan::serves_norm().
+///   forward:        the norm reads y. The pass sums y - shift and (y - shift)^2 over all rows.
+///   backward_data:  x is the norm's output after a ReLU. The pass writes out = g = (dx [+ addend]) masked by the ReLU,
+///                   and sums g and g * xhat over all rows, with xhat = (norm input - mean) * inv_std. A masked element
+///                   that is not finite may become NaN instead of 0: cuDNN multiplies by the mask.
 struct ConvNorm {
   bool wanted = false;
-  bool addend = false;  ///< backward_data: another gradient is added before the mask
-  bool pair = false;    ///< backward_data: two norms, whose outputs were added, get g: also sums g * xhat of the second
+  bool addend = false;  ///< backward_data: the pass adds another gradient before the mask
+  bool pair = false;    ///< backward_data: two added norms get g; the pass also sums g * xhat of the second
   auto operator<=>(const ConvNorm&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
 
 /// A convolution (cross-correlation). Spatial arrays hold spatial_rank entries, outermost first.
 ///   x: (N, H, W, C)   weights: (K, R, S, C / groups)   bias: (K)   y: (N, P, Q, K), channels last
 ///   output extent = floor((in + before + after - dilation * (kernel - 1) - 1) / stride) + 1
-/// Sums run in accumulation_dtype(dtype): f32 for 16-bit x, y and weights. The bias and the gradient of the weights are
-/// stored in that type too. A provider that does not support a desc throws UnsupportedError when planning.
+/// Sums run in accumulation_dtype(dtype): f32 for 16-bit x, y and weights. The bias and the gradient of the weights
+/// have that type, too. A provider throws UnsupportedError at planning for a desc that it does not support.
 struct ConvDesc {
   int spatial_rank = 2;
   DType dtype = DType::f32;
@@ -49,14 +49,14 @@ struct ConvDesc {
   std::array<std::int64_t, 3> dilation{1, 1, 1};
   std::int64_t groups = 1;
   PadMode pad_mode = PadMode::zero;
-  bool bias = false;                         ///< forward adds a bias (K)
+  bool bias = false;                         ///< the forward pass adds a bias (K)
   GradMode grad_mode = GradMode::overwrite;  ///< the backward passes replace the output or add to it
-  bool tf32 = false;                         ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
-  ConvNorm norm{};                           ///< not for backward_weights, not with a bias, not with accumulate
+  bool tf32 = false;                         ///< f32 on a GPU: the pass may round factors to TF32 (10-bit fraction)
+  ConvNorm norm{};                           ///< not allowed for backward_weights, with a bias or with accumulate
 
   [[nodiscard]] Shape x_shape() const;
   [[nodiscard]] Shape weights_shape() const;
-  [[nodiscard]] Shape y_shape() const;                ///< ShapeError when the window does not fit
+  [[nodiscard]] Shape y_shape() const;                ///< throws ShapeError when the window does not fit
   [[nodiscard]] double flops() const;                 ///< 2 * multiply-adds of one pass
   auto operator<=>(const ConvDesc&) const = default;  // NOLINT(modernize-use-nullptr): the check takes it for a 0
 };
@@ -65,25 +65,25 @@ struct ConvDesc {
 struct ConvCall {
   ConvDesc desc;
   ConvPass pass;
-  std::string choice{};  ///< for prepare_conv2d(): the only choice that is wanted; empty: all listed choices
+  std::string choice{};  ///< for prepare_conv2d(): the only choice to prepare; empty: all listed choices
 };
 
-/// The tensors that a plan that serves a norm reads and writes in addition to those of conv2d(). C channels: those of y
-/// in forward, of x in backward_data. Contiguous and, but for mask, addend, x and x2, of
+/// The tensors that a plan that serves a norm reads and writes in addition to those of conv2d(). C is the number of
+/// channels of y in forward, of x in backward_data. The tensors are contiguous. All but mask, addend, x and x2 have
 /// accumulation_dtype(desc.dtype).
 struct ConvNormOperands {
-  TensorView sums{};    ///< out: (2, C) as in ConvNorm; with pair (3, C), whose last row is g * xhat of the second norm
-  TensorView shift{};   ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
-  TensorView addend{};  ///< backward_data, as all members below: shape of x, desc.dtype
-  TensorView mask{};    ///< u8, relu_mask_bytes(x), as batch_norm_apply() writes it
-  TensorView x{};       ///< the norm's input: shape of x, desc.dtype
-  TensorView coefficients{};  ///< (4, C), as batch_norm_coefficients() writes them
-  TensorView x2{};            ///< with pair: x and coefficients of the second norm
+  TensorView sums{};          ///< out: (2, C), as in ConvNorm; with pair (3, C), row 2: g * xhat of the second norm
+  TensorView shift{};         ///< forward: (C), any numbers; numbers near the means preserve the precision of the sums
+  TensorView addend{};        ///< backward_data, like all members below: the other gradient, shape of x, desc.dtype
+  TensorView mask{};          ///< u8, relu_mask_bytes(numel of x) bytes, in the form that batch_norm_apply() writes
+  TensorView x{};             ///< the norm's input: shape of x, desc.dtype
+  TensorView coefficients{};  ///< (4, C), in the form that batch_norm_coefficients() writes
+  TensorView x2{};            ///< with pair: the input of the second norm; coefficients2 are its coefficients
   TensorView coefficients2{};
 };
 
-/// One pass of one convolution, planned for one device and the context's thread count. Owns the library's descriptors,
-/// but no tensor memory. Immutable after planning; one thread at a time calls run().
+/// One pass of one convolution, planned for one device and the context's thread count. The plan owns the library's
+/// descriptors, but no tensor memory. It does not change after planning; only one thread at a time may call run().
 class ConvPlan {
  public:
   virtual ~ConvPlan() = default;
@@ -95,9 +95,11 @@ class ConvPlan {
   [[nodiscard]] virtual bool deterministic() const = 0;
   /// Names provider and algorithm; plan_conv2d(.., choice) makes the same plan again.
   [[nodiscard]] virtual std::string choice() const = 0;
-  /// Names what the library runs, where a choice leaves that to the library: "brgconv:avx512_core"; else the choice.
+  /// Names what the library runs, for example "brgconv:avx512_core", if the library decides more than the choice says.
+  /// Otherwise returns the choice.
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
-  /// True when the plan does the work of desc().norm; else it is the bare pass. False unless desc().norm is wanted.
+  /// True when the plan does the work of desc().norm. False when it runs the bare pass, for example if no norm is
+  /// wanted.
   [[nodiscard]] virtual bool serves_norm() const { return false; }
   /// Enqueues the pass. The arguments are those of conv2d(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
@@ -115,45 +117,47 @@ class ConvPlan {
   ConvPass pass_;
 };
 
-/// True when a pass may serve desc.norm on a GPU. cuDNN 9.19, asked for an H100, compiles such engines for 16-bit
-/// tensors with channels in multiples of 8, and in backward_data where the convolution has no stride.
+/// True when a pass may serve desc.norm on a GPU. cuDNN 9.19 for an H100 compiles such engines only for 16-bit tensors
+/// whose channels are multiples of 8, and in backward_data only for convolutions with stride 1.
 [[nodiscard]] bool conv_may_serve_norm(const ConvDesc& desc, ConvPass pass);
 
-/// The engines of cuDNN that are listed. precompiled: without those that are compiled when they are planned, among them
-/// all that serve a norm.
+/// The engines of cuDNN that a listing contains. `precompiled` leaves out the engines that cuDNN compiles when they are
+/// planned; all engines that serve a norm are among these.
 enum class Engines : unsigned char { all, precompiled };
 
 struct ConvListing {
   Engines engines = Engines::all;
-  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list at which its library fails
+  std::vector<std::string>* refused = nullptr;  ///< gets a line for each engine or list that gives an error
 };
 
 /// Returns the choices that support this pass on the context's device, best guess first: "onednn:nhwc", "reference",
 /// ... The part before the colon names the provider; a provider's name alone means its first choice. The choices that
-/// serve desc.norm, "cudnn:norm:.." and "cuda:norm", are the last of their provider: only a measurement tells whether
-/// one is faster than the bare pass followed by the norm's own.
+/// serve desc.norm, "cudnn:norm:.." and "cuda:norm", come last in the list of their provider. Only a measurement tells
+/// whether such a choice is faster than the bare pass followed by the norm's own pass.
 [[nodiscard]] std::vector<std::string> conv2d_choices(Context& context, const ConvDesc& desc, ConvPass pass,
                                                       const ConvListing& listing = {});
-/// Prepares what conv2d_choices() lists for these calls, and the plan of each choice (or of ConvCall::choice alone), on
-/// up to `threads` threads, which have ended when it returns. The context keeps the results for plan_conv2d(). Plans of
-/// earlier preparations are dropped, unless a ConvPlan holds them or these calls name them. plan_conv2d() refuses the
-/// choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a second to compile.
+/// Prepares the lists of conv2d_choices() for these calls, and the plan of each choice (or of ConvCall::choice alone).
+/// Works on up to `threads` threads, which have ended when this function returns. The context keeps the results for
+/// plan_conv2d(). Plans of earlier preparations are dropped, unless a ConvPlan holds them or these calls name them.
+/// plan_conv2d() refuses the choices that a library refuses. Only cuDNN needs preparation: an engine takes up to a
+/// second to compile.
 void prepare_conv2d(Context& context, std::span<const ConvCall> calls, Engines engines, int threads);
-/// Plans with the given choice, or with the first of conv2d_choices() when it is empty. UsageError for an unknown
-/// choice, UnsupportedError for one that does not support the pass, ShapeError for an invalid desc.
+/// Plans the pass with the given choice, or with the first of conv2d_choices() when `choice` is empty. Throws
+/// UsageError for an unknown choice, UnsupportedError for a choice that does not support the pass, ShapeError for an
+/// invalid desc.
 [[nodiscard]] std::unique_ptr<ConvPlan> plan_conv2d(Context& context, const ConvDesc& desc, ConvPass pass,
                                                     const std::string& choice = {});
 
-/// Enqueues a planned pass; allocates nothing and does not wait. The plan must live until the work is done.
+/// Enqueues a planned pass; allocates nothing and does not wait. The plan must live until the device has done the work.
 ///   forward:           a = x,  b = weights, bias (when desc.bias), out = y
 ///   backward_data:     a = dy, b = weights, out = dx          (+= when desc.grad_mode is accumulate)
 ///   backward_weights:  a = x,  b = dy,      out = dweights    (+= when desc.grad_mode is accumulate)
-/// All are contiguous, with the shapes of desc, of desc.dtype; bias and dweights are of its accumulation_dtype
-/// ("cudnn:split:.." rounds dweights to dtype once on the way). out overlaps no other tensor. workspace: u8, at least
-/// plan.workspace_bytes(), 64-byte aligned, not shared with work on other streams.
+/// All tensors are contiguous, and have the shapes and the dtype of desc; bias and dweights have its accumulation_dtype
+/// ("cudnn:split:.." rounds dweights to dtype once on the way). out overlaps no other tensor. workspace is u8, has at
+/// least plan.workspace_bytes() bytes, is 64-byte aligned, and is not used by work on other streams.
 void conv2d(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& out, const TensorView& workspace);
-/// Enqueues a planned pass that serves a norm; `norm` holds the tensors that desc.norm asks for. sums and out overlap
+/// Enqueues a planned pass that serves a norm. `norm` holds the tensors that desc.norm asks for. sums and out overlap
 /// no other tensor. Other arguments and rules are those of conv2d().
 void conv2d_for_norm(Context& context, const ConvPlan& plan, const TensorView& a, const TensorView& b,
                      const TensorView& out, const TensorView& workspace, const ConvNormOperands& norm);

@@ -12,7 +12,7 @@
 
 namespace lockstep::ops {
 
-/// What an op does with the gradient in its output: it replaces the gradient, adds to it, or does not compute it.
+/// Says whether an op overwrites the gradient in its output, adds to it, or does not compute a gradient.
 enum class GradMode : unsigned char { overwrite, accumulate, ignore };
 
 /// Throws DTypeError unless ops on the view's device support its type: f32, f64 and bf16 on the host, f32, bf16 and f16
@@ -28,12 +28,12 @@ inline void require_compute_dtype(std::string_view op, std::string_view name, co
   }
 }
 
-/// Returns the type of sums, statistics and parameters for tensors of type t: f32 for the 16-bit types, else t.
+/// Returns the type of sums, statistics and parameters for tensors of type t: f32 for the 16-bit types, otherwise t.
 [[nodiscard]] inline DType accumulation_dtype(DType t) {
   return t == DType::bf16 || t == DType::f16 ? DType::f32 : t;
 }
 
-/// Checks a workspace view: u8, contiguous, at least `bytes` bytes, aligned. With bytes == 0 it may be missing.
+/// Checks a workspace view: u8, contiguous, at least `bytes` bytes, aligned. If `bytes` is 0, the view may be missing.
 inline void require_workspace(std::string_view op, const TensorView& workspace, std::size_t bytes,
                               std::size_t alignment) {
   if (bytes == 0) {
@@ -61,13 +61,12 @@ struct OnContext<Concrete, Result(const Context&, Arguments...)> {
 }  // namespace detail
 
 /// The type of an op with a concrete context in place of Context. In a contract, `OnContext<CpuContext,
-/// decltype(ops::batch_norm_stats)> batch_norm_stats;` declares the function of the host's backend without repeating
-/// its arguments.
+/// decltype(ops::batch_norm_stats)> batch_norm_stats;` declares the CPU backend's function without repeating arguments.
 template <class Concrete, class Function>
 using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 
-/// In a contract, inside of namespace backend: declares the overloads of `op` for the host's and the GPU's backend,
-/// with its arguments.
+/// Declares the overloads of `op` for the CPU backend and the CUDA backend, with the op's arguments. Used in contracts,
+/// inside of namespace backend.
 // NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared
 #define LOCKSTEP_BACKENDS(op)                  \
   OnContext<CpuContext, decltype(ops::op)> op; \
@@ -75,8 +74,9 @@ using OnContext = typename detail::OnContext<Concrete, Function>::Type;
 // NOLINTEND(bugprone-macro-parentheses)
 
 namespace detail {
-// Every build declares the CUDA overloads of the library's ops. A build without CUDA does not define them, and compiles
-// its ops with LOCKSTEP_HAS_CUDA=0. An op outside of the library sets nothing: it has the overloads that it declares.
+// Every build declares the CUDA overloads of the library's ops. A build without CUDA does not define these overloads,
+// and compiles its ops with LOCKSTEP_HAS_CUDA=0. Code outside of the library sets nothing: its ops have the overloads
+// that it declares.
 #if defined(LOCKSTEP_HAS_CUDA) && !LOCKSTEP_HAS_CUDA
 constexpr bool kCudaOverloads = false;
 #else
@@ -84,8 +84,8 @@ constexpr bool kCudaOverloads = true;
 #endif
 }  // namespace detail
 
-/// Runs f on the context's stream with the concrete context: f(CpuContext&) or f(CudaContext&). f captures by value
-/// (views are values), because a worker stream runs it later. Throws UnsupportedError(op, device) when the op has no
+/// Runs f on the context's stream with the concrete context: f(CpuContext&) or f(CudaContext&). f must capture by value
+/// (views are values), because a worker stream runs f later. Throws UnsupportedError(op, device) when the op has no
 /// overload for the device. In the .cpp files of ops:
 ///
 ///   dispatch(ctx, "relu_forward", LOCKSTEP_BACKEND(relu_forward, x, y));
@@ -100,15 +100,15 @@ void dispatch(Context& context, std::string_view op, F f) {
   }
   if (context.device().kind == DeviceKind::cuda) {
     if constexpr (detail::kCudaOverloads && std::invocable<F&, CudaContext&>) {
-      f(static_cast<CudaContext&>(context));  // enqueues kernels on the CUDA stream itself
+      f(static_cast<CudaContext&>(context));  // f itself enqueues kernels on the CUDA stream
       return;
     }
   }
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
 }
 
-/// Returns f(const CpuContext&) or f(const CudaContext&) for the concrete context, called at once: for questions that
-/// enqueue no work, such as the size of a workspace. Throws UnsupportedError as dispatch() does.
+/// Calls f(const CpuContext&) or f(const CudaContext&) at once and returns its result. For questions that enqueue no
+/// work, such as the size of a workspace. Throws UnsupportedError as dispatch() does.
 template <class F>
 auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result_t<F&, const CpuContext&> {
   if (context.device().kind == DeviceKind::cpu) {
@@ -122,8 +122,8 @@ auto ask(const Context& context, std::string_view op, F f) -> std::invoke_result
   throw UnsupportedError(concat(op, ": no implementation for ", context.device(), " in this build"));
 }
 
-/// For dispatch() and ask(): calls backend::op with the concrete context and these arguments, which it captures by
-/// value.
+/// Makes the function for dispatch() and ask(): it captures these arguments by value, and calls backend::op with the
+/// concrete context and the arguments.
 #define LOCKSTEP_BACKEND(op, ...) \
   [=](auto& concrete) -> decltype(backend::op(concrete, __VA_ARGS__)) { return backend::op(concrete, __VA_ARGS__); }
 

@@ -8,29 +8,29 @@
 namespace lockstep::ops {
 
 struct DropoutDesc {
-  double rate = 0.1;  ///< fraction of the elements that become 0, [0, 1)
+  double rate = 0.1;  ///< fraction of the elements that become 0, in [0, 1)
   std::uint64_t seed = 0;
-  std::uint32_t layer = 0;  ///< a different number for each layer of a model
+  std::uint32_t layer = 0;  ///< a number that differs for each layer of a model
 };
 
-/// Dropout (Srivastava et al. 2014), scaled during training so that evaluation needs none: y = kept ? x * (1 / (1 -
-/// rate)) : 0. The same call on dy gives dx: no mask is stored.
+/// Dropout (Srivastava et al. 2014), scaled during training so that evaluation needs no scaling: y = kept ? x * (1 / (1
+/// - rate)) : 0. The same call on dy gives dx: no mask is stored.
 ///
 ///   x, y:       (N, ...) contiguous, one shape and type; f32, f64 or bf16 on the host, f32, bf16 or f16 on a GPU
 ///   sample_ids: (N) i64, contiguous: position of the sample in its data set          epoch: i64 scalar
 ///
 /// Element e of a sample, row-major within it, is kept when word e % 4 of
 ///   philox({e / 4, sample id}, random_key(seed, RandomUse::dropout, epoch, layer)), two words each,
-/// is not below rate * 2^32: the choice depends on no thread, rank or place in the batch, and is the same on every
-/// device. Any id and epoch are valid. rate has a resolution of 2^-32; with 0, y is x. Dropped elements are +0,
-/// whatever x is. In f32 the bits are the same on every device. y may be x. No workspace. UsageError: rate outside [0,
-/// 1).
+/// is not below rate * 2^32. So the choice depends on no thread, rank or place in the batch, and is the same on every
+/// device. Any id and epoch are valid. rate has a resolution of 2^-32; with rate 0, y is x. Dropped elements are +0,
+/// whatever x is. In f32 the bits are the same on every device. y may be x. No workspace. Throws UsageError for a rate
+/// outside [0, 1).
 void dropout(Context& context, const DropoutDesc& desc, const TensorView& sample_ids, const TensorView& epoch,
              const TensorView& x, const TensorView& y);
 
-namespace backend {  // called after the checks of dropout.cpp
+namespace backend {  // the functions that dropout.cpp calls after its checks
 LOCKSTEP_BACKENDS(dropout);
-/// Returns the threshold: random words below it drop their element.
+/// Returns the threshold for a rate: an element whose random word is below the threshold is dropped.
 [[nodiscard]] std::uint32_t dropout_threshold(double rate);
 }  // namespace backend
 

@@ -17,7 +17,7 @@ void check_table(std::string_view op, const Operand& table) {
                       " is not contiguous");
 }
 
-/// Checks ids and returns the shape of y: a row of `width` elements per id.
+/// Checks ids and returns the shape of y, which has a row of `width` elements per id.
 Shape check_ids(std::string_view op, const TensorView& ids, std::int64_t width) {
   require<ShapeError>(ids.shape.rank() >= 1, op, ": ids are ", ids.shape, ", expected (..., T)");
   require_tensor(op, {ids, "ids"}, DType::i32, ids.shape);

@@ -7,18 +7,18 @@
 
 namespace lockstep::ops {
 
-// The first layer of a transformer: a table row for each token, and a learned row for its position in the sequence, as
-// in GPT (Radford et al., 2018, section 3.1).
+// The first layer of a transformer, as in GPT (Radford et al., 2018, section 3.1). Each token gets a table row, plus a
+// learned row for its position in the sequence.
 //
 //   ids:        (..., T) i32, rank at least 1: M tokens in sequences of length T
 //   table:      (V, D), positions: (T, D), y, dy: (..., T, D); all of one type: f32, f64 or bf16 on the host, f32, bf16
 //               or f16 on a GPU
-// All contiguous. Outputs share no memory with other operands.
+// All tensors are contiguous. Outputs share no memory with other operands.
 
-/// y = table[id] + positions[t] for token t of a sequence, rounded once. Without positions y = table[id]. An id outside
-/// [0, V) gives a row of zeros and reads nothing. bad_ids (f64 scalar, optional) += the number of such ids in the first
-/// `valid` entries of the first axis of ids. valid: i64 scalar, clamped to 0 .. their number; not given: all. valid
-/// does not affect y: rows are written for all ids.
+/// Computes y = table[id] + positions[t] for token t of a sequence, rounded once. Without positions y = table[id]. An
+/// id outside [0, V) gives a row of zeros and reads nothing. bad_ids (f64 scalar, optional) grows by the number of such
+/// ids in the first `valid` entries of the first axis of ids. valid (i64 scalar) is clamped to 0 .. the number of
+/// entries; not given: all entries. valid does not affect y: rows are written for all ids.
 void embedding_forward(Context& context, const TensorView& table, const TensorView& ids, const TensorView& positions,
                        const TensorView& valid, const TensorView& y, const TensorView& bad_ids);
 
@@ -26,15 +26,15 @@ void embedding_forward(Context& context, const TensorView& table, const TensorVi
 /// host.
 [[nodiscard]] std::size_t embedding_backward_workspace_bytes(const Context& context, const TensorView& dtable);
 
-/// dtable (V, D) = or +=, for each id, the sum of the rows of dy at its tokens; tokens with an id outside [0, V) are
-/// skipped. dtable has the type of dy, f32 for 16-bit types. Sums are in the type of dtable and start from its content
-/// (overwrite: 0), in the order of the tokens: deterministic, without atomic additions. Rows of ids that do not occur
-/// become 0 (overwrite) or stay as they are. mode ignore is a UsageError, 2^31 tokens or more are a ShapeError. The
-/// gradient of positions is reduce_rows of dy seen as (M / T, T * D).
+/// Sets the row of each id in dtable (V, D) to the sum of the rows of dy at the id's tokens, or adds this sum. Tokens
+/// with an id outside [0, V) are skipped. dtable has the type of dy, f32 for 16-bit types. Sums have the type of dtable
+/// and start from its content (overwrite: 0), in the order of the tokens: deterministic, without atomic additions. Rows
+/// of ids that do not occur become 0 (overwrite) or do not change. Throws UsageError for mode ignore, ShapeError for
+/// 2^31 tokens or more. The gradient of positions is reduce_rows of dy, seen as (M / T, T * D).
 void embedding_backward(Context& context, const TensorView& dy, const TensorView& ids, GradMode mode,
                         const TensorView& dtable, const TensorView& workspace);
 
-namespace backend {  // called after the checks of embedding.cpp
+namespace backend {  // the functions that embedding.cpp calls after its checks
 LOCKSTEP_BACKENDS(embedding_forward);
 LOCKSTEP_BACKENDS(embedding_backward);
 }  // namespace backend

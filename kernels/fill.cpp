@@ -7,11 +7,11 @@
 namespace lockstep::ops {
 namespace {
 
-/// True when static_cast<T>(value) is defined: for integers, truncation must land inside their range.
+/// True when static_cast<T>(value) is defined: for integers, the truncated value must lie in the range of T.
 bool fits(double value, DType dtype) {
   return visit_dtype(dtype, [&]<class T>(std::type_identity<T>) {
     if constexpr (std::is_integral_v<T>) {
-      const double end = std::ldexp(1.0, std::numeric_limits<T>::digits);  // one above the largest value, exact
+      const double end = std::ldexp(1.0, std::numeric_limits<T>::digits);  // one more than the largest value, exact
       return std::trunc(value) >= static_cast<double>(std::numeric_limits<T>::min()) && value < end;
     } else {
       return true;

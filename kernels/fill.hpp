@@ -5,12 +5,12 @@
 
 namespace lockstep::ops {
 
-/// out[i] = value, converted to the element type of out: any type; integers truncate toward zero, and a value that does
-/// not fit is a UsageError. out: contiguous, any shape, may be empty. Bytes: writes out once. Deterministic. No
-/// workspace.
+/// Sets all elements of out to `value`, converted to the element type of out, which may be any type. Integers truncate
+/// toward zero; a value that does not fit is a UsageError. out is contiguous, has any shape, and may be empty. Bytes:
+/// writes out once. Deterministic. No workspace.
 void fill(Context& context, double value, const TensorView& out);
 
-namespace backend {  // called after the checks of fill.cpp
+namespace backend {  // the functions that fill.cpp calls after its checks
 LOCKSTEP_BACKENDS(fill);
 }  // namespace backend
 

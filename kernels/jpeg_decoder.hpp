@@ -10,64 +10,64 @@
 
 namespace lockstep::ops {
 
-/// Returns why JpegDecoder cannot be used on this device: it is no GPU, the build has no nvJPEG (LOCKSTEP_NVJPEG), the
-/// library cannot be loaded or has another major version. Empty when no obstacle is known. Loads the library, but makes
-/// no call to a GPU and no CUDA context.
+/// Returns why JpegDecoder cannot be used on this device: the device is no GPU, the build has no nvJPEG
+/// (LOCKSTEP_NVJPEG), or the library cannot be loaded or has another major version. Empty when no obstacle is known.
+/// Loads the library, but makes no call to a GPU and no CUDA context.
 [[nodiscard]] std::string jpeg_decoder_problem(Device device);
 
-/// Returns the version of the loaded library, such as "nvJPEG 13.3.2"; the pixels depend on it. Empty where no library
-/// can be loaded.
+/// Returns the version of the loaded library, such as "nvJPEG 13.3.2"; the pixels depend on this version. Empty if no
+/// library can be loaded.
 [[nodiscard]] std::string jpeg_decoder_version();
 
 struct JpegDecoderOptions {
-  std::int64_t most = 1;  ///< most files of a call of decode()
-  /// Most threads with which nvJPEG decodes entropy code on the host (see JpegDecoder).
+  std::int64_t most = 1;  ///< largest number of files of a call of decode()
+  /// Largest number of threads with which nvJPEG decodes entropy code on the host (see JpegDecoder).
   int host_threads = 1;
 };
 
-/// Decodes JPEG files on a GPU, by nvJPEG: 8 bits a colour, grey or YCbCr. The caller must pass only such files: the
-/// colours of a file whose three channels are RGB may be wrong. An EXIF orientation is not applied.
+/// Decodes JPEG files on a GPU, by nvJPEG: 8 bits a colour, grey or YCbCr. The caller must pass only such files: if the
+/// three channels of a file are RGB, its colours may be wrong. An EXIF orientation is not applied.
 ///
-/// The pixels are not those of libjpeg to the bit: inverse DCT and upsampling of chroma differ. NVIDIA does not say
-/// whether another GPU or another version of nvJPEG gives the same pixels.
+/// The pixels may differ from those of libjpeg: inverse DCT and upsampling of chroma are not the same. NVIDIA does not
+/// say whether another GPU or another version of nvJPEG gives the same pixels.
 ///
-/// With more than 50 files a call, nvJPEG decodes the entropy code of baseline files on the GPU, too. The host decodes
-/// the entropy code of fewer files, and of progressive ones.
+/// In a call with more than 50 files, nvJPEG decodes the entropy code of baseline files on the GPU, too. The host
+/// decodes the entropy code of progressive files, and of all files in smaller calls.
 ///
-/// One thread at a time uses a decoder. Not to be used while its stream is captured.
+/// One thread at a time may use a decoder. Must not be used while its stream is captured.
 class JpegDecoder {
  public:
   using Options = JpegDecoderOptions;
   struct File {
-    std::span<const std::uint8_t> bytes;  ///< in host memory; unchanged until the work that decode() enqueued is done
-    std::int64_t width = 0;               ///< extents in pixels, as in the file's header
+    std::span<const std::uint8_t> bytes;  ///< in host memory; must stay unchanged until the work of decode() is done
+    std::int64_t width = 0;               ///< extents in pixels, as in the header of the file
     std::int64_t height = 0;
     /// Destination of the RGB pixels, (height, width, 3) contiguous, in memory of the context's device.
     std::uint8_t* pixels = nullptr;
   };
 
-  /// Throws UnsupportedError with the reason: that of jpeg_decoder_problem(), or that nvJPEG does not start on the
-  /// device. Throws UsageError unless both options are 1 or more, and `most` at most 65536. The decoder keeps the
-  /// context, whose memory() gives nvJPEG its device memory, and must be destroyed before it.
+  /// Throws UnsupportedError with the reason if jpeg_decoder_problem() has one, or if nvJPEG does not start on the
+  /// device. Throws UsageError unless both options are at least 1, and `most` is at most 65536. The decoder keeps a
+  /// reference to the context, whose memory() gives nvJPEG its device memory; destroy the decoder before the context.
   explicit JpegDecoder(Context& context, const Options& options = {});
   JpegDecoder(JpegDecoder&&) noexcept;
   JpegDecoder& operator=(JpegDecoder&&) noexcept;
   ~JpegDecoder();  ///< waits for the context's stream
 
   /// Enqueues the decoding of these files on the context's stream, after the work that is there. The host reads the
-  /// headers and may decode entropy code; it waits until the files of the last call are decoded, and for all of the
-  /// stream where nvJPEG needs more memory than before. `files` may be empty.
+  /// headers and may decode entropy code. The host waits until the files of the last call are decoded; if nvJPEG needs
+  /// more memory than before, it waits for the whole stream. `files` may be empty.
   ///
-  /// UsageError for more files than `most`, an extent below 1 and an address that is null. DataError, which begins with
-  /// "file INDEX of COUNT: " and has nvJPEG's status, for a file that nvJPEG refuses, that has another number of
-  /// channels than 1 and 3, or whose header has other extents than given. When a header is wrong, nothing is decoded;
-  /// when the data after the headers are damaged, `pixels` of all files may hold anything. Damage that nvJPEG sees on
-  /// the GPU only, or not at all, is no error: some pixels are wrong then. OutOfMemory, else Error for failures that no
-  /// file causes. After an error the decoder can be used again.
+  /// Throws UsageError for more files than `most`, an extent below 1, or an address that is null. Throws DataError,
+  /// which begins with "file INDEX of COUNT: " and has nvJPEG's status, for a file that nvJPEG refuses, that has
+  /// neither 1 nor 3 channels, or whose header has other extents than given. If a header is wrong, nothing is decoded;
+  /// if the data after the headers are damaged, `pixels` of all files may hold anything. Damage that nvJPEG sees only
+  /// on the GPU, or not at all, is no error: then some pixels are wrong. If the failure is not caused by a file, throws
+  /// OutOfMemory or another Error. After an error the decoder can be used again.
   void decode(std::span<const File> files);
 
   [[nodiscard]] std::int64_t most() const;
-  /// Returns INDEX of the last DataError.
+  /// Returns the INDEX in the text of the last DataError.
   [[nodiscard]] std::int64_t failed() const;
 
  private:

@@ -1,4 +1,4 @@
-// JpegDecoder in builds without nvJPEG: its constructor throws the reason, and nothing else is implemented.
+// JpegDecoder in builds without nvJPEG: its constructor throws the reason. Nothing else is implemented.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <lockstep/runtime/base/error.hpp>

@@ -9,7 +9,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// True when a segment has a row of squares.
+/// True when `squares` has a row for the segment.
 bool has_row(const ArenaSegment& segment) {
   return segment.trainable && segment.count > 0;
 }

@@ -8,7 +8,7 @@
 
 namespace lockstep::ops {
 
-// Bias, activation and residual after the product of a linear layer, in one pass over memory.
+// Adds bias, activation and residual to the product of a linear layer, in one pass over memory.
 //
 //   x, residual, y, dy, dx: (..., N) contiguous, rank and N at least 1; one shape and type: f32, f64 or bf16 on the
 //                           host, f32, bf16 or f16 on a GPU, computed in f32 there
@@ -17,24 +17,25 @@ namespace lockstep::ops {
 // Sums have a fixed order: the bits do not depend on the number of threads. On a GPU the bits of dbias depend on the
 // shape, and on whether all tensors allow 16-byte accesses.
 
-/// y = kind(x + bias) + residual. bias and residual are optional. y may be x or residual.
+/// Computes y = kind(x + bias) + residual. bias and residual are optional. y may be x or residual.
 void linear_epilogue_forward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                              const TensorView& residual, const TensorView& y);
 
-/// Returns the bytes of workspace (u8, contiguous, aligned to 64 bytes) that linear_epilogue_backward needs for tensors
-/// like x on this device, unless its mode is ignore.
+/// Returns the bytes of workspace (u8, contiguous, aligned to 64 bytes) that linear_epilogue_backward needs on this
+/// device for tensors like x, unless its mode is ignore.
 [[nodiscard]] std::size_t linear_epilogue_workspace_bytes(const Context& context, const TensorView& x);
 
-/// x and bias are the inputs of forward:
-///   dx    = dy * kind'(x + bias); not given: not computed
-///   dbias = sum over the rows of dx, before dx is rounded to its type, as mode says; ignore: it may be missing
-/// The gradient of the residual is dy itself. With kind identity, x and bias are not read: x may be missing. dx may be
-/// dy or x.
+/// Computes the gradients; x and bias are the inputs of forward:
+///   dx    = dy * kind'(x + bias); may be missing
+///   dbias = sum over the rows of dx, before dx is rounded to its type; set or added as mode says; may be missing with
+///           mode ignore
+/// The gradient of the residual is dy itself. With kind identity, x and bias are not read: then x may be missing. dx
+/// may be dy or x.
 void linear_epilogue_backward(Context& context, Activation kind, const TensorView& x, const TensorView& bias,
                               const TensorView& dy, GradMode mode, const TensorView& dx, const TensorView& dbias,
                               const TensorView& workspace);
 
-namespace backend {  // called after the checks of linear_epilogue.cpp
+namespace backend {  // the functions that linear_epilogue.cpp calls after its checks
 LOCKSTEP_BACKENDS(linear_epilogue_forward);
 LOCKSTEP_BACKENDS(linear_epilogue_workspace_bytes);
 LOCKSTEP_BACKENDS(linear_epilogue_backward);

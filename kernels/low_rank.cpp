@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Checks that an operand is a matrix of at least one row and one column, of a type in which sums are kept.
+/// Checks that an operand is a matrix of at least one row and one column, f32, or f64 on the host.
 void require_matrix(const Context& context, std::string_view op, const Operand& operand) {
   const auto& [view, name] = operand;
   require<ShapeError>(view.given() && view.shape.rank() == 2 && view.numel() > 0 && view.is_contiguous(), op, ": ",

@@ -21,7 +21,7 @@ void check_desc(const MatmulDesc& desc) {
                       "matmul: grad_mode is ignore: a gradient that is not wanted needs no plan");
   require<UsageError>(!desc.bias || desc.grad_mode == GradMode::overwrite,
                       "matmul: bias together with grad_mode accumulate");
-  static_cast<void>(name_of(desc.activation));  // UsageError for a value that is no Activation
+  static_cast<void>(name_of(desc.activation));  // throws UsageError for a value that is no Activation
   require<UsageError>(desc.activation == Activation::identity || desc.grad_mode == GradMode::overwrite,
                       "matmul: activation ", name_of(desc.activation), " together with grad_mode accumulate");
 }

@@ -13,24 +13,25 @@
 
 namespace lockstep::ops {
 
-/// c (m, n) = activation(op(a) op(b) [+ bias (n), broadcast over rows]), or c += op(a) op(b)
+/// A product c (m, n) = activation(op(a) op(b) [+ bias (n), broadcast over rows]), or c += op(a) op(b).
 ///   a: (m, k), or (k, m) when transpose_a;  b: (k, n), or (n, k) when transpose_b; all row-major and contiguous
 /// With a batch, a, b and c have a leading axis of that extent, and each entry is a separate product. Sums run in
-/// accumulation_dtype(dtype), the type of the bias too; bias and activation are applied before c is rounded. (cuBLASLt
-/// rounds the bias to c's type first.) "reference" on the host adds the products of a sum in the order of k: a row of c
-/// has the same bits whatever m is and for any number of threads. With AVX-512 the tests find the same for m with
-/// "onednn". relu of NaN gives NaN in our own loops and kernels, 0 in oneDNN (observed) and cuBLASLt (as reported).
+/// accumulation_dtype(dtype), which is the type of the bias, too; bias and activation are applied before c is rounded.
+/// (cuBLASLt rounds the bias to c's type first.) "reference" on the host adds the products of a sum in the order of k:
+/// a row of c has the same bits for any m and any number of threads. With AVX-512 the tests find that m does not change
+/// the bits of a row of "onednn" either. relu of NaN gives NaN in our own loops and kernels, 0 in oneDNN (observed) and
+/// cuBLASLt (as reported).
 struct MatmulDesc {
   DType dtype = DType::f32;
   std::int64_t batch = 0;  ///< number of separate products; 0: one product, without a leading axis
   std::int64_t m = 1, n = 1, k = 1;
   bool transpose_a = false;
   bool transpose_b = false;
-  bool bias = false;                             ///< not with accumulate
-  Activation activation = Activation::identity;  ///< not with accumulate, unless identity
-  GradMode grad_mode = GradMode::overwrite;      ///< the product replaces c or is added to it
-  bool accumulator_output = false;               ///< c is of accumulation_dtype(dtype): f32 for 16-bit a and b
-  bool tf32 = false;  ///< f32 on a GPU: factors may be rounded to TF32 (10 bits after the point)
+  bool bias = false;                             ///< not allowed with accumulate
+  Activation activation = Activation::identity;  ///< with accumulate only identity is allowed
+  GradMode grad_mode = GradMode::overwrite;      ///< says whether the product replaces c or is added to it
+  bool accumulator_output = false;               ///< c has accumulation_dtype(dtype): f32 for 16-bit a and b
+  bool tf32 = false;  ///< f32 on a GPU: the product may round factors to TF32 (10 bits after the point)
   [[nodiscard]] std::int64_t products() const { return batch == 0 ? 1 : batch; }
   [[nodiscard]] DType c_dtype() const { return accumulator_output ? accumulation_dtype(dtype) : dtype; }
   [[nodiscard]] Shape a_shape() const { return with_batch(transpose_a ? Shape{k, m} : Shape{m, k}); }
@@ -48,7 +49,7 @@ struct MatmulDesc {
   }
 };
 
-/// A matmul planned for one device. Owns the library's descriptors, but no tensor memory.
+/// A matrix product planned for one device. The plan owns the library's descriptors, but no tensor memory.
 class MatmulPlan {
  public:
   virtual ~MatmulPlan() = default;
@@ -58,7 +59,8 @@ class MatmulPlan {
   /// True when every run gives the same bits (with the planned thread count).
   [[nodiscard]] virtual bool deterministic() const = 0;
   [[nodiscard]] virtual std::string choice() const = 0;  ///< plan_matmul(.., choice) makes the same plan again
-  /// Names what the library runs, where a choice leaves that to the library: "brg:avx512_core"; else the choice.
+  /// Names what the library runs, for example "brg:avx512_core", if the library decides more than the choice says.
+  /// Otherwise returns the choice.
   [[nodiscard]] virtual std::string implementation() const { return choice(); }
   /// Enqueues the product. The arguments are those of matmul(), already checked.
   virtual void run(Context& context, const TensorView& a, const TensorView& b, const TensorView& bias,
@@ -75,15 +77,18 @@ class MatmulPlan {
 /// Returns the choices that support this product on the context's device, best guess first: "onednn", "reference", ...
 [[nodiscard]] std::vector<std::string> matmul_choices(Context& context, const MatmulDesc& desc);
 /// True when the provider of the best guess for this product without activation can also do the activation, and keeps
-/// NaN. Otherwise a separate pass is better: a slower provider costs more, and a weight that became NaN should show.
+/// NaN. If false, a separate pass for the activation is better: a slower provider costs more, and a weight that became
+/// NaN should show in the results.
 [[nodiscard]] bool fuses_activation(Context& context, const MatmulDesc& desc);
-/// Plans with the given choice, or with the first of matmul_choices() when it is empty. UsageError for an unknown
-/// choice, UnsupportedError for one that does not support the product, ShapeError for an invalid desc.
+/// Plans the product with the given choice, or with the first of matmul_choices() when `choice` is empty. Throws
+/// UsageError for an unknown choice, UnsupportedError for a choice that does not support the product, ShapeError for an
+/// invalid desc.
 [[nodiscard]] std::unique_ptr<MatmulPlan> plan_matmul(Context& context, const MatmulDesc& desc,
                                                       const std::string& choice = {});
 
-/// Enqueues a planned matmul; allocates nothing and does not wait. The plan must live until the work is done. c
-/// overlaps no other tensor. workspace: u8, at least plan.workspace_bytes(), 64-byte aligned.
+/// Enqueues a planned matmul; allocates nothing and does not wait. The plan must live until the device has done the
+/// work. c overlaps no other tensor. workspace is u8, has at least plan.workspace_bytes() bytes, and is 64-byte
+/// aligned.
 void matmul(Context& context, const MatmulPlan& plan, const TensorView& a, const TensorView& b, const TensorView& bias,
             const TensorView& c, const TensorView& workspace);
 

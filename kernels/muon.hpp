@@ -6,43 +6,44 @@
 
 namespace lockstep::ops {
 
-// The parts of Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks") that are no matrix
-// products; nn/optim/orthogonalizer.hpp puts the ops together. All are deterministic and take no workspace.
+// The parts of Muon (Jordan et al. 2024, "Muon: An optimizer for hidden layers in neural networks") that are not matrix
+// products; nn/optim/orthogonalizer.hpp combines the ops. All are deterministic and take no workspace.
 
 struct MuonOptions {
-  double momentum = 0.95;  ///< [0, 1)
+  double momentum = 0.95;  ///< in [0, 1)
   bool nesterov = true;
 };
 
-/// UsageError when an option is out of range; `op` names the caller.
+/// Throws UsageError when an option is out of range; `op` names the caller.
 void require_muon_options(std::string_view op, const MuonOptions& options);
 
-/// Computes the direction that is then orthogonalised, as torch.optim.Muon does:
+/// Computes the direction, which other ops then orthogonalise, as torch.optim.Muon does:
 ///   g = factor * grad;  v += (1 - momentum) * (g - v);  direction = nesterov ? g + momentum * (v - g) : v
-/// for the elements of trainable segments; other elements stay as they are. velocity, direction (n): of the type of the
-/// parameters. Parameters, learning rates and decay are not used, and `copy` is not given (UsageError). With skip
-/// nothing changes. Otherwise the errors of ArenaUpdate, and UsageError for options out of range and missing views.
+/// for the elements of trainable segments; other elements do not change. velocity and direction (n) have the type of
+/// the parameters. Parameters, learning rates and decay are not used. `copy` must not be given (UsageError). If the
+/// update is skipped, nothing changes. Throws the errors of ArenaUpdate, and UsageError for options out of range and
+/// missing views.
 void muon_direction(Context& context, const MuonOptions& options, const ArenaUpdate& update, const TensorView& velocity,
                     const TensorView& direction);
 
-/// factors[i] = 1 / max(sqrt(squares[i]), epsilon). A matrix with this sum of squares, scaled by its factor, has the
-/// Frobenius norm 1, or less where all of its elements are small. squares (n) f64; factors (n) f32, on the host also
-/// f64; contiguous, n may be 0. UsageError: epsilon is not above 0.
+/// Computes factors[i] = 1 / max(sqrt(squares[i]), epsilon). A matrix whose elements have this sum of squares,
+/// multiplied by its factor, has the Frobenius norm 1, or less if all of its elements are small. squares (n) is f64;
+/// factors (n) f32, on the host also f64; both are contiguous, n may be 0. Throws UsageError if epsilon is not above 0.
 void muon_factor(Context& context, double epsilon, const TensorView& squares, const TensorView& factors);
 
-/// The polynomial a I + b x + c y of a matrix x and y = x x. The coefficients are those of Jordan et al., with which
-/// five iterations bring singular values between about 0.01 and 1 into 0.7 to 1.2.
+/// The coefficients of the polynomial a I + b x + c y of a matrix x and y = x x. The defaults are those of Jordan et
+/// al.: five iterations bring singular values between about 0.01 and 1 into 0.7 to 1.2.
 struct MuonPolynomial {
   double a = 3.4445;
   double b = -4.7750;
   double c = 2.0315;
 };
-/// z = a I + b x + c y for each of a batch of matrices: x, y, z (batch, k, k), contiguous, of one type: f32, f64 or
-/// bf16 on the host, f32, bf16 or f16 on a GPU; computed in accumulation_dtype() and rounded once. z may be x or y.
+/// Computes z = a I + b x + c y for each matrix of a batch. x, y, z: (batch, k, k), contiguous, of one type: f32, f64
+/// or bf16 on the host, f32, bf16 or f16 on a GPU. Computes in accumulation_dtype() and rounds once. z may be x or y.
 void muon_polynomial(Context& context, const MuonPolynomial& polynomial, const TensorView& x, const TensorView& y,
                      const TensorView& z);
 
-namespace backend {  // called after the checks of muon.cpp
+namespace backend {  // the functions that muon.cpp calls after its checks
 LOCKSTEP_BACKENDS(muon_direction);
 LOCKSTEP_BACKENDS(muon_factor);
 LOCKSTEP_BACKENDS(muon_polynomial);

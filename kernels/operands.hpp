@@ -7,14 +7,14 @@
 
 namespace lockstep::ops {
 
-/// A tensor of an op, with its name in the contract.
+/// A tensor argument of an op, with the name that it has in the contract.
 struct Operand {
   const TensorView& view;
   std::string_view name;
 };
 
-/// Checks the operands of an elementwise op: all are contiguous, of the first one's shape and type, and of a type that
-/// their device supports.
+/// Checks the operands of an elementwise op. All must be contiguous, and have the shape and type of the first operand;
+/// their device must support this type.
 inline void require_alike(std::string_view op, std::initializer_list<Operand> operands) {
   const auto& [first, first_name] = *operands.begin();
   require_compute_dtype(op, first_name, first);
@@ -26,34 +26,34 @@ inline void require_alike(std::string_view op, std::initializer_list<Operand> op
   }
 }
 
-/// Checks that a tensor is (..., C): at least rank 1, with rows of at least one element.
+/// Checks that a tensor is (..., C): its rank is at least 1, and its rows have at least one element.
 inline void require_rows(std::string_view op, const Operand& operand) {
   const Shape& shape = operand.view.shape;
   require<ShapeError>(shape.rank() >= 1 && shape.back() >= 1, op, ": ", operand.name, " is ", shape,
                       ", expected (..., C) with C at least 1");
 }
 
-/// Checks that a tensor is (N, H, W, C), contiguous, of a type that its device supports.
+/// Checks that a tensor is (N, H, W, C), contiguous, and of a type that its device supports.
 inline void require_images(std::string_view op, const Operand& operand) {
   require_alike(op, {operand});
   require<ShapeError>(operand.view.shape.rank() == 4, op, ": ", operand.name, " is ", operand.view.shape,
                       ", expected (N, H, W, C)");
 }
 
-/// Checks that a tensor is given, with one element of type dtype, of any rank.
+/// Checks that a tensor is given and has one element of type dtype; its rank may be any.
 inline void require_scalar(std::string_view op, const Operand& operand, DType dtype) {
   const auto& [view, name] = operand;
   require<ShapeError>(view.given() && view.numel() == 1, op, ": ", name, " is ", view.shape, ", expected a scalar");
   require<DTypeError>(view.dtype == dtype, op, ": ", name, " is ", view.dtype, ", expected ", dtype);
 }
 
-/// Throws ShapeError when `out` shares memory with `in` without beginning at the same address.
+/// Throws ShapeError when `out` overlaps `in`, but does not begin at the same address.
 inline void require_same_or_apart(std::string_view op, const Operand& out, const Operand& in) {
   require<ShapeError>(out.view.data == in.view.data || !overlaps(out.view, in.view), op, ": ", out.name, " overlaps ",
                       in.name, " without being it");
 }
 
-/// Checks that a tensor is given, contiguous, and of this type and shape.
+/// Checks that a tensor is given, is contiguous, and has this type and shape.
 inline void require_tensor(std::string_view op, const Operand& operand, DType dtype, const Shape& shape) {
   const auto& [view, name] = operand;
   require<ShapeError>(view.given(), op, ": ", name, " is not given, expected ", shape);
@@ -63,7 +63,7 @@ inline void require_tensor(std::string_view op, const Operand& operand, DType dt
                       " is not contiguous");
 }
 
-/// require_scalar() and require_tensor() for a tensor that may be missing.
+/// Do require_scalar() and require_tensor() for a tensor that may be missing.
 inline void require_scalar_if_given(std::string_view op, const Operand& operand, DType dtype) {
   if (operand.view.given()) {
     require_scalar(op, operand, dtype);
@@ -75,14 +75,14 @@ inline void require_tensor_if_given(std::string_view op, const Operand& operand,
   }
 }
 
-/// Checks weights of a loss, if given: contiguous, of type dtype, with the shape of the elements that the loss
-/// compares, (N, ...), or one per sample, (N).
+/// Checks the weights of a loss, if they are given. They must be contiguous, of type dtype, and have either the shape
+/// of the elements that the loss compares, (N, ...), or one number per sample, (N).
 inline void require_weights(std::string_view op, const TensorView& weights, DType dtype, const Shape& elements) {
   require_tensor_if_given(op, {weights, "weights"}, dtype,
                           weights.shape.rank() == 1 && elements.rank() > 1 ? Shape{elements[0]} : elements);
 }
 
-/// Throws ShapeError when `out` shares memory with one of the others; a view that is not given shares none.
+/// Throws ShapeError when `out` shares memory with one of the others. A view that is not given shares no memory.
 inline void require_apart(std::string_view op, const Operand& out, std::initializer_list<Operand> others) {
   for (const Operand& other : others) {
     require<ShapeError>(!overlaps(out.view, other.view), op, ": ", out.name, " overlaps ", other.name);

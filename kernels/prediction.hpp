@@ -4,17 +4,17 @@
 #include <cstdint>
 #include <limits>
 
-/// How the outputs of a classifier are judged, in accuracy, top-k, confusion and calibration, on host and GPU. Outputs
-/// of which one is NaN or infinite have no softmax and are wrong, whatever the label. Otherwise the label is right when
-/// its output is finite and fewer than k outputs are ahead of it: larger ones, and equal ones of lower index. `at(k)`:
-/// the output of class k.
+/// How accuracy, top-k, confusion and calibration judge the outputs of a classifier, on host and GPU. If an output is
+/// NaN or infinity, the outputs have no softmax and are wrong for every label. Otherwise the label is right if its
+/// output is finite and fewer than k outputs are ahead of it. Larger outputs are ahead, and equal outputs of lower
+/// index. at(k) returns the output of class k.
 namespace lockstep::ops {
 
 template <class V>
 struct Prediction {
-  std::int64_t index = 0;  ///< index of the largest output, the first of equals
+  std::int64_t index = 0;  ///< index of the largest output; of equal outputs the first
   V largest{};
-  bool defined = false;  ///< the outputs have a softmax; else index says nothing
+  bool defined = false;  ///< true if the outputs have a softmax; if false, index has no meaning
 };
 
 template <class At>
@@ -33,8 +33,7 @@ template <class At>
   return best;
 }
 
-/// Returns how many classes are ahead of the label's; all of them, so that no k is enough, when the label cannot be
-/// right.
+/// Returns how many classes are ahead of the label's class; if the label cannot be right, the number of all classes.
 template <class At>
 [[nodiscard]] std::int64_t rank_of(std::int64_t classes, std::int64_t label, At at) {
   const auto own = at(label);

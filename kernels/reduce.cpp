@@ -8,7 +8,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// Does the checks that sum and squared_norm share.
+/// Does the checks that the ops sum and squared_norm share.
 void check_sum(const Context& context, std::string_view op, const TensorView& x, const TensorView& result,
                const TensorView& workspace) {
   require<ShapeError>(x.given(), op, ": x is not given");

@@ -8,10 +8,10 @@
 
 namespace lockstep::ops {
 
-/// The loss of a difference d = prediction - target:
+/// The kinds of loss of a difference d = prediction - target:
 ///   mse    d^2
 ///   l1     |d|; its derivative at 0 is 0
-///   huber  d^2 / 2 where |d| <= delta, else delta * (|d| - delta / 2) (Huber, 1964)
+///   huber  d^2 / 2 if |d| <= delta, otherwise delta * (|d| - delta / 2) (Huber, 1964)
 enum class RegressionLoss : unsigned char { mse, l1, huber };
 
 struct RegressionLossOptions {
@@ -19,27 +19,26 @@ struct RegressionLossOptions {
   double delta = 1;  ///< for huber: positive and finite
 };
 
-/// A loss between numbers, averaged over the F elements of a sample (MSELoss, L1Loss and HuberLoss of PyTorch when all
-/// samples count), and its gradient, in one pass.
+/// Computes a loss between numbers, averaged over the F elements of a sample, and its gradient, in one pass. These are
+/// MSELoss, L1Loss and HuberLoss of PyTorch when all samples count.
 ///
 ///   prediction, target: (N, ...) contiguous, rank at least 1, F = numel / N at least 1; f32, f64 or bf16 on the host,
 ///                f32, bf16 or f16 on a GPU
 ///   weights:     (N) or the shape of prediction, contiguous, of the type of prediction, f32 with 16-bit types:
-///                factors of the loss and the derivative of a sample or an element; not given: 1. An element of weight
-///                0 is left out, even where prediction or target is NaN
+///                multiply the loss and the derivative of a sample or an element; not given: 1. An element of weight 0
+///                is left out, even if its prediction or target is NaN
 ///   valid:       i64 scalar: the first `valid` samples count (clamped to 0 .. N); not given: all
-///   scale:       scalar, of the type of prediction, f32 with 16-bit types: 1 / (global number of valid samples);
-///                not given: 1
-///   dprediction: like prediction, or not given: derivative of the loss * weight / F * scale, 0 for samples that do
-///                not count; may be prediction
-///   metrics:     f64 (3): [0] += sum over the samples that count of their mean weighted loss, unscaled; [1] and [2]
-///                do not change
-///   workspace:   u8, regression_loss_workspace_bytes(context, prediction), aligned to 8; may be missing when that is
-///                0
+///   scale:       scalar of the type of prediction, f32 with 16-bit types: 1 / (global number of valid samples); not
+///                given: 1
+///   dprediction: like prediction, may be prediction, or not given: receives derivative of the loss * weight / F *
+///                scale, and 0 for samples that do not count
+///   metrics:     f64 (3): the sum of the samples' mean weighted losses, unscaled, over the samples that count is added
+///                to [0]; [1] and [2] do not change
+///   workspace:   u8, regression_loss_workspace_bytes(context, prediction), aligned to 8; may be missing if 0 bytes
 ///
-/// A difference that is NaN gives a loss and a gradient that are NaN. Differences have the type of prediction, f32
-/// with 16-bit types. Losses are f64 and summed in fixed chunks joined in order: the bits do not depend on the number
-/// of threads. UsageError for an unknown kind, and for a delta that is not positive and finite.
+/// A difference that is NaN gives a loss and a gradient that are NaN. Differences have the type of prediction, f32 with
+/// 16-bit types. Losses are f64 and are summed in fixed chunks, which are joined in order: the bits do not depend on
+/// the number of threads. Throws UsageError for an unknown kind, and for a delta that is not positive and finite.
 void regression_loss(Context& context, const RegressionLossOptions& options, const TensorView& prediction,
                      const TensorView& target, const TensorView& weights, const TensorView& valid,
                      const TensorView& scale, const TensorView& dprediction, const TensorView& metrics,
@@ -47,7 +46,7 @@ void regression_loss(Context& context, const RegressionLossOptions& options, con
 
 [[nodiscard]] std::size_t regression_loss_workspace_bytes(const Context& context, const TensorView& prediction);
 
-namespace backend {  // called after the checks of regression_loss.cpp
+namespace backend {  // the functions that regression_loss.cpp calls after its checks
 /// Calls f(std::integral_constant<RegressionLoss, kind>{}).
 template <class F>
 decltype(auto) visit_kind(RegressionLoss kind, F&& f) {

@@ -7,7 +7,7 @@
 namespace lockstep::ops {
 namespace {
 
-/// large: at input resolution with C channels; small: at output resolution with K channels.
+/// Checks the tensors. `large` has the resolution of the input and C channels; `small` the output's and K channels.
 void check(std::string_view op, std::int64_t stride, const TensorView& large, std::string_view large_name,
            const TensorView& small, std::string_view small_name) {
   require_images(op, {large, large_name});

@@ -7,18 +7,18 @@
 
 namespace lockstep::ops {
 
-// The parameter-free shortcut of He et al. 2015 (option A): every stride-th pixel, new channels are zero.
-// x, dx: (N, H, W, C), y, dy: (N, ceil(H / stride), ceil(W / stride), K), K >= C, contiguous; f32, f64 or bf16 on
-// the host, f32, bf16 or f16 on a GPU. The C channels of x land at [(K - C) / 2, (K - C) / 2 + C) of y. Deterministic,
-// no workspace.
+// The parameter-free shortcut of He et al. 2015 (option A): every stride-th pixel is kept, and new channels are zero. x
+// and dx: (N, H, W, C), y and dy: (N, ceil(H / stride), ceil(W / stride), K), K >= C, contiguous; f32, f64 or bf16 on
+// the host, f32, bf16 or f16 on a GPU. The C channels of x become the channels [(K - C) / 2, (K - C) / 2 + C) of y.
+// Deterministic, no workspace.
 
-/// y[n, p, q, (K - C) / 2 + c] = x[n, p * stride, q * stride, c], 0 in the other channels.
+/// Sets y[n, p, q, (K - C) / 2 + c] = x[n, p * stride, q * stride, c], and 0 in the other channels.
 void subsample_pad_forward(Context& context, std::int64_t stride, const TensorView& x, const TensorView& y);
-/// dx = the gradient of subsample_pad_forward; mode: it replaces dx or is added to it. dx is not dy.
+/// Computes the gradient of subsample_pad_forward; mode says whether it replaces dx or is added to dx. dx is not dy.
 void subsample_pad_backward(Context& context, std::int64_t stride, const TensorView& dy, GradMode mode,
                             const TensorView& dx);
 
-namespace backend {  // called after the checks of subsample_pad.cpp
+namespace backend {  // the functions that subsample_pad.cpp calls after its checks
 LOCKSTEP_BACKENDS(subsample_pad_forward);
 LOCKSTEP_BACKENDS(subsample_pad_backward);
 }  // namespace backend

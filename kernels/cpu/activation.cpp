@@ -16,8 +16,8 @@ using lanes::all;
 using lanes::Lanes;
 using lanes::multiply_add;
 
-// exp and tanh of a register of numbers, without branches. Let n be the whole number nearest to x / ln 2 and r = x - n
-// ln 2, with |r| at most ln 2 / 2 = 0.35; then exp(x) = 2^n exp(r).
+// exp and tanh of a register of numbers, without branches. They split x = n ln 2 + r, where n is the whole number
+// nearest to x / ln 2 and |r| is at most ln 2 / 2 = 0.35. Then exp(x) = 2^n exp(r).
 
 template <class T>
 struct Format;
@@ -28,7 +28,7 @@ struct Format<double> {
   static constexpr int kMantissa = 52;
   static constexpr Bits kBias = 1023;
   static constexpr int kTerms = 13;           // r^kTerms / kTerms! is the last term: the next one is below 2^-56 r
-  static constexpr double kShift = 0x1.8p52;  // added to a number, it leaves the nearest whole number in the low bits
+  static constexpr double kShift = 0x1.8p52;  // after kShift is added, the low bits are the nearest whole number
   static constexpr double kLn2High = 0x1.62e42feep-1;  // few bits, so that n * kLn2High is exact
   static constexpr double kLn2Low = 0x1.a39ef35793c76p-33;
   static constexpr double kTanhIsOne = 20;  // tanh(kTanhIsOne) rounds to 1
@@ -61,7 +61,7 @@ constexpr auto kFactors = [] {
 }();
 
 template <class T>
-[[gnu::always_inline]] inline Lanes<T> sign_of(const Lanes<T>& x) {  // zero with the sign bit of x
+[[gnu::always_inline]] inline Lanes<T> sign_of(const Lanes<T>& x) {  // a zero with the sign bit of x
   using Bits = typename Format<T>::Bits;
   constexpr Bits kSign = Bits{1} << (8 * sizeof(T) - 1);
   return reinterpret_cast<Lanes<T>>(reinterpret_cast<Lanes<Bits>>(x) & kSign);
@@ -79,14 +79,14 @@ template <class T>
   return reinterpret_cast<Lanes<T>>(reinterpret_cast<Bits>(x) ^ reinterpret_cast<Bits>(sign_of<T>(x)));
 }
 
-/// Returns 2^n. shifted: n + kShift; n is not below the exponents of normal numbers.
+/// Returns 2^n for shifted = n + kShift; n must not be below the exponents of normal numbers.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> power_of_two(const Lanes<T>& shifted) {
   using F = Format<T>;
   return reinterpret_cast<Lanes<T>>((reinterpret_cast<Lanes<typename F::Bits>>(shifted) + F::kBias) << F::kMantissa);
 }
 
-/// The parts of x = n ln 2 + r; less: exp(r) - 1.
+/// The two parts of x = n ln 2 + r. `less` is exp(r) - 1.
 template <class T>
 struct Split {
   Lanes<T> shifted;  // n + kShift
@@ -109,18 +109,18 @@ template <class T>
   return {shifted, n, multiply_add(r * r, sum, r)};
 }
 
-/// Returns exp(x), for x not above 0. Denormal results are rounded once more; NaN stays NaN.
+/// Returns exp(x) for x at most 0. Denormal results are rounded twice; NaN stays NaN.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> exp_of_negative(const Lanes<T>& x) {
   using F = Format<T>;
   const Split<T> s = split<T>(x < F::kExpIsZero ? all(F::kExpIsZero) : x);
-  // Multiplies in two steps, as 2^n may not be a normal number.
+  // Multiplies by 2^n in two steps, as 2^n may not be a normal number.
   const Lanes<T> half = multiply_add(s.n, all(T(0.5)), all(F::kShift));
   const Lanes<T> rest = s.n - (half - F::kShift) + F::kShift;
   return (T(1) + s.less) * power_of_two<T>(half) * power_of_two<T>(rest);
 }
 
-/// Returns tanh(x) = (exp(2x) - 1) / (exp(2x) + 1), with a numerator that is computed without cancellation: it keeps
+/// Returns tanh(x) = (exp(2x) - 1) / (exp(2x) + 1). The numerator is computed without cancellation: the result keeps
 /// the digits of small x (denormals too), -0, and NaN.
 template <class T>
 [[gnu::always_inline]] inline Lanes<T> tanh_of(const Lanes<T>& x) {
@@ -138,7 +138,7 @@ template <class T>
   return (x < T(0) ? e : all(T(1))) / (T(1) + e);
 }
 
-// The functions of enum Activation: value(x) and slope(x) of a register of numbers (Gelu: of one number).
+// The functions of enum Activation. value(x) and slope(x) take a register of numbers (Gelu: one number).
 
 struct GeluTanh {
   static constexpr double kCubic = 0.044715;
@@ -157,7 +157,7 @@ struct GeluTanh {
     const Lanes<T> sech2 = (T(1) - t) * (T(1) + t);
     const Lanes<T> inner_slope = T(kScale) * multiply_add(T(3 * kCubic) * x, x, all(T(1)));
     const Lanes<T> second = x / T(2) * sech2 * inner_slope;
-    return (T(1) + t) / T(2) + (sech2 == T(0) ? all(T(0)) : second);  // inner_slope may be infinite
+    return (T(1) + t) / T(2) + (sech2 == T(0) ? all(T(0)) : second);  // inner_slope may be infinite: 0 * inf
   }
 };
 
@@ -206,7 +206,7 @@ struct Relu {
   }
 };
 
-/// gelu, one number at a time: erfc keeps the digits of the tail.
+/// gelu, computed one number at a time with erfc, which keeps the digits of the tail.
 struct Gelu {
   template <class T>
   static T normal_distribution(T x) {
@@ -223,8 +223,7 @@ struct Gelu {
   }
 };
 
-/// to = f(from), both `registers` full registers: the only loop that applies f, so that all numbers get the same
-/// instructions.
+/// Applies f to `registers` full registers. Only this loop applies f, so that all numbers get the same instructions.
 template <class T, class F>
 [[gnu::noinline]] void map_registers(F f, const T* from, std::int64_t registers, T* to) {
   for (std::int64_t i = 0; i < registers; ++i) {
@@ -232,7 +231,7 @@ template <class T, class F>
   }
 }
 
-/// to = f(from) for any count: the last register is padded with zeros.
+/// Applies f to any number of elements: the last register is padded with zeros.
 template <class T, class F>
 void map(F f, const T* from, std::int64_t count, T* to) {
   constexpr std::int64_t kCount = lanes::kCount<T>;
@@ -294,7 +293,7 @@ void map_slopes(Activation kind, const T* from, std::int64_t count, T* to) {
   }
 }
 
-constexpr std::int64_t kPiece = 512;  // elements on the stack that are converted or multiplied at a time
+constexpr std::int64_t kPiece = 512;  // number of elements that are converted or multiplied at a time, on the stack
 
 }  // namespace
 

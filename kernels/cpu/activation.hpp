@@ -9,13 +9,13 @@
 /// elements.
 namespace lockstep::ops::activations {
 
-inline constexpr std::int64_t kGrain = 2048;  // elements that justify another thread: each takes an exponential
+inline constexpr std::int64_t kGrain = 2048;  // elements that justify another thread: each element needs an exponential
 
-/// to[i] = kind(from[i]) for i in [0, count). to is from, or does not overlap it.
+/// Sets to[i] = kind(from[i]) for i in [0, count). `to` is `from`, or does not overlap it.
 void values(Activation kind, const float* from, std::int64_t count, float* to);
 void values(Activation kind, const double* from, std::int64_t count, double* to);
 
-/// to[i] = kind'(from[i]) for i in [0, count). to is from, or does not overlap it.
+/// Sets to[i] = kind'(from[i]) for i in [0, count). `to` is `from`, or does not overlap it.
 void slopes(Activation kind, const float* from, std::int64_t count, float* to);
 void slopes(Activation kind, const double* from, std::int64_t count, double* to);
 

@@ -12,7 +12,7 @@ namespace lockstep::ops::backend {
 
 inline constexpr std::int64_t kArenaGrain = 16384;
 
-/// True when the call changes nothing.
+/// True when `update.skip` says that the call must change nothing.
 [[nodiscard]] inline bool skips(const ArenaUpdate& update) {
   return update.skip.given() && *update.skip.as<std::int32_t>() != 0;
 }
@@ -22,7 +22,8 @@ template <class T>
   return update.factor.given() ? *update.factor.as<T>() : T{1};
 }
 
-/// scaled[i] = factor * gradients[first + i], rounded to T, for any type of gradients, then clipped by value.
+/// Sets scaled[i] = factor * gradients[first + i], rounded to T, for any type of gradients; then clips scaled[i] by
+/// value.
 template <class T>
 void scale_gradients(const ArenaUpdate& update, T factor, std::int64_t first, std::int64_t count, T* scaled) {
   const auto from = [&]<class G>(const G* gradients) {
@@ -59,12 +60,12 @@ void copy_parameters(const T* parameters, std::int64_t count, H* copy) {
 }
 
 /// Calls rule(segment, learning_rate, first, count, parameters, gradients) for runs of elements, each inside one
-/// trainable segment. first: the run's position in the views; parameters, gradients: T* and const T* to the run,
-/// gradients times factor, clipped; learning_rate (double): multiplied by the segment's scale. Then writes the copy.
-/// Does nothing when the call skips.
+/// trainable segment. `first` is the position of the run in the views. `parameters` (T*) and `gradients` (const T*)
+/// point to the run; the gradients are multiplied by factor and clipped. `learning_rate` (double) is multiplied by the
+/// segment's scale. Then update_arena writes the copy. Does nothing when the call skips.
 template <class T, class Rule>
 void update_arena(const CpuContext& context, const ArenaUpdate& update, Rule rule) {
-  constexpr std::int64_t kRun = 1024;  // gradients on the stack that are converted or scaled at a time
+  constexpr std::int64_t kRun = 1024;  // number of gradients that are converted or scaled at a time, on the stack
   if (skips(update)) {
     return;
   }

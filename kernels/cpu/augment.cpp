@@ -13,7 +13,7 @@ namespace {
 
 using placement::reflected;
 
-/// The normalised value of each byte in each channel.
+/// A lookup table with the normalised value of each byte in each channel.
 template <class T>
 using Table = std::array<std::array<T, 256>, 3>;
 
@@ -54,8 +54,8 @@ Placement draw(const AugmentDesc& desc, std::int64_t epoch, std::int64_t sample_
   return at;
 }
 
-/// Writes one sample in one pass over out. image: (H, W, 3), out: (H, W, kChannels). Pixels from outside the image are
-/// bytes of 0, with kReflect pixels of the image.
+/// Writes one sample in one pass over out. image has shape (H, W, 3), out (H, W, kChannels). Pixels outside the image
+/// are bytes of 0, or with kReflect reflected pixels of the image.
 template <int kChannels, bool kReflect, class T>
 void one_sample(const Table<T>& table, const Placement& at, std::int64_t height, std::int64_t width,
                 const std::uint8_t* image, T* out) {
@@ -87,13 +87,13 @@ void augment(CpuContext& context, const AugmentDesc& desc, const TensorView& ima
   const std::int64_t height = images.shape[1];
   const std::int64_t width = images.shape[2];
   const std::int64_t channels = out.shape[3];
-  const std::uint8_t* from = images.as<std::uint8_t>();     // (N, H, W, 3)
-  const std::int64_t* ids = sample_ids.as<std::int64_t>();  // (N)
+  const std::uint8_t* from = images.as<std::uint8_t>();     // shape (N, H, W, 3)
+  const std::int64_t* ids = sample_ids.as<std::int64_t>();  // shape (N)
   const std::int64_t now = *epoch.as<std::int64_t>();
   const std::int64_t filled = valid.data != nullptr ? *valid.as<std::int64_t>() : samples;
   visit_element(out.dtype, "augment", [&]<class T>(std::type_identity<T>) {
     const Table<T> table = make_table<T>(desc);
-    T* to = out.as<T>();  // (N, H, W, C)
+    T* to = out.as<T>();  // shape (N, H, W, C)
     parallel_ranges(context, samples, 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t n = begin; n < end; ++n) {
         T* sample = to + n * height * width * channels;

@@ -9,7 +9,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kPixelsInT = 64;  // pixels summed in the value type before these sums are joined in double
+constexpr int64_t kPixelsInT = 64;  // pixels that are summed in the value type; their sums are joined in double
 
 }  // namespace
 
@@ -40,7 +40,7 @@ void average_pool2d_forward(CpuContext& context, const PoolDesc& desc, AverageOv
   });
 }
 
-// Every element of dx gathers from the windows that cover it, as in max_pool2d_backward.
+// Each element of dx sums over the windows that cover it, as in max_pool2d_backward.
 void average_pool2d_backward(CpuContext& context, const PoolDesc& desc, AverageOver over, const TensorView& dy,
                              const TensorView& dx) {
   visit_element(dx.dtype, "average_pool2d_backward", [&]<class T>(std::type_identity<T>) {
@@ -84,7 +84,7 @@ void global_average_pool_forward(CpuContext& context, const TensorView& x, const
         const int64_t n = item / blocks;
         const int64_t first = item % blocks * kPoolBlock;
         const int64_t count = std::min(kPoolBlock, channels - first);
-        const T* image = px + n * pixels * channels + first;  // (H * W, C)
+        const T* image = px + n * pixels * channels + first;  // shape (H * W, C)
         double total[kPoolBlock] = {};
         for (int64_t part = 0; part < pixels; part += kPixelsInT) {
           Value<T> sum[kPoolBlock] = {};

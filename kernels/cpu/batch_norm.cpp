@@ -14,8 +14,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Writes the coefficients of channel c. shift is computed from the rounded scale, so that y = bias at x = mean up to
-/// one rounding.
+/// Writes the coefficients of channel c. shift is computed from the rounded scale, so that x = mean gives y = bias up
+/// to one rounding.
 template <class T>
 void write_coefficients(double mean, double var, double epsilon, const T* weight, const T* bias, int64_t channels,
                         int64_t c, T* coefficients) {
@@ -27,7 +27,7 @@ void write_coefficients(double mean, double var, double epsilon, const T* weight
   coefficients[3 * channels + c] = static_cast<T>(inv_std);
 }
 
-/// The tensor that is added to the output of a batch norm: none, a tensor, or the output of another batch norm.
+/// The kind of tensor that is added to the output of a batch norm: none, a plain tensor, or the output of another norm.
 enum class Added : unsigned char { none, tensor, norm };
 
 template <int kRows, Added kAdded, bool kRelu, class T>
@@ -52,7 +52,7 @@ void apply_rows(const T* x, const T* residual, int64_t period, const Value<T>* s
   }
 }
 
-/// coefficients2: those of the residual where kAdded is norm, else null.
+/// coefficients2: the coefficients of the residual's norm if kAdded is norm, otherwise null.
 template <Added kAdded, bool kRelu, class T>
 void apply(CpuContext& context, const Layout& layout, const T* x, const Value<T>* coefficients, const T* residual,
            const Value<T>* coefficients2, T* y, std::uint8_t* mask) {

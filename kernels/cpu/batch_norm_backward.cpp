@@ -15,8 +15,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// sum += g, product += g * (x - mean) in kLanes channels, over `periods` pieces that are a period apart. g is the
-/// incoming gradient of the elements from `at` on; `at` is a multiple of 32 (16 in f64).
+/// Adds g to sum and g * (x - mean) to product in kLanes channels, over `periods` pieces that are one period apart. g
+/// is the incoming gradient of the elements from `at` on; `at` is a multiple of 32 (16 in f64).
 template <bool kSecond, bool kMask, class T>
 void add_products(const Gradient<T>& in, const T* x, int64_t at, int64_t period, int64_t periods, const Value<T>* mean,
                   Value<T>* sum, Value<T>* product) {
@@ -108,8 +108,8 @@ void backward_sums(CpuContext& context, const Layout& layout, const Gradient<T>&
   join_sums(context, chunks, channels, slots, mode, sums, dweight, dbias);
 }
 
-/// The numbers of each channel for dx = scale * g + (x - mean) * slope + offset, read as if they were repeated over a
-/// period.
+/// The numbers of each channel for dx = scale * g + (x - mean) * slope + offset. Readers see each number repeated over
+/// a whole period.
 template <class T>
 class BackwardTable {
  public:
@@ -125,7 +125,7 @@ class BackwardTable {
       fill(0, layout.period);
     }
   }
-  /// Returns the numbers of `length` elements from `phase` of a period on; valid until the next call.
+  /// Returns the numbers of the `length` elements that begin at `phase` of a period; valid until the next call.
   Rows from(int64_t phase, int64_t length) {
     if (layout_.period > kMaxLocal) {
       fill(phase, length);
@@ -158,7 +158,7 @@ class BackwardTable {
   alignas(64) T offset_[kMaxLocal];
 };
 
-/// Computes kRows rows of dx. Rows of g are g_period elements apart, rows of x and dx `period`.
+/// Computes kRows rows of dx. Consecutive rows of g are g_period elements apart, those of x and dx `period` elements.
 template <int kRows, class G, class T>
 void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
                    const typename BackwardTable<Value<T>>::Rows& table, T* dx, int64_t length) {
@@ -176,7 +176,8 @@ void backward_rows(const G* g, int64_t g_period, const T* x, int64_t period,
   }
 }
 
-/// to = g, rounded, in the valid rows, 0 in the others. Element i depends on element i only: to may be dy or dy2.
+/// Writes g, rounded, in the valid rows, and 0 in the others. Element i of `to` depends on element i of the inputs
+/// only, so that `to` may be dy or dy2.
 template <class T>
 void store_masked(CpuContext& context, const Layout& layout, const Gradient<T>& in, int64_t rows, T* to) {
   const int64_t numel = layout.numel();
@@ -217,7 +218,7 @@ void backward(CpuContext& context, const Layout& layout, const Gradient<T>& in, 
             in.read(at + r * period, length, g + r * period);
           }
           backward_rows<n()>(g, period, x + at, period, table.from(phase, length), dx + at, length);
-        } else {  // T would round the gradient: it stays in a local array of values
+        } else {  // storing g in T would round the gradient: g stays in a local array of values
           alignas(64) Value<T> g[n() * kBlock];
           for (int r = 0; r < n(); ++r) {
             in.read(at + r * period, length, g + r * kBlock);

@@ -11,31 +11,32 @@
 #include <lockstep/runtime/tensor/tensor_view.hpp>
 
 /// How the loops of batch norm go over a tensor: as one contiguous range in which the channels repeat with a period. A
-/// period is one row of C channels, or several rows when C is small or not a multiple of 8. Loops take pieces: up to
-/// four periods at a time and at most kBlock elements of each, so that a piece stays in the first-level cache and the
-/// inner loops are long and vectorise for any C. A piece starts at a multiple of 8 elements, a byte of the mask. Loops
-/// marked `omp simd` may write in place: element i depends on element i only.
+/// period is one row of C channels, or several rows when C is small or not a multiple of 8. A loop takes one piece at a
+/// time: up to four periods, and at most kBlock elements of each period. So a piece stays in the first-level cache, and
+/// the inner loops are long and vectorise for any C. A piece starts at a multiple of 8 elements, which is a byte of the
+/// mask. Loops marked `omp simd` may write in place: element i depends on element i only.
 ///
-/// T: the type of elements of the tensor; V, Value<T>: the type of statistics, coefficients and sums.
+/// T is the type of the tensor's elements; V and Value<T> are the type of statistics, coefficients and sums.
 namespace lockstep::ops::batch_norm {
 
-inline constexpr std::int64_t kPeriod = 128;      // least elements of a period in elementwise passes
-inline constexpr std::int64_t kSumPeriod = 32;    // least elements of a period where sums are taken, and its unit
-inline constexpr std::int64_t kBlock = 512;       // most elements of one period in a piece
-inline constexpr std::int64_t kMaxLocal = 2048;   // most elements of a table on the stack
-inline constexpr std::int64_t kTile = 4096;       // least elements that a thread takes at a time
-inline constexpr std::int64_t kMinChunk = 16384;  // least elements of a chunk, summed as Value<T>; chunks in double
+inline constexpr std::int64_t kPeriod = 128;      // least number of elements of a period in elementwise passes
+inline constexpr std::int64_t kSumPeriod = 32;    // passes that sum: elements of a period are a multiple of kSumPeriod
+inline constexpr std::int64_t kBlock = 512;       // largest number of elements that a piece takes from one period
+inline constexpr std::int64_t kMaxLocal = 2048;   // largest number of elements of a table on the stack
+inline constexpr std::int64_t kTile = 4096;       // least number of elements that a thread takes at a time
+inline constexpr std::int64_t kMinChunk = 16384;  // least size of a chunk; it is summed in Value<T>, chunks in double
 inline constexpr std::int64_t kMinChunkRows = 32;
-inline constexpr std::int64_t kMaxChunkRows = 256;  // most rows of a chunk, unless kMinChunk requires more
-inline constexpr std::int64_t kGrain = 16384;       // elements that are worth a thread
+inline constexpr std::int64_t kMaxChunkRows = 256;  // largest number of rows of a chunk, unless kMinChunk requires more
+inline constexpr std::int64_t kGrain = 16384;       // number of elements that justify another thread
 inline constexpr std::size_t kSlotAlignment = 64;
 
-/// How a tensor is divided into periods, tiles and chunks. Depends on the shape and pass only.
+/// Describes how a tensor is divided into periods, tiles and chunks. The division depends on the shape and the pass
+/// only.
 struct Layout {
   std::int64_t channels;
   std::int64_t rows_per_sample = 1;
   std::int64_t rows;
-  std::int64_t fold = 1;  // rows in a period
+  std::int64_t fold = 1;  // number of rows in a period
   std::int64_t period;    // elements of a period, a multiple of 8 (of 32 for sums)
   std::int64_t tile;      // elements of a tile, a multiple of four periods
   std::int64_t chunk;     // elements of a chunk, a multiple of the period
@@ -64,8 +65,8 @@ struct Layout {
   [[nodiscard]] std::int64_t tile_grain() const { return std::max(std::int64_t{1}, kGrain / tile); }
   [[nodiscard]] std::int64_t chunk_grain() const { return std::max(std::int64_t{1}, kGrain / chunk); }
   [[nodiscard]] std::size_t joined_bytes() const { return static_cast<std::size_t>(channels) * 2 * sizeof(double); }
-  /// Returns the bytes of a slot of the workspace: (2, C) doubles for one chunk, then (3, period) values of scratch. A
-  /// thread uses the scratch of its first chunk for all of its chunks.
+  /// Returns the bytes of a slot of the workspace. A slot holds (2, C) doubles for the sums of one chunk, then (3,
+  /// period) values of scratch memory. A thread uses the scratch memory of its first chunk for all of its chunks.
   [[nodiscard]] std::size_t slot_bytes(std::size_t value) const {
     const std::size_t bytes = joined_bytes() + static_cast<std::size_t>(period) * 3 * value;
     return align_up(bytes, kSlotAlignment);
@@ -90,7 +91,7 @@ struct Slots {
   }
 };
 
-/// Returns the number of rows of the valid samples. ShapeError when `valid` is out of range.
+/// Returns the number of rows of the valid samples. Throws ShapeError when `valid` is out of range.
 inline std::int64_t valid_rows(std::string_view op, const Layout& layout, const TensorView& x,
                                const TensorView& valid) {
   if (!valid.given()) {
@@ -102,9 +103,9 @@ inline std::int64_t valid_rows(std::string_view op, const Layout& layout, const 
   return samples * layout.rows_per_sample;
 }
 
-/// Calls f(periods, offset, phase, length) for the pieces of [begin, end): `periods` (a compile-time 4 or 1) runs of
-/// `length` elements that are a period apart. begin is a multiple of the period; the piece begins at `offset`, which is
-/// `phase` elements after the begin of its period.
+/// Calls f(periods, offset, phase, length) for the pieces of [begin, end). A piece is `periods` (a compile-time 4 or 1)
+/// runs of `length` elements; the runs begin one period apart. `begin` is a multiple of the period. The piece begins at
+/// `offset`, which is `phase` elements after the begin of its period.
 template <class F>
 void for_pieces(std::int64_t begin, std::int64_t end, std::int64_t period, F&& f) {
   const std::int64_t fours = begin + (end - begin) / (4 * period) * (4 * period);
@@ -119,7 +120,7 @@ void for_pieces(std::int64_t begin, std::int64_t end, std::int64_t period, F&& f
   }
 }
 
-/// Adds up the values of each channel in a period. values: (period), sums: (C).
+/// Adds up the values of each channel over one period: values (period), sums (C).
 template <class T>
 void fold_period(const T* values, const Layout& layout, double* sums) {
   std::fill_n(sums, layout.channels, 0.0);
@@ -141,7 +142,7 @@ void repeat(const T* values, std::int64_t channels, std::int64_t phase, std::int
   }
 }
 
-/// C values, read as if they were repeated over a period.
+/// A table of C values. Readers see the values repeated over a whole period.
 template <class T>
 class RepeatedRow {
  public:
@@ -150,7 +151,7 @@ class RepeatedRow {
       repeat(values, layout.channels, 0, layout.period, local_);
     }
   }
-  /// Returns `length` values from `phase` of a period on; valid until the next call.
+  /// Returns the `length` values that begin at `phase` of a period; valid until the next call.
   const T* from(std::int64_t phase, std::int64_t length) {
     if (layout_.fold == 1) {
       return values_ + phase;

@@ -13,7 +13,7 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// Computes g in the tile's channels of its pixel of x: the sum of dy over the windows that the pixel won.
+/// Computes g for the tile's channels of one pixel of x: the sum of dy over the windows that the pixel won.
 template <class T>
 void gather(const PoolDesc& desc, const PoolTile& tile, const T* dy, const std::uint8_t* index, int64_t out_width,
             int64_t channels, Value<T>* g) {
@@ -32,7 +32,7 @@ void gather(const PoolDesc& desc, const PoolTile& tile, const T* dy, const std::
   }
 }
 
-/// Sums g and g * (x - mean) * inv_std over the pixels [first, last) of x. sums: (2, C), in double.
+/// Sums g and g * (x - mean) * inv_std over the pixels [first, last) of x. The sums (2, C) are double.
 template <class T>
 void chunk_sums(const PoolDesc& desc, const Shape& shape, const Shape& pooled, int64_t first, int64_t last, const T* dy,
                 const std::uint8_t* index, const T* x, const Value<T>* coefficients, double* sums) {
@@ -89,7 +89,7 @@ void batch_norm_pool_forward(CpuContext& context, const PoolDesc& desc, const Te
           for (int64_t c = 0; c < tile.count; ++c) {
             const Value<T> v = value_of(T(value_of(pixel[c]) * scale[first + c] + scale[channels + first + c]));
             const Value<T> b = best[c];
-            const bool wins = !(v <= b) & (b == b);  // a NaN wins once and then stays
+            const bool wins = !(v <= b) & (b == b);  // a NaN wins against numbers, and nothing wins against a NaN
             best[c] = wins ? v : b;
             winner[c] = wins ? here : winner[c];
           }
@@ -97,7 +97,7 @@ void batch_norm_pool_forward(CpuContext& context, const PoolDesc& desc, const Te
       }
       store_values(best, tile.count, py + tile.offset);
       for (int64_t c = 0; c < tile.count; ++c) {
-        pi[tile.offset + c] = best[c] > 0 ? winner[c] : kNoWinner;  // no winner for NaN, too
+        pi[tile.offset + c] = best[c] > 0 ? winner[c] : kNoWinner;  // a NaN is no winner
       }
     });
   });

@@ -7,20 +7,21 @@
 
 #include <lockstep/kernels/cpu/element.hpp>
 
-/// Sums of batch norm in registers: those of kLanes channels, over a group of periods. Vectors are 32 bytes wide on
-/// every processor, so that a tensor is cut the same way everywhere; those of cpu/lanes.hpp are as wide as the
-/// processor's.
+/// Sums of batch norm in registers: the sums of kLanes channels over a group of periods. Vectors are 32 bytes wide on
+/// every processor, so that a tensor is cut the same way everywhere. The vectors of cpu/lanes.hpp differ: they are as
+/// wide as the processor's registers.
 namespace lockstep::ops::batch_norm {
 
-/// Approximate number of elements that are summed in registers before the sums are added to those in memory.
+/// Approximate number of elements that are summed in registers before the sums are added to the sums in memory.
 inline constexpr std::int64_t kGroup = 2048;
 
-/// Channels whose sums are kept in registers together: 128 bytes.
+/// Number of channels whose sums are kept in registers together: 128 bytes.
 template <class T>
 inline constexpr std::int64_t kLanes = 128 / sizeof(Value<T>);
 
-/// Calls f(offset, phase, periods) for groups of up to 64 of the whole periods in [0, count): f sums kLanes elements
-/// from `phase` of each period on. Returns the beginning of the last, partial period.
+/// Calls f(offset, phase, periods) for groups of up to 64 periods; together the groups are the whole periods in [0,
+/// count). f sums, in each period of the group, the kLanes elements from `phase` on. Returns the beginning of the last,
+/// partial period.
 template <class T, class F>
 std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
   const std::int64_t periods = count / period;
@@ -33,7 +34,8 @@ std::int64_t for_lanes(std::int64_t count, std::int64_t period, F&& f) {
   return periods * period;
 }
 
-/// Prefetches the elements after these kLanes in this row, which are read next: the hardware does not predict them.
+/// Prefetches the elements of this row that follow these kLanes elements and are read next. The hardware does not
+/// predict these reads.
 template <class T>
 void prefetch_next(const T* lanes) {
   __builtin_prefetch(lanes + kLanes<T>);
@@ -42,7 +44,7 @@ void prefetch_next(const T* lanes) {
   }
 }
 
-/// A vector of 32 bytes with elementwise + - * (an extension of gcc and clang). Arrays of this type stay in registers,
+/// A vector of 32 bytes with elementwise + - * (an extension of gcc and clang). Arrays of this type stay in registers;
 /// arrays of T do not.
 template <class V>
 struct VectorOf {
@@ -73,6 +75,6 @@ void add_to(V* sums, const Vector<V>& values) {
   std::memcpy(sums, &v, sizeof v);
 }
 
-inline constexpr int kVectors = 4;  // vectors in kLanes elements
+inline constexpr int kVectors = 4;  // number of vectors that hold kLanes elements
 
 }  // namespace lockstep::ops::batch_norm

@@ -13,7 +13,8 @@ namespace lockstep::ops::backend {
 namespace {
 
 using namespace batch_norm;
-/// sum += x - shift, square += (x - shift)^2 in kLanes channels, over `periods` pieces that are a period apart.
+/// Adds x - shift to sum and (x - shift)^2 to square in kLanes channels, over `periods` pieces that are one period
+/// apart.
 template <class T>
 void add_deviations(const T* x, int64_t period, int64_t periods, const Value<T>* shift, Value<T>* sum,
                     Value<T>* square) {
@@ -41,9 +42,9 @@ void add_deviations(const T* x, int64_t period, int64_t periods, const Value<T>*
   }
 }
 
-/// Computes mean and M2 of one chunk in one pass over deviations from a shift, the mean of the first sixteenth of its
-/// rows. The shift loses few bits whatever the data: k of n values that differ from the mean m by d on average give a
-/// variance of at least d^2 k / n, so that sum (x - shift)^2 <= M2 (1 + n / k).
+/// Computes mean and M2 of one chunk in one pass over deviations from a shift. The shift is the mean of the first
+/// sixteenth of the chunk's rows. This shift loses few bits for any data: if the mean of k of the n values differs from
+/// the mean of all by d, M2 is at least d^2 k, and so sum (x - shift)^2 <= M2 (1 + n / k).
 template <class T>
 void chunk_stats(const Layout& layout, const T* x, int64_t count, Value<T>* scratch, double* joined) {
   using V = Value<T>;

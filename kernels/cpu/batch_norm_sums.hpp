@@ -9,8 +9,8 @@
 
 namespace lockstep::ops::batch_norm {
 
-/// Adds up the sums of all chunks in order; each chunk's slot holds (2, C) doubles. Writes sums (2, C), and updates
-/// dweight and dbias (C) as `mode` says.
+/// Adds up the sums of all chunks in order; the slot of each chunk holds (2, C) doubles. Writes sums (2, C), and
+/// updates dweight (C) and dbias (C) as `mode` says.
 template <class V>
 void join_sums(CpuContext& context, std::int64_t chunks, std::int64_t channels, const Slots& slots, GradMode mode,
                V* sums, V* dweight, V* dbias) {

@@ -30,8 +30,8 @@ double lane_sum(std::int64_t begin, std::int64_t end, F f) {
   return sum;
 }
 
-/// Returns the sum of f(begin, end) over the chunks of [0, count), joined in order. size: elements of a chunk; partial:
-/// one number per chunk.
+/// Returns the sum of f(begin, end) over the chunks of [0, count), joined in order. A chunk has `size` elements;
+/// `partial` has room for one number per chunk.
 template <class F>
 double chunk_sum(const CpuContext& context, std::int64_t count, std::int64_t size, double* partial, F f) {
   parallel_chunks(context, count, size,

@@ -7,29 +7,29 @@
 
 #include <lockstep/runtime/context/parallel.hpp>
 
-/// Sums over rows of values that are computed row by row: in double, in fixed chunks of rows that are joined in order.
-/// The bits do not depend on the number of threads.
+/// Sums over rows whose values are computed row by row. The sums are double, over fixed chunks of rows that are joined
+/// in order. The bits do not depend on the number of threads.
 namespace lockstep::ops {
 
-/// Returns the rows per chunk, which depend on the shape only.
+/// Returns the number of rows per chunk, which depends on the shape only.
 [[nodiscard]] inline std::int64_t sum_chunk_rows(std::int64_t rows) {
   constexpr std::int64_t kChunkRows = 64;
   constexpr std::int64_t kMostChunks = 64;
   return std::max(kChunkRows, (rows + kMostChunks - 1) / kMostChunks);
 }
 
-/// Returns the bytes of column_sums()' workspace for `sums` sums per column.
+/// Returns the bytes of the workspace of column_sums() for `sums` sums per column.
 [[nodiscard]] inline std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int sums) {
   const std::int64_t chunks = (rows + sum_chunk_rows(rows) - 1) / sum_chunk_rows(rows);
   return static_cast<std::size_t>(chunks * sums * columns) * sizeof(double);
 }
 
-/// sums[k][c] = or += the sum over the rows; f(row, total) adds a row's values to double total[k * columns + c].
-/// partial: (chunks, kSums, columns).
+/// Sets sums[k][c] to the sum over the rows, or with `add` adds the sum. f(row, total) adds the values of a row to the
+/// doubles total[k * columns + c]. `partial` has shape (chunks, kSums, columns).
 template <class T, std::size_t kSums, class F>
 void column_sums(const CpuContext& context, std::int64_t rows, std::int64_t columns, bool add, double* partial,
                  const std::array<T*, kSums>& sums, F f) {
-  constexpr std::int64_t kGrain = 16384;  // additions that are worth a thread
+  constexpr std::int64_t kGrain = 16384;  // number of additions that justify another thread
   const std::int64_t width = static_cast<std::int64_t>(kSums) * columns;
   const std::int64_t size = sum_chunk_rows(rows);
   parallel_chunks(context, rows, size, [=](std::int64_t chunk, std::int64_t begin, std::int64_t end) {

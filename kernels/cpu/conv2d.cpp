@@ -8,21 +8,21 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
 
-// Plain loops for every ConvDesc, in an order that does not depend on the number of threads: the oracle of the other
-// providers, and the f64 basis of finite differences. Any spatial rank is handled as three axes; missing outer axes
-// have extent 1. Padding and stride are resolved when the plan is made, into tables of coordinates.
+// Plain loops for every ConvDesc. The order of sums does not depend on the number of threads. These loops are the
+// oracle of the other providers, and the f64 basis of finite differences. Any spatial rank is handled as three axes;
+// missing outer axes have extent 1. The plan resolves padding and stride into tables of coordinates.
 
 namespace lockstep::ops::reference {
 namespace {
 
 constexpr const char* kForNorm = "reference:norm";
-constexpr std::int64_t kBlock = 64;     // channels that are summed together in one local array
-constexpr std::int64_t kRows = 4;       // output channels whose weight gradients are summed together
-constexpr std::int64_t kOutside = -1;   // a tap that reads zero padding
+constexpr std::int64_t kBlock = 64;     // number of channels that are summed together in one local array
+constexpr std::int64_t kRows = 4;       // number of output channels whose weight gradients are summed together
+constexpr std::int64_t kOutside = -1;   // coordinate of a tap that reads zero padding
 constexpr std::size_t kAlignment = 64;  // alignment of the workspace in bytes
-constexpr std::int64_t kWork = 131072;  // multiply-adds or copies that justify another thread
+constexpr std::int64_t kWork = 131072;  // number of multiply-adds or copies that justify another thread
 
-/// One spatial axis: the input coordinate that each output coordinate reads through each tap, and the inverse.
+/// One spatial axis: a table of the input coordinates that an output coordinate reads through each tap; its inverse.
 struct Axis {
   struct Link {
     std::int64_t tap;
@@ -32,8 +32,8 @@ struct Axis {
   std::int64_t out = 1;
   std::int64_t taps = 1;
   std::vector<std::int64_t> source{0};    // (out, taps): input coordinate or kOutside
-  std::vector<Link> links{{0, 0}};        // links (tap, out), grouped by input coordinate
-  std::vector<std::int64_t> first{0, 1};  // (in + 1): links of input i are [first[i], first[i + 1])
+  std::vector<Link> links{{0, 0}};        // pairs (tap, out), grouped by the input coordinate that they read
+  std::vector<std::int64_t> first{0, 1};  // (in + 1): the links of input i are [first[i], first[i + 1])
 };
 
 std::array<Axis, 3> make_axes(const ConvDesc& d) {
@@ -70,7 +70,7 @@ std::array<Axis, 3> make_axes(const ConvDesc& d) {
   return axes;
 }
 
-/// Extents under short names: c and k are channels of one group, n images.
+/// The extents of a convolution under short names: c and k are the channels of one group, n is the number of images.
 struct Geometry {
   explicit Geometry(const ConvDesc& d)
       : axes(make_axes(d)), n(d.batch), groups(d.groups), c(d.in_channels / d.groups), k(d.out_channels / d.groups) {}
@@ -86,7 +86,7 @@ struct Geometry {
   std::int64_t k;
 };
 
-/// Calls f(tap, input pixel within the image) for every tap of an output pixel that reads the input.
+/// Calls f(tap, input pixel within the image) for every tap of an output pixel, except taps in the padding.
 template <class F>
 void for_each_tap(const Geometry& geo, std::int64_t out_pixel, F&& f) {
   const auto& [d, h, w] = geo.axes;
@@ -107,7 +107,7 @@ void for_each_tap(const Geometry& geo, std::int64_t out_pixel, F&& f) {
   }
 }
 
-/// Calls f(tap, output pixel within the image) for every tap through which an input pixel is read.
+/// Calls f(tap, output pixel within the image) for every tap through which an output pixel reads the input pixel.
 template <class F>
 void for_each_reader(const Geometry& geo, std::int64_t in_pixel, F&& f) {
   const auto& [d, h, w] = geo.axes;
@@ -129,7 +129,7 @@ template <class T>
 void forward(const CpuContext& context, const Geometry& geo, const T* x, const T* weights, const Value<T>* bias, T* y,
              Value<T>* packed) {
   using V = Value<T>;
-  // (K, taps, C) -> (groups, taps, C, K per group), so that the innermost loop runs over adjacent output channels
+  // (K, taps, C) -> (groups, taps, C, K per group): the innermost loop then runs over adjacent output channels
   parallel_ranges(
       context, geo.groups * geo.taps(), 1 + kWork / (geo.c * geo.k), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t i = begin; i < end; ++i) {
@@ -145,14 +145,14 @@ void forward(const CpuContext& context, const Geometry& geo, const T* x, const T
   parallel_ranges(
       context, geo.n * geo.out_pixels(), 1 + kWork / geo.weights(), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-          const T* image = x + pixel / geo.out_pixels() * geo.in_pixels() * geo.groups * geo.c;  // (D, H, W, C)
+          const T* image = x + pixel / geo.out_pixels() * geo.in_pixels() * geo.groups * geo.c;  // shape (D, H, W, C)
           for (std::int64_t g = 0; g < geo.groups; ++g) {
             for (std::int64_t k0 = 0; k0 < geo.k; k0 += kBlock) {
               const std::int64_t count = std::min(kBlock, geo.k - k0);
               V sum[kBlock] = {};
               for_each_tap(geo, pixel % geo.out_pixels(), [&](std::int64_t tap, std::int64_t in_pixel) {
-                const T* in = image + (in_pixel * geo.groups + g) * geo.c;          // (C)
-                const V* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // (C, K)
+                const T* in = image + (in_pixel * geo.groups + g) * geo.c;          // shape (C)
+                const V* w = packed + (g * geo.taps() + tap) * geo.c * geo.k + k0;  // shape (C, K)
                 for (std::int64_t c = 0; c < geo.c; ++c) {
                   const V value = value_of(in[c]);
                   for (std::int64_t k = 0; k < count; ++k) {
@@ -177,14 +177,14 @@ void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, 
   parallel_ranges(
       context, geo.n * geo.in_pixels(), 1 + kWork / geo.weights(), [&](std::int64_t begin, std::int64_t end) {
         for (std::int64_t pixel = begin; pixel < end; ++pixel) {
-          const T* image = dy + pixel / geo.in_pixels() * geo.out_pixels() * geo.groups * geo.k;  // (O, P, Q, K)
+          const T* image = dy + pixel / geo.in_pixels() * geo.out_pixels() * geo.groups * geo.k;  // shape (O, P, Q, K)
           for (std::int64_t g = 0; g < geo.groups; ++g) {
             for (std::int64_t c0 = 0; c0 < geo.c; c0 += kBlock) {
               const std::int64_t count = std::min(kBlock, geo.c - c0);
               Value<T> sum[kBlock] = {};
               for_each_reader(geo, pixel % geo.in_pixels(), [&](std::int64_t tap, std::int64_t out_pixel) {
-                const T* grad = image + (out_pixel * geo.groups + g) * geo.k;        // (K)
-                const T* w = weights + (g * geo.k * geo.taps() + tap) * geo.c + c0;  // (K, taps, C)
+                const T* grad = image + (out_pixel * geo.groups + g) * geo.k;        // shape (K)
+                const T* w = weights + (g * geo.k * geo.taps() + tap) * geo.c + c0;  // shape (K, taps, C)
                 for (std::int64_t k = 0; k < geo.k; ++k) {
                   const Value<T> value = value_of(grad[k]);
                   for (std::int64_t c = 0; c < count; ++c) {
@@ -202,8 +202,8 @@ void backward_data(const CpuContext& context, const Geometry& geo, const T* dy, 
       });
 }
 
-/// Computes the gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g; image by image, to keep sums
-/// short.
+/// Computes the gradient of weights[k0 .. k0 + rows)[tap][c0 .. c0 + count) of group g. Sums image by image, so that
+/// the sums in Value<T> stay short.
 template <class T>
 void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, std::int64_t tap, std::int64_t k0,
                  std::int64_t rows, std::int64_t c0, std::int64_t count, Value<T> (&total)[kRows][kBlock]) {
@@ -223,8 +223,8 @@ void weight_tile(const Geometry& geo, const T* x, const T* dy, std::int64_t g, s
         if (in == kOutside) {
           continue;
         }
-        const T* from = x_image + ((z * h.in + y) * w.in + in) * geo.groups * geo.c;  // (C)
-        const T* grad = dy_image + (row * w.out + q) * geo.groups * geo.k;            // (K)
+        const T* from = x_image + ((z * h.in + y) * w.in + in) * geo.groups * geo.c;  // shape (C)
+        const T* grad = dy_image + (row * w.out + q) * geo.groups * geo.k;            // shape (K)
         for (std::int64_t k = 0; k < rows; ++k) {
           const Value<T> value = value_of(grad[k]);
           for (std::int64_t c = 0; c < count; ++c) {
@@ -267,7 +267,7 @@ void backward_weights(const CpuContext& context, const Geometry& geo, const T* x
   });
 }
 
-/// Does the work of ConvNorm after the bare pass has written `out`: for each channel one loop over the rows, in double.
+/// Does the work of ConvNorm after the bare pass has written `out`: for each channel one loop over rows, in double.
 template <class T>
 void serve_norm(const CpuContext& context, const TensorView& out, bool forward, const ConvNormOperands& norm) {
   const std::int64_t channels = out.shape.back();

@@ -11,8 +11,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kQuad = 4;      // elements that one block of random words decides about
-constexpr int64_t kGrain = 2048;  // quads that are worth a thread
+constexpr int64_t kQuad = 4;      // number of elements that one block of random words decides about
+constexpr int64_t kGrain = 2048;  // number of quads that justify another thread
 
 std::uint32_t low(std::uint64_t value) {
   return static_cast<std::uint32_t>(value);
@@ -30,15 +30,15 @@ void dropout(CpuContext& context, const DropoutDesc& desc, const TensorView& sam
   }
   const int64_t samples = x.shape[0];
   const int64_t extent = x.numel() / samples;
-  const int64_t quads = (extent + kQuad - 1) / kQuad;  // quads of a sample
-  const int64_t* ids = sample_ids.as<int64_t>();       // (N)
+  const int64_t quads = (extent + kQuad - 1) / kQuad;  // number of quads in a sample
+  const int64_t* ids = sample_ids.as<int64_t>();       // shape (N)
   const auto now = static_cast<std::uint64_t>(*epoch.as<int64_t>());
   const std::array<std::uint32_t, 2> key = random_key(desc.seed, RandomUse::dropout, now, desc.layer);
   const std::uint32_t threshold = dropout_threshold(desc.rate);
   visit_element(x.dtype, "dropout", [&]<class T>(std::type_identity<T>) {
     const auto factor = static_cast<Value<T>>(1 / (1 - desc.rate));
-    const T* px = x.as<T>();  // (N, extent)
-    T* py = y.as<T>();        // (N, extent)
+    const T* px = x.as<T>();  // shape (N, extent)
+    T* py = y.as<T>();        // shape (N, extent)
     parallel_ranges(context, samples * quads, kGrain, [=](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         const auto id = static_cast<std::uint64_t>(ids[i / quads]);

@@ -6,12 +6,12 @@
 
 #include <lockstep/runtime/base/dtype.hpp>
 
-/// Elements in host loops: float, double or BFloat16 in memory; a Value in registers, and in the sums, parameters and
-/// statistics that go with the tensor. BFloat16 has no arithmetic, so a loop without a conversion does not compile.
+/// The element types of host loops. Memory holds float, double or BFloat16. Registers hold a Value, and so do the sums,
+/// parameters and statistics of a tensor. BFloat16 has no arithmetic, so a loop without a conversion does not compile.
 /// Compilers vectorise both conversions (shifts, adds and a selection).
 namespace lockstep::ops {
 
-/// float for BFloat16, else T: the type of accumulation_dtype().
+/// float for BFloat16, otherwise T: the C++ type of accumulation_dtype().
 template <class T>
 using Value = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
 
@@ -20,13 +20,13 @@ template <class T>
   return static_cast<Value<T>>(element);
 }
 
-/// Rounds to nearest even; a double becomes f32 before it becomes bf16.
+/// Rounds `value` to nearest even. For bf16 a double is rounded to f32 first.
 template <class T, class From>
 [[nodiscard]] T element_of(From value) {
   return T(static_cast<Value<T>>(value));
 }
 
-/// to = value, for loops marked `omp simd`: gcc vectorises no assignment of a class there.
+/// Sets to = value in loops marked `omp simd`: in such loops gcc does not vectorise the assignment of a class.
 template <class T>
 void store(Value<T> value, T& to) {
   if constexpr (std::is_same_v<T, BFloat16>) {
@@ -43,7 +43,7 @@ void store_values(const Value<T>* from, std::int64_t count, T* to) {
   }
 }
 
-/// Calls f(std::type_identity<T>{}) with T float, double or BFloat16. DTypeError for the other types.
+/// Calls f(std::type_identity<T>{}) with T float, double or BFloat16. Throws DTypeError for other types.
 template <class F>
 decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
   if (dtype == DType::bf16) {
@@ -55,5 +55,5 @@ decltype(auto) visit_element(DType dtype, std::string_view op, F&& f) {
 }  // namespace lockstep::ops
 
 namespace lockstep::ops::backend {
-using std::int64_t;  // the files of ops use it unqualified
+using std::int64_t;  // the files of ops use int64_t unqualified
 }  // namespace lockstep::ops::backend

@@ -9,8 +9,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
-constexpr int64_t kColumns = 16;   // columns that are worth a thread: a cache line of f32
+constexpr int64_t kGrain = 16384;  // number of elements that justify another thread
+constexpr int64_t kColumns = 16;   // number of columns that justify another thread: a cache line of f32
 
 bool in_table(std::int32_t id, int64_t vocabulary) {
   return id >= 0 && id < vocabulary;
@@ -24,11 +24,11 @@ void embedding_forward(CpuContext& context, const TensorView& table, const Tenso
   const int64_t vocabulary = table.shape[0];
   const int64_t width = table.shape[1];
   const int64_t length = ids.shape.back();
-  const auto* id = ids.as<std::int32_t>();  // (M)
+  const auto* id = ids.as<std::int32_t>();  // shape (M)
   visit_element(table.dtype, "embedding_forward", [&]<class T>(std::type_identity<T>) {
-    const T* rows = table.as<T>();                                      // (V, D)
-    const T* places = positions.given() ? positions.as<T>() : nullptr;  // (T, D)
-    T* to = y.as<T>();                                                  // (M, D)
+    const T* rows = table.as<T>();                                      // shape (V, D)
+    const T* places = positions.given() ? positions.as<T>() : nullptr;  // shape (T, D)
+    T* to = y.as<T>();                                                  // shape (M, D)
     const int64_t grain = std::max(int64_t{1}, kGrain / std::max(int64_t{1}, width));
     parallel_ranges(context, tokens, grain, [=](int64_t begin, int64_t end) {
       for (int64_t token = begin; token < end; ++token) {
@@ -63,15 +63,15 @@ void embedding_backward(CpuContext& context, const TensorView& dy, const TensorV
   const int64_t tokens = ids.numel();
   const int64_t vocabulary = dtable.shape[0];
   const int64_t width = dtable.shape[1];
-  const auto* id = ids.as<std::int32_t>();  // (M)
+  const auto* id = ids.as<std::int32_t>();  // shape (M)
   visit_element(dy.dtype, "embedding_backward", [&]<class T>(std::type_identity<T>) {
-    const T* from = dy.as<T>();          // (M, D)
-    auto* rows = dtable.as<Value<T>>();  // (V, D)
+    const T* from = dy.as<T>();          // shape (M, D)
+    auto* rows = dtable.as<Value<T>>();  // shape (V, D)
     if (mode == GradMode::overwrite) {
       parallel_ranges(context, vocabulary * width, 4 * kGrain,
                       [=](int64_t begin, int64_t end) { std::fill(rows + begin, rows + end, Value<T>{0}); });
     }
-    // A thread takes columns, not ids: a few ids make up most of a text.
+    // Threads divide the columns, not the ids: a few ids make up most of a text.
     parallel_ranges(context, width, kColumns, [=](int64_t begin, int64_t end) {
       for (int64_t token = 0; token < tokens; ++token) {
         if (in_table(id[token], vocabulary)) {

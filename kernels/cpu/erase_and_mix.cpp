@@ -12,7 +12,7 @@ namespace {
 
 using images::Rectangle;
 
-/// Returns `at` without its fraction, brought into [0, extent]; NaN gives 0.
+/// Returns `at` without its fraction, brought into [0, extent]. Returns 0 for NaN.
 std::int64_t edge(double at, std::int64_t extent) {
   if (!(at > 0)) {
     return 0;
@@ -20,7 +20,7 @@ std::int64_t edge(double at, std::int64_t extent) {
   return at < static_cast<double>(extent) ? static_cast<std::int64_t>(at) : extent;
 }
 
-/// Returns the rectangle of a row of a table: left, top, right, bottom.
+/// Returns the rectangle in a table row of the numbers left, top, right, bottom.
 Rectangle rectangle_of(const double* row, std::int64_t height, std::int64_t width) {
   return {edge(row[0], width), edge(row[1], height), edge(row[2], width), edge(row[3], height)};
 }
@@ -36,7 +36,7 @@ double column(const double* mixture, MixtureColumn column) {
   return mixture[static_cast<std::size_t>(column)];
 }
 
-/// Returns the overlap of two rectangles.
+/// Returns the intersection of two rectangles.
 Rectangle both(const Rectangle& a, const Rectangle& b) {
   return {std::max(a.left, b.left), std::max(a.top, b.top), std::min(a.right, b.right), std::min(a.bottom, b.bottom)};
 }
@@ -49,13 +49,13 @@ void erase_and_mix(CpuContext& context, const std::array<std::uint8_t, 3>& fill,
   const std::int64_t height = images.shape[2];
   const std::int64_t width = images.shape[3];
   const auto row_bytes = static_cast<std::size_t>(width * 3);
-  const std::int64_t bytes = height * width * 3;                         // bytes of an image
-  const auto* const from = images.as<const std::uint8_t>();              // (N, P, H, W, 3)
-  const auto* const to_erase = erasures.as<const double>();              // (N, P, kErasureColumns)
-  const auto* const to_mix = static_cast<const double*>(mixtures.data);  // (N, kMixtureColumns) or null
-  auto* const to = out.as<std::uint8_t>();                               // (N, H, W, 3)
+  const std::int64_t bytes = height * width * 3;                         // number of bytes of an image
+  const auto* const from = images.as<const std::uint8_t>();              // shape (N, P, H, W, 3)
+  const auto* const to_erase = erasures.as<const double>();              // shape (N, P, kErasureColumns)
+  const auto* const to_mix = static_cast<const double*>(mixtures.data);  // shape (N, kMixtureColumns), or null
+  auto* const to = out.as<std::uint8_t>();                               // shape (N, H, W, 3)
   parallel_ranges(context, bytes == 0 ? 0 : images.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
-    thread_local std::vector<std::uint8_t> row;  // a row of image 1, erased; the thread keeps its memory
+    thread_local std::vector<std::uint8_t> row;  // one row of image 1 after erasing; the thread keeps this memory
     for (std::int64_t n = begin; n < end; ++n) {
       const std::uint8_t* const first = from + n * pictures * bytes;
       const std::uint8_t* const second = first + bytes;

@@ -12,7 +12,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little);
 
-constexpr std::int64_t kGrain = 16384;  // words that are worth a thread
+constexpr std::int64_t kGrain = 16384;  // number of words that justify another thread
 constexpr std::int64_t kWord = 8;
 
 /// Returns the index-th number of SplitMix64 with this seed.
@@ -40,7 +40,7 @@ void hash_range(CpuContext& context, const TensorView& x, const TensorView& resu
     for (std::int64_t i = begin; i < end; ++i) {
       sum += split_mix(load_word(from + i * kWord, kWord), i);
     }
-    total.fetch_add(sum, std::memory_order_relaxed);  // the total does not depend on the order
+    total.fetch_add(sum, std::memory_order_relaxed);  // relaxed: the total does not depend on the order
   });
   const std::int64_t whole = bytes / kWord;
   if (const std::int64_t rest = bytes % kWord; rest > 0) {

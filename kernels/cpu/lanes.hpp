@@ -9,9 +9,10 @@
 #include <immintrin.h>
 #endif
 
-/// A vector register of numbers, for loops whose speed depends on it and that compilers do not vectorise by themselves.
-/// It uses the vector types of gcc and clang, so it works on every processor. Every lane does the same operations in
-/// the same order: a number's result does not depend on its lane. In a loop that pads its last register, instead of
+/// A vector register of numbers, for loops whose speed depends on vector registers and that compilers do not vectorise.
+/// Lanes uses the vector types of gcc and clang, so it works on every processor. Every lane does the same operations in
+/// the same order: the result for a number does not depend on its lane. If a loop pads its last register, instead of
+/// finishing with single numbers, the bits do not depend on the number of elements either.
 /// finishing with single numbers, the bits do not depend on the number of elements either.
 namespace lockstep::ops::lanes {
 
@@ -35,7 +36,7 @@ struct Type {
 
 }  // namespace detail
 
-/// kCount<T> numbers. T: float, double or an unsigned integer.
+/// A register of kCount<T> numbers. T is float, double or an unsigned integer.
 template <class T>
 using Lanes = typename detail::Type<T>::type;
 
@@ -51,13 +52,13 @@ template <class T>
   std::memcpy(to, &lanes, kBytes);
 }
 
-/// The same number in all lanes.
+/// Returns a register that holds `value` in all lanes.
 template <class T>
 [[nodiscard, gnu::always_inline]] inline Lanes<T> all(T value) {
-  return value - Lanes<T>{};  // not value + 0, which is 0 for -0
+  return value - Lanes<T>{};  // value + 0 would turn -0 into 0
 }
 
-/// Returns a * b + c, rounded once on processors with fused multiply-add. It is written explicitly: in a chain of sums
+/// Returns a * b + c, rounded once on processors with fused multiply-add. The intrinsic is explicit: in a chain of sums
 /// gcc uses a multiplication and an addition on some processors, whatever -ffp-contract says.
 [[nodiscard, gnu::always_inline]] inline Lanes<float> multiply_add(const Lanes<float>& a, const Lanes<float>& b,
                                                                    const Lanes<float>& c) {
@@ -82,8 +83,8 @@ template <class T>
 
 namespace detail {
 
-/// One step of a transposition, for two rows that are `half` rows apart: exchanges the second half of every 2 * half
-/// lanes of a with the first half of those of b.
+/// One step of a transposition, for two rows a and b that are `half` rows apart. In every group of 2 * half lanes,
+/// exchanges the second half of a with the first half of b.
 template <int half, class T, int... lane>
 [[gnu::always_inline]] inline void exchange(Lanes<T>& a, Lanes<T>& b, std::integer_sequence<int, lane...> /*lanes*/) {
   constexpr int kLanes = static_cast<int>(kCount<T>);
@@ -107,7 +108,7 @@ template <int half, class T>
 
 }  // namespace detail
 
-/// Transposes a square matrix of kCount<T> rows: lane j of row i becomes lane i of row j.
+/// Transposes a square matrix with kCount<T> rows: lane j of row i becomes lane i of row j.
 template <class T>
 [[gnu::always_inline]] inline void transpose(Lanes<T>* rows) {
   detail::turn<static_cast<int>(kCount<T> / 2), T>(rows);

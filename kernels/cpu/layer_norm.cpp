@@ -10,9 +10,9 @@
 namespace lockstep::ops::backend {
 namespace {
 
-// All sums are in double.
+// All sums in this file are double.
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kGrain = 16384;  // number of elements that justify another thread
 
 int64_t grain_of(int64_t channels) {
   return std::max(int64_t{1}, kGrain / channels);
@@ -43,8 +43,8 @@ void layer_norm_forward(CpuContext& context, const TensorView& x, const TensorVi
                         double epsilon, const TensorView& y, const TensorView& mean, const TensorView& inv_std) {
   visit_element(x.dtype, "layer_norm_forward", [&]<class T>(std::type_identity<T>) {
     const int64_t channels = x.shape.back();
-    const T* px = x.as<T>();  // (M, C)
-    T* py = y.as<T>();        // (M, C)
+    const T* px = x.as<T>();  // shape (M, C)
+    T* py = y.as<T>();        // shape (M, C)
     const auto* pw = weight.as<Value<T>>();
     const auto* pb = bias.as<Value<T>>();
     auto* pm = mean.given() ? mean.as<Value<T>>() : nullptr;
@@ -87,8 +87,8 @@ void layer_norm_backward(CpuContext& context, const TensorView& dy, const Tensor
   visit_element(x.dtype, "layer_norm_backward", [&]<class T>(std::type_identity<T>) {
     const int64_t channels = x.shape.back();
     const int64_t rows = x.numel() / channels;
-    const T* pdy = dy.as<T>();  // (M, C)
-    const T* px = x.as<T>();    // (M, C)
+    const T* pdy = dy.as<T>();  // shape (M, C)
+    const T* px = x.as<T>();    // shape (M, C)
     const auto* pw = weight.as<Value<T>>();
     const auto* pm = mean.as<Value<T>>();
     const auto* ps = inv_std.as<Value<T>>();
@@ -105,7 +105,7 @@ void layer_norm_backward(CpuContext& context, const TensorView& dy, const Tensor
       column_sums(context, rows, channels, mode == GradMode::accumulate, static_cast<double*>(workspace.data),
                   std::array{dweight.as<Value<T>>(), dbias.as<Value<T>>()}, take);
     }
-    if (dx.given()) {  // dx is last, because it may take the place of dy
+    if (dx.given()) {  // dx comes last, because dx may be dy
       T* pdx = dx.as<T>();
       parallel_ranges(context, rows, grain_of(channels), [=](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {

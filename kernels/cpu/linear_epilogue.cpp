@@ -10,14 +10,15 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kPiece = 512;  // elements on the stack that are computed together
+constexpr int64_t kPiece = 512;  // number of elements that are computed together, on the stack
 
 int64_t rows_worth_a_thread(int64_t columns) {
   return std::max(int64_t{1}, activations::kGrain / columns);
 }
 
-/// Calls f(at, column, count) for pieces of rows [first, last) of a tensor (M, columns): elements [at, at + count),
-/// which begin in `column`. A piece is several rows, or a part of a row that is longer than kPiece.
+/// Calls f(at, column, count) for the pieces of rows [first, last) of a tensor (M, columns). A piece is the elements
+/// [at, at + count), the first of them in column `column`: several whole rows, or a part of a row that is longer than
+/// kPiece.
 template <class F>
 void for_pieces(int64_t first, int64_t last, int64_t columns, F f) {
   const int64_t most = columns < kPiece ? kPiece / columns * columns : kPiece;
@@ -30,8 +31,8 @@ void for_pieces(int64_t first, int64_t last, int64_t columns, F f) {
   }
 }
 
-/// to = x + bias. x: `count` elements of a tensor (M, columns): whole rows, or a part of one row from `column` on;
-/// bias: (columns), or null.
+/// Sets to = x + bias. x is `count` elements of a tensor (M, columns): whole rows, or the part of one row from `column`
+/// on. bias has `columns` numbers, or is null.
 template <class T>
 void add_bias(const T* x, const Value<T>* bias, int64_t column, int64_t columns, int64_t count, Value<T>* to) {
   std::transform(x, x + count, to, [](T in) { return value_of(in); });
@@ -50,10 +51,10 @@ void linear_epilogue_forward(CpuContext& context, Activation kind, const TensorV
   visit_element(x.dtype, "linear_epilogue_forward", [&]<class T>(std::type_identity<T>) {
     using V = Value<T>;
     const int64_t columns = x.shape.back();
-    const T* px = x.as<T>();  // (M, N)
+    const T* px = x.as<T>();  // shape (M, N)
     const V* pb = bias.given() ? bias.as<V>() : nullptr;
-    const T* pr = residual.given() ? residual.as<T>() : nullptr;  // (M, N)
-    T* py = y.as<T>();                                            // (M, N)
+    const T* pr = residual.given() ? residual.as<T>() : nullptr;  // shape (M, N)
+    T* py = y.as<T>();                                            // shape (M, N)
     parallel_ranges(context, x.numel() / columns, rows_worth_a_thread(columns), [=](int64_t first, int64_t last) {
       V piece[kPiece];
       for_pieces(first, last, columns, [&](int64_t at, int64_t column, int64_t count) {
@@ -81,11 +82,11 @@ void linear_epilogue_backward(CpuContext& context, Activation kind, const Tensor
     const int64_t columns = dy.shape.back();
     const int64_t rows = dy.numel() / columns;
     const bool inputs = kind != Activation::identity;
-    const T* px = inputs ? x.as<T>() : nullptr;  // (M, N)
+    const T* px = inputs ? x.as<T>() : nullptr;  // shape (M, N)
     const Value<T>* pb = inputs && bias.given() ? bias.as<Value<T>>() : nullptr;
-    const T* pdy = dy.as<T>();                   // (M, N)
-    T* pdx = dx.given() ? dx.as<T>() : nullptr;  // (M, N)
-    /// total: (N), or null.
+    const T* pdy = dy.as<T>();                   // shape (M, N)
+    T* pdx = dx.given() ? dx.as<T>() : nullptr;  // shape (M, N)
+    /// Adds the row's gradients to total (N), unless total is null.
     const auto take = [=](int64_t row, double* total) {
       for_pieces(row, row + 1, columns, [=](int64_t at, int64_t column, int64_t count) {
         Value<T> piece[kPiece];

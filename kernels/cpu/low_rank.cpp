@@ -11,9 +11,9 @@ namespace {
 
 using std::int64_t;
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kGrain = 16384;  // number of elements that justify another thread
 
-/// Returns the scalar product of columns i and j of x (rows, r).
+/// Returns the scalar product of columns i and j of x, whose shape is (rows, r).
 template <class T>
 double product_of(const T* x, int64_t rows, int64_t r, int64_t i, int64_t j) {
   double sum = 0;
@@ -28,7 +28,7 @@ bool all_finite(const T* x, int64_t count) {
   return std::all_of(x, x + count, [](T value) { return std::isfinite(value); });
 }
 
-/// Subtracts from column j its parts along the columns before it.
+/// Subtracts from column j its components along the columns 0 to j - 1.
 template <class T>
 void project(T* x, int64_t rows, int64_t r, int64_t j) {
   for (int64_t i = 0; i < j; ++i) {
@@ -46,8 +46,8 @@ void orthonormalise(CpuContext& /*context*/, double epsilon, const TensorView& x
   visit_compute(x.dtype, "orthonormalise", [&]<class T>(std::type_identity<T>) {
     const int64_t rows = x.shape[0];
     const int64_t r = x.shape[1];
-    T* const px = x.as<T>();                          // (rows, r)
-    auto* const became = columns.as<std::int32_t>();  // (r)
+    T* const px = x.as<T>();                          // shape (rows, r)
+    auto* const became = columns.as<std::int32_t>();  // shape (r)
     if (!all_finite(px, rows * r)) {
       std::fill(px, px + rows * r, std::numeric_limits<T>::quiet_NaN());
       std::fill(became, became + r, static_cast<std::int32_t>(Column::not_finite));
@@ -56,7 +56,7 @@ void orthonormalise(CpuContext& /*context*/, double epsilon, const TensorView& x
     for (int64_t j = 0; j < r; ++j) {
       const double before = std::sqrt(product_of(px, rows, r, j, j));
       project(px, rows, r, j);
-      project(px, rows, r, j);  // removes the parts that the first call has left by rounding
+      project(px, rows, r, j);  // the second call removes the components that rounding has left
       const double length = std::sqrt(product_of(px, rows, r, j, j));
       const bool kept = length > epsilon * before;
       for (int64_t row = 0; row < rows; ++row) {
@@ -76,10 +76,10 @@ void low_rank_residual(CpuContext& context, const TensorView& x, const TensorVie
     if (columns.as<std::int32_t>()[0] == static_cast<std::int32_t>(Column::not_finite)) {
       return;
     }
-    const T* const px = x.as<T>();  // (m, n)
-    const T* const pp = p.as<T>();  // (m, r)
-    const T* const pq = q.as<T>();  // (n, r)
-    T* const pe = error.as<T>();    // (m, n)
+    const T* const px = x.as<T>();  // shape (m, n)
+    const T* const pp = p.as<T>();  // shape (m, r)
+    const T* const pq = q.as<T>();  // shape (n, r)
+    T* const pe = error.as<T>();    // shape (m, n)
     parallel_ranges(context, x.shape[0], std::max(int64_t{1}, kGrain / n), [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         for (int64_t column = 0; column < n; ++column) {
@@ -97,8 +97,8 @@ void low_rank_residual(CpuContext& context, const TensorView& x, const TensorVie
 void keep_columns(CpuContext& /*context*/, const TensorView& from, const TensorView& columns, const TensorView& to) {
   visit_compute(from.dtype, "keep_columns", [&]<class T>(std::type_identity<T>) {
     const int64_t r = from.shape[1];
-    const T* const pf = from.as<T>();  // (n, r)
-    T* const pt = to.as<T>();          // (n, r)
+    const T* const pf = from.as<T>();  // shape (n, r)
+    T* const pt = to.as<T>();          // shape (n, r)
     const auto* const became = columns.as<std::int32_t>();
     for (int64_t i = 0; i < from.numel(); ++i) {
       if (became[i % r] == static_cast<std::int32_t>(Column::kept)) {

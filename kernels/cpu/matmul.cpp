@@ -8,10 +8,10 @@
 #include <lockstep/runtime/base/align.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
 
-// Products in registers: a few rows of c, times one or two registers of columns, are summed at a time, over a piece of
-// k. A sum begins at 0, adds its products one by one in the order of k, each rounded once (lanes::multiply_add), and
-// then adds the bias or c. So its bits do not depend on m, n, or the number of threads. This is the oracle of the other
-// providers.
+// Matrix products in registers. A block of a few rows of c, times one or two registers of columns, is summed at a time,
+// over a piece of k. A sum begins at 0, adds its products one by one in the order of k, each rounded once
+// (lanes::multiply_add), and then adds the bias or c. So the bits of a sum do not depend on m, n, or the number of
+// threads. This provider is the oracle of the other providers.
 
 namespace lockstep::ops::reference {
 namespace {
@@ -19,12 +19,12 @@ namespace {
 using lanes::Lanes;
 using std::int64_t;
 
-constexpr int64_t kRows = 32;      // rows of c in a block, which one thread computes at a time
-constexpr int64_t kColumns = 64;   // columns of c in a block
-constexpr int64_t kDepth = 64;     // terms of a sum, along k, in a piece
-constexpr int64_t kWork = 131072;  // multiply-adds that justify another thread
+constexpr int64_t kRows = 32;      // number of rows of c in a block, which one thread computes at a time
+constexpr int64_t kColumns = 64;   // number of columns of c in a block
+constexpr int64_t kDepth = 64;     // number of terms along k that a block sums at a time
+constexpr int64_t kWork = 131072;  // number of multiply-adds that justify another thread
 
-/// The operands of one product: element (i, l) of op(a) is a[i * a_row + l * a_column], element (l, j) of op(b) is b[l
+/// The operands of one product. Element (i, l) of op(a) is a[i * a_row + l * a_column]; element (l, j) of op(b) is b[l
 /// * b_row + j * b_column].
 template <class T>
 struct Operands {
@@ -34,15 +34,15 @@ struct Operands {
   int64_t b_row, b_column;
 };
 
-/// Packs a block of op(b) (depth, columns) into `to` (depth, width). A block narrower than `width` repeats its last
-/// column.
+/// Packs a block (depth, columns) of op(b) into `to` (depth, width). If `columns` is below `width`, the last column is
+/// repeated.
 template <class T>
 void pack(const T* b, int64_t b_row, int64_t b_column, int64_t depth, int64_t columns, int64_t width, Value<T>* to) {
   constexpr int64_t kCount = lanes::kCount<Value<T>>;
   for (int64_t j = 0; j < width; j += kCount) {
     int64_t l = 0;
     if constexpr (std::is_same_v<T, Value<T>>) {
-      for (; b_row == 1 && l + kCount <= depth; l += kCount) {  // squares of a transposed b
+      for (; b_row == 1 && l + kCount <= depth; l += kCount) {  // transposes a transposed b square by square
         Lanes<T> square[kCount];
 #pragma GCC unroll 16
         for (int64_t i = 0; i < kCount; ++i) {
@@ -63,8 +63,8 @@ void pack(const T* b, int64_t b_row, int64_t b_column, int64_t depth, int64_t co
   }
 }
 
-/// sums += a b for kHeight rows and kWide registers of columns. a: as in Operands. Rows of b begin every b_row values,
-/// rows of sums every `stride` values.
+/// Adds a b to sums for kHeight rows and kWide registers of columns. a is laid out as in Operands. Rows of b are b_row
+/// values apart, rows of sums `stride` values.
 template <int kHeight, int kWide, class T>
 [[gnu::noinline]] void multiply_add(const T* a, int64_t a_row, int64_t a_column, const Value<T>* b, int64_t b_row,
                                     int64_t depth, Value<T>* sums, int64_t stride) {
@@ -102,7 +102,7 @@ template <int kHeight, int kWide, class T>
   }
 }
 
-/// multiply_add() for any number of rows.
+/// Calls multiply_add() for any number of rows.
 template <int kWide, class T>
 void multiply_add_rows(const T* a, int64_t a_row, int64_t a_column, const Value<T>* b, int64_t b_row, int64_t depth,
                        int64_t rows, Value<T>* sums, int64_t stride) {
@@ -119,14 +119,14 @@ void multiply_add_rows(const T* a, int64_t a_row, int64_t a_column, const Value<
   }
 }
 
-/// sums = a block of op(a) op(b), at most kRows x kColumns, from row i and column j on. sums: (rows, stride); stride is
-/// `columns` rounded up to whole registers.
+/// Sets sums to a block of op(a) op(b) that begins at row i and column j and is at most kRows x kColumns. sums has
+/// shape (rows, stride); stride is `columns` rounded up to whole registers.
 template <class T>
 void multiply_block(const Operands<T>& from, int64_t i, int64_t j, int64_t rows, int64_t columns, int64_t depth,
                     Value<T>* sums, int64_t stride) {
   using V = Value<T>;
   constexpr int64_t kCount = lanes::kCount<V>;
-  V packed[kDepth * 2 * kCount];  // (depth, width)
+  V packed[kDepth * 2 * kCount];  // shape (depth, width)
   std::fill_n(sums, rows * stride, V{0});
   for (int64_t first = 0; first < depth; first += kDepth) {
     const int64_t piece = std::min(kDepth, depth - first);
@@ -158,7 +158,7 @@ void multiply_block(const Operands<T>& from, int64_t i, int64_t j, int64_t rows,
   }
 }
 
-/// Computes c. a, b, c: with the shapes of the desc; bias: (n), or null.
+/// Computes c. a, b and c have the shapes of the desc; bias has n numbers, or is null.
 template <class T, class Out>
 void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const T* b, const Value<T>* bias, Out* c) {
   using V = Value<T>;
@@ -167,7 +167,7 @@ void multiply(const CpuContext& context, const MatmulDesc& d, const T* a, const 
   const int64_t work = d.k * std::min(kColumns, d.n) * std::min(kRows, d.m);
   parallel_ranges(
       context, d.products() * row_blocks * column_blocks, 1 + kWork / work, [&](int64_t begin, int64_t end) {
-        V sums[kRows * kColumns];  // (rows, stride)
+        V sums[kRows * kColumns];  // shape (rows, stride)
         for (int64_t item = begin; item < end; ++item) {
           const int64_t product = item / column_blocks / row_blocks;
           const int64_t i = item / column_blocks % row_blocks * kRows;

@@ -9,8 +9,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// Finds the winners of one window. x points to channel 0 of the tile's block in pixel (0, 0); pixels are `channels`
-/// elements apart.
+/// Finds the winner of one window in each channel of the tile. x points to the tile's first channel in pixel (0, 0);
+/// pixels are `channels` elements apart.
 template <bool kIndex, class T>
 void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& tile, T* y, std::int32_t* index) {
   Value<T> best[kPoolBlock];
@@ -29,7 +29,7 @@ void pool_window(const T* x, int64_t width, int64_t channels, const PoolTile& ti
       for (int64_t c = 0; c < count; ++c) {
         const Value<T> b = best[c];
         const Value<T> v = value_of(pixel[c]);
-        const bool wins = !(v <= b) & (b == b);  // a NaN wins once and then stays
+        const bool wins = !(v <= b) & (b == b);  // a NaN wins against numbers, and nothing wins against a NaN
         best[c] = wins ? v : b;
         if constexpr (kIndex) {
           winner[c] = wins ? here : winner[c];
@@ -63,7 +63,7 @@ void max_pool2d_forward(CpuContext& context, const PoolDesc& desc, const TensorV
   });
 }
 
-// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same place.
+// Each element of dx sums over the windows that cover it, in row-major order: no two threads write the same element.
 void max_pool2d_backward(CpuContext& context, const PoolDesc& desc, const TensorView& dy, const TensorView& index,
                          const TensorView& dx) {
   visit_element(dx.dtype, "max_pool2d_backward", [&]<class T>(std::type_identity<T>) {

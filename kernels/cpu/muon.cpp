@@ -11,7 +11,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr std::int64_t kGrain = 16384;  // number of elements that justify another thread
 
 }  // namespace
 

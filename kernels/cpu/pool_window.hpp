@@ -6,30 +6,30 @@
 #include <lockstep/kernels/pool2d.hpp>
 #include <lockstep/runtime/context/parallel.hpp>
 
-/// Which elements belong to which pooling window, for max_pool2d and average_pool2d.
+/// Computes which elements belong to which pooling window, for max_pool2d and average_pool2d.
 namespace lockstep::ops::backend {
 
-inline constexpr std::int64_t kPoolBlock = 64;  ///< most channels of a tile, handled together in local arrays
+inline constexpr std::int64_t kPoolBlock = 64;  ///< largest number of channels of a tile, kept in local arrays
 
-/// Returns how many items of this many elements justify another thread.
+/// Returns how many items of `elements_per_item` elements justify another thread.
 [[nodiscard]] inline std::int64_t pool_grain(std::int64_t elements_per_item) {
   return std::max(std::int64_t{1}, 16384 / std::max(std::int64_t{1}, elements_per_item));
 }
 
-/// Pixels [first, last) along one axis.
+/// The pixels [first, last) along one axis.
 struct PoolRange {
   std::int64_t first;
   std::int64_t last;
   [[nodiscard]] std::int64_t size() const { return last - first; }
 };
 
-/// Returns the inputs of one axis, of `extent` pixels, that window `out` covers.
+/// Returns the input pixels that window `out` covers along one axis with `extent` pixels.
 [[nodiscard]] inline PoolRange covered(const PoolDesc& desc, std::size_t axis, std::int64_t out, std::int64_t extent) {
   const std::int64_t begin = out * desc.stride[axis] - desc.pad_before[axis];
   return {std::max(std::int64_t{0}, begin), std::min(extent, begin + desc.kernel[axis])};
 }
 
-/// Returns the windows of one axis that cover input `in`: those that start in [to - kernel + 1, to].
+/// Returns the windows that cover input pixel `in` along one axis: those that start in [to - kernel + 1, to].
 [[nodiscard]] inline PoolRange covering(const PoolDesc& desc, std::size_t axis, std::int64_t in, std::int64_t outputs) {
   const std::int64_t stride = desc.stride[axis];
   const std::int64_t to = in + desc.pad_before[axis];
@@ -37,17 +37,18 @@ struct PoolRange {
   return {from <= 0 ? 0 : (from + stride - 1) / stride, std::min(outputs, to / stride + 1)};
 }
 
-/// Up to kPoolBlock channels of one pixel, and the pixels of the other tensor that belong to it.
+/// Up to kPoolBlock channels of one pixel, and the range of pixels of the other tensor that belong to this pixel.
 struct PoolTile {
-  std::int64_t image;        ///< index of the first of these channels in pixel 0 of the other tensor's image
+  std::int64_t image;        ///< index of the tile's first channel in pixel 0 of the other tensor's image
   std::int64_t row, column;  ///< row and column of the pixel
-  PoolRange rows, columns;   ///< pixels of the other tensor
-  std::int64_t offset;       ///< index of these channels in the pixel's own tensor
+  PoolRange rows, columns;   ///< range of pixels of the other tensor
+  std::int64_t offset;       ///< index of the tile's first channel in the pixel's own tensor
   std::int64_t count;        ///< number of channels
 };
 
-/// Calls f(tile) for all pixels of `own` (N, H, W, C), in parallel over rows. `other`: (N, P, Q, C). range(axis, i)
-/// returns the range of other's axis that belongs to index i of own's axis.
+/// Calls f(tile) for all pixels of a tensor with shape `own` (N, H, W, C), in parallel over rows. The other tensor has
+/// shape `other` (N, P, Q, C). range(axis, i) returns the range on the other tensor's axis that belongs to index i on
+/// the own axis.
 template <class Range, class F>
 void for_pool_tiles(CpuContext& context, const Shape& own, const Shape& other, Range range, F f) {
   const std::int64_t height = own[1];
@@ -69,7 +70,7 @@ void for_pool_tiles(CpuContext& context, const Shape& own, const Shape& other, R
   });
 }
 
-/// Calls f(tile) for all pixels of the pooled tensor y; the tile's rows and columns are its window in x.
+/// Calls f(tile) for all pixels of the pooled tensor y. The tile's rows and columns are the pixel's window in x.
 template <class F>
 void for_windows(CpuContext& context, const PoolDesc& desc, const Shape& x, const Shape& y, F f) {
   const auto range = [&](std::size_t axis, std::int64_t i) {
@@ -78,7 +79,7 @@ void for_windows(CpuContext& context, const PoolDesc& desc, const Shape& x, cons
   for_pool_tiles(context, y, x, range, f);
 }
 
-/// Calls f(tile) for all pixels of x; the tile's rows and columns are the windows of y that cover the pixel.
+/// Calls f(tile) for all pixels of x. The tile's rows and columns are the windows of y that cover the pixel.
 template <class F>
 void for_covered(CpuContext& context, const PoolDesc& desc, const Shape& x, const Shape& y, F f) {
   const auto range = [&](std::size_t axis, std::int64_t i) {

@@ -13,14 +13,14 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kColumns = 64;     // columns of a block, summed together
-constexpr std::int64_t kParts = 64;       // partial results on the stack: 64 x 64 doubles
-constexpr std::int64_t kMostSplits = 16;  // most runs of rows that are summed separately
+constexpr std::int64_t kColumns = 64;     // number of columns that are summed together
+constexpr std::int64_t kParts = 64;       // number of partial results on the stack: 64 x 64 doubles
+constexpr std::int64_t kMostSplits = 16;  // largest number of runs of rows that are summed separately
 constexpr std::int64_t kRowsPerSplit = 512;
 
 using Part = std::array<double, static_cast<std::size_t>(kColumns)>;
 
-/// part[j] = the sum of x[row, column + j] over the rows [first_row, last_row), in order.
+/// Sets part[j] to the sum of x[row, column + j] over the rows [first_row, last_row), in order.
 template <class T>
 void sum_block(const T* x, std::int64_t row_length, std::int64_t first_row, std::int64_t last_row, std::int64_t column,
                std::int64_t columns, Part& part) {
@@ -36,7 +36,7 @@ void sum_block(const T* x, std::int64_t row_length, std::int64_t first_row, std:
 template <class T>
 void sum_rows(const CpuContext& context, const T* x, std::int64_t rows, std::int64_t row_length, GradMode mode,
               Value<T>* sums) {
-  // How rows and columns are cut depends on the shape only.
+  // The shape alone decides how rows and columns are cut.
   const std::int64_t splits = std::clamp<std::int64_t>(rows / kRowsPerSplit, 1, kMostSplits);
   const std::int64_t blocks_a_pass = kParts / splits;
   std::array<Part, static_cast<std::size_t>(kParts)> parts;

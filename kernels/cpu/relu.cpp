@@ -8,11 +8,11 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr std::int64_t kGrain = 16384;  // number of elements that justify another thread
 
 }  // namespace
 
-// Loops are marked `omp simd`: the output may be an input, element i depends on element i only.
+// Loops are marked `omp simd`, as element i depends on element i only: the output may be an input.
 
 void relu_forward(CpuContext& context, const TensorView& x, const TensorView& y) {
   visit_element(x.dtype, "relu_forward", [&]<class T>(std::type_identity<T>) {

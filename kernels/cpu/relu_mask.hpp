@@ -11,7 +11,8 @@
 #include <immintrin.h>
 #endif
 
-/// The mask of a ReLU, one bit per element (batch_norm.hpp): it is made from the output and applied to gradients.
+/// The mask of a ReLU, with one bit per element (batch_norm.hpp). The output gives the mask; the mask selects
+/// gradients.
 namespace lockstep::ops::batch_norm {
 
 #if defined(__AVX2__)
@@ -24,7 +25,7 @@ namespace lockstep::ops::batch_norm {
 }
 #endif
 
-/// Writes the bits of y > 0, eight elements per byte; the last byte is padded with zeros.
+/// Writes a bit for each element, 1 if y > 0: eight elements per byte. The last byte is padded with zeros.
 template <class T>
 void pack_positive(const T* y, std::int64_t count, std::uint8_t* mask) {
   std::int64_t i = 0;
@@ -50,7 +51,7 @@ void pack_positive(const T* y, std::int64_t count, std::uint8_t* mask) {
   }
 }
 
-/// out = (dy [+ dy2]) where the mask is 1, else 0. out may be dy or dy2.
+/// Sets out = (dy [+ dy2]) for elements whose mask bit is 1, otherwise 0. out may be dy or dy2.
 template <bool kSecond, class T>
 void masked(const T* dy, const T* dy2, const std::uint8_t* mask, std::int64_t count, Value<T>* out) {
   std::int64_t i = 0;
@@ -86,7 +87,7 @@ struct Gradient {
   const std::uint8_t* mask;
 
   [[nodiscard]] bool plain() const { return dy2 == nullptr && mask == nullptr; }
-  /// Writes the gradient g = (dy [+ dy2]) masked of elements [at, at + count) to `out`; at: a multiple of 8.
+  /// Writes the gradient g = (dy [+ dy2]) masked for the elements [at, at + count) to `out`. `at` is a multiple of 8.
   void read(std::int64_t at, std::int64_t count, Value<T>* out) const {
     if (mask == nullptr) {
       if (dy2 == nullptr) {

@@ -9,10 +9,10 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr double kMostPixels = 1 << 27;  // most pixels of a picture
+constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image
 constexpr double kFurthest = 2147483648.0;
 
-/// A row of `parts`.
+/// A row of the table `parts`.
 struct Part {
   const double* row;
 
@@ -29,20 +29,20 @@ bool is_axis(const Part& part, PartColumn begin, PartColumn step, PartColumn low
          std::abs(part.at(step)) <= kMostPixels && std::abs(part.at(begin)) <= kFurthest;
 }
 
-/// True when all numbers of the row are in their ranges, and its pixels fit into `bytes` bytes.
+/// True when all numbers of the row are in their ranges, and the pixels fit into `bytes` bytes.
 bool is_part(const Part& part, std::int64_t bytes) {
   using enum PartColumn;
   if (!is_whole(part.at(width), 1, kMostPixels) || !is_whole(part.at(height), 1, kMostPixels)) {
     return false;
   }
-  const double pixels = part.at(width) * part.at(height);  // exact up to 2^53; a larger product is refused in any case
+  const double pixels = part.at(width) * part.at(height);  // exact up to 2^53; larger products exceed kMostPixels
   return pixels <= kMostPixels && part.whole(width) * part.whole(height) * 3 <= bytes &&
          is_whole(part.at(left), 0, kMostPixels) && is_whole(part.at(top), 0, kMostPixels) &&
          is_whole(part.at(transposed), 0, 1) && is_axis(part, x_begin, x_step, x_low, x_high) &&
          is_axis(part, y_begin, y_step, y_low, y_high);
 }
 
-/// True when the pixels under the first `outputs` outputs lie in [first, first + count).
+/// True when the pixels that the first `outputs` outputs need lie in [first, first + count).
 bool covers(const images::Axis& axis, std::int64_t outputs, std::int64_t first, std::int64_t count) {
   const images::PixelRange needed = images::pixels_of(axis, outputs);
   return needed.begin >= first && needed.end <= first + count;
@@ -53,8 +53,8 @@ images::ResampleMemory& own_memory() {
   return memory;
 }
 
-/// Resamples a part of a picture to `image`. Returns false when the row of the table is not valid. given: the pixels,
-/// `bytes` bytes.
+/// Resamples a part of a source image into `image`. `given` holds the pixels, `bytes` bytes. Returns false when the row
+/// of the table is not valid.
 bool show(const Part& part, const std::uint8_t* given, std::int64_t bytes, const images::Extent& size,
           std::span<std::uint8_t> image) {
   using enum PartColumn;
@@ -82,10 +82,10 @@ void resized_crop(CpuContext& context, const TensorView& pictures, const TensorV
   if (image == 0) {
     return;
   }
-  const std::uint8_t* from = pictures.as<std::uint8_t>();  // (N, B)
-  const double* table = parts.as<double>();                // (N, kPartColumns)
+  const std::uint8_t* from = pictures.as<std::uint8_t>();  // shape (N, B)
+  const double* table = parts.as<double>();                // shape (N, kPartColumns)
   const std::int64_t row = parts.strides[0];
-  std::uint8_t* to = out.as<std::uint8_t>();  // (N, H, W, 3)
+  std::uint8_t* to = out.as<std::uint8_t>();  // shape (N, H, W, 3)
   parallel_ranges(context, pictures.shape[0], 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t n = begin; n < end; ++n) {
       const std::span shown(to + n * image, static_cast<std::size_t>(image));

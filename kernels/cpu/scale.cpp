@@ -8,7 +8,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr std::int64_t kGrain = 16384;  // number of elements that justify another thread
 
 }  // namespace
 
@@ -18,7 +18,7 @@ void scale(CpuContext& context, const TensorView& factor, const TensorView& x, c
     const T* px = x.as<T>();
     T* py = y.as<T>();
     parallel_ranges(context, x.numel(), kGrain, [=](std::int64_t begin, std::int64_t end) {
-#pragma omp simd  // y may be x, element i depends on element i only
+#pragma omp simd  // y may be x: element i depends on element i only
       for (std::int64_t i = begin; i < end; ++i) {
         store(by * value_of(px[i]), py[i]);
       }

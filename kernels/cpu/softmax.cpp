@@ -11,22 +11,22 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // elements that are worth a thread: each takes an exponential
+constexpr int64_t kGrain = 4096;  // number of elements that justify another thread: each element needs an exponential
 
 int64_t grain_of(int64_t columns) {
   return std::max(int64_t{1}, kGrain / columns);
 }
 
-/// Computes one row, over its first `seen` columns. y may be x. The difference is taken before the product is rounded:
-/// max v - max v must be 0, however large v is. The sum is in double. y holds the exponentials, unless that would round
-/// them; then they are computed twice.
+/// Computes the softmax of one row over its first `seen` columns. y may be x. The largest value is subtracted before
+/// the multiplication by scale, which rounds: max v - max v must be 0, however large v is. The sum is double. If T is
+/// the type of values, y holds the exponentials; otherwise storing them would round, so they are computed twice.
 template <class T>
 void forward_row(const T* x, Value<T> scale, int64_t seen, int64_t columns, T* y) {
   using V = Value<T>;
   const V sign = scale < 0 ? V{-1} : V{1};
   V largest = -std::numeric_limits<V>::infinity();
   for (int64_t k = 0; k < seen; ++k) {
-    largest = std::max(largest, sign * value_of(x[k]));  // a NaN is not the largest; it makes the sum NaN
+    largest = std::max(largest, sign * value_of(x[k]));  // a NaN is never the largest; it makes the sum NaN
   }
   const auto exponential = [=](int64_t k) { return std::exp(std::abs(scale) * (sign * value_of(x[k]) - largest)); };
   double sum = 0;
@@ -68,8 +68,8 @@ void softmax_forward(CpuContext& context, const TensorView& x, double scale, Sof
     const int64_t columns = x.shape.back();
     const bool causal = mask == SoftmaxMask::causal;
     const int64_t queries = causal ? x.shape[x.shape.rank() - 2] : 1;
-    const T* px = x.as<T>();  // (M, K)
-    T* py = y.as<T>();        // (M, K)
+    const T* px = x.as<T>();  // shape (M, K)
+    T* py = y.as<T>();        // shape (M, K)
     parallel_ranges(context, x.numel() / columns, grain_of(columns), [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         const int64_t seen = causal ? columns - queries + row % queries + 1 : columns;
@@ -86,9 +86,9 @@ void softmax_backward(CpuContext& context, const TensorView& y, const TensorView
   }
   visit_element(y.dtype, "softmax_backward", [&]<class T>(std::type_identity<T>) {
     const int64_t columns = y.shape.back();
-    const T* py = y.as<T>();    // (M, K)
-    const T* pdy = dy.as<T>();  // (M, K)
-    T* pdx = dx.as<T>();        // (M, K)
+    const T* py = y.as<T>();    // shape (M, K)
+    const T* pdy = dy.as<T>();  // shape (M, K)
+    T* pdx = dx.as<T>();        // shape (M, K)
     parallel_ranges(context, y.numel() / columns, grain_of(columns), [=](int64_t begin, int64_t end) {
       for (int64_t row = begin; row < end; ++row) {
         backward_row(py + row * columns, pdy + row * columns, scale, columns, pdx + row * columns);

@@ -11,10 +11,10 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kBlock = 256;           // positions whose losses are kept on the stack for the ordered sum
-constexpr std::int64_t kGrainElements = 8192;  // logits that are worth another thread
+constexpr std::int64_t kBlock = 256;           // number of positions whose losses stay on the stack for an ordered sum
+constexpr std::int64_t kGrainElements = 8192;  // number of logits that justify another thread
 
-/// The numbers that one position adds to the metrics.
+/// The numbers that one position adds to the batch's metrics.
 struct PositionResult {
   double loss = 0;
   double correct = 0;
@@ -22,7 +22,8 @@ struct PositionResult {
 };
 
 /// Computes loss and gradient of one row: loss = log(sum exp(x - max)) - (1 - s) (x[label] - max) - s / K sum(x - max).
-/// d may be x or null. d holds the exponentials, unless that would round them; then they are computed twice.
+/// d may be x or null. If T is the type of values, d holds the exponentials; otherwise storing them would round, so
+/// they are computed twice.
 template <class T>
 PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label, double smoothing, double weight,
                             Value<T> scale, T* d) {
@@ -54,7 +55,7 @@ PositionResult one_position(const T* x, std::int64_t classes, std::int32_t label
     }
   }
   double loss = std::log(total) - (1 - smoothing) * at_label;
-  if (smoothing > 0) {  // without it a logit of -inf must not make 0 * inf
+  if (smoothing > 0) {  // without smoothing a logit of -inf would give 0 * inf
     loss -= smoothing / static_cast<double>(classes) * shifts;
   }
   return {weight * loss, best.defined && best.index == label ? weight : 0};
@@ -67,11 +68,11 @@ void run(const CpuContext& context, const TensorView& logits, const TensorView& 
   const std::int64_t samples = logits.shape[0];
   const std::int64_t classes = logits.shape.back();
   const std::int64_t rows = logits.numel() / classes;
-  const std::int64_t positions = rows == 0 ? 1 : rows / samples;  // positions of a sample
-  const T* x = logits.as<T>();                                    // (N * P, K)
-  T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // (N * P, K)
+  const std::int64_t positions = rows == 0 ? 1 : rows / samples;  // number of positions of a sample
+  const T* x = logits.as<T>();                                    // shape (N * P, K)
+  T* d = dlogits.given() ? dlogits.as<T>() : nullptr;             // shape (N * P, K)
   const std::int32_t* label = labels.as<std::int32_t>();
-  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one weight for `alike` positions
+  const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;  // one weight for `alike` positions each
   const std::int64_t alike = weights.shape == labels.shape ? 1 : positions;
   const std::int64_t counting =
       positions * (valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples);

@@ -9,7 +9,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements that are worth a thread
+constexpr int64_t kGrain = 16384;  // number of elements that justify another thread
 
 struct Geometry {
   int64_t height, width, channels;              // extents of x and dx: (N, H, W, C)
@@ -37,8 +37,8 @@ void subsample_pad_forward(CpuContext& context, int64_t stride, const TensorView
       for (int64_t row = begin; row < end; ++row) {
         const int64_t n = row / g.out_height;
         const int64_t h = row % g.out_height * stride;
-        const T* from = px + (n * g.height + h) * g.width * g.channels;  // (W, C)
-        T* to = py + row * g.out_width * g.out_channels;                 // (Q, K)
+        const T* from = px + (n * g.height + h) * g.width * g.channels;  // shape (W, C)
+        T* to = py + row * g.out_width * g.out_channels;                 // shape (Q, K)
         for (int64_t q = 0; q < g.out_width; ++q) {
           T* pixel = to + q * g.out_channels;
           std::fill_n(pixel, g.first, T(0));
@@ -62,14 +62,14 @@ void subsample_pad_backward(CpuContext& context, int64_t stride, const TensorVie
       for (int64_t row = begin; row < end; ++row) {
         const int64_t n = row / g.height;
         const int64_t h = row % g.height;
-        T* to = pdx + row * g.width * g.channels;  // (W, C)
+        T* to = pdx + row * g.width * g.channels;  // shape (W, C)
         if (!add) {
           std::fill_n(to, g.width * g.channels, T(0));
         }
         if (h % stride != 0) {
           continue;
         }
-        const T* from = pdy + (n * g.out_height + h / stride) * g.out_width * g.out_channels + g.first;  // (Q, K)
+        const T* from = pdy + (n * g.out_height + h / stride) * g.out_width * g.out_channels + g.first;  // shape (Q, K)
         for (int64_t q = 0; q < g.out_width; ++q) {
           const T* in = from + q * g.out_channels;
           T* out = to + q * stride * g.channels;

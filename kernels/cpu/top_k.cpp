@@ -11,8 +11,8 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr std::int64_t kGrain = 32768;  // logits that are worth a thread
-constexpr std::int64_t kBlock = 4096;   // samples whose outcomes are kept on the stack for the ordered sum
+constexpr std::int64_t kGrain = 32768;  // number of logits that justify another thread
+constexpr std::int64_t kBlock = 4096;   // number of samples whose outcomes are kept on the stack, to be summed in order
 
 }  // namespace
 
@@ -20,12 +20,12 @@ void top_k_correct(CpuContext& context, const TensorView& logits, const TensorVi
                    const TensorView& valid, int k, const TensorView& result, const TensorView& /*workspace*/) {
   const std::int64_t samples = logits.shape[0];
   const std::int64_t classes = logits.shape[1];
-  const auto* label = labels.as<std::int32_t>();  // (N)
+  const auto* label = labels.as<std::int32_t>();  // shape (N)
   const std::int64_t counting =
       valid.given() ? std::clamp(*valid.as<std::int64_t>(), std::int64_t{0}, samples) : samples;
   double correct = 0;
   visit_element(logits.dtype, "top_k_correct", [&]<class T>(std::type_identity<T>) {
-    const T* x = logits.as<T>();  // (N, K)
+    const T* x = logits.as<T>();  // shape (N, K)
     const auto* weight = weights.given() ? weights.as<Value<T>>() : nullptr;
     const std::int64_t grain = std::max<std::int64_t>(1, kGrain / classes);
     std::array<bool, kBlock> found;

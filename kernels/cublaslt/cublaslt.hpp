@@ -12,12 +12,13 @@
 #include <lockstep/kernels/detail/loaded_api.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-/// cuBLASLt: its functions, its handle, owners of its descriptors. Errors are thrown: UnsupportedError for calls that
-/// cuBLASLt does not implement or accept, OutOfMemory, else Error. The text has the call and the status in words.
+/// cuBLASLt: its functions, its handle, owners of its descriptors. A failed call throws UnsupportedError if cuBLASLt
+/// does not implement or accept the call, OutOfMemory, or otherwise Error. The text has the call and the status in
+/// words.
 namespace lockstep::ops::cublaslt {
 
-/// The functions of libcublasLt that are used. The library (540 MB) is loaded when a product is first planned on a GPU,
-/// so that programs start on machines without it.
+/// The functions of libcublasLt that the provider uses. The library (540 MB) is loaded when a product is first planned
+/// on a GPU, so that programs start on machines without the library.
 struct Api {
   const SharedLibrary* from = nullptr;
   LOCKSTEP_FUNCTION(get_version, cublasLtGetVersion);
@@ -41,7 +42,7 @@ struct Api {
   LOCKSTEP_FUNCTION(algo_set, cublasLtMatmulAlgoConfigSetAttribute);
 };
 
-/// Throws unless status is CUBLAS_STATUS_SUCCESS; `call` is the name of the function.
+/// Throws unless `status` is CUBLAS_STATUS_SUCCESS; `call` is the name of the function that returned it.
 void check(const Api& api, cublasStatus_t status, const char* call);
 
 /// cuBLASLt's handle on a context's device. There is one per Context, made on first use.
@@ -53,14 +54,14 @@ class Library {
   Library& operator=(const Library&) = delete;
 
   /// Returns why cuBLASLt cannot be used: it cannot be loaded, has another major version, or finds no driver (as on the
-  /// tests' stand-in for a GPU). Empty when it can be used.
+  /// GPU emulation of the tests). Empty when cuBLASLt can be used.
   [[nodiscard]] const std::string& unusable() const { return unusable_; }
   /// Throws UnsupportedError with the text of unusable() when cuBLASLt cannot be used.
   void require_usable() const;
   [[nodiscard]] const Api& api() const { return *api_; }
   [[nodiscard]] cublasLtHandle_t handle() const { return handle_; }
-  /// The algorithms that the heuristics recommended, by product: equal layers, evaluation and the tuner ask the
-  /// heuristics once.
+  /// Returns the algorithms that the heuristics recommended for each product. The heuristics are asked once for equal
+  /// layers, evaluation and the tuner.
   [[nodiscard]] std::map<MatmulDesc, std::vector<Algorithm>>& recommended() { return recommended_; }
 
  private:
@@ -71,9 +72,9 @@ class Library {
   std::string unusable_;
 };
 [[nodiscard]] Library& library(Context& context);
-[[nodiscard]] std::string library_version();  ///< "13.0.2", the loaded version; "missing" when it cannot be loaded
+[[nodiscard]] std::string library_version();  ///< returns the loaded version, such as "13.0.2"; else "missing"
 
-/// Owns a descriptor, a layout or a preference.
+/// Owns a descriptor, a layout or a preference of cuBLASLt.
 template <class T>
 using Owned = std::unique_ptr<std::remove_pointer_t<T>, cublasStatus_t (*)(T)>;
 

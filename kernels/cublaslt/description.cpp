@@ -12,12 +12,12 @@ namespace {
 constexpr std::string_view kPrefix = "cublaslt:";
 constexpr std::string_view kDigits = "0123456789abcdef";
 
-/// Returns a row-major matrix (one per product) as its transpose in column-major order.
+/// Returns the layout of a row-major matrix (one per product), read as its transpose in column-major order.
 ColumnMajor turned(std::int64_t rows, std::int64_t columns) {
   return {columns, rows, columns, rows * columns};
 }
 
-/// Calls f for the settings of an algorithm, in the order in which a choice names them.
+/// Calls f for each setting of an algorithm, in the order in which the text of a choice has them.
 template <class A, class F>
 void for_each_setting(A& algorithm, F f) {
   f(algorithm.id);

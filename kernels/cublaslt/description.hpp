@@ -8,8 +8,8 @@
 
 #include <lockstep/kernels/matmul.hpp>
 
-/// The decisions of the cuBLASLt provider that do not need the library: matrices in cuBLASLt's terms, and the text of a
-/// choice. The functions are pure and exist in every build.
+/// The decisions of the cuBLASLt provider that do not need the library: how cuBLASLt sees the matrices, and the text of
+/// a choice. The functions are pure and exist in every build.
 namespace lockstep::ops::cublaslt {
 
 /// A column-major matrix: element (i, j) of product p lies at p * stride + j * leading + i.
@@ -17,8 +17,9 @@ struct ColumnMajor {
   std::int64_t rows, columns, leading, stride;
 };
 
-/// out = op(first) op(second), column-major. A row-major matrix is its transpose in column-major order: so out is c
-/// transposed, first is b, second is a, and no memory is moved. A bias of n entries runs along out's rows.
+/// The product out = op(first) op(second), column-major. A row-major matrix is its transpose in column-major order. So
+/// out is c transposed, first is b, second is a, and no memory is moved. A bias of n entries runs along the rows of
+/// out.
 struct Description {
   std::int64_t products;
   bool transpose_first, transpose_second;
@@ -26,22 +27,22 @@ struct Description {
 };
 [[nodiscard]] Description describe(const MatmulDesc& desc);
 
-/// The work of the pass after the sums. cuBLASLt adds only a bias of the result's type: an f32 bias for a 16-bit c is
-/// first rounded to c's type, in the workspace.
+/// The work that the pass does after the sums. cuBLASLt adds only a bias of the result's type. So an f32 bias for a
+/// 16-bit c is first rounded to c's type, in the workspace.
 struct Epilogue {
-  bool bias = false;         ///< a bias is added, before the function
-  bool rounds_bias = false;  ///< the bias is rounded first, as c is of a 16-bit type
+  bool bias = false;         ///< the pass adds a bias before the function
+  bool rounds_bias = false;  ///< the pass first rounds the bias to the 16-bit type of c
   enum class Function : unsigned char { none, relu, gelu } function = Function::none;
 
   bool operator==(const Epilogue&) const = default;
 };
-/// Returns the epilogue of a product. Throws UnsupportedError for an activation that cuBLASLt lacks: it has relu, and
-/// its GELU is gelu_tanh.
+/// Returns the epilogue of a product. Throws UnsupportedError for an activation that cuBLASLt lacks. cuBLASLt has relu,
+/// and a GELU that is gelu_tanh.
 [[nodiscard]] Epilogue epilogue_of(const MatmulDesc& desc);
 
 /// An algorithm of cuBLASLt with its settings (CUBLASLT_ALGO_CONFIG_*), from which the same algorithm can be made
-/// again. Where the settings would make another algorithm, it also has its own bytes (cublasLtMatmulAlgo_t), which the
-/// same version of cuBLASLt accepts.
+/// again. If the settings would make another algorithm, Algorithm also holds the algorithm's own bytes
+/// (cublasLtMatmulAlgo_t), which only the same version of cuBLASLt accepts.
 struct Algorithm {
   std::int32_t id = 0;
   std::uint32_t tile = 0;
@@ -58,10 +59,10 @@ struct Algorithm {
   bool operator==(const Algorithm&) const = default;
 };
 
-/// Returns a text such as "cublaslt:66-20-36-1-0-0-0-0-5": the settings in the order of the members of Algorithm,
-/// followed by ':' and 128 hexadecimal digits where there are bytes.
+/// Returns a text such as "cublaslt:66-20-36-1-0-0-0-0-5": the settings in the order of the members of Algorithm. If
+/// the algorithm has bytes, ':' and 128 hexadecimal digits follow.
 [[nodiscard]] std::string choice_text(const Algorithm& algorithm);
-/// Returns the algorithm of a text of choice_text(). Throws UsageError for any other text.
+/// Returns the algorithm that a text of choice_text() names. Throws UsageError for any other text.
 [[nodiscard]] Algorithm parse_choice(std::string_view choice);
 
 }  // namespace lockstep::ops::cublaslt

@@ -16,10 +16,10 @@
 namespace lockstep::ops::cublaslt {
 namespace {
 
-constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // bytes: NVIDIA's recommendation for Hopper
-constexpr std::uint32_t kAlignment = 16;                           // bytes: the alignment of a, b, c and an f32 bias
-constexpr std::size_t kWorkspaceAlignment = 256;  // bytes: cuBLASLt needs 16 and expects the alignment of cudaMalloc
-constexpr std::size_t kContractAlignment = 64;    // the alignment that every workspace has
+constexpr std::uint64_t kMostWorkspace = std::uint64_t{32} << 20;  // limit in bytes: NVIDIA's recommendation for Hopper
+constexpr std::uint32_t kAlignment = 16;                           // alignment in bytes of a, b, c and an f32 bias
+constexpr std::size_t kWorkspaceAlignment = 256;  // bytes: cuBLASLt needs 16, and expects the 256 of cudaMalloc
+constexpr std::size_t kContractAlignment = 64;    // alignment in bytes that the callers guarantee for every workspace
 constexpr int kMostChoices = 8;
 
 cudaDataType_t data_type(DType dtype) {
@@ -45,7 +45,7 @@ cublasLtEpilogue_t epilogue(const Epilogue& e) {
   return e.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
 }
 
-/// A matrix product in cuBLASLt's terms: its operation and its layouts.
+/// A matrix product as cuBLASLt sees it: its operation and its layouts.
 class Problem {
  public:
   Problem(const Library& lib, const MatmulDesc& d)
@@ -61,7 +61,7 @@ class Problem {
     set(CUBLASLT_MATMUL_DESC_TRANSA, description.transpose_first ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_TRANSB, description.transpose_second ? CUBLAS_OP_T : CUBLAS_OP_N);
     set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue(epilogue_of(d)));
-    if (d.bias) {  // algorithms read the bias's alignment from its address, not from an attribute
+    if (d.bias) {  // algorithms read the bias's alignment from this address, as there is no attribute for it
       set(CUBLASLT_MATMUL_DESC_BIAS_POINTER, reinterpret_cast<const void*>(std::uintptr_t{kAlignment}));
     }
     first_ = layout(in_, description.first, description.products);
@@ -69,14 +69,14 @@ class Problem {
     c_ = layout(out_, description.out, description.products);
   }
 
-  /// Sets an attribute of the operation, in host memory; nothing else of a problem changes.
+  /// Sets an attribute of the operation, in host memory. Nothing else of a problem changes after its construction.
   template <class T>
   void set(cublasLtMatmulDescAttributes_t name, const T& value) const {
     check(api_, api_.desc_set(operation_.get(), name, &value, sizeof value), "cublasLtMatmulDescSetAttribute");
   }
 
-  /// Returns algorithms that prepare() accepts, best guess first. Excluded are sums whose order depends on timing, and
-  /// sums whose intermediate results are kept in 16 bits.
+  /// Returns algorithms that prepare() accepts, best guess first. Leaves out algorithms whose order of sums depends on
+  /// timing, and algorithms that keep intermediate sums in 16 bits.
   [[nodiscard]] std::vector<Algorithm> algorithms(const Library& lib) const {
     const auto preference = make<cublasLtMatmulPreference_t>(api_.preference_create, api_.preference_destroy);
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t name, const auto& value) {
@@ -109,15 +109,15 @@ class Problem {
           all.push_back(algorithm);
         } catch (const OutOfMemory&) {
           throw;
-        } catch (const Error&) {  // the check refused this guess, with whatever status
+        } catch (const Error&) {  // the check refused this guess; its status does not matter
         }
       }
     }
     return all;
   }
 
-  /// Returns the algorithm ready to run, and the bytes of its workspace. Throws UnsupportedError when it does not
-  /// support this product.
+  /// Returns the algorithm ready to run, and the bytes of its workspace. Throws UnsupportedError when the algorithm
+  /// does not support this product.
   [[nodiscard]] std::pair<cublasLtMatmulAlgo_t, std::size_t> prepare(const Library& lib,
                                                                      const Algorithm& wanted) const {
     cublasLtMatmulAlgo_t algo = made_of(lib, wanted);
@@ -166,7 +166,7 @@ class Problem {
     return made;
   }
 
-  /// Calls f(attribute, field) for all settings but the id, which is given when an algorithm is made.
+  /// Calls f(attribute, field) for all settings except the id, which algo_init takes.
   template <class F>
   static void for_each_setting(Algorithm& algorithm, F f) {
     f(CUBLASLT_ALGO_CONFIG_TILE_ID, algorithm.tile);
@@ -179,7 +179,7 @@ class Problem {
     f(CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, algorithm.cluster_shape);
   }
 
-  /// Makes an algorithm from its own bytes if it has them, else from its settings.
+  /// Makes an algorithm from its own bytes if it has bytes, otherwise from its settings.
   [[nodiscard]] cublasLtMatmulAlgo_t made_of(const Library& lib, Algorithm wanted) const {
     cublasLtMatmulAlgo_t algo{};
     static_assert(sizeof algo.data == sizeof(Algorithm::Bytes));
@@ -230,7 +230,8 @@ class Plan final : public MatmulPlan {
     const std::size_t bytes = bias_bytes_ + used_bytes_;
     return bytes == 0 ? 0 : bytes + kWorkspaceAlignment - kContractAlignment;
   }
-  /// True when partial sums are stored and then added in order; algorithms that join them otherwise are not requested.
+  /// True when partial sums are stored and then added in order. Algorithms that join partial sums in other ways are not
+  /// requested.
   bool deterministic() const override {
     return algorithm_.split_k == 1 || algorithm_.reduction == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   }
@@ -264,15 +265,15 @@ class Plan final : public MatmulPlan {
   }
 
  private:
-  Library& library_;  // belongs to the context
+  Library& library_;  // the context owns the library
   Problem problem_;
   Algorithm algorithm_;
   cublasLtMatmulAlgo_t prepared_{};
-  std::size_t used_bytes_ = 0;  // workspace of the algorithm
-  std::size_t bias_bytes_ = 0;  // workspace of the rounded bias, before that of the algorithm
+  std::size_t used_bytes_ = 0;  // bytes of the algorithm's workspace
+  std::size_t bias_bytes_ = 0;  // bytes of the rounded bias, which lies in front of the algorithm's workspace
 };
 
-/// Returns Problem::algorithms(); asks the library once per desc.
+/// Returns Problem::algorithms(). Asks the library once for each desc.
 const std::vector<Algorithm>& recommended(Library& lib, const MatmulDesc& desc) {
   auto found = lib.recommended().find(desc);
   if (found == lib.recommended().end()) {
@@ -295,7 +296,7 @@ std::vector<std::string> choices(Context& context, const MatmulDesc& desc) {
   } catch (const UnsupportedError&) {  // no algorithm for this type or this GPU
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error&) {  // plan() reports the error, and the next provider's choice is taken
+  } catch (const Error&) {  // plan() reports the error; the choice of the next provider is then taken
     all.emplace_back(kMatmul.name);
   }
   return all;
@@ -319,7 +320,7 @@ std::unique_ptr<MatmulPlan> plan(Context& context, const MatmulDesc& desc, const
     return std::make_unique<Plan>(context, desc, algorithm);
   } catch (const OutOfMemory&) {
     throw;
-  } catch (const Error& error) {  // whatever the status was, another choice may work
+  } catch (const Error& error) {  // another choice may work, whatever this error's status is
     throw UnsupportedError(error.what());
   }
 }

@@ -15,7 +15,7 @@ inline constexpr float kInvSqrtTwoPi = 0.39894228F;   // 1 / sqrt(2 pi)
 inline constexpr float kSqrtTwoOverPi = 0.79788456F;  // sqrt(2 / pi)
 inline constexpr float kCubic = 0.044715F;
 
-/// sigma(x) and sigma(-x), from one exponential that cannot overflow.
+/// The values sigma(x) and sigma(-x), computed from one exponential that cannot overflow.
 struct Sigmas {
   float at_x, at_minus_x;
 };
@@ -63,7 +63,7 @@ struct Activated {
       const float t = tanhf(detail::kSqrtTwoOverPi * fmaf(detail::kCubic * square, x, x));
       const float sech2 = (1.0F - t) * (1.0F + t);
       const float inner_slope = detail::kSqrtTwoOverPi * fmaf(3.0F * detail::kCubic, square, 1.0F);
-      // sech2 == 0: inner_slope may be infinite, and 0 * infinity is NaN.
+      // inner_slope may be infinite when sech2 is 0; the condition avoids 0 * infinity, which is NaN.
       return 0.5F * (1.0F + t) + (sech2 == 0.0F ? 0.0F : 0.5F * x * sech2 * inner_slope);
     } else if constexpr (kKind == Activation::silu) {
       const detail::Sigmas s = detail::sigmas(x);
@@ -82,17 +82,17 @@ struct Activated {
   }
 };
 
-/// An activation chosen at run time.
+/// An activation that is chosen at run time.
 template <ops::Activation... kKinds>
 struct ChosenActivation {
   ops::Activation kind;
 
-  /// On the host: calls f(Activated<kind>{}).
+  /// Calls f(Activated<kind>{}) on the host.
   template <class F>
   void visit(F&& f) const {
     static_cast<void>(((kind == kKinds && (f(Activated<kKinds>{}), true)) || ...));
   }
-  // In kernels: value and slope of the chosen function, for code paths that do not justify one kernel per kind.
+  // The value and slope of the chosen function in kernels, for code paths that do not justify one kernel per kind.
   __device__ float value(float x) const {
     float result = x;
     static_cast<void>(((kind == kKinds && (result = Activated<kKinds>::value(x), true)) || ...));

@@ -1,9 +1,9 @@
 // Adam and AdamW on ranges of arenas: parameters, gradients, two moments and optionally a 16-bit copy, (n) each.
 // arena_kernel (arena.hpp) divides the elements: a block of 256 threads takes chunks of 4096 elements of one segment, a
-// thread 16 bytes per access. This file is the rule for one element. One thread of a block computes the bias
-// corrections, with pow() in f64, for all others; the rest are a few f32 operations per element.
-// Bound by memory bandwidth: 28 bytes per element in f32 (parameter and two moments read and written, gradient read); a
-// 16-bit gradient takes 2 bytes less, a 16-bit copy 2 more.
+// thread 16 bytes per access. This file has the rule for one element. One thread of a block computes the bias
+// corrections for the block, with pow() in f64. The rest are a few f32 operations per element.
+// Bound by memory bandwidth: 28 bytes per element in f32 (parameter and two moments read and written, gradient read). A
+// 16-bit gradient takes 2 bytes less, a 16-bit copy 2 bytes more.
 
 #include <lockstep/kernels/adam.hpp>
 #include <lockstep/kernels/cuda/arena.hpp>
@@ -11,11 +11,11 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The rule of Adam; kDecoupled: of AdamW.
+/// The rule of Adam, with kDecoupled of AdamW.
 template <bool kDecoupled>
 struct Adam {
   static constexpr int kStates = 2;  // state arenas: first and second moment
-  struct Shared {                    // the bias corrections of this step
+  struct Shared {                    // the bias corrections of this step, computed once per block
     double inverse_correction1;      // 1 / (1 - beta1^t)
     float inverse_root2;             // 1 / sqrt(1 - beta2^t)
   };

@@ -1,10 +1,9 @@
-// Changes of colours of images (N, H, W, 3) u8, in place, by changes (N, 8) f64. Three launches: clear the sums (N),
-// sum the greys of the images with a contrast, change the images. A block of 128 threads takes a tile of 2048 pixels of
-// one image and reads the image's list of changes into shared memory once; a thread takes a piece of 16 pixels, the
-// fewest that are whole 16-byte accesses (pixels.hpp), and changes four at a time, which keeps the registers few.
-// Bytes: 3 read and 3 written per pixel, with a contrast 3 more read. Memory bandwidth bounds images with few changes.
-// A change takes tens of f32 operations per pixel, a hue four divisions too, so a long list may make arithmetic the
-// bound.
+// Changes the colours of images (N, H, W, 3) u8 in place, by changes (N, 8) f64. Three launches clear the sums (N), sum
+// the greys of the images with a contrast, and change the images. A block of 128 threads takes a tile of 2048 pixels of
+// one image, and reads the image's list of changes into shared memory once. A thread takes a piece of 16 pixels, the
+// fewest that are whole 16-byte accesses (pixels.hpp). It changes four pixels at a time, which needs few registers.
+// Bytes: 3 read and 3 written per pixel; a contrast reads 3 more. Memory bandwidth bounds images with few changes. A
+// change takes tens of f32 operations per pixel, a hue also four divisions, so arithmetic may bound a long list.
 
 #include <lockstep/kernels/adjust_colours.hpp>
 #include <lockstep/kernels/cuda/block_reduce.hpp>
@@ -19,11 +18,11 @@ using Word = unsigned long long;  // the type of CUDA's 64-bit atomicAdd
 constexpr int kBlock = 128;
 constexpr int kClearBlock = 256;
 constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // pixels of one image that a block takes at a time
-constexpr int kQuad = 4;                                        // pixels that a thread changes at a time
+constexpr int kQuad = 4;                                        // number of pixels that a thread changes at a time
 constexpr int kChanges = static_cast<int>(kColourChanges);
-constexpr float kGreys = 1U << 30U;  // parts in a grey of 1, as images::kGreyParts
+constexpr float kGreys = 1U << 30U;  // number of parts in a grey of 1, as images::kGreyParts
 
-/// A pixel, with values in [0, 1].
+/// A pixel whose values are in [0, 1].
 struct Pixel {
   float r;
   float g;
@@ -33,11 +32,11 @@ struct Pixel {
 struct Change {
   ColourKind kind;
   float part;   ///< the factor of the change
-  float rest;   ///< 1 - factor
-  float other;  ///< the value that brightness and contrast blend pixels with
+  float rest;   ///< 1 minus the factor
+  float other;  ///< the value with which brightness and contrast blend a pixel
 };
 
-/// The list of an image: its changes, less those of kind none.
+/// The changes of an image, without those of kind none.
 struct List {
   Change at[kChanges];
   int count;
@@ -49,7 +48,7 @@ __device__ ColourKind kind_of(double number) {
   return known ? static_cast<ColourKind>(static_cast<int>(number)) : ColourKind::none;
 }
 
-/// Reads the list of an image. row: (kColourColumns).
+/// Reads the list of an image from its row of the table, which has kColourColumns numbers.
 __device__ void read_list(const double* row, List& list) {
   list.count = 0;
   list.contrast = -1;
@@ -66,8 +65,9 @@ __device__ void read_list(const double* row, List& list) {
   }
 }
 
-// The arithmetic of kernels/images/colour.cpp, each operation rounded by itself. No compiler joins __fmul_rn() with an
-// addition after it; sums and differences are written plainly. A comparison with a NaN is false, here and there.
+// The arithmetic of kernels/images/colour.cpp, with the same bits: each operation is rounded by itself. No compiler
+// joins __fmul_rn() with an addition after it; sums and differences are written plainly. A comparison with a NaN is
+// false on both sides.
 
 __device__ float smaller(float a, float b) {
   return a < b ? a : b;
@@ -93,7 +93,7 @@ __device__ Pixel blended(const Change& change, const Pixel& pixel, float other) 
   return {blend(change, pixel.r, other), blend(change, pixel.g, other), blend(change, pixel.b, other)};
 }
 
-/// Returns the pixel with its hue turned by `turn` of the circle: colour.cpp explains the steps.
+/// Returns the pixel with its hue turned by `turn` of the colour circle. colour.cpp explains the steps.
 __device__ Pixel turned(const Pixel& pixel, float turn) {
   const float most = larger(larger(pixel.r, pixel.g), pixel.b);
   const float range = most - smaller(smaller(pixel.r, pixel.g), pixel.b);
@@ -140,8 +140,8 @@ __device__ void change(const List& list, int count, Pixel (&pixels)[kPixels]) {
   }
 }
 
-/// Returns byte / 255, rounded: the product with the rounded 1 / 255, corrected by the remainder. For all 256 bytes
-/// these are the bits of the quotient, in fewer instructions (adjust_colours_test.cpp tries all).
+/// Returns byte / 255, rounded: the product with the rounded 1 / 255, corrected by the remainder. For all 256 bytes the
+/// bits are those of the division, in fewer instructions (adjust_colours_test.cpp tries all bytes).
 __device__ float value_of(std::uint32_t byte) {
   constexpr float kPart = 1.0F / 255.0F;
   const auto whole = static_cast<float>(byte);
@@ -149,7 +149,7 @@ __device__ float value_of(std::uint32_t byte) {
   return fmaf(fmaf(-255.0F, near, whole), kPart, near);
 }
 
-/// Returns the nearest byte of a value in [0, 1].
+/// Returns the byte nearest to a value in [0, 1].
 __device__ std::uint32_t byte_of(float value) {
   return static_cast<std::uint32_t>(__fmul_rn(value, 255.0F) + 0.5F);
 }
@@ -167,7 +167,7 @@ __device__ Word parts_of_grey(const Pixel& pixel) {
   return static_cast<Word>(static_cast<std::uint32_t>(__fmul_rn(grey(pixel), kGreys)));
 }
 
-/// sums: (samples), set to 0. A thread takes an image.
+/// Sets sums (samples) to 0. A thread takes an image.
 __global__ void __launch_bounds__(kClearBlock) clear_kernel(int64_t samples, Word* sums) {
   gpu::wait_for_earlier();
   for (int64_t n = static_cast<int64_t>(blockIdx.x) * kClearBlock + threadIdx.x; n < samples;
@@ -176,10 +176,10 @@ __global__ void __launch_bounds__(kClearBlock) clear_kernel(int64_t samples, Wor
   }
 }
 
-/// Adds the greys of each image that has a contrast to its sum, after the changes before the contrast. A block takes
-/// one tile of an image after the other, a thread one piece of 16 pixels of it; the single pixels at both ends of an
-/// image (pixels.hpp) belong to its first tile. An image without a contrast is not read. The blocks of an image join
-/// their sums by an atomic addition: for integers the order makes no difference.
+/// Adds up the greys of each image that has a contrast, after the changes before the contrast. A block takes one tile
+/// of an image after the other; a thread takes one piece of 16 pixels of a tile. The single pixels at both ends of an
+/// image (pixels.hpp) belong to the image's first tile. An image without a contrast is not read. The blocks of an image
+/// join their sums by an atomic addition: for integers the order makes no difference.
 /// images: (samples, pixels, 3), changes: (samples, kColourColumns) with rows `stride` apart, sums: (samples), zeros.
 __global__ void __launch_bounds__(kBlock)
     greys_kernel(int64_t samples, int64_t pixels, int64_t tiles, const uint8_t* images, const double* changes,
@@ -229,7 +229,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Applies all changes. Tiles and pieces as in greys_kernel. An image with an empty list is neither read nor written.
+/// Applies all changes. Tiles and pieces are those of greys_kernel. An image with an empty list is neither read nor
+/// written.
 /// images: (samples, pixels, 3), changes: (samples, kColourColumns) with rows `stride` apart, sums: (samples).
 __global__ void __launch_bounds__(kBlock) adjust_kernel(int64_t samples, int64_t pixels, int64_t tiles, uint8_t* images,
                                                         const double* changes, int64_t stride, const Word* sums) {

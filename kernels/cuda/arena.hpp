@@ -7,13 +7,13 @@
 
 /// Optimizer updates over ranges of arenas (n). One launch takes up to kMostArenaParts segments, whose table is a
 /// kernel parameter. A rule says how one element is updated; this file does the rest. A block of 256 threads takes
-/// chunks of 4096 elements, each inside one segment, so that it computes the segment's coefficients once per chunk; a
-/// thread takes 4 elements at a time, with a 16-bit tensor 8: 16 bytes of the narrowest tensor. Bound by memory
-/// bandwidth: each tensor is read and written once, with few operations per element (the files of the rules count
-/// bytes).
+/// chunks of 4096 elements, each inside one segment, so that the block computes the segment's coefficients once per
+/// chunk. A thread takes 4 elements at a time, with a 16-bit tensor 8: 16 bytes of the narrowest tensor. Bound by
+/// memory bandwidth: each tensor is read and written once, with few operations per element (the files of the rules
+/// count bytes).
 namespace lockstep::gpu {
 
-/// Scalars in device memory, and the clip value; factor and skip may be null.
+/// The update's scalars in device memory, and its clip value. factor and skip may be null.
 struct ArenaScalars {
   const double* learning_rate;
   const float* factor;
@@ -21,12 +21,12 @@ struct ArenaScalars {
   float limit;  ///< largest magnitude of gradient * factor; infinity: no limit
 };
 
-/// Returns x brought into [-limit, limit]; NaN stays NaN, unlike with fminf.
+/// Returns x brought into [-limit, limit]. NaN stays NaN, which fminf would replace by the limit.
 __device__ inline float clipped(float x, float limit) {
   return x > limit ? limit : x < -limit ? -limit : x;
 }
 
-/// The tensors of an update, (n) each. With H float there is no copy; otherwise copy may be null.
+/// The tensors of an update, (n) each. If H is float there is no copy; otherwise copy may be null.
 template <class G, class H, int kStates>
 struct ArenaMemory {
   float* parameters;
@@ -35,7 +35,7 @@ struct ArenaMemory {
   float* states[kStates == 0 ? 1 : kStates];
 };
 
-/// Updates kCount elements from `first` on: one element, or whole 16-byte accesses of every tensor.
+/// Updates kCount elements from `first` on: one element, or a number of elements that is whole 16-byte accesses.
 template <class Rule, int kCount, class G, class H>
 __device__ void update_elements(const typename Rule::Part& k, float factor, float limit,
                                 const ArenaMemory<G, H, Rule::kStates>& at, std::int64_t first) {
@@ -77,7 +77,7 @@ __device__ void update_elements(const typename Rule::Part& k, float factor, floa
   }
 }
 
-/// Values that the threads of a block share: the scalars, and the values that a rule derives from them once
+/// Values that the threads of a block share: the scalars, and the values that a rule computes from them once per block
 /// (Rule::Shared).
 template <class Shared>
 struct ArenaBlock {
@@ -87,14 +87,15 @@ struct ArenaBlock {
   Shared rule;
 };
 
-/// Updates the elements of the parts of `table`. table.parts: the segments; scalars: see ArenaScalars; at: tensors (n).
-/// A block takes chunks of kArenaChunk elements, each inside one part. A thread reads whole pieces in 16-byte accesses.
-/// Pieces that reach beyond the part, and all pieces without `vectors`, are done element by element, with the same
+/// Updates the elements of the parts of `table`. `table` holds parts of segments; `at` holds the tensors (n). A block
+/// takes chunks of kArenaChunk elements, each inside one part. A thread reads whole pieces in 16-byte accesses. Pieces
+/// that reach beyond the part, and all pieces without `vectors`, are updated element by element, with the same
 /// roundings. A Rule has
 ///   kStates                           number of state arenas
-///   Shared share() const              once a block, by one thread
-///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of a part, the number-th of the call
-///   static void update(part, float& p, float g, float* states)    one element; states: its elements, one an arena
+///   Shared share() const              called once per block, by one thread
+///   Part part(shared, learning_rate, ArenaPart, number) const     coefficients of the part with this number in the
+///   call
+///   static void update(part, float& p, float g, float* states)    updates one element; states: one number per arena
 template <class Rule, class G, class H>
 __global__ void __launch_bounds__(kArenaBlock)
     arena_kernel(const __grid_constant__ ArenaTable table, Rule rule, ArenaScalars scalars, bool vectors,
@@ -154,7 +155,7 @@ void update_arena_of(CudaContext& context, const ops::ArenaUpdate& update, const
   });
 }
 
-/// Enqueues the update of f32 parameters by `rule`; `states` are in the order in which the rule numbers them.
+/// Enqueues the update of f32 parameters by `rule`. `states` are in the order in which the rule numbers them.
 template <class Rule>
 void update_arena(CudaContext& context, const ops::ArenaUpdate& update, const Rule& rule,
                   const std::array<TensorView, Rule::kStates>& states) {

@@ -1,8 +1,8 @@
-// images (N, H, W, 3) u8 to out (N, H, W, 3 or 4) in f32, bf16 or f16: crop, flip and normalise in one pass over
+// Crops, flips and normalises images (N, H, W, 3) u8 into out (N, H, W, 3 or 4) in f32, bf16 or f16, in one pass over
 // pixels.
 // A block of 256 threads takes tiles of 2048 pixels of one image, so that crop and flip are drawn once per 8 pixels of
-// a thread; neighbouring threads take neighbouring pixels, which lie together in memory on both sides. A table in
-// shared memory (3 channels x 256 bytes, 1.5 or 3 KB) holds the result of every byte: the f64 division is done 768
+// a thread. Neighbouring threads take neighbouring pixels, which lie together in memory on both sides. A table in
+// shared memory (3 channels x 256 bytes, 1.5 or 3 KB) holds the result for every byte. So the f64 division is done 768
 // times a block instead of three times a pixel.
 // Bound by memory bandwidth: 3 bytes read per pixel; 4 channels write 16 bytes in f32 and 8 in 16 bits, 3 channels 12
 // and 6. Four channels are one store, three channels single elements.
@@ -18,10 +18,10 @@ namespace {
 using placement::reflected;
 
 constexpr int kBlock = 256;
-constexpr std::int64_t kTile = 2048;  // pixels of one image that a block takes at a time
+constexpr std::int64_t kTile = 2048;  // number of pixels of one image that a block takes at a time
 constexpr std::int64_t kMostPixels = (std::int64_t{1} << 31) - 1;
 
-/// AugmentDesc as a kernel parameter.
+/// AugmentDesc in the form of a kernel parameter.
 struct Settings {
   std::uint64_t seed;
   std::int64_t pad;
@@ -57,7 +57,7 @@ __device__ Placement draw(const Settings& settings, std::int64_t epoch, std::int
   return at;
 }
 
-/// Stores a pixel of four channels in one access. to: aligned to the size of the pixel.
+/// Stores a pixel of four channels in one access. `to` is aligned to the size of the pixel.
 template <class T>
 __device__ void store_pixel(T* to, const T (&pixel)[4]) {
   using Bits = std::conditional_t<sizeof(T) == 4, uint4, uint2>;
@@ -68,10 +68,10 @@ __device__ void store_pixel(T* to, const T (&pixel)[4]) {
 }
 
 /// A block takes one tile of an image after the other, a thread one pixel at a time: 3 bytes in, kChannels elements
-/// out, neighbouring pixels in neighbouring lanes; with `whole` four channels are one store. The table is computed in
-/// f64 like on the host, so that both have the same bits. All threads of a block draw the image's crop and flip, which
-/// is cheaper than sharing them. images: (N, H, W, 3), ids: (N), out: (N, H, W, kChannels); epoch, valid (or null):
-/// scalars.
+/// out, neighbouring pixels in neighbouring lanes. With `whole` four channels are one store. The table is computed in
+/// f64, as on the host, so that both have the same bits. All threads of a block draw the image's crop and flip, which
+/// is cheaper than sharing the result. images: (N, H, W, 3), ids: (N), out: (N, H, W, kChannels); epoch, valid (or
+/// null): scalars.
 template <class T, int kChannels>
 __global__ void __launch_bounds__(kBlock)
     augment_kernel(Settings settings, std::int64_t samples, std::int64_t height, std::int64_t width, std::int64_t tiles,
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(kBlock)
       T pixel[4];
 #pragma unroll
       for (int c = 0; c < 3; ++c) {
-        const int value = inside ? from[c] : 0;  // the padding is black before it is normalised
+        const int value = inside ? from[c] : 0;  // padding is black before normalisation
         pixel[c] = n < filled ? table[c][value] : gpu::from_float<T>(0.0F);
       }
       pixel[3] = gpu::from_float<T>(0.0F);

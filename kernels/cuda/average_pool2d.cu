@@ -1,9 +1,9 @@
 // Average pools of x (N, H, W, C): over windows to y (N, P, Q, C), over whole images to y (N, C), and their gradients.
-// Windows: blocks of 256 threads; a thread takes one piece of 16 bytes of channels of one output pixel, so that
-// neighbouring threads read neighbouring channels, and gathers all elements of its window. Where windows overlap,
-// elements are read again from the caches. Whole images: a block of 32 x 8 threads takes 32 pieces of channels of one
-// image, its 8 lanes share the pixels, and 4 or 8 KB of shared memory join their sums: N * C / kCount threads alone
-// would leave a GPU idle.
+// Windows: blocks of 256 threads. A thread takes one piece of 16 bytes of channels of one output pixel, so that
+// neighbouring threads read neighbouring channels, and sums all elements of its window. Elements that several windows
+// share are read again from the caches.
+// Whole images: a block of 32 x 8 threads takes 32 pieces of channels of one image. Its 8 lanes share the pixels, and 4
+// or 8 KB of shared memory join their sums: with one thread per piece, N * C / kCount threads would leave a GPU idle.
 // Bound by memory bandwidth: x (or dy) is read once and y (or dx) written once, each 4 bytes per element in f32 and 2
 // in 16 bits. The sums take one addition per element that is read.
 
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// Returns the divisor of a mean over these ranges. window: the size of the window when padding counts, else 0.
+/// Returns the divisor of a mean over these ranges. `window` is the size of the window if padding counts, otherwise 0.
 __device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::PoolRange& columns) {
   const int64_t inside = (rows.last - rows.first) * (columns.last - columns.first);
   return static_cast<float>(window > 0 ? window : inside);
@@ -27,7 +27,7 @@ __device__ float divisor(int64_t window, const gpu::PoolRange& rows, const gpu::
   return over == AverageOver::window ? desc.kernel[0] * desc.kernel[1] : 0;
 }
 
-/// x: (N, H, W, C), y: (N, P, Q, C). pieces: number of pieces of y. window: as in divisor().
+/// Computes y (N, P, Q, C) from x (N, H, W, C). `pieces` is the number of pieces of y; `window` as in divisor().
 template <class T, int kCount>
 __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* x, T* y) {
   gpu::wait_for_earlier();
@@ -52,9 +52,9 @@ __global__ void average_forward_kernel(gpu::PoolGeometry g, int64_t window, int6
   }
 }
 
-/// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same
-/// element, and the order of the sums is fixed. dy: (N, P, Q, C), dx: (N, H, W, C). pieces: number of pieces of dx.
-/// window: as in divisor().
+/// Computes dx (N, H, W, C) from dy (N, P, Q, C). Each element of dx sums over the windows that cover it, in row-major
+/// order: no two threads write the same element, and the order of the sums is fixed. `pieces` is the number of pieces
+/// of dx; `window` as in divisor().
 template <class T, int kCount>
 __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int64_t pieces, const T* dy, T* dx) {
   gpu::wait_for_earlier();
@@ -75,10 +75,10 @@ __global__ void average_backward_kernel(gpu::PoolGeometry g, int64_t window, int
   }
 }
 
-constexpr int kLanes = 8;  // threads that share the pixels of one piece
+constexpr int kLanes = 8;  // number of threads that share the pixels of one piece
 
-/// A block takes 32 pieces of one image. Lane k sums pixels k, k + 8, ...; the 8 sums are joined in order.
-/// x: (N, pixels, C), y: (N, C).
+/// Computes y (N, C), the mean over all pixels of x (N, pixels, C). A block takes 32 pieces of one image. Lane k sums
+/// pixels k, k + 8, ...; the 8 sums are joined in order.
 template <class T, int kCount>
 __global__ void global_forward_kernel(int64_t images, int64_t pixels, int64_t channels, const T* x, T* y) {
   gpu::wait_for_earlier();
@@ -109,8 +109,8 @@ __global__ void global_forward_kernel(int64_t images, int64_t pixels, int64_t ch
   }
 }
 
-/// A thread copies a piece of dy, divided by the number of pixels, to one pixel of dx. dy: (N, C), dx: (N, pixels, C).
-/// pieces: number of pieces of dx.
+/// Computes dx (N, pixels, C) from dy (N, C). A thread divides a piece of dy by the number of pixels, and writes it to
+/// one pixel of dx. `pieces` is the number of pieces of dx.
 template <class T, int kCount>
 __global__ void global_backward_kernel(int64_t pieces, int64_t pixels, int64_t channels, const T* dy, T* dx) {
   gpu::wait_for_earlier();

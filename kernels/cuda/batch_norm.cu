@@ -1,15 +1,17 @@
-// Batch norm of x (rows, C), a launch per step. batch_norm.md walks through the files, docs/cuda.md through the ideas.
-// Two kinds of kernels, both with blocks of 256 threads and 16-byte accesses where addresses and C allow them:
+// Batch norm of x (rows, C), one launch per step. batch_norm.md explains the files, docs/cuda.md the ideas. There are
+// two kinds of kernels, both with blocks of 256 threads, and with 16-byte accesses if addresses and C allow them:
 //   sums:        a block takes a chunk of rows of a tile of channels. A thread keeps the same kCount channels (16 bytes
-//                of them, or 1) and takes every lanes-th row. Lanes are joined in shared memory; the block that
-//                finishes the last chunk of a tile joins its chunks. The shape alone fixes both orders. Chunks are
-//                taken from the last to the first: the kernel before has just written the tensor's end, which a cache
-//                may hold.
-//   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C: its 8
-//                channels stay the same, so coefficients stay in registers, and no byte of the mask has two writers.
-// Bound by memory bandwidth. Tensors of the size of x that a kernel reads + writes: stats 1 + 0; apply 1 + 1, or 2 + 1
-// with a residual; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual 1 write each; the
-// mask 1 bit per element. The other kernels move a few numbers a channel: their launch bounds them.
+//                of them, or 1) and takes every lanes-th row. Shared memory joins the sums of the lanes. The block that
+//                finishes the last chunk of a tile joins the tile's chunks. The shape alone fixes both orders. Chunks
+//                are taken from the last to the first: the kernel before has just written the tensor's end, which a
+//                cache may hold.
+//   elementwise: a thread takes pieces of 8 elements, one byte of the mask, at a stride that is a multiple of C. So the
+//                thread's 8 channels stay the same, coefficients stay in registers, and no byte of the mask has two
+//                writers.
+// Bound by memory bandwidth. Tensors of the size of x that a kernel reads + writes: stats 1 + 0; apply 1 + 1, with a
+// residual 2 + 1; backward sums 2 + 0; backward apply 2 + 1. dy2 adds 1 read; masked and dresidual add 1 write each;
+// the mask takes 1 bit per element. The other kernels move a few numbers per channel: the latency of their launch
+// bounds them.
 
 #include <lockstep/kernels/batch_norm.hpp>
 
@@ -29,8 +31,9 @@ using namespace batch_norm;
 
 // ---- sums ----------------------------------------------------------------------------------------------------------
 
-/// x: (rows, C); valid: scalar or null; means, squares: (chunks, C); tickets: zeros, before and after; stats: (2C + 1).
-/// Reads the valid rows of x once; writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
+/// Computes the statistics of x; with to.coefficients also the coefficients. x: (rows, C); valid: scalar or null;
+/// means, squares: (chunks, C); tickets: zeros, before and after; stats: (2C + 1). Reads the valid rows of x once.
+/// Writes and reads 12 bytes per chunk and channel; a chunk has at least 64 rows.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     stats_kernel(Tiling tiling, Batch batch, const T* x, const int64_t* valid, double* means, float* squares,
@@ -41,7 +44,7 @@ __global__ void __launch_bounds__(kBlock, 2)
 }
 
 /// Merges the statistics of `count` parts in double, in the order of the parts. parts: (count, 2C + 1); stats: (2C +
-/// 1). A thread takes a channel and reads each part once.
+/// 1). A thread takes a channel, and reads each part once.
 __global__ void __launch_bounds__(kBlock)
     merge_parts_kernel(int64_t count, int64_t channels, const float* parts, float* stats) {
   gpu::wait_for_earlier();
@@ -63,12 +66,12 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; norm, other: Summed; valid: scalar or null;
-/// masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C): sum g and sum g * (x - mean),
-/// with kPair (3, chunks, C), where the third sum is that of `other`, a norm that gets the same g; tickets: zeros,
-/// before and after. Reads the valid rows of dy, dy2 and x once and one bit of the mask per element. With kStore it
-/// writes g, rounded, and 0 in padding rows; the sums are those of the rounded g. Writes and reads 4 bytes per sum,
-/// chunk and channel.
+/// Sums g and g * (x - mean) per channel. dy, dy2 (null unless kSecond): (rows, C); mask: a bit per element; valid:
+/// scalar or null; masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C) for the two sums;
+/// tickets: zeros, before and after. With kPair partial is (3, chunks, C): its third sum is g * (x - mean) of `other`,
+/// a norm that gets the same g. Reads the valid rows of dy, dy2 and x once, and one bit of the mask per element. With
+/// kStore writes g, rounded, and 0 in padding rows; the sums are then those of the rounded g. Writes and reads 4 bytes
+/// per sum, chunk and channel.
 template <class T, bool kSecond, bool kMask, bool kStore, bool kPair, int kCount>
 __global__ void __launch_bounds__(kBlock, 2)
     backward_sums_kernel(Tiling tiling, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask,
@@ -82,8 +85,8 @@ __global__ void __launch_bounds__(kBlock, 2)
 
 // ---- coefficients --------------------------------------------------------------------------------------------------
 
-/// stats: (2C + 1); the shapes of `to` are those of Finalize. A thread takes a channel: it reads 16 bytes and writes
-/// 16, with running statistics 24 and 24.
+/// Computes coefficients and running statistics from stats (2C + 1); the shapes of `to` are those of Finalize. A thread
+/// takes a channel: it reads 16 bytes and writes 16, with running statistics 24 and 24.
 __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize to) {
   gpu::wait_for_earlier();
   for (int64_t c = gpu::grid_thread(); c < channels; c += gpu::grid_threads()) {
@@ -91,8 +94,8 @@ __global__ void finalize_kernel(int64_t channels, const float* stats, Finalize t
   }
 }
 
-/// running_mean, running_var, weight, bias: (C); coefficients: (4, C). A thread takes a channel: it reads 16 bytes and
-/// writes 16.
+/// Computes coefficients (4, C) from running_mean, running_var, weight and bias, (C) each. A thread takes a channel: it
+/// reads 16 bytes and writes 16.
 __global__ void finalize_inference_kernel(int64_t channels, const float* running_mean, const float* running_var,
                                           const float* weight, const float* bias, double epsilon, float* coefficients) {
   gpu::wait_for_earlier();
@@ -104,41 +107,42 @@ __global__ void finalize_inference_kernel(int64_t channels, const float* running
 
 // ---- elementwise passes --------------------------------------------------------------------------------------------
 
-constexpr int kResidentForward = 4;  // blocks per multiprocessor: the registers of a thread limit them
+constexpr int kResidentForward = 4;  // blocks per multiprocessor: the registers of a thread limit their number
 constexpr int kResidentBackward = 3;
 constexpr int kResidentPair = 2;
 
-/// Pieces that a thread loads before it uses the first: two of 16-bit elements, which need half as many loads, else
-/// one.
+/// Number of pieces that a thread loads before it uses the first piece: two if elements have 16 bits, as they need half
+/// as many loads, otherwise one.
 template <class T>
 constexpr int kTogether = sizeof(T) == 2 ? 2 : 1;
 
-/// Distribution of the pieces of 8 elements: threads are `stride` pieces apart, a multiple of C elements, so that each
-/// thread's channels stay the same.
+/// Divides pieces of 8 elements among threads. A thread takes every `stride`-th piece. `stride` pieces are a multiple
+/// of C elements, so that a thread's channels stay the same.
 struct Pieces {
   int64_t channels;
   int64_t numel;
-  int64_t count;   // pieces
-  int64_t stride;  // threads that take pieces; further threads of the last block take none
+  int64_t count;   // number of pieces
+  int64_t stride;  // number of threads that take pieces; the other threads of the last block take none
   bool aligned;    // all tensors allow 16-byte accesses
 
-  /// resident: blocks of the kernel that a multiprocessor holds.
+  /// `resident` is the number of blocks of the kernel that a multiprocessor holds.
   Pieces(int64_t channels_, int64_t numel_, int64_t count_, bool aligned_, int resident)
       : channels(channels_), numel(numel_), count(count_), aligned(aligned_) {
     const int64_t period = channels / std::gcd(channels, int64_t{kPiece});
-    // As many blocks as run at once, so that no last few blocks run alone: kMostBlocks counts 8 per multiprocessor.
+    // As many blocks as run at once, so that no last few blocks run alone. kMostBlocks counts 8 blocks per
+    // multiprocessor.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1});
     const int64_t threads = std::min(static_cast<int64_t>(gpu::blocks_for(count, kBlock)), most) * kBlock;
     stride = threads < period ? period : threads / period * period;
   }
   [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>((stride + kBlock - 1) / kBlock); }
-  /// True when a piece lies before element `end` and is read and written in 16-byte accesses.
+  /// True when the piece lies before element `end`, and is read and written in 16-byte accesses.
   [[nodiscard]] __device__ bool whole_before(int64_t piece, int64_t end) const {
     return aligned && (piece + 1) * kPiece <= end;
   }
 };
 
-/// The channels of the 8 elements of each of a thread's pieces.
+/// The channels of the 8 elements of a thread's pieces: all pieces of a thread have the same channels.
 struct Channels {
   int64_t at[kPiece];
 
@@ -160,7 +164,8 @@ struct Channels {
   }
 };
 
-/// Loads the first `count` elements of a piece, unconverted, and zeros after them; kWhole: all 8, in 16-byte accesses.
+/// Loads the first `count` elements of a piece, unconverted, and zeros after them. With kWhole loads all 8 elements, in
+/// 16-byte accesses.
 template <bool kWhole, class T>
 __device__ Pack<T, kPiece> load_piece(const T* from, int count) {
   if constexpr (kWhole) {
@@ -197,7 +202,7 @@ __device__ int elements_before(int64_t end, int64_t begin) {
   return static_cast<int>(left < 0 ? 0 : left < kPiece ? left : kPiece);
 }
 
-/// Calls f with `whole` as a std::bool_constant.
+/// Calls f with the bool `whole` as a std::bool_constant.
 template <class F>
 __device__ void visit_piece(bool whole, F f) {
   if (whole) {
@@ -207,9 +212,10 @@ __device__ void visit_piece(bool whole, F f) {
   }
 }
 
-/// x, residual (or null), y: (rows, C), y may be x or residual; coefficients, with kNorm also residual_coefficients:
-/// (4, C); mask: a bit per element, or null. Reads x and residual and writes y once, and writes one bit of the mask per
-/// element. The pieces after the last element are the mask's last bytes.
+/// Computes y, and the mask unless mask is null. x, residual (or null), y: (rows, C), y may be x or residual;
+/// coefficients, with kNorm also residual_coefficients: (4, C); mask: a bit per element. Reads x and residual once,
+/// writes y once, and writes one bit of the mask per element. Pieces after the last element write the mask's last
+/// bytes.
 template <class T, bool kResidual, bool kNorm>
 __global__ void __launch_bounds__(kBlock, kResidentForward)
     apply_kernel(Pieces pieces, const T* x, const float* coefficients, const T* residual,
@@ -228,7 +234,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
     scale2 = channels.of(residual_coefficients);
     shift2 = channels.of(residual_coefficients + pieces.channels);
   }
-  // Takes kPieces pieces, a stride apart: the loads of all are issued before the first one is used.
+  // Takes kPieces pieces, a stride apart. The loads of all pieces are issued before the first piece is used.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw[kPieces];
@@ -273,8 +279,8 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
   }
 }
 
-/// The numbers from which a thread computes dx in its channels. coefficients: (4, C); sums: (2, C); stats: (2C + 1);
-/// width: C.
+/// Returns the numbers from which a thread computes dx in its channels. coefficients: (4, C); sums: (2, C); stats: (2C
+/// + 1); width: C.
 __device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, const float* coefficients,
                                     const float* sums, const float* stats) {
   return {channels.of(coefficients),
@@ -285,10 +291,10 @@ __device__ Slopes<kPiece> slopes_of(const Channels& channels, int64_t width, con
           stats[2 * width]};
 }
 
-/// dy, dy2 (or null), x, dx, dresidual (or null): (rows, C); mask: a bit per element, or null; coefficients: (4, C);
-/// sums: (2, C); stats: (2C + 1); valid: scalar or null. Reads dy, dy2, x and the mask, writes dx and dresidual, each
-/// once; padding rows are not read, except in the piece that the last valid row shares with padding.
-///   dx = scale * g + (x - mean) * slope + offset
+/// Computes dx = scale * g + (x - mean) * slope + offset. dy, dy2 (or null), x, dx, dresidual (or null): (rows, C);
+/// mask: a bit per element, or null; coefficients: (4, C); sums: (2, C); stats: (2C + 1); valid: scalar or null. Reads
+/// dy, dy2, x and the mask once, writes dx and dresidual once. Padding rows are not read, except in the piece that the
+/// last valid row shares with padding.
 template <class T, bool kSecond, bool kMask>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Pieces pieces, Batch batch, const T* dy, const T* dy2, const std::uint8_t* mask, const T* x,
@@ -302,7 +308,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   const Channels channels(thread, pieces.channels);
   const Slopes<kPiece> slopes = slopes_of(channels, pieces.channels, coefficients, sums, stats);
   const int64_t end = valid_rows(batch, valid) * pieces.channels;
-  // Takes pieces as apply_kernel does; at least one element of each piece counts.
+  // Takes pieces as apply_kernel does. At least one element of each piece is in a valid row.
   const auto take = [&]<int kPieces, bool kWhole>(int64_t first, std::integral_constant<int, kPieces>,
                                                   std::bool_constant<kWhole>) {
     Pack<T, kPiece> raw_g[kPieces];
@@ -369,18 +375,18 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// A norm whose dx is computed.
+/// One norm of a pair, whose dx is computed.
 template <class T>
 struct Given {
-  const T* x;                 // (rows, C)
-  const float* coefficients;  // (4, C)
-  const float* sums;          // (2, C)
-  T* dx;                      // (rows, C)
+  const T* x;                 // shape (rows, C)
+  const float* coefficients;  // shape (4, C)
+  const float* sums;          // shape (2, C)
+  T* dx;                      // shape (rows, C)
 };
 
-/// g: (rows, C), may be one dx; first, second: Given; stats: (2C + 1); valid: scalar or null. Reads g and both x,
-/// writes both dx, each once; padding rows are not read, except in the piece that the last valid row shares with
-/// padding.
+/// Computes dx of both norms of a pair. g: (rows, C), may be one dx; first, second: Given; stats: (2C + 1); valid:
+/// scalar or null. Reads g and both x once, writes both dx once. Padding rows are not read, except in the piece that
+/// the last valid row shares with padding.
 template <class T>
 __global__ void __launch_bounds__(kBlock, kResidentPair)
     backward_apply_pair_kernel(Pieces pieces, Batch batch, const T* g, Given<T> first, Given<T> second,
@@ -452,7 +458,7 @@ Pieces pieces_of(const TensorView& x, const TensorView& mask, bool aligned, int 
   return {x.shape.back(), x.numel(), count, aligned, resident};
 }
 
-/// Enqueues stats_kernel. to: for coefficients and running statistics; without to.coefficients only stats are written.
+/// Enqueues stats_kernel. `to` receives coefficients and running statistics, unless to.coefficients is null.
 void stats_of(CudaContext& context, const TensorView& x, const TensorView& valid, const TensorView& stats,
               const TensorView& workspace, const Finalize& to) {
   gpu::visit_element(x.dtype, "batch_norm_stats", [&]<class T>(std::type_identity<T>) {
@@ -484,7 +490,7 @@ void apply(CudaContext& context, const TensorView& x, const TensorView& coeffici
   });
 }
 
-/// Enqueues backward_sums_kernel. other: the second norm of a pair.
+/// Enqueues backward_sums_kernel. `other` is the second norm of a pair.
 template <bool kMask, bool kStore, bool kPair>
 void backward_sums(CudaContext& context, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                    const NormBackward& norm, const NormBackward& other, const TensorView& valid,
@@ -514,7 +520,7 @@ std::size_t batch_norm_workspace_bytes(const CudaContext& /*context*/, const Ten
   const Tiling wide = tiling_of(x, x.shape.back() % (16 / static_cast<int64_t>(size_of(x.dtype))) == 0
                                        ? 16 / static_cast<int>(size_of(x.dtype))
                                        : 1);
-  const Tiling narrow = tiling_of(x, 1);  // the tiling of tensors off a 16-byte boundary
+  const Tiling narrow = tiling_of(x, 1);  // the tiling for tensors that do not begin at a 16-byte boundary
   const auto partials = static_cast<std::size_t>(std::max(wide.chunks, narrow.chunks) * x.shape.back());
   return partials * (sizeof(double) + sizeof(float));
 }

@@ -1,11 +1,10 @@
 // Batch norm, ReLU and a 3 x 3 max pool at stride 2 in one pass: x (N, H, W, C) to y and index (N, P, Q, C), and back.
-// 256 threads a block. A thread keeps the same kCount channels (16 bytes of them, or 1), so that coefficients stay in
-// registers, and walks over pixels at a fixed distance, so that it divides once. It loads the elements of all windows
-// of a pixel (9 in forward, 4 in backward) before it uses the first one. Windows share elements; caches serve those
-// again. Backward gathers: a pixel of dx adds dy of the at most four windows that it won, so no two threads write one
-// element.
-// No shared memory, except for the sums of backward_sums_kernel, which has the tiling of batch_norm.cu.
-// Bound by memory bandwidth. Bytes for an element of s bytes: forward reads s per element of x and writes s + 1 per
+// A block has 256 threads. A thread keeps the same kCount channels (16 bytes of them, or 1), so that coefficients stay
+// in registers. It walks over pixels at a fixed distance, so that it divides once. It loads the elements of all windows
+// of a pixel (9 in forward, 4 in backward) before it uses the first one. Windows share elements, which caches serve
+// again. In backward a pixel of dx adds dy of the at most four windows that it won, so no two threads write one
+// element. No shared memory, except for the sums of backward_sums_kernel, which has the tiling of batch_norm.cu.
+// Bound by memory bandwidth. Bytes, for elements of s bytes: forward reads s per element of x and writes s + 1 per
 // element of y. backward_sums reads s per element of x and s + 1 per element of dy; backward_apply reads the same and
 // writes s per element of dx. The normalised image and its gradient are not stored.
 
@@ -25,7 +24,7 @@ namespace {
 
 using namespace batch_norm;
 
-constexpr int kResidentForward = 3;  // blocks per multiprocessor: the registers of a thread limit them
+constexpr int kResidentForward = 3;  // blocks per multiprocessor: the registers of a thread limit their number
 constexpr int kResidentBackward = 2;
 
 /// The extents of an image in pixels.
@@ -43,8 +42,8 @@ struct Stem {
   int64_t channels;
 };
 
-/// A thread's pixel of a tensor of images, and the step to its next pixel, which lies `rows` lines and `columns`
-/// further.
+/// A thread's pixel of a tensor of images. advance() moves it to the thread's next pixel, `rows` lines and `columns`
+/// pixels further.
 struct Walk {
   int64_t image;
   int row;
@@ -54,8 +53,8 @@ struct Walk {
       : image(pixel / e.width / e.height),
         row(static_cast<int>(pixel / e.width % e.height)),
         column(static_cast<int>(pixel % e.width)) {}
-  /// Returns the index of the pixel at (line, place) of this image, in a tensor of images of extents `e`. Outside of
-  /// the image it returns the nearest pixel inside, so that the load needs no branch.
+  /// Returns the index of the pixel at (line, place) of this image, in a tensor of images of extents `e`. For a place
+  /// outside the image returns the nearest pixel inside, so that the load needs no branch.
   [[nodiscard]] __device__ int64_t of(const Extents& e, int line, int place) const {
     const int inside = line < 0 ? 0 : line < e.height ? line : e.height - 1;
     const int along = place < 0 ? 0 : place < e.width ? place : e.width - 1;
@@ -75,7 +74,7 @@ struct Walk {
   }
 };
 
-/// The type of an access to kCount bytes.
+/// The type that moves kCount bytes in one access.
 template <int kCount>
 using Bytes = std::conditional_t<kCount == 8, uint2, std::conditional_t<kCount == 4, unsigned, unsigned char>>;
 
@@ -94,7 +93,7 @@ __device__ void store_bytes(std::uint8_t* to, const Pack<std::uint8_t, kCount>& 
   *reinterpret_cast<Bytes<kCount>*>(to) = bits;
 }
 
-/// kCount times the same value.
+/// Returns kCount copies of `value`.
 template <class T, int kCount>
 __device__ Pack<T, kCount> all_of(T value) {
   Pack<T, kCount> result;
@@ -105,11 +104,11 @@ __device__ Pack<T, kCount> all_of(T value) {
   return result;
 }
 
-/// Returns g of a pixel of x: the sum of dy over the windows that the pixel won, in row-major order. At stride 2 these
-/// are at most two rows of two windows. dy, index: (N, P, Q, C), here from the thread's channels on.
+/// Returns g of a pixel of x: the sum of dy over the windows that the pixel won, in row-major order. At stride 2 at
+/// most two rows of two windows cover a pixel. dy and index, (N, P, Q, C), point to the thread's first channel.
 template <class T, int kCount>
 __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T* dy, const std::uint8_t* index) {
-  const int row = at.row + stem.top;  // in the padded image; the last windows over it begin here or one before
+  const int row = at.row + stem.top;  // in the padded image; the last windows over it begin here or one row before
   const int column = at.column + stem.left;
   Pack<T, kCount> gradient[4];
   Pack<std::uint8_t, kCount> winner[4];
@@ -137,19 +136,20 @@ __device__ Pack<float, kCount> gather(const Stem& stem, const Walk& at, const T*
   return g;
 }
 
-/// How threads share the pixels of a tensor: thread i takes column i % columns of the pixels i / columns, i / columns +
+/// How threads share the pixels of a tensor. Thread i takes column i % columns of the pixels i / columns, i / columns +
 /// stride, ...
 struct Share {
-  int64_t columns;  // pieces of kCount channels of a pixel
+  int64_t columns;  // pieces of kCount channels in a pixel
   int64_t pixels;
-  int64_t stride;  // pixels from one of a thread to its next
-  int rows;        // the stride as lines of an image; `along`: and columns
+  int64_t stride;  // pixels from one pixel of a thread to its next
+  int rows;        // whole lines of an image in `stride`; `along`: the remaining pixels
   int along;
 
-  /// resident: blocks of the kernel that a multiprocessor holds.
+  /// `resident` is the number of blocks of the kernel that a multiprocessor holds.
   Share(int64_t channels, int64_t pixels_, int width, int per_piece, int resident)
       : columns(channels / per_piece), pixels(pixels_) {
-    // As many blocks as run at once, so that no last few blocks run alone: kMostBlocks counts 8 per multiprocessor.
+    // As many blocks as run at once, so that no last few blocks run alone. kMostBlocks counts 8 blocks per
+    // multiprocessor.
     const int64_t most = std::max(gpu::kMostBlocks * resident / 8, int64_t{1}) * kBlock;
     stride = std::clamp(most / columns, int64_t{1}, pixels);
     rows = static_cast<int>(stride / width);
@@ -158,7 +158,7 @@ struct Share {
   [[nodiscard]] unsigned blocks() const { return static_cast<unsigned>((stride * columns + kBlock - 1) / kBlock); }
 };
 
-/// x: (N, H, W, C); coefficients: (4, C); y, index: (N, P, Q, C).
+/// Computes y and index. x: (N, H, W, C); coefficients: (4, C); y, index: (N, P, Q, C).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentForward)
     forward_kernel(Stem stem, Share share, const T* x, const float* coefficients, T* y, std::uint8_t* index) {
@@ -199,7 +199,7 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
         const float exact = fmaf(gpu::to_float(raw[k].at[j]), scale.at[j], shift.at[j]);
         const float value = gpu::to_float(gpu::from_float<T>(exact));
         const float before = best.at[j];
-        const bool wins = counts && !(value <= before) && before == before;  // a NaN wins once and then stays
+        const bool wins = counts && !(value <= before) && before == before;  // a NaN beats numbers; nothing beats a NaN
         best.at[j] = wins ? value : before;
         winner.at[j] = wins ? static_cast<std::uint8_t>(k) : winner.at[j];
       }
@@ -213,9 +213,9 @@ __global__ void __launch_bounds__(kBlock, kResidentForward)
   }
 }
 
-/// dy, index: (N, P, Q, C); x: (N, H, W, C); coefficients: (4, C); valid: scalar or null; partial: (2, chunks, C): sum
-/// g and sum g * (x - mean); tickets: zeros, before and after. tiling.lanes pixels of x are `rows` lines and `along`
-/// pixels. Takes the valid samples only; writes and reads 8 bytes per chunk and channel.
+/// Sums g and g * (x - mean) per channel. dy, index: (N, P, Q, C); x: (N, H, W, C); coefficients: (4, C); valid: scalar
+/// or null; partial: (2, chunks, C) for the two sums; tickets: zeros, before and after. tiling.lanes pixels of x are
+/// `rows` lines and `along` pixels. Sums over the valid samples only; writes and reads 8 bytes per chunk and channel.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_sums_kernel(Stem stem, Tiling tiling, Batch batch, int rows, int along, const T* dy,
@@ -275,8 +275,8 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// dy, index: (N, P, Q, C); x, dx: (N, H, W, C); coefficients: (4, C); sums: (2, C); stats: (2C + 1); valid: scalar or
-/// null. Padding samples are not read; their dx is 0.
+/// Computes dx. dy, index: (N, P, Q, C); x, dx: (N, H, W, C); coefficients: (4, C); sums: (2, C); stats: (2C + 1);
+/// valid: scalar or null. Padding samples are not read; their dx is 0.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock, kResidentBackward)
     backward_apply_kernel(Stem stem, Share share, Batch batch, const T* dy, const std::uint8_t* index, const T* x,
@@ -317,7 +317,7 @@ __global__ void __launch_bounds__(kBlock, kResidentBackward)
   }
 }
 
-/// y: the pooled tensor, y or dy.
+/// Returns the geometry of a pool. y is the pooled tensor: y of the forward pass, dy of the backward pass.
 Stem stem_of(const PoolDesc& desc, const TensorView& x, const TensorView& y) {
   const auto extents = [](const TensorView& images) {
     return Extents{static_cast<int>(images.shape[1]), static_cast<int>(images.shape[2])};

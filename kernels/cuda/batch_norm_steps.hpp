@@ -9,10 +9,10 @@
 #include <lockstep/kernels/cuda/tickets.hpp>
 
 /// The steps of batch norm as device functions. batch_norm.cu launches a kernel for each step of a pass,
-/// batch_norm_fused.cu one for the whole pass. x, dy, .. are (rows, C) here.
+/// batch_norm_fused.cu one kernel for the whole pass. Here x, dy and the other tensors have shape (rows, C).
 namespace lockstep::ops::batch_norm {
 
-/// Sets values[j] to zero where bit j of the mask is 0.
+/// Sets values[j] to zero if bit j of `bits` is 0.
 template <int kCount>
 __device__ void keep(Pack<float, kCount>& values, unsigned bits) {
 #pragma unroll
@@ -23,11 +23,11 @@ __device__ void keep(Pack<float, kCount>& values, unsigned bits) {
 
 // ---- statistics -----------------------------------------------------------------------------------------------------
 
-/// kCount means, kCount sums of squared deviations from them, the number of rows.
+/// The moments of kCount channels: kCount means, kCount sums of squared deviations from the mean, the number of rows.
 template <class Real, int kCount>
 using Moments = Part<Real, 2 * kCount + 1>;
 
-/// Makes a the moments of the rows of a and of b together, by the formula of Chan, Golub and LeVeque.
+/// Changes a to the moments of the rows of a and b together, by the formula of Chan, Golub and LeVeque.
 struct JoinMoments {
   template <class Real, int kValues>
   __device__ void operator()(Part<Real, kValues>& a, const Part<Real, kValues>& b) const {
@@ -47,11 +47,11 @@ struct JoinMoments {
   }
 };
 
-/// Returns the moments of rows lane, lane + lanes, .. of a column of a chunk of `rows` rows, in one pass. x: the column
-/// in the chunk's first row. It sums deviations from the thread's first value, as x may have a mean far from 0; an
-/// outlier as first value costs precision by at most the number of the thread's rows. Means are stored as the distance
-/// from the chunk's first row, so that a small deviation of a large mean keeps its bits. keep_row(row, raw) is called
-/// for each row.
+/// Returns the moments of rows lane, lane + lanes, .. of a column of a chunk of `rows` rows, in one pass. x points to
+/// the column in the chunk's first row. The sums are of deviations from the thread's first value, as x may have a mean
+/// far from 0. If the first value is an outlier, precision drops by at most the number of the thread's rows. Means are
+/// stored as the distance from the chunk's first row, so that a small deviation of a large mean keeps its bits.
+/// keep_row(row, raw) is called for each row.
 template <int kCount, class T, class KeepRow>
 __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, int lane, int lanes, int64_t rows,
                                                  KeepRow keep_row) {
@@ -92,19 +92,20 @@ __device__ Moments<float, kCount> column_moments(const T* x, int64_t channels, i
   return moments;
 }
 
-/// Inputs and outputs of finalize(): all (C), but coefficients (4, C), which is null when no coefficients are wanted.
+/// Inputs and outputs of finalize(). All have C numbers, except coefficients (4, C), which is null if no coefficients
+/// are wanted.
 struct Finalize {
   const float* weight;
   const float* bias;
   double epsilon;
   double momentum;
-  float* running_mean;  // null when not wanted, like running_var
+  float* running_mean;  // null if not wanted, like running_var
   float* running_var;
   float* coefficients;
 };
 
-/// Writes the coefficients of channel c. It computes in double, like the host: this is a few numbers per channel. shift
-/// is computed from the rounded scale, so that y = bias at x = mean up to one rounding.
+/// Writes the coefficients of channel c. Computes in double, like the host, as these are a few numbers per channel.
+/// shift is computed from the rounded scale, so that x = mean gives y = bias up to one rounding.
 __device__ inline void write_coefficients(double mean, double variance, double epsilon, const float* weight,
                                           const float* bias, int64_t channels, int64_t c, float* coefficients) {
   const double inv_std = 1.0 / sqrt(variance + epsilon);
@@ -115,7 +116,7 @@ __device__ inline void write_coefficients(double mean, double variance, double e
   coefficients[3 * channels + c] = static_cast<float>(inv_std);
 }
 
-/// Writes the coefficients and running statistics of channel c. It takes the statistics as they are stored in float, so
+/// Writes the coefficients and running statistics of channel c. Reads the statistics as they are stored in float, so
 /// that one launch and two launches give the same bits.
 __device__ inline void finalize(const Finalize& to, float stored_mean, float stored_squares, float stored_count,
                                 int64_t channels, int64_t c) {
@@ -134,9 +135,10 @@ __device__ inline void finalize(const Finalize& to, float stored_mean, float sto
 }
 
 /// Computes the moments of the block's items. The block that finishes the last item of a tile joins the tile's chunks
-/// and writes stats, and with coefficients all that finalize() writes. x: (rows, C); means, squares: (chunks, C);
-/// tickets: zeros, before and after; stats: (2C + 1). keep_row(turn, row, raw) is called in each thread for each of its
-/// rows that counts: turn counts the block's items, row is the row in the chunk. All threads of all blocks call it.
+/// and writes stats, and with to.coefficients all that finalize() writes. x: (rows, C); means, squares: (chunks, C);
+/// tickets: zeros, before and after; stats: (2C + 1). Each thread calls keep_row(turn, row, raw) for each of its valid
+/// rows: turn is the number of the block's item, row is the row in the chunk. All threads of all blocks call
+/// sum_moments().
 template <int kCount, class T, class KeepRow>
 __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x, const int64_t* valid, double* means,
                             float* squares, unsigned* tickets, float* stats, const Finalize& to, KeepRow keep_row) {
@@ -145,8 +147,8 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
   const int lane = static_cast<int>(threadIdx.x) / tiling.tile;
   const int column = static_cast<int>(threadIdx.x) % tiling.tile;
   const auto join_chunks = [&](int64_t c, int64_t first, int64_t last, Part<double, 3>& part) {
-    // The mean of the first chunk: deviations from it lose no bits of a large mean. Without a row that counts no mean
-    // is written.
+    // The shift is the mean of the first chunk: deviations from it lose no bits of a large mean. If no row counts, no
+    // mean is written.
     const double shift = first < last ? means[c] : 0.0;
 #pragma unroll 4
     for (int64_t i = first; i < last; ++i) {
@@ -203,18 +205,18 @@ __device__ void sum_moments(const Tiling& tiling, const Batch& batch, const T* x
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
-/// A norm whose gradients are summed, and where the sums go.
+/// A norm whose gradients are summed, and the destination of the sums.
 template <class T>
 struct Summed {
-  const T* x;                 // (rows, C)
-  const float* coefficients;  // (4, C)
+  const T* x;                 // shape (rows, C)
+  const float* coefficients;  // shape (4, C)
   Gradients to;
 };
 
 /// Sums the masked gradients g of the block's items; items, tickets and joins are those of sum_moments(). dy, dy2:
 /// (rows, C); masked (null unless kStore): (rows, C), may be dy or dy2; partial: (2, chunks, C): sum g and sum g * (x -
-/// mean). With kPair partial is (3, chunks, C): the third sum is that of g * (x - mean) of `other`, a norm that gets
-/// the same g. tickets: zeros, before and after. keep_row(turn, row, raw x, g) is called for each row that counts.
+/// mean). With kPair partial is (3, chunks, C): the third sum is g * (x - mean) of `other`, a norm that gets the same
+/// g. tickets: zeros, before and after. keep_row(turn, row, raw x, g) is called for each valid row.
 template <bool kSecond, bool kMask, bool kStore, bool kPair, int kCount, class T, class KeepRow>
 __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T* dy, const T* dy2,
                               const std::uint8_t* mask, const Summed<T>& norm, const Summed<T>& other,
@@ -261,7 +263,7 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
           other_mean.at[j] = other.coefficients[2 * channels + c + j];
         }
       }
-      // Several rows at a time: the loads of all rows are issued before the first one is used.
+      // Takes several rows at a time: the loads of all rows are issued before the first row is used.
       const auto add_rows = [&]<int kRows>(int first, std::integral_constant<int, kRows>) {
         Pack<T, kCount> raw_g[kRows];
         Pack<T, kCount> raw_x[kRows];
@@ -346,12 +348,12 @@ __device__ void sum_gradients(const Tiling& tiling, const Batch& batch, const T*
 
 // ---- the other passes -----------------------------------------------------------------------------------------------
 
-inline constexpr int kPiece = 8;  // elements of a piece: those of one byte of the mask
+inline constexpr int kPiece = 8;  // number of elements of a piece: the elements of one byte of the mask
 
 using Eight = Pack<float, kPiece>;
 
-/// y = value * scale + shift + add, with relu at least 0, rounded to T. Returns a bit mask: bit j is 1 where y[j] > 0,
-/// for the first `count` elements.
+/// Computes y = value * scale + shift + add, then ReLU if `relu`, rounded to T. Returns a bit mask for the first
+/// `count` elements: bit j is 1 if y[j] > 0.
 template <class T>
 __device__ unsigned normalise(const Eight& value, const Eight& scale, const Eight& shift, const Eight& add, bool relu,
                               int count, Pack<T, kPiece>& y) {

@@ -7,8 +7,8 @@
 #include <lockstep/kernels/detail/batch_norm_tiling.hpp>
 #include <lockstep/kernels/dispatch.hpp>
 
-/// Device code of the batch norm kernels that sum over the rows of each channel, or use such sums: how rows are divided
-/// among blocks, how the sums of threads and chunks are joined, where the results go, and the formula of dx.
+/// Device code of the batch norm kernels that sum over the rows of each channel, or use such sums. It divides rows
+/// among blocks, joins the sums of threads and chunks, writes the results, and has the formula of dx.
 namespace lockstep::ops::batch_norm {
 
 using gpu::Pack;
@@ -20,8 +20,8 @@ struct Batch {
   int64_t per_sample;
 };
 
-/// Returns the number of rows that count, the first ones. A number of samples outside 0 .. N is replaced by the nearest
-/// one inside. valid: scalar or null; null: all rows count.
+/// Returns the number of rows that count; they come first. A number of samples outside 0 .. N is replaced by the
+/// nearest number in this range. If valid is null, all rows count.
 __device__ inline int64_t valid_rows(const Batch& batch, const int64_t* valid) {
   if (valid == nullptr) {
     return batch.samples * batch.per_sample;
@@ -53,7 +53,7 @@ __device__ void add_to(Pack<float, kCount>& a, const Pack<float, kCount>& b) {
   }
 }
 
-/// Number of blocks of a launch whose blocks take all items in a grid-stride loop.
+/// Returns the number of blocks of a launch whose blocks take all items in a grid-stride loop.
 inline unsigned blocks_of(const Tiling& tiling) {
   return gpu::blocks_for(tiling.items(), 1);
 }
@@ -67,7 +67,7 @@ struct Item {
       : chunk(tiling.chunks - 1 - number / tiling.tiles), tile(number % tiling.tiles) {}
 };
 
-/// kValues sums of one thread, which it hands to another thread of its block.
+/// The kValues sums of one thread, which the thread gives to another thread of its block.
 template <class Real, int kValues>
 struct Part {
   Real at[kValues];
@@ -84,7 +84,8 @@ struct JoinSums {
 };
 
 /// Joins the parts of `lanes` threads that are `tile` threads apart; lane 0 has the result. All threads of the block
-/// call it. The upper half hands its parts to the lower half until one lane is left: a fixed order.
+/// call join_lanes(). The upper half of the lanes gives its parts to the lower half until one lane is left: a fixed
+/// order.
 template <class Join, class Real, int kValues>
 __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join join) {
   LOCKSTEP_SHARED(Real, parked, [kValues][kBlock]);
@@ -92,7 +93,7 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
   const int lane = thread / tile;
   while (lanes > 1) {
     const int half = (lanes + 1) / 2;
-    if (lane >= half && lane < lanes) {  // at most once per thread: no thread overwrites a value that is still read
+    if (lane >= half && lane < lanes) {  // at most once per thread: a value that is still read stays
 #pragma unroll
       for (int k = 0; k < kValues; ++k) {
         parked[k][thread] = mine.at[k];
@@ -109,13 +110,13 @@ __device__ void join_lanes(Part<Real, kValues>& mine, int tile, int lanes, Join 
     }
     lanes = half;
   }
-  __syncthreads();  // parked may be used again
+  __syncthreads();  // parked may be used again after this barrier
 }
 
 /// Joins the `live` chunks of a tile, in double, so that hundreds of chunks cost no precision. kBlock / width lanes
-/// share the chunks of a channel; each lane takes a run of neighbouring chunks. The lane calls join_chunks(c, first,
-/// last, part) with a zero part; the parts are added up, and one thread per channel calls finish(c, part). All threads
-/// of the block call it.
+/// share the chunks of a channel; each lane takes a run of neighbouring chunks. A lane calls join_chunks(c, first,
+/// last, part) with a zero part. The parts are added up, and one thread per channel calls finish(c, part). All threads
+/// of the block call merge_tile().
 template <int kValues, class JoinChunks, class Finish>
 __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64_t live, JoinChunks join_chunks,
                            Finish finish) {
@@ -135,7 +136,7 @@ __device__ void merge_tile(const Tiling& tiling, int64_t tile, int kCount, int64
   }
 }
 
-/// Destination of the sums. sums: (2, C); dweight, dbias: (C), null when they are not wanted.
+/// Destination of the sums (2, C), and of dweight (C) and dbias (C), which are null if they are not wanted.
 struct Gradients {
   float* sums;
   float* dweight;
@@ -155,7 +156,7 @@ __device__ inline void write_sums(const Gradients& to, double sum_g, double sum_
   }
 }
 
-/// dx = scale * g + (x - mean) * slope + offset in kCount channels.
+/// Computes dx = scale * g + (x - mean) * slope + offset in kCount channels.
 template <int kCount>
 struct Slopes {
   using Values = Pack<float, kCount>;
@@ -176,7 +177,7 @@ struct Slopes {
       offset.at[j] *= step;
     }
   }
-  /// dx in channel j.
+  /// Returns dx in channel j.
   __device__ float at(int j, float g, float x) const {
     return fmaf(scale.at[j], g, fmaf(x - mean.at[j], slope.at[j], offset.at[j]));
   }
@@ -198,7 +199,7 @@ inline Tiling tiling_of(const TensorView& x, int per_column) {
   return {x.numel() / x.shape.back(), x.shape.back(), per_column};
 }
 
-/// Calls f with the flag as a std::bool_constant.
+/// Calls f with the bool `flag` as a std::bool_constant.
 template <class F>
 decltype(auto) visit_flag(bool flag, F&& f) {
   return flag ? f(std::true_type{}) : f(std::false_type{});

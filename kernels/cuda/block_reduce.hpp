@@ -6,7 +6,8 @@ namespace lockstep::gpu {
 
 inline constexpr unsigned kAllLanes = 0xffffffffU;
 
-/// Returns the sum over the warp, in every lane. All 32 lanes call it. The order is fixed: the same bits every time.
+/// Returns the sum over the warp, in every lane. All 32 lanes call warp_sum(). The fixed order gives the same bits
+/// always.
 template <class T>
 __device__ T warp_sum(T value) {
 #pragma unroll
@@ -16,13 +17,13 @@ __device__ T warp_sum(T value) {
   return value;
 }
 
-/// Returns the larger value; a NaN wins.
+/// Returns the larger value. If a value is NaN, returns NaN.
 template <class T>
 __device__ T larger(T a, T b) {
   return b > a || b != b ? b : a;
 }
 
-/// Returns the largest value of the warp, in every lane. All 32 lanes call it. A NaN wins.
+/// Returns the largest value of the warp, in every lane; NaN if a value is NaN. All 32 lanes call warp_max().
 template <class T>
 __device__ T warp_max(T value) {
 #pragma unroll
@@ -33,7 +34,7 @@ __device__ T warp_max(T value) {
 }
 
 /// Joins the values of all warps of a block of kThreads threads, in order, by join(a, b), and returns the result in
-/// every thread. All threads call it. It has two barriers, so it may be called again at once.
+/// every thread. All threads call join_warps(). As it has two barriers, it may be called again at once.
 template <int kThreads, class T, class Join>
 __device__ T join_warps(T value, Join join) {
   constexpr int kWarps = kThreads / kWarp;
@@ -53,21 +54,21 @@ __device__ T join_warps(T value, Join join) {
 }
 
 /// Returns the sum over a block of kThreads threads (1-D, a multiple of the warp), in every thread and in a fixed
-/// order. All threads call it. It has two barriers, so it may be called again at once.
+/// order. All threads call block_sum(). As it has two barriers, it may be called again at once.
 template <int kThreads, class T>
 __device__ T block_sum(T value) {
   return join_warps<kThreads>(warp_sum(value), [](T a, T b) { return a + b; });
 }
 
-/// Returns the largest value of a block, in every thread; called as block_sum(). A NaN wins.
+/// Returns the largest value of a block, in every thread; NaN if a value is NaN. The rules of block_sum() hold.
 template <int kThreads, class T>
 __device__ T block_max(T value) {
   return join_warps<kThreads>(warp_max(value), [](T a, T b) { return larger(a, b); });
 }
 
-/// value[j] = the sum over threadIdx.y of value[j] of the threads with this threadIdx.x, in order; valid where
-/// threadIdx.y is 0. It is for blocks of (kWarp, kLanes) threads; all threads call it. It has two barriers, so it may
-/// be called again at once.
+/// Sums value[j] over threadIdx.y, in order, among the threads with the same threadIdx.x. The result is valid in the
+/// threads whose threadIdx.y is 0. For blocks of (kWarp, kLanes) threads, all of which call sum_lanes(). As it has two
+/// barriers, it may be called again at once.
 template <int kLanes, int kCount>
 __device__ void sum_lanes(float (&value)[kCount]) {
   LOCKSTEP_SHARED(float, partial, [kLanes][kCount][kWarp]);

@@ -1,14 +1,14 @@
-// Each pass as one product whose operands are read in place (implicit GEMM), in plain f32 tiles without tensor cores:
-// the oracle of cuDNN, and the provider of builds without cuDNN. Each group is one product.
+// Computes each pass as one product whose operands are read in place (implicit GEMM), in plain f32 tiles without tensor
+// cores. This is the oracle of cuDNN, and the provider of builds without cuDNN. Each group is one product.
 //   pass               i               j             sum over l              a     b
 //   forward            output pixel    out channel   tap, in channel         x     weights
 //   backward_data      input pixel     in channel    tap, out channel        dy    weights
 //   backward_weights   out channel     tap, in ch.   output pixel            dy    x
-// Any spatial rank is handled as three axes, missing outer axes having extent 1. tile_product.hpp has the tiling: 256
-// threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of places
-// bound it. "cuda:norm" serves a norm in a second pass over the output (column_sums.hpp), which memory bandwidth
-// bounds: the oracle of cuDNN's engines that serve a norm in the same pass, and what the emulation runs in place of
-// these engines.
+// Any spatial rank is handled as three axes; missing outer axes have extent 1. tile_product.hpp has the tiling: 256
+// threads, 64 x 64 outputs, 16 terms at a time in shared memory. f32 arithmetic and the integer divisions of
+// coordinates bound the product. "cuda:norm" serves a norm in a second pass over the output (column_sums.hpp), which
+// memory bandwidth bounds. It is the oracle of cuDNN's engines that serve a norm in the same pass; the emulation runs
+// it in place of these engines.
 
 #include <algorithm>
 #include <cstddef>
@@ -29,12 +29,12 @@ constexpr const char* kForNorm = "cuda:norm";
 struct Axis {
   int64_t in, out, taps;
   int64_t stride, dilation, before;
-  /// With circular padding one input appears in `copies` places, whole rounds of `in` apart; the first is
-  /// `rounds_before` rounds before its own place. With zero padding: 1 and 0.
+  /// With circular padding one input appears at `copies` coordinates, multiples of `in` apart; the first is
+  /// `rounds_before` * `in` before the input's own coordinate. With zero padding: 1 and 0.
   int64_t copies, rounds_before;
 };
 
-/// The shapes that all passes share; c, k: in and out channels of one group.
+/// The sizes that all passes share. c and k are the in and out channels of one group.
 struct Geometry {
   Axis axes[3];
   int64_t groups, c, k;
@@ -74,17 +74,17 @@ Geometry geometry(const ConvDesc& d) {
   return g;
 }
 
-/// A place on the three axes.
+/// A coordinate on each of the three axes.
 struct Point {
   int64_t at[3];
 };
 
-/// x, read through a tap of an output pixel. A pixel is (image, coordinates of its first tap), a tap (its offset,
-/// channel).
+/// The input x, read through a tap of an output pixel. A pixel is (image, coordinates of its first tap); a tap is (its
+/// offset, channel).
 template <class T>
 struct Window {
   Geometry g;
-  const T* x;  // (N, D, H, W, groups * C)
+  const T* x;  // shape (N, D, H, W, groups * C)
 
   struct Pixel {
     const T* image;
@@ -104,7 +104,7 @@ struct Window {
     p.image = x + index * g.in_pixels() * g.groups * g.c;
     return p;
   }
-  /// index: of the pair (tap, c).
+  /// `index` is the number of the pair (tap, c).
   __device__ Tap tap(int64_t group, int64_t index) const {
     Tap t;
     t.channel = group * g.c + index % g.c;
@@ -132,8 +132,7 @@ struct Window {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand a of forward: a line is an output pixel, a term a tap. The line includes the group's offset in x, so a term
-/// need not.
+/// Operand a of forward: a line is an output pixel, a term a tap. The line already includes the group's offset in x.
 template <class T>
 struct PixelsOfX : Window<T> {
   using typename Window<T>::Pixel;
@@ -156,30 +155,30 @@ struct TapsOfX : Window<T> {
   __device__ float load(const Tap& tap, const Pixel& pixel) const { return Window<T>::load(pixel, tap); }
 };
 
-/// Operand b of forward: the weights of one group as (K, taps * C), with the sum along taps * C.
+/// Operand b of forward: the weights of one group as (K, taps * C). The sum runs along taps * C.
 template <class T>
 struct RowsOfWeights {
   Geometry g;
-  const T* weights;  // (groups * K, taps, C)
+  const T* weights;  // shape (groups * K, taps, C)
   __device__ const T* line(int64_t group, int64_t k) const { return weights + (group * g.k + k) * g.taps() * g.c; }
   __device__ int64_t term(int64_t index) const { return index; }
   __device__ float load(const T* row, int64_t term) const { return gpu::to_float(row[term]); }
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand a of backward_data: a line is an input pixel, a term is (copy, tap, k): the output pixel, if any, that reads
-/// this copy of the input through this tap.
+/// Operand a of backward_data: a line is an input pixel, a term is (copy, tap, k). The element is dy at the output
+/// pixel that reads this copy of the input through this tap, or 0 if there is none.
 template <class T>
 struct PixelsOfDy {
   Geometry g;
-  const T* dy;  // (N, O, P, Q, groups * K)
+  const T* dy;  // shape (N, O, P, Q, groups * K)
 
   struct Pixel {
     const T* image;
-    Point padded;  ///< the coordinate, counted from the beginning of the padding
+    Point padded;  ///< coordinate counted from the beginning of the padding
   };
   struct Tap {
-    Point back;  ///< padded - back is the beginning of the window
+    Point back;  ///< padded - back is the coordinate at which the window begins
     int64_t channel;
   };
 
@@ -220,11 +219,11 @@ struct PixelsOfDy {
   __device__ bool along_sum() const { return true; }
 };
 
-/// Operand b of backward_data: a line is an input channel, a term (copy, tap, k).
+/// Operand b of backward_data: a line is an input channel, a term is (copy, tap, k).
 template <class T>
 struct ColumnsOfWeights {
   Geometry g;
-  const T* weights;  // (groups * K, taps, C)
+  const T* weights;  // shape (groups * K, taps, C)
   __device__ const T* line(int64_t group, int64_t c) const { return weights + group * g.k * g.taps() * g.c + c; }
   __device__ int64_t term(int64_t index) const { return (index % g.k * g.taps() + index / g.k % g.taps()) * g.c; }
   __device__ float load(const T* column, int64_t term) const { return gpu::to_float(column[term]); }
@@ -235,14 +234,14 @@ struct ColumnsOfWeights {
 template <class T>
 struct ColumnsOfDy {
   Geometry g;
-  const T* dy;  // (pixels, groups * K)
+  const T* dy;  // shape (pixels, groups * K)
   __device__ const T* line(int64_t group, int64_t k) const { return dy + group * g.k + k; }
   __device__ int64_t term(int64_t index) const { return index * g.groups * g.k; }
   __device__ float load(const T* column, int64_t term) const { return gpu::to_float(column[term]); }
   __device__ bool along_sum() const { return false; }
 };
 
-/// For gpu::column_sums: sums of y - shift and of its square. y: (rows, channels), shift: (channels).
+/// For gpu::column_sums: sums y - shift and (y - shift)^2. y: (rows, channels), shift: (channels).
 template <class T>
 struct SumsOfY {
   int64_t channels;
@@ -262,15 +261,15 @@ struct SumsOfY {
   __device__ Take at(int64_t column) const { return {y + column, channels, shift[column]}; }
 };
 
-/// A norm that gets g: its input x, (rows, channels), and its coefficients, (4, channels), from which xhat follows.
+/// A norm that gets g: its input x (rows, channels) and its coefficients (4, channels), from which xhat is computed.
 template <class T>
 struct NormInput {
   const T* x;
   const float* coefficients;
 };
 
-/// For gpu::column_sums: g = (g [+ addend]) masked, in place, with the sum of g, and for each norm the sum of g * xhat.
-/// g, addend (or null): (rows, channels), mask: a bit for each element of g.
+/// For gpu::column_sums: computes g = (g [+ addend]) masked, in place, and sums g, and for each norm g * xhat. g,
+/// addend (or null): (rows, channels), mask: a bit for each element of g.
 template <class T, int kNorms>
 struct MaskedSums {
   int64_t channels;
@@ -291,7 +290,7 @@ struct MaskedSums {
         g = gpu::to_float(of.g[i]) + (of.addend != nullptr ? gpu::to_float(of.addend[i]) : 0.0F);
       }
       of.g[i] = gpu::from_float<T>(g);
-      g = gpu::to_float(of.g[i]);  // g rounded to T, as the norm will read it
+      g = gpu::to_float(of.g[i]);  // g rounded to T, as the norm reads it
       sums[0][0] += g;
 #pragma unroll
       for (int k = 0; k < kNorms; ++k) {
@@ -348,7 +347,7 @@ gpu::ProductSizes sizes(const ConvDesc& d, ConvPass pass, const Geometry& g) {
   return gpu::product_sizes(g.groups, g.k, g.taps() * g.c, d.batch * g.out_pixels());
 }
 
-// Not final: with a destructor that can be inlined, coverage counts one that is never called.
+// Not final: if the destructor can be inlined, coverage counts a destructor that is never called.
 class Plan : public ConvPlan {
  public:
   Plan(Context& context, const ConvDesc& desc, ConvPass pass, bool serves_norm)
@@ -357,7 +356,8 @@ class Plan : public ConvPlan {
         sizes_(sizes(desc, pass, geometry_)),
         serves_norm_(serves_norm) {}
 
-  /// Bytes of the product's partial sums or, later in the same memory, of the norm's, whichever are more.
+  /// Returns the bytes of the product's partial sums or, later in the same memory, of the norm's sums, whichever are
+  /// more.
   std::size_t workspace_bytes() const override {
     if (!serves_norm_) {
       return sizes_.workspace_bytes();

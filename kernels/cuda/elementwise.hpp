@@ -8,8 +8,8 @@ namespace lockstep::gpu {
 
 inline constexpr int kElementwiseBlock = 256;
 
-/// out[i] = f(in[i]...) for i in [0, count), computed in float. out, in: (count). In a grid-stride loop a thread takes
-/// 16 bytes of each tensor, so that a warp accesses 512 neighbouring bytes at a time; the elements after the first
+/// Computes out[i] = f(in[i]...) for i in [0, count), in float. out, in: (count). In a grid-stride loop a thread takes
+/// 16 bytes of each tensor, so that a warp accesses 512 neighbouring bytes at a time. The elements after the first
 /// `vectors` pieces are taken one by one. A thread reads all operands of a piece before it writes the piece: out may be
 /// one of in. No shared memory. Bound by memory bandwidth: each tensor is read or written once.
 template <class F, class T, class... In>
@@ -34,7 +34,7 @@ __global__ void elementwise_kernel(F f, std::int64_t count, std::int64_t vectors
   }
 }
 
-/// Enqueues out = f(in...) on contiguous memory of `count` elements, with blocks of 256 threads. When an address is no
+/// Enqueues out = f(in...) on contiguous memory of `count` elements, with blocks of 256 threads. If an address is not a
 /// multiple of 16 bytes, all elements are taken one at a time.
 template <class F, class T, class... In>
 void elementwise(CudaContext& context, F f, std::int64_t count, T* out, const In*... in) {

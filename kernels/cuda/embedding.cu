@@ -1,11 +1,12 @@
-// Forward: rows of table (V, D) for ids (M), plus positions (T, D), to y (M, D). Backward: dy (M, D) to dtable (V, D).
+// Forward copies rows of table (V, D) for ids (M), plus positions (T, D), to y (M, D). Backward adds dy (M, D) to
+// dtable (V, D).
 // Forward, 256 threads a block: a warp takes 128 pieces of 16 bytes of one row, neighbouring lanes neighbouring pieces.
-// Backward adds the rows of dy of an id in the order of its tokens, without atomic additions: mark_kernel finds the
-// first and last token of each id, then sum_kernel gives 128 pieces of a row of dtable to a block of 128 threads, which
-// lists the tokens of that id in shared memory (2 KB) and keeps the sums in registers.
+// Backward adds the rows of dy of an id in the order of the id's tokens, without atomic additions. mark_kernel finds
+// the first and last token of each id. sum_kernel then gives 128 pieces of a row of dtable to a block of 128 threads,
+// which lists the tokens of that id in shared memory (2 KB) and keeps the sums in registers.
 // Bound by memory bandwidth. Bytes in f32: forward 8 per element of y, with positions 12. Backward reads dy once, 4 per
-// element, and writes all of dtable, 4 per element; to accumulate, it reads and writes only rows whose ids occur. Marks
-// take 16 bytes per id. A frequent id makes its block scan ids from its first to its last token.
+// element, and writes all of dtable, 4 per element. To accumulate, backward reads and writes only rows whose ids occur.
+// Marks take 16 bytes per id. A frequent id makes its block scan ids from its first to its last token.
 
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
@@ -23,8 +24,8 @@ __device__ bool in_table(std::int32_t id, int64_t vocabulary) {
   return id >= 0 && id < vocabulary;
 }
 
-/// A warp takes 128 pieces of a row of y, so that a few long rows still occupy many warps. table: (V, D), ids: (M),
-/// positions: (T, D) or null, y: (M, D).
+/// Computes y (M, D) from table (V, D), ids (M) and positions (T, D) or null. A warp takes 128 pieces of a row of y, so
+/// that a few long rows still occupy many warps.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     forward_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, int64_t length, const T* table,
@@ -66,8 +67,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Counts the ids outside the table. One block, so that there are no partial results to join. ids: (samples, each);
-/// valid, bad_ids: scalars, valid may be null.
+/// Counts the ids outside the table. Only one block runs, so there are no partial results to join. ids: (samples,
+/// each); valid, bad_ids: scalars, valid may be null.
 __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* ids, int64_t samples, int64_t each,
                                                             const int64_t* valid, int64_t vocabulary, double* bad_ids) {
   gpu::wait_for_earlier();
@@ -84,8 +85,8 @@ __global__ void __launch_bounds__(kCountBlock) count_kernel(const std::int32_t* 
   }
 }
 
-/// Finds for each id its last token, and how many tokens of the batch come after its first one. Both are maxima and
-/// start at -1. The order of atomic operations does not affect a maximum. ids: (M), last, behind_first: (V).
+/// Finds for each id its last token, and how many tokens of the batch come after its first token. Both numbers are
+/// maxima and start at -1: the order of atomic operations does not affect a maximum. ids: (M), last, behind_first: (V).
 __global__ void __launch_bounds__(kBlock) mark_kernel(const std::int32_t* ids, int64_t tokens, int64_t vocabulary,
                                                       std::int32_t* last, std::int32_t* behind_first) {
   gpu::wait_for_earlier();
@@ -99,13 +100,13 @@ __global__ void __launch_bounds__(kBlock) mark_kernel(const std::int32_t* ids, i
   }
 }
 
-constexpr int kSumBlock = 128;  // a block covers 1024 columns of a 16-bit dy
+constexpr int kSumBlock = 128;  // a block sums 1024 columns of a 16-bit dy
 constexpr int kSumWarps = kSumBlock / gpu::kWarp;
-constexpr int kScan = 4;  // ids that a thread checks between two barriers
+constexpr int kScan = 4;  // number of ids that a thread checks between two barriers
 
 /// Lists, in order, the tokens of [first, last] whose id is `wanted`, among the kScan * kSumBlock tokens from `first`
-/// on, and returns their number. ids: (M). All threads call it. It has two barriers; the first one protects readers of
-/// the previous list.
+/// on. Returns their number. ids: (M). All threads call list_tokens(). It has two barriers; the first one protects
+/// readers of the previous list.
 __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last, int64_t wanted,
                            int (&counts)[kScan * kSumWarps], std::int32_t (&list)[kScan * kSumBlock]) {
   const int thread = static_cast<int>(threadIdx.x);
@@ -121,7 +122,7 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
     }
   }
   __syncthreads();
-  int total = 0;  // tokens listed by earlier warps; warps are in the order of their tokens
+  int total = 0;  // number of tokens that earlier warps list; warps are in the order of their tokens
 #pragma unroll
   for (int i = 0; i < kScan * kSumWarps; ++i) {
     if (i % kSumWarps == warp && (votes[i / kSumWarps] >> lane & 1U) != 0) {
@@ -134,10 +135,10 @@ __device__ int list_tokens(const std::int32_t* ids, int64_t first, int64_t last,
   return total;
 }
 
-/// A block takes 128 pieces of a row of dtable. It searches the tokens of the row's id from the first to the last, and
-/// each thread adds its piece of their rows of dy, in order, to the present value, or to 0. Most ids of a vocabulary
-/// occur in no token of a batch, or in one, and search nothing. dy: (M, D), ids: (M), last, behind_first: (V), dtable:
-/// (V, D).
+/// Computes dtable (V, D). A block takes 128 pieces of a row. It searches the tokens of the row's id from the first to
+/// the last. Each thread adds its piece of these tokens' rows of dy, in order, to the present value, or to 0. Most ids
+/// of a vocabulary occur in no token of a batch, or in one, and search nothing. dy: (M, D), ids: (M), last,
+/// behind_first: (V).
 template <class T, int kCount>
 __global__ void __launch_bounds__(kSumBlock)
     sum_kernel(int64_t tokens, int64_t pieces, int64_t segments, int64_t vocabulary, bool accumulate, const T* dy,

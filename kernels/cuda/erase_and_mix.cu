@@ -1,10 +1,9 @@
-// images (N, P, H, W, 3) u8, P = 1 or 2, to out (N, H, W, 3) u8: rectangles are filled, and two images are mixed or
-// cut.
-// A block of 128 threads takes a tile of 2048 pixels of one sample; a thread takes a piece of 16 pixels, the fewest
-// that are whole 16-byte accesses (pixels.hpp), and mixes four at a time, which keeps the registers few. No shared
+// Fills rectangles of images (N, P, H, W, 3) u8, P = 1 or 2, and mixes or cuts two images into out (N, H, W, 3) u8.
+// A block of 128 threads takes a tile of 2048 pixels of one sample. A thread takes a piece of 16 pixels, the fewest
+// that are whole 16-byte accesses (pixels.hpp). It mixes four pixels at a time, which needs few registers. No shared
 // memory: all threads of a block read the same row of the tables.
-// Bound by memory bandwidth: per pixel 3 bytes are read of each image and 3 written, 6 bytes for P = 1 and 9 for P = 2.
-// In place an image without an erasure is not touched.
+// Bound by memory bandwidth. Per pixel 3 bytes are read from each image and 3 written: 6 bytes for P = 1 and 9 for P =
+// 2. In place an image without an erasure is not touched.
 
 #include <lockstep/kernels/cuda/pixels.hpp>
 #include <lockstep/kernels/erase_and_mix.hpp>
@@ -17,11 +16,11 @@ using std::uint8_t;
 
 constexpr int kBlock = 128;
 constexpr int64_t kTile = int64_t{kBlock} * gpu::kPiecePixels;  // pixels of one image that a block takes at a time
-constexpr int kQuad = 4;                                        // pixels that a thread mixes at a time
+constexpr int kQuad = 4;                                        // number of pixels that a thread mixes at a time
 
 struct Sizes {
   int64_t samples;
-  int64_t pixels;  ///< pixels of an image
+  int64_t pixels;  ///< number of pixels of an image
   int height;
   int width;
 };
@@ -30,11 +29,11 @@ struct Fill {
   uint32_t channel[3];
 };
 
-/// Strides of the tables of erasures and mixtures.
+/// Strides of the tables of erasures and mixtures, in numbers of a table.
 struct Strides3 {
-  int64_t sample;   ///< erasures, from sample to sample
-  int64_t picture;  ///< erasures, from image to image of a sample
-  int64_t mixture;  ///< mixtures, from sample to sample
+  int64_t sample;   ///< from sample to sample of the erasures
+  int64_t picture;  ///< from image to image of a sample in the erasures
+  int64_t mixture;  ///< from sample to sample of the mixtures
 };
 
 struct Rectangle {
@@ -46,17 +45,17 @@ struct Rectangle {
   __device__ bool empty() const { return right <= left || bottom <= top; }
 };
 
-/// Returns `at` without its fraction, brought into [0, extent]; NaN gives 0.
+/// Returns `at` without its fraction, brought into [0, extent]. Returns 0 for NaN.
 __device__ int edge(double at, int extent) {
   return at > 0 ? (at < extent ? static_cast<int>(at) : extent) : 0;
 }
 
-/// Returns the rectangle of a row of a table: left, top, right, bottom.
+/// Returns the rectangle in a table row of the numbers left, top, right, bottom.
 __device__ Rectangle rectangle_of(const double* row, const Sizes& sizes) {
   return {edge(row[0], sizes.width), edge(row[1], sizes.height), edge(row[2], sizes.width), edge(row[3], sizes.height)};
 }
 
-/// What is to be done for a sample: its rows of the tables, checked and converted.
+/// The work for one sample: its rows of the tables, checked and converted.
 struct Mixture {
   Rectangle erased[2];
   Rectangle shown;
@@ -65,8 +64,8 @@ struct Mixture {
   float rest;
 };
 
-/// Reads the rows of a sample. erasure: (P, 4) with rows `stride` apart; row: (6), of mixtures, read with two images
-/// only.
+/// Reads the rows of a sample. erasure: (P, 4) with rows `stride` apart; row: (6), a row of mixtures, read only with
+/// two images.
 template <bool kTwo>
 __device__ Mixture read_mixture(const Sizes& sizes, const double* erasure, int64_t stride, const double* row) {
   Mixture mixture{};
@@ -99,7 +98,7 @@ struct Place {
   }
 };
 
-/// Computes a pixel of the output. own, other: the pixel in image 0 and in image 1, (3) bytes each; the result
+/// Computes a pixel of the output. own and other hold 3 bytes each: the pixel of image 0 and of image 1. The result
 /// overwrites `own`.
 template <bool kTwo>
 __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place& at, uint32_t* own,
@@ -122,7 +121,7 @@ __device__ void mix_pixel(const Mixture& mixture, const Fill& fill, const Place&
   }
 }
 
-/// Computes a single pixel of out. first, second: images 0 and 1, (pixels, 3); with one image both are the same.
+/// Computes a single pixel of out. first and second, (pixels, 3), are images 0 and 1; with one image both are the same.
 template <bool kTwo>
 __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                            const uint8_t* second, uint8_t* out) {
@@ -142,8 +141,8 @@ __device__ void mix_single(const Mixture& mixture, const Fill& fill, int width, 
   }
 }
 
-/// Computes a piece of 16 pixels of out, from pixel `pixel` on. first, second, out: (pixels, 3), all begin at the same
-/// distance from a 16-byte boundary.
+/// Computes a piece of 16 pixels of out, from pixel `pixel` on. first, second and out, (pixels, 3), all begin at the
+/// same distance from a 16-byte boundary.
 template <bool kTwo>
 __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, int64_t pixel, const uint8_t* first,
                           const uint8_t* second, uint8_t* out) {
@@ -173,10 +172,11 @@ __device__ void mix_piece(const Mixture& mixture, const Fill& fill, int width, i
   gpu::store_piece(out + pixel * 3, piece);
 }
 
-/// A block takes one tile of an image after the other, a thread one piece of 16 pixels of it, each image in three
-/// 16-byte loads; the single pixels at both ends of an image (pixels.hpp) belong to its first tile. Where the images
-/// and the output do not begin at the same distance from a 16-byte boundary (an odd number of pixels), all pixels are
-/// single ones, neighbours in neighbouring lanes. In place an image without an erasure is left alone.
+/// A block takes one tile of an image after the other; a thread takes one piece of 16 pixels of a tile, each image in
+/// three 16-byte loads. The single pixels at both ends of an image (pixels.hpp) belong to the image's first tile. If
+/// the images and the output do not begin at the same distance from a 16-byte boundary (an odd number of pixels), all
+/// pixels are single pixels, and neighbouring lanes take neighbouring pixels. In place an image without an erasure is
+/// not touched.
 /// images: (samples, P, pixels, 3), erasures: (samples, P, 4), mixtures: (samples, 6) or null, out: (samples, pixels,
 /// 3).
 template <bool kTwo>

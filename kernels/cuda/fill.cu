@@ -1,9 +1,9 @@
-// out (count) = value, for each of the eight element types.
-// Blocks of 256 threads in a grid-stride loop; a thread stores 16 bytes at a time, neighbouring threads neighbouring
-// memory. The elements before the first 16-byte boundary and after the last whole store, fewer than 16 bytes each, are
-// stored one by one, so that out may begin anywhere. The host repeats the value to 16 bytes: kernels exist for four
-// element sizes, not eight types. No shared memory, nothing is read.
-// Bound by memory bandwidth: the size of the element is written per element.
+// Sets all elements of out (count) to one value, for each of the eight element types. Blocks of 256 threads in a
+// grid-stride loop. A thread stores 16 bytes at a time; neighbouring threads store neighbouring memory. The elements
+// before the first 16-byte boundary and after the last whole store, fewer than 16 bytes each, are stored one by one, so
+// that out may begin anywhere. The host repeats the value to 16 bytes: kernels exist for four element sizes, not for
+// eight types. No shared memory, nothing is read.
+// Bound by memory bandwidth: each element is written once.
 
 #include <lockstep/kernels/cuda/port.hpp>
 
@@ -18,8 +18,8 @@ namespace {
 constexpr int kBlock = 256;
 constexpr std::int64_t kVector = 16;  // bytes of one store
 
-/// out: (count). out + head is 16-byte aligned and holds `vectors` whole stores of `pattern`; the elements before and
-/// after them are stored one by one. pattern is `value` repeated.
+/// Fills out (count). out + head is 16-byte aligned and holds `vectors` whole stores of `pattern`. The elements before
+/// and after these stores are stored one by one. pattern is `value` repeated.
 template <class T>
 __global__ void fill_kernel(T* out, std::int64_t count, std::int64_t head, std::int64_t vectors, T value,
                             uint4 pattern) {
@@ -36,7 +36,7 @@ __global__ void fill_kernel(T* out, std::int64_t count, std::int64_t head, std::
   }
 }
 
-/// Enqueues the kernel for one element size. Bits: the unsigned integer of this size.
+/// Enqueues the kernel for one element size. Bits is the unsigned integer of this size.
 template <class Bits>
 void fill_bits(CudaContext& context, Bits bits, const TensorView& out) {
   constexpr std::int64_t kPerVector = kVector / static_cast<std::int64_t>(sizeof(Bits));

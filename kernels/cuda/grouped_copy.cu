@@ -1,9 +1,10 @@
-// Copies of up to 80 pairs of contiguous tensors per launch, byte by byte, whatever their types and shapes.
-// The list of pairs is a kernel parameter. All tensors are cut into chunks of 16 KB; a block of 256 threads takes
-// chunks in a grid-stride loop, so that blocks have equal work whether the tensors are large or small. A thread copies
-// four 16-byte pieces of a chunk and issues all four loads before its first store; other widths copy single elements.
-// Bound by launches where tensors are small: one launch replaces up to 80. Bound by memory bandwidth where they are
-// large: each byte is read once and written once.
+// Copies up to 80 pairs of contiguous tensors per launch, byte by byte, of any types and shapes.
+// The list of pairs is a kernel parameter. All tensors are cut into chunks of 16 KB. A block of 256 threads takes
+// chunks in a grid-stride loop, so that blocks have equal work for large and small tensors. A thread copies four
+// 16-byte pieces of a chunk, and issues all four loads before its first store. Other access widths copy single
+// elements.
+// Small tensors are bound by launches: one launch replaces up to 80. Large tensors are bound by memory bandwidth: each
+// byte is read once and written once.
 
 #include <algorithm>
 
@@ -14,20 +15,20 @@ namespace lockstep::ops::backend {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr int64_t kChunk = 16384;  // bytes that a block takes at a time: four 16-byte pieces per thread
+constexpr int64_t kChunk = 16384;  // number of bytes that a block takes at a time: four 16-byte pieces per thread
 constexpr int kMostPairs = 80;
 
-/// A pair: a copy of `bytes` bytes from src to dst, cut into chunks.
+/// A pair of the call: a copy of `bytes` bytes from src to dst, divided into chunks.
 struct Part {
   const std::uint8_t* src;
   std::uint8_t* dst;
   int64_t bytes;
-  int64_t first_chunk;  ///< index in the table of this part's first chunk
+  int64_t first_chunk;  ///< index of this part's first chunk in the table
   int width;            ///< bytes per access: 16, or a divisor of both addresses and of the number of bytes
 };
 
-/// The pairs of a launch. The table is a kernel parameter, so that it reaches the GPU with the launch, without a copy
-/// or memory of its own.
+/// The pairs of a launch. The table is a kernel parameter: it reaches the GPU with the launch, and needs no copy and no
+/// device memory.
 struct Table {
   Part parts[kMostPairs];
   int64_t chunks;
@@ -35,7 +36,7 @@ struct Table {
 };
 static_assert(sizeof(Table) <= 4000, "kernel parameters of 4096 bytes in all are allowed everywhere");
 
-/// Copies the bytes of a chunk, as elements of T or in 16-byte pieces. src, dst: (bytes).
+/// Copies the bytes of a chunk, as elements of T or in 16-byte pieces. src and dst have `bytes` bytes.
 template <class T, int kCount>
 __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes) {
   const T* const from = reinterpret_cast<const T*>(src);
@@ -57,21 +58,21 @@ __device__ void copy_chunk(const std::uint8_t* src, std::uint8_t* dst, int bytes
       }
       return;
     }
-    for (int i = whole * kPiece + thread; i < bytes; i += kBlock) {  // the end of the part
+    for (int i = whole * kPiece + thread; i < bytes; i += kBlock) {  // copies the end of the part
       dst[i] = src[i];
     }
   }
-#pragma unroll 1  // five widths, unrolled, would spill registers
+#pragma unroll 1  // unrolling the loops of five widths would spill registers
   for (int i = thread; i < whole; i += kBlock) {
     gpu::store(to + i * kCount, gpu::load<kCount>(from + i * kCount));
   }
 }
 
-// table.parts: src and dst with (bytes) bytes each. 6 blocks per multiprocessor: with the 32 registers that ptxas would
-// choose, it spills one.
+// Copies the parts of a table, src to dst. 6 blocks per multiprocessor: with the 32 registers that ptxas would choose,
+// it spills one register.
 __global__ void __launch_bounds__(kBlock, 6) grouped_kernel(const __grid_constant__ Table table) {
   gpu::wait_for_earlier();
-  int at = 0;  // number of the part that holds the chunk; ascends
+  int at = 0;  // number of the part that holds the chunk; it only increases
   for (int64_t chunk = blockIdx.x; chunk < table.chunks; chunk += gridDim.x) {
     while (at + 1 < table.count && chunk >= table.parts[at + 1].first_chunk) {
       ++at;

@@ -1,7 +1,8 @@
-// x (bytes) to result, one 64-bit number: a sum over the 64-bit words of x, each mixed with its position by SplitMix64.
+// Computes a hash of x (bytes), one 64-bit number: the sum over the 64-bit words of x, each mixed with its position by
+// SplitMix64.
 // start_kernel, one thread, writes the first term; sum_kernel adds the others. Blocks of 256 threads in a grid-stride
-// loop; a thread takes 16 bytes at a time, two words, and keeps its sum in a register. Warp shuffles and shared memory
-// join a block, one atomic addition per block joins the blocks: integer sums do not depend on the order, so no second
+// loop. A thread takes 16 bytes at a time, two words, and keeps its sum in a register. Warp shuffles and shared memory
+// join a block; one atomic addition per block joins the blocks. Integer sums do not depend on the order, so no second
 // launch has to join partial sums.
 // Bound by memory bandwidth: each byte is read once, one number is written. Each word takes three 64-bit
 // multiplications.
@@ -27,15 +28,15 @@ __device__ Word split_mix(Word seed, int64_t index) {
   return z ^ z >> 31;
 }
 
-/// Runs before sum_kernel adds to the result. One thread. result: scalar.
+/// Sets the result, a scalar, before sum_kernel adds to it. Runs in one thread.
 __global__ void start_kernel(int64_t bytes, Word* result) {
   gpu::wait_for_earlier();
   *result = split_mix(static_cast<Word>(bytes), 0);
 }
 
-/// A thread takes 16 bytes at a time, then words byte by byte: the words after the last whole vector, or all words when
-/// x is not aligned. The blocks join their sums by an atomic addition: for integers the order makes no difference. x:
-/// (bytes), the first `vectors` * 16 of them aligned; result: scalar.
+/// Adds the terms of x (bytes) to the result, a scalar. The first `vectors` * 16 bytes are aligned: a thread takes 16
+/// bytes of them at a time. Then it takes words byte by byte: the words after the last whole vector, or all words if x
+/// is not aligned. The blocks join their sums by an atomic addition: for integers the order makes no difference.
 __global__ void __launch_bounds__(kBlock)
     sum_kernel(int64_t bytes, int64_t vectors, const unsigned char* x, Word* result) {
   gpu::wait_for_earlier();

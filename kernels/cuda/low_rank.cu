@@ -1,9 +1,9 @@
-// Parts of low-rank compression of x (m, n) by p (m, r) and q (n, r); r is small.
-// orthonormalise_kernel is one block of 256 threads for x (rows, r): a column depends on the ones before, and each of
-// the about r * r sums over the rows needs the whole block. A thread keeps the same rows, so that nothing but sums
-// passes between threads. Latency of barriers and cache accesses bounds it. residual_kernel: blocks of 256 threads in a
-// grid-stride loop, a thread takes 16 bytes of a row of x, and p and q come from the caches. keep_kernel: a thread
-// takes an element.
+// The ops of low-rank compression of x (m, n) by p (m, r) and q (n, r); r is small.
+// orthonormalise_kernel is one block of 256 threads for x (rows, r). A column depends on the columns before it, and
+// each of the about r * r sums over the rows needs the whole block. A thread keeps the same rows, so that threads
+// exchange only sums. Latency of barriers and cache accesses bounds this kernel.
+// residual_kernel: blocks of 256 threads in a grid-stride loop. A thread takes 16 bytes of a row of x; the caches serve
+// p and q. keep_kernel: a thread takes an element.
 // residual_kernel moves 8 bytes per element of x (x read, error written) and takes 2 r f32 operations: memory bandwidth
 // bounds it for few columns. keep_kernel moves 8 bytes per element of the columns that are kept.
 
@@ -25,7 +25,8 @@ __device__ double product_of(const float* x, int64_t rows, int r, int i, int j) 
   return gpu::block_sum<kBlock>(sum);
 }
 
-/// One block. x: (rows, r), columns: (r). A thread reads and writes rows of its own; threads exchange nothing but sums.
+/// Orthonormalises the columns of x (rows, r) and writes columns (r). One block. A thread reads and writes rows of its
+/// own; threads exchange only sums.
 __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float* x, std::int32_t* columns) {
   gpu::wait_for_earlier();
   double strange = 0;
@@ -37,7 +38,7 @@ __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float
   const bool finite = gpu::block_sum<kBlock>(strange) == 0;
   for (int j = 0; j < r; ++j) {
     const double before = sqrt(product_of(x, rows, r, j, j));
-    for (int turn = 0; turn < 2; ++turn) {  // the second turn removes the parts that rounding has left
+    for (int turn = 0; turn < 2; ++turn) {  // the second turn removes the components that rounding has left
       for (int i = 0; i < j; ++i) {
         const double along = product_of(x, rows, r, i, j);
         for (int64_t row = threadIdx.x; row < rows; row += kBlock) {
@@ -58,7 +59,8 @@ __global__ void orthonormalise_kernel(double epsilon, int64_t rows, int r, float
   }
 }
 
-/// x, error: (m, n); p: (m, r); q: (n, r); columns: (r). Pieces of kCount elements lie within a row.
+/// Computes error = x - p q^T. x, error: (m, n); p: (m, r); q: (n, r); columns: (r). Pieces of kCount elements lie
+/// within a row.
 template <int kCount>
 __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, const float* p, const float* q,
                                 const std::int32_t* columns, float* error) {
@@ -83,7 +85,7 @@ __global__ void residual_kernel(int64_t m, int64_t n, int r, const float* x, con
   }
 }
 
-/// from, to: (n, r), count: n * r; columns: (r).
+/// Copies the kept columns. from, to: (n, r), count: n * r; columns: (r).
 __global__ void keep_kernel(int64_t count, int r, const float* from, const std::int32_t* columns, float* to) {
   gpu::wait_for_earlier();
   const int64_t threads = static_cast<int64_t>(gridDim.x) * blockDim.x;

@@ -1,9 +1,9 @@
-// c (products, m, n) = function(a b + bias) in plain f32 tiles, without tensor cores, for a (products, m, k) and b
-// (products, k, n), each of which may be transposed: the oracle of cuBLASLt, and the provider of builds without
-// cuBLASLt. tile_product.hpp has the tiling: 256 threads and 64 x 64 outputs a block, 16 terms at a time through shared
-// memory, 4 x 4 outputs of a thread in registers; a long sum with few outputs is split. Strides handle transposed
-// operands in place, and loads run along whichever axis is contiguous.
-// f32 arithmetic and shared memory bound it: an element that a block loads serves 64 multiply-adds.
+// Computes c (products, m, n) = function(a b + bias) in plain f32 tiles, without tensor cores, for a (products, m, k)
+// and b (products, k, n), each of which may be transposed. This is the oracle of cuBLASLt, and the provider of builds
+// without cuBLASLt. tile_product.hpp has the tiling: 256 threads and 64 x 64 outputs a block, 16 terms at a time
+// through shared memory, 4 x 4 outputs of a thread in registers. A long sum with few outputs is split. Strides handle
+// transposed operands in place, and loads run along the axis that is contiguous.
+// Bound by f32 arithmetic and shared memory: an element that a block loads serves 64 multiply-adds.
 
 #include <string>
 #include <vector>
@@ -30,7 +30,7 @@ struct Strided {
   __device__ bool along_sum() const { return term_stride == 1; }
 };
 
-// Not final: with a destructor that can be inlined, coverage counts one that is never called.
+// Not final: if the destructor can be inlined, coverage counts a destructor that is never called.
 class Plan : public MatmulPlan {
  public:
   Plan(Context& context, const MatmulDesc& d)

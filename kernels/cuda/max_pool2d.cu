@@ -1,10 +1,11 @@
 // Max pool of x (N, H, W, C) to y and index (N, P, Q, C), and its gradient.
-// Blocks of 256 threads in a grid-stride loop; a thread takes one piece of 16 bytes of channels of one output pixel, so
-// that neighbouring threads access neighbouring channels, and reads its whole window. Where windows overlap, elements
-// are read again from the caches. Backward gathers from the windows over an element, instead of adding to dx from each
-// window: then no two threads write one element, and the order of the sum is fixed. Registers only, no shared memory.
+// Blocks of 256 threads in a grid-stride loop. A thread takes one piece of 16 bytes of channels of one output pixel, so
+// that neighbouring threads access neighbouring channels, and reads its whole window. Elements that several windows
+// share are read again from the caches. In backward a thread sums over the windows that cover an element, instead of
+// adding to dx from each window. So no two threads write one element, and the order of the sum is fixed. Registers
+// only, no shared memory.
 // Bound by memory bandwidth. Forward reads x once and writes y and a 4-byte index: 8 bytes per element of y in f32, 6
-// in 16 bits. Backward reads as many bytes of dy and index and writes dx once.
+// in 16 bits. Backward reads as many bytes of dy and index, and writes dx once.
 
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/cuda/pool_window.hpp>
@@ -15,7 +16,8 @@ namespace {
 
 constexpr int kBlock = 256;
 
-/// x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. pieces: number of pieces of y.
+/// Computes y and index. x: (N, H, W, C), y: (N, P, Q, C), index: (N, P, Q, C) or null. `pieces` is the number of
+/// pieces of y.
 template <class T, int kCount>
 __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* x, T* y, std::int32_t* index) {
   gpu::wait_for_earlier();
@@ -38,7 +40,7 @@ __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T*
         for (int j = 0; j < kCount; ++j) {
           const float value = gpu::to_float(values.at[j]);
           const float before = gpu::to_float(best.at[j]);
-          const bool wins = !(value <= before) && before == before;  // a NaN wins once and then stays
+          const bool wins = !(value <= before) && before == before;  // a NaN beats numbers; nothing beats a NaN
           best.at[j] = wins ? values.at[j] : best.at[j];
           winner.at[j] = wins ? static_cast<std::int32_t>(here) : winner.at[j];
         }
@@ -51,9 +53,9 @@ __global__ void max_forward_kernel(gpu::PoolGeometry g, int64_t pieces, const T*
   }
 }
 
-/// Every element of dx gathers from the windows that cover it, in row-major order: no two threads write the same
-/// element, and the order of the sums is fixed. dy, index: (N, P, Q, C), dx: (N, H, W, C). pieces: number of pieces of
-/// dx.
+/// Computes dx. Each element of dx sums over the windows that cover it, in row-major order: no two threads write the
+/// same element, and the order of the sums is fixed. dy, index: (N, P, Q, C), dx: (N, H, W, C). `pieces` is the number
+/// of pieces of dx.
 template <class T, int kCount>
 __global__ void max_backward_kernel(gpu::PoolGeometry g, int64_t pieces, const T* dy, const std::int32_t* index,
                                     T* dx) {

@@ -1,11 +1,11 @@
-// Muon's parts that are no matrix products: direction of arenas (n), factors (n), z = a I + b x + c y for (batch, k,
-// k).
-// Direction: arena.hpp divides it, and this file is the rule for one element. Factors: a thread takes one. Polynomial:
-// blocks of 256 threads in a grid-stride loop, a thread takes 16 bytes of x, y and z; two divisions per piece find its
-// place, after which counters tell which elements are on a diagonal.
-// Memory bandwidth bounds direction and polynomial: direction moves 28 bytes per element in f32 (parameter, velocity
+// The parts of Muon that are not matrix products: the direction of arenas (n), factors (n), and the polynomial z = a I
+// + b x + c y for (batch, k, k).
+// Direction: arena.hpp divides the elements, and this file has the rule for one element. Factors: a thread takes one
+// factor. Polynomial: blocks of 256 threads in a grid-stride loop; a thread takes 16 bytes of x, y and z. Two divisions
+// per piece find the piece's place; then counters tell which elements are on a diagonal.
+// Memory bandwidth bounds direction and polynomial. Direction moves 28 bytes per element in f32 (parameter, velocity
 // and direction read and written, gradient read), the polynomial 12 bytes in f32 and 6 in 16 bits. Factors move 12
-// bytes a matrix: the launch bounds them.
+// bytes a matrix: the latency of the launch bounds them.
 
 #include <lockstep/kernels/cuda/arena.hpp>
 #include <lockstep/kernels/muon.hpp>
@@ -13,8 +13,7 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The rule of the direction (arena.hpp). It leaves the parameter as it is; arena_kernel reads and writes it all the
-/// same.
+/// The rule of the direction (arena.hpp). It does not change the parameter, which arena_kernel still reads and writes.
 struct Direction {
   static constexpr int kStates = 2;  // state arenas: velocity, direction
   struct Shared {};
@@ -24,7 +23,7 @@ struct Direction {
     bool nesterov;
   };
   float momentum;
-  float rest;  ///< 1 - momentum
+  float rest;  ///< 1 minus momentum
   bool nesterov;
 
   __device__ Shared share() const { return {}; }
@@ -40,7 +39,7 @@ struct Direction {
 
 constexpr int kBlock = 256;
 
-/// squares, factors: (n). A thread computes one factor.
+/// Computes factors (n) from squares (n). A thread computes one factor.
 template <class T>
 __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squares, T* factors) {
   gpu::wait_for_earlier();
@@ -50,11 +49,12 @@ __global__ void factor_kernel(double epsilon, std::int64_t n, const double* squa
   }
 }
 
-/// Place of an element in a batch of matrices (k, k): two divisions per piece of 16 bytes instead of two per element.
+/// Place of an element in a batch of matrices (k, k). A Place needs two divisions per piece of 16 bytes, instead of two
+/// per element.
 struct Place {
   std::int64_t k;
-  std::int64_t in_matrix;  ///< index from the first element of its matrix
-  std::int64_t behind;     ///< elements since the last diagonal one: 0 on the diagonal, at most k
+  std::int64_t in_matrix;  ///< index of the element in its matrix
+  std::int64_t behind;     ///< number of elements since the last diagonal element: 0 on the diagonal, at most k
 
   __device__ void advance() {
     ++in_matrix;
@@ -68,8 +68,9 @@ __device__ inline Place place_of(std::int64_t k, std::int64_t element) {
   return {k, in_matrix, in_matrix % (k + 1)};
 }
 
-/// x, y, z: `count` elements of matrices (k, k), one after another. A thread takes pieces of 16 bytes, then the
-/// remaining elements one by one; it reads a piece of both inputs before it writes it, as z may be one of them.
+/// Computes z from x and y, each `count` elements of matrices (k, k), one after another. A thread takes pieces of 16
+/// bytes, then the remaining elements one by one. It reads a piece of both inputs before it writes the piece, so z may
+/// be x or y.
 template <class T>
 __global__ void polynomial_kernel(float a, float b, float c, std::int64_t k, std::int64_t count, std::int64_t vectors,
                                   const T* x, const T* y, T* z) {

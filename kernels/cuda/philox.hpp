@@ -7,7 +7,7 @@
 
 namespace lockstep::gpu {
 
-/// philox() of runtime/base/random.hpp on the device.
+/// Returns the same words as philox() of runtime/base/random.hpp, on the device.
 __device__ inline uint4 philox(uint4 counter, uint2 key) {
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
@@ -29,14 +29,14 @@ __device__ inline std::uint32_t high_word(std::uint64_t value) {
   return static_cast<std::uint32_t>(value >> 32);
 }
 
-/// random_key() of runtime/base/random.hpp on the device.
+/// Returns the same key as random_key() of runtime/base/random.hpp, on the device.
 __device__ inline uint2 random_key(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint32_t part = 0) {
   const uint4 words = philox(make_uint4(static_cast<std::uint32_t>(use), low_word(a), high_word(a), part),
                              make_uint2(low_word(seed), high_word(seed)));
   return make_uint2(words.x, words.y);
 }
 
-/// Random of runtime/base/random.hpp on the device: the same key gives the same draws.
+/// The class Random of runtime/base/random.hpp on the device: the same key gives the same draws.
 class Random {
  public:
   __device__ Random(std::uint64_t seed, RandomUse use, std::uint64_t a, std::uint64_t b)
@@ -50,12 +50,12 @@ class Random {
       left_ = 4;
     }
     const std::uint32_t word = block_.x;
-    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // a shift instead of an index: the block stays in registers
+    block_ = make_uint4(block_.y, block_.z, block_.w, 0);  // no index: the block stays in registers
     --left_;
     return word;
   }
 
-  /// Uniform in [0, bound), bound > 0.
+  /// Returns a uniform number in [0, bound), bound > 0.
   __device__ std::uint32_t below(std::uint32_t bound) {
     std::uint64_t product = std::uint64_t{bits()} * bound;
     if (low_word(product) < bound) {

@@ -5,13 +5,13 @@
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/kernels/pool2d.hpp>
 
-/// Which elements belong to which pooling window, for the kernels of max_pool2d and average_pool2d. Every thread takes
-/// a piece of kCount channels of one output pixel; neighbouring threads take neighbouring pieces. Elements that windows
-/// share are read again from the caches: memory transfers each input and each output once.
+/// Computes which elements belong to which pooling window, for the kernels of max_pool2d and average_pool2d. Every
+/// thread takes a piece of kCount channels of one output pixel; neighbouring threads take neighbouring pieces. Elements
+/// that several windows share are read again from the caches, so memory transfers each input and each output once.
 namespace lockstep::gpu {
 
 struct PoolAxis {
-  std::int64_t extent, outputs;  ///< extent: pixels of x along this axis; outputs: pixels of y
+  std::int64_t extent, outputs;  ///< number of pixels along this axis: `extent` of x, `outputs` of y
   std::int64_t kernel, stride, before;
 };
 
@@ -29,19 +29,19 @@ struct PoolGeometry {
   return {axis(0), axis(1), x[3]};
 }
 
-/// Pixels [first, last) along one axis.
+/// The pixels [first, last) along one axis.
 struct PoolRange {
   std::int64_t first, last;
 };
 
-/// Returns the inputs that window `out` covers.
+/// Returns the input pixels that window `out` covers along one axis.
 __device__ inline PoolRange covered(const PoolAxis& axis, std::int64_t out) {
   const std::int64_t begin = out * axis.stride - axis.before;
   const std::int64_t end = begin + axis.kernel;
   return {begin > 0 ? begin : 0, end < axis.extent ? end : axis.extent};
 }
 
-/// Returns the windows that cover input `in`: those that start in [to - kernel + 1, to].
+/// Returns the windows that cover input pixel `in` along one axis: those that start in [to - kernel + 1, to].
 __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   const std::int64_t to = in + axis.before;
   const std::int64_t from = to - axis.kernel + 1;
@@ -49,10 +49,10 @@ __device__ inline PoolRange covering(const PoolAxis& axis, std::int64_t in) {
   return {from > 0 ? (from + axis.stride - 1) / axis.stride : 0, end < axis.outputs ? end : axis.outputs};
 }
 
-/// The pixel of a piece, and the pixels of the other tensor that belong to it.
+/// The pixel of a piece, and the range of pixels of the other tensor that belong to this pixel.
 struct PoolPlace {
   std::int64_t row, column;
-  PoolRange rows, columns;  ///< pixels of the other tensor
+  PoolRange rows, columns;  ///< range of pixels of the other tensor
   std::int64_t image;       ///< index of the piece's first channel in pixel 0 of the other tensor's image
 };
 

@@ -1,7 +1,7 @@
 #pragma once
 
-// The only CUDA header that kernel files include. nvcc compiles the same .cu file, and with LOCKSTEP_EMULATE_CUDA the
-// host compiler does, against an emulation of blocks, warps and shared memory. So kernel files
+// The only CUDA header that kernel files include. nvcc compiles the .cu files. With LOCKSTEP_EMULATE_CUDA the host
+// compiler compiles the same files, against an emulation of blocks, warps and shared memory. So kernel files
 //   - launch through gpu::launch(), never <<<>>>;
 //   - begin every kernel with gpu::wait_for_earlier(), before it touches memory (scripts/check-kernels.sh checks this);
 //   - name shared memory through the two macros below, at the top of a function;
@@ -19,8 +19,7 @@
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
 
-// gpu::detail::enqueue, the two macros of the #else branch, and CUDA's device functions, from
-// tests/virtual_gpu/kernels/.
+// tests/virtual_gpu/kernels/ has gpu::detail::enqueue, the two macros of the #else branch, and CUDA's device functions.
 #include <lockstep/emulation/launch.hpp>
 
 #else
@@ -29,17 +28,18 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-/// A shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]); an alias if the type has a comma.
+/// Declares a shared variable of one block: LOCKSTEP_SHARED(float, tile, [32][33]). A type with a comma needs an alias.
 #define LOCKSTEP_SHARED(type, name, extents) __shared__ type name extents
 
-/// The dynamic shared memory of the launch as type*, aligned to 16 bytes: LOCKSTEP_DYNAMIC_SHARED(float, partial);
+/// Declares a pointer to the launch's dynamic shared memory, aligned to 16 bytes: LOCKSTEP_DYNAMIC_SHARED(float,
+/// partial);
 #define LOCKSTEP_DYNAMIC_SHARED(type, name)                                \
   extern __shared__ __align__(16) unsigned char lockstep_dynamic_shared[]; \
   type* const name = reinterpret_cast<type*>(lockstep_dynamic_shared)
 
 namespace lockstep::gpu::detail {
 
-/// Launches kernel(values...) on a stream. dependent: see Stream::launch_dependently().
+/// Launches kernel(values...) on a stream. For `dependent` see Stream::launch_dependently().
 template <class... Parameters>
 cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t shared_bytes, cudaStream_t stream,
                     bool dependent, std::tuple<Parameters...>& values) {
@@ -74,7 +74,7 @@ cudaError_t enqueue(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::s
 
 namespace lockstep::gpu {
 
-/// Enqueues kernel(arguments...) on a CUDA stream, whose device need not be the thread's current one. Arguments are
+/// Enqueues kernel(arguments...) on a CUDA stream, whose device need not be the thread's current device. Arguments are
 /// converted to the kernel's parameter types. Throws CudaError when the launch is refused (grid, block, shared memory).
 /// Allocates nothing and does not synchronise.
 template <class... Parameters, class... Arguments>
@@ -90,9 +90,9 @@ void launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, std::size_t sh
 
 inline constexpr int kWarp = 32;
 
-/// Waits until the kernel before this one on its stream has ended and its writes are visible, where the two may overlap
-/// (Stream::launch_dependently()); else does nothing. As every kernel waits for the one before it, a kernel that has
-/// waited has waited for all earlier ones.
+/// Waits until the kernel before this one on its stream has ended and its writes are visible, if the two kernels may
+/// overlap (Stream::launch_dependently()). Otherwise does nothing. As every kernel waits for the kernel before it, a
+/// kernel that has waited has waited for all earlier kernels.
 __device__ inline void wait_for_earlier() {
 #if !defined(LOCKSTEP_EMULATE_CUDA) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   cudaGridDependencySynchronize();
@@ -112,7 +112,7 @@ inline constexpr std::int64_t kMostBlocks = 132 * 8;  // 132 multiprocessors (H1
   return static_cast<unsigned>(blocks < kMostBlocks ? blocks : kMostBlocks);
 }
 
-/// The number of this thread in its grid, and the number of threads of the grid: begin and step of a grid-stride loop.
+/// Return the number of this thread in its grid, and the number of threads: begin and step of a grid-stride loop.
 __device__ inline std::int64_t grid_thread() {
   return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -123,5 +123,5 @@ __device__ inline std::int64_t grid_threads() {
 }  // namespace lockstep::gpu
 
 namespace lockstep::ops::backend {
-using std::int64_t;  // the files of ops use it unqualified
+using std::int64_t;  // the files of ops use int64_t unqualified
 }  // namespace lockstep::ops::backend

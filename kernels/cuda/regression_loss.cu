@@ -1,11 +1,11 @@
 // Losses between prediction and target (N, F), weighted or not, summed to a metric, with the gradient in the same pass.
-// chunk_sum.hpp divides it: a block of 256 threads takes chunks of 16384 elements, a thread pieces of 16 bytes, for
-// which it computes losses in f64, their sum, and the gradient; a second launch joins the chunks in order. So
-// prediction and target are read once for both results. The kind of loss and whether there are weights are template
-// arguments.
-// Bytes: prediction and target read, gradient written, 12 per element in f32 and 6 in 16 bits; weights of elements 4
-// more. Memory bandwidth bounds it where f64 arithmetic keeps up: one or two f64 operations per element for mse, a few
-// more for huber.
+// chunk_sum.hpp divides the elements: a block of 256 threads takes chunks of 16384 elements, a thread pieces of 16
+// bytes. A thread computes the losses of a piece in f64, their sum, and the gradient. A second launch joins the chunks
+// in order. So prediction and target are read once for both results. The kind of loss, and whether there are weights,
+// are template arguments.
+// Bytes: prediction and target read, gradient written, 12 per element in f32 and 6 in 16 bits; weights of elements add
+// 4. Bound by memory bandwidth if f64 arithmetic keeps up: one or two f64 operations per element for mse, a few more
+// for huber.
 
 #include <lockstep/kernels/cuda/chunk_sum.hpp>
 #include <lockstep/kernels/reduce.hpp>
@@ -14,9 +14,9 @@
 namespace lockstep::ops::backend {
 namespace {
 
-/// The term of the sum: adds the losses of a piece and writes its gradient. prediction, target, gradient (or null; may
-/// be prediction): (N, F). weights: one per `alike` elements; not read without kWeighted. valid, scale: scalars or
-/// null.
+/// The term of the sum: adds the losses of a piece and writes the piece's gradient. prediction, target, gradient (or
+/// null; may be prediction): (N, F). weights: one number per `alike` elements, not read without kWeighted. valid,
+/// scale: scalars or null.
 template <class T, RegressionLoss kKind, bool kWeighted>
 struct Loss {
   const T* prediction;
@@ -29,7 +29,7 @@ struct Loss {
   std::int64_t samples;
   std::int64_t features;
   double delta;
-  std::int64_t counted = 0;  ///< number of elements that count, the first ones
+  std::int64_t counted = 0;  ///< number of elements that count; they come first
   float factor = 0;
 
   static constexpr int kUnroll = kWeighted ? 1 : 2;
@@ -56,7 +56,7 @@ struct Loss {
     }
   }
 
-  /// Returns the weights of kCount elements from `first` on, with one division for all of them.
+  /// Returns the weights of the kCount elements from `first` on, with one division for all of them.
   template <int kCount>
   __device__ gpu::Pack<float, kCount> weights_of(std::int64_t first) const {
     gpu::Pack<float, kCount> own;
@@ -64,7 +64,7 @@ struct Loss {
       return gpu::load<kCount>(weights + first);
     }
     std::int64_t sample = kWeighted ? first / alike : 0;
-    std::int64_t rest = kWeighted ? (sample + 1) * alike - first : 0;  // elements of this sample from `first` on
+    std::int64_t rest = kWeighted ? (sample + 1) * alike - first : 0;  // elements of the same sample from `first` on
 #pragma unroll
     for (int j = 0; j < kCount; ++j) {
       own.at[j] = 1.0F;
@@ -79,7 +79,7 @@ struct Loss {
     return own;
   }
 
-  /// Returns the derivative of the loss at d. The comparisons let NaN through.
+  /// Returns the derivative of the loss at d. The comparisons return a NaN d as NaN.
   __device__ float slope(float d) const {
     if constexpr (kKind == RegressionLoss::mse) {
       return 2.0F * d;

@@ -1,11 +1,11 @@
-// Parts of pictures (N, B) u8, as described by parts (N, 13) f64, resampled to out (N, H, W, 3) u8.
-// A block of 256 threads takes tiles of 32 x 32 pixels of out. The weights of a tile's columns and rows are computed
-// once, in f64, and kept in shared memory (18 KB for the first 64 taps of 32 + 32 lines); a warp then takes a row of
-// the tile and a thread a pixel. Neighbouring lanes read neighbouring pixels of the picture, and tiles keep the pixels
-// that output pixels share in the first-level cache.
-// An output pixel is a sum over about (2 s)^2 pixels of the picture, s the larger of the step and 1, with one multiply
-// and one add per colour each. So cache accesses, single bytes, and arithmetic bound it, not memory, which transfers
-// about 3 bytes per pixel of the part and 3 per pixel of out.
+// Resamples parts of source images (N, B) u8, described by parts (N, 13) f64, to out (N, H, W, 3) u8. A block of 256
+// threads takes tiles of 32 x 32 pixels of out. The weights of a tile's columns and rows are computed once, in f64, and
+// kept in shared memory (18 KB for the first 64 taps of 32 + 32 lines). A warp then takes a row of the tile, and a
+// thread a pixel. Neighbouring lanes read neighbouring pixels of the source image, and tiles keep the pixels that
+// output pixels share in the first-level cache.
+// An output pixel is a sum over about (2 s)^2 pixels of the source image, where s is the larger of the step and 1. Each
+// of these pixels takes one multiplication and one addition per colour. So cache accesses, single bytes, and arithmetic
+// bound the kernel, not memory, which transfers about 3 bytes per pixel of the part and 3 per pixel of out.
 
 #include <lockstep/kernels/cuda/port.hpp>
 #include <lockstep/kernels/resized_crop.hpp>
@@ -14,12 +14,12 @@ namespace lockstep::ops::backend {
 namespace {
 
 constexpr int kBlock = 256;
-constexpr int kTile = 32;                // pixels along x and along y that a block takes at a time
+constexpr int kTile = 32;                // number of pixels along x and along y that a block takes at a time
 constexpr int kKept = 64;                // taps of a line with a weight in shared memory: all up to a step of 31
-constexpr double kMostPixels = 1 << 27;  // most pixels of a picture: 32 bits hold an offset in it
+constexpr double kMostPixels = 1 << 27;  // largest number of pixels of a source image: 32 bits hold an offset in it
 constexpr double kFurthest = 2147483648.0;
 
-/// images::Axis with low and high in 32 bits.
+/// The members of images::Axis, with low and high in 32 bits.
 struct Axis {
   double begin;
   double step;
@@ -28,24 +28,24 @@ struct Axis {
 };
 
 struct Part {
-  bool shown;  // the row of the table is valid; else nothing below is set
+  bool shown;  // true if the row of the table is valid; otherwise the members below are not set
   bool transposed;
-  int width;  // width of the pixels that are given
-  int left;   // column of the picture at which the given pixels begin
+  int width;  // width of the given pixels
+  int left;   // column of the source image at which the given pixels begin
   int top;
   Axis x;
   Axis y;
 };
 
-/// The triangle under which one output of an axis weights its pixels.
+/// The triangle that gives the pixels of one output of an axis their weights.
 struct Triangle {
   double middle;
   double width;  // pixels to each side of the middle
-  double sum;    // sum of the undivided weights, by which each is divided
+  double sum;    // sum of the undivided weights; each weight is divided by it
 };
 
-/// The columns or the rows of a tile. Each line takes `count` pixels from `first` on; the first kKept of them have a
-/// weight here.
+/// The columns or the rows of a tile. Each line takes `count` pixels from `first` on; `weights` has the weights of the
+/// first kKept pixels.
 struct Lines {
   Triangle triangles[kTile];
   int first[kTile];
@@ -62,12 +62,12 @@ __device__ double undivided(const Triangle& triangle, int pixel) {
   return weight > 0 ? weight : 0;
 }
 
-/// Returns the weight of a pixel, rounded as on the host.
+/// Returns the weight of a pixel, rounded in the same way as on the host.
 __device__ float weight_of(const Triangle& triangle, int pixel) {
   return static_cast<float>(undivided(triangle, pixel) / triangle.sum);
 }
 
-/// The pixels under one output: [first, end).
+/// The pixels [first, end) under one output.
 struct Taps {
   double middle;
   double width;  // pixels to each side of the middle
@@ -87,7 +87,7 @@ __device__ Taps taps_of(const Axis& axis, int output) {
   return {middle, width, static_cast<int>(begin > low ? begin : low), static_cast<int>(end < high ? end : high)};
 }
 
-/// Computes line number `line` of `lines`: output `output` of the axis.
+/// Computes entry `line` of `lines` for output `output` of the axis.
 __device__ void find_taps(const Axis& axis, int output, int line, Lines& lines) {
   const Taps taps = taps_of(axis, output);
   const int count = taps.end - taps.first;
@@ -103,7 +103,7 @@ __device__ void find_taps(const Axis& axis, int output, int line, Lines& lines) 
   lines.count[line] = count;
 }
 
-/// Reads an axis from cells: begin, step, low, high. Returns false when a number is out of its range.
+/// Reads an axis from four cells: begin, step, low, high. Returns false when a number is out of its range.
 __device__ bool read_axis(const double* cells, Axis& axis) {
   const double low = cells[2];
   const double high = cells[3];
@@ -115,16 +115,16 @@ __device__ bool read_axis(const double* cells, Axis& axis) {
   return true;
 }
 
-/// True when the pixels under the first `outputs` outputs lie in [first, first + count). Outputs between the first and
-/// the last have their pixels between those of these two.
+/// True when the pixels under the first `outputs` outputs lie in [first, first + count). Only the first and the last
+/// output are checked: the pixels of the outputs between them lie between theirs.
 __device__ bool covers(const Axis& axis, int outputs, int first, int count) {
   const Taps one = taps_of(axis, 0);
   const Taps other = taps_of(axis, outputs - 1);
   return min(one.first, other.first) >= first && max(one.end, other.end) <= first + count;
 }
 
-/// Reads a row of the table, with one cell for each PartColumn. Returns false when the row shows no part of a picture
-/// whose memory has `bytes` bytes.
+/// Reads a row of the table, with one cell for each PartColumn. Returns false when the row is not a part of a source
+/// image whose memory has `bytes` bytes.
 __device__ bool read_part(const double* row, std::int64_t bytes, int image_height, int image_width, Part& part) {
   const auto cell = [row](PartColumn column) { return row[static_cast<int>(column)]; };
   const double width = cell(PartColumn::width);
@@ -147,7 +147,7 @@ __device__ bool read_part(const double* row, std::int64_t bytes, int image_heigh
          covers(part.y, part.transposed ? image_width : image_height, part.top, static_cast<int>(height));
 }
 
-/// sum += weight * the three numbers at `from`, each product and each sum rounded by itself.
+/// Adds weight * the three numbers at `from` to sum; each product and each sum is rounded by itself.
 template <class T>
 __device__ void add(float weight, const T* from, float (&sum)[3]) {
 #pragma unroll
@@ -156,7 +156,7 @@ __device__ void add(float weight, const T* from, float (&sum)[3]) {
   }
 }
 
-/// Adds a row of the picture, weighted by the taps of one column, to sum. from: the first of these pixels.
+/// Adds a row of the source image, weighted by the taps of one column, to sum. `from` is the first of these pixels.
 __device__ void add_across(const Lines& columns, int column, const std::uint8_t* from, float (&sum)[3]) {
   const int count = columns.count[column];
   const int kept = count < kKept ? count : kKept;
@@ -178,14 +178,14 @@ __host__ __device__ int tiles_of(int extent) {
   return (extent + kTile - 1) / kTile;
 }
 
-/// A block takes tiles of kTile x kTile pixels of an image, along the picture's x and y, one after the other. One
-/// thread reads the row of the table; 64 threads find the taps of the tile's columns and rows and divide their weights,
-/// all in f64 like the host. Then a warp takes a row of the tile, a thread a pixel: a sum over the rows of the picture
-/// under it, each of them a sum over the pixels of that row. The host keeps the sums of rows, which several pixels
-/// share; here each pixel computes the same sums again, and nothing is stored between two passes. Neighbouring lanes
-/// read neighbouring pixels of the picture, and all lanes the same weight of a row; the eight warps read the same lines
-/// of the picture soon after each other, from the cache. Weights after the first kKept are computed again for each
-/// pixel, so that any step works.
+/// Computes tiles of kTile x kTile pixels of out, along the source image's x and y; a block takes one tile after the
+/// other. One thread reads the row of the table. 64 threads find the taps of the tile's columns and rows and divide
+/// their weights, all in f64 like the host. Then a warp takes a row of the tile, and a thread a pixel. A pixel is a sum
+/// over the rows of the source image under it; the term of a row is a sum over the pixels of that row. The host keeps
+/// the sums of rows, which several pixels share; here each pixel computes the same sums again, and nothing is stored
+/// between two passes. Neighbouring lanes read neighbouring pixels of the source image, and all lanes the same weight
+/// of a row. The eight warps read the same lines of the source image soon after each other, from the cache. Weights
+/// after the first kKept are computed again for each pixel, so that any step works.
 /// pictures: (samples, bytes), parts: (samples, kPartColumns) with rows `stride` apart, out: (samples, height, width,
 /// 3).
 __global__ void __launch_bounds__(kBlock)
@@ -222,7 +222,7 @@ __global__ void __launch_bounds__(kBlock)
     for (int line = warp; line < kTile; line += kBlock / kTile) {
       const int j = top + line;
       if (i < across && j < down) {
-        float sum[3] = {0.0F, 0.0F, 0.0F};  // stays black where the row of the table is not valid
+        float sum[3] = {0.0F, 0.0F, 0.0F};  // stays black if the row of the table is not valid
         const int count = shown ? rows->count[line] : 0;
         for (int tap = 0; tap < count; ++tap) {
           const int row = rows->first[line] + tap;
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(kBlock)
         }
       }
     }
-    __syncthreads();  // before the next tile's part and taps overwrite these
+    __syncthreads();  // before the next tile's part and taps overwrite part, columns and rows
   }
 }
 

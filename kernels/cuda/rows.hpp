@@ -6,13 +6,13 @@
 #include <lockstep/kernels/cuda/block_reduce.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// Device code for kernels in which a warp or a block takes one row: no row is split over blocks, so no sums cross
-/// blocks. A kernel goes over its row several times, each thread over the same elements: memory transfers the row once,
+/// Device code for kernels in which a warp or a block takes one row. No row is split over blocks, so no sums cross
+/// blocks. A kernel goes over its row several times, each thread over the same elements. Memory transfers the row once,
 /// and the first-level cache serves the other passes (a row of 8192 floats is 32 KiB).
 namespace lockstep::gpu {
 
-inline constexpr int kRowBlock = 256;           // threads of a block: 8 warps with a row each, or one row
-inline constexpr std::int64_t kWarpRow = 1024;  // the longest row for one warp; longer rows take a block
+inline constexpr int kRowBlock = 256;           // threads of a block: 8 warps with one row each, or all for one row
+inline constexpr std::int64_t kWarpRow = 1024;  // longest row that a warp takes; a block takes a longer row
 
 /// Calls f(std::integral_constant<int, kThreads>{}) with the number of threads for a row of `extent` elements: a warp,
 /// with 8 rows per block, or a block.
@@ -25,7 +25,7 @@ void visit_row_threads(std::int64_t extent, F&& f) {
   }
 }
 
-/// Returns the sum over the kThreads threads of a row, in each of them.
+/// Returns the sum over the kThreads threads of a row, in every thread of the row.
 template <int kThreads, class T>
 __device__ T row_sum(T value) {
   if constexpr (kThreads == kWarp) {
@@ -35,7 +35,7 @@ __device__ T row_sum(T value) {
   }
 }
 
-/// Returns the largest value of the kThreads threads of a row, in each of them. A NaN wins.
+/// Returns the largest value of the kThreads threads of a row, in every thread of the row; NaN if a value is NaN.
 template <int kThreads, class T>
 __device__ T row_max(T value) {
   if constexpr (kThreads == kWarp) {
@@ -46,8 +46,8 @@ __device__ T row_max(T value) {
 }
 
 /// Calls f(k, in[k]...), with the values as floats, for the elements k that thread `lane` of kThreads takes. The thread
-/// takes pieces of kCount elements that begin below `end`: k reaches up to kCount - 1 elements beyond it. in: one row
-/// each, in whole pieces, aligned as load() requires.
+/// takes pieces of kCount elements that begin below `end`, so k reaches up to kCount - 1 elements beyond `end`. Each of
+/// `in` is one row, in whole pieces, aligned as load() requires.
 template <int kThreads, int kCount, class F, class... In>
 __device__ void visit_row(std::int64_t end, int lane, F f, const In*... in) {
   for (std::int64_t k = lane * kCount; k < end; k += kThreads * kCount) {
@@ -61,8 +61,8 @@ __device__ void visit_row(std::int64_t end, int lane, F f, const In*... in) {
   }
 }
 
-/// out[k] = f(k, in[k]...) for the elements that visit_row() gives this thread. A thread reads a piece before it writes
-/// it: out may be one of in.
+/// Sets out[k] = f(k, in[k]...) for the elements that visit_row() gives this thread. A thread reads a piece before it
+/// writes the piece: out may be one of in.
 template <int kThreads, int kCount, class F, class T, class... In>
 __device__ void transform_row(std::int64_t end, int lane, F f, T* out, const In*... in) {
   for (std::int64_t k = lane * kCount; k < end; k += kThreads * kCount) {

@@ -1,9 +1,9 @@
-// SGD with momentum, also the update of LARS, on ranges of arenas: parameters, gradients, velocity and optionally a
+// SGD with momentum, and the update of LARS, on ranges of arenas: parameters, gradients, velocity and optionally a
 // 16-bit copy, (n) each. arena_kernel (arena.hpp) divides the elements: a block of 256 threads takes chunks of 4096
-// elements of one segment, so that the segment's coefficients stay in registers, a thread 16 bytes per access. This
-// file is the rule for one element, a few f32 operations.
+// elements of one segment, so that the segment's coefficients stay in registers; a thread takes 16 bytes per access.
+// This file has the rule for one element, a few f32 operations.
 // Bound by memory bandwidth: 20 bytes per element in f32 with momentum (parameter and velocity read and written,
-// gradient read), 12 without; a 16-bit gradient takes 2 bytes less, a 16-bit copy 2 more.
+// gradient read), 12 without. A 16-bit gradient takes 2 bytes less, a 16-bit copy 2 bytes more.
 
 #include <lockstep/kernels/cuda/arena.hpp>
 #include <lockstep/kernels/sgd.hpp>
@@ -25,7 +25,7 @@ struct Momentum {
   };
   float momentum;
   bool nesterov;
-  const double* ratios;  // trust ratios of lars, one per part of the call; null: all are 1
+  const double* ratios;  // trust ratios of lars, one per part of the call; null if all ratios are 1
 
   __device__ Shared share() const { return {}; }
   __device__ Part part(const Shared&, double learning_rate, const gpu::ArenaPart& part, std::int64_t number) const {

@@ -1,10 +1,10 @@
 // Softmax of the rows of x (M, K) to y (M, K), and its gradient.
-// A warp takes a row of up to 1024 elements, 8 rows a block of 256 threads; longer rows take a block (rows.hpp), so
-// that a row's maximum and sum need shuffles and at most two barriers each. Forward goes over its row three times
-// (maximum, sum, y), backward twice; the first time memory serves the row, then the first-level cache. exp() is
-// computed twice, in the second and third pass, so that a 16-bit y is as exact as its type allows.
+// A warp takes a row of up to 1024 elements, 8 rows a block of 256 threads; a block takes a longer row (rows.hpp). So a
+// row's maximum and sum need shuffles and at most two barriers each. Forward goes over its row three times (maximum,
+// sum, y), backward twice. The first time memory serves the row, then the first-level cache does. exp() is computed
+// twice, in the second and third pass, so that a 16-bit y is as exact as its type allows.
 // Bound by memory bandwidth: forward reads x and writes y, 8 bytes per element in f32 and 4 in 16 bits (a causal one
-// reads half of a square x); backward reads y and dy and writes dx, 12 and 6.
+// reads half of a square x). Backward reads y and dy and writes dx, 12 and 6 bytes.
 
 #include <lockstep/kernels/cuda/rows.hpp>
 #include <lockstep/kernels/softmax.hpp>
@@ -14,15 +14,15 @@ namespace {
 
 constexpr int kBlock = gpu::kRowBlock;
 
-/// x, y: (M, K), with rows in groups of `queries`. The first row of a group sees `first_seen` columns, each further row
-/// `step` more. A thread writes the elements of y whose x it reads, and zeros in columns that no thread reads: y may be
-/// x.
+/// Computes y from x, both (M, K), with rows in groups of `queries`. The first row of a group sees `first_seen`
+/// columns, each next row `step` more. A thread writes the elements of y whose x it reads, and zeros in columns that no
+/// thread reads: y may be x.
 template <class T, int kThreads, int kCount>
 __global__ void __launch_bounds__(kBlock)
     forward_kernel(int64_t rows, int64_t columns, int64_t queries, int64_t first_seen, int64_t step, float scale,
                    const T* x, T* y) {
   gpu::wait_for_earlier();
-  constexpr int kRows = kBlock / kThreads;  // rows of a block
+  constexpr int kRows = kBlock / kThreads;  // number of rows that a block takes at a time
   const int lane = static_cast<int>(threadIdx.x) % kThreads;
   const int64_t first = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.x / kThreads;
   const float sign = scale < 0.0F ? -1.0F : 1.0F;
@@ -35,11 +35,12 @@ __global__ void __launch_bounds__(kBlock)
     gpu::visit_row<kThreads, kCount>(
         seen, lane,
         [&](int64_t k, float value) {
-          largest = k < seen && sign * value > largest ? sign * value : largest;  // a NaN shows in the total
+          largest = k < seen && sign * value > largest ? sign * value : largest;  // a NaN makes the total NaN
         },
         from);
     largest = gpu::row_max<kThreads>(largest);
-    // The difference is taken before the product is rounded: for the largest element it must be 0.
+    // The largest value is subtracted before the multiplication, which rounds: for the largest element the difference
+    // is 0.
     const auto power = [=](int64_t k, float value) {
       return k < seen ? expf(magnitude * fmaf(sign, value, -largest)) : 0.0F;
     };
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// y, dy, dx: (M, K). dx may be dy or y.
+/// Computes dx from y and dy, all (M, K). dx may be dy or y.
 template <class T, int kThreads, int kCount>
 __global__ void __launch_bounds__(kBlock)
     backward_kernel(int64_t rows, int64_t columns, float scale, const T* y, const T* dy, T* dx) {

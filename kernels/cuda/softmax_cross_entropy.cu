@@ -1,10 +1,10 @@
-// Cross entropy of logits (N * P, K) with labels (N * P): loss and outcome of each position, gradient, and their sums.
+// Cross entropy of logits (N * P, K) with labels (N * P): loss, outcome and gradient of each position, and their sums.
 // rows_kernel: a warp takes a row, 4 rows a block of 128 threads, so that small batches still reach many
-// multiprocessors and a row needs shuffles only. It goes over its row three times: maximum, sum of exponentials,
-// gradient. Memory serves the first, caches the others (a row of 1000 classes has 2 or 4 KB). metrics_kernel, one block
-// of 256 threads, sums over the positions in f64 in a fixed order, without partial results to join.
-// Memory bandwidth bounds rows_kernel: logits read and gradient written, 8 bytes per element in f32 and 4 in 16 bits,
-// and 12 bytes per position (label, loss). metrics_kernel reads 8 bytes per position: latency bounds it.
+// multiprocessors and a row needs shuffles only. A warp goes over its row three times: maximum, sum of exponentials,
+// gradient. Memory serves the first time, caches the others (a row of 1000 classes has 2 or 4 KB). metrics_kernel, one
+// block of 256 threads, sums over the positions in f64 in a fixed order, without partial results to join.
+// Memory bandwidth bounds rows_kernel: it reads logits and writes the gradient, 8 bytes per element in f32 and 4 in 16
+// bits, and 12 bytes per position (label, loss). metrics_kernel reads 8 bytes per position: latency bounds it.
 
 #include <lockstep/kernels/cuda/rows.hpp>
 #include <lockstep/kernels/softmax_cross_entropy.hpp>
@@ -17,9 +17,10 @@ constexpr int kRows =
 constexpr int kBlock = kRows * gpu::kWarp;
 constexpr int kJoinBlock = 256;
 
-/// One warp per row: it finds the largest logit and the sum of exponentials, and writes loss and gradient. exp() is
-/// computed twice, so that a 16-bit gradient is as exact in place as in separate memory. logits, dlogits (or null): (N
-/// * P, K), labels, losses: (N * P); weights: one per `alike` positions, or null; valid, scale: scalars or null.
+/// Computes loss and gradient of each row. A warp takes a row, and finds its largest logit and the sum of exponentials.
+/// exp() is computed twice, so that a 16-bit gradient is as exact in place as in separate memory. logits, dlogits (or
+/// null): (N * P, K), labels, losses: (N * P); weights: one per `alike` positions, or null; valid, scale: scalars or
+/// null.
 template <class T, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const T* logits, const std::int32_t* labels, const float* weights, std::int64_t alike,
@@ -54,7 +55,7 @@ __global__ void __launch_bounds__(kBlock)
       largest = gpu::warp_max(largest);
       const float at_label = gpu::to_float(x[label]) - largest;
       float shifts = 0;
-      bool earlier = false;  // a logit before the label equals the largest one
+      bool earlier = false;  // true if a logit before the label equals the largest logit
       gpu::visit_row<gpu::kWarp, kCount>(
           classes, lane,
           [&](std::int64_t k, float value) {
@@ -68,7 +69,7 @@ __global__ void __launch_bounds__(kBlock)
       shifts = gpu::warp_sum(shifts);
       const bool right = total == total && at_label == 0.0F && __any_sync(gpu::kAllLanes, earlier) == 0;
       result.loss = logf(total) - peak * at_label;
-      if (spread > 0.0F) {  // without it a logit of -inf must not make 0 * inf
+      if (spread > 0.0F) {  // without smoothing a logit of -inf would give 0 * inf
         result.loss -= spread * shifts;
       }
       result.outcome = right ? 2 : 1;
@@ -90,8 +91,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One block: a thread sums every 256th position in f64, then the threads are joined in order. losses: (N * P),
-/// weights: one per `alike` positions, or null; metrics: (3).
+/// Sums the metrics of all positions. One block: a thread sums every 256th position in f64; then the sums of the
+/// threads are joined in order. losses: (N * P), weights: one per `alike` positions, or null; metrics: (3).
 __global__ void __launch_bounds__(kJoinBlock)
     metrics_kernel(const PositionLoss* losses, const float* weights, std::int64_t alike, std::int64_t rows,
                    double positions, double* metrics) {
@@ -99,7 +100,7 @@ __global__ void __launch_bounds__(kJoinBlock)
   double loss = 0;
   double right = 0;
   double bad = 0;
-  // `place` is i / alike and `rest` its remainder, without one division per position.
+  // `place` is i / alike and `rest` is i % alike, without one division per position.
   std::int64_t place = threadIdx.x / alike;
   std::int64_t rest = threadIdx.x - place * alike;
   const std::int64_t places = kJoinBlock / alike;

@@ -1,11 +1,13 @@
-// dst = src for views of one shape with any strides and types, as loops over up to 8 axes (CopyLoops). Three kernels,
-// 256 threads a block. rows_kernel goes along the inner axis: in 16-byte pieces where it is contiguous on both sides,
-// element by element for all other strides. tiles_kernel transposes planes whose sides are contiguous along different
-// axes, through tiles in shared memory (32 x 32, or 64 x 64 of 1 and 2 bytes; 4 to 9 KB), so that both sides access at
-// least 64 neighbouring bytes. Both are compiled for each element size and for each pair of floating types.
-// mixed_kernel decides the types at run time and does everything else, which is integers.
-// Bound by memory bandwidth: each element is read once and written once, in the sizes of its two types. Element by
-// element with large strides each element costs a whole sector of 32 bytes, and place_of() costs a division per axis.
+// Copies src to dst for views of one shape with any strides and types, as loops over up to 8 axes (CopyLoops). There
+// are three kernels, with 256 threads a block. rows_kernel goes along the inner axis: in 16-byte pieces if the axis is
+// contiguous on both sides, otherwise element by element. tiles_kernel transposes planes whose sides are contiguous
+// along different axes, through tiles in shared memory (32 x 32, or 64 x 64 of 1 and 2 bytes; 4 to 9 KB), so that both
+// sides access at least 64 neighbouring bytes. Both are compiled for each element size and for each pair of floating
+// types. mixed_kernel chooses the types at run time, and does all other copies: between two types of which at least one
+// is an integer.
+// Bound by memory bandwidth: each element is read once and written once, in the sizes of its two types. In copies
+// element by element with large strides, each element costs a whole sector of 32 bytes, and place_of() costs a division
+// per axis.
 
 #include <limits>
 
@@ -21,7 +23,7 @@ constexpr int kBlock = 256;
 template <class T>
 inline constexpr bool kIsHalf = std::is_same_v<T, __nv_bfloat16> || std::is_same_v<T, __half>;
 
-/// Converts an element between floating types, or copies it: with one type on both sides it is the unsigned integer of
+/// Converts an element between floating types, or copies it. If both types are equal, they are the unsigned integer of
 /// the element's size.
 template <class To, class From>
 __device__ To convert(From value) {
@@ -36,14 +38,14 @@ __device__ To convert(From value) {
   }
 }
 
-/// The position of an element, or a piece of elements, on both sides.
+/// The position of an element, or of a piece of elements, on both sides.
 struct Place {
   int64_t last;  ///< index on the last axis
   int64_t src;
   int64_t dst;
 };
 
-/// Returns the index-th position, in row-major order of the loops.
+/// Returns the position with number `index` in row-major order of the loops.
 __device__ Place place_of(const CopyLoops& loops, int64_t index) {
   Place place{0, 0, 0};
   for (int axis = loops.rank - 1; axis >= 0; --axis) {
@@ -59,9 +61,9 @@ __device__ Place place_of(const CopyLoops& loops, int64_t index) {
   return place;
 }
 
-/// A thread takes a piece of kCount elements of a row of `row` elements. With kCount > 1 rows are contiguous and
-/// 16-byte aligned on both sides; the piece at the end of a row may be shorter. loops: over the pieces; src, dst: the
-/// views' first elements, reached by the strides of loops.
+/// Copies the rows of the views, each with `row` elements. A thread takes a piece of kCount elements. With kCount > 1
+/// rows are contiguous and 16-byte aligned on both sides; the piece at the end of a row may be shorter. loops: over the
+/// pieces; src, dst: the first elements of the views, whose strides are those of loops.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     rows_kernel(const __grid_constant__ CopyLoops loops, int64_t pieces, int64_t row, const Src* src, Dst* dst) {
@@ -88,7 +90,7 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// Planes whose rows are contiguous in src and whose columns are contiguous in dst.
+/// A stack of planes whose rows are contiguous in src and whose columns are contiguous in dst.
 struct Planes {
   int64_t rows, columns;
   int64_t src_pitch;  ///< elements of src from row to row
@@ -96,20 +98,20 @@ struct Planes {
 };
 
 template <class T>
-constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // rows and columns of a tile: at least 64 bytes along each
+constexpr int kSide = sizeof(T) >= 4 ? 32 : 64;  // rows and columns of a tile: at least 64 bytes along each side
 
-/// A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes access neighbouring
-/// memory on both sides; with kCount > 1, 16 bytes per lane (rows and columns are then multiples of kCount). The
-/// padding makes a row of the tile an odd number of banks: with 4-byte elements no two lanes of a warp share a bank;
-/// with 2-byte elements in 16-byte pieces they share one in pairs along columns. outer: the loops over the planes; src:
-/// planes of (rows, columns) with src_pitch, dst: of (columns, rows) with dst_pitch.
+/// Transposes planes. A block takes tiles of kSide rows and columns through shared memory, so that neighbouring lanes
+/// access neighbouring memory on both sides; with kCount > 1, 16 bytes per lane (rows and columns are then multiples of
+/// kCount). The padding makes a row of the tile an odd number of banks. With 4-byte elements no two lanes of a warp
+/// share a bank; with 2-byte elements in 16-byte pieces, pairs of lanes along columns share a bank. outer: the loops
+/// over the planes; src: planes of (rows, columns) with src_pitch, dst: of (columns, rows) with dst_pitch.
 template <class Src, class Dst, int kCount>
 __global__ void __launch_bounds__(kBlock)
     tiles_kernel(const __grid_constant__ CopyLoops outer, int64_t tiles, const __grid_constant__ Planes planes,
                  const Src* src, Dst* dst) {
   gpu::wait_for_earlier();
   constexpr int kTile = kSide<Src>;
-  constexpr int kPieces = kTile / kCount;  // pieces along one side of a tile
+  constexpr int kPieces = kTile / kCount;  // number of pieces along one side of a tile
   constexpr int kPadding = sizeof(Src) >= 4 ? 1 : 4 / static_cast<int>(sizeof(Src));
   LOCKSTEP_SHARED(Src, tile, [kTile][kTile + kPadding]);
   const int64_t wide = (planes.columns + kTile - 1) / kTile;
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(kBlock)
     const int64_t rows = planes.rows - first_row;
     const int64_t columns = planes.columns - first_column;
     if (task != blockIdx.x) {
-      __syncthreads();  // before this task overwrites the tile of the last one
+      __syncthreads();  // before this task overwrites the previous task's tile
     }
     for (int i = static_cast<int>(threadIdx.x); i < kTile * kPieces; i += kBlock) {
       const int row = i / kPieces;
@@ -159,11 +161,12 @@ inline constexpr T kMost = std::numeric_limits<T>::max();
 template <class T>
 inline constexpr T kLeast = std::numeric_limits<T>::min();
 
-/// Converts to an integer: truncates toward zero; beyond the range of To gives its nearest value, for NaN 0.
+/// Converts to an integer, truncating toward zero. A value beyond the range of To gives the nearest value of To; NaN
+/// gives 0.
 template <class To>
 __device__ To saturate(double value) {
   constexpr double kLow = static_cast<double>(kLeast<To>);
-  constexpr double kEnd = 2.0 * static_cast<double>(kMost<To> / 2 + 1);  // one past the maximum; exact
+  constexpr double kEnd = 2.0 * static_cast<double>(kMost<To> / 2 + 1);  // one more than the maximum; exact
   if (value >= kEnd) {
     return kMost<To>;
   }
@@ -235,8 +238,8 @@ __device__ void store_element(From value, DType type, void* memory, int64_t i) {
   }
 }
 
-/// A thread takes one element at a time. src, dst: the first elements of views of types `from` and `to`, reached by the
-/// strides of loops, which go over `count` elements.
+/// Copies one element at a time per thread. src, dst: the first elements of views of types `from` and `to`, whose
+/// strides are those of loops; the loops go over `count` elements.
 __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ CopyLoops loops, int64_t count,
                                                        DType from, const void* src, DType to, void* dst) {
   gpu::wait_for_earlier();
@@ -247,8 +250,8 @@ __global__ void __launch_bounds__(kBlock) mixed_kernel(const __grid_constant__ C
   }
 }
 
-/// True when the first element, and the elements that lie `strides` apart on every axis but `except`, allow 16-byte
-/// accesses.
+/// True when the first element, and all elements that are reached by the strides of the axes other than `except`, allow
+/// 16-byte accesses.
 bool pieces_fit(const void* first, const int64_t* strides, int rank, int except, std::size_t size) {
   bool fit = reinterpret_cast<std::uintptr_t>(first) % 16 == 0;
   for (int axis = 0; axis < rank; ++axis) {
@@ -277,8 +280,8 @@ void copy_along_rows(CudaContext& context, CopyLoops loops, const Src* src, Dst*
               dim3(kBlock), 0, context.stream(), loops, pieces, row, src, dst);
 }
 
-/// Returns the axis on which src is contiguous, when dst is contiguous on another one and both are long enough for a
-/// tile; else -1.
+/// Returns the axis on which src is contiguous, if dst is contiguous on another axis and both axes are long enough for
+/// a tile. Otherwise returns -1.
 int turned_axis(const CopyLoops& loops) {
   constexpr int64_t kShortest = 16;
   const int last = loops.rank - 1;

@@ -1,10 +1,11 @@
-// Every stride-th pixel of x (N, H, W, C) to y (N, P, Q, K), with zeros in the channels that x lacks, and its gradient.
-// Copies: blocks of 256 threads in a grid-stride loop; each thread takes a piece of 16 bytes of channels (or one
-// channel) of one pixel, neighbouring threads neighbouring pieces, so that both sides are accessed in whole sectors. No
-// shared memory: no element is used twice.
+// Copies every stride-th pixel of x (N, H, W, C) to y (N, P, Q, K), with zeros in the channels that x lacks; and
+// computes the gradient.
+// Blocks of 256 threads in a grid-stride loop. Each thread copies a piece of 16 bytes of channels (or one channel) of
+// one pixel; neighbouring threads copy neighbouring pieces, so that both sides are accessed in whole sectors. No shared
+// memory: no element is used twice.
 // Bound by memory bandwidth: the result is written once, and the C channels of the subsampled pixels are read once, 4
-// bytes per element in f32 and 2 in 16 bits. Accumulate touches the subsampled pixels only: three elements moved for
-// each.
+// bytes per element in f32 and 2 in 16 bits. Accumulation touches only the subsampled pixels, and moves three elements
+// for each of their elements.
 
 #include <lockstep/kernels/cuda/element.hpp>
 #include <lockstep/kernels/subsample_pad.hpp>
@@ -25,14 +26,14 @@ Geometry geometry(const Shape& x, const Shape& y, int64_t stride) {
   return {x[1], x[2], x[3], y[1], y[2], y[3], (y[3] - x[3]) / 2, stride};
 }
 
-/// Calls f with the pieces' size: a piece must hold only channels of x, or none.
+/// Calls f with the number of channels per piece, so that all channels of a piece are channels of x, or none is.
 template <class T, class F>
 void visit_channels(const TensorView& large, const TensorView& small, const Geometry& g, F&& f) {
   const bool whole = g.first % gpu::kPerVector<T> == 0 && g.out_channels % gpu::kPerVector<T> == 0;
   gpu::visit_pieces<T>(whole && gpu::aligned_to_vectors(gpu::data<T>(large), gpu::data<T>(small)), g.channels, f);
 }
 
-/// pieces: number of pieces of y.
+/// Computes y from x. `pieces` is the number of pieces of y.
 template <class T, int kCount>
 __global__ void forward_kernel(Geometry g, int64_t pieces, const T* x, T* y) {  // x: (N, H, W, C), y: (N, P, Q, K)
   gpu::wait_for_earlier();
@@ -52,7 +53,7 @@ __global__ void forward_kernel(Geometry g, int64_t pieces, const T* x, T* y) {  
   }
 }
 
-/// Writes all of dx. pieces: number of pieces of dx.
+/// Writes all of dx. `pieces` is the number of pieces of dx.
 template <class T, int kCount>
 __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {  // dy: (N, P, Q, K), dx: (N, H, W, C)
   gpu::wait_for_earlier();
@@ -73,8 +74,8 @@ __global__ void backward_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) 
   }
 }
 
-/// Adds to the pixels of dx that forward read, and touches no others. dy: (N, P, Q, K), dx: (N, H, W, C). pieces:
-/// number of pieces of these pixels, (N, P, Q, C).
+/// Adds to the pixels of dx that forward reads, and touches no others. dy: (N, P, Q, K), dx: (N, H, W, C). `pieces` is
+/// the number of pieces of these pixels, (N, P, Q, C).
 template <class T, int kCount>
 __global__ void accumulate_kernel(Geometry g, int64_t pieces, const T* dy, T* dx) {
   gpu::wait_for_earlier();

@@ -8,9 +8,9 @@
 #include <lockstep/runtime/stream/graph.hpp>
 #include <lockstep/runtime/tensor/tensor.hpp>
 
-/// How the last of many blocks continues, in the same launch, with what all blocks have written. Each block draws a
-/// ticket when its part lies in memory; the block that draws the last ticket continues. Timing decides which block this
-/// is, but not what it computes.
+/// A way for the last of many blocks to continue, in the same launch, with the results of all blocks. Each block draws
+/// a ticket when its part lies in memory; the block that draws the last ticket continues. Timing decides which block
+/// continues, but not what it computes.
 namespace lockstep::gpu {
 
 #if defined(LOCKSTEP_EMULATE_CUDA)
@@ -19,9 +19,9 @@ inline constexpr std::int64_t kTickets = 2;  // small, so that the tiles of smal
 inline constexpr std::int64_t kTickets = 4096;
 #endif
 
-/// Returns the tickets of a context: (kTickets) zeros on the device. Each kernel leaves zeros behind, and the kernels
-/// of a context run one after another. The first call in a context allocates; StateError when the context's stream is
-/// being captured.
+/// Returns the tickets of a context: (kTickets) zeros on the device. Each kernel sets its tickets back to zero, and the
+/// kernels of a context run one after another. The first call in a context allocates; it throws StateError when the
+/// context's stream is being captured.
 [[nodiscard]] inline unsigned* tickets(CudaContext& context) {
   struct Tickets {
     Tensor memory;
@@ -35,9 +35,10 @@ inline constexpr std::int64_t kTickets = 4096;
   return static_cast<unsigned*>(tickets.memory.view().data);
 }
 
-/// Records that this block has written its part of a tile; there are `tiles` tiles with `parts` parts each. In the
-/// block that records the last part f(tile) runs, and sees all parts. Beyond kTickets tiles several share a ticket, and
-/// f runs for each of them. tickets: (kTickets). All threads of the block call it.
+/// Records that this block has written its part of a tile; there are `tiles` tiles with `parts` parts each. The block
+/// that records the last part runs f(tile), which sees all parts. If there are more than kTickets tiles, several tiles
+/// share a ticket, and the block runs f for each of them. tickets: (kTickets). All threads of the block call
+/// when_last().
 template <class F>
 __device__ void when_last(unsigned* tickets, std::int64_t tile, std::int64_t tiles, std::int64_t parts, F f) {
   LOCKSTEP_SHARED(bool, last, [1]);
@@ -46,7 +47,7 @@ __device__ void when_last(unsigned* tickets, std::int64_t tile, std::int64_t til
   if (threadIdx.x == 0) {
     const std::int64_t all = (tiles - group + kTickets - 1) / kTickets * parts;
     unsigned drawn = 0;
-    // Fences: the block's part is visible before its ticket, and the parts of all blocks are visible after the last
+    // The fences make the block's part visible before its ticket, and the parts of all blocks visible after the last
     // ticket.
     __threadfence();
     drawn = atomicAdd(tickets + group, 1U);

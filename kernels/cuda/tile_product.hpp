@@ -7,25 +7,25 @@
 #include <lockstep/kernels/cuda/activation.hpp>
 #include <lockstep/kernels/cuda/element.hpp>
 
-/// out(i, j) = sum over l of a(i, l) * b(l, j) for several products, in plain f32 without tensor cores. conv2d (as an
-/// implicit product) and matmul share it. A block of 256 threads takes a tile of 64 x 64 outputs; pieces of both
-/// operands, 16 terms at a time, go through shared memory (8704 bytes), and a thread keeps 4 x 4 outputs in registers.
-/// So an element that is loaded from memory serves 64 multiply-adds, one from shared memory 4: f32 arithmetic and
-/// shared memory bound the kernel, not memory bandwidth. (An operand that decodes places also does integer divisions
-/// per load.)
+/// Computes out(i, j) = sum over l of a(i, l) * b(l, j) for several products, in plain f32 without tensor cores. conv2d
+/// (as an implicit product) and matmul share this code. A block of 256 threads takes a tile of 64 x 64 outputs. Pieces
+/// of both operands, 16 terms at a time, go through shared memory (8704 bytes), and a thread keeps 4 x 4 outputs in
+/// registers. So an element that is loaded from memory serves 64 multiply-adds, an element from shared memory 4: f32
+/// arithmetic and shared memory bound the kernel, not memory bandwidth. (An operand that computes coordinates also does
+/// integer divisions per load.)
 ///
-/// A kernel reads through an operand: i or j is its `line`, l its `term`. It has
+/// A kernel reads through an operand: i or j is the operand's `line`, l its `term`. An operand has
 ///   Line line(product, index), Term term(index)   places, decoded once and used for many loads
-///   float load(Line, Term)                        the element
-///   bool along_sum()                              neighbours in memory are neighbours in l (else in i or j)
-/// A long sum with few outputs is split, so that more blocks have work: partial sums go through a workspace and are
-/// joined in order. The number of parts depends on the shape only, and so do the bits.
+///   float load(Line, Term)                        returns the element
+///   bool along_sum()                              true if neighbours in memory are neighbours in l, not in i or j
+/// A long sum with few outputs is split, so that more blocks have work. Partial sums then go through a workspace and
+/// are joined in order. The number of parts depends on the shape only, and so do the bits.
 namespace lockstep::gpu {
 
-inline constexpr int kTileSide = 64;    // outputs of a block along i and along j
-inline constexpr int kTileDepth = 16;   // terms of the sum at a time
-inline constexpr int kTileThread = 4;   // outputs of a thread along i and along j
-inline constexpr int kTileBlock = 256;  // threads: (kTileSide / kTileThread) squared
+inline constexpr int kTileSide = 64;    // number of outputs of a block along i and along j
+inline constexpr int kTileDepth = 16;   // number of terms of the sum at a time
+inline constexpr int kTileThread = 4;   // number of outputs of a thread along i and along j
+inline constexpr int kTileBlock = 256;  // threads of a block: (kTileSide / kTileThread) squared
 inline constexpr int kTilePadding = 4;  // floats after a line of shared memory, against bank conflicts
 
 struct ProductSizes {
@@ -41,8 +41,8 @@ struct ProductSizes {
 
 [[nodiscard]] inline ProductSizes product_sizes(std::int64_t products, std::int64_t rows, std::int64_t columns,
                                                 std::int64_t sum) {
-  constexpr std::int64_t kLeastShare = 512;  // least terms of a part: they must be worth a partial sum in memory
-  constexpr std::int64_t kBlocks = 264;      // tiles that keep a large GPU busy
+  constexpr std::int64_t kLeastShare = 512;  // least number of terms of a part, to justify a partial sum
+  constexpr std::int64_t kBlocks = 264;      // number of tiles that keep a large GPU busy
   const auto parts = [](std::int64_t extent, std::int64_t of) { return (extent + of - 1) / of; };
   const std::int64_t tiles = products * parts(rows, kTileSide) * parts(columns, kTileSide);
   const std::int64_t wanted = std::max<std::int64_t>(1, std::min(kBlocks / tiles, sum / kLeastShare));
@@ -50,8 +50,8 @@ struct ProductSizes {
   return {products, rows, columns, sum, parts(sum, share), share};
 }
 
-/// The destination of the results: element (i, j) of a product, row-major. Bias, function and addition follow the sum,
-/// in this order. F: a function of activation.hpp.
+/// The destination of the results: element (i, j) of a product, row-major. After the sum come bias, function and
+/// addition, in this order. F is a function of activation.hpp.
 template <class T, class F = Activated<ops::Activation::identity>>
 struct ProductOutput {
   T* to;
@@ -80,7 +80,7 @@ class TileLoader {
  public:
   using Line = decltype(std::declval<const Operand&>().line(0, 0));
 
-  /// Decodes the thread's lines of the 64 from `first` on; the operand has `count` lines.
+  /// Decodes the thread's lines among the 64 lines from `first` on. The operand has `count` lines.
   __device__ TileLoader(const Operand& operand, std::int64_t product, std::int64_t first, std::int64_t count)
       : operand_(operand), left_(count - first) {
 #pragma unroll
@@ -89,7 +89,8 @@ class TileLoader {
     }
   }
 
-  /// Loads the terms from l on into tile (kTileDepth, lines); zeros from term `end` on and after the last line.
+  /// Loads the terms from l on into tile (kTileDepth, lines). Stores zeros for terms from `end` on, and after the last
+  /// line.
   __device__ void load(std::int64_t l, std::int64_t end, float (*tile)[kTileSide + kTilePadding]) const {
 #pragma unroll
     for (int s = 0; s < kEach; ++s) {
@@ -116,9 +117,9 @@ class TileLoader {
   Line lines_[kEach];
 };
 
-/// A block takes tasks: a task is a tile of outputs of one part of one product's sum. Part s of product p is written as
-/// product s * products + p. a: (products, rows, sum), b: (products, sum, columns), both as operands; out.to: (splits *
-/// products, rows, columns).
+/// Computes tiles of outputs. A block takes tasks: a task is a tile of outputs of one part of one product's sum. Part s
+/// of product p is written as product s * products + p. The operands are a (products, rows, sum) and b (products, sum,
+/// columns); out.to: (splits * products, rows, columns).
 template <class A, class B, class T, class F>
 __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s, A a, B b, ProductOutput<T, F> out) {
   gpu::wait_for_earlier();
@@ -168,8 +169,8 @@ __global__ void __launch_bounds__(kTileBlock) tile_product_kernel(ProductSizes s
   }
 }
 
-/// Joins the parts of a split sum: a thread takes an output and adds its parts in the order of the splits. partial:
-/// (splits, products, rows, columns); out.to: (products, rows, columns).
+/// Joins the parts of a split sum: a thread takes an output, and adds the output's parts in the order of the splits.
+/// partial: (splits, products, rows, columns); out.to: (products, rows, columns).
 template <class T, class F>
 __global__ void __launch_bounds__(kTileBlock)
     join_products_kernel(ProductSizes s, const float* partial, ProductOutput<T, F> out) {
@@ -185,8 +186,8 @@ __global__ void __launch_bounds__(kTileBlock)
   }
 }
 
-/// Enqueues the whole product, in one launch or, when the sum is split, two. workspace: s.workspace_bytes(), aligned to
-/// float.
+/// Enqueues the whole product: one launch, or two if the sum is split. workspace has s.workspace_bytes() bytes, aligned
+/// to float.
 template <class A, class B, class T, class F>
 void tile_product(CudaContext& context, const ProductSizes& s, const A& a, const B& b, const ProductOutput<T, F>& out,
                   float* workspace) {

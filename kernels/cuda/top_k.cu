@@ -1,8 +1,8 @@
-// logits (N, K) and labels (N) to found (N) u8, then the sum of the weights of the samples that were found.
-// rank_kernel counts the logits ahead of the label's instead of sorting: one pass, no memory but a count per thread. A
-// block of 128 threads takes a row, 16 bytes a thread at a time: 1000 classes of 16 bits are 125 pieces. Shuffles and
-// shared memory join the block's counts. count_kernel, one block of 256 threads, sums over the samples in a fixed
-// order.
+// Computes found (N) u8 from logits (N, K) and labels (N), then the sum of the weights of the samples that are found.
+// rank_kernel counts the logits ahead of the label's logit instead of sorting: one pass, and no memory but a count per
+// thread. A block of 128 threads takes a row, 16 bytes a thread at a time: 1000 classes of 16 bits are 125 pieces.
+// Shuffles and shared memory join the block's counts. count_kernel, one block of 256 threads, sums over the samples in
+// a fixed order.
 // Memory bandwidth bounds rank_kernel: each logit is read once, 4 bytes in f32 and 2 in 16 bits. count_kernel reads 1
 // byte a sample (5 with weights): latency bounds it.
 
@@ -13,12 +13,12 @@
 namespace lockstep::ops::backend {
 namespace {
 
-constexpr int kBlock = 128;  // threads of a row: 1000 classes of 16 bits are 125 pieces
+constexpr int kBlock = 128;  // number of threads for a row: 1000 classes of 16 bits are 125 pieces
 constexpr int kJoinBlock = 256;
 
-/// One block per row: found = 1 when fewer than k logits are ahead of the one at the label. Rows may start anywhere
-/// (language models have an odd number of classes): single elements up to a 16-byte boundary, whole pieces, and single
-/// elements after them. logits: (N, K), labels, found: (N), valid: scalar or null.
+/// Sets found to 1 if fewer than k logits are ahead of the label's logit. One block per row. Rows may start anywhere
+/// (language models have an odd number of classes): a block takes single elements up to a 16-byte boundary, whole
+/// pieces, and single elements after them. logits: (N, K), labels, found: (N), valid: scalar or null.
 template <class T>
 __global__ void __launch_bounds__(kBlock)
     rank_kernel(const T* logits, const std::int32_t* labels, const std::int64_t* valid, std::int64_t samples,
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(kBlock)
       const T* const x = logits + row * classes;
       const float at_label = gpu::to_float(x[label]);
       const auto ahead = [=](std::int64_t c,
-                             T logit) -> std::int64_t {  // like rank_of(): K when the label cannot be right
+                             T logit) -> std::int64_t {  // returns K if the label cannot be right, like rank_of()
         const float value = gpu::to_float(logit);
         if (!(value < INFINITY)) {
           return classes;
@@ -71,7 +71,8 @@ __global__ void __launch_bounds__(kBlock)
   }
 }
 
-/// One block, so that there are no partial results to join. found: (N); weights: (N) or null; result: scalar.
+/// Sums the weights of the found samples. Only one block runs, so there are no partial results to join. found: (N);
+/// weights: (N) or null; result: scalar.
 __global__ void __launch_bounds__(kJoinBlock)
     count_kernel(const std::uint8_t* found, const float* weights, std::int64_t samples, double* result) {
   gpu::wait_for_earlier();

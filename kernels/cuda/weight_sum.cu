@@ -1,7 +1,7 @@
-// The sum over weights (N, F) f32 of the samples that count, divided by F, to scalars on the device.
-// chunk_sum.hpp divides it: a block of 256 threads takes chunks of 16384 weights, a thread 16 bytes at a time, and sums
-// in f64; join_weights_kernel, one block, joins the chunks in order and applies scale. Weights of samples that do not
-// count are not read. Fixed chunks instead of atomic additions give the same bits in every run.
+// Sums the weights (N, F) f32 of the samples that count, divides by F, and writes scalars on the device.
+// chunk_sum.hpp divides the weights: a block of 256 threads takes chunks of 16384 weights, a thread 16 bytes at a time,
+// and sums in f64. join_weights_kernel, one block, joins the chunks in order and applies scale. Weights of samples that
+// do not count are not read. Fixed chunks instead of atomic additions give the same bits in every run.
 // Bound by memory bandwidth: 4 bytes read per weight, 16 bytes of partial sums per 16384 weights. With few weights the
 // two launches bound it.
 
@@ -18,7 +18,7 @@ struct Weights {
   const std::int64_t* valid;
   std::int64_t samples;
   std::int64_t features;
-  std::int64_t counted = 0;  ///< number of weights that count, the first ones
+  std::int64_t counted = 0;  ///< number of weights that count; they come first
 
   static constexpr int kUnroll = 4;
 
@@ -39,8 +39,8 @@ struct Weights {
   }
 };
 
-/// One block. sum = or += scale * S, total += S, with S the sum of partial / features. partial: (chunks); sum, total:
-/// scalars or null; scale: scalar or null.
+/// Computes S, the sum of partial / features; sets sum to scale * S, or adds scale * S with `accumulate`; and adds S to
+/// total. One block. partial: (chunks); sum, total: scalars or null; scale: scalar or null.
 __global__ void __launch_bounds__(gpu::kSumBlock)
     join_weights_kernel(const double* partial, std::int64_t chunks, double features, const float* scale,
                         bool accumulate, float* sum, double* total) {

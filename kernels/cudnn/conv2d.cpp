@@ -18,17 +18,17 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/cuda/device_guard.hpp>
 
-// Choices: "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. In "cudnn:split:eng35:.." cuDNN does only the
-// convolution, and our kernels add the bias, add to the gradient, or store a 16-bit gradient of the weights as f32.
-// Some shapes and types have no engines for the first form, for example a 16-bit convolution that adds to an f32
-// gradient. "cudnn:norm:eng7" also does the work of ConvDesc::norm, in the same graph.
+// Choices of the provider. "cudnn:eng35:k2=1,k13=0" does the whole pass in one graph. In "cudnn:split:eng35:.." cuDNN
+// does only the convolution, and our kernels add the bias, add to the gradient, or store a 16-bit gradient of the
+// weights as f32. Some shapes and types have no engines for the first form, for example a 16-bit convolution that adds
+// to an f32 gradient. "cudnn:norm:eng7" also does the work of ConvDesc::norm, in the same graph.
 
 namespace lockstep::ops::cudnn {
 namespace {
 
-constexpr std::uintptr_t kOperandAlignment = 16;  // bytes: the alignment that the graph is told
+constexpr std::uintptr_t kOperandAlignment = 16;  // bytes: the alignment of operands that the graph states
 constexpr std::size_t kAlignment = 256;           // bytes: the alignment of cudaMalloc, which engines expect
-constexpr std::size_t kContractAlignment = 64;    // bytes: the alignment that every workspace has
+constexpr std::size_t kContractAlignment = 64;    // bytes: the alignment that callers guarantee for every workspace
 
 std::string choice_of(const Algorithm& algorithm) {
   return concat(kConv.name, ':', algorithm.text());
@@ -114,7 +114,7 @@ class Plan final : public ConvPlan {
   }
 
  private:
-  /// True when the output has a type other than that of the graph's output.
+  /// True when the type of the op's output differs from the type of the graph's output.
   bool converts() const {
     return pass() == ConvPass::backward_weights && accumulation_dtype(desc().dtype) != desc().dtype;
   }
@@ -145,7 +145,7 @@ class Plan final : public ConvPlan {
                : reinterpret_cast<std::byte*>(align_up(reinterpret_cast<std::uintptr_t>(workspace.data), kAlignment));
   }
 
-  /// Addresses of the graph's tensors, by Uid; nullptr: the graph has no such tensor.
+  /// The addresses of the graph's tensors, each at its Uid; nullptr if the graph has no such tensor.
   struct Pointers {
     std::array<void*, Uid::count> of{};
     void* workspace = nullptr;
@@ -154,7 +154,8 @@ class Plan final : public ConvPlan {
   };
 
   /// Runs the graph on these addresses. A variant pack holds the addresses of one run and cannot change once finalised.
-  /// The last pack is kept: a training step uses the same addresses again and again, and then makes no new pack.
+  /// The last pack is kept: a training step uses the same addresses again and again, so that most steps make no new
+  /// pack.
   void execute(Context& context, const Pointers& pointers) const {
     const cuda::DeviceGuard guard(device());
     if (!pack_ || bound_ != pointers) {
@@ -209,7 +210,7 @@ std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPas
       listing.refused->insert(listing.refused->end(), listed.refused.begin(), listed.refused.end());
     }
   } catch (const UnsupportedError&) {
-    all.clear();  // no usable libcudnn, or it does not support this pass
+    all.clear();  // libcudnn cannot be used, or does not support this pass
   }
   return all;
 }
@@ -244,8 +245,8 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
       throw;
     }
   }
-  (void)library(context).handle();          // throws with the reason when there is no handle
-  (void)describe(desc, pass, Form::split);  // throws when cuDNN does not support this pass at all
+  (void)library(context).handle();          // throws with the reason if there is no handle
+  (void)describe(desc, pass, Form::split);  // throws if cuDNN does not support this pass at all
   const std::vector<std::string> all = choices(context, desc, pass, {});
   require<UnsupportedError>(!all.empty(), "conv2d: cudnn has no engine for this on ", context.device());
   std::exception_ptr refusal;
@@ -256,7 +257,7 @@ std::unique_ptr<ConvPlan> plan(Context& context, const ConvDesc& desc, ConvPass 
   return made;
 }
 
-/// Returns the version of cuDNN, or "none" where it cannot be used.
+/// Returns the version of cuDNN, or "none" if cuDNN cannot be used.
 std::string library_version() {
   return unusable().empty() ? version_text(api().get_version()) : "none";
 }

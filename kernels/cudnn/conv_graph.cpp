@@ -13,13 +13,13 @@ namespace {
 
 constexpr std::string_view kSplit = "split:";
 constexpr std::string_view kNorm = "norm:";
-constexpr std::int64_t kAlignment = 16;  // bytes; conv2d.cpp refuses operands with other addresses
+constexpr std::int64_t kAlignment = 16;  // bytes; conv2d.cpp refuses operands that are not aligned to it
 
 cudnnDataType_t type_of(DType dtype) {
   return dtype == DType::bf16 ? CUDNN_DATA_BFLOAT16 : dtype == DType::f16 ? CUDNN_DATA_HALF : CUDNN_DATA_FLOAT;
 }
 
-/// Returns a tensor of the graph. shape: channels last.
+/// Returns a tensor of the graph for a tensor of this shape, whose last axis is the channels.
 GraphTensor channels_last(std::int64_t uid, DType dtype, const Shape& shape) {
   GraphTensor t{uid, dtype, {shape[0], shape[shape.rank() - 1]}, {}};
   if (shape.rank() == 3) {
@@ -71,10 +71,10 @@ Engine engine_of(const Descriptor& config) {
   return engine;
 }
 
-/// The most configurations that are requested; no list of cuDNN 9.19 has more than 40.
+/// The number of configurations that are requested; no list of cuDNN 9.19 has more than 40.
 constexpr std::int64_t kListLength = 64;
 
-/// Returns the list of the heuristics for one mode.
+/// Returns the configurations that the heuristics recommend in one mode.
 std::vector<Descriptor> recommended(const OperationGraph& graph, const Target& target, cudnnBackendHeurMode_t mode) {
   static std::mutex mutex;  // mode B must not run on two threads at once
   std::unique_lock lock(mutex, std::defer_lock);
@@ -95,8 +95,8 @@ std::int64_t engine_count(const OperationGraph& graph) {
   return graph.descriptor().value<std::int64_t>(CUDNN_ATTR_OPERATIONGRAPH_ENGINE_GLOBAL_COUNT, CUDNN_TYPE_INT64);
 }
 
-/// How many deterministic algorithms are taken from mode A, mode B and the fallback list; one more of each that cuDNN
-/// calls nondeterministic.
+/// Numbers of deterministic algorithms that are taken from mode A, mode B and the fallback list. From each list one
+/// more algorithm that cuDNN calls nondeterministic is taken.
 using Quotas = std::array<std::size_t, 3>;
 
 bool is_deterministic(const EngineConfig& config) {
@@ -104,7 +104,7 @@ bool is_deterministic(const EngineConfig& config) {
 }
 
 /// A search for the algorithms of one pass, and the algorithms that it found, in the order of the lists. Engines and
-/// lists at which cuDNN fails are left out: the others may work all the same.
+/// lists at which cuDNN fails are left out, as the other engines may still work.
 class Search {
  public:
   Search(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines, std::vector<std::string>* refused)
@@ -115,7 +115,7 @@ class Search {
 
   [[nodiscard]] bool empty() const { return first.empty() && last.empty(); }
 
-  /// Returns the graph; empty when cuDNN has no such graph.
+  /// Returns the graph, or nothing if cuDNN has no such graph.
   [[nodiscard]] std::optional<OperationGraph> graph(Form form) const {
     const ConvGraph described = describe(desc_, pass_, form);
     std::optional<OperationGraph> made;
@@ -155,7 +155,7 @@ class Search {
     }
   }
 
-  /// Adds up to `limit` engines with their default settings; most engines are for other operations.
+  /// Adds up to `limit` engines with their default settings. Most engines are for other operations and are refused.
   void add_untuned(std::size_t limit, const OperationGraph& graph) {
     const std::int64_t count = engine_count(graph);
     for (std::int64_t index = 0; index < count && limit > 0; ++index) {
@@ -194,7 +194,7 @@ class Search {
   std::vector<std::string>* refused_;
 };
 
-/// cuDNN's names of the operation of a pass and of its attributes.
+/// The names that cuDNN gives to the operation of a pass and to its attributes.
 struct PassNames {
   cudnnBackendDescriptorType_t operation;
   cudnnBackendAttributeName_t conv, alpha, beta, x, weights, y;
@@ -286,7 +286,7 @@ std::optional<Engine> Engine::parse(std::string_view text) {
     return std::nullopt;
   }
   for (std::string_view rest = text.substr(colon); !rest.empty();) {
-    rest.remove_prefix(1);  // ':' or ','
+    rest.remove_prefix(1);  // removes ':' or ','
     const std::string_view knob = rest.substr(0, rest.find(','));
     const std::size_t equals = knob.find('=');
     std::int64_t type = 0;
@@ -302,7 +302,7 @@ std::optional<Engine> Engine::parse(std::string_view text) {
   return engine;
 }
 
-/// The parts of a graph while it is made. Descriptors keep their addresses.
+/// The parts of a graph under construction. Descriptors keep their addresses.
 struct OperationGraph::Parts {
   std::deque<Descriptor>& kept;
   std::vector<Descriptor> operations;
@@ -327,17 +327,17 @@ struct OperationGraph::Parts {
     return keep(std::move(made));
   }
   const Descriptor& tensor(const GraphTensor& of) { return tensor(of, type_of(of.dtype), false); }
-  /// An operand of the shape of `of`.
+  /// Adds an operand with the id `uid` and the shape of `of`.
   const Descriptor& operand(GraphTensor of, std::int64_t uid) {
     of.uid = uid;
     return tensor(of);
   }
-  /// A tensor of the shape of `of`, in f32, that is never stored.
+  /// Adds a tensor in f32, with the shape of `of`, that is never stored.
   const Descriptor& passing(GraphTensor of) {
     of.uid = next_virtual++;
     return tensor(of, CUDNN_DATA_FLOAT, true);
   }
-  /// A vector of a number for each channel of `of`, in f32.
+  /// Adds a tensor with one f32 number for each channel of the tensor `of`: shape (1, C, 1, ..).
   const Descriptor& per_channel(const GraphTensor& of, std::int64_t uid) {
     const std::int64_t channels = of.dims[1];
     GraphTensor vector{uid, DType::f32, std::vector<std::int64_t>(of.dims.size(), 1),
@@ -359,7 +359,7 @@ struct OperationGraph::Parts {
     made.finalize();
     return keep(std::move(made));
   }
-  /// Adds the graph's pass, which writes y, x or the weights.
+  /// Adds the convolution of the graph's pass, which writes y, x or the weights.
   void convolution(const ConvGraph& graph, const Descriptor& conv, const Descriptor& x, const Descriptor& weights,
                    const Descriptor& y) {
     const PassNames& names = names_of(graph.pass);
@@ -374,7 +374,7 @@ struct OperationGraph::Parts {
     operations.push_back(std::move(operation));
   }
 
-  /// Adds the operation to = mode(x [, b]), in f32.
+  /// Adds the operation that computes `to` = mode(x [, b]), in f32.
   void pointwise(cudnnPointwiseMode_t mode, const Descriptor& x, const Descriptor* b, const Descriptor& to) {
     Descriptor function(CUDNN_BACKEND_POINTWISE_DESCRIPTOR);
     function.set(CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, mode);
@@ -390,7 +390,7 @@ struct OperationGraph::Parts {
     operation.finalize();
     operations.push_back(std::move(operation));
   }
-  /// Adds the operation to (channels) = the sum of x over all other axes.
+  /// Adds the operation that computes `to` (channels), the sum of x over all other axes.
   void sum(const Descriptor& x, const Descriptor& to) {
     Descriptor function(CUDNN_BACKEND_REDUCTION_DESCRIPTOR);
     function.set(CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, CUDNN_REDUCE_TENSOR_ADD);
@@ -407,7 +407,7 @@ struct OperationGraph::Parts {
     operations.push_back(std::move(operation));
   }
 
-  /// Adds the work of ConvNorm in a forward pass: the sums of y - shift and of its square.
+  /// Adds the work of ConvNorm in a forward pass: the sums of y - shift and of (y - shift)^2.
   void serve_forward(const GraphTensor& shape, const Descriptor& y) {
     const Descriptor& off = passing(shape);
     pointwise(CUDNN_POINTWISE_SUB, y, &per_channel(shape, Uid::shift), off);
@@ -416,8 +416,7 @@ struct OperationGraph::Parts {
     pointwise(CUDNN_POINTWISE_MUL, off, &off, square);
     sum(square, per_channel(shape, Uid::squares));
   }
-  /// Adds the work of ConvNorm in backward_data: g, its sum, and the sum of its product with each norm's normalised
-  /// input.
+  /// Adds the work of ConvNorm in backward_data: g, the sum of g, and the sum of g times each norm's normalised input.
   void serve_backward(const GraphTensor& shape, const ConvNorm& norm, const Descriptor* dx, const Descriptor& g) {
     if (norm.addend) {
       const Descriptor& both = passing(shape);
@@ -425,7 +424,7 @@ struct OperationGraph::Parts {
       dx = &both;
     }
     GraphTensor mask = shape;
-    mask.uid = Uid::mask;  // eight elements a byte, the first in the lowest bit
+    mask.uid = Uid::mask;  // eight elements per byte, the first element in the lowest bit
     pointwise(CUDNN_POINTWISE_MUL, *dx, &tensor(mask, CUDNN_DATA_BOOLEAN, false), g);
     sum(g, per_channel(shape, Uid::sums));
     const auto sum_with = [&](std::int64_t x, std::int64_t mean, std::int64_t inv_std, std::int64_t to) {
@@ -539,8 +538,8 @@ bool allowed(const EngineConfig& config, const ConvDesc& desc) {
       return false;
     }
   }
-  // On f32 tensors, tensor cores take factors rounded to TF32. Engines that round factors to 16 bits have the note
-  // DOWN_CONVERT_INPUTS.
+  // Without tf32, f32 tensors allow no tensor cores, which round factors to TF32, and no engine with the note
+  // DOWN_CONVERT_INPUTS, which rounds factors to 16 bits.
   const bool rounds = config.has(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
   const bool tensor_core = config.has(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
   return desc.dtype != DType::f32 || desc.tf32 || (!rounds && !tensor_core);
@@ -570,9 +569,9 @@ std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, Co
                                   std::vector<std::string>* refused) {
   Search search(target, desc, pass, engines, refused);
   auto fused = search.graph(Form::fused);
-  // A gradient of the weights that passes through f16 may overflow there.
+  // A split pass would store the gradient of the weights in f16, where it may overflow.
   const bool split_last = desc.dtype == DType::f16 && pass == ConvPass::backward_weights;
-  // Engines of a graph with passes_on are compiled at run time, and their speed is unknown: they come last.
+  // Engines of a graph with passes_on come last, as they are compiled at run time and their speed is unknown.
   const bool fused_last = !split_last && describe(desc, pass, Form::fused).passes_on;
   if (fused && !fused_last) {
     search.add_recommended({8, 4, 2}, *fused, Form::fused);
@@ -596,7 +595,7 @@ std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, Co
   if (conv_may_serve_norm(desc, pass) && engines == Engines::all) {
     Search serving(target, desc, pass, engines, refused);
     if (const auto graph = serving.graph(Form::norm)) {
-      serving.add_recommended({2, 0, 1}, *graph, Form::norm);  // each algorithm takes a second to compile
+      serving.add_recommended({2, 0, 1}, *graph, Form::norm);  // few, as each algorithm takes a second to compile
     }
     all.insert(all.end(), serving.first.begin(), serving.first.end());
     all.insert(all.end(), serving.last.begin(), serving.last.end());

@@ -11,20 +11,21 @@
 #include <lockstep/kernels/conv2d.hpp>
 #include <lockstep/kernels/cudnn/cudnn.hpp>
 
-/// One pass of a convolution as a cuDNN graph, and the engines that cuDNN offers for it. The code needs no GPU (see
-/// Target).
+/// One pass of a convolution as a cuDNN graph, and the engines that cuDNN offers for this graph. The code needs no GPU
+/// (see Target).
 namespace lockstep::ops::cudnn {
 
 /// The part of a pass that one graph does.
 enum class Form : unsigned char {
-  /// The whole pass: adds the bias to the sums, writes the output in its own type, adds gradients to existing ones.
+  /// The whole pass: the graph adds the bias to the sums, writes the output in its own type, and adds to existing
+  /// gradients.
   fused,
   split,  ///< only the convolution, in desc.dtype; our kernels do the rest
   norm,   ///< the whole pass and the work of desc.norm
 };
 
-/// A tensor in cuDNN's logical order: (N, C, spatial...), for weights (K, C / groups, taps...). The strides make it
-/// channels last.
+/// A tensor in cuDNN's logical order: (N, C, spatial...), for weights (K, C / groups, taps...). The strides say that
+/// the channels come last in memory.
 struct GraphTensor {
   std::int64_t uid = 0;
   DType dtype = DType::f32;
@@ -32,46 +33,47 @@ struct GraphTensor {
 };
 
 /// The ids of a plan's operands in a graph: the tensors of conv2d() and of ConvNormOperands. Each row of sums and of
-/// coefficients that a graph uses has an id of its own.
+/// coefficients that a graph uses has its own id.
 struct Uid {
   static constexpr std::int64_t a = 1, b = 2, bias = 3, out = 4;
-  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // squares, or the sum of g * xhat
+  static constexpr std::int64_t shift = 5, sums = 6, squares = 7, sums2 = 8;  // backward: squares has sum g * xhat
   static constexpr std::int64_t addend = 9, mask = 10, x = 11, mean = 12, inv_std = 13, x2 = 14, mean2 = 15,
                                 inv_std2 = 16;
-  static constexpr std::int64_t count = 17;  ///< ids from count on are of tensors that are never stored
+  static constexpr std::int64_t count = 17;  ///< ids from `count` on belong to tensors that are never stored
 };
 
-/// A convolution in cuDNN's terms. An image with one axis gets a second one of extent 1 in front.
+/// A convolution as cuDNN describes it. An image with one axis gets a second axis of extent 1 in front.
 struct ConvGraph {
   ConvPass pass = ConvPass::forward;
   GraphTensor x, weights, y;
   std::optional<GraphTensor> bias;  ///< forward: (1, K, 1..), added in f32 to the sums before they are stored
   std::vector<std::int64_t> stride, dilation, pad_before, pad_after;
   bool accumulate = false;  ///< output = result + output
-  /// backward_weights with 16-bit tensors: the sums go through an identity operation to an output in f32, as no engine
-  /// of the bare convolution writes f32.
+  /// backward_weights with 16-bit tensors: an identity operation takes the sums to an f32 output, as no engine of the
+  /// bare convolution writes f32.
   bool passes_on = false;
   ConvNorm norm{};  ///< used with Form::norm
 };
 
-/// Returns the graph of a pass. Throws UnsupportedError where cuDNN cannot compute it: f64, circular padding.
+/// Returns the graph of a pass. Throws UnsupportedError if cuDNN cannot compute the pass: f64, circular padding.
 [[nodiscard]] ConvGraph describe(const ConvDesc& desc, ConvPass pass, Form form);
-/// True when the pass has a step that `split` does separately.
+/// True when the pass has a step that Form::split leaves to our kernels.
 [[nodiscard]] bool can_split(const ConvDesc& desc, ConvPass pass);
 
-/// One of cuDNN's engines with its settings: enough to make the same plan again with the same version of cuDNN on the
-/// same device. Its text is "eng35:k2=1,k13=0", with settings in the order of their numbers; "eng0" without any.
+/// One of cuDNN's engines with its settings. This is enough to make the same plan again with the same version of cuDNN
+/// on the same device. Its text is "eng35:k2=1,k13=0", with settings in the order of their numbers; an engine without
+/// settings is "eng0".
 struct Engine {
   std::int64_t index = 0;
   std::vector<std::pair<int, std::int64_t>> knobs;
   bool operator==(const Engine&) const = default;
 
   [[nodiscard]] std::string text() const;
-  /// Accepts exactly the output of text(); empty for anything else.
+  /// Returns the engine of a text that text() has written; nothing for any other text.
   [[nodiscard]] static std::optional<Engine> parse(std::string_view text);
 };
 
-/// The finalised operation graph with its parts.
+/// The finalised operation graph with the descriptors of its parts.
 class OperationGraph {
  public:
   OperationGraph(const ConvGraph& graph, const Target& target);
@@ -83,13 +85,14 @@ class OperationGraph {
   Descriptor graph_;
 };
 
-/// A finalised engine configuration. UnsupportedError when the engine does not support the graph or these settings.
+/// A finalised engine configuration. The constructor throws UnsupportedError when the engine does not support the graph
+/// or these settings.
 class EngineConfig {
  public:
   EngineConfig(const OperationGraph& graph, const Target& target, const Engine& engine);
   [[nodiscard]] const Descriptor& descriptor() const { return config_; }
   [[nodiscard]] bool has(cudnnBackendNumericalNote_t note) const;
-  [[nodiscard]] bool compiled_when_planned() const;  ///< compilation takes up to a second, and needs libnvrtc
+  [[nodiscard]] bool compiled_when_planned() const;  ///< true if planning compiles: up to a second, with libnvrtc
 
  private:
   Descriptor engine_;
@@ -109,20 +112,21 @@ struct Algorithm {
   bool operator==(const Algorithm&) const = default;
 
   [[nodiscard]] std::string text() const;
-  /// Accepts exactly the output of text(); empty for anything else.
+  /// Returns the algorithm of a text that text() has written; nothing for any other text.
   [[nodiscard]] static std::optional<Algorithm> parse(std::string_view text);
 };
 
 /// Returns the allowed algorithms that cuDNN's heuristics recommend for the pass, each once, best guess first: about 25
 /// at most, and 4 for a norm. The order is:
-///   - fused algorithms before split ones; within each the first few of mode A, then of mode B, then of the fallback
-///   list;
-///   - where the heuristics have no fused algorithm: engines that support fused with default settings, after the split
-///     ones, or before them where split would pass f32 values through f16;
-///   - for a bf16 gradient of the weights fused ones last, because they are compiled at run time;
-///   - then those that cuDNN calls nondeterministic; then, where desc.norm is wanted, those that serve it.
-/// An engine or a list at which cuDNN fails, with whatever status, is left out; `refused` gets a line for each, unless
-/// cuDNN merely does not support it. Throws UnsupportedError as describe().
+///   - fused algorithms before split algorithms; within each form the first few of mode A, then of mode B, then of the
+///     fallback list;
+///   - if the heuristics have no fused algorithm: engines that support fused with default settings. They come after the
+///     split algorithms, or before them if split would pass f32 values through f16;
+///   - for a bf16 gradient of the weights the fused algorithms last, because they are compiled at run time;
+///   - then the algorithms that cuDNN calls nondeterministic; then, if desc.norm is wanted, the algorithms that serve
+///     it.
+/// An engine or a list at which cuDNN fails, with any status, is left out. `refused` gets a line for each, unless the
+/// status says only that cuDNN does not support it. Throws UnsupportedError as describe().
 [[nodiscard]] std::vector<Algorithm> algorithms(const Target& target, const ConvDesc& desc, ConvPass pass,
                                                 Engines engines = Engines::all,
                                                 std::vector<std::string>* refused = nullptr);

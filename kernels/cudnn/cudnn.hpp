@@ -14,12 +14,13 @@
 #include <lockstep/runtime/context/context.hpp>
 
 /// cuDNN 9 through its graph ("backend") C interface: attributes of descriptors are set one by one, then the
-/// descriptors are finalised. Errors are thrown: UnsupportedError for calls that cuDNN does not implement, OutOfMemory,
-/// else Error. The text has the expression, the status and cuDNN's last error message.
+/// descriptors are finalised. A failed call throws UnsupportedError if cuDNN does not implement the call, OutOfMemory,
+/// or otherwise Error. The text has the expression, the status and cuDNN's last error message.
 namespace lockstep::ops::cudnn {
 
-/// The functions of libcudnn that are used. The library is loaded when a convolution is first planned, so that programs
-/// start on machines without it. It loads its own parts (engines, heuristics: 350 MB) when it needs them.
+/// The functions of libcudnn that the provider uses. The library is loaded when a convolution is first planned, so that
+/// programs start on machines without the library. libcudnn loads its own parts (engines, heuristics: 350 MB) when it
+/// needs them.
 struct Api {
   const SharedLibrary* from = nullptr;
   LOCKSTEP_FUNCTION(get_version, cudnnGetVersion);
@@ -36,17 +37,17 @@ struct Api {
   LOCKSTEP_FUNCTION(execute, cudnnBackendExecute);
 };
 
-/// Loads libcudnn once and returns why it cannot be used: not found, too old, another major version. Empty when it can
-/// be used.
+/// Loads libcudnn once. Returns why it cannot be used: not found, too old, another major version. Empty when it can be
+/// used.
 [[nodiscard]] const std::string& unusable();
-/// Returns the functions. Throws UnsupportedError with the text of unusable() when libcudnn cannot be used.
+/// Returns the functions of libcudnn. Throws UnsupportedError with the text of unusable() when libcudnn cannot be used.
 [[nodiscard]] const Api& api();
 /// Returns "9.19.0" for 91900, the number of cudnnGetVersion().
 [[nodiscard]] std::string version_text(std::size_t version);
 /// Returns why a library of version `running` cannot serve a build with the headers of `built`; empty when it can.
 [[nodiscard]] std::string version_problem(std::size_t built, std::size_t running);
 
-/// Throws unless status is CUDNN_STATUS_SUCCESS.
+/// Throws unless `status` is CUDNN_STATUS_SUCCESS; `expression` is the text of the failed call.
 void check(cudnnStatus_t status, const char* expression);
 
 /// Owns one backend descriptor. Move-only; not thread safe.
@@ -88,8 +89,8 @@ class Descriptor {
     (void)read(name, type, 1, &one);
     return one;
   }
-  /// Returns the values of an attribute whose values are descriptors: cuDNN fills in descriptors of `type` that the
-  /// caller made, at most `limit`.
+  /// Returns the values of an attribute whose values are descriptors of `type`, at most `limit`. The descriptors are
+  /// made here; cuDNN fills them in.
   [[nodiscard]] std::vector<Descriptor> descriptors(cudnnBackendAttributeName_t name, cudnnBackendDescriptorType_t type,
                                                     std::int64_t limit) const;
 
@@ -109,30 +110,30 @@ class PlanCache;
 struct Target {
   cudnnHandle_t handle = nullptr;
   const Descriptor* properties = nullptr;
-  std::optional<Device> device{};  ///< device of the handle: a thread that makes plans makes it current
+  std::optional<Device> device{};  ///< device of the handle; a thread that makes plans makes it the current device
 };
 /// Returns finalised properties of a device, which need not be in this machine.
 [[nodiscard]] Descriptor describe_device(const std::string& json);
 
-/// Holds a context's cuDNN handle, on its device and stream, or the reason why there is none, and the context's plans.
+/// Holds a context's plans and its cuDNN handle, on its device and stream, or the reason why there is no handle.
 class Library {
  public:
   explicit Library(Context& context);
   Library(const Library&) = delete;
   Library& operator=(const Library&) = delete;
   ~Library();
-  /// Returns the handle. Throws UnsupportedError when libcudnn cannot be used or finds no driver; targets() likewise.
+  /// Returns the handle. handle() and targets() throw UnsupportedError when libcudnn cannot be used or finds no driver.
   [[nodiscard]] cudnnHandle_t handle() const;
   [[nodiscard]] bool usable() const { return problem_.empty(); }
-  /// Returns handles for up to `count` threads, at least 1: the first is handle(), the others make plans only. There
-  /// are fewer where cuDNN creates no more.
+  /// Returns handles for up to `count` threads, at least 1: the first handle is handle(), the others make plans only.
+  /// There are fewer if cuDNN cannot create more.
   [[nodiscard]] std::vector<Target> targets(int count);
   [[nodiscard]] PlanCache& plans() { return *plans_; }
 
  private:
   Device device_;
   cudnnHandle_t handle_ = nullptr;
-  std::vector<cudnnHandle_t> others_;  ///< handles of targets(); kept, as their plans may need them
+  std::vector<cudnnHandle_t> others_;  ///< handles of targets(); they are kept, as their plans may need them
   std::unique_ptr<PlanCache> plans_;
   std::string problem_;
 };
@@ -140,5 +141,5 @@ class Library {
 
 }  // namespace lockstep::ops::cudnn
 
-/// Calls a function of Api. An error has the text of the expression.
+/// Calls a function of Api and checks its status. An error has the text of the expression.
 #define LOCKSTEP_CUDNN_CHECK(expression) ::lockstep::ops::cudnn::check((expression), #expression)

@@ -28,7 +28,8 @@ ConvDesc read_by(const ConvDesc& desc, ConvPass pass) {
   return d;
 }
 
-/// Calls f(i, target) for i in [0, count) on a thread for each target; throws the first error when all have ended.
+/// Calls f(i, target) for i in [0, count), on one thread for each target. Throws the first error after all threads have
+/// ended.
 template <class F>
 void spread(std::span<const Target> targets, std::size_t count, const F& f) {
   std::atomic<std::size_t> next{0};
@@ -56,7 +57,7 @@ void spread(std::span<const Target> targets, std::size_t count, const F& f) {
       try {
         threads.push_back(helper_thread([&work, &target = targets[i]] { work(target); }));
       } catch (const std::system_error&) {
-        break;  // no further thread can start: the running ones do all the work
+        break;  // no further thread can start: the running threads do all the work
       }
     }
     work(targets.front());
@@ -77,7 +78,7 @@ Execution::Execution(const Target& target, const ConvDesc& desc, ConvPass pass, 
       plan_(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR) {
   require<UnsupportedError>(allowed(config_, desc), "the engine rounds more than a convolution of ", desc.dtype,
                             desc.dtype == DType::f32 && !desc.tf32 ? " without tf32 may" : " may");
-  if (target.handle != nullptr) {  // older versions 9.x need the handle
+  if (target.handle != nullptr) {  // older versions of cuDNN 9 need the handle
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, target.handle);
   } else {
     plan_.set(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, *target.properties);
@@ -138,7 +139,7 @@ std::shared_ptr<const Execution> PlanCache::plan(const Target& target, const Con
 }
 
 void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines) {
-  // Slots are made first, so that each thread writes to slots of its own.
+  // All map entries are made first, so that each thread writes only to its own entries.
   std::vector<std::pair<const ListKey, Listed>*> lists;
   for (const Wanted& call : calls) {
     if (call.algorithm) {
@@ -153,7 +154,7 @@ void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted>
     const auto& [desc, pass, which] = lists[i]->first;
     try {
       lists[i]->second = ask(target, desc, pass, which);
-    } catch (const UnsupportedError&) {  // cuDNN does not compute this: the list stays empty
+    } catch (const UnsupportedError&) {  // cuDNN does not compute this pass: the list stays empty
     }
   };
   try {
@@ -195,7 +196,7 @@ void PlanCache::prepare(std::span<const Target> targets, std::span<const Wanted>
     const auto& [desc, pass, text] = *wanted[i].key;
     try {
       *wanted[i].made = make(target, desc, pass, *wanted[i].algorithm);
-    } catch (const OutOfMemory&) {  // when it is planned alone, there may be room
+    } catch (const OutOfMemory&) {  // there may be enough memory when the algorithm is planned alone
       left_out[i] = 1;
     }
   };

@@ -12,16 +12,16 @@
 
 #include <lockstep/kernels/cudnn/conv_graph.hpp>
 
-/// A cache of cuDNN's answers: lists of algorithms, and execution plans, which take up to a second each. Equal layers
-/// of a model, its evaluation and the tuner request the same ones again.
+/// A cache of cuDNN's answers: lists of algorithms, and execution plans, each of which takes up to a second. Equal
+/// layers of a model, its evaluation and the tuner request the same answers again.
 namespace lockstep::ops::cudnn {
 
-/// A finalised execution plan with the graph and the configuration that it was made of. Immutable: any number of
-/// ConvPlans run it, each with a variant pack and a workspace of its own.
+/// A finalised execution plan with its graph and its configuration. It never changes: any number of ConvPlans run it,
+/// each with its own variant pack and workspace.
 class Execution {
  public:
-  /// Makes a plan. Throws UnsupportedError when the algorithm rounds more than `desc` allows or cuDNN does not support
-  /// it; else as check().
+  /// Makes a plan. Throws UnsupportedError when the algorithm rounds more than `desc` allows, or when cuDNN does not
+  /// support it. Other errors are those of check().
   Execution(const Target& target, const ConvDesc& desc, ConvPass pass, const Algorithm& algorithm);
   [[nodiscard]] const Descriptor& descriptor() const { return plan_; }
   [[nodiscard]] std::size_t workspace_bytes() const { return workspace_bytes_; }
@@ -35,11 +35,11 @@ class Execution {
   bool deterministic_ = false;
 };
 
-/// One thread at a time uses a cache. An algorithm that cuDNN has refused is refused again with the same text, without
-/// a call to cuDNN; OutOfMemory and CudaError are not kept.
+/// The cache of one context, used by one thread at a time. If cuDNN has refused an algorithm, the cache refuses it
+/// again with the same text, without a call to cuDNN. OutOfMemory and CudaError are not kept.
 class PlanCache {
  public:
-  /// The result of algorithms(), and the lines that it put into `refused`.
+  /// The result of algorithms(), and the lines that algorithms() put into `refused`.
   struct Listed {
     std::vector<Algorithm> algorithms;
     std::vector<std::string> refused;
@@ -48,24 +48,26 @@ class PlanCache {
   [[nodiscard]] const Listed& list(const Target& target, const ConvDesc& desc, ConvPass pass, Engines engines);
   [[nodiscard]] std::shared_ptr<const Execution> plan(const Target& target, const ConvDesc& desc, ConvPass pass,
                                                       const Algorithm& algorithm);
-  /// A call, and the only algorithm that is wanted for it; none: all that cuDNN lists.
+  /// A call, and the only algorithm that is wanted for it. Without an algorithm all algorithms that cuDNN lists are
+  /// wanted.
   struct Wanted {
     ConvDesc desc;
     ConvPass pass;
     std::optional<Algorithm> algorithm{};
   };
-  /// Lists the algorithms of all calls and makes their plans, at once on one thread for each of `targets`, which are of
-  /// one device. Drops the other plans that only the cache holds. Calls that cuDNN does not compute are left out.
+  /// Lists the algorithms of all calls and makes their plans, in parallel on one thread for each of `targets`, which
+  /// all belong to one device. Drops the other plans that only the cache holds. Leaves out calls that cuDNN does not
+  /// compute.
   void prepare(std::span<const Target> targets, std::span<const Wanted> calls, Engines engines);
 
-  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< lists requested from cuDNN
-  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< plans requested from cuDNN, with refused ones
+  [[nodiscard]] int lists_made() const { return lists_made_; }  ///< number of lists that cuDNN was asked for
+  [[nodiscard]] int plans_made() const { return plans_made_; }  ///< number of plans that cuDNN was asked for
 
  private:
   using ListKey = std::tuple<ConvDesc, ConvPass, Engines>;
   using PlanKey = std::tuple<ConvDesc, ConvPass, std::string>;
   struct Made {
-    std::shared_ptr<const Execution> plan;  ///< null: cuDNN has refused it
+    std::shared_ptr<const Execution> plan;  ///< null if cuDNN has refused the plan
     std::string refusal;
     bool unsupported = false;
   };

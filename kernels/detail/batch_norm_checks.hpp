@@ -19,7 +19,7 @@ inline void check_input(std::string_view op, const TensorView& x) {
   require<ShapeError>(x.is_contiguous(), op, ": x ", x.shape, " with strides ", x.strides, " is not contiguous");
 }
 
-/// Checks the type of statistics or parameters in an op that takes no tensor: f32, on the host also f64.
+/// Checks the type of statistics or parameters in an op that takes no data tensor: f32, on the host also f64.
 inline void check_parameters(std::string_view op, const Operand& operand) {
   const auto& [view, name] = operand;
   require_compute_dtype(op, name, view);
@@ -36,7 +36,7 @@ inline void check_workspace(std::string_view op, const Context& context, const T
   require_workspace(op, workspace, batch_norm_workspace_bytes(context, x), kWorkspaceAlignment);
 }
 
-/// Does the checks that both backward ops share.
+/// Does the checks that both backward ops, reduce and apply, share.
 inline void check_backward(std::string_view op, const TensorView& dy, const TensorView& dy2, const TensorView& mask,
                            const TensorView& x, const TensorView& coefficients, const TensorView& valid,
                            const TensorView& sums) {
@@ -50,7 +50,7 @@ inline void check_backward(std::string_view op, const TensorView& dy, const Tens
   require_tensor(op, {sums, "sums"}, parameters, Shape{2, x.shape.back()});
 }
 
-/// Checks both gradients of parameters, unless mode is ignore.
+/// Checks dweight and dbias, unless mode is ignore.
 inline void check_gradients(std::string_view op, GradMode mode, const TensorView& dweight, const TensorView& dbias,
                             const TensorView& x) {
   if (mode != GradMode::ignore) {
@@ -78,7 +78,8 @@ inline void check_finalize(std::string_view op, const TensorView& stats, const T
   require<UsageError>(momentum >= 0 && momentum <= 1, op, ": momentum is ", momentum, ", expected 0 to 1");
 }
 
-/// Checks that no output shares memory with an input or with another output, unless it is exactly one of `in_place`.
+/// Checks that no output shares memory with another output, or with an input. An input in `in_place` may be the same
+/// tensor as an output.
 inline void check_apart(std::string_view op, std::initializer_list<Operand> outputs,
                         std::initializer_list<Operand> inputs, std::initializer_list<const TensorView*> in_place = {}) {
   const auto shared = [](const TensorView& a, const TensorView& b) {

@@ -8,22 +8,22 @@
 /// without a GPU, too.
 namespace lockstep::ops::batch_norm {
 
-inline constexpr int kBlock = 256;  // threads
+inline constexpr int kBlock = 256;  // threads of a block
 
-inline constexpr int kTile = 8;         // most columns of a tile: 128 bytes of a row, few chunks for one block to join
-inline constexpr int kNarrowTile = 32;  // most columns of a tile where a column is one element
-inline constexpr std::int64_t kLeastRows = 8;       // least rows of a thread in a chunk
-inline constexpr std::int64_t kMostRows = 64;       // most rows of a thread in a chunk: rounding errors grow with them
-inline constexpr std::int64_t kWantedTiles = 1024;  // items that fill a large GPU
+inline constexpr int kTile = 8;         // largest number of columns of a tile: 128 bytes of a row, few chunks to join
+inline constexpr int kNarrowTile = 32;  // largest number of columns of a tile if a column is one element
+inline constexpr std::int64_t kLeastRows = 8;  // least number of rows that a thread takes in a chunk
+inline constexpr std::int64_t kMostRows = 64;  // largest number of rows of a thread in a chunk: limits rounding errors
+inline constexpr std::int64_t kWantedTiles = 1024;  // number of items that fill a large GPU
 
-/// How sums over the rows of (rows, channels) are divided into items. An item is a chunk of rows of a tile of columns;
-/// a column is a thread's part of a row, per_column channels. Depends on the shape and per_column only.
+/// Divides sums over the rows of (rows, channels) into items. An item is a chunk of rows of a tile of columns. A column
+/// is a thread's part of a row: per_column channels. The division depends on the shape and per_column only.
 struct Tiling {
   std::int64_t channels;
   std::int64_t tiles;  // number of tiles
-  int tile;            // most columns of a tile; the last tile may have fewer
-  int lanes;           // threads of a block that share a column
-  std::int64_t chunk;  // rows of a chunk: a multiple of lanes
+  int tile;            // largest number of columns of a tile; the last tile may have fewer
+  int lanes;           // number of threads of a block that share a column
+  std::int64_t chunk;  // number of rows of a chunk: a multiple of lanes
   std::int64_t chunks;
 
   Tiling(std::int64_t rows, std::int64_t channels_, int per_column) : channels(channels_) {
@@ -39,16 +39,16 @@ struct Tiling {
   [[nodiscard]] std::int64_t items() const { return tiles * chunks; }
 };
 
-/// How a tensor stays in the shared memory of all multiprocessors, from its sums to the values computed with them.
-/// blocks is 0 where the tensor has no room there.
+/// Describes how a tensor stays in the shared memory of all multiprocessors, from its sums to the values computed with
+/// them. `blocks` is 0 if the tensor does not fit there.
 struct Residence {
   std::int64_t blocks = 0;  ///< number of blocks of the launch; all run at once
-  std::int64_t items = 0;   ///< most items of a block: it has room for them
+  std::int64_t items = 0;   ///< largest number of items of a block; the block has room for them
 };
 
-/// Finds the fewest items per block with which all items have room. item_bytes: bytes that are kept of an item.
-/// resident(bytes) returns how many blocks with `bytes` of dynamic shared memory run at once on the GPU, 0 when a block
-/// has no room for them.
+/// Finds the smallest number of items per block with which all items fit. item_bytes is the number of bytes that are
+/// kept of an item. resident(bytes) returns how many blocks with `bytes` of dynamic shared memory run at once on the
+/// GPU, 0 when these bytes do not fit into a block.
 template <class Resident>
 Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident resident) {
   for (std::int64_t items = 1;; ++items) {
@@ -62,8 +62,8 @@ Residence residence_of(const Tiling& tiling, std::size_t item_bytes, Resident re
   }
 }
 
-/// residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors, divided by `tiling`, in columns
-/// of 16 bytes. There is none where a tile's part of a row is not a whole number of bytes of the mask.
+/// Does residence_of() for the kernels of batch_norm_fused.cu, which keep `tensors` tensors, divided by `tiling`, in
+/// columns of 16 bytes. Returns no blocks if a tile's part of a row is not a whole number of bytes of the mask.
 template <class Resident>
 Residence fused_residence(const Tiling& tiling, int per_column, int tensors, Resident resident) {
   if (tiling.channels % 8 != 0 || tiling.tile * per_column % 8 != 0) {

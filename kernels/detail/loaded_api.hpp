@@ -6,10 +6,10 @@
 #include <lockstep/runtime/base/error.hpp>
 #include <lockstep/runtime/machine/shared_library.hpp>
 
-/// Loading of an NVIDIA library when an op first needs it, so that programs start on machines without the library.
+/// Loads an NVIDIA library when an op first needs it, so that programs start on machines without the library.
 namespace lockstep::ops::detail {
 
-/// Returns the function `name` of a library; null without a library.
+/// Returns the function `name` of a library, or null if `from` is null.
 template <class Function>
 [[nodiscard]] Function function_of(const SharedLibrary* from, const char* name) {
   Function function = nullptr;
@@ -18,22 +18,24 @@ template <class Function>
   }
   return function;
 }
-/// A member of an Api, a struct that begins with `const SharedLibrary* from = nullptr;`: a pointer to a function.
+/// Declares a member of an Api, a struct that begins with `const SharedLibrary* from = nullptr;`: a pointer to a
+/// function.
 // NOLINTBEGIN(bugprone-macro-parentheses): a name that is declared
 #define LOCKSTEP_FUNCTION(member, function) \
   decltype(&::function) member = ::lockstep::ops::detail::function_of<decltype(&::function)>(from, #function)
 // NOLINTEND(bugprone-macro-parentheses)
 
-/// The result of loading a library. Api: a struct of pointers to the functions that are used.
+/// The result of loading a library. Api is a struct of pointers to the library's functions.
 template <class Api>
 struct LoadedApi {
   Api api;
-  std::string problem;  ///< why the library cannot be used; else empty
+  std::string problem;  ///< reason why the library cannot be used; empty if it can
 };
 
-/// Opens the first of `names` that can be opened, and takes its functions. A name is searched as the environment of the
-/// program decides, then where the library was at build time. problem_of(api) returns why the version cannot be used,
-/// or an empty string. The library is never unloaded: its threads and CUDA modules outlive every possible owner.
+/// Opens the first of `names` that can be opened, and takes its functions. A name is searched first as the environment
+/// of the program says, then in the place that the library had at build time. problem_of(api) returns why the version
+/// cannot be used, or an empty string. The library is never unloaded: its threads and CUDA modules outlive every
+/// possible owner.
 template <class Api, class ProblemOf>
 [[nodiscard]] LoadedApi<Api> load_api(const char* title, const std::vector<std::string>& names, ProblemOf problem_of) {
   LoadedApi<Api> loaded;

@@ -12,38 +12,38 @@
 #include <lockstep/kernels/matmul.hpp>
 #include <lockstep/runtime/base/error.hpp>
 
-/// Which libraries can plan convolutions and matrix products. Private to the kernels library.
+/// The libraries that can plan convolutions and matrix products. Private to the kernels library.
 namespace lockstep::ops {
 
-/// A library, or our own loops, that plan_conv2d() can use. The desc that its functions get is checked; the context is
-/// on the provider's device.
+/// A library, or our own loops, that plan_conv2d() can use. Its functions get a checked desc, and a context on the
+/// provider's device.
 struct ConvProvider {
-  std::string_view name;  ///< the part of a choice before the colon
+  std::string_view name;  ///< name of the provider: the part of a choice before the colon
   DeviceKind device;
-  /// The choices that plan() takes for this pass, best guess first; empty when it supports none.
+  /// Returns the choices that plan() takes for this pass, best guess first. Empty when it supports none.
   std::vector<std::string> (*choices)(Context& context, const ConvDesc& desc, ConvPass pass,
                                       const ConvListing& listing);
   /// Returns the plan of a choice, which begins with this provider's name. Throws UsageError for an unknown choice,
-  /// UnsupportedError for one that does not support the pass.
+  /// UnsupportedError for a choice that does not support the pass.
   std::unique_ptr<ConvPlan> (*plan)(Context& context, const ConvDesc& desc, ConvPass pass, const std::string& choice);
-  /// Returns the library's version at run time ("3.1.1"), for which its choices and times hold. nullptr: our own code.
+  /// Returns the library's version at run time ("3.1.1"): choices and times hold for it. nullptr for our own code.
   std::string (*version)() = nullptr;
-  /// Does prepare_conv2d() for this library; nullptr: the library needs no preparation.
+  /// Does prepare_conv2d() for this library. nullptr if the library needs no preparation.
   void (*prepare)(Context& context, std::span<const ConvCall> calls, Engines engines, int threads) = nullptr;
 };
 
-/// A library, or our own loops, that plan_matmul() can use. Members as in ConvProvider.
+/// A library, or our own loops, that plan_matmul() can use. Its members are those of ConvProvider.
 struct MatmulProvider {
   std::string_view name;
   DeviceKind device;
   std::vector<std::string> (*choices)(Context& context, const MatmulDesc& desc);
   std::unique_ptr<MatmulPlan> (*plan)(Context& context, const MatmulDesc& desc, const std::string& choice);
   std::string (*version)() = nullptr;
-  bool relu_keeps_nan = true;  ///< false: a relu that it fuses with a product turns NaN into 0
+  bool relu_keeps_nan = true;  ///< false if a relu that the library fuses with a product turns NaN into 0
 };
 
-/// Runs f(). A CudaError or OutOfMemory is rethrown: the device failed, or has no room. Any other Error means that the
-/// library refused what f() tried, whatever status it gave: refused(error) is called instead.
+/// Runs f(). Rethrows CudaError and OutOfMemory: the device failed, or has no room. Any other Error, with any status,
+/// means that the library refused the work of f(): then refused(error) is called.
 template <class F, class Refused>
 void unless_refused(const F& f, const Refused& refused) {
   try {
@@ -57,9 +57,9 @@ void unless_refused(const F& f, const Refused& refused) {
   }
 }
 
-/// Returns the plan of the first choice that plan(choice) does not refuse (unless_refused()), as a library's list is
-/// only a guess of its heuristics. Returns nullptr when it refuses all. `refusal` keeps the first refusal over several
-/// calls.
+/// Returns the plan of the first choice that plan(choice) does not refuse (unless_refused()). Trying several is
+/// necessary, as a library's list is only a guess of its heuristics. Returns nullptr when all choices are refused.
+/// `refusal` keeps the first refusal over several calls.
 template <class Plan>
 [[nodiscard]] auto first_planned(const std::vector<std::string>& choices, std::exception_ptr& refusal, Plan plan)
     -> decltype(plan(choices.front())) {
@@ -74,7 +74,7 @@ template <class Plan>
   return made;
 }
 
-/// Return the providers of this build, best guess first.
+/// Returns the convolution providers of this build, best guess first; matmul_providers() returns those of products.
 [[nodiscard]] std::span<const ConvProvider> conv_providers();
 [[nodiscard]] std::span<const MatmulProvider> matmul_providers();
 

@@ -5,7 +5,7 @@
 
 namespace lockstep::ops::images {
 
-/// Four floats in a vector register, which every supported processor has, and four whole numbers.
+/// Four floats in a vector register of 16 bytes, which every supported processor has. Whole holds four whole numbers.
 using Four = float __attribute__((vector_size(16)));
 using Whole = std::int32_t __attribute__((vector_size(16)));
 

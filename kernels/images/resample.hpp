@@ -6,9 +6,9 @@
 
 namespace lockstep::ops::images {
 
-/// One axis of a resampling of a picture, the source image. Output i is the mean, under a triangle, of the pixels
-/// around the middle of [begin + i * step, begin + (i + 1) * step), in pixels of the picture. A negative step mirrors.
-/// Pixels outside of [low, high), which contains all those middles, do not exist.
+/// One axis of a resampling of a source image. Output i is the mean, under a triangle, of the pixels around the middle
+/// of [begin + i * step, begin + (i + 1) * step), in pixels of the source image. A negative step mirrors. Only pixels
+/// in [low, high), which contains all these middles, are used.
 struct Axis {
   double begin = 0;
   double step = 1;
@@ -22,8 +22,8 @@ struct Extent {
   std::int64_t height = 0;
 };
 
-/// A view of pixels, (height, width, 3) u8, that it does not own: a whole picture, or the part of one that begins at
-/// (top, left).
+/// A view of pixels, (height, width, 3) u8, that it does not own: a whole source image, or the part of a source image
+/// that begins at (top, left).
 struct PixelView {
   std::int64_t width = 0;
   std::int64_t height = 0;
@@ -32,37 +32,38 @@ struct PixelView {
   std::int64_t top = 0;
 };
 
-/// Pixels [begin, end) of an axis.
+/// The pixels [begin, end) of an axis.
 struct PixelRange {
   std::int64_t begin = 0;
   std::int64_t end = 0;
 };
-/// Returns the range of all pixels under the first `outputs` outputs, at least one.
+/// Returns the range of all pixels under the first `outputs` outputs; outputs is at least 1.
 [[nodiscard]] PixelRange pixels_of(const Axis& axis, std::int64_t outputs);
 
-/// Returns the axis as seen from the other end of `extent` pixels.
+/// Returns the same axis counted from the other end of `extent` pixels.
 [[nodiscard]] Axis mirrored(const Axis& axis, std::int64_t extent);
 
-/// Memory of resample() that can be used again for the next picture.
+/// Memory of resample() that can be used again for the next source image.
 struct ResampleMemory {
   struct Taps {
-    std::int64_t first = 0;  ///< the first pixel under the output
-    std::size_t begin = 0;   ///< index of its first weight in `weights`
+    std::int64_t first = 0;  ///< first pixel under the output
+    std::size_t begin = 0;   ///< index in `weights` of the first pixel's weight
     std::size_t count = 0;
   };
   std::vector<Taps> taps_x;
   std::vector<Taps> taps_y;
   std::vector<float> weights;
-  std::vector<float> across;  ///< weights along x, equally many for each output
-  std::vector<float> line;    ///< the pixels of a row of the picture that are read, as floats
+  std::vector<float> across;  ///< weights along x, the same number for each output
+  std::vector<float> line;    ///< pixels that are read of one row of the source image, as floats
   std::vector<float> rows;
   std::vector<std::int32_t> row;
 };
 
-/// Resamples a picture, bilinear with antialiasing, as Pillow and torchvision (antialias=True) do it: the triangle is
-/// as wide as the step, at least one pixel to each side. out: (size.height, size.width, 3), with its first index along
-/// y; with `transposed` along x. Rounded once, to the nearest byte. The bits are the same on every machine. `picture`
-/// has at least the pixels_of() both axes, which count from the whole picture's first pixel.
+/// Resamples a source image, bilinear with antialiasing, as Pillow and torchvision (antialias=True) do: the triangle
+/// extends by the step to each side, and by at least one pixel. out: (size.height, size.width, 3), with its first index
+/// along y, with `transposed` along x. Each output is rounded once, to the nearest byte. The bits are the same on every
+/// machine. `picture` must have all pixels_of() both axes. The axes count from the first pixel of the whole source
+/// image.
 void resample(const PixelView& picture, const Axis& x, const Axis& y, const Extent& size, bool transposed,
               ResampleMemory& memory, std::span<std::uint8_t> out);
 

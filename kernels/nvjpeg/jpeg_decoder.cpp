@@ -1,12 +1,13 @@
-// Why nvjpegDecodeBatched(), and not the phases of the decoupled interface: of more than 50 baseline files
-// nvjpegDecodeBatched() decodes the entropy code on the GPU as well (nvjpeg.h, NVJPEG_BACKEND_GPU_HYBRID), so that the
-// host only reads headers, and it is one call for all files. The phases are four calls a file, during which the host
-// decodes the next file.
+// This decoder calls nvjpegDecodeBatched(), and not the phases of the decoupled interface, for two reasons. For more
+// than 50 baseline files nvjpegDecodeBatched() decodes the entropy code on the GPU as well (nvjpeg.h,
+// NVJPEG_BACKEND_GPU_HYBRID), so that the host only reads headers. And it is one call for all files. The phases are
+// four calls a file, during which the host decodes the next file.
 //
-// Why NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others (NVJPEG_BACKEND_HARDWARE): the
-// engines' writes do not wait for the stream. With work on the stream, nvjpegDecodeBatched() was seen to overwrite its
-// outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2 (github.com/meta-pytorch/torchcodec, pull
-// request 1634); only a host that waits for the stream first is safe. The engines take no progressive files, either.
+// It uses NVJPEG_BACKEND_GPU_HYBRID, and not the JPEG engines of A100, H100 and others (NVJPEG_BACKEND_HARDWARE),
+// because the engines' writes do not wait for the stream. With work on the stream, nvjpegDecodeBatched() was seen to
+// overwrite its outputs before that work had run, on an H100 with nvJPEG 12.3 to 13.2
+// (github.com/meta-pytorch/torchcodec, pull request 1634). Only a host that waits for the stream first is safe. The
+// engines take no progressive files, either.
 #include <lockstep/kernels/jpeg_decoder.hpp>
 
 #include <array>
@@ -29,8 +30,8 @@
 namespace lockstep::ops {
 namespace {
 
-/// The functions of libnvjpeg that are used. The library is loaded when a decoder is first needed, so that programs
-/// start on machines without it.
+/// The functions of libnvjpeg that the decoder uses. The library is loaded when a decoder is first needed, so that
+/// programs start on machines without the library.
 struct Api {
   const SharedLibrary* from = nullptr;
   LOCKSTEP_FUNCTION(get_property, nvjpegGetProperty);
@@ -62,7 +63,7 @@ const Loaded& loaded() {
   return once;
 }
 
-/// Returns the name of a status; nvJPEG has no function for this.
+/// Returns the name of a status, as nvJPEG has no function for this.
 std::string text_of(nvjpegStatus_t status) {
   static constexpr const char* kNames[] = {"SUCCESS",
                                            "NOT_INITIALIZED",
@@ -80,8 +81,8 @@ std::string text_of(nvjpegStatus_t status) {
   return number < std::size(kNames) ? concat("NVJPEG_STATUS_", kNames[number]) : concat("status ", number);
 }
 
-/// True when a status is about the file. nvJPEG answers with an internal error to some damaged files; where the device
-/// has failed, the file after it fails, too, and CUDA reports the failure at the next call.
+/// True when a status is about the file. nvJPEG answers with an internal error to some damaged files. If the cause is a
+/// failed device, the next file fails, too, and CUDA reports the failure at the next call.
 bool is_of_file(nvjpegStatus_t status) {
   switch (status) {
     case NVJPEG_STATUS_INVALID_PARAMETER:
@@ -96,9 +97,9 @@ bool is_of_file(nvjpegStatus_t status) {
 }
 
 /// Gives nvJPEG memory of the context. nvJPEG's second allocator interface fits MemoryResource: a call names the stream
-/// on which the memory is used first, or was used last. This is the context's stream, or none (or one of nvJPEG's own):
-/// then the host waits for both streams, as cudaFree() would. Memory that nvJPEG allocates stays until the decoder is
-/// destroyed, or until a larger batch needs more.
+/// on which the memory is used first, or was used last. If this is not the context's stream, the host waits, as
+/// cudaFree() would: for the context's stream at an allocation, for the named stream at a deallocation. Memory that
+/// nvJPEG allocates stays until the decoder is destroyed, or until a larger batch needs more.
 class Memory {
  public:
   explicit Memory(Context& context) : context_(context), pinned_(context.device()) {}
@@ -108,8 +109,8 @@ class Memory {
   nvjpegDevAllocatorV2_t* device_allocator() { return &device_allocator_; }
   nvjpegPinnedAllocatorV2_t* pinned_allocator() { return &pinned_allocator_; }
 
-  /// Returns and clears the error of the last allocation that failed since the last call of take_error(); null if none
-  /// did.
+  /// Returns the error of the last allocation that failed since the last call of take_error(), and clears it; null if
+  /// no allocation failed.
   std::exception_ptr take_error() {
     const std::lock_guard lock(mutex_);
     return std::exchange(error_, nullptr);
@@ -133,7 +134,7 @@ class Memory {
     return memory.deallocate(memory.pinned_, pointer, stream);
   }
 
-  /// Allocates memory. No exception may pass through nvJPEG, which may call from threads of its own.
+  /// Allocates memory. Returns a status, as no exception may pass through nvJPEG, which may call from its own threads.
   int allocate(MemoryResource& resource, void** pointer, std::size_t bytes, cudaStream_t stream) noexcept {
     const std::lock_guard lock(mutex_);
     void* given = nullptr;
@@ -255,15 +256,15 @@ class JpegDecoder::State {
       failed_ = static_cast<std::int64_t>(i);
       check_header(files, i);
     }
-    // nvJPEG continues to use the memory of its state after it has returned.
+    // nvJPEG still uses the memory of its state after it has returned.
     decoded_.synchronize();
-    static_cast<void>(memory_.take_error());  // an error that nvJPEG has handled
+    static_cast<void>(memory_.take_error());  // drops an error that nvJPEG has handled
     const nvjpegStatus_t status = enqueue(files);
     if (status == NVJPEG_STATUS_SUCCESS) {
       context_.stream().record(decoded_);
       return;
     }
-    // nvJPEG does not report which file failed: each is decoded alone.
+    // nvJPEG does not report which file failed, so each file is decoded alone.
     context_.synchronize();
     require_memory();
     for (std::size_t i = 0; is_of_file(status) && i < files.size(); ++i) {
@@ -284,9 +285,9 @@ class JpegDecoder::State {
   [[nodiscard]] std::int64_t failed() const { return failed_; }
 
  private:
-  static constexpr std::int64_t kMost = 65536;  // most files in a call: nvJPEG counts them in an int
+  static constexpr std::int64_t kMost = 65536;  // largest number of files in a call: nvJPEG counts files in an int
 
-  /// Throws unless status is success: the error of an allocation, or UnsupportedError with the reason why nvJPEG does
+  /// Throws unless `status` is success: the error of an allocation, or UnsupportedError with the reason why nvJPEG does
   /// not start.
   void start(nvjpegStatus_t status) {
     if (status != NVJPEG_STATUS_SUCCESS) {
@@ -296,14 +297,14 @@ class JpegDecoder::State {
     }
   }
 
-  /// Throws the error with which an allocation for nvJPEG has failed.
+  /// Throws the error of an allocation for nvJPEG that failed, if there is one.
   void require_memory() {
     if (const std::exception_ptr error = memory_.take_error()) {
       std::rethrow_exception(error);
     }
   }
 
-  /// Checks a header: the pixels must fit into the caller's memory, whatever extents the caller has read in the file.
+  /// Checks a header: the pixels must fit into the caller's memory, whatever extents the caller has read from the file.
   void check_header(std::span<const File> files, std::size_t i) const {
     const File& file = files[i];
     int channels = 0;
@@ -324,8 +325,8 @@ class JpegDecoder::State {
                        " x ", file.height);
   }
 
-  /// Enqueues the decoding of files; the last files of the state must be decoded. The state is prepared for this number
-  /// of files, and again after a failure.
+  /// Enqueues the decoding of files; the files of the previous call must be decoded. If the number of files differs
+  /// from the previous call, or the previous call failed, prepares nvJPEG's state first.
   nvjpegStatus_t enqueue(std::span<const File> files) {
     nvjpegStatus_t status = NVJPEG_STATUS_SUCCESS;
     if (std::exchange(prepared_, 0) != files.size()) {
@@ -367,8 +368,8 @@ class JpegDecoder::State {
   Options options_;
   Memory memory_;
   Event decoded_;             // recorded when the files of the last call are decoded
-  std::int64_t failed_ = 0;   // index of the file that was handled last, alone
-  std::size_t prepared_ = 0;  // files for which nvJPEG's state is prepared; 0: none
+  std::int64_t failed_ = 0;   // index of the file that was checked or decoded alone last
+  std::size_t prepared_ = 0;  // number of files for which nvJPEG's state is prepared; 0 if it is not prepared
   nvjpegHandle_t handle_ = nullptr;
   nvjpegJpegState_t jpeg_ = nullptr;
   std::vector<const unsigned char*> data_;

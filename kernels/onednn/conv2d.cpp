@@ -7,10 +7,10 @@
 #include <lockstep/kernels/detail/providers.hpp>
 #include <lockstep/kernels/onednn/onednn.hpp>
 
-// For callers, activations are channels last and weights (K, R, S, C). oneDNN chooses its own layout of the weights
-// and, with the choice "onednn:blocked", of the activations too; inputs and outputs are reordered in the workspace
-// where layouts differ. bf16 is either multiplied directly or, on processors without instructions for it, converted to
-// f32 in the same reorders: "onednn:nhwc-via-f32".
+// Callers pass activations with channels last, and weights (K, R, S, C). oneDNN chooses its own layout of the weights
+// and, with the choice "onednn:blocked", of the activations, too. If layouts differ, inputs and outputs are reordered
+// in the workspace. bf16 is multiplied directly if the processor has instructions for it. Otherwise the same reorders
+// convert it to f32: "onednn:nhwc-via-f32".
 
 namespace lockstep::ops::onednn {
 namespace {
@@ -24,11 +24,11 @@ constexpr std::string_view kViaF32 = "-via-f32";  // suffix of both choices
 
 struct Method {
   bool blocked = false;
-  bool via_f32 = false;  ///< bf16 tensors are converted to f32
+  bool via_f32 = false;  ///< true if bf16 tensors are converted to f32
   [[nodiscard]] std::string name() const { return concat(blocked ? kBlocked : kNhwc, via_f32 ? kViaF32 : ""); }
 };
 
-/// Returns dimensions in the logical order of oneDNN: (N, C, spatial...); memory is channels last.
+/// Returns dimensions in the logical order of oneDNN: (N, C, spatial...). The memory of the tensor is channels last.
 memory::dims activation_dims(std::int64_t batch, std::int64_t channels, const Shape& shape) {
   memory::dims dims{batch, channels};
   for (int i = 1; i + 1 < shape.rank(); ++i) {
@@ -42,7 +42,7 @@ memory::format_tag channels_last(int spatial_rank) {
   return spatial_rank == 1 ? tag::nwc : spatial_rank == 2 ? tag::nhwc : tag::ndhwc;
 }
 
-/// Describes the weights. In memory they are (K, taps..., C / groups); the logical order of oneDNN is ([groups], K, C,
+/// Describes the weights. In memory they are (K, taps..., C / groups). The logical order of oneDNN is ([groups], K, C,
 /// taps...), with K and C per group.
 memory::desc weights_desc(const ConvDesc& d, memory::data_type type, memory::dims& dims) {
   const std::int64_t c = d.in_channels / d.groups;
@@ -88,7 +88,7 @@ class Plan final : public ConvPlan {
   }
 
   std::size_t workspace_bytes() const override { return program_.workspace_bytes(); }
-  /// oneDNN divides work by thread count only, and joins partial sums in a fixed order.
+  /// True: oneDNN divides work by thread count only, and joins partial sums in a fixed order.
   bool deterministic() const override { return true; }
   std::string choice() const override { return method_.name(); }
   std::string implementation() const override { return program_.implementation(); }
@@ -183,8 +183,8 @@ std::unique_ptr<ConvPlan> make_plan(Context& context, const ConvDesc& desc, Conv
   return translate_errors("conv2d", [&] { return std::make_unique<Plan>(context, desc, pass, method); });
 }
 
-/// True when blocked activations are the first guess. Measured with oneDNN 2.6 on AVX2: when the rows that neighbouring
-/// taps share no longer fit in a part of the first-level cache, blocked activations gain more than their reorders cost.
+/// True when blocked activations are the first guess. Measured with oneDNN 2.6 on AVX2: if the rows that neighbouring
+/// taps share do not fit in a part of the first-level cache, blocked activations gain more than their reorders cost.
 bool guess_blocked(const ConvDesc& d) {
   constexpr std::int64_t kRowBytes = 8192;
   const std::int64_t width = d.in_size[static_cast<std::size_t>(d.spatial_rank - 1)];
@@ -192,7 +192,7 @@ bool guess_blocked(const ConvDesc& d) {
   return !pointwise && d.in_channels >= 16 && width * d.in_channels * 4 >= kRowBytes;
 }
 
-/// Returns all methods that a desc of this type can be planned with, best guess first.
+/// Returns all methods for a desc of this type, best guess first.
 std::vector<Method> methods(const ConvDesc& desc) {
   const bool first = guess_blocked(desc);
   if (desc.dtype != DType::bf16) {
@@ -209,7 +209,7 @@ std::vector<std::string> choices(Context& context, const ConvDesc& desc, ConvPas
     try {
       all.push_back(make_plan(context, desc, pass, method)->choice());
     } catch (const UnsupportedError&) {
-      // not one of the choices
+      // this method is not one of the choices
     }
   }
   return all;

@@ -47,8 +47,8 @@ bool empty(const dnnl::memory::desc& desc) {
   return desc == dnnl::memory::desc();
 }
 
-/// Moves `made` to the first implementation that is not refused. The desc from which `made` was created must still
-/// exist: oneDNN 2 keeps pointers to it.
+/// Moves `made` to the first implementation that `refusal` does not refuse. The desc from which `made` was created must
+/// still exist, because oneDNN 2 keeps pointers to it.
 template <class Described>
 Described accepted(Described made, const Refusal& refusal) {
   for (std::string why = refusal(made.impl_info_str()); !why.empty(); why = refusal(made.impl_info_str())) {
@@ -78,7 +78,7 @@ dnnl::convolution_forward::primitive_desc forward_desc(const Library& lib, const
 #endif
 }
 
-/// Returns the forward desc that oneDNN's backward passes need as a hint.
+/// Returns the forward desc that oneDNN's backward passes take as a hint.
 dnnl::convolution_forward::primitive_desc hint(const Library& lib, const Convolution& c) {
   Convolution without_bias = c;
   without_bias.bias = dnnl::memory::desc();
@@ -148,7 +148,7 @@ Made make_forward(const Library& lib, const Convolution& c, const Refusal& refus
           desc.scratchpad_desc(),          desc.impl_info_str()};
 }
 
-/// Describes either backward pass: both take the same arguments.
+/// Describes a backward pass; both backward passes take the same arguments.
 template <class Primitive>
 typename Primitive::primitive_desc backward_desc(const Library& lib, const Convolution& c, const dnnl::memory::desc& x,
                                                  const dnnl::memory::desc& weights, const Refusal& refusal) {

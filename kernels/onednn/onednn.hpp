@@ -17,27 +17,27 @@
 #include <lockstep/runtime/base/openmp.hpp>
 #include <lockstep/runtime/context/context.hpp>
 
-/// Code that the oneDNN providers share. Only onednn.cpp knows the differences between oneDNN 2 and 3.
+/// Code that the oneDNN providers share. Only onednn.cpp treats the differences between oneDNN 2 and 3.
 namespace lockstep::ops::onednn {
 
-/// oneDNN's engine and stream for the processor, one pair per Context.
+/// oneDNN's engine and stream for the processor: one pair per Context.
 struct Library {
   dnnl::engine engine{dnnl::engine::kind::cpu, 0};
   dnnl::stream stream{engine};
 };
 [[nodiscard]] Library& library(Context& context);
-[[nodiscard]] std::string library_version();  ///< the version at run time: "3.1.1"
+[[nodiscard]] std::string library_version();  ///< returns the version at run time: "3.1.1"
 
-/// True for the types that the providers support.
+/// True for the element types that the providers support.
 [[nodiscard]] bool has_type(DType dtype);
-/// Returns oneDNN's name of a type for which has_type() is true.
+/// Returns oneDNN's name for a type for which has_type() is true.
 [[nodiscard]] dnnl::memory::data_type type_of(DType dtype);
 /// True when oneDNN multiplies bf16 with processor instructions (AVX512_BF16, AMX) instead of emulating them.
 [[nodiscard]] bool multiplies_bf16();
 
-/// Sets oneDNN's thread count for one scope and restores the old one. oneDNN takes it from OpenMP's setting for the
-/// calling thread, both when a primitive is made and when it runs. A primitive waits for all of the threads that it was
-/// made for, so OpenMP may not choose fewer (OMP_DYNAMIC).
+/// Sets oneDNN's thread count for one scope, then restores the old count. oneDNN takes the count from OpenMP's setting
+/// for the calling thread, both when a primitive is made and when it runs. A primitive waits for all of the threads for
+/// which it was made, so OpenMP must not choose fewer (OMP_DYNAMIC).
 class ThreadScope {
  public:
   explicit ThreadScope(int threads);
@@ -54,8 +54,8 @@ namespace detail {
 void run_elsewhere(int threads, const std::function<void()>& f);
 }  // namespace detail
 
-/// Calls f, which makes or runs primitives, with `threads` threads. Inside a parallel region of the host program, where
-/// OpenMP gives one, a thread outside of the region calls f: this costs the start and end of a thread.
+/// Calls f, which makes or runs primitives, with `threads` threads. Inside a parallel region of the host program OpenMP
+/// may give only one thread. Then a new thread outside of the region calls f, at the cost of its start and end.
 template <class F>
 void run_with_threads(int threads, F&& f) {
   if (given_threads(threads) == threads) {
@@ -66,7 +66,7 @@ void run_with_threads(int threads, F&& f) {
   }
 }
 
-/// Calls f and turns oneDNN's errors into ours: UnsupportedError for what oneDNN does not implement.
+/// Calls f and turns oneDNN's errors into ours. Work that oneDNN does not implement becomes UnsupportedError.
 template <class F>
 decltype(auto) translate_errors(std::string_view op, F&& f) {
   try {
@@ -92,26 +92,27 @@ struct Made {
   dnnl::memory::desc scratchpad;
   std::string implementation;  ///< "jit:avx2", ..
 
-  /// True when the implementation is one of oneDNN's unoptimised loops.
+  /// True when the implementation is one of oneDNN's unoptimised reference loops.
   [[nodiscard]] bool is_reference() const { return implementation.rfind("ref", 0) == 0; }
 };
 
-/// A convolution in oneDNN's terms; descs may leave the layout to oneDNN (format_tag::any).
+/// A convolution as oneDNN describes it. Descs may leave the layout to oneDNN (format_tag::any).
 struct Convolution {
   dnnl::memory::desc x;
   dnnl::memory::desc weights;
-  dnnl::memory::desc dx;        ///< used by backward_data: may have another type than x
-  dnnl::memory::desc dweights;  ///< used by backward_weights: may have another type than weights
-  dnnl::memory::desc bias;      ///< empty: none
+  dnnl::memory::desc dx;        ///< output of backward_data, may have another type than x
+  dnnl::memory::desc dweights;  ///< output of backward_weights, may have another type than weights
+  dnnl::memory::desc bias;      ///< empty if there is no bias
   dnnl::memory::desc y;
   dnnl::memory::dims strides;
-  dnnl::memory::dims dilates;  ///< 0: dense
+  dnnl::memory::dims dilates;  ///< 0 if the kernel is dense
   dnnl::memory::dims pad_before;
   dnnl::memory::dims pad_after;
 };
 
 // All primitives use user scratchpads; unimplemented cases throw dnnl::error. A convolution takes oneDNN's first
-// implementation for which `refusal` returns an empty text; UnsupportedError with the last text if there is none.
+// implementation for which `refusal` returns an empty text. If there is none, it throws UnsupportedError with the last
+// text.
 using Refusal = std::function<std::string(std::string_view implementation)>;
 /// Makes a forward convolution: a = x, b = weights, out = y.
 [[nodiscard]] Made make_forward(const Library& lib, const Convolution& c, const Refusal& refusal);
@@ -122,31 +123,31 @@ using Refusal = std::function<std::string(std::string_view implementation)>;
 [[nodiscard]] Made make_matmul(const Library& lib, const dnnl::memory::desc& a, const dnnl::memory::desc& b,
                                const dnnl::memory::desc& bias, const dnnl::memory::desc& c, bool accumulate,
                                Activation activation);
-/// Makes a reorder that copies `from` to `to`, or adds it.
+/// Makes a reorder that copies `from` to `to`, or adds `from` to `to`.
 [[nodiscard]] Made make_reorder(const Library& lib, const dnnl::memory::desc& from, const dnnl::memory::desc& to,
                                 bool accumulate);
 
-/// Makes a memory object without memory; its address is set at run time.
+/// Makes a memory object without memory. Its address is set when a program runs.
 [[nodiscard]] dnnl::memory make_memory(const Library& lib, const dnnl::memory::desc& desc);
 
-/// Byte ranges of one workspace, each aligned to 64 bytes. In builds that guard workspaces (guards_workspaces()) a
-/// guard band follows each range.
+/// The byte ranges of one workspace, each aligned to 64 bytes. In builds that guard workspaces (guards_workspaces())
+/// each range is followed by a guard band.
 class WorkspaceLayout {
  public:
   /// Adds a range and returns its offset.
   std::size_t add(std::size_t bytes);
   [[nodiscard]] std::size_t bytes() const { return bytes_; }
   void write_guard_bands(std::byte* workspace) const;
-  /// Throws Error when a band has changed; `by` names the implementation that wrote.
+  /// Throws Error when a guard band has changed; `by` names the implementation that ran.
   void check_guard_bands(const std::byte* workspace, std::string_view by) const;
 
  private:
   std::size_t bytes_ = 0;
-  std::vector<std::size_t> ends_;  ///< ends of the ranges, where their bands begin
+  std::vector<std::size_t> ends_;  ///< ends of the ranges, at which their guard bands begin
 };
 
-/// A primitive bound to its memory objects once, so that execute() passes a prepared list. (oneDNN's C++ interface
-/// builds a map and a vector for each call.)
+/// A primitive with its memory objects. They are bound once, so that execute() passes a prepared list. (oneDNN's C++
+/// interface builds a map and a vector for each call.)
 class Step {
  public:
   Step(dnnl::primitive primitive, std::vector<std::pair<int, dnnl::memory>> arguments);
@@ -158,31 +159,32 @@ class Step {
   std::vector<dnnl_exec_arg_t> list_;
 };
 
-/// A convolution or a matrix product on the caller's memory: the primitive, and reorders before and after it where it
-/// needs an operand in another layout or type. Copies and scratchpads lie in one workspace.
+/// A convolution or a matrix product on the caller's memory. It is a primitive, with reorders before and after it for
+/// operands that the primitive needs in another layout or type. Copies and scratchpads lie in one workspace.
 class Program {
  public:
   explicit Program(const Library& library) : library_(library) {}
 
-  /// Builds the program; called once. outer: the caller's a, b and out; names: oneDNN's names of the three arguments;
-  /// bias: the caller's, or empty. add_copy: the primitive writes a copy, which is then added to out.
+  /// Builds the program; called once. `outer` describes the caller's a, b and out; `names` are oneDNN's names of these
+  /// three arguments; `bias` describes the caller's bias, or is empty. With add_copy the primitive writes a copy, which
+  /// is then added to out.
   void build(const Made& made, const std::array<dnnl::memory::desc, 3>& outer, const std::array<int, 3>& names,
              const dnnl::memory::desc& bias, bool add_copy);
   [[nodiscard]] std::size_t workspace_bytes() const { return layout_.bytes(); }
-  [[nodiscard]] const std::string& implementation() const { return implementation_; }  ///< Made::implementation
+  [[nodiscard]] const std::string& implementation() const { return implementation_; }  ///< such as "jit:avx2"
   void run(const std::array<void*, 3>& operands, void* bias, void* workspace) const;
 
  private:
-  /// The caller's memory, and a copy in the workspace where oneDNN wants another layout or type.
+  /// The caller's memory, and a copy in the workspace if oneDNN wants another layout or type.
   struct Operand {
     dnnl::memory outer;
     dnnl::memory inner;
-    std::optional<std::size_t> offset;  // offset of inner in the workspace; none: inner is outer
+    std::optional<std::size_t> offset;  // offset of inner in the workspace; without an offset inner is outer
   };
   void add_reorder(const dnnl::memory& from, const dnnl::memory& to, bool accumulate);
   void add_step(const Made& made, std::vector<std::pair<int, dnnl::memory>> arguments);
 
-  Library library_;  // shares the context's engine and stream
+  Library library_;  // a copy of the context's Library, which shares its engine and stream
   std::array<Operand, 3> operands_;
   dnnl::memory bias_;
   std::vector<std::pair<dnnl::memory, std::size_t>> scratchpads_;
