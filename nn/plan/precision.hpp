@@ -7,7 +7,7 @@
 
 namespace lockstep::nn {
 
-/// Types that a run computes in, chosen by the values of --dtype:
+/// Types in which a run computes, chosen by the values of --dtype:
 ///
 ///   name         activations, factors of products   in memory   parameters, gradients of parameters, statistics
 ///   fp32, f32    f32                                 4 bytes     f32
