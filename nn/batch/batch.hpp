@@ -34,8 +34,8 @@ struct Batch {
   std::int64_t index = 0;  ///< number of this batch in the epoch, from 0
   bool last_of_epoch = false;
 
-  [[nodiscard]] const FieldView* find(StateField field) const;   ///< nullptr when the batch has no such field
-  [[nodiscard]] const TensorView& view(StateField field) const;  ///< throws UsageError when the batch has no such field
+  [[nodiscard]] const FieldView* find(StateField field) const;   ///< returns nullptr if the batch has no such field
+  [[nodiscard]] const TensorView& view(StateField field) const;  ///< throws UsageError if the batch has no such field
 };
 
 }  // namespace lockstep::nn

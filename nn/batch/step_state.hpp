@@ -12,16 +12,16 @@ namespace lockstep::nn {
 
 /// Names of the device tensors whose contents change from step to step. N is the batch size of the plan.
 enum class StateField : unsigned char {
-  learning_rate,  ///< f64 scalar
+  learning_rate,  ///< f64 scalar, which the optimizer reads
   /// Factor of every sample's loss, a scalar of the accumulation type: f32 in 16-bit plans, otherwise the plan's type.
   sample_weight,
   valid,       ///< i64 scalar: number of valid samples in this rank's batch
-  epoch,       ///< i64 scalar
+  epoch,       ///< i64 scalar: epoch of the batch, from which random draws follow
   weight_sum,  ///< type of sample_weight: sample_weight times the number of this rank's samples in this step so far
   /// Five f64 sums over samples, in this order: losses; correct predictions; labels and tokens out of range;
   /// predictions correct in top k; weights of the loss, if the plan reads weights.
   metrics,
-  sample_ids,    ///< i64 (N): numbers of the samples, which decide their random draws
+  sample_ids,    ///< i64 (N): numbers of the samples, from which random draws follow
   images,        ///< u8 (N, H, W, 3): input of InputKind::images
   values,        ///< plan's type, (N, stored input shape): input of InputKind::values
   tokens,        ///< i32 (N, T): input of InputKind::tokens
@@ -39,8 +39,8 @@ enum class StateField : unsigned char {
 inline constexpr int kStateFields = 18;
 [[nodiscard]] std::string_view name_of(StateField field);
 
-/// Kind of a model's input (Model::input_kind()): u8 images, which the plan augments and normalises; numbers, which it
-/// takes unchanged; or token ids.
+/// Kind of a model's input (Model::input_kind()). `images` are u8; the plan augments and normalises them. `values` are
+/// numbers, which the plan takes unchanged. `tokens` are token ids.
 enum class InputKind : unsigned char { images, values, tokens };
 [[nodiscard]] StateField input_field(InputKind kind);
 
@@ -51,14 +51,14 @@ enum class LossWeights : unsigned char { none, sample, element };
 
 /// Properties of a plan that decide the types and shapes of the fields.
 struct StepLayout {
-  std::string model;         ///< name of the model, for errors
+  std::string model;         ///< name of the model, for error texts
   DType dtype = DType::f32;  ///< type of the plan
   InputKind input_kind = InputKind::images;
   Shape input;              ///< shape of a sample's input: (H, W, C), (features), or (T) for T tokens
   Shape output;             ///< shape of a sample's output: ([positions,] K)
   bool regression = false;  ///< true: the loss needs targets of the output's shape; false: one label for each position
   LossWeights weights = LossWeights::none;
-  bool two_labels = false;  ///< training batches bring other_labels, shares and other_shares
+  bool two_labels = false;  ///< true: training batches bring other_labels, shares and other_shares
 };
 
 /// Type and stored shape of a field of a batch. A field that the layout does not use has no elements.
@@ -85,7 +85,7 @@ class StepState {
   /// Host values of the scalar fields.
   struct Scalars {
     double learning_rate;  ///< rate of the optimizer; plans do not read it
-    double sample_weight;  ///< 1 / (global number of valid samples) gives the gradient of the mean loss
+    double sample_weight;  ///< factor of every sample's loss: 1 / (global number of valid samples) for the mean loss
     std::int64_t valid;    ///< number of samples of this batch that count
     std::int64_t epoch = 0;
     double weight_sum = 0;

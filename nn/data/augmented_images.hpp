@@ -44,8 +44,8 @@ struct JitterOptions {
 struct AugmentationOptions {
   std::optional<CropOptions> crop{};  ///< limits of a random part, which is resized to the image's size; excludes `pad`
   std::int64_t pad = 0;               ///< pixels added on each side before a crop to the old size
-  bool reflect = false;               ///< added pixels: true: reflections about the edge pixels; false: black
-  bool flip = false;                  ///< mirrors the image left to right with probability 1/2
+  bool reflect = false;               ///< true: added pixels reflect the image at its edge pixels; false: black pixels
+  bool flip = false;                  ///< true: mirrors the image left to right with probability 1/2
   bool alternate = false;             ///< true: `flip` mirrors in every other epoch (ops::AugmentDesc::alternate)
   AutoAugment automatic = AutoAugment::none;
   JitterOptions jitter{};

@@ -21,7 +21,7 @@ class DevicePreprocessing;  // nn/data/device_preprocessing.hpp
 enum class PicturesOn : unsigned char {
   host,    ///< the loader's threads do all steps
   device,  ///< the loader's threads read and decode; kernels resize, recolour, erase and mix. Same bits as `host`
-  nvjpeg   ///< like `device`, but the GPU decodes JPEG files too; pixels differ a little
+  nvjpeg   ///< like `device`, but the GPU also decodes JPEG files; pixels differ a little from the other two
 };
 [[nodiscard]] const char* name_of(PicturesOn where);
 /// Returns the value whose name_of() is `name`. Throws UsageError for another name.
@@ -115,8 +115,8 @@ struct PicturePart {
     std::int64_t low = 0;
     std::int64_t high = 0;
   };
-  std::int64_t width = 0;   ///< columns of the given pixels
-  std::int64_t height = 0;  ///< rows of the given pixels
+  std::int64_t width = 0;   ///< number of columns of the given pixels
+  std::int64_t height = 0;  ///< number of rows of the given pixels
   std::int64_t left = 0;    ///< column of the picture at which the given pixels begin
   std::int64_t top = 0;     ///< row of the picture at which the given pixels begin
   bool transposed = false;  ///< true: rows of the image run along columns of the picture

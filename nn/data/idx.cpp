@@ -97,7 +97,7 @@ class GzipSource final : public Source {
   InputFile file_;
   z_stream stream_{};
   std::array<std::uint8_t, 1 << 16> buffer_;
-  std::uint64_t position_ = 0;  // next byte of the file, after those in the buffer
+  std::uint64_t position_ = 0;  // next byte of the file to read into the buffer
   bool ended_ = false;
 };
 

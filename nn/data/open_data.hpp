@@ -37,7 +37,7 @@ struct FolderOptions {
 struct DataOptions {
   /// "synthetic", "cifar10:DIR", "idx:DIR", "folder:DIR", "list:TRAIN,VAL" or "packed:FILE".
   std::string spec = "synthetic";
-  std::uint64_t seed = 0;  ///< seed of synthetic images, and of the crops and the split of a folder
+  std::uint64_t seed = 0;  ///< seed of synthetic images, or of the crops and the split of a folder
   SyntheticOptions synthetic;
   FolderOptions folder{};
 };

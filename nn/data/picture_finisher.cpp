@@ -155,9 +155,9 @@ class PictureFinisher final : public BatchPreprocessor {
   /// Copies the used part of each row of pixels to the device. Full rows that are neighbours take one copy. If a row
   /// has a JPEG file, the file is decoded to the row's place on the device.
   void send(const Batch& batch, const TensorView& host_work, const TensorView& rows) {
-    const auto* table = host_work.as<double>();                        // shape (pictures, columns)
-    auto* from = batch.view(StateField::pictures).as<std::uint8_t>();  // shape (pictures, bytes of a host row)
-    auto* to = rows.as<std::uint8_t>();                                // shape (pictures, bytes of a device row)
+    const auto* table = host_work.as<double>();                        // parameters, (pictures, columns)
+    auto* from = batch.view(StateField::pictures).as<std::uint8_t>();  // host rows, (pictures, bytes)
+    auto* to = rows.as<std::uint8_t>();                                // device rows, (pictures, bytes)
     const std::int64_t row = set_.row_bytes();
     std::int64_t begin = 0;  // first row of the next copy to enqueue
     std::int64_t bytes = 0;  // size of the next copy to enqueue

@@ -111,9 +111,9 @@ class Sampler {
     std::int64_t size_;
     bool shuffle_;
     std::int64_t chunk_;   ///< samples of a chunk; 0: no chunks
-    std::int64_t chunks_;  ///< number of chunks; 1 without chunks
+    std::int64_t chunks_;  ///< number of chunks; 1 if there are no chunks
     std::int64_t windows_;
-    Permutation permutation_;      ///< permutes the chunks, or all samples without chunks
+    Permutation permutation_;      ///< permutes the chunks; without chunks, all samples
     std::int64_t last_place_ = 0;  ///< place of the data set's last chunk in the permuted row
     std::int64_t missing_ = 0;     ///< number of samples by which the last chunk is smaller than the others
   };

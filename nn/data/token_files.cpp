@@ -160,7 +160,7 @@ void TokenWindows::read_sample(std::int64_t index, std::span<const std::span<std
     const auto at = static_cast<std::size_t>(done) * sizeof ids[0];
     const auto bytes = static_cast<std::size_t>(count) * sizeof ids[0];
     std::memcpy(out[0].data() + at, ids.data(), bytes);
-    std::memcpy(out[1].data() + at, ids.data() + 1, bytes);  // each label is the token after its token
+    std::memcpy(out[1].data() + at, ids.data() + 1, bytes);  // the label of each token is the next token
     done += count;
   }
 }

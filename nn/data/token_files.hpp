@@ -73,7 +73,7 @@ class TokenWindows final : public Dataset {
 
  private:
   std::vector<std::unique_ptr<const TokenIds>> files_;
-  std::vector<std::int64_t> first_;  ///< number of the first window of each file, ascending
+  std::vector<std::int64_t> first_;  ///< number of each file's first window, counted over all files; ascending
   std::int64_t length_;
   std::int64_t vocabulary_;
   std::uint64_t fingerprint_;

@@ -41,7 +41,7 @@ struct ParameterSpec {
   /// it.
   bool trainable = true;
   bool embedding_table = false;  ///< true for an embedding table, whose rows are selected by token id
-  bool last = false;  ///< parameter belongs to the last layer that has parameters; Model::parameters() sets this
+  bool last = false;  ///< true: the parameter is in the last layer with parameters; set by Model::parameters()
 
   [[nodiscard]] Shape stored_shape() const;
   /// Makes a parameter with one number per channel. `stored` is the number of channels in memory, padding included.
@@ -74,7 +74,7 @@ class Layer {
   Layer& operator=(const Layer&) = delete;
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  [[nodiscard]] virtual std::string kind() const = 0;  ///< "conv2d", "batch_norm", ...
+  [[nodiscard]] virtual std::string kind() const = 0;  ///< kind of the layer: "conv2d", "batch_norm", ...
   /// Returns the text of all settings that decide the layer's numbers, except the shapes of its inputs and parameters:
   /// "stride 2, pad 1". The text is empty if there are none. Checkpoints keep the text, and a resume names the layers
   /// whose settings have changed.

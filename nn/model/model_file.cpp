@@ -116,7 +116,8 @@ std::vector<ParameterSpec> head_of(const Model& model) {
   return {};
 }
 
-/// Returns the names of the head's tensors if the file has all of them with one other first extent; otherwise none.
+/// Returns the names of the head's tensors if the file has all of them with one first extent that is not the model's.
+/// Otherwise returns an empty list.
 std::vector<std::string> other_head(const TensorFile& file, const Model& model) {
   std::vector<std::string> names;
   std::int64_t classes = model.classes();

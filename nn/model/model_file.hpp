@@ -19,8 +19,8 @@ using Metadata = std::map<std::string, std::string>;
 /// of torchvision. The numbers have the type of the values (f32 for 16-bit plans). At any moment `path` is the old file
 /// or the new one. Local: the calling rank writes alone. Throws DataError if the file cannot be written.
 ///
-/// The statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()). Trainer::evaluate(),
-/// average_statistics() and load_model() set them.
+/// The written statistics are those of evaluation (ParameterSet::evaluation_buffer_arena()). Trainer::evaluate(),
+/// average_statistics() and load_model() set these statistics.
 void save_model(const std::string& path, Context& context, const ParameterSet& parameters,
                 const Metadata& metadata = {});
 

@@ -51,9 +51,9 @@ struct ParameterArenas {
 
 struct ParameterSetOptions {
   double weight_decay = 0;
-  bool decay_all = true;             ///< false: biases and norm parameters are not decayed
+  bool decay_all = true;             ///< false: biases and norm parameters have no weight decay
   ParameterGroups groups{};          ///< weight decay by role, which overrides decay_all, and learning rates by name
-  MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: that of the context
+  MemoryResource* memory = nullptr;  ///< resource of the arenas; nullptr: the context's resource
   ParameterArenas lent{};            ///< arenas in the host program's memory, used instead of `memory`
   std::int64_t statistics_rows = 1;  ///< rows of statistics(); more than 1 take memory of their own
 };
@@ -96,10 +96,10 @@ class ParameterSet {
   /// (step/train_step.hpp), the first of these elements holds the sum of the samples' weights. The whole view is summed
   /// over ranks.
   [[nodiscard]] TensorView gradients_and_weight_sum() const;
-  [[nodiscard]] TensorView weight_sum() const;         ///< sum of the weights, a scalar in gradients_and_weight_sum()
-  [[nodiscard]] TensorView weights() const;            ///< values() in the plans' type: the same memory unless rounds()
-  [[nodiscard]] TensorView value(int index) const;     ///< view of a parameter in its stored shape
-  [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError when the parameter is frozen
+  [[nodiscard]] TensorView weight_sum() const;      ///< sum of samples' weights, a scalar in gradients_and_weight_sum()
+  [[nodiscard]] TensorView weights() const;         ///< values() in the plans' type: the same memory unless rounds()
+  [[nodiscard]] TensorView value(int index) const;  ///< view of a parameter in its stored shape
+  [[nodiscard]] TensorView gradient(int index) const;  ///< throws UsageError if the parameter is frozen
   [[nodiscard]] TensorView weight(int index) const;
   /// Enqueues the rounding of values() to weights(), to nearest even. Does nothing unless rounds().
   void round_weights(Context& context) const;
@@ -146,7 +146,7 @@ class ParameterSet {
   /// Returns the buffers that training updates: this rank's own running statistics.
   [[nodiscard]] std::span<const BufferSpec> buffers() const { return buffer_specs_; }
   [[nodiscard]] TensorView buffer_arena() const;
-  [[nodiscard]] TensorView buffer(int index) const;  ///< view of stored shape
+  [[nodiscard]] TensorView buffer(int index) const;  ///< view of a buffer in its stored shape
   /// Returns the running statistics of this rank's virtual ranks (TrainStepOptions::virtual_ranks), one row for each:
   /// (rows, elements). Before a virtual rank's turn, its row is copied to buffer_arena(). A single row is
   /// buffer_arena() itself.
@@ -162,7 +162,7 @@ class ParameterSet {
   /// Returns the buffers of evaluation, inference and checkpoints: averages over ranks, which the averaging code
   /// writes.
   [[nodiscard]] TensorView evaluation_buffer_arena() const;
-  [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< view of stored shape
+  [[nodiscard]] TensorView evaluation_buffer(int index) const;  ///< view of a buffer in its stored shape
   /// Returns the stored view of buffer `index` in an arena with the layout of buffer_arena().
   [[nodiscard]] TensorView buffer_in(int index, const TensorView& arena) const;
   /// Returns the logical part, without padding, of the stored view of a buffer.

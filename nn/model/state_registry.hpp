@@ -75,11 +75,11 @@ struct State {
 /// A state of the program itself (ParameterSet::register_state()).
 struct StateSpec {
   std::string name;  ///< name, also in the file
-  Shape shape{};     ///< shape; not used with Sharing::shard, whose state is one-dimensional like the gradients
+  Shape shape{};     ///< shape; not used with Sharing::shard, which makes an arena like the gradients
   Sharing sharing = Sharing::same;
   DType dtype = DType::f32;  ///< f32, f64, or i64 with Sharing::same; not used with Sharing::shard
   double initial = 0;
-  bool optional = false;  ///< a file may lack the state, which then keeps its value
+  bool optional = false;  ///< true: a file may lack the state, which then keeps its value
 };
 
 /// List of all states of a run.
@@ -90,9 +90,9 @@ class StateRegistry {
   /// Adds a state in memory of the registry, filled with `initial`. state.view gives type, shape and device.
   TensorView make(Context& context, MemoryResource& memory, State state);
   [[nodiscard]] std::span<const State> all() const { return states_; }
-  [[nodiscard]] const State* find(std::string_view name) const;  ///< nullptr when there is no such state
-  [[nodiscard]] TensorView view(std::string_view name) const;    ///< not given when there is no such state
-  [[nodiscard]] const State& of(std::string_view name) const;    ///< throws StateError when there is no such state
+  [[nodiscard]] const State* find(std::string_view name) const;  ///< returns nullptr if there is no such state
+  [[nodiscard]] TensorView view(std::string_view name) const;    ///< returns a view that is not given if there is none
+  [[nodiscard]] const State& of(std::string_view name) const;    ///< throws StateError if there is no such state
   [[nodiscard]] std::size_t bytes() const;                       ///< bytes that make() has allocated
   [[nodiscard]] std::string text() const;  ///< a line for each state: name, type, shape, sharing; equal on all ranks
   /// Enqueues the initial values of the states that make() has allocated.

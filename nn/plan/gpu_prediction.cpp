@@ -129,7 +129,7 @@ struct Line {
   int launches = 0;
   double bytes = 0;
   double flops = 0;
-  double arithmetic_s = 0;  ///< part of time.limit_s in calls whose time operations decide, not bytes
+  double arithmetic_s = 0;  ///< part of time.limit_s in calls that operations limit, and not bytes
   PredictedTime time{};
 
   void operator+=(const Line& other) {

@@ -14,8 +14,8 @@ namespace lockstep::nn {
 /// Values of a GPU's data sheet. Rates are for dense factors (no sparsity). A multiplication and an addition count as
 /// two operations.
 struct GpuDescription {
-  std::string_view name;    ///< "h200"
-  std::string_view title;   ///< "NVIDIA H200 (SXM)"
+  std::string_view name;    ///< short name, like "h200"
+  std::string_view title;   ///< full name, like "NVIDIA H200 (SXM)"
   double memory_bytes = 0;  ///< size of the GPU's memory
   double bytes_per_s = 0;   ///< bandwidth of the GPU's memory
   double flops_16 = 0;      ///< operations per second of bf16 and f16 on tensor cores, summed in f32
@@ -27,7 +27,7 @@ struct GpuDescription {
 
 /// Returns the description of a GPU. Throws UsageError, which lists the known names, for another name.
 [[nodiscard]] const GpuDescription& known_gpu(std::string_view name);
-[[nodiscard]] std::string known_gpu_names();  ///< "a100, h100, ..."
+[[nodiscard]] std::string known_gpu_names();  ///< names of all described GPUs: "a100, h100, ..."
 
 /// Predicted seconds, for three shares of the data sheet's values that kernels may reach.
 struct PredictedTime {
@@ -39,7 +39,7 @@ struct PredictedTime {
 };
 
 struct GpuPredictionOptions {
-  bool tf32 = false;        ///< PlanOptions::tf32 of the plan
+  bool tf32 = false;        ///< true: the plan has PlanOptions::tf32
   double update_bytes = 0;  ///< bytes that the optimizer reads and writes in a step; 0: no update
   int micro_batches = 1;    ///< number of micro-batches in a step; the prediction gives each the time of the plan
   double samples = 0;       ///< number of samples of a step on this GPU; 0: as many as the micro-batches can hold

@@ -19,7 +19,7 @@ namespace lockstep::nn {
 class NormTrial {
  public:
   struct Operands {
-    TensorView a, b, out, workspace;  ///< arguments of conv2d()
+    TensorView a, b, out, workspace;  ///< arguments of conv2d(), without a bias
   };
 
   /// Requires desc.norm.wanted. Throws OutOfMemory if the device has no room for the norm's tensors.

@@ -48,7 +48,7 @@ struct SlotInfo {
   SlotKind kind = SlotKind::workspace;
   DType dtype = DType::f32;
   Shape shape{};
-  int source = -1;     ///< number of the parameter, buffer or StateField, for kinds other than workspace
+  int source = -1;     ///< index of the parameter, buffer or StateField, for kinds other than workspace
   int alias_of = -1;   ///< slot whose memory this slot reuses; -1: none
   int first = -1;      ///< first call that touches the slot; -1: none
   int last = -1;       ///< last call that touches the slot, or that may run while a call on the side stream touches it
@@ -106,7 +106,7 @@ struct Join {
 struct PlanContents {
   std::vector<SlotInfo> slots;
   std::vector<Call> calls;
-  std::vector<Join> joins;  ///< one per call on the side stream, in order of the calls; `before` never decreases
+  std::vector<Join> joins;  ///< one Join per call on the side stream, in order of the calls; `before` never decreases
   int backward_begin = 0;   ///< index of the first backward call
   SlotId output;
   Choices choices;  ///< choices with which the library calls were planned
@@ -160,7 +160,8 @@ class Plan {
   /// Binds a plan that only reads the parameters. Throws StateError for a plan that trains.
   void bind(const ParameterSet& parameters, StepState& state, const Buffer& workspace);
   void bind(const ParameterSet& parameters, StepState& state, const TensorView& workspace);
-  /// Makes later runs read and write another state, from sample `first` on. Its layout must be that of bind()'s state.
+  /// Makes later runs read and write another state, from sample `first` on. The new state must have the layout of
+  /// bind()'s.
   void use(const StepState& state, std::int64_t first = 0);
 
   /// Enqueues all calls in order. For each gradient that a backward call has written, calls written(parameter) with the
@@ -185,7 +186,7 @@ class Plan {
   /// Enqueues one call; the stream of `context` waits for the call. Do not use it while a run is being enqueued.
   void run_call(Context& context, int index);
 
-  /// Returns the model's output, (batch, output shape). Throws StateError before bind().
+  /// Returns the model's output, whose shape is (batch, output shape of the model). Throws StateError before bind().
   [[nodiscard]] const TensorView& output() const;
   [[nodiscard]] const TensorView& view(SlotId slot) const { return frame_[slot]; }  ///< view of a slot in forward
 

@@ -85,8 +85,8 @@ class PlanBuilder {
   [[nodiscard]] SlotId weight(const std::string& name);
   [[nodiscard]] SlotId buffer(const std::string& name);
   [[nodiscard]] SlotId state(StateField field);
-  [[nodiscard]] SlotId loss_scale();  ///< ParameterSet::loss_scale()
-  [[nodiscard]] SlotId weight_sum();  ///< ParameterSet::weight_sum()
+  [[nodiscard]] SlotId loss_scale();  ///< slot of the scale of the loss, ParameterSet::loss_scale()
+  [[nodiscard]] SlotId weight_sum();  ///< slot of the sum of the weights, ParameterSet::weight_sum()
   /// True if no other node uses the i-th input and backward does not need its value. The node's output may then
   /// overwrite the input.
   [[nodiscard]] bool may_overwrite_input(int i = 0) const;
@@ -106,12 +106,12 @@ class PlanBuilder {
   [[nodiscard]] SlotId input_sums() const { return producer(0).sums; }  ///< sums of the input's node; invalid if none
 
   // --- slots
-  [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< slot of the plan's dtype
-  [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< slot of statistics_dtype()
+  [[nodiscard]] SlotId activation(const std::string& name, const Shape& shape);  ///< slot in the plan's dtype
+  [[nodiscard]] SlotId statistics(const std::string& name, const Shape& shape);  ///< slot in statistics_dtype()
   [[nodiscard]] SlotId tensor(const std::string& name, const Shape& shape, DType dtype);
   [[nodiscard]] SlotId scratch(std::size_t bytes);  ///< u8 memory for one call; an invalid slot for 0 bytes
   [[nodiscard]] SlotId alias(SlotId of, const std::string& name,
-                             const Shape& shape);         ///< slot in the memory of `of`, which must not be used later
+                             const Shape& shape);         ///< slot in the memory of `of`; do not use `of` later
   [[nodiscard]] TensorView prototype(SlotId slot) const;  ///< shape and dtype of a slot, without memory
 
   // --- calls
@@ -142,8 +142,8 @@ class PlanBuilder {
     plan();
   }
 
-  /// Takes the bytes of `slot` out of the last call's count. For a slot that the call reads only in rare cases, such as
-  /// a batch that is not full.
+  /// Takes the bytes of `slot` out of the last call's count. Use this if the call reads `slot` only in rare cases, such
+  /// as a batch that is not full.
   void seldom_read(SlotId slot) { contents_.calls.back().bytes -= static_cast<double>(info_of(slot).bytes); }
 
   /// Appends a call that sums dy, in the shape `rows` (M, C), into the gradient of a bias. Does nothing if the gradient
@@ -294,7 +294,7 @@ class PlanBuilder {
   std::vector<NodeState> nodes_;
   int current_ = 0;
   bool backward_phase_ = false;
-  bool once_ = false;                ///< Call::once of the next call
+  bool once_ = false;                ///< value of Call::once for the next call
   std::vector<int> pending_writes_;  ///< parameters whose gradient the next call writes
   struct Merge {
     SlotId from, into;

@@ -33,18 +33,19 @@ using Choices = std::map<std::string, std::string>;
 enum class Loss : unsigned char { cross_entropy, mse, l1, huber };
 [[nodiscard]] std::string_view name_of(Loss loss);
 
-/// Whether a training plan fuses calls, which moves less memory but rounds differently in 16 bits. The masked gradient
-/// of a residual block is stored once instead of computed in both passes of batch norm. The pass that adds a shortcut
-/// also computes the shortcut's batch norm, in forward and backward. The max pool of a stem (3 x 3 at stride 2) also
-/// computes the batch norm before it. `automatic` is on for GPUs and off for the host.
+/// Option for fusing calls of a training plan. Fused calls move less memory, but round differently in 16 bits. The
+/// masked gradient of a residual block is stored once instead of computed in both passes of batch norm. The pass that
+/// adds a shortcut also computes the shortcut's batch norm, in forward and backward. The max pool of a stem (3 x 3 at
+/// stride 2) also computes the batch norm before it. `automatic` is on for GPUs and off for the host.
 enum class Fusions : unsigned char { automatic, off, on };
 
 struct PlanOptions {
-  /// Type of activations, their gradients, and of weights as convolutions and products read them. Parameters of norms,
-  /// biases, statistics and the gradients of parameters have accumulation_dtype(dtype): f32 for bf16 and f16.
+  /// Type of activations and their gradients, and of the weights that convolutions and products read. Parameters of
+  /// norms, biases, statistics and the gradients of parameters have accumulation_dtype(dtype): f32 for bf16 and f16.
   DType dtype = DType::f32;
-  bool tf32 = false;              ///< true: on a GPU, convolutions and products in f32 may round their factors to TF32
-  ops::AugmentDesc augment = {};  ///< for models that read u8 images; evaluation ignores pad and flip
+  bool tf32 = false;  ///< true: on a GPU, convolutions and products in f32 may round their factors to TF32
+  ops::AugmentDesc augment =
+      {};  ///< augmentation of u8 images, if the model reads them; evaluation ignores pad and flip
   Loss loss = Loss::cross_entropy;
   /// In training, true: gradients are those of the loss times ParameterSet::loss_scale(). Metrics are not scaled.
   bool scaled_loss = false;
@@ -86,7 +87,8 @@ struct PlanOptions {
   /// In training, true: fusions may run a pass of batch norm as one cooperative launch. TrainStep clears this if there
   /// are other ranks, because the launch would wait for multiprocessors that a collective holds.
   bool cooperative = true;
-  /// On the host, with Fusions::on: memory of a GPU whose calls are planned. It decides how batch norm is fused.
+  /// On the host, with Fusions::on: memory of a GPU whose calls are planned. The memory decides how batch norm is
+  /// fused.
   ops::ChipMemory chip{};
   /// On the host, with `chip`, true: convolutions also compute the sums of batch norms wherever cuDNN may do so
   /// (ops::conv_may_serve_norm()). If false, and on a GPU, the choices of the convolutions decide.

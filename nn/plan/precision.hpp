@@ -27,7 +27,7 @@ struct Precision {
 };
 
 [[nodiscard]] Precision parse_precision(std::string_view name);  ///< throws UsageError for another name
-[[nodiscard]] std::string_view name_of(Precision precision);     ///< "fp32", "tf32", "bf16", "fp16" or "f64"
+[[nodiscard]] std::string_view name_of(Precision precision);     ///< returns "fp32", "tf32", "bf16", "fp16" or "f64"
 
 /// Throws UsageError unless `device` can run plans in `dtype`: f16 needs a GPU, f64 the host.
 void require_computed_on(Device device, DType dtype);

@@ -52,7 +52,7 @@ class Ahead {
       try {
         threads_.push_back(helper_thread([this] { work(); }));
       } catch (const std::system_error&) {
-        break;  // no more threads: those so far do the work; if there are none, take() does it
+        break;  // no more threads: the existing threads do the work; without any, take() makes the items
       }
     }
   }

@@ -16,7 +16,7 @@ namespace lockstep::nn::detail {
 /// constant is the first column of a group. A row of zeros stands for no picture and gives a black image.
 struct WorkColumns {
   static constexpr int kPart = 0;      ///< parameters of ops::resized_crop()
-  static constexpr int kFile = 13;     ///< PicturePart::file_bytes
+  static constexpr int kFile = 13;     ///< size of the JPEG file in bytes (PicturePart::file_bytes)
   static constexpr int kChanges = 14;  ///< parameters of ops::adjust_colours()
   static constexpr int kErased = 22;   ///< rectangle that ops::erase_and_mix() erases
   static constexpr int kMixture = 26;  ///< mixture for ops::erase_and_mix(), in the row of a sample's first picture

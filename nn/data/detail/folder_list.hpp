@@ -17,10 +17,10 @@ struct FolderFile {
 /// then by the bytes of their names. Files of lists keep the order of the lists.
 struct FolderList {
   int classes = 0;
-  std::vector<std::string> names;  ///< names of the classes
+  std::vector<std::string> names;  ///< names of the classes, by label
   std::vector<FolderFile> train;
   std::vector<FolderFile> test;
-  std::string root;    ///< DIR, or the folder of TRAIN; empty: the program's working directory
+  std::string root;    ///< DIR, or the folder of TRAIN; an empty text means the program's working directory
   std::string source;  ///< DIR or TRAIN, for errors
   std::string about;   ///< origin of the test images, for a user
 };
@@ -46,7 +46,7 @@ struct FolderList {
 struct PictureList {
   std::string path;   ///< path of the list, for errors
   std::string text;   ///< contents of the list
-  std::string above;  ///< path from the root to this list's folder, like "../val/"; empty: that folder is the root
+  std::string above;  ///< path from the root to this list's folder, like "../val/"; empty if that folder is the root
 };
 /// Combines the lists TRAIN and, if given, VAL. problem(name) returns the reason why a file cannot be a picture, or an
 /// empty text if it can be one. Throws a DataError, which names list and line, for: a line without a label, with a byte

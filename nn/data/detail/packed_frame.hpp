@@ -49,7 +49,7 @@ struct PackedFrame {
 /// FileError when the file cannot be made, and WriteError when the disk is full.
 class PackedOutput {
  public:
-  PackedOutput(std::string path, PackedContent content);  ///< writes the begin
+  PackedOutput(std::string path, PackedContent content);  ///< writes the begin of the file
   void write(std::string_view bytes);
   void commit(std::string_view index, const PackedNumbers& numbers);  ///< writes index and end; the file then appears
   [[nodiscard]] std::uint64_t at() const { return at_; }              ///< bytes written so far

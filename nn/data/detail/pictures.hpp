@@ -35,7 +35,8 @@ class Pictures {
     std::span<const std::uint8_t> bytes{};  ///< contents of the file, or pixels
     bool decoded = false;                   ///< true: `bytes` are pixels (height, width, 3)
   };
-  /// Returns picture `index` before decoding. Its bytes may lie in `memory`. Throws DataError if it is damaged.
+  /// Returns picture `index` before decoding. The bytes of the result may lie in `memory`. Throws DataError if the
+  /// picture is damaged.
   [[nodiscard]] virtual Opened open(std::int64_t index, std::vector<std::uint8_t>& memory) const = 0;
   virtual void ahead(std::int64_t /*begin*/, std::int64_t /*count*/) const noexcept {}  ///< Dataset::ahead()
 };

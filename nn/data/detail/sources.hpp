@@ -39,7 +39,7 @@ class StoredImages final : public ImageDataset {
 class Hash {
  public:
   void add(std::uint64_t word);
-  void add(std::span<const std::uint8_t> bytes);  ///< adds length and content
+  void add(std::span<const std::uint8_t> bytes);  ///< adds length and content of `bytes`
   [[nodiscard]] std::uint64_t value() const { return state_; }
 
  private:

@@ -107,7 +107,7 @@ class Decompressor {
   [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
 
   [[nodiscard]] int orientation() const {
-    constexpr char kExif[] = "Exif\0";  // two zeros at the end, one of them added by the literal
+    constexpr char kExif[] = "Exif\0";  // two zeros at the end: one written here, one that every literal has
     for (const jpeg_marker_struct* marker = info_.marker_list; marker != nullptr; marker = marker->next) {
       if (marker->marker == JPEG_APP0 + 1 && marker->data_length >= sizeof kExif &&
           std::memcmp(marker->data, kExif, sizeof kExif) == 0) {

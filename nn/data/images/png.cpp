@@ -52,7 +52,7 @@ class Reader {
       require<OutOfMemory>(info_ != nullptr, name_, ": libpng cannot be set up");
       guarded([&] {
         png_set_user_limits(png_, PNG_UINT_31_MAX,
-                            PNG_UINT_31_MAX);  // require_size() checks the size with a better text
+                            PNG_UINT_31_MAX);  // no limit, because require_size() has a better error text
         png_set_read_fn(png_, &source_, lockstep_png_read);
         png_read_info(png_, info_);
       });

@@ -13,7 +13,7 @@ namespace lockstep::nn {
 /// Result of check_packed().
 struct PackedCheck {
   std::int64_t damaged = 0;          ///< number of damaged samples, or of damaged blocks of text and tokens
-  std::vector<std::string> texts{};  ///< errors of the first damaged ones: file, sample, found and expected value
+  std::vector<std::string> texts{};  ///< errors of the first damaged samples or blocks: place, found and expected value
   bool decoded = false;              ///< true: samples are JPEG and PNG files, and all undamaged ones were decoded
 };
 

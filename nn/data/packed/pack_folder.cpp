@@ -83,7 +83,7 @@ void detail::require_pack_output(const std::string& file, const std::string& sou
                       ": is a folder, expected a file to write");
   require<UsageError>(overwrite || !fs::exists(out, error), printable(file),
                       ": exists, expected no such file, or that it may be replaced (--overwrite)");
-  if (is_list(source)) {  // the output may lie in any folder, as the pictures of a list may lie anywhere
+  if (is_list(source)) {  // the output may lie in any folder, because a list's pictures may lie anywhere
     for (const std::string& list : paths_of_lists(source.substr(source.find(':') + 1))) {
       require<UsageError>(!fs::equivalent(out, list, error), printable(file),
                           ": is a list of pictures, expected another file to write");

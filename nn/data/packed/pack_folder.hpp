@@ -19,7 +19,7 @@ struct PackOptions {
   /// Shorter side to which larger pictures are resized, the longer side in proportion, as in evaluation. 0: no picture
   /// is resized. Only with PackedStore::pixels.
   std::int64_t resize = 0;
-  double val_fraction = 0;  ///< FolderOptions::val_fraction
+  double val_fraction = 0;  ///< fraction of each class for the test (FolderOptions::val_fraction)
   std::uint64_t seed = 0;   ///< seed of the split by val_fraction (DataOptions::seed) and of `shuffle`
   bool skip_damaged = false;
   bool overwrite = false;
@@ -33,7 +33,7 @@ struct PackSummary {
   std::int64_t test = 0;
   std::int64_t resized = 0;             ///< number of pictures that became smaller
   std::uint64_t bytes = 0;              ///< size of the file
-  std::vector<DamagedImage> damaged{};  ///< damaged images, which were left out
+  std::vector<DamagedImage> damaged{};  ///< damaged images, which were left out of the file
 };
 
 /// A folder or list that will be packed. The constructor reads the names of the files and checks the options.
@@ -60,7 +60,7 @@ class FolderPack {
  private:
   PackOptions options_;
   std::string root_;    ///< folder to which the names are relative
-  std::string source_;  ///< DIR or TRAIN, for errors
+  std::string source_;  ///< DIR or TRAIN, for error texts
   std::vector<std::string> class_names_;
   std::vector<std::pair<std::string, std::int32_t>> files_;  ///< names and labels; the training files come first
   std::int64_t train_ = 0;

@@ -10,8 +10,8 @@
 
 #include <lockstep/runtime/files/file.hpp>
 
-/// Pictures (JPEG and PNG files, or their pixels) in one file, which lockstep-pack writes. Training then opens one file
-/// instead of thousands of small ones. Numbers are little endian, and there is no padding between the parts:
+/// Format of a file of pictures (JPEG and PNG files, or their pixels), which lockstep-pack writes. Training then opens
+/// one file instead of thousands of small ones. Numbers are little endian, and there is no padding between the parts:
 ///
 ///   begin    16   0 "LSPACK\r\n"   8 u32 version, 1   12 u32 content: 0 pictures, described here; 1 text or tokens,
 ///                 described in packed_tokens.hpp
@@ -37,7 +37,7 @@ class PackedOutput;  // nn/data/detail/packed_frame.hpp
 }
 
 enum class PackedStore : unsigned char { files, pixels };
-[[nodiscard]] const char* name_of(PackedStore store);  ///< "files", "pixels"
+[[nodiscard]] const char* name_of(PackedStore store);  ///< returns "files" or "pixels"
 
 /// Properties of a sample that the index holds.
 struct PackedSample {

@@ -12,7 +12,7 @@
 #include <lockstep/nn/data/token_files.hpp>
 #include <lockstep/runtime/files/file.hpp>
 
-/// Text or token ids in one file, which lockstep-pack writes for train_text. Begin and end have the layout and
+/// Format of a file of text or token ids, which lockstep-pack writes for train_text. Begin and end have the layout and
 /// checksums of packed files of pictures (packed_file.hpp). Only the fields with another meaning are listed here.
 /// Numbers are little endian, and there is no padding between the parts:
 ///
@@ -35,14 +35,14 @@ class PackedOutput;  // nn/data/detail/packed_frame.hpp
 }
 
 enum class PackedIds : unsigned char { text, tokens };
-[[nodiscard]] const char* name_of(PackedIds ids);  ///< "text", "tokens"
+[[nodiscard]] const char* name_of(PackedIds ids);  ///< returns "text" or "tokens"
 
 /// Properties of a part that the index holds.
 struct PackedPart {
   std::string name{};
   std::int64_t size = 0;          ///< number of ids
   std::uint64_t fingerprint = 0;  ///< TokenIds::fingerprint() of the source of the part
-  std::int32_t largest = 0;       ///< largest id
+  std::int32_t largest = 0;       ///< largest id of the part
   std::int64_t largest_at = 0;    ///< first place of the largest id in the part
 };
 

@@ -51,7 +51,7 @@ void add_parameter_pieces(std::vector<Piece>& pieces, const ParameterSet& parame
   for (std::size_t i = 0; i < parameters.parameters().size(); ++i) {
     const ParameterInfo& info = parameters.parameters()[i];
     if (info.offset >= arena.numel()) {
-      break;  // frozen parameters have no states
+      break;  // only frozen parameters are left, which have no states
     }
     pieces.push_back({.name = info.spec.name + suffix,
                       .shape = info.spec.shape,

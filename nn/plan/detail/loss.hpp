@@ -3,7 +3,7 @@
 #include <lockstep/nn/model/model.hpp>
 #include <lockstep/nn/plan/plan_builder.hpp>
 
-/// Appends the calls of a plan before the model's layers and after them.
+/// Functions that append the calls of a plan before the model's layers and after them.
 namespace lockstep::nn {
 
 /// Appends the call that augments and normalises images; leaves another kind of input unchanged. Returns the first

@@ -10,8 +10,8 @@ namespace lockstep::nn {
 [[nodiscard]] int root_of(const std::vector<SlotInfo>& slots, int index);
 
 /// Places the slots that own memory in one workspace. If `reuse_memory` is true, memory is reused after the last use of
-/// a slot. An alias extends the life of the slot that owns its memory. PlanContents::guard_bytes() bytes that belong to
-/// no slot follow each slot that owns memory.
+/// a slot. An alias extends the life of the slot that owns its memory. After each slot that owns memory come
+/// PlanContents::guard_bytes() bytes, which belong to no slot.
 void place_slots(PlanContents& contents, bool reuse_memory);
 
 }  // namespace lockstep::nn

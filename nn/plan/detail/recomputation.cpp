@@ -54,7 +54,7 @@ struct Tensor {
 /// Tensors that a call reads and writes.
 struct Use {
   std::vector<int> reads{}, writes{};
-  bool once = false;  ///< true: the call must not be repeated; used for forward calls
+  bool once = false;  ///< true: a forward call that must not be repeated
 };
 
 /// An entry in the new order of calls. `again` is true for a forward call that is repeated among the backward calls.
@@ -65,7 +65,7 @@ struct Place {
 
 /// A set of tensors to compute again, and the plan that results.
 struct Proposal {
-  std::vector<bool> again;  ///< for each tensor, true: it is computed again
+  std::vector<bool> again;  ///< for each tensor, true if it is computed again
   std::vector<Place> order{};
   std::vector<Lifetime> lives{};
   std::size_t most_alive = 0;  ///< largest number of bytes that are alive at one time, a lower bound of the workspace
@@ -223,7 +223,7 @@ Proposal Recomputation::cheap() const {
         if (unit[at(t)] == number) {
           continue;
         }
-        if (possible[at(t)]) {  // units form a chain if no other call reads the tensor between them
+        if (possible[at(t)]) {  // only this unit may read a tensor that is computed again
           fits =
               fits && std::all_of(readers.begin(), readers.end(), [&](int reader) { return calls.contains(reader); });
         } else {
@@ -321,7 +321,7 @@ std::vector<Proposal> Recomputation::blocks() const {
     }
     std::vector<int> segments = cut(saved / parts);
     all.push_back(proposed(inside(segments)));
-    const int last = segments.back();  // backward of the last segment follows at once, so it need not be repeated
+    const int last = segments.back();  // backward of the last segment follows at once: no need to repeat it
     std::replace(segments.begin(), segments.end(), last, -1);
     all.push_back(proposed(inside(segments)));
   }
