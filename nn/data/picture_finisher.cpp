@@ -21,7 +21,7 @@
 namespace lockstep::nn::detail {
 namespace {
 
-/// Number of host threads that decode entropy codes for nvJPEG if it does not do so on the GPU, as for a few files.
+/// Largest number of host threads with which nvJPEG decodes entropy codes. It does so on the host for a few files.
 constexpr int kEntropyThreads = 4;
 
 /// Sizes and offsets of the parts of a preprocessor's one block of device memory.

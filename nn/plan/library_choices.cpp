@@ -103,7 +103,7 @@ struct Arenas {
   [[nodiscard]] Operands at(const Operands& o) const { return {a.at(o.a), b.at(o.b), bias.at(o.bias), out.at(o.out)}; }
 };
 
-/// A planned candidate.
+/// A candidate for a library call, with its plan.
 struct Candidate {
   std::shared_ptr<const void> plan;
   std::string choice;

@@ -43,9 +43,8 @@ struct PlanOptions {
   /// Type of activations and their gradients, and of the weights that convolutions and products read. Parameters of
   /// norms, biases, statistics and the gradients of parameters have accumulation_dtype(dtype): f32 for bf16 and f16.
   DType dtype = DType::f32;
-  bool tf32 = false;  ///< true: on a GPU, convolutions and products in f32 may round their factors to TF32
-  ops::AugmentDesc augment =
-      {};  ///< augmentation of u8 images, if the model reads them; evaluation ignores pad and flip
+  bool tf32 = false;              ///< true: on a GPU, convolutions and products in f32 may round their factors to TF32
+  ops::AugmentDesc augment = {};  ///< augmentation, if the model reads u8 images; evaluation ignores pad and flip
   Loss loss = Loss::cross_entropy;
   /// In training, true: gradients are those of the loss times ParameterSet::loss_scale(). Metrics are not scaled.
   bool scaled_loss = false;

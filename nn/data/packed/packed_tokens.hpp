@@ -109,8 +109,8 @@ class PackedTokens {
 [[nodiscard]] std::vector<std::unique_ptr<const TokenIds>> token_ids_of(const std::shared_ptr<const PackedTokens>& file,
                                                                         bool validation);
 
-/// Writes a packed file of ids. The file appears with commit(), durable, and replaces an older one. Throws the errors
-/// of PackedWriter.
+/// Writes a packed file of ids. The file appears with commit(), durable, and replaces an older one. Throws FileError
+/// when the file cannot be made, and WriteError when the disk is full.
 class PackedTokensWriter {
  public:
   /// `width` is the number of bytes of an id: 1 for a text; 1, 2 or 4 for tokens. Throws UsageError for another width.

@@ -362,7 +362,7 @@ Proposal Recomputation::proposed(const std::vector<bool>& possible) const {
 }
 
 std::vector<Place> Recomputation::ordered(const std::vector<bool>& again) const {
-  // Joins the tensors of repeated calls that are connected by tensors that are computed again.
+  // Joins the tensors of repeated calls into one group if tensors that are computed again connect the calls.
   Groups groups(tensors_.size());
   const auto repeated = [&](int call) {
     const std::vector<int>& writes = uses_[at(call)].writes;
